@@ -1,0 +1,100 @@
+//! The one trait every heuristic implements, and what outlives a single decision.
+
+use crate::allocation::{Allocation, Label};
+use crate::reason::Reason;
+use crate::region::Region;
+
+/// Decides which endpoints serve which zones.
+///
+/// A heuristic may be code (the built-in ones) or data (an object built from a user's
+/// configuration): callers hold it as `dyn Heuristic` and never know.
+pub trait Heuristic: Send + Sync {
+    /// Its name, as users write it.
+    fn name(&self) -> &str;
+
+    /// Fills `out` for this case and says why it looks as it does. When the reason's outcome is
+    /// [`Outcome::Failed`](crate::reason::Outcome::Failed), `out` must not be used.
+    fn allocate(&self, case: &Case<'_>, out: &mut Allocation) -> Reason;
+}
+
+/// One decision to take.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<'a> {
+    /// The zones as they are now.
+    pub region: Region<'a>,
+    /// What is in force since an earlier decision; `None` when nothing is. Read back from the
+    /// slices, so that a restart changes nothing.
+    pub previous: Option<&'a Assignment>,
+}
+
+impl<'a> Case<'a> {
+    /// A first decision.
+    pub fn fresh(region: Region<'a>) -> Self {
+        Self { region, previous: None }
+    }
+}
+
+/// How many endpoints of each source are assigned to each consuming zone.
+///
+/// Holds only endpoints that still exist: those that arrived since are missing from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    zones: usize,
+    counts: Vec<u64>,
+}
+
+impl Assignment {
+    /// Nothing assigned yet, among `zones` zones.
+    pub fn empty(zones: usize) -> Self {
+        Self { zones, counts: vec![0; (zones + 1) * zones] }
+    }
+
+    /// The place of endpoints that have no zone, among the sources.
+    pub fn unplaced(&self) -> usize {
+        self.zones
+    }
+
+    /// Adds endpoints located at `source` that serve `consumer`.
+    pub fn add(&mut self, source: usize, consumer: usize, endpoints: u64) {
+        self.counts[source * self.zones + consumer] += endpoints;
+    }
+
+    /// Endpoints located at `source` that serve `consumer`.
+    pub fn count(&self, source: usize, consumer: usize) -> u64 {
+        self.counts[source * self.zones + consumer]
+    }
+
+    /// Endpoints located at `source` that serve any zone.
+    pub fn assigned_from(&self, source: usize) -> u64 {
+        self.counts[source * self.zones..(source + 1) * self.zones].iter().sum()
+    }
+
+    /// Whether it describes the endpoints of this region: the same zones, and never more endpoints
+    /// of a source than there are.
+    pub fn fits(&self, region: &Region<'_>) -> bool {
+        self.zones == region.zones.len()
+            && (0..=self.zones).all(|source| {
+                self.assigned_from(source)
+                    <= if source == self.zones {
+                        region.unplaced
+                    } else {
+                        region.zones[source].endpoints
+                    }
+            })
+    }
+}
+
+impl From<&Allocation> for Assignment {
+    /// What the local groups of an allocation leave behind.
+    fn from(allocation: &Allocation) -> Self {
+        let mut assignment = Self::empty(allocation.consumers());
+        for (index, group) in allocation.groups().iter().enumerate() {
+            if let Label::Zone(consumer) = group.label {
+                for (source, &count) in allocation.contents_of(index).iter().enumerate() {
+                    assignment.add(source, consumer as usize, count);
+                }
+            }
+        }
+        assignment
+    }
+}

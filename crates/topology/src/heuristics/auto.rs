@@ -1,0 +1,307 @@
+//! `auto`: Topology Aware Hints (KEP-2433), with the arithmetic of the reference implementation and
+//! the hysteresis the document asked for.
+//!
+//! Each zone with nodes must get at least `ceil(T·r / 1.2)` endpoints, or nobody gets hints.
+//! Endpoints are hinted to their own zone first; then zones with more than they should have give
+//! one endpoint at a time to zones with less, largest difference first.
+//!
+//! "One at a time, largest first" has a closed form. A giver whose surplus is `v` offers the
+//! *tokens* `v, v-1, v-2, …`; the m-th transfer uses the m-th largest token of either side and the
+//! process stops before a token below 0.5, or two below 1. So the number of transfers is a
+//! minimum of counts, and who takes part is "the m largest tokens": no loop over endpoints.
+
+use crate::allocation::{Allocation, Carrier, Label};
+use crate::heuristic::{Assignment, Case, Heuristic};
+use crate::reason::Reason;
+use crate::region::Region;
+use crate::threshold::Hysteresis;
+
+/// The heuristic `auto`.
+#[derive(Clone, Copy, Debug)]
+pub struct Auto {
+    /// When hints come and go.
+    pub hysteresis: Hysteresis,
+}
+
+/// What one zone must get for hints to be safe.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounds {
+    /// `T × share`.
+    pub expected: f64,
+    /// The fewest endpoints that keep expected overload below the limit.
+    pub minimum: u64,
+    /// The most endpoints that leave every other zone its minimum (0 if that is impossible).
+    pub maximum: u64,
+}
+
+impl Heuristic for Auto {
+    fn name(&self) -> &str {
+        "auto"
+    }
+
+    fn allocate(&self, case: &Case<'_>, out: &mut Allocation) -> Reason {
+        let region = &case.region;
+        if let Some(reason) = self.refusal(region) {
+            return self.keep(case, out, Some(reason)).unwrap_or_else(|| {
+                out.everywhere(region, Carrier::Plain);
+                reason
+            });
+        }
+        self.keep(case, out, None).unwrap_or_else(|| self.assign(region, out))
+    }
+}
+
+impl Auto {
+    /// Expected, minimum and maximum of every zone.
+    pub fn bounds(&self, region: &Region<'_>) -> Vec<Bounds> {
+        let minimum = |zone: usize| self.minimum(region, zone);
+        let needed: u64 = (0..region.zones.len()).map(minimum).sum();
+        let spare = region.total.saturating_sub(needed);
+        let bounds = |zone: usize| Bounds {
+            expected: region.expected(zone),
+            minimum: minimum(zone),
+            maximum: if needed > region.total { 0 } else { minimum(zone) + spare },
+        };
+        (0..region.zones.len()).map(bounds).collect()
+    }
+
+    /// Why hints cannot be assigned, in the order in which the reference checks.
+    fn refusal(&self, region: &Region<'_>) -> Option<Reason> {
+        let zones = region.consuming_zones() as u64;
+        let endpoints = region.total;
+        if region.unknown_nodes > 0 || zones == 0 {
+            return Some(Reason::NodeInformationMissing { nodes: region.unknown_nodes });
+        }
+        if zones == 1 {
+            return Some(Reason::OneZoneOnly);
+        }
+        if endpoints == 0 {
+            return Some(Reason::NoEndpoints);
+        }
+        if zones > endpoints {
+            return Some(Reason::TooFewEndpoints { endpoints, zones });
+        }
+        let needed = (0..region.zones.len()).map(|zone| self.minimum(region, zone)).sum();
+        if needed > endpoints {
+            let limit = self.hysteresis.enter;
+            return Some(Reason::TooFewForBalance { endpoints, needed, limit });
+        }
+        (region.unplaced > 0)
+            .then_some(Reason::EndpointsWithoutZone { endpoints: region.unplaced })
+    }
+
+    /// The fewest endpoints a zone must get. Doubles, in this order: their rounding decides.
+    #[inline]
+    fn minimum(&self, region: &Region<'_>, zone: usize) -> u64 {
+        let factor = 1.0 / (1.0 + self.hysteresis.enter);
+        (region.zones[zone].share * region.total as f64 * factor).ceil() as u64
+    }
+
+    /// Keeps the hints that are there if no zone comes near overload with them; endpoints that are
+    /// new serve their own zone. A refusal for lack of information is final, one for lack of
+    /// endpoints is not: what is there may still be good enough.
+    fn keep(&self, case: &Case<'_>, out: &mut Allocation, refusal: Option<Reason>) -> Option<Reason> {
+        let region = &case.region;
+        let previous = case.previous.filter(|previous| previous.fits(region))?;
+        let balance_only =
+            matches!(refusal, None | Some(Reason::TooFewForBalance { .. } | Reason::TooFewEndpoints { .. }));
+        if !balance_only || region.unplaced > 0 {
+            return None;
+        }
+        carry_on(region, previous, out, Carrier::Hints);
+        let highest_overload = highest_overload(region, out);
+        let limit = self.hysteresis.leave;
+        (highest_overload < limit).then(|| {
+            out.serve_the_unserved(|_| true);
+            Reason::HintsKept { highest_overload, limit }
+        })
+    }
+
+    fn assign(&self, region: &Region<'_>, out: &mut Allocation) -> Reason {
+        let zones = region.zones.len();
+        let mut differences = std::mem::take(&mut out.scratch.floats);
+        let mut counts = std::mem::take(&mut out.scratch.counts);
+        differences.clear();
+        differences.extend(region.zones.iter().enumerate().map(|(zone, input)| {
+            let wanted = input.share * region.total as f64;
+            let desired = wanted.max(self.minimum(region, zone) as f64);
+            if input.share > 0.0 { input.endpoints as f64 - desired } else { 0.0 }
+        }));
+        counts.clear();
+        counts.resize(2 * zones, 0);
+        let (gives, receives) = counts.split_at_mut(zones);
+        let moved = transfers(&differences, gives, receives);
+        out.begin(region, Carrier::Hints);
+        out.local_groups(region);
+        hand_over(out, gives, receives);
+        out.serve_the_unserved(|_| true);
+        out.scratch.floats = differences;
+        out.scratch.counts = counts;
+        Reason::HintsAssigned { moved }
+    }
+}
+
+/// Puts assigned endpoints where they were and new ones into their own zone's group.
+pub(super) fn carry_on(
+    region: &Region<'_>,
+    previous: &Assignment,
+    out: &mut Allocation,
+    carrier: Carrier,
+) {
+    out.begin(region, carrier);
+    for (zone, input) in region.zones.iter().enumerate() {
+        let group = out.add_group(Label::Zone(zone as u32));
+        out.set_weight(group, zone, 1.0);
+        out.put(group, zone, input.endpoints - previous.assigned_from(zone));
+        for source in 0..region.sources() {
+            out.put(group, source, previous.count(source, zone));
+        }
+    }
+}
+
+/// The largest expected overload of any zone, if its local group serves it.
+pub(super) fn highest_overload(region: &Region<'_>, out: &Allocation) -> f64 {
+    (0..region.zones.len())
+        .filter(|&zone| region.zones[zone].share > 0.0)
+        .map(|zone| region.expected(zone) / out.groups()[zone].size as f64 - 1.0)
+        .fold(0.0, f64::max)
+}
+
+/// How many endpoints each zone gives and receives; returns their number.
+///
+/// `differences` are endpoints above (positive) or below (negative) what a zone should have.
+fn transfers(differences: &[f64], gives: &mut [u64], receives: &mut [u64]) -> u64 {
+    let surplus = |zone: usize| differences[zone];
+    let lack = |zone: usize| -differences[zone];
+    let zones = differences.len();
+    let half = tokens(zones, surplus, 0.5).min(tokens(zones, lack, 0.5));
+    let whole = tokens(zones, surplus, 1.0).max(tokens(zones, lack, 1.0));
+    let count = half.min(whole);
+    if count > 0 {
+        take_largest(surplus, count, gives);
+        take_largest(lack, count, receives);
+    }
+    count
+}
+
+/// How many tokens `v, v-1, v-2, …` of all zones are at least `floor`.
+#[inline]
+fn tokens(zones: usize, value: impl Fn(usize) -> f64, floor: f64) -> u64 {
+    let of = |zone| {
+        let value = value(zone);
+        if value >= floor { (value - floor) as u64 + 1 } else { 0 }
+    };
+    (0..zones).map(of).sum()
+}
+
+/// How many of the `count` largest tokens belong to each zone; equal ones go to the first zone.
+fn take_largest(value: impl Fn(usize) -> f64, count: u64, taken: &mut [u64]) {
+    let zones = taken.len();
+    let above = |zone: usize, level: u64| {
+        let gap = value(zone) - level as f64;
+        if gap > 0.0 { gap.ceil() as u64 } else { 0 }
+    };
+    let total_above = |level| (0..zones).map(|zone| above(zone, level)).sum::<u64>();
+    let (mut low, mut high) = (0, (0..zones).map(|zone| above(zone, 0)).max().unwrap_or(0));
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if total_above(middle) <= count { high = middle } else { low = middle + 1 }
+    }
+    for (zone, taken) in taken.iter_mut().enumerate() {
+        *taken = above(zone, low);
+    }
+    // Each zone has at most one token in (low-1, low]: its next one.
+    for _ in total_above(low)..count {
+        let next = |zone: &usize| value(*zone) - taken[*zone] as f64;
+        let first = (0..zones).rev().max_by(|a, b| next(a).total_cmp(&next(b)));
+        if let Some(zone) = first {
+            taken[zone] += 1;
+        }
+    }
+}
+
+/// Moves endpoints from givers to receivers, both in the order of their names.
+fn hand_over(out: &mut Allocation, gives: &mut [u64], receives: &mut [u64]) {
+    let mut receiver = 0;
+    for (giver, left) in gives.iter_mut().enumerate() {
+        while *left > 0 && receiver < receives.len() {
+            let moved = (*left).min(receives[receiver]);
+            out.take(giver, giver, moved);
+            out.put(receiver, giver, moved);
+            *left -= moved;
+            receives[receiver] -= moved;
+            if receives[receiver] == 0 {
+                receiver += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The process as the reference runs it.
+    fn one_at_a_time(differences: &[f64]) -> (Vec<u64>, Vec<u64>) {
+        let mut surplus: Vec<f64> = differences.to_vec();
+        let mut lack: Vec<f64> = differences.iter().map(|value| -value).collect();
+        let (mut gives, mut receives) = (vec![0; surplus.len()], vec![0; surplus.len()]);
+        let largest = |values: &[f64]| {
+            (0..values.len())
+                .rev()
+                .max_by(|&a, &b| values[a].total_cmp(&values[b]))
+                .filter(|&zone| values[zone] > 0.0)
+        };
+        while let (Some(giver), Some(receiver)) = (largest(&surplus), largest(&lack)) {
+            let (give, receive) = (surplus[giver], lack[receiver]);
+            if (give < 1.0 && receive < 1.0) || give < 0.5 || receive < 0.5 {
+                break;
+            }
+            surplus[giver] -= 1.0;
+            lack[receiver] -= 1.0;
+            gives[giver] += 1;
+            receives[receiver] += 1;
+        }
+        (gives, receives)
+    }
+
+    fn closed_form(differences: &[f64]) -> (Vec<u64>, Vec<u64>) {
+        let zones = differences.len();
+        let (mut gives, mut receives) = (vec![0; zones], vec![0; zones]);
+        transfers(differences, &mut gives, &mut receives);
+        (gives, receives)
+    }
+
+    /// Rows of the reference's own table (desired, have → gives, receives).
+    #[test]
+    fn b2_transfers_of_the_reference_table() {
+        type Row = ([f64; 3], [f64; 3], [u64; 3], [u64; 3]);
+        let rows: [Row; 7] = [
+            ([1.2, 1.1, 1.0], [1.0, 1.0, 1.0], [0, 0, 0], [0, 0, 0]),
+            ([5.1, 5.1, 5.8], [16.0, 0.0, 0.0], [10, 0, 0], [0, 5, 5]),
+            ([5.0, 5.6, 5.4], [16.0, 0.0, 0.0], [11, 0, 0], [0, 6, 5]),
+            ([5.0, 5.6, 5.4], [0.0, 8.0, 8.0], [0, 2, 3], [5, 0, 0]),
+            ([5.0, 5.0, 5.0], [6.0, 6.0, 6.0], [0, 0, 0], [0, 0, 0]),
+            ([5.0, 5.0, 5.0], [-4.0, -3.0, -2.0], [0, 0, 0], [0, 0, 0]),
+            ([5.0, 5.0, 5.0], [-40.0, 20.0, 20.0], [0, 15, 15], [30, 0, 0]),
+        ];
+        for (desired, have, gives, receives) in rows {
+            let differences: Vec<f64> = have.iter().zip(desired).map(|(h, d)| h - d).collect();
+            let expected = (gives.to_vec(), receives.to_vec());
+            assert_eq!(closed_form(&differences), expected, "desired {desired:?} have {have:?}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn b2_closed_form_equals_one_at_a_time(
+            differences in proptest::collection::vec(
+                proptest::prop_oneof![-40.0..40.0f64, (-80i32..80).prop_map(|half| f64::from(half) / 2.0)],
+                1..9,
+            )
+        ) {
+            proptest::prop_assert_eq!(closed_form(&differences), one_at_a_time(&differences));
+        }
+    }
+    use proptest::strategy::Strategy;
+}

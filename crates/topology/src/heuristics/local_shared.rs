@@ -1,0 +1,261 @@
+//! `local-shared`: as `local`, but zones without endpoints share one *merged* group, and zones that
+//! stay overloaded are put together into one *shared* group.
+
+use super::one_by_one;
+use super::pools::{self, OVERLOAD_THRESHOLD, Order, Pools};
+use crate::allocation::{Allocation, Carrier, Label};
+use crate::heuristic::{Case, Heuristic};
+use crate::reason::Reason;
+use crate::region::Region;
+
+/// The heuristic `local-shared`.
+pub(super) struct LocalShared;
+
+/// Why the algorithm gave up.
+enum GaveUp {
+    /// Nobody can give any more: everyone uses everything.
+    NoDonor,
+    /// The tool's loop would not end.
+    NeverSettles,
+}
+
+impl Heuristic for LocalShared {
+    fn name(&self) -> &str {
+        "local-shared"
+    }
+
+    fn allocate(&self, case: &Case<'_>, out: &mut Allocation) -> Reason {
+        let region = &case.region;
+        if let Some(reason) = one_by_one::too_many(region) {
+            return reason;
+        }
+        let zones = region.zones.len() as u64;
+        let reason = if region.total < zones {
+            Reason::TooFewEndpoints { endpoints: region.total, zones }
+        } else {
+            match assign(region, out) {
+                Ok(()) => Reason::GroupsAssigned,
+                Err(GaveUp::NeverSettles) => Reason::NeverSettles,
+                Err(GaveUp::NoDonor) => pools::overload_too_high(region, OVERLOAD_THRESHOLD),
+            }
+        };
+        if reason != Reason::GroupsAssigned {
+            out.everywhere(region, Carrier::Plain);
+        }
+        reason
+    }
+}
+
+fn assign(region: &Region<'_>, out: &mut Allocation) -> Result<(), GaveUp> {
+    // With no traffic anywhere nobody ever stops being a donor.
+    let idle = region.zones.iter().all(|zone| zone.nodes == 0 && zone.share == 0.0);
+    if idle && region.zones.iter().any(|zone| zone.endpoints >= 2) {
+        return Err(GaveUp::NeverSettles);
+    }
+    out.begin(region, Carrier::Subsets);
+    out.local_groups(region);
+    let merged = add_merged_group(region, out);
+    let mut pools = Pools::new(region, out);
+    let mut everyone = std::mem::take(&mut pools.out.scratch.everyone);
+    let mut hot = std::mem::take(&mut pools.out.scratch.hot);
+    let result = balance(&mut pools, merged, &mut everyone, &mut hot);
+    let out = pools.finish();
+    out.scratch.everyone = everyone;
+    out.scratch.hot = hot;
+    let sharing = result?;
+    drop_unused_groups(region, out, sharing);
+    Ok(())
+}
+
+/// Adds the group of the zones without endpoints, empty, with its name and consumers; returns how
+/// many endpoints it should get. Without any traffic from those zones there is no such group.
+fn add_merged_group(region: &Region<'_>, out: &mut Allocation) -> u64 {
+    let urgent = || (0..region.zones.len()).filter(|&zone| region.zones[zone].endpoints == 0);
+    let wanted = urgent()
+        .fold(0.0, |sum, zone| sum + region.zones[zone].share * region.total as f64);
+    if wanted == 0.0 {
+        return 0;
+    }
+    let group = out.add_group(Label::Merged);
+    for zone in urgent() {
+        out.name_zone(zone as u32);
+        out.set_weight(group, zone, 1.0);
+    }
+    if wanted >= 1.0 {
+        ((wanted * 1000.0).ceil() / 1000.0).round() as u64
+    } else {
+        wanted.ceil() as u64
+    }
+}
+
+/// Runs all steps; true if the hot zones ended in a shared group.
+fn balance(
+    pools: &mut Pools<'_>,
+    merged: u64,
+    everyone: &mut Vec<u32>,
+    hot: &mut Vec<u32>,
+) -> Result<bool, GaveUp> {
+    everyone.clear();
+    let mut donors = std::mem::take(&mut pools.donors);
+    for zone in 0..pools.expected.len() {
+        if pools.size(zone) > 0 {
+            everyone.push(zone as u32);
+            if pools.can_give(zone) {
+                donors.push(zone as u32);
+            }
+        }
+    }
+    pools.build(&mut donors, Order::Donors);
+    pools.donors = donors;
+    serve_needs(pools, merged)?;
+    pools.build(everyone, Order::Receivers);
+    collect_hot(pools, everyone, hot);
+    let sharing = !hot.is_empty() && cool_down(pools, hot)?;
+    spend_surplus(pools, everyone)?;
+    Ok(sharing)
+}
+
+/// Serves the merged group, then each zone that lacks a whole endpoint, one endpoint at a time.
+fn serve_needs(pools: &mut Pools<'_>, merged: u64) -> Result<(), GaveUp> {
+    let zones = pools.expected.len();
+    let mut need = std::mem::take(&mut pools.out.scratch.need);
+    need.clear();
+    if merged > 0 {
+        need.push((zones as u32, merged));
+    }
+    for zone in 0..zones {
+        let surplus = pools.surplus(zone);
+        if pools.size(zone) > 0 && surplus <= -1.0 {
+            need.push((zone as u32, (-surplus) as u64));
+        }
+    }
+    let mut served = Ok(());
+    'all: for &(group, amount) in &need {
+        for _ in 0..amount {
+            let Some(donor) = pools.pop_donor() else {
+                served = Err(GaveUp::NoDonor);
+                break 'all;
+            };
+            pools.give(donor, group as usize, 1);
+            pools.rejoin_donors(donor as u32);
+        }
+    }
+    pools.out.scratch.need = need;
+    served
+}
+
+/// Takes the overloaded zones out of the receivers, most loaded first.
+fn collect_hot(pools: &Pools<'_>, everyone: &mut Vec<u32>, hot: &mut Vec<u32>) {
+    hot.clear();
+    while everyone.first().is_some_and(|&zone| pools.overloaded(zone as usize)) {
+        if let Some(zone) = pools.pop(everyone, Order::Receivers) {
+            hot.push(zone as u32);
+        }
+    }
+}
+
+/// Gives each hot zone one endpoint from zones with a surplus; where those run out, puts the hot
+/// zones together into one shared group instead (true).
+fn cool_down(pools: &mut Pools<'_>, hot: &[u32]) -> Result<bool, GaveUp> {
+    let mut extra = std::mem::take(&mut pools.out.scratch.extra);
+    extra.clear();
+    extra.resize(pools.expected.len(), 0);
+    let shared = collect_extra(pools, hot, &mut extra);
+    match shared {
+        Ok(true) => make_shared_group(pools, hot, &extra),
+        Ok(false) => hand_out(pools, hot, &extra),
+        Err(_) => {}
+    }
+    pools.out.scratch.extra = extra;
+    shared
+}
+
+fn collect_extra(
+    pools: &mut Pools<'_>,
+    hot: &[u32],
+    extra: &mut [u64],
+) -> Result<bool, GaveUp> {
+    let own: u64 = hot.iter().map(|&zone| pools.size(zone as usize)).sum();
+    let mut taken = 0;
+    while taken < hot.len() as u64 {
+        let rich = pools.donors.first().is_some_and(|&zone| pools.surplus(zone as usize) >= 1.0);
+        if !rich {
+            while !pools.enough(hot, own + taken) {
+                take_one(pools, extra)?;
+                taken += 1;
+            }
+            return Ok(true);
+        }
+        take_one(pools, extra)?;
+        taken += 1;
+    }
+    Ok(false)
+}
+
+fn take_one(pools: &mut Pools<'_>, extra: &mut [u64]) -> Result<(), GaveUp> {
+    let donor = pools.pop_donor().ok_or(GaveUp::NoDonor)?;
+    pools.lose(donor, 1);
+    extra[donor] += 1;
+    pools.rejoin_donors(donor as u32);
+    Ok(())
+}
+
+/// One extra endpoint to each hot zone, sources in the order of their names.
+fn hand_out(pools: &mut Pools<'_>, hot: &[u32], extra: &[u64]) {
+    let mut sources =
+        extra.iter().enumerate().flat_map(|(zone, &count)| std::iter::repeat_n(zone, count as usize));
+    for &zone in hot {
+        if let Some(source) = sources.next() {
+            pools.gain(zone as usize, source, 1);
+        }
+    }
+}
+
+fn make_shared_group(pools: &mut Pools<'_>, hot: &[u32], extra: &[u64]) {
+    let group = pools.out.add_group(Label::Shared);
+    for &zone in hot {
+        pools.out.name_zone(zone);
+        pools.out.set_weight(group, zone as usize, 1.0);
+        for source in 0..pools.out.sources() {
+            let count = pools.out.content(zone as usize, source);
+            pools.out.put(group, source, count);
+        }
+    }
+    for (source, &count) in extra.iter().enumerate() {
+        pools.out.put(group, source, count);
+    }
+}
+
+/// Gives whole surplus endpoints to whoever is most loaded.
+fn spend_surplus(pools: &mut Pools<'_>, everyone: &mut Vec<u32>) -> Result<(), GaveUp> {
+    let total: u64 = pools.out.groups().iter().map(|group| group.size).sum();
+    let mut patience = 4 * total + 1000;
+    while let Some(donor) = pools.pop_donor() {
+        if pools.surplus(donor) < 1.0 {
+            break;
+        }
+        let Some(zone) = pools.pop(everyone, Order::Receivers) else { break };
+        pools.gain(zone, donor, 1);
+        pools.push(everyone, zone as u32, Order::Receivers);
+        pools.lose(donor, 1);
+        pools.rejoin_donors(donor as u32);
+        patience -= 1;
+        if patience == 0 {
+            return Err(GaveUp::NeverSettles);
+        }
+    }
+    Ok(())
+}
+
+/// Drops the local groups of zones that had no endpoint and, if a shared group took their place,
+/// of the hot zones.
+fn drop_unused_groups(region: &Region<'_>, out: &mut Allocation, sharing: bool) {
+    let hot = std::mem::take(&mut out.scratch.hot);
+    out.retain_groups(|group| match group.label {
+        Label::Zone(zone) => {
+            region.zones[zone as usize].endpoints > 0 && !(sharing && hot.contains(&zone))
+        }
+        _ => true,
+    });
+    out.scratch.hot = hot;
+}

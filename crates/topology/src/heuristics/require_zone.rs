@@ -1,0 +1,30 @@
+//! `require-zone`: a subset per zone with its own endpoints and nothing else. A zone without
+//! endpoints is served by nobody (KEP-2004's `RequireZone`).
+
+use super::local_subset::place_unplaced;
+use super::same_zone::zones_without_endpoints;
+use crate::allocation::{Allocation, Carrier};
+use crate::heuristic::{Case, Heuristic};
+use crate::reason::Reason;
+
+/// The heuristic `require-zone`.
+pub(super) struct RequireZone;
+
+impl Heuristic for RequireZone {
+    fn name(&self) -> &str {
+        "require-zone"
+    }
+
+    fn allocate(&self, case: &Case<'_>, out: &mut Allocation) -> Reason {
+        let region = &case.region;
+        if region.total == 0 {
+            out.everywhere(region, Carrier::Plain);
+            return Reason::NoEndpoints;
+        }
+        out.begin(region, Carrier::Subsets);
+        out.local_groups(region);
+        place_unplaced(region, out, region.unplaced);
+        out.serve_the_unserved(|zone| region.zones[zone].share == 0.0);
+        Reason::ZoneRequired { zones_without_endpoints: zones_without_endpoints(region) }
+    }
+}

@@ -1,0 +1,55 @@
+//! `shared-global` and `shared-multizone`: surplus endpoints go to one group for all zones.
+
+use crate::allocation::{Allocation, Carrier, Label};
+use crate::heuristic::{Case, Heuristic};
+use crate::reason::Reason;
+
+/// Both heuristics; they differ in the weight and in who uses the global group.
+pub(super) struct SharedGlobal {
+    name: &'static str,
+    /// How strongly zones are drawn to the global group.
+    weight: f64,
+    /// Zones that gave some of their endpoints and kept some do not use the global group.
+    givers_stay_home: bool,
+}
+
+impl SharedGlobal {
+    pub(super) const GLOBAL: Self =
+        Self { name: "shared-global", weight: 0.4, givers_stay_home: false };
+    pub(super) const MULTIZONE: Self =
+        Self { name: "shared-multizone", weight: 1.0, givers_stay_home: true };
+    /// It starts above this many endpoints.
+    const START: u64 = 100;
+}
+
+impl Heuristic for SharedGlobal {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn allocate(&self, case: &Case<'_>, out: &mut Allocation) -> Reason {
+        let region = &case.region;
+        let endpoints = region.total;
+        if endpoints <= Self::START {
+            out.everywhere(region, Carrier::Plain);
+            let threshold = Self::START + 1;
+            return Reason::BelowStartingThreshold { endpoints, threshold, padding: 0 };
+        }
+        out.begin(region, Carrier::Subsets);
+        for zone in 0..region.zones.len() {
+            out.add_group(Label::Zone(zone as u32));
+            out.set_weight(zone, zone, 1.0);
+        }
+        let global = out.add_group(Label::Global);
+        for (zone, input) in region.zones.iter().enumerate() {
+            let surplus = input.endpoints as f64 - endpoints as f64 * input.share;
+            let given = (surplus.max(0.0) / self.weight).min(input.endpoints as f64) as u64;
+            let kept = input.endpoints - given;
+            out.put(zone, zone, kept);
+            out.put(global, zone, given);
+            let home = self.givers_stay_home && given != 0 && kept != 0;
+            out.set_weight(global, zone, if home { 0.0 } else { self.weight });
+        }
+        Reason::GroupsAssigned
+    }
+}

@@ -1,0 +1,42 @@
+//! From "so many endpoints of zone a serve zone b" to which ones: as few changes as possible.
+
+use crate::allocation::{Allocation, Label};
+
+/// An endpoint to be placed.
+#[derive(Clone, Copy, Debug)]
+pub struct Endpoint<'a> {
+    /// Where it is: a zone, or [`Region::sources`](crate::region::Region::sources)` - 1` for none.
+    pub source: usize,
+    /// The zones it is hinted to (or in the subset of) now; empty for none.
+    pub serves: &'a [u32],
+}
+
+/// The group of each endpoint. Endpoints stay in the group they are in as long as it has room for
+/// their zone, then prefer their own zone's group, then the first with room. `None` where the
+/// allocation has no place for an endpoint.
+pub fn place(endpoints: &[Endpoint<'_>], allocation: &Allocation) -> Vec<Option<usize>> {
+    let groups = allocation.groups();
+    let mut room: Vec<Vec<u64>> =
+        (0..groups.len()).map(|group| allocation.contents_of(group).to_vec()).collect();
+    let served: Vec<Vec<u32>> = groups.iter().map(|group| allocation.zones_served(group)).collect();
+    let mut enter = |group: usize, source: usize| {
+        let free = room[group][source] > 0;
+        room[group][source] -= u64::from(free);
+        free
+    };
+    let mut places: Vec<Option<usize>> = endpoints
+        .iter()
+        .map(|endpoint| {
+            (0..groups.len())
+                .filter(|&group| served[group] == endpoint.serves)
+                .find(|&group| enter(group, endpoint.source))
+        })
+        .collect();
+    for (place, endpoint) in places.iter_mut().zip(endpoints).filter(|(place, _)| place.is_none()) {
+        let own = Label::Zone(endpoint.source as u32);
+        let local = (0..groups.len()).filter(|&group| groups[group].label == own);
+        let others = (0..groups.len()).filter(|&group| groups[group].label != own);
+        *place = local.chain(others).find(|&group| enter(group, endpoint.source));
+    }
+    places
+}

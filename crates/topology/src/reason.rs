@@ -1,0 +1,239 @@
+//! Why a Service is routed the way it is.
+//!
+//! [`Code`] is the short, stable name that events, conditions, metrics and documents carry;
+//! [`TABLE`] says for each what it means and what to do. [`Reason`] is a code with the arithmetic
+//! that led to it.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// What a reason means for routing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// The heuristic's allocation is in force.
+    InForce,
+    /// Every zone uses every endpoint instead.
+    Fallback,
+    /// There is no allocation.
+    Failed,
+    /// A setting was not usable; its default is in force.
+    Setting,
+}
+
+/// The stable name of a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[expect(missing_docs, reason = "TABLE documents each code, for people and for programs")]
+pub enum Code {
+    ClusterWide,
+    OwnZone,
+    OwnNode,
+    ZoneRequired,
+    GroupsAssigned,
+    HintsAssigned,
+    HintsKept,
+    SubsetsAssigned,
+    SubsetsKept,
+    SharesBalanced,
+    NoEndpoints,
+    NodeInformationMissing,
+    OneZoneOnly,
+    TooFewEndpoints,
+    TooFewForBalance,
+    OverloadTooHigh,
+    BelowStartingThreshold,
+    EndpointsWithoutZone,
+    NeverSettles,
+    TooManyEndpoints,
+    StartingThresholdInvalid,
+    PaddingInvalid,
+    SharesTooLarge,
+    SharesMalformed,
+}
+
+/// One line of [`TABLE`].
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Entry {
+    /// The code.
+    pub code: Code,
+    /// What it means for routing.
+    pub outcome: Outcome,
+    /// What happened, for people.
+    pub sentence: &'static str,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+const fn entry(
+    code: Code,
+    outcome: Outcome,
+    sentence: &'static str,
+    remedy: &'static str,
+) -> Entry {
+    Entry { code, outcome, sentence, remedy }
+}
+
+/// Every code, in the order of [`Code`].
+pub const TABLE: [Entry; 24] = {
+    use Code::*;
+    use Outcome::*;
+    [
+        entry(ClusterWide, InForce, "every zone uses every endpoint, as asked", "nothing to do; choose another heuristic to keep traffic in its zone"),
+        entry(OwnZone, InForce, "each zone uses its own endpoints; zones without any use all", "watch for overload: this choice has no capacity safeguard"),
+        entry(OwnNode, InForce, "each node uses its own endpoints, then its zone's, then all", "watch for overload: this choice has no capacity safeguard"),
+        entry(ZoneRequired, InForce, "each zone uses its own endpoints and nothing else", "run at least one endpoint in every zone that has nodes"),
+        entry(GroupsAssigned, InForce, "endpoints are grouped by the evaluation tool's algorithm", "nothing to do"),
+        entry(HintsAssigned, InForce, "every endpoint is hinted to a zone in proportion to capacity", "nothing to do"),
+        entry(HintsKept, InForce, "the hints already present still keep every zone below the limit", "nothing to do"),
+        entry(SubsetsAssigned, InForce, "endpoints are divided into one subset per zone", "nothing to do"),
+        entry(SubsetsKept, InForce, "the subsets already present still keep every zone below the limit", "nothing to do"),
+        entry(SharesBalanced, InForce, "zone shares keep every endpoint within its fair share", "nothing to do"),
+        entry(NoEndpoints, Fallback, "the Service has no ready endpoint", "check that the selector matches Pods and that they become ready"),
+        entry(NodeInformationMissing, Fallback, "capacity per zone is unknown: a ready worker node lacks a zone label or allocatable CPU, or there is none", "label every worker node with topology.kubernetes.io/zone and let it report CPU, or set capacity.missingCpu to count-nodes"),
+        entry(OneZoneOnly, Fallback, "all nodes that count are in one zone", "nothing to keep apart; add nodes in another zone if that was meant"),
+        entry(TooFewEndpoints, Fallback, "there are fewer endpoints than zones", "scale to at least one endpoint per zone, better three, or use balanced"),
+        entry(TooFewForBalance, Fallback, "no division of the endpoints keeps every zone's expected overload below the limit", "scale to the next feasible number of endpoints, or use balanced"),
+        entry(OverloadTooHigh, Fallback, "a zone cannot be brought below the overload threshold", "add endpoints, or use balanced"),
+        entry(BelowStartingThreshold, Fallback, "there are too few endpoints to start subsetting", "scale up, or lower zonewise.dev/starting-threshold or zonewise.dev/padding"),
+        entry(EndpointsWithoutZone, Fallback, "an endpoint is on a node without a zone, so consumers would ignore all hints", "label the node with topology.kubernetes.io/zone"),
+        entry(NeverSettles, Failed, "the evaluation tool's algorithm would never end on this input", "give at least one zone a node"),
+        entry(TooManyEndpoints, Failed, "this algorithm moves endpoints one at a time and there are too many", "use auto or balanced, which are computed in closed form"),
+        entry(StartingThresholdInvalid, Setting, "the starting threshold is not a whole number above 0; the default of 3 per zone is used", "correct the annotation zonewise.dev/starting-threshold"),
+        entry(PaddingInvalid, Setting, "the padding is not a whole number; the default of 1 per zone is used", "correct the annotation zonewise.dev/padding"),
+        entry(SharesTooLarge, Fallback, "the zone shares do not fit into an annotation", "use auto: this many zones cannot be written as shares"),
+        entry(SharesMalformed, Fallback, "the zone shares on the slices cannot be read", "let the controller write them again; look for a second writer"),
+    ]
+};
+
+impl Code {
+    /// Its line in the table.
+    pub fn entry(self) -> &'static Entry {
+        &TABLE[self as usize]
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A code with its arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "code", rename_all_fields = "camelCase")]
+#[expect(missing_docs, reason = "variants are documented by TABLE, fields by their names")]
+pub enum Reason {
+    ClusterWide,
+    OwnZone { zones_without_endpoints: u64 },
+    OwnNode { zones_without_endpoints: u64 },
+    ZoneRequired { zones_without_endpoints: u64 },
+    GroupsAssigned,
+    HintsAssigned { moved: u64 },
+    HintsKept { highest_overload: f64, limit: f64 },
+    SubsetsAssigned { moved: u64 },
+    SubsetsKept { highest_overload: f64, limit: f64 },
+    SharesBalanced { in_zone: f64, max_overload: f64 },
+    NoEndpoints,
+    NodeInformationMissing { nodes: u64 },
+    OneZoneOnly,
+    TooFewEndpoints { endpoints: u64, zones: u64 },
+    TooFewForBalance { endpoints: u64, needed: u64, limit: f64 },
+    OverloadTooHigh { zone: u32, expected: f64, assigned: u64, limit: f64 },
+    BelowStartingThreshold { endpoints: u64, threshold: u64, padding: u64 },
+    EndpointsWithoutZone { endpoints: u64 },
+    NeverSettles,
+    TooManyEndpoints { endpoints: u64, limit: u64 },
+    StartingThresholdInvalid,
+    PaddingInvalid,
+    SharesTooLarge { bytes: u64, limit: u64 },
+    SharesMalformed,
+}
+
+impl Reason {
+    /// Its stable name.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::ClusterWide => Code::ClusterWide,
+            Self::OwnZone { .. } => Code::OwnZone,
+            Self::OwnNode { .. } => Code::OwnNode,
+            Self::ZoneRequired { .. } => Code::ZoneRequired,
+            Self::GroupsAssigned => Code::GroupsAssigned,
+            Self::HintsAssigned { .. } => Code::HintsAssigned,
+            Self::HintsKept { .. } => Code::HintsKept,
+            Self::SubsetsAssigned { .. } => Code::SubsetsAssigned,
+            Self::SubsetsKept { .. } => Code::SubsetsKept,
+            Self::SharesBalanced { .. } => Code::SharesBalanced,
+            Self::NoEndpoints => Code::NoEndpoints,
+            Self::NodeInformationMissing { .. } => Code::NodeInformationMissing,
+            Self::OneZoneOnly => Code::OneZoneOnly,
+            Self::TooFewEndpoints { .. } => Code::TooFewEndpoints,
+            Self::TooFewForBalance { .. } => Code::TooFewForBalance,
+            Self::OverloadTooHigh { .. } => Code::OverloadTooHigh,
+            Self::BelowStartingThreshold { .. } => Code::BelowStartingThreshold,
+            Self::EndpointsWithoutZone { .. } => Code::EndpointsWithoutZone,
+            Self::NeverSettles => Code::NeverSettles,
+            Self::TooManyEndpoints { .. } => Code::TooManyEndpoints,
+            Self::StartingThresholdInvalid => Code::StartingThresholdInvalid,
+            Self::PaddingInvalid => Code::PaddingInvalid,
+            Self::SharesTooLarge { .. } => Code::SharesTooLarge,
+            Self::SharesMalformed => Code::SharesMalformed,
+        }
+    }
+
+    /// What it means for routing.
+    pub fn outcome(&self) -> Outcome {
+        self.code().entry().outcome
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code().entry().sentence)?;
+        match *self {
+            Self::OwnZone { zones_without_endpoints: zones }
+            | Self::OwnNode { zones_without_endpoints: zones }
+            | Self::ZoneRequired { zones_without_endpoints: zones } => {
+                write!(f, " ({zones} zones have no endpoint)")
+            }
+            Self::HintsAssigned { moved } | Self::SubsetsAssigned { moved } => {
+                write!(f, " ({moved} endpoints serve another zone)")
+            }
+            Self::HintsKept { highest_overload, limit }
+            | Self::SubsetsKept { highest_overload, limit } => {
+                write!(f, " ({:.1} % of at most {:.0} %)", highest_overload * 100.0, limit * 100.0)
+            }
+            Self::SharesBalanced { in_zone, .. } => {
+                write!(f, " ({:.1} % of the traffic stays in its zone)", in_zone * 100.0)
+            }
+            Self::NodeInformationMissing { nodes } => write!(f, " ({nodes} nodes)"),
+            Self::TooFewEndpoints { endpoints, zones } => {
+                write!(f, " ({endpoints} endpoints, {zones} zones)")
+            }
+            Self::TooFewForBalance { endpoints, needed, limit } => {
+                let limit = limit * 100.0;
+                write!(f, " ({endpoints} endpoints; below {limit:.0} % takes {needed})")
+            }
+            Self::OverloadTooHigh { expected, assigned, limit, .. } => {
+                let limit = limit * 100.0;
+                write!(f, " ({expected:.2} endpoints expected, {assigned} left, limit {limit:.0} %)")
+            }
+            Self::BelowStartingThreshold { endpoints, threshold, padding } => {
+                write!(f, " ({endpoints} endpoints, threshold {threshold}, padding {padding})")
+            }
+            Self::EndpointsWithoutZone { endpoints } => write!(f, " ({endpoints} endpoints)"),
+            Self::TooManyEndpoints { endpoints, limit } => {
+                write!(f, " ({endpoints} endpoints, at most {limit})")
+            }
+            Self::SharesTooLarge { bytes, limit } => write!(f, " ({bytes} bytes of {limit})"),
+            Self::ClusterWide
+            | Self::GroupsAssigned
+            | Self::NoEndpoints
+            | Self::OneZoneOnly
+            | Self::NeverSettles
+            | Self::StartingThresholdInvalid
+            | Self::PaddingInvalid
+            | Self::SharesMalformed => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What a heuristic looks at: zones in the byte order of their names, each with its part of the
+//! traffic and its endpoints.
+//!
+//! ```text
+//!   Nodes ──► Capacity ─┐
+//!                       ├─► Situation (owned, named) ──► Region (borrowed, numbers only)
+//!   endpoints per zone ─┘
+//! ```
+//!
+//! Heuristics see numbers alone, so that the simulator can run tens of millions of regions without
+//! touching a string.
+
+use std::collections::BTreeMap;
+
+use crate::capacity::Capacity;
+
+/// One zone as a heuristic sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Zone {
+    /// Part of all traffic that starts in this zone, 0 to 1.
+    pub share: f64,
+    /// Nodes behind that share.
+    pub nodes: u64,
+    /// Ready endpoints located in this zone.
+    pub endpoints: u64,
+}
+
+/// The zones of one Service, as numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Region<'a> {
+    /// Zones in the byte order of their names.
+    pub zones: &'a [Zone],
+    /// All endpoints that count: those in zones, those without a zone and (in the evaluation
+    /// tool's format only) those of a zone whose name came again later.
+    pub total: u64,
+    /// Endpoints that are in no known zone.
+    pub unplaced: u64,
+    /// Ready worker nodes whose zone or CPU is unknown, where that makes capacity unusable.
+    pub unknown_nodes: u64,
+}
+
+impl<'a> Region<'a> {
+    /// A region in which every endpoint has a zone and every node is known.
+    pub fn of(zones: &'a [Zone]) -> Self {
+        let total = zones.iter().map(|zone| zone.endpoints).sum();
+        Self { zones, total, unplaced: 0, unknown_nodes: 0 }
+    }
+
+    /// The endpoints zone `zone` would need to carry its share: `T × r`, with the share as rounded.
+    #[inline]
+    pub fn expected(&self, zone: usize) -> f64 {
+        self.total as f64 * self.zones[zone].share
+    }
+
+    /// Rows of an allocation's content: one per zone, and one more for endpoints without a zone.
+    #[inline]
+    pub fn sources(&self) -> usize {
+        self.zones.len() + usize::from(self.unplaced > 0)
+    }
+
+    /// Endpoints located at a source.
+    #[inline]
+    pub fn endpoints_at(&self, source: usize) -> u64 {
+        self.zones.get(source).map_or(self.unplaced, |zone| zone.endpoints)
+    }
+
+    /// How many zones send traffic.
+    pub fn consuming_zones(&self) -> usize {
+        self.zones.iter().filter(|zone| zone.share > 0.0).count()
+    }
+
+    /// The largest part of the traffic any router can keep in its zone while no endpoint gets more
+    /// than `1 + max_overload` times its fair share: `Σ min(r, (1+θ)·e/T)`.
+    pub fn best_in_zone(&self, max_overload: f64) -> f64 {
+        let total = self.total as f64;
+        let kept = |zone: &Zone| zone.share.min((1.0 + max_overload) * zone.endpoints as f64 / total);
+        if self.total == 0 { 0.0 } else { self.zones.iter().map(kept).sum() }
+    }
+}
+
+/// A region with names, owned: what the controller, `plan` and `explain` build.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Situation {
+    /// Zone names in byte order.
+    pub names: Vec<Box<str>>,
+    /// The zones, in the order of `names`.
+    pub zones: Vec<Zone>,
+    /// Endpoints without a zone.
+    pub unplaced: u64,
+    /// See [`Region::unknown_nodes`].
+    pub unknown_nodes: u64,
+}
+
+impl Situation {
+    /// Joins what the nodes can send with where the endpoints are. A zone that has only endpoints
+    /// is kept with a share of zero.
+    pub fn new(capacity: &Capacity, endpoints: &BTreeMap<Box<str>, u64>, unplaced: u64) -> Self {
+        let mut zones: BTreeMap<&str, Zone> = capacity
+            .zones
+            .iter()
+            .map(|zone| (&*zone.name, Zone { share: zone.share, nodes: zone.nodes, endpoints: 0 }))
+            .collect();
+        for (name, &count) in endpoints {
+            zones.entry(name).or_default().endpoints = count;
+        }
+        Self {
+            names: zones.keys().map(|&name| name.into()).collect(),
+            zones: zones.into_values().collect(),
+            unplaced,
+            unknown_nodes: capacity.unusable_nodes(),
+        }
+    }
+
+    /// The numbers alone.
+    pub fn region(&self) -> Region<'_> {
+        let placed: u64 = self.zones.iter().map(|zone| zone.endpoints).sum();
+        Region {
+            zones: &self.zones,
+            total: placed + self.unplaced,
+            unplaced: self.unplaced,
+            unknown_nodes: self.unknown_nodes,
+        }
+    }
+
+    /// The place of a zone in this situation.
+    pub fn index_of(&self, name: &str) -> Option<usize> {
+        self.names.binary_search_by(|known| (**known).cmp(name)).ok()
+    }
+}

@@ -1,0 +1,196 @@
+//! Zone shares as text: the annotation `zonewise.dev/zone-shares` on slices.
+//!
+//! ```json
+//! {"v":1,"endpoints":{"a":4,"b":2},"from":{"a":{"a":1},"b":{"a":0.25,"b":0.75}}}
+//! ```
+//!
+//! Keys are sorted and numbers have at most six decimals, so that equal shares are equal bytes.
+//! Shares of a zone are rounded so that they still add up to exactly 1. Endpoints without a zone
+//! are written under the empty name.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::allocation::Allocation;
+use crate::reason::Reason;
+use crate::region::Situation;
+use crate::traffic::TrafficModel;
+
+/// The annotation's key.
+pub const ANNOTATION: &str = "zonewise.dev/zone-shares";
+
+/// All annotations of an object together may have 256 KiB; this leaves room for others.
+pub const MAX_BYTES: usize = 240 * 1024;
+
+const VERSION: u32 = 1;
+
+/// Millionths: what six decimals can tell apart.
+const ONE: u32 = 1_000_000;
+
+/// What each zone sends to each zone, and the endpoints this was computed for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZoneShares {
+    /// Endpoints per zone.
+    pub endpoints: BTreeMap<String, u64>,
+    /// Per sending zone, the share of each serving zone in millionths; they add up to a million.
+    pub from: BTreeMap<String, BTreeMap<String, u32>>,
+}
+
+/// Why a text is no valid zone shares.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum DecodeError {
+    /// Larger than an annotation may be.
+    #[error("zone shares of {0} bytes: at most {MAX_BYTES} are allowed")]
+    TooLarge(usize),
+    /// No JSON of the right shape.
+    #[error("zone shares are not the expected JSON: {0}")]
+    Shape(String),
+    /// A version this program does not know.
+    #[error("zone shares have version {0}; this program reads version {VERSION}")]
+    Version(u32),
+    /// A share outside 0 to 1.
+    #[error("zone shares from `{from}` to `{to}`: expected a number from 0 to 1")]
+    Range {
+        /// Sending zone.
+        from: String,
+        /// Serving zone.
+        to: String,
+    },
+    /// Shares that do not add up.
+    #[error("zone shares from `{from}` add up to {sum}, expected 1")]
+    Sum {
+        /// Sending zone.
+        from: String,
+        /// What they add up to.
+        sum: String,
+    },
+    /// A share for a zone that has no endpoints.
+    #[error("zone shares from `{from}` name zone `{to}`, which has no endpoints")]
+    Nobody {
+        /// Sending zone.
+        from: String,
+        /// Serving zone.
+        to: String,
+    },
+}
+
+impl From<&DecodeError> for Reason {
+    fn from(error: &DecodeError) -> Self {
+        match error {
+            DecodeError::TooLarge(bytes) => too_large(*bytes),
+            _ => Self::SharesMalformed,
+        }
+    }
+}
+
+fn too_large(bytes: usize) -> Reason {
+    Reason::SharesTooLarge { bytes: bytes as u64, limit: MAX_BYTES as u64 }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    v: u32,
+    endpoints: BTreeMap<String, u64>,
+    from: BTreeMap<String, BTreeMap<String, f64>>,
+}
+
+impl ZoneShares {
+    /// Reads the shares off an allocation. `None` where some zone reaches no endpoint.
+    pub fn of(situation: &Situation, allocation: &Allocation) -> Option<Self> {
+        let region = situation.region();
+        let mut model = TrafficModel::new();
+        model.run(&region, allocation)?;
+        let name = |source: usize| situation.names.get(source).map_or("", |name| name).to_owned();
+        let present = (0..region.sources()).filter(|&source| region.endpoints_at(source) > 0);
+        let from = (0..region.zones.len()).map(|zone| {
+            let parts = round(&model.shares_from(zone, allocation));
+            let named = parts.into_iter().enumerate().filter(|(_, part)| *part > 0);
+            (name(zone), named.map(|(source, part)| (name(source), part)).collect())
+        });
+        Some(Self {
+            endpoints: present.map(|source| (name(source), region.endpoints_at(source))).collect(),
+            from: from.collect(),
+        })
+    }
+
+    /// The annotation's value, or the reason why it cannot be one.
+    pub fn encode(&self) -> Result<String, Reason> {
+        let share = |part: &u32| f64::from(*part) / f64::from(ONE);
+        let wire = Wire {
+            v: VERSION,
+            endpoints: self.endpoints.clone(),
+            from: self
+                .from
+                .iter()
+                .map(|(zone, parts)| {
+                    let parts = parts.iter().map(|(to, part)| (to.clone(), share(part)));
+                    (zone.clone(), parts.collect())
+                })
+                .collect(),
+        };
+        let text = serde_json::to_string(&wire).map_err(|_| Reason::SharesMalformed)?;
+        // serde_json prints the double 1 as `1.0`; the contract says `1`.
+        let text = text.replace(":1.0}", ":1}").replace(":1.0,", ":1,");
+        if text.len() > MAX_BYTES { Err(too_large(text.len())) } else { Ok(text) }
+    }
+
+    /// Reads the annotation's value.
+    pub fn decode(text: &str) -> Result<Self, DecodeError> {
+        if text.len() > MAX_BYTES {
+            return Err(DecodeError::TooLarge(text.len()));
+        }
+        let wire: Wire =
+            serde_json::from_str(text).map_err(|error| DecodeError::Shape(error.to_string()))?;
+        if wire.v != VERSION {
+            return Err(DecodeError::Version(wire.v));
+        }
+        let endpoints = wire.endpoints;
+        let from = wire
+            .from
+            .into_iter()
+            .map(|(zone, parts)| Ok((zone.clone(), check(&zone, parts, &endpoints)?)))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { endpoints, from })
+    }
+}
+
+fn check(
+    from: &str,
+    parts: BTreeMap<String, f64>,
+    endpoints: &BTreeMap<String, u64>,
+) -> Result<BTreeMap<String, u32>, DecodeError> {
+    let mut checked = BTreeMap::new();
+    for (to, part) in parts {
+        let from = from.to_owned();
+        if !(0.0..=1.0).contains(&part) {
+            return Err(DecodeError::Range { from, to });
+        }
+        if part > 0.0 && endpoints.get(&to).is_none_or(|&count| count == 0) {
+            return Err(DecodeError::Nobody { from, to });
+        }
+        checked.insert(to, (part * f64::from(ONE)).round() as u32);
+    }
+    let sum: u32 = checked.values().sum();
+    if sum == ONE {
+        Ok(checked)
+    } else {
+        let sum = (f64::from(sum) / f64::from(ONE)).to_string();
+        Err(DecodeError::Sum { from: from.to_owned(), sum })
+    }
+}
+
+/// Rounds shares to millionths that add up to a million: the largest remainders are rounded up.
+fn round(shares: &[f64]) -> Vec<u32> {
+    let exact = |index: &usize| shares[*index] * f64::from(ONE);
+    let mut parts: Vec<u32> = (0..shares.len()).map(|index| exact(&index) as u32).collect();
+    let missing = ONE.saturating_sub(parts.iter().sum()) as usize;
+    let mut order: Vec<usize> = (0..shares.len()).filter(|&index| shares[index] > 0.0).collect();
+    order.sort_by(|a, b| exact(b).fract().total_cmp(&exact(a).fract()));
+    for &index in order.iter().cycle().take(if order.is_empty() { 0 } else { missing }) {
+        parts[index] += 1;
+    }
+    parts
+}
