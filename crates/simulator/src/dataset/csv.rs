@@ -1,0 +1,395 @@
+//! Files in the evaluation tool's format.
+//!
+//! ```csv
+//! name,zone1,zone2
+//! small,3 10,4 12
+//! ```
+//!
+//! First the name of a row, then `nodes endpoints` for each zone. The format is the tool's to the
+//! letter; what made the tool stop silently or crash is reported here with file, line and column,
+//! and the rows after it are read. The `csv` crate does not serve: it accepts broken quoting
+//! without a word.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read};
+
+use super::{Cell, Chunk, Columns, DatasetError, MAX_ZONES, Problem};
+
+/// A record longer than this has lost its closing quote.
+const LONGEST_RECORD: usize = 1 << 20;
+
+/// Reads rows in file order.
+pub struct Reader<R> {
+    lines: Lines<R>,
+    header: Vec<String>,
+    width: usize,
+    next_row: u64,
+    bytes: Option<u64>,
+    cells: Vec<String>,
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the header. `bytes` is the length of the input, where known.
+    pub fn open(
+        file: &str,
+        input: R,
+        bytes: Option<u64>,
+    ) -> Result<(Columns, Self), DatasetError> {
+        let mut lines = Lines::new(file, input);
+        let mut cells = Vec::new();
+        let header = match lines.record(&mut cells) {
+            Ok(None) => Err(lines.problem(1, "the file is empty; expected a header `name,zone1,…`")),
+            Ok(Some(_)) if cells.len() < 2 => {
+                let message = "the header names no zone; expected `name,zone1,zone2,…`";
+                Err(lines.problem(1, message))
+            }
+            Ok(Some(_)) if cells.len() > MAX_ZONES + 1 => {
+                let message = format!("{} zones; at most {MAX_ZONES} are possible", cells.len() - 1);
+                Err(lines.problem(1, &message))
+            }
+            Ok(Some(_)) => Ok(cells[1..].iter().map(|name| name.trim().to_owned()).collect()),
+            Err(Failure::Read(source)) => {
+                return Err(DatasetError::Read { file: file.to_owned(), source });
+            }
+            Err(Failure::Problem(problem)) => Err(problem),
+        };
+        let header: Vec<String> = header?;
+        let columns = Columns::new(&header);
+        let width = header.len();
+        Ok((columns, Self { lines, header, width, next_row: 0, bytes, cells }))
+    }
+
+    /// Reads up to `rows` rows; fewer only at the end. Rows that cannot be used go to `problems`.
+    pub fn fill(
+        &mut self,
+        rows: u64,
+        chunk: &mut Chunk,
+        problems: &mut dyn FnMut(Problem),
+    ) -> Result<(), DatasetError> {
+        chunk.begin(self.next_row, self.width);
+        while (chunk.rows() as u64) < rows {
+            let line = match self.lines.record(&mut self.cells) {
+                Ok(Some(line)) => line,
+                Ok(None) => break,
+                Err(Failure::Problem(problem)) => {
+                    problems(problem);
+                    continue;
+                }
+                Err(Failure::Read(source)) => {
+                    return Err(DatasetError::Read { file: self.lines.file.clone(), source });
+                }
+            };
+            let before = chunk.cells.len();
+            match self.row(line, &mut chunk.cells) {
+                Ok(()) => chunk.names.push(self.cells[0].as_str().into()),
+                Err(problem) => {
+                    chunk.cells.truncate(before);
+                    problems(problem);
+                }
+            }
+        }
+        self.next_row += chunk.rows() as u64;
+        Ok(())
+    }
+
+    /// How far reading has come, 0 to 1, where the length is known.
+    pub fn progress(&self) -> Option<f64> {
+        self.bytes.map(|bytes| self.lines.bytes_read as f64 / bytes.max(1) as f64)
+    }
+
+    /// Appends the cells of the record just read.
+    fn row(&self, line: u64, out: &mut Vec<Cell>) -> Result<(), Problem> {
+        if self.cells.len() != self.width + 1 {
+            let message = format!(
+                "expected {} cells (a name and {} zones), found {}",
+                self.width + 1,
+                self.width,
+                self.cells.len()
+            );
+            return Err(self.lines.problem(line, &message));
+        }
+        let (mut nodes, mut endpoints) = (0u64, 0u64);
+        for (index, text) in self.cells[1..].iter().enumerate() {
+            let wrong = |message: String| {
+                let zone = self.header[index].escape_debug();
+                self.lines.problem(line, &format!("column {} ({zone}): {message}", index + 2))
+            };
+            let cell = parse_cell(text).map_err(wrong)?;
+            let sums = (nodes.checked_add(cell.nodes), endpoints.checked_add(cell.endpoints));
+            (nodes, endpoints) = match sums {
+                (Some(nodes), Some(endpoints)) if nodes.max(endpoints) <= i64::MAX as u64 => {
+                    (nodes, endpoints)
+                }
+                _ => return Err(wrong(String::from("the row's numbers add up to more than 2^63"))),
+            };
+            out.push(cell);
+        }
+        Ok(())
+    }
+}
+
+/// `nodes endpoints`; what follows is ignored, as the tool does.
+fn parse_cell(text: &str) -> Result<Cell, String> {
+    let found = || format!("found `{}`", text.trim().escape_debug());
+    let mut tokens = text.split_whitespace();
+    let (Some(nodes), Some(endpoints)) = (tokens.next(), tokens.next()) else {
+        return Err(format!(
+            "expected `nodes endpoints`, two whole numbers such as `4 12`; {}",
+            found()
+        ));
+    };
+    let number = |what: &str, token: &str| match token.parse::<i64>() {
+        Ok(value) => u64::try_from(value)
+            .map_err(|_| format!("the number of {what} is below 0; {}", found())),
+        Err(error) => Err(format!("expected a whole number of {what}, {error}; {}", found())),
+    };
+    Ok(Cell { nodes: number("nodes", nodes)?, endpoints: number("endpoints", endpoints)? })
+}
+
+enum Failure {
+    Read(std::io::Error),
+    Problem(Problem),
+}
+
+/// Records, from lines, with their line numbers.
+struct Lines<R> {
+    file: String,
+    input: BufReader<R>,
+    line: u64,
+    bytes_read: u64,
+    /// Lines that were taken into a record whose quote never closed, to be read again.
+    again: VecDeque<Vec<u8>>,
+}
+
+impl<R: Read> Lines<R> {
+    fn new(file: &str, input: R) -> Self {
+        let input = BufReader::with_capacity(1 << 18, input);
+        Self { file: file.to_owned(), input, line: 0, bytes_read: 0, again: VecDeque::new() }
+    }
+
+    fn problem(&self, line: u64, message: &str) -> Problem {
+        Problem {
+            order: line,
+            place: format!("{}:{line}", self.file.escape_debug()),
+            message: message.to_owned(),
+        }
+    }
+
+    /// The next record's cells, and the line it starts at. `None` at the end.
+    fn record(&mut self, cells: &mut Vec<String>) -> Result<Option<u64>, Failure> {
+        let Some(mut text) = self.nonblank_line().map_err(Failure::Read)? else { return Ok(None) };
+        let start = self.line;
+        let mut taken = Vec::new();
+        loop {
+            match split(&text, cells) {
+                Split::Whole => return Ok(Some(start)),
+                Split::Broken(message) => {
+                    self.put_back(taken);
+                    return Err(Failure::Problem(self.problem(start, &message)));
+                }
+                Split::OpenQuote => {}
+            }
+            let next = if text.len() > LONGEST_RECORD { None } else { self.line()? };
+            let Some(line) = next else {
+                self.put_back(taken);
+                let message = "a double quote is opened and never closed";
+                return Err(Failure::Problem(self.problem(start, message)));
+            };
+            text.push(b'\n');
+            text.extend_from_slice(&line);
+            taken.push(line);
+        }
+    }
+
+    fn put_back(&mut self, lines: Vec<Vec<u8>>) {
+        self.line -= lines.len() as u64;
+        for line in lines.into_iter().rev() {
+            self.again.push_front(line);
+        }
+    }
+
+    fn nonblank_line(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        loop {
+            match self.read_line()? {
+                Some(line) if line.is_empty() => {}
+                other => return Ok(other),
+            }
+        }
+    }
+
+    fn line(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        self.read_line().map_err(Failure::Read)
+    }
+
+    /// The next line without its end.
+    fn read_line(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        let mut line = match self.again.pop_front() {
+            Some(line) => line,
+            None => {
+                let mut line = Vec::new();
+                if self.input.read_until(b'\n', &mut line)? == 0 {
+                    return Ok(None);
+                }
+                self.bytes_read += line.len() as u64;
+                line
+            }
+        };
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        }
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        self.line += 1;
+        if self.line == 1 && line.starts_with(b"\xef\xbb\xbf") {
+            line.drain(..3);
+        }
+        Ok(Some(line))
+    }
+}
+
+enum Split {
+    Whole,
+    OpenQuote,
+    Broken(String),
+}
+
+/// Splits a record at its commas. Leading blanks of a cell are dropped, trailing ones kept.
+fn split(record: &[u8], cells: &mut Vec<String>) -> Split {
+    cells.clear();
+    let Ok(text) = std::str::from_utf8(record) else {
+        return Split::Broken(String::from("the line is not UTF-8 text"));
+    };
+    let mut rest = text;
+    loop {
+        let field = rest.trim_start_matches([' ', '\t']);
+        let (cell, after) = if let Some(quoted) = field.strip_prefix('"') {
+            match quoted_cell(quoted) {
+                Some(found) => found,
+                None => return Split::OpenQuote,
+            }
+        } else {
+            let (cell, after) = field.split_at(field.find(',').unwrap_or(field.len()));
+            if cell.contains('"') {
+                let column = cells.len() + 1;
+                return Split::Broken(format!("column {column}: a double quote inside plain text"));
+            }
+            (cell.to_owned(), after)
+        };
+        cells.push(cell);
+        match after.strip_prefix(',') {
+            Some(next) => rest = next,
+            None if after.is_empty() => return Split::Whole,
+            None => {
+                let column = cells.len();
+                return Split::Broken(format!("column {column}: text after a closing double quote"));
+            }
+        }
+    }
+}
+
+/// The text up to the closing quote, with doubled quotes resolved, and what follows it.
+fn quoted_cell(text: &str) -> Option<(String, &str)> {
+    let mut cell = String::new();
+    let mut rest = text;
+    loop {
+        let end = rest.find('"')?;
+        cell.push_str(&rest[..end]);
+        rest = &rest[end + 1..];
+        match rest.strip_prefix('"') {
+            Some(after) => {
+                cell.push('"');
+                rest = after;
+            }
+            None => return Some((cell, rest)),
+        }
+    }
+}
+
+/// A cell of an output file: quoted only where it must be, as the tool does.
+pub fn quote(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.contains([',', '"', '\r', '\n']) || text.starts_with([' ', '\t']) {
+        format!("\"{}\"", text.replace('"', "\"\"")).into()
+    } else {
+        text.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Vec<String>, Vec<Vec<Cell>>, Vec<String>) {
+        let (columns, mut reader) = Reader::open("in.csv", text.as_bytes(), None).unwrap();
+        let mut chunk = Chunk::default();
+        let mut problems = Vec::new();
+        let mut note = |problem: Problem| problems.push(problem.to_string());
+        reader.fill(1000, &mut chunk, &mut note).unwrap();
+        assert_eq!(columns.zone_of.len(), chunk.width);
+        let names = chunk.names.iter().map(|name| name.to_string()).collect();
+        (names, (0..chunk.rows()).map(|row| chunk.row(row).to_vec()).collect(), problems)
+    }
+
+    fn cell(nodes: u64, endpoints: u64) -> Cell {
+        Cell { nodes, endpoints }
+    }
+
+    #[test]
+    fn a21_reads_the_tools_format() {
+        let text = "\u{feff}name, b ,a\r\n\n plain ,1 2, 3 4 ignored\n\"0-(1, 1)\", +05 06 ,7 8\n\"two\nlines\",1 1,\"1 1\"";
+        let (names, rows, problems) = read(text);
+        assert_eq!(names, ["plain ", "0-(1, 1)", "two\nlines"]);
+        let expected =
+            [[cell(1, 2), cell(3, 4)], [cell(5, 6), cell(7, 8)], [cell(1, 1), cell(1, 1)]];
+        assert_eq!(rows, expected);
+        assert_eq!(problems, Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_bad_row_is_named_and_the_others_are_read() {
+        let rows = [
+            ("x,1 1", "in.csv:2: expected 3 cells (a name and 2 zones), found 2"),
+            ("x,1 1,1 1,1 1", "in.csv:2: expected 3 cells (a name and 2 zones), found 4"),
+            ("x,1 1,4", "in.csv:2: column 3 (b): expected `nodes endpoints`, two whole numbers such as `4 12`; found `4`"),
+            ("x,,1 1", "in.csv:2: column 2 (a): expected `nodes endpoints`, two whole numbers such as `4 12`; found ``"),
+            ("x,1 q,1 1", "in.csv:2: column 2 (a): expected a whole number of endpoints, invalid digit found in string; found `1 q`"),
+            ("x,1.5 2,1 1", "in.csv:2: column 2 (a): expected a whole number of nodes, invalid digit found in string; found `1.5 2`"),
+            ("x,3 -1,1 1", "in.csv:2: column 2 (a): the number of endpoints is below 0; found `3 -1`"),
+            ("x,99999999999999999999 1,1 1", "in.csv:2: column 2 (a): expected a whole number of nodes, number too large to fit in target type; found `99999999999999999999 1`"),
+            ("x,9223372036854775807 1,9223372036854775807 1", "in.csv:2: column 3 (b): the row's numbers add up to more than 2^63"),
+            ("x\"y,1 1,1 1", "in.csv:2: column 1: a double quote inside plain text"),
+            ("\"x\"y,1 1,1 1", "in.csv:2: column 1: text after a closing double quote"),
+            ("\"x,1 1,1 1", "in.csv:2: a double quote is opened and never closed"),
+            ("x,\u{1b}[31m,1 1", "in.csv:2: column 2 (a): expected `nodes endpoints`, two whole numbers such as `4 12`; found `\\u{1b}[31m`"),
+        ];
+        for (row, expected) in rows {
+            let (names, cells, problems) = read(&format!("name,a,b\n{row}\ngood,1 2,3 4\n"));
+            assert_eq!(problems, [expected], "{row}");
+            assert_eq!(names, ["good"], "{row}");
+            assert_eq!(cells, [[cell(1, 2), cell(3, 4)]], "{row}");
+        }
+    }
+
+    #[test]
+    fn unusable_headers_are_refused() {
+        for (text, expected) in [
+            ("", "in.csv:1: the file is empty; expected a header `name,zone1,…`"),
+            ("name\nx\n", "in.csv:1: the header names no zone; expected `name,zone1,zone2,…`"),
+            ("name,\"a\n", "in.csv:1: a double quote is opened and never closed"),
+        ] {
+            let error = Reader::open("in.csv", text.as_bytes(), None).err().unwrap();
+            assert_eq!(error.to_string(), expected);
+        }
+        let error = Reader::open("in.csv", &b"name,\xff\n"[..], None).err().unwrap();
+        assert_eq!(error.to_string(), "in.csv:1: the line is not UTF-8 text");
+    }
+
+    #[test]
+    fn names_are_quoted_only_where_needed() {
+        for (name, expected) in
+            [("a b", "a b"), ("a,b", "\"a,b\""), (" a", "\" a\""), ("a\"b", "\"a\"\"b\"")]
+        {
+            assert_eq!(quote(name), expected);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Random inputs. Each row has a generator of its own, seeded by the seed and the row's number, so
+//! that threads and shards do not change what is drawn.
+
+use rand_core::{Rng, SeedableRng};
+use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
+
+use super::ranges::Span;
+use super::{Cell, Chunk, Indexed};
+
+/// Inputs drawn evenly from ranges.
+#[derive(Clone, Copy, Debug)]
+pub struct Random {
+    /// Zones per input.
+    pub zones: usize,
+    /// Nodes per zone.
+    pub nodes: Span,
+    /// Endpoints per zone.
+    pub endpoints: Span,
+    /// How many inputs.
+    pub rows: u64,
+    /// The same seed draws the same inputs.
+    pub seed: u64,
+}
+
+impl Indexed for Random {
+    fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    fn fill(&self, first_row: u64, count: u64, chunk: &mut Chunk) {
+        chunk.begin(first_row, self.zones);
+        for row in first_row..(first_row + count).min(self.rows) {
+            let salt = SplitMix64::seed_from_u64(row).next_u64();
+            let mut generator = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ salt);
+            for _ in 0..self.zones {
+                chunk.cells.push(Cell {
+                    nodes: draw(&mut generator, &self.nodes),
+                    endpoints: draw(&mut generator, &self.endpoints),
+                });
+            }
+        }
+    }
+
+    fn name(&self, row: u64) -> String {
+        format!("random-{row}")
+    }
+}
+
+fn draw(generator: &mut impl Rng, span: &Span) -> u64 {
+    let index = (u128::from(generator.next_u64()) * u128::from(span.len())) >> 64;
+    span.first + index as u64 * span.step
+}

@@ -1,0 +1,484 @@
+//! Runs heuristics over a data set, in parallel, and collects what came of it.
+//!
+//! ```text
+//!   data set ─► wave of chunks ─► threads: decode, allocate, send traffic, score ─► Summary
+//!                                                               └─► encoded rows, in order
+//! ```
+//!
+//! Per row nothing is allocated, no string is touched and no map is looked up. Results do not
+//! depend on the number of threads: summaries are sums of whole numbers, rows are written in order.
+
+use std::io;
+
+use rayon::prelude::*;
+use thiserror::Error;
+use zonewise_topology::allocation::{Allocation, Carrier};
+use zonewise_topology::heuristic::{Case, Heuristic};
+use zonewise_topology::heuristics;
+use zonewise_topology::reason::{Outcome, Reason};
+use zonewise_topology::region::{Region, Zone};
+use zonewise_topology::traffic::{Traffic, TrafficModel};
+
+use crate::dataset::{
+    CHUNK_ROWS, Cell, Chunk, Columns, Dataset, DatasetError, Indexed, Problem, Rows, csv,
+};
+use crate::decimal::Decimal;
+use crate::score::{limit, score};
+use crate::summary::{HeuristicSummary, PROBLEMS_KEPT, Printed, Summary, WorstRow};
+
+/// A heuristic, and what the user called it.
+pub struct Choice {
+    /// As written, with parameters.
+    pub label: String,
+    /// The heuristic.
+    pub heuristic: Box<dyn Heuristic>,
+}
+
+impl Choice {
+    /// From a name of the table of heuristics.
+    pub fn parse(label: &str) -> Result<Self, heuristics::ParseError> {
+        Ok(Self { label: label.to_owned(), heuristic: heuristics::parse(label)? })
+    }
+}
+
+/// Which part of the work to do: every `count`-th chunk, starting at `index`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// Counted from 0.
+    pub index: u64,
+    /// How many shards there are.
+    pub count: u64,
+}
+
+impl Shard {
+    /// All of it.
+    pub const WHOLE: Self = Self { index: 0, count: 1 };
+
+    fn has(&self, chunk: u64) -> bool {
+        chunk % self.count == self.index
+    }
+}
+
+/// How to run.
+pub struct Options<'a> {
+    /// Which part to do.
+    pub shard: Shard,
+    /// Stop at the first row that cannot be used.
+    pub strict: bool,
+    /// Told now and then how far the run is.
+    pub progress: &'a (dyn Fn(Progress) + Sync),
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Rows run since the last report.
+    pub rows: u64,
+    /// Part of the input read, 0 to 1, for inputs of unknown length.
+    pub read: Option<f64>,
+}
+
+/// Why a run ended early.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// The data set.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    /// A row, and rows may not fail.
+    #[error("{0}")]
+    Strict(Problem),
+    /// The rows could not be written.
+    #[error("cannot write: {0}")]
+    Write(#[from] io::Error),
+}
+
+/// One row and one heuristic.
+pub struct RowView<'a> {
+    /// The row's number.
+    pub row: u64,
+    /// The row's name.
+    pub name: &'a str,
+    /// The zones' names, in byte order.
+    pub zones: &'a [Box<str>],
+    /// The heuristic, as asked for.
+    pub heuristic: &'a str,
+    /// Its scores.
+    pub outcome: RowOutcome,
+    /// Why it did what it did.
+    pub reason: Reason,
+    /// What it did; not meaningful when the outcome is [`RowOutcome::Failed`].
+    pub allocation: &'a Allocation,
+}
+
+/// What became of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowOutcome {
+    /// It has scores.
+    Scored {
+        /// Scores as printed.
+        printed: Printed,
+        /// Mean distance from the fair share, percent.
+        mean_deviation: Decimal,
+        /// Spread of the deviations.
+        deviation_spread: Decimal,
+    },
+    /// Some zone reaches no endpoint.
+    Invalid,
+    /// There is no allocation.
+    Failed,
+}
+
+/// Turns rows into bytes, on many threads; writes them in order, on one.
+pub trait RowEncoder: Sync {
+    /// Encoded rows of one chunk.
+    type Part: Send;
+    /// Whether rows are wanted at all.
+    const WANTED: bool;
+    /// An empty part.
+    fn begin(&self) -> Self::Part;
+    /// Adds a row.
+    fn encode(&self, part: &mut Self::Part, row: &RowView<'_>);
+    /// Writes a part.
+    fn write(&mut self, part: Self::Part) -> io::Result<()>;
+}
+
+/// Only the summary is wanted.
+pub struct NoRows;
+
+impl RowEncoder for NoRows {
+    type Part = ();
+    const WANTED: bool = false;
+    fn begin(&self) {}
+    fn encode(&self, (): &mut (), _row: &RowView<'_>) {}
+    fn write(&mut self, (): ()) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs all heuristics over (a shard of) a data set.
+pub fn evaluate<E: RowEncoder>(
+    dataset: Dataset,
+    choices: &[Choice],
+    options: &Options<'_>,
+    encoder: &mut E,
+) -> Result<Summary, RunError> {
+    let labels: Vec<&str> = choices.iter().map(|choice| choice.label.as_str()).collect();
+    let columns = dataset.columns;
+    let zones = columns.zone_of.iter().map(|&zone| columns.names[zone].to_string()).collect();
+    let setup = Setup { columns: &columns, clash: columns.may_clash(), choices };
+    let mut run = Run {
+        setup,
+        options,
+        encoder,
+        summary: Summary::new(&dataset.title, zones, &labels),
+    };
+    match dataset.rows {
+        Rows::Indexed(rows) => run.indexed(rows.as_ref())?,
+        Rows::Stream(reader) => run.stream(*reader)?,
+    }
+    Ok(run.summary)
+}
+
+/// What every thread needs to know.
+#[derive(Clone, Copy)]
+struct Setup<'a> {
+    columns: &'a Columns,
+    clash: bool,
+    choices: &'a [Choice],
+}
+
+struct Run<'a, E> {
+    setup: Setup<'a>,
+    options: &'a Options<'a>,
+    encoder: &'a mut E,
+    summary: Summary,
+}
+
+/// What one chunk gave.
+struct Part<P> {
+    rows: u64,
+    heuristics: Vec<HeuristicSummary>,
+    problems: Vec<Problem>,
+    encoded: P,
+}
+
+impl<E: RowEncoder> Run<'_, E> {
+    /// Chunks that are worked on at once: few where rows are kept until they are written.
+    fn wave_chunks() -> usize {
+        rayon::current_num_threads() * if E::WANTED { 4 } else { 64 }
+    }
+
+    fn indexed(&mut self, rows: &dyn Indexed) -> Result<(), RunError> {
+        let total = rows.rows();
+        let shard = self.options.shard;
+        let chunks = total.div_ceil(CHUNK_ROWS);
+        let mut next = shard.index;
+        while next < chunks {
+            let wave: Vec<u64> =
+                (next..chunks).step_by(shard.count as usize).take(Self::wave_chunks()).collect();
+            next += wave.len() as u64 * shard.count;
+            let (setup, encoder, progress) = (self.setup, &*self.encoder, self.options.progress);
+            let parts = wave
+                .into_par_iter()
+                .map_init(
+                    || (Worker::new(), Chunk::default()),
+                    |(worker, chunk), number| {
+                        rows.fill(number * CHUNK_ROWS, CHUNK_ROWS, chunk);
+                        let part = worker.chunk(setup, chunk, encoder, |row| rows.name(row));
+                        progress(Progress { rows: part.rows, read: None });
+                        part
+                    },
+                )
+                .collect();
+            self.take(parts)?;
+        }
+        Ok(())
+    }
+
+    fn stream<R: io::Read + Send>(&mut self, mut reader: csv::Reader<R>) -> Result<(), RunError> {
+        let mut number = 0;
+        let mut wave = self.read_wave(&mut reader, &mut number)?;
+        while !wave.is_empty() {
+            let (setup, encoder) = (self.setup, &*self.encoder);
+            let (parts, next) = rayon::join(
+                || {
+                    wave.par_iter()
+                        .map_init(Worker::new, |worker, chunk| {
+                            let name = |row: u64| {
+                                String::from(&*chunk.names[(row - chunk.first_row) as usize])
+                            };
+                            worker.chunk(setup, chunk, encoder, name)
+                        })
+                        .collect::<Vec<_>>()
+                },
+                || read_wave(&mut reader, &mut number, self.options.shard, Self::wave_chunks()),
+            );
+            let rows = parts.iter().map(|part| part.rows).sum();
+            (self.options.progress)(Progress { rows, read: reader.progress() });
+            self.take(parts)?;
+            wave = self.accept(next)?;
+        }
+        Ok(())
+    }
+
+    fn read_wave<R: io::Read>(
+        &mut self,
+        reader: &mut csv::Reader<R>,
+        number: &mut u64,
+    ) -> Result<Vec<Chunk>, RunError> {
+        self.accept(read_wave(reader, number, self.options.shard, Self::wave_chunks()))
+    }
+
+    /// Notes the problems of a wave. Every shard reads the whole file; only the first reports it.
+    fn accept(&mut self, wave: WaveResult) -> Result<Vec<Chunk>, RunError> {
+        let (chunks, problems) = wave?;
+        if self.options.shard.index == 0 {
+            self.summary.left_out += problems.count;
+            self.report(problems.first)?;
+        }
+        Ok(chunks)
+    }
+
+    fn take(&mut self, parts: Vec<Part<E::Part>>) -> Result<(), RunError> {
+        for part in parts {
+            self.summary.rows += part.rows;
+            for (into, from) in self.summary.heuristics.iter_mut().zip(part.heuristics) {
+                into.merge(from);
+            }
+            self.report(part.problems)?;
+            self.encoder.write(part.encoded)?;
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, problems: Vec<Problem>) -> Result<(), RunError> {
+        match problems.first() {
+            Some(problem) if self.options.strict => Err(RunError::Strict(problem.clone())),
+            _ => {
+                self.summary.note(problems);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Problems met while reading.
+#[derive(Default)]
+struct ReadProblems {
+    first: Vec<Problem>,
+    count: u64,
+}
+
+type WaveResult = Result<(Vec<Chunk>, ReadProblems), DatasetError>;
+
+fn read_wave<R: io::Read>(
+    reader: &mut csv::Reader<R>,
+    number: &mut u64,
+    shard: Shard,
+    chunks: usize,
+) -> WaveResult {
+    let mut wave = Vec::new();
+    let mut problems = ReadProblems::default();
+    while wave.len() < chunks {
+        let mut chunk = Chunk::default();
+        reader.fill(CHUNK_ROWS, &mut chunk, &mut |problem| {
+            problems.count += 1;
+            if problems.first.len() < PROBLEMS_KEPT {
+                problems.first.push(problem);
+            }
+        })?;
+        if chunk.rows() == 0 {
+            break;
+        }
+        if shard.has(*number) {
+            wave.push(chunk);
+        }
+        *number += 1;
+    }
+    Ok((wave, problems))
+}
+
+/// The buffers of one thread.
+struct Worker {
+    allocation: Allocation,
+    model: TrafficModel,
+    zones: Vec<Zone>,
+}
+
+impl Worker {
+    fn new() -> Self {
+        Self { allocation: Allocation::new(), model: TrafficModel::new(), zones: Vec::new() }
+    }
+
+    fn chunk<E: RowEncoder>(
+        &mut self,
+        setup: Setup<'_>,
+        chunk: &Chunk,
+        encoder: &E,
+        name: impl Fn(u64) -> String,
+    ) -> Part<E::Part> {
+        let mut part = Part {
+            rows: chunk.rows() as u64,
+            heuristics: setup
+                .choices
+                .iter()
+                .map(|choice| HeuristicSummary::new(&choice.label))
+                .collect(),
+            problems: Vec::new(),
+            encoded: encoder.begin(),
+        };
+        for index in 0..chunk.rows() {
+            let total = self.load(setup.columns, chunk.row(index));
+            self.row(setup, (chunk, index, total), encoder, &name, &mut part);
+        }
+        part
+    }
+
+    /// Turns cells into zones; returns all endpoints. Of columns with the same name the last
+    /// counts as the zone, but all count in the totals.
+    #[inline]
+    fn load(&mut self, columns: &Columns, cells: &[Cell]) -> u64 {
+        let nodes: u64 = cells.iter().map(|cell| cell.nodes).sum();
+        self.zones.clear();
+        self.zones.resize(columns.names.len(), Zone::default());
+        for (cell, &zone) in cells.iter().zip(&columns.zone_of) {
+            let share = if nodes == 0 { 0.0 } else { cell.nodes as f64 / nodes as f64 };
+            self.zones[zone] = Zone { share, nodes: cell.nodes, endpoints: cell.endpoints };
+        }
+        cells.iter().map(|cell| cell.endpoints).sum()
+    }
+
+    #[inline]
+    fn row<E: RowEncoder>(
+        &mut self,
+        setup: Setup<'_>,
+        (chunk, index, total): (&Chunk, usize, u64),
+        encoder: &E,
+        name: &impl Fn(u64) -> String,
+        part: &mut Part<E::Part>,
+    ) {
+        let region = Region { zones: &self.zones, total, unplaced: 0, unknown_nodes: 0 };
+        let limit = Decimal::round(limit(&region).unwrap_or(0.0));
+        let row = chunk.first_row + index as u64;
+        let row_name = if E::WANTED { name(row) } else { String::new() };
+        for (choice, summary) in setup.choices.iter().zip(&mut part.heuristics) {
+            let reason = choice.heuristic.allocate(&Case::fresh(region), &mut self.allocation);
+            if setup.clash && matches!(self.allocation.carrier(), Carrier::Plain | Carrier::Subsets)
+            {
+                self.allocation.drop_shadowed(&setup.columns.names);
+            }
+            summary.reasons[reason.code() as usize] += 1;
+            let failed = reason.outcome() == Outcome::Failed;
+            let traffic =
+                if failed { None } else { self.model.run(&region, &self.allocation) };
+            let scored = traffic.map(|traffic| {
+                (traffic, Printed::new(&score(&region, &self.allocation, &traffic), limit))
+            });
+            match &scored {
+                Some((_, printed)) => {
+                    summary.add(printed);
+                    if summary.is_among_worst(printed.score) {
+                        let score = printed.score;
+                        summary.add_worst(worst(score, row, name(row), chunk.row(index), &reason));
+                    }
+                }
+                None if failed => {
+                    summary.failed += 1;
+                    note(&mut part.problems, || failure(row, &name(row), &choice.label, &reason));
+                }
+                None => summary.invalid += 1,
+            }
+            if E::WANTED {
+                let view = RowView {
+                    row,
+                    name: &row_name,
+                    zones: &setup.columns.names,
+                    heuristic: &choice.label,
+                    outcome: self.outcome(&region, scored, failed),
+                    reason,
+                    allocation: &self.allocation,
+                };
+                encoder.encode(&mut part.encoded, &view);
+            }
+        }
+    }
+
+    fn outcome(
+        &self,
+        region: &Region<'_>,
+        scored: Option<(Traffic, Printed)>,
+        failed: bool,
+    ) -> RowOutcome {
+        match scored {
+            Some((traffic, printed)) => RowOutcome::Scored {
+                printed,
+                mean_deviation: Decimal::round(traffic.mean_deviation * 100.0),
+                deviation_spread: Decimal::round(self.model.spread(
+                    region,
+                    &self.allocation,
+                    traffic.mean_deviation,
+                )),
+            },
+            None if failed => RowOutcome::Failed,
+            None => RowOutcome::Invalid,
+        }
+    }
+}
+
+fn worst(score: Decimal, row: u64, name: String, cells: &[Cell], reason: &Reason) -> WorstRow {
+    WorstRow { score, row, name, cells: cells.to_vec(), reason: reason.code().to_string() }
+}
+
+fn note(problems: &mut Vec<Problem>, problem: impl FnOnce() -> Problem) {
+    if problems.len() < PROBLEMS_KEPT {
+        problems.push(problem());
+    }
+}
+
+fn failure(row: u64, name: &str, heuristic: &str, reason: &Reason) -> Problem {
+    Problem {
+        order: row,
+        place: format!("row {row} (`{}`)", name.escape_debug()),
+        message: format!("{heuristic}: {reason}; {}", reason.code().entry().remedy),
+    }
+}
