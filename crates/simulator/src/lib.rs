@@ -13,5 +13,9 @@
 pub mod dataset;
 pub mod decimal;
 pub mod evaluate;
+pub mod part;
+pub mod published;
+pub mod report;
 pub mod score;
 pub mod summary;
+pub mod timeline;

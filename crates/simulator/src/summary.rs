@@ -272,6 +272,13 @@ impl Summary {
         }
     }
 
+    /// Whether all tables have their full length (a file from elsewhere may not).
+    pub fn is_consistent(&self) -> bool {
+        self.heuristics
+            .iter()
+            .all(|line| line.reasons.len() == TABLE.len() && line.histogram.len() == BINS)
+    }
+
     /// Keeps the first problems.
     pub fn note(&mut self, problems: Vec<Problem>) {
         self.problems.extend(problems);

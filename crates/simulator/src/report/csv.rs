@@ -1,0 +1,105 @@
+//! The summary, and rows, as comma-separated values.
+
+use std::io::{self, Write};
+
+use crate::dataset::csv::quote;
+use crate::evaluate::{RowEncoder, RowOutcome, RowView};
+use crate::summary::{HeuristicSummary, Summary};
+
+/// Writes the summary: one line per heuristic, means with six decimals.
+pub fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "heuristic,rows,valid,invalid,failed,fell_back,mean_score,mean_in_zone_score,\
+         mean_deviation_score,mean_slice_score,mean_max_deviation_pct,mean_limit,mean_distance,\
+         min_score,max_score,min_in_zone_score,min_deviation_score,min_slice_score,\
+         largest_max_deviation_pct,rows_at_largest"
+    )?;
+    summary.heuristics.iter().try_for_each(|heuristic| line(summary.rows, heuristic, out))
+}
+
+fn line(rows: u64, summary: &HeuristicSummary, out: &mut dyn Write) -> io::Result<()> {
+    let HeuristicSummary { valid, invalid, failed, .. } = *summary;
+    let name = quote(&summary.heuristic);
+    write!(out, "{name},{rows},{valid},{invalid},{failed},{}", summary.fallbacks())?;
+    if valid == 0 {
+        return writeln!(out, ",,,,,,,,,,,,,,");
+    }
+    let means = [
+        &summary.score,
+        &summary.in_zone,
+        &summary.deviation,
+        &summary.slice,
+        &summary.max_deviation,
+        &summary.limit,
+        &summary.distance,
+    ];
+    for column in means {
+        write!(out, ",{:.6}", column.mean(valid))?;
+    }
+    writeln!(
+        out,
+        ",{},{},{},{},{},{},{}",
+        summary.score.min,
+        summary.score.max,
+        summary.in_zone.min,
+        summary.deviation.min,
+        summary.slice.min,
+        summary.max_deviation.max,
+        summary.max_deviation.at_max
+    )
+}
+
+/// Rows as the evaluation tool prints them. With several heuristics a first column tells which.
+pub struct CsvRows<W> {
+    out: W,
+    several: bool,
+}
+
+impl<W: Write> CsvRows<W> {
+    /// Writes the header.
+    pub fn new(mut out: W, several: bool) -> io::Result<Self> {
+        let first = if several { "heuristic," } else { "" };
+        writeln!(
+            out,
+            "{first}name,score,in_zone_score,deviation_score,slice_score,max_deviation_pct,\
+             mean_deviation_pct,sd_of_deviation"
+        )?;
+        Ok(Self { out, several })
+    }
+}
+
+impl<W: Write + Sync> RowEncoder for CsvRows<W> {
+    type Part = Vec<u8>;
+    const WANTED: bool = true;
+
+    fn begin(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn encode(&self, part: &mut Vec<u8>, row: &RowView<'_>) {
+        let name = quote(row.name);
+        if self.several {
+            part.extend_from_slice(quote(row.heuristic).as_bytes());
+            part.push(b',');
+        }
+        // Writing to a Vec cannot fail.
+        let _ = match row.outcome {
+            RowOutcome::Scored { printed, mean_deviation, deviation_spread } => writeln!(
+                part,
+                "{name},{},{},{},{},{},{mean_deviation},{deviation_spread}",
+                printed.score,
+                printed.in_zone,
+                printed.deviation,
+                printed.slice,
+                printed.max_deviation
+            ),
+            RowOutcome::Invalid => writeln!(part, "{name}{}", ",invalid".repeat(7)),
+            RowOutcome::Failed => writeln!(part, "{name}{}", ",error".repeat(7)),
+        };
+    }
+
+    fn write(&mut self, part: Vec<u8>) -> io::Result<()> {
+        self.out.write_all(&part)
+    }
+}

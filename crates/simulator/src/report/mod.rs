@@ -1,0 +1,59 @@
+//! Results as text and files: one file per format.
+
+pub mod csv;
+pub mod html;
+pub mod json;
+pub mod parquet;
+pub mod table;
+pub mod timeline;
+
+use std::io::{self, Write};
+
+use crate::summary::Summary;
+
+/// The formats of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people, on a terminal.
+    Table,
+    /// Comma-separated values.
+    Csv,
+    /// For programs.
+    Json,
+    /// One page with tables, distributions and pictures.
+    Html,
+    /// Columns, for data tools.
+    Parquet,
+}
+
+/// Writes a summary.
+pub fn write_summary(summary: &Summary, format: Format, out: &mut dyn Write) -> io::Result<()> {
+    match format {
+        Format::Table => table::write(summary, out),
+        Format::Csv => csv::write(summary, out),
+        Format::Json => json::write(summary, out),
+        Format::Html => html::write(summary, out),
+        Format::Parquet => parquet::write(summary, out),
+    }
+}
+
+/// 1234567 as `1,234,567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A part of a whole, in percent with one decimal.
+fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return String::from("-");
+    }
+    format!("{:.1} %", part as f64 / whole as f64 * 100.0)
+}

@@ -1,0 +1,84 @@
+//! The summary for people.
+
+use std::io::{self, Write};
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+
+use super::{grouped, percent};
+use crate::summary::{HeuristicSummary, Summary};
+
+const HEADER: [&str; 9] = [
+    "heuristic",
+    "score",
+    "in-zone",
+    "overload",
+    "slices",
+    "to limit",
+    "worst score",
+    "largest overload",
+    "fell back",
+];
+
+/// Writes it.
+pub fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED).set_header(HEADER);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for heuristic in &summary.heuristics {
+        table.add_row(row(heuristic));
+    }
+    writeln!(out, "{} inputs of {}", grouped(summary.rows), summary.dataset.escape_debug())?;
+    writeln!(out, "{table}")?;
+    footnotes(summary, out)
+}
+
+fn row(heuristic: &HeuristicSummary) -> Vec<String> {
+    let name = heuristic.heuristic.clone();
+    let valid = heuristic.valid;
+    if valid == 0 {
+        let mut row = vec![name];
+        row.resize(HEADER.len(), String::from("-"));
+        return row;
+    }
+    let mean = |column: &crate::summary::Column| format!("{:.2}", column.mean(valid));
+    let all = valid + heuristic.invalid + heuristic.failed;
+    vec![
+        name,
+        mean(&heuristic.score),
+        mean(&heuristic.in_zone),
+        mean(&heuristic.deviation),
+        mean(&heuristic.slice),
+        mean(&heuristic.distance),
+        format!("{:.2}", heuristic.score.min.to_f64()),
+        format!("{:.2} %", heuristic.max_deviation.max.to_f64()),
+        percent(heuristic.fallbacks(), all),
+    ]
+}
+
+fn footnotes(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+    if let Some(first) = summary.heuristics.iter().find(|heuristic| heuristic.valid > 0) {
+        let limit = first.limit.mean(first.valid);
+        writeln!(
+            out,
+            "Means of credits (0 to 100). Score = 45 % in-zone + 40 % overload + 15 % slices. The best any\n\
+             router could score on these inputs is {limit:.2}; `to limit` is the distance from there."
+        )?;
+    }
+    for heuristic in &summary.heuristics {
+        let name = &heuristic.heuristic;
+        if heuristic.invalid > 0 {
+            let rows = grouped(heuristic.invalid);
+            writeln!(out, "{name}: {rows} inputs have a zone that reaches no endpoint (invalid)")?;
+        }
+        if heuristic.failed > 0 {
+            writeln!(out, "{name}: {} inputs failed", grouped(heuristic.failed))?;
+        }
+    }
+    if summary.left_out > 0 {
+        writeln!(out, "{} rows could not be read and were left out", grouped(summary.left_out))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! Timelines as table, CSV and JSON.
+
+use std::io::{self, Write};
+
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, Table};
+use serde::Serialize;
+
+use super::Format;
+use crate::dataset::csv::quote;
+use crate::timeline::scenario::Scenario;
+use crate::timeline::{StepResult, TimelineResult};
+
+#[derive(Serialize)]
+struct Document<'a> {
+    kind: &'static str,
+    scenario: &'a str,
+    heuristics: &'a [TimelineResult],
+}
+
+/// Writes the results of a scenario. Only table, CSV and JSON show steps.
+pub fn write(
+    scenario: &Scenario,
+    results: &[TimelineResult],
+    format: Format,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    match format {
+        Format::Csv => csv(results, out),
+        Format::Json => {
+            let document =
+                Document { kind: "Timeline", scenario: &scenario.title, heuristics: results };
+            serde_json::to_writer_pretty(&mut *out, &document)?;
+            writeln!(out)
+        }
+        Format::Table | Format::Html | Format::Parquet => table(scenario, results, out),
+    }
+}
+
+fn table(scenario: &Scenario, results: &[TimelineResult], out: &mut dyn Write) -> io::Result<()> {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED).set_header([
+        "heuristic",
+        "moved",
+        "flips",
+        "written",
+        "in-zone",
+        "largest overload",
+        "in force",
+    ]);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for result in results {
+        table.add_row([
+            result.heuristic.clone(),
+            result.moved.to_string(),
+            result.flips.to_string(),
+            result.groups_written.to_string(),
+            percent(result.mean_in_zone),
+            percent(result.largest_overload),
+            format!("{}/{}", result.steps_in_force, result.steps.len()),
+        ]);
+    }
+    writeln!(out, "{}: {} steps", scenario.title.escape_debug(), scenario.steps.len())?;
+    writeln!(out, "{table}")?;
+    writeln!(
+        out,
+        "moved: endpoints that stayed but now serve other zones; flips: topology went on or off;\n\
+         written: groups of at most 100 endpoints written; in-zone: mean over the steps."
+    )
+}
+
+fn percent(value: Option<f64>) -> String {
+    value.map_or_else(|| String::from("-"), |value| format!("{:.1} %", value * 100.0))
+}
+
+fn csv(results: &[TimelineResult], out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "heuristic,step,endpoints,arrived,departed,moved,flipped,groups_written,in_zone,max_overload,reason"
+    )?;
+    for result in results {
+        for step in &result.steps {
+            line(&result.heuristic, step, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn line(heuristic: &str, step: &StepResult, out: &mut dyn Write) -> io::Result<()> {
+    let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.6}"));
+    writeln!(
+        out,
+        "{},{},{},{},{},{},{},{},{},{},{}",
+        quote(heuristic),
+        quote(&step.step),
+        step.endpoints,
+        step.arrived,
+        step.departed,
+        step.moved,
+        step.flipped,
+        step.groups_written,
+        number(step.in_zone),
+        number(step.max_overload),
+        step.reason
+    )
+}

@@ -1,0 +1,257 @@
+//! The command line as typed. What users write is checked here, so that wrong usage ends with exit
+//! code 2 and a message that says what would have been right.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use zonewise_simulator::dataset::ranges::Span;
+use zonewise_simulator::evaluate::Shard;
+use zonewise_simulator::report::Format;
+use zonewise_simulator::timeline::scenario::Scenario;
+use zonewise_topology::heuristics;
+
+/// Keeps Kubernetes Service traffic in the zone it started in, without overloading any endpoint,
+/// and says why.
+#[derive(Parser)]
+#[command(name = "zonewise", version, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Score heuristics over a data set
+    Simulate(Box<Simulate>),
+    /// Print a completion script for a shell
+    #[command(hide = true)]
+    Completions {
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Score heuristics over a data set.
+///
+/// Every heuristic is run on every input (nodes and endpoints per zone). The score is the published
+/// one of KEP-2004: 45 % in-zone traffic, 40 % overload, 15 % number of slices. Beside it stands the
+/// limit: the best any router could score on the same inputs.
+#[derive(Args)]
+#[command(
+    after_help = simulate_examples(),
+    after_long_help = format!("{}\n\n{}", heuristics_help(), simulate_examples()),
+    args_conflicts_with_subcommands = true
+)]
+pub(crate) struct Simulate {
+    #[command(subcommand)]
+    pub(crate) command: Option<SimulateCommand>,
+    #[command(flatten)]
+    pub(crate) evaluate: Evaluate,
+}
+
+#[derive(Args)]
+pub(crate) struct Evaluate {
+    #[command(flatten)]
+    pub(crate) input: Input,
+    #[command(flatten)]
+    pub(crate) heuristics: Heuristics,
+    #[command(flatten)]
+    pub(crate) output: Output,
+    /// Write every row, not only the summary (csv, json with groups, parquet)
+    #[arg(long)]
+    pub(crate) rows: bool,
+    /// Run only part I of N (counted from 0) and write a partial result for `simulate merge`;
+    /// with --rows, only that part's rows
+    #[arg(long, value_name = "I/N", value_parser = shard)]
+    pub(crate) shard: Option<Shard>,
+    /// Stop at the first row that cannot be used
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Threads to use [default: all cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+}
+
+#[derive(Args)]
+pub(crate) struct Input {
+    /// kep-small, kep-medium, kep-large, representative, or a CSV file in the evaluation tool's
+    /// format (`name,zone1,…` then `row,nodes endpoints,…`); `-` reads standard input
+    /// [default: kep-small]
+    #[arg(long, value_name = "NAME|FILE", conflicts_with_all = ["zones", "nodes", "endpoints", "random"])]
+    pub(crate) dataset: Option<String>,
+    /// Generate inputs with so many zones
+    #[arg(long, value_name = "N", requires_all = ["nodes", "endpoints"])]
+    pub(crate) zones: Option<usize>,
+    /// Nodes per zone: a number or a range such as 1..10 or 10..100:10
+    #[arg(long, value_name = "RANGE", requires_all = ["zones", "endpoints"])]
+    pub(crate) nodes: Option<Span>,
+    /// Endpoints per zone, likewise
+    #[arg(long, value_name = "RANGE", requires_all = ["zones", "nodes"])]
+    pub(crate) endpoints: Option<Span>,
+    /// Draw so many random inputs from the ranges instead of taking all combinations
+    #[arg(long, value_name = "ROWS", requires = "zones")]
+    pub(crate) random: Option<u64>,
+    /// Seed of the random inputs: the same seed gives the same inputs
+    #[arg(long, value_name = "N", requires = "random", default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Args)]
+pub(crate) struct Heuristics {
+    /// A heuristic, with parameters as `name:parameter=value,…`; may be given several times
+    /// [default: all]
+    #[arg(long = "heuristic", value_name = "NAME", value_parser = heuristic)]
+    names: Vec<String>,
+    /// For `balanced`: load above its fair share that an endpoint may get (0.1 for 10 %)
+    #[arg(long, value_name = "THETA", value_parser = overload)]
+    max_overload: Option<f64>,
+}
+
+impl Heuristics {
+    /// The heuristics to run, with their parameters.
+    pub(crate) fn labels(&self) -> Vec<String> {
+        let names: Vec<String> = if self.names.is_empty() {
+            heuristics::names().into_iter().map(String::from).collect()
+        } else {
+            self.names.clone()
+        };
+        let given = |name: String| match self.max_overload {
+            Some(theta) if name == "balanced" => format!("balanced:max-overload={theta}"),
+            _ => name,
+        };
+        names.into_iter().map(given).collect()
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Output {
+    /// How to write the result
+    #[arg(short, long = "output", value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Table)]
+    pub(crate) format: OutputFormat,
+    /// Write to a file instead of standard output; it appears only when it is complete
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    Table,
+    Csv,
+    Json,
+    Html,
+    Parquet,
+}
+
+impl From<OutputFormat> for Format {
+    fn from(format: OutputFormat) -> Self {
+        match format {
+            OutputFormat::Table => Self::Table,
+            OutputFormat::Csv => Self::Csv,
+            OutputFormat::Json => Self::Json,
+            OutputFormat::Html => Self::Html,
+            OutputFormat::Parquet => Self::Parquet,
+        }
+    }
+}
+
+#[derive(Subcommand)]
+pub(crate) enum SimulateCommand {
+    /// Put the partial results of `simulate --shard` together
+    Merge {
+        /// The files that the shards wrote
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Run a sequence of states and report churn: endpoints moved, flips, groups written
+    #[command(after_help = timeline_help())]
+    Timeline {
+        /// rolling-update, autoscaling, node-loss, or a CSV file whose rows are the states, one
+        /// after the other; `-` reads standard input
+        #[arg(long, value_name = "NAME|FILE", default_value = "rolling-update")]
+        scenario: String,
+        #[command(flatten)]
+        heuristics: Heuristics,
+        /// How to write the result: table, csv or json
+        #[arg(short, long = "output", value_name = "FORMAT", default_value = "table")]
+        format: TimelineFormat,
+        /// Stop at the first row that cannot be used
+        #[arg(long)]
+        strict: bool,
+    },
+    /// Compare with the tables published in KEP-2004; fails if a published figure is not met
+    Published {
+        /// Only the table of starting thresholds (seconds instead of a minute)
+        #[arg(long)]
+        small: bool,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum TimelineFormat {
+    Table,
+    Csv,
+    Json,
+}
+
+impl From<TimelineFormat> for Format {
+    fn from(format: TimelineFormat) -> Self {
+        match format {
+            TimelineFormat::Table => Self::Table,
+            TimelineFormat::Csv => Self::Csv,
+            TimelineFormat::Json => Self::Json,
+        }
+    }
+}
+
+fn heuristic(text: &str) -> Result<String, heuristics::ParseError> {
+    heuristics::parse(text).map(|_| text.to_owned())
+}
+
+fn overload(text: &str) -> Result<f64, String> {
+    let wrong = || format!("expected a number of at least 0 such as 0.1 for 10 %, found `{text}`");
+    let value: f64 = text.parse().map_err(|_| wrong())?;
+    heuristics::parse(&format!("balanced:max-overload={value}")).map(|_| value).map_err(|_| wrong())
+}
+
+fn shard(text: &str) -> Result<Shard, String> {
+    let wrong = || format!("expected I/N with I from 0 to N-1, such as 0/4; found `{text}`");
+    let (index, count) = text.split_once('/').ok_or_else(wrong)?;
+    let number = |part: &str| part.parse::<u64>().map_err(|_| wrong());
+    let shard = Shard { index: number(index)?, count: number(count)? };
+    if shard.index < shard.count { Ok(shard) } else { Err(wrong()) }
+}
+
+fn heuristics_help() -> String {
+    let mut text = String::from("Heuristics:");
+    for entry in &heuristics::TABLE {
+        text.push_str(&format!("\n  {:<17} {}", entry.name, entry.summary));
+        for parameter in entry.parameters {
+            let default = parameter.default.map_or_else(String::new, |value| format!(" [{value}]"));
+            text.push_str(&format!(
+                "\n  {:<17}   :{}=  {}{default}",
+                "", parameter.name, parameter.summary
+            ));
+        }
+    }
+    text
+}
+
+fn simulate_examples() -> &'static str {
+    "Examples:
+  zonewise simulate
+  zonewise simulate --dataset kep-large --heuristic auto --heuristic balanced
+  zonewise simulate --zones 4 --nodes 2..6 --endpoints 0..12 -o html --to report.html
+  zonewise simulate --dataset mine.csv --heuristic local -o csv --rows
+  zonewise simulate --dataset kep-large --shard 0/2 --to part-0.json
+  zonewise simulate merge part-*.json"
+}
+
+fn timeline_help() -> String {
+    let mut text = String::from("Scenarios:");
+    for (name, summary) in Scenario::BUILTIN {
+        text.push_str(&format!("\n  {name:<17} {summary}"));
+    }
+    text
+}

@@ -1,0 +1,77 @@
+//! Where results go.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use tempfile::NamedTempFile;
+
+/// Standard output, or a file that appears only when it is complete.
+pub(crate) enum Destination {
+    Stdout(BufWriter<io::Stdout>),
+    File { writer: BufWriter<File>, temporary: NamedTempFile, path: PathBuf },
+}
+
+impl Destination {
+    /// Opens it; a file is checked now, not after an hour of work.
+    pub(crate) fn open(path: Option<&Path>) -> Result<Self> {
+        let Some(path) = path else {
+            return Ok(Self::Stdout(BufWriter::new(io::stdout())));
+        };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let temporary = tempfile::Builder::new()
+            .prefix(".zonewise-")
+            .permissions(permissions())
+            .tempfile_in(folder.unwrap_or(Path::new(".")))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        let writer = BufWriter::new(temporary.reopen()?);
+        Ok(Self::File { writer, temporary, path: path.to_owned() })
+    }
+
+    /// Refuses to print bytes onto somebody's screen.
+    pub(crate) fn binary_is_fine(&self) -> bool {
+        !matches!(self, Self::Stdout(_)) || !io::stdout().is_terminal()
+    }
+
+    /// Flushes, and lets the file appear.
+    pub(crate) fn finish(self) -> Result<()> {
+        match self {
+            Self::Stdout(mut out) => Ok(out.flush()?),
+            Self::File { mut writer, temporary, path } => {
+                writer.flush()?;
+                temporary
+                    .persist(&path)
+                    .with_context(|| format!("cannot write {}", path.display()))?;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What `open(2)` would give a new file: readable by all, unless the umask says otherwise.
+fn permissions() -> std::fs::Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::Permissions::from_mode(0o666)
+}
+
+impl Write for Destination {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Stdout(out) => out.write(buffer),
+            Self::File { writer, .. } => writer.write(buffer),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Stdout(out) => out.flush(),
+            Self::File { writer, .. } => writer.flush(),
+        }
+    }
+}
+
+/// Says something on standard error. If even that fails there is nobody left to tell.
+pub(crate) fn complain(message: &str) {
+    let _ = writeln!(io::stderr(), "{message}");
+}

@@ -1,0 +1,257 @@
+//! `zonewise simulate`: from arguments to a run, from a run to an output.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use zonewise_simulator::dataset::random::Random;
+use zonewise_simulator::dataset::ranges::Ranges;
+use zonewise_simulator::dataset::{Columns, Dataset, Problem, Rows};
+use zonewise_simulator::evaluate::{
+    Choice, NoRows, Options, RowEncoder, RunError, Shard, evaluate,
+};
+use zonewise_simulator::part::{self, Part};
+use zonewise_simulator::report::csv::CsvRows;
+use zonewise_simulator::report::json::JsonRows;
+use zonewise_simulator::report::parquet::ParquetRows;
+use zonewise_simulator::report::{self, Format};
+use zonewise_simulator::summary::Summary;
+use zonewise_simulator::timeline::{self, scenario::Scenario};
+use zonewise_simulator::published;
+
+use crate::args::{Evaluate, Heuristics, Input, Output, OutputFormat, Simulate, SimulateCommand};
+use crate::output::{Destination, complain};
+use crate::progress::Bar;
+
+/// Runs `zonewise simulate`.
+pub(crate) fn run(arguments: Box<Simulate>) -> Result<()> {
+    let Simulate { command, evaluate } = *arguments;
+    match command {
+        None => run_evaluate(evaluate),
+        Some(SimulateCommand::Merge { files, output }) => merge(&files, &output),
+        Some(SimulateCommand::Timeline { scenario, heuristics, format, strict }) => {
+            run_timeline(&scenario, &heuristics, format.into(), strict)
+        }
+        Some(SimulateCommand::Published { small }) => run_published(small),
+    }
+}
+
+fn run_evaluate(arguments: Evaluate) -> Result<()> {
+    let Evaluate { input, heuristics, output, rows, shard, strict, threads } = arguments;
+    let format = Format::from(output.format);
+    let choices = choices(&heuristics.labels())?;
+    let dataset = dataset(&input)?;
+    let mut destination = open(&output)?;
+    let job = Job { choices, shard, strict, threads };
+    if rows {
+        return write_rows(&job, dataset, output.format, destination);
+    }
+    if shard.is_some() && !matches!(output.format, OutputFormat::Table | OutputFormat::Json) {
+        bail!("a shard's partial result is JSON; choose the format when merging");
+    }
+    let summary = job.run(dataset, &mut NoRows)?;
+    match shard {
+        Some(shard) => serde_json::to_writer(&mut destination, &Part::new(shard, summary))?,
+        None => report::write_summary(&summary, format, &mut destination)?,
+    }
+    destination.finish()
+}
+
+fn open(output: &Output) -> Result<Destination> {
+    let destination = Destination::open(output.to.as_deref())?;
+    if output.format == OutputFormat::Parquet && !destination.binary_is_fine() {
+        bail!("parquet is not for terminals; add --to FILE or redirect standard output");
+    }
+    Ok(destination)
+}
+
+/// Heuristics and how to run them.
+struct Job {
+    choices: Vec<Choice>,
+    shard: Option<Shard>,
+    strict: bool,
+    threads: Option<u16>,
+}
+
+impl Job {
+    /// Runs on the asked number of threads, with a progress bar, and tells about problems.
+    fn run<E: RowEncoder + Send>(&self, dataset: Dataset, encoder: &mut E) -> Result<Summary> {
+        let shard = self.shard.unwrap_or(Shard::WHOLE);
+        let rows = match &dataset.rows {
+            Rows::Indexed(rows) => Some(rows.rows() / shard.count),
+            Rows::Stream(_) => None,
+        };
+        let bar = Bar::new(rows);
+        let progress = |progress| bar.advance(progress);
+        let options = Options { shard, strict: self.strict, progress: &progress };
+        let threads = rayon::ThreadPoolBuilder::new()
+            .num_threads(self.threads.map_or(0, usize::from))
+            .build()
+            .context("cannot start threads")?;
+        let result = threads.install(|| evaluate(dataset, &self.choices, &options, encoder));
+        bar.clear();
+        let summary = result.map_err(explain)?;
+        tell(&summary);
+        Ok(summary)
+    }
+}
+
+/// Keeps the cause of a failed write visible: a closed pipe is no failure.
+fn explain(error: RunError) -> anyhow::Error {
+    match error {
+        RunError::Strict(_) => anyhow::Error::new(error)
+            .context("a row cannot be used; correct it, or leave out --strict to skip it"),
+        RunError::Write(cause) => anyhow::Error::new(cause).context("cannot write the rows"),
+        RunError::Dataset(cause) => cause.into(),
+    }
+}
+
+fn tell(summary: &Summary) {
+    for problem in &summary.problems {
+        complain(&format!("warning: {problem}"));
+    }
+    let failed: u64 = summary.heuristics.iter().map(|line| line.failed).sum();
+    let all = summary.left_out + failed;
+    if all > summary.problems.len() as u64 {
+        complain(&format!("warning: {all} problems in all; the first {} are shown", summary.problems.len()));
+    }
+}
+
+fn write_rows(
+    job: &Job,
+    dataset: Dataset,
+    format: OutputFormat,
+    mut destination: Destination,
+) -> Result<()> {
+    match format {
+        OutputFormat::Csv => {
+            let several = job.choices.len() > 1;
+            job.run(dataset, &mut CsvRows::new(&mut destination, several)?)?;
+        }
+        OutputFormat::Json => {
+            let mut rows = JsonRows::new(&mut destination)?;
+            job.run(dataset, &mut rows)?;
+            rows.finish()?;
+        }
+        OutputFormat::Parquet => {
+            let mut rows = ParquetRows::new(&mut destination, &dataset.title)?;
+            job.run(dataset, &mut rows)?;
+            rows.finish()?;
+        }
+        OutputFormat::Table | OutputFormat::Html => {
+            bail!("rows are written as csv, json or parquet; add -o csv, or leave out --rows")
+        }
+    }
+    destination.finish()
+}
+
+fn choices(labels: &[String]) -> Result<Vec<Choice>> {
+    Ok(labels.iter().map(|label| Choice::parse(label)).collect::<Result<_, _>>()?)
+}
+
+fn dataset(input: &Input) -> Result<Dataset> {
+    let Input { dataset, zones, nodes, endpoints, random, seed } = input;
+    let (Some(zones), Some(nodes), Some(endpoints)) = (*zones, *nodes, *endpoints) else {
+        return named_dataset(dataset.as_deref().unwrap_or("kep-small"));
+    };
+    // The check of the ranges holds for random inputs too, except that their number is given.
+    let ranges = Ranges::new(zones, nodes, endpoints);
+    let title = format!(
+        "{zones} zones, nodes {}..{}:{}, endpoints {}..{}:{}",
+        nodes.first, nodes.last, nodes.step, endpoints.first, endpoints.last, endpoints.step
+    );
+    match random {
+        Some(rows) => {
+            if zones == 0 || zones > zonewise_simulator::dataset::MAX_ZONES {
+                ranges?;
+            }
+            let title = format!("{rows} random inputs (seed {seed}) of {title}");
+            let random = Random { zones, nodes, endpoints, rows: *rows, seed: *seed };
+            Ok(Dataset::indexed(&title, Columns::numbered(zones), Box::new(random)))
+        }
+        None => Ok(Dataset::indexed(&title, Columns::numbered(zones), Box::new(ranges?))),
+    }
+}
+
+fn named_dataset(name: &str) -> Result<Dataset> {
+    match Dataset::builtin(name) {
+        Some(dataset) => Ok(dataset),
+        None => file_dataset(name, &Dataset::BUILTIN),
+    }
+}
+
+fn file_dataset(name: &str, builtin: &[&str]) -> Result<Dataset> {
+    if name == "-" {
+        return Ok(Dataset::csv("standard input", Box::new(io::stdin()), None)?);
+    }
+    let opened = File::open(Path::new(name)).and_then(|file| Ok((file.metadata()?, file)));
+    let (metadata, file) = opened.with_context(|| {
+        format!("cannot read `{name}`: neither a file nor one of {}", builtin.join(", "))
+    })?;
+    if metadata.is_dir() {
+        bail!("cannot read `{name}`: it is a folder; name a CSV file");
+    }
+    let input: Box<dyn Read + Send> = Box::new(file);
+    Ok(Dataset::csv(name, input, Some(metadata.len()))?)
+}
+
+fn merge(files: &[PathBuf], output: &Output) -> Result<()> {
+    let mut parts = Vec::new();
+    for path in files {
+        let name = path.display().to_string();
+        let text = std::fs::read(path).with_context(|| format!("cannot read {name}"))?;
+        let part = Part::read(&name, &text)?;
+        parts.push((name, part));
+    }
+    let summary = part::merge(parts)?;
+    let mut destination = open(output)?;
+    report::write_summary(&summary, output.format.into(), &mut destination)?;
+    destination.finish()
+}
+
+fn run_timeline(name: &str, heuristics: &Heuristics, format: Format, strict: bool) -> Result<()> {
+    let choices = choices(&heuristics.labels())?;
+    let mut problems: Vec<Problem> = Vec::new();
+    let scenario = match Scenario::builtin(name) {
+        Some(scenario) => scenario,
+        None => {
+            let builtin = Scenario::BUILTIN.map(|(name, _)| name);
+            let dataset = file_dataset(name, &builtin)?;
+            Scenario::from_rows(dataset, &mut |problem| problems.push(problem))?
+        }
+    };
+    if let Some(problem) = problems.first().filter(|_| strict) {
+        return Err(explain(RunError::Strict(problem.clone())));
+    }
+    for problem in &problems {
+        complain(&format!("warning: {problem}"));
+    }
+    let results: Vec<_> = choices.iter().map(|choice| timeline::run(&scenario, choice)).collect();
+    let mut destination = Destination::open(None)?;
+    report::timeline::write(&scenario, &results, format, &mut destination)?;
+    destination.finish()
+}
+
+fn run_published(small_only: bool) -> Result<()> {
+    let mut out = Destination::open(None)?;
+    let job = |labels: &[&str]| -> Result<Job> {
+        let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
+        Ok(Job { choices: choices(&labels)?, shard: None, strict: false, threads: None })
+    };
+    use std::io::Write as _;
+    writeln!(out, "### Starting thresholds, small data set (389,400 inputs)\n")?;
+    let summary = job(&published::small_heuristics())?.run(named_dataset("kep-small")?, &mut NoRows)?;
+    let mut missed = published::compare_small(&summary, &mut out)?;
+    if !small_only {
+        writeln!(out, "\n### Large data set (39,273,145 inputs), ours = published\n")?;
+        let summary =
+            job(&published::large_heuristics())?.run(named_dataset("kep-large")?, &mut NoRows)?;
+        missed += published::compare_large(&summary, &mut out)?;
+    }
+    out.finish()?;
+    if missed > 0 {
+        bail!("{missed} published figures are not met");
+    }
+    Ok(())
+}
