@@ -371,6 +371,10 @@ impl Worker {
             let total = self.load(setup.columns, chunk.row(index));
             self.row(setup, (chunk, index, total), encoder, &name, &mut part);
         }
+        for row in part.heuristics.iter_mut().flat_map(|summary| &mut summary.worst) {
+            row.name = name(row.row);
+            row.cells = chunk.row((row.row - chunk.first_row) as usize).to_vec();
+        }
         part
     }
 
@@ -418,8 +422,7 @@ impl Worker {
                 Some((_, printed)) => {
                     summary.add(printed);
                     if summary.is_among_worst(printed.score) {
-                        let score = printed.score;
-                        summary.add_worst(worst(score, row, name(row), chunk.row(index), &reason));
+                        summary.add_worst(WorstRow::new(printed.score, row, reason.code()));
                     }
                 }
                 None if failed => {
@@ -463,10 +466,6 @@ impl Worker {
             None => RowOutcome::Invalid,
         }
     }
-}
-
-fn worst(score: Decimal, row: u64, name: String, cells: &[Cell], reason: &Reason) -> WorstRow {
-    WorstRow { score, row, name, cells: cells.to_vec(), reason: reason.code().to_string() }
 }
 
 fn note(problems: &mut Vec<Problem>, problem: impl FnOnce() -> Problem) {

@@ -114,6 +114,13 @@ pub struct WorstRow {
     pub reason: String,
 }
 
+impl WorstRow {
+    /// A row whose name and cells are still to be filled in.
+    pub fn new(score: Decimal, row: u64, reason: Code) -> Self {
+        Self { score, row, name: String::new(), cells: Vec::new(), reason: reason.to_string() }
+    }
+}
+
 /// What one heuristic did over all rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeuristicSummary {

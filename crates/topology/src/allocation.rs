@@ -76,8 +76,6 @@ pub struct Allocation {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
     pub(crate) expected: Vec<f64>,
-    pub(crate) donor_keys: Vec<f64>,
-    pub(crate) receiver_keys: Vec<f64>,
     pub(crate) donors: Vec<u32>,
     pub(crate) receivers: Vec<u32>,
     pub(crate) everyone: Vec<u32>,
@@ -163,10 +161,21 @@ impl Allocation {
     /// One group for each zone with that zone's endpoints, consumed by that zone alone.
     #[inline]
     pub(crate) fn local_groups(&mut self, region: &Region<'_>) {
+        self.zone_groups();
         for (zone, input) in region.zones.iter().enumerate() {
-            let group = self.add_group(Label::Zone(zone as u32));
-            self.put(group, zone, input.endpoints);
-            self.set_weight(group, zone, 1.0);
+            self.put(zone, zone, input.endpoints);
+        }
+    }
+
+    /// One empty group for each zone, consumed by that zone alone; must be the first groups.
+    #[inline]
+    pub(crate) fn zone_groups(&mut self) {
+        let zones = self.consumers;
+        self.contents.resize(zones * self.sources, 0);
+        self.weights.resize(zones * zones, 0.0);
+        for zone in 0..zones {
+            self.groups.push(Group { label: Label::Zone(zone as u32), size: 0, named_zones: (0, 0) });
+            self.set_weight(zone, zone, 1.0);
         }
     }
 

@@ -8,7 +8,6 @@ use crate::heuristic::{Assignment, Case, Heuristic};
 use crate::heuristics::auto::{Auto, Bounds};
 use crate::reason::{Code, Outcome, Reason};
 use crate::region::Situation;
-use crate::threshold::Hysteresis;
 use crate::traffic::TrafficModel;
 
 /// What a user asked for, and where.
@@ -99,7 +98,7 @@ pub fn explain(
     }
     let mut model = TrafficModel::new();
     let traffic = model.run(&region, &allocation);
-    let bounds = Auto { hysteresis: Hysteresis::KEP_2433 }.bounds(&region);
+    let bounds = Auto::KEP_2433.bounds(&region);
     let overload = |zone| traffic.and(highest_overload(&model, &allocation, situation, zone));
     let rows = bounds.iter().enumerate().map(|(zone, bounds)| {
         row(capacity, situation, zone, bounds, (assigned(&allocation, zone), overload(zone)))
@@ -169,6 +168,6 @@ fn highest_overload(
     zone: usize,
 ) -> Option<f64> {
     serving(allocation, zone)
-        .map(|group| model.overload(group, allocation, &situation.region()))
+        .map(|group| model.overload(group, &situation.region()))
         .reduce(f64::max)
 }

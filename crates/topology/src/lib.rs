@@ -22,6 +22,7 @@ pub mod explanation;
 pub mod heuristic;
 pub mod heuristics;
 pub mod hints;
+mod number;
 mod queue;
 pub mod reason;
 pub mod region;

@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 
 use crate::capacity::Capacity;
+use crate::number::to_f64;
 
 /// One zone as a heuristic sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -49,7 +50,7 @@ impl<'a> Region<'a> {
     /// The endpoints zone `zone` would need to carry its share: `T × r`, with the share as rounded.
     #[inline]
     pub fn expected(&self, zone: usize) -> f64 {
-        self.total as f64 * self.zones[zone].share
+        to_f64(self.total) * self.zones[zone].share
     }
 
     /// Rows of an allocation's content: one per zone, and one more for endpoints without a zone.
@@ -72,8 +73,8 @@ impl<'a> Region<'a> {
     /// The largest part of the traffic any router can keep in its zone while no endpoint gets more
     /// than `1 + max_overload` times its fair share: `Σ min(r, (1+θ)·e/T)`.
     pub fn best_in_zone(&self, max_overload: f64) -> f64 {
-        let total = self.total as f64;
-        let kept = |zone: &Zone| zone.share.min((1.0 + max_overload) * zone.endpoints as f64 / total);
+        let total = to_f64(self.total);
+        let kept = |zone: &Zone| zone.share.min((1.0 + max_overload) * to_f64(zone.endpoints) / total);
         if self.total == 0 { 0.0 } else { self.zones.iter().map(kept).sum() }
     }
 }

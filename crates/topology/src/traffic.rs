@@ -4,6 +4,7 @@
 //! evaluated as written: results are the same bytes on every run.
 
 use crate::allocation::Allocation;
+use crate::number::to_f64;
 use crate::region::Region;
 
 /// The result for one region.
@@ -20,8 +21,10 @@ pub struct Traffic {
 /// Computes [`Traffic`]; holds buffers that are reused from call to call.
 #[derive(Debug, Default)]
 pub struct TrafficModel {
+    /// Part of a zone's traffic that goes to a group, zone by zone.
     shares: Vec<f64>,
-    loads: Vec<f64>,
+    /// Part of all traffic that goes to a group, and the group's size.
+    loads: Vec<(f64, f64)>,
 }
 
 impl TrafficModel {
@@ -34,48 +37,50 @@ impl TrafficModel {
     #[inline]
     pub fn run(&mut self, region: &Region<'_>, allocation: &Allocation) -> Option<Traffic> {
         self.distribute(region, allocation)?;
-        let fair = 1.0 / region.total as f64;
-        let groups = allocation.groups();
+        let total = to_f64(region.total);
+        let fair = 1.0 / total;
+        let groups = self.loads.len();
         let mut result = Traffic { in_zone: 0.0, max_overload: 0.0, mean_deviation: 0.0 };
         for source in 0..allocation.sources() {
-            let zone_share = region.zones.get(source).map(|zone| zone.share);
-            let (mut in_zone, mut deviation) = (0.0, 0.0);
-            for (group, info) in groups.iter().enumerate() {
+            let share = region.zones.get(source).map_or(0.0, |zone| zone.share);
+            let (mut in_zone, mut deviations) = (0.0, 0.0);
+            for (group, &load) in self.loads.iter().enumerate() {
                 let count = allocation.content(group, source);
                 if count == 0 {
                     continue;
                 }
-                let (own, load) = self.own_and_deviation(group, count, info.size, fair);
-                if let Some(share) = zone_share {
-                    in_zone += share * self.shares[source * groups.len() + group] * own;
+                let count = to_f64(count);
+                let (own, deviation) = own_and_deviation(load, count, fair);
+                if let Some(to_group) = self.shares.get(source * groups + group) {
+                    in_zone += share * to_group * own;
                 }
-                if load > result.max_overload {
-                    result.max_overload = load;
+                if deviation > result.max_overload {
+                    result.max_overload = deviation;
                 }
-                deviation += load.abs() * count as f64;
+                deviations += deviation.abs() * count;
             }
             result.in_zone += in_zone;
-            result.mean_deviation += deviation;
+            result.mean_deviation += deviations;
         }
-        result.mean_deviation /= region.total as f64;
+        result.mean_deviation /= total;
         Some(result)
     }
 
     /// Standard deviation of the endpoints' deviations around `mean`, for the allocation of the
     /// last [`run`](Self::run).
     pub fn spread(&self, region: &Region<'_>, allocation: &Allocation, mean: f64) -> f64 {
-        let fair = 1.0 / region.total as f64;
+        let total = to_f64(region.total);
         let mut sum = 0.0;
         for source in 0..allocation.sources() {
-            for (group, info) in allocation.groups().iter().enumerate() {
-                let count = allocation.content(group, source);
-                if count != 0 {
-                    let (_, load) = self.own_and_deviation(group, count, info.size, fair);
-                    sum += (load - mean) * (load - mean) * count as f64;
+            for (group, &load) in self.loads.iter().enumerate() {
+                let count = to_f64(allocation.content(group, source));
+                if count != 0.0 {
+                    let (_, deviation) = own_and_deviation(load, count, 1.0 / total);
+                    sum += (deviation - mean) * (deviation - mean) * count;
                 }
             }
         }
-        (sum / region.total as f64).sqrt()
+        (sum / total).sqrt()
     }
 
     /// Part of zone `from`'s traffic that goes to each source, for the allocation of the last
@@ -86,7 +91,7 @@ impl TrafficModel {
         for (group, info) in groups.iter().enumerate().filter(|(_, info)| info.size > 0) {
             let share = self.shares[from * groups.len() + group];
             for (source, &count) in allocation.contents_of(group).iter().enumerate() {
-                shares[source] += share * (count as f64 / info.size as f64);
+                shares[source] += share * (to_f64(count) / to_f64(info.size));
             }
         }
         shares
@@ -94,30 +99,22 @@ impl TrafficModel {
 
     /// Load above (or, negative, below) its fair share of each endpoint in a group, for the
     /// allocation of the last [`run`](Self::run).
-    pub fn overload(&self, group: usize, allocation: &Allocation, region: &Region<'_>) -> f64 {
-        let size = allocation.groups()[group].size;
-        self.own_and_deviation(group, size, size, 1.0 / region.total as f64).1
+    pub fn overload(&self, group: usize, region: &Region<'_>) -> f64 {
+        let load = self.loads[group];
+        own_and_deviation(load, load.1, 1.0 / to_f64(region.total)).1
     }
 
-    /// Deviation from the fair share of each of `count` endpoints in a group.
-    #[inline]
-    fn own_and_deviation(&self, group: usize, count: u64, size: u64, fair: f64) -> (f64, f64) {
-        let own = count as f64 / size as f64;
-        (own, (self.loads[group] * own / count as f64) / fair - 1.0)
-    }
-
-    /// Fills `shares[zone][group]` and `loads[group]`.
+    /// Fills `shares` and `loads`.
     #[inline]
     fn distribute(&mut self, region: &Region<'_>, allocation: &Allocation) -> Option<()> {
-        let groups = allocation.groups();
         self.shares.clear();
         self.loads.clear();
-        self.loads.resize(groups.len(), 0.0);
+        self.loads.extend(allocation.groups().iter().map(|group| (0.0, to_f64(group.size))));
         for (zone, input) in region.zones.iter().enumerate() {
             let start = self.shares.len();
             let mut reached = 0.0;
-            for (group, info) in groups.iter().enumerate() {
-                let reach = info.size as f64 * allocation.weight(group, zone);
+            for (group, (_, size)) in self.loads.iter().enumerate() {
+                let reach = size * allocation.weight(group, zone);
                 if reach < 0.0 {
                     return None;
                 }
@@ -125,16 +122,23 @@ impl TrafficModel {
                 self.shares.push(reach);
             }
             // Not `<= 0.0`: an undefined sum is no valid routing either.
-            if !(reached > 0.0) {
+            if reached.is_nan() || reached <= 0.0 {
                 return None;
             }
-            for (group, share) in self.shares[start..].iter_mut().enumerate() {
+            for (share, (load, _)) in self.shares[start..].iter_mut().zip(&mut self.loads) {
                 if *share != 0.0 {
                     *share /= reached;
-                    self.loads[group] += input.share * *share;
+                    *load += input.share * *share;
                 }
             }
         }
         Some(())
     }
+}
+
+/// The part that `count` endpoints are of their group, and how far each is from its fair share.
+#[inline(always)]
+fn own_and_deviation((load, size): (f64, f64), count: f64, fair: f64) -> (f64, f64) {
+    let own = count / size;
+    (own, (load * own / count) / fair - 1.0)
 }

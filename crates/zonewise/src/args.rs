@@ -126,7 +126,7 @@ impl Heuristics {
 #[derive(Args)]
 pub(crate) struct Output {
     /// How to write the result
-    #[arg(short, long = "output", value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Table)]
+    #[arg(short = 'o', long = "output", value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Table)]
     pub(crate) format: OutputFormat,
     /// Write to a file instead of standard output; it appears only when it is complete
     #[arg(long, value_name = "FILE")]
@@ -174,7 +174,7 @@ pub(crate) enum SimulateCommand {
         #[command(flatten)]
         heuristics: Heuristics,
         /// How to write the result: table, csv or json
-        #[arg(short, long = "output", value_name = "FORMAT", default_value = "table")]
+        #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "table")]
         format: TimelineFormat,
         /// Stop at the first row that cannot be used
         #[arg(long)]

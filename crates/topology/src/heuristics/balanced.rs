@@ -10,6 +10,7 @@
 
 use crate::allocation::{Allocation, Carrier, Label};
 use crate::heuristic::{Case, Heuristic};
+use crate::number::to_f64;
 use crate::reason::Reason;
 use crate::region::Region;
 
@@ -34,7 +35,7 @@ impl Heuristic for Balanced {
         let mut fair = std::mem::take(&mut out.scratch.floats);
         fair.clear();
         let present: u64 = (0..region.sources()).map(|source| region.endpoints_at(source)).sum();
-        let of = |source: usize| region.endpoints_at(source) as f64 / present as f64;
+        let of = |source: usize| to_f64(region.endpoints_at(source)) / to_f64(present);
         fair.extend((0..region.sources()).map(of));
         self.fill(region, &fair, out);
         out.scratch.floats = fair;
@@ -69,7 +70,7 @@ impl Balanced {
             for source in (0..fair.len()).filter(|&source| region.endpoints_at(source) > 0) {
                 let away = if own < 1.0 { (1.0 - own) * spare(source) / spare_in_all } else { 0.0 };
                 let part = if source == zone { own + away } else { away };
-                out.set_weight(source, zone, part / region.endpoints_at(source) as f64);
+                out.set_weight(source, zone, part / to_f64(region.endpoints_at(source)));
             }
         }
         out.serve_the_unserved(|_| true);

@@ -8,6 +8,7 @@ use super::one_by_one;
 use super::pools::{self, OVERLOAD_THRESHOLD, Order, Pools};
 use crate::allocation::{Allocation, Carrier};
 use crate::heuristic::{Case, Heuristic};
+use crate::number::to_u64;
 use crate::reason::Reason;
 use crate::region::Region;
 
@@ -97,7 +98,7 @@ fn even_out(pools: &mut Pools<'_>, everyone: &mut Vec<u32>) {
                 return;
             }
             let moved = surplus.floor().min(lack.floor());
-            pools.give(donor, zone, moved as u64);
+            pools.give(donor, zone, to_u64(moved));
             surplus -= moved;
             pools.push(everyone, zone as u32, Order::Receivers);
         }

@@ -3,6 +3,7 @@
 
 use crate::allocation::{Allocation, Carrier, Label};
 use crate::heuristic::{Case, Heuristic};
+use crate::number::{to_f64, to_u64};
 use crate::reason::Reason;
 
 /// The heuristic `local-opt`.
@@ -16,23 +17,22 @@ impl Heuristic for LocalOpt {
     fn allocate(&self, case: &Case<'_>, out: &mut Allocation) -> Reason {
         let region = &case.region;
         out.begin(region, Carrier::Subsets);
+        out.zone_groups();
         let mut supply = std::mem::take(&mut out.scratch.supply);
         let mut need = std::mem::take(&mut out.scratch.need);
         supply.clear();
         need.clear();
         for (index, zone) in region.zones.iter().enumerate() {
-            let expected = zone.share * region.total as f64;
-            let surplus = zone.endpoints as f64 - expected;
+            let expected = zone.share * to_f64(region.total);
+            let surplus = to_f64(zone.endpoints) - expected;
             let mut kept = zone.endpoints;
             if surplus > 0.0 {
-                kept = expected as u64;
-                supply.push((index as u32, surplus.ceil() as u64));
+                kept = to_u64(expected);
+                supply.push((index as u32, to_u64(surplus.ceil())));
             } else if surplus < 0.0 {
-                need.push((index as u32, (-surplus) as u64));
+                need.push((index as u32, to_u64(-surplus)));
             }
-            let group = out.add_group(Label::Zone(index as u32));
-            out.put(group, index, kept);
-            out.set_weight(group, index, 1.0);
+            out.put(index, index, kept);
         }
         let mut front = 0;
         for &(zone, amount) in &need {

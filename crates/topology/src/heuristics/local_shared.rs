@@ -5,6 +5,7 @@ use super::one_by_one;
 use super::pools::{self, OVERLOAD_THRESHOLD, Order, Pools};
 use crate::allocation::{Allocation, Carrier, Label};
 use crate::heuristic::{Case, Heuristic};
+use crate::number::{to_f64, to_u64};
 use crate::reason::Reason;
 use crate::region::Region;
 
@@ -72,7 +73,7 @@ fn assign(region: &Region<'_>, out: &mut Allocation) -> Result<(), GaveUp> {
 fn add_merged_group(region: &Region<'_>, out: &mut Allocation) -> u64 {
     let urgent = || (0..region.zones.len()).filter(|&zone| region.zones[zone].endpoints == 0);
     let wanted = urgent()
-        .fold(0.0, |sum, zone| sum + region.zones[zone].share * region.total as f64);
+        .fold(0.0, |sum, zone| sum + region.zones[zone].share * to_f64(region.total));
     if wanted == 0.0 {
         return 0;
     }
@@ -82,9 +83,9 @@ fn add_merged_group(region: &Region<'_>, out: &mut Allocation) -> u64 {
         out.set_weight(group, zone, 1.0);
     }
     if wanted >= 1.0 {
-        ((wanted * 1000.0).ceil() / 1000.0).round() as u64
+        to_u64(((wanted * 1000.0).ceil() / 1000.0).round())
     } else {
-        wanted.ceil() as u64
+        to_u64(wanted.ceil())
     }
 }
 
@@ -126,7 +127,7 @@ fn serve_needs(pools: &mut Pools<'_>, merged: u64) -> Result<(), GaveUp> {
     for zone in 0..zones {
         let surplus = pools.surplus(zone);
         if pools.size(zone) > 0 && surplus <= -1.0 {
-            need.push((zone as u32, (-surplus) as u64));
+            need.push((zone as u32, to_u64(-surplus)));
         }
     }
     let mut served = Ok(());

@@ -4,6 +4,7 @@
 use super::local_opt::serve;
 use crate::allocation::{Allocation, Carrier, Fraction, Label};
 use crate::heuristic::{Case, Heuristic};
+use crate::number::{to_f64, to_u64};
 use crate::reason::Reason;
 use crate::region::Region;
 
@@ -66,27 +67,26 @@ fn fraction(zone: u32, amount: u64, weight: f64, local: bool) -> Fraction {
 
 /// Makes the local groups and notes what is over or missing, whole and in fractions.
 fn keep_whole_endpoints(region: &Region<'_>, out: &mut Allocation, lists: &mut Lists) {
+    out.zone_groups();
     for (index, input) in region.zones.iter().enumerate() {
         let zone = index as u32;
-        let expected = input.share * region.total as f64;
-        let surplus = input.endpoints as f64 - expected;
+        let expected = input.share * to_f64(region.total);
+        let surplus = to_f64(input.endpoints) - expected;
         let whole = surplus.trunc();
         let part = surplus - whole;
-        let mut kept = expected as u64;
+        let mut kept = to_u64(expected);
         if whole > 0.0 {
-            lists.supply.push((zone, whole as u64));
+            lists.supply.push((zone, to_u64(whole)));
         } else if whole < 0.0 {
             kept = input.endpoints;
-            lists.need.push((zone, -whole as u64));
+            lists.need.push((zone, to_u64(-whole)));
         }
         if part > 0.0 {
             lists.parts.push(fraction(zone, 1, 1.0 - part, true));
         } else if part < 0.0 {
             lists.wanted.push(fraction(zone, 1, -part, false));
         }
-        let group = out.add_group(Label::Zone(zone));
-        out.put(group, index, kept);
-        out.set_weight(group, index, 1.0);
+        out.put(index, index, kept);
     }
 }
 
@@ -108,7 +108,7 @@ fn serve_whole_needs(out: &mut Allocation, lists: &mut Lists) {
 fn share_part(out: &mut Allocation, part: Fraction, wanted: &mut [Fraction], front: &mut usize) {
     let group = out.add_group(Label::Shared);
     out.put(group, part.zone as usize, part.amount);
-    let amount = part.amount as f64;
+    let amount = to_f64(part.amount);
     let mut left = part.weight;
     if part.local {
         out.set_weight(group, part.zone as usize, left);
@@ -117,7 +117,7 @@ fn share_part(out: &mut Allocation, part: Fraction, wanted: &mut [Fraction], fro
     }
     while let Some(want) = wanted.get_mut(*front) {
         let zone = want.zone as usize;
-        let asked = want.amount as f64 * want.weight;
+        let asked = to_f64(want.amount) * want.weight;
         let gap = asked - amount * left;
         out.name_zone(want.zone);
         let before = out.weight(group, zone);

@@ -27,7 +27,6 @@ mod spread;
 use thiserror::Error;
 
 use crate::heuristic::Heuristic;
-use crate::threshold::Hysteresis;
 
 /// One line of [`TABLE`].
 #[derive(Debug)]
@@ -110,16 +109,15 @@ pub const TABLE: [Entry; 14] = [
         name: "auto",
         summary: "one zone hint per endpoint in proportion to capacity, or none (KEP-2433)",
         parameters: &[Parameter {
-            name: "leave",
-            summary: "expected overload at which hints present are given up (entering takes 0.2)",
-            default: Some(Hysteresis::KEP_2433.leave),
-            max: 1e6,
-            whole: false,
+            name: "upstream",
+            summary: "1: exactly as the reference implementation",
+            default: Some(0.0),
+            max: 1.0,
+            whole: true,
         }],
         build: |given| {
-            let usual = Hysteresis::KEP_2433;
-            let leave = given.get("leave").unwrap_or(usual.leave);
-            Box::new(auto::Auto { hysteresis: Hysteresis { leave, ..usual } })
+            let upstream = given.whole("upstream") == Some(1);
+            Box::new(if upstream { auto::Auto::UPSTREAM } else { auto::Auto::KEP_2433 })
         },
     },
     Entry {

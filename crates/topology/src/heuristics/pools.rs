@@ -1,10 +1,10 @@
 //! Zones that give and zones that receive, as the evaluation tool orders them.
 //!
 //! Shared by `local` and `local-shared`. Group `z` of the allocation is the local group of zone
-//! `z`; its live size decides the order. Keys are kept beside the sizes and renewed with them, so
-//! that a comparison costs no division.
+//! `z`; its live size decides the order, at the moment of the comparison.
 
 use crate::allocation::Allocation;
+use crate::number::to_f64;
 use crate::queue;
 use crate::reason::Reason;
 use crate::region::Region;
@@ -33,8 +33,6 @@ pub(super) struct Pools<'a> {
     pub(super) out: &'a mut Allocation,
     /// `T × r` per zone.
     pub(super) expected: Vec<f64>,
-    donor_keys: Vec<f64>,
-    receiver_keys: Vec<f64>,
     pub(super) donors: Vec<u32>,
 }
 
@@ -55,19 +53,12 @@ impl<'a> Pools<'a> {
         let mut pools = Self {
             region,
             expected: std::mem::take(&mut scratch.expected),
-            donor_keys: std::mem::take(&mut scratch.donor_keys),
-            receiver_keys: std::mem::take(&mut scratch.receiver_keys),
             donors: std::mem::take(&mut scratch.donors),
             out,
         };
         pools.expected.clear();
         pools.expected.extend((0..zones).map(|zone| region.expected(zone)));
-        pools.donor_keys.resize(zones, 0.0);
-        pools.receiver_keys.resize(zones, 0.0);
         pools.donors.clear();
-        for zone in 0..zones {
-            pools.renew(zone);
-        }
         pools
     }
 
@@ -75,8 +66,6 @@ impl<'a> Pools<'a> {
     pub(super) fn finish(self) -> &'a mut Allocation {
         let scratch = &mut self.out.scratch;
         scratch.expected = self.expected;
-        scratch.donor_keys = self.donor_keys;
-        scratch.receiver_keys = self.receiver_keys;
         scratch.donors = self.donors;
         self.out
     }
@@ -90,13 +79,13 @@ impl<'a> Pools<'a> {
     /// Endpoints above (or, negative, below) what the zone should have.
     #[inline]
     pub(super) fn surplus(&self, zone: usize) -> f64 {
-        self.size(zone) as f64 - self.expected[zone]
+        to_f64(self.size(zone)) - self.expected[zone]
     }
 
     /// Whether `zone` would be overloaded with `size` endpoints.
     #[inline]
     fn overloaded_with(&self, zone: usize, size: u64) -> bool {
-        self.expected[zone] / size as f64 - 1.0 >= OVERLOAD_THRESHOLD
+        self.expected[zone] / to_f64(size) - 1.0 >= OVERLOAD_THRESHOLD
     }
 
     /// Whether `zone` is overloaded.
@@ -130,16 +119,12 @@ impl<'a> Pools<'a> {
     #[inline]
     pub(super) fn lose(&mut self, zone: usize, endpoints: u64) {
         self.out.take(zone, zone, endpoints);
-        self.renew(zone);
     }
 
     /// Puts endpoints of zone `from` into a group.
     #[inline]
     pub(super) fn gain(&mut self, group: usize, from: usize, endpoints: u64) {
         self.out.put(group, from, endpoints);
-        if group < self.expected.len() {
-            self.renew(group);
-        }
     }
 
     /// Puts `zone` back among the donors if it can still give.
@@ -176,22 +161,17 @@ impl<'a> Pools<'a> {
     #[inline]
     fn before(&self, order: Order, a: u32, b: u32) -> bool {
         let (a, b) = (a as usize, b as usize);
+        let (size_a, size_b) = (self.size(a), self.size(b));
+        let (share_a, share_b) = (self.region.zones[a].share, self.region.zones[b].share);
         match order {
             Order::Donors => {
-                self.size(a) != 0
-                    && (self.size(b) == 0 || self.donor_keys[a] < self.donor_keys[b])
+                let left = |size: u64| to_f64(size) - 1.0;
+                size_a != 0 && (size_b == 0 || share_a / left(size_a) < share_b / left(size_b))
             }
             Order::Receivers => {
-                self.size(b) != 0
-                    && (self.size(a) == 0 || self.receiver_keys[b] < self.receiver_keys[a])
+                let load = |share: f64, size: u64| share / to_f64(size);
+                size_b != 0 && (size_a == 0 || load(share_b, size_b) < load(share_a, size_a))
             }
         }
-    }
-
-    #[inline]
-    fn renew(&mut self, zone: usize) {
-        let (share, size) = (self.region.zones[zone].share, self.size(zone));
-        self.donor_keys[zone] = share / (size as f64 - 1.0);
-        self.receiver_keys[zone] = share / size as f64;
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::allocation::{Allocation, Carrier, Label};
 use crate::heuristic::{Case, Heuristic};
+use crate::number::{to_f64, to_u64};
 use crate::reason::Reason;
 
 /// Both heuristics; they differ in the weight and in who uses the global group.
@@ -36,14 +37,12 @@ impl Heuristic for SharedGlobal {
             return Reason::BelowStartingThreshold { endpoints, threshold, padding: 0 };
         }
         out.begin(region, Carrier::Subsets);
-        for zone in 0..region.zones.len() {
-            out.add_group(Label::Zone(zone as u32));
-            out.set_weight(zone, zone, 1.0);
-        }
+        out.zone_groups();
         let global = out.add_group(Label::Global);
         for (zone, input) in region.zones.iter().enumerate() {
-            let surplus = input.endpoints as f64 - endpoints as f64 * input.share;
-            let given = (surplus.max(0.0) / self.weight).min(input.endpoints as f64) as u64;
+            let present = to_f64(input.endpoints);
+            let surplus = present - to_f64(endpoints) * input.share;
+            let given = to_u64((surplus.max(0.0) / self.weight).min(present));
             let kept = input.endpoints - given;
             out.put(zone, zone, kept);
             out.put(global, zone, given);
