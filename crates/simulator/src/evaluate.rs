@@ -17,7 +17,7 @@ use zonewise_topology::heuristic::{Case, Heuristic};
 use zonewise_topology::heuristics;
 use zonewise_topology::reason::{Outcome, Reason};
 use zonewise_topology::region::{Region, Zone};
-use zonewise_topology::traffic::{Traffic, TrafficModel};
+use zonewise_topology::traffic::{GroupTraffic, Traffic, TrafficModel};
 
 use crate::dataset::{
     CHUNK_ROWS, Cell, Chunk, Columns, Dataset, DatasetError, Indexed, Problem, Rows, csv,
@@ -456,11 +456,11 @@ impl Worker {
             Some((traffic, printed)) => RowOutcome::Scored {
                 printed,
                 mean_deviation: Decimal::round(traffic.mean_deviation * 100.0),
-                deviation_spread: Decimal::round(self.model.spread(
-                    region,
-                    &self.allocation,
-                    traffic.mean_deviation,
-                )),
+                deviation_spread: Decimal::round(
+                    GroupTraffic::of(region, &self.allocation).map_or(0.0, |groups| {
+                        groups.spread(region, &self.allocation, traffic.mean_deviation)
+                    }),
+                ),
             },
             None if failed => RowOutcome::Failed,
             None => RowOutcome::Invalid,

@@ -76,8 +76,8 @@ pub struct Allocation {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch {
     pub(crate) expected: Vec<f64>,
+    pub(crate) least: Vec<u64>,
     pub(crate) donors: Vec<u32>,
-    pub(crate) receivers: Vec<u32>,
     pub(crate) everyone: Vec<u32>,
     pub(crate) hot: Vec<u32>,
     pub(crate) extra: Vec<u64>,

@@ -8,7 +8,7 @@ use crate::heuristic::{Assignment, Case, Heuristic};
 use crate::heuristics::auto::{Auto, Bounds};
 use crate::reason::{Code, Outcome, Reason};
 use crate::region::Situation;
-use crate::traffic::TrafficModel;
+use crate::traffic::{GroupTraffic, TrafficModel};
 
 /// What a user asked for, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -96,10 +96,10 @@ pub fn explain(
     if reason.outcome() == Outcome::Failed {
         allocation.everywhere(&region, crate::allocation::Carrier::Plain);
     }
-    let mut model = TrafficModel::new();
-    let traffic = model.run(&region, &allocation);
+    let traffic = TrafficModel::new().run(&region, &allocation);
     let bounds = Auto::KEP_2433.bounds(&region);
-    let overload = |zone| traffic.and(highest_overload(&model, &allocation, situation, zone));
+    let groups = GroupTraffic::of(&region, &allocation);
+    let overload = |zone| groups.as_ref().and_then(|groups| highest(groups, &allocation, zone));
     let rows = bounds.iter().enumerate().map(|(zone, bounds)| {
         row(capacity, situation, zone, bounds, (assigned(&allocation, zone), overload(zone)))
     });
@@ -161,13 +161,7 @@ fn assigned(allocation: &Allocation, zone: usize) -> u64 {
     }
 }
 
-fn highest_overload(
-    model: &TrafficModel,
-    allocation: &Allocation,
-    situation: &Situation,
-    zone: usize,
-) -> Option<f64> {
-    serving(allocation, zone)
-        .map(|group| model.overload(group, &situation.region()))
-        .reduce(f64::max)
+/// Overload of the most loaded endpoint that serves a zone.
+fn highest(groups: &GroupTraffic, allocation: &Allocation, zone: usize) -> Option<f64> {
+    serving(allocation, zone).map(|group| groups.overload[group]).reduce(f64::max)
 }

@@ -5,7 +5,7 @@
 
 use crate::allocation::Allocation;
 use crate::number::to_f64;
-use crate::region::Region;
+use crate::region::{Region, Zone};
 
 /// The result for one region.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,10 +21,20 @@ pub struct Traffic {
 /// Computes [`Traffic`]; holds buffers that are reused from call to call.
 #[derive(Debug, Default)]
 pub struct TrafficModel {
-    /// Part of a zone's traffic that goes to a group, zone by zone.
-    shares: Vec<f64>,
-    /// Part of all traffic that goes to a group, and the group's size.
-    loads: Vec<(f64, f64)>,
+    lanes: Vec<Lane>,
+}
+
+/// Running figures of one zone (or of "no zone", which sends nothing).
+#[derive(Clone, Copy, Debug, Default)]
+struct Lane {
+    /// Part of all traffic that starts here.
+    share: f64,
+    /// What the zone's weights add up to over all groups.
+    reached: f64,
+    /// Part of the zone's traffic that goes to the group at hand.
+    to_group: f64,
+    in_zone: f64,
+    deviation: f64,
 }
 
 impl TrafficModel {
@@ -36,109 +46,128 @@ impl TrafficModel {
     /// Sends the region's traffic through the allocation. `None` if some zone reaches no endpoint.
     #[inline]
     pub fn run(&mut self, region: &Region<'_>, allocation: &Allocation) -> Option<Traffic> {
-        self.distribute(region, allocation)?;
-        let total = to_f64(region.total);
-        let fair = 1.0 / total;
-        let groups = self.loads.len();
-        let mut result = Traffic { in_zone: 0.0, max_overload: 0.0, mean_deviation: 0.0 };
-        for source in 0..allocation.sources() {
-            let share = region.zones.get(source).map_or(0.0, |zone| zone.share);
-            let (mut in_zone, mut deviations) = (0.0, 0.0);
-            for (group, &load) in self.loads.iter().enumerate() {
-                let count = allocation.content(group, source);
-                if count == 0 {
-                    continue;
-                }
-                let count = to_f64(count);
-                let (own, deviation) = own_and_deviation(load, count, fair);
-                if let Some(to_group) = self.shares.get(source * groups + group) {
-                    in_zone += share * to_group * own;
-                }
-                if deviation > result.max_overload {
-                    result.max_overload = deviation;
-                }
-                deviations += deviation.abs() * count;
-            }
-            result.in_zone += in_zone;
-            result.mean_deviation += deviations;
+        // With a constant number of zones the loops unroll. Three is what nearly everyone has.
+        if region.zones.len() == 3 && allocation.sources() == 3 {
+            return send(region, allocation, 3, &mut [Lane::default(); 3]);
         }
-        result.mean_deviation /= total;
-        Some(result)
+        self.lanes.clear();
+        self.lanes.resize(allocation.sources(), Lane::default());
+        send(region, allocation, region.zones.len(), &mut self.lanes)
     }
+}
 
-    /// Standard deviation of the endpoints' deviations around `mean`, for the allocation of the
-    /// last [`run`](Self::run).
-    pub fn spread(&self, region: &Region<'_>, allocation: &Allocation, mean: f64) -> f64 {
-        let total = to_f64(region.total);
-        let mut sum = 0.0;
-        for source in 0..allocation.sources() {
-            for (group, &load) in self.loads.iter().enumerate() {
-                let count = to_f64(allocation.content(group, source));
-                if count != 0.0 {
-                    let (_, deviation) = own_and_deviation(load, count, 1.0 / total);
-                    sum += (deviation - mean) * (deviation - mean) * count;
-                }
+#[inline(always)]
+fn send(
+    region: &Region<'_>,
+    allocation: &Allocation,
+    zones: usize,
+    lanes: &mut [Lane],
+) -> Option<Traffic> {
+    for (lane, zone) in lanes.iter_mut().zip(region.zones) {
+        lane.share = zone.share;
+    }
+    reach(allocation, &mut lanes[..zones])?;
+    let total = to_f64(region.total);
+    let fair = 1.0 / total;
+    let mut max_overload = 0.0;
+    for (group, info) in allocation.groups().iter().enumerate() {
+        let size = to_f64(info.size);
+        let load = load(size, allocation.weights_of(group), &mut lanes[..zones]);
+        for (lane, &count) in lanes.iter_mut().zip(allocation.contents_of(group)) {
+            if count == 0 {
+                continue;
+            }
+            let count = to_f64(count);
+            let own = count / size;
+            let deviation = (load * own / count) / fair - 1.0;
+            lane.in_zone += lane.share * lane.to_group * own;
+            lane.deviation += deviation.abs() * count;
+            if deviation > max_overload {
+                max_overload = deviation;
             }
         }
-        (sum / total).sqrt()
+    }
+    let mut result = Traffic { in_zone: 0.0, max_overload, mean_deviation: 0.0 };
+    for lane in lanes {
+        result.in_zone += lane.in_zone;
+        result.mean_deviation += lane.deviation;
+    }
+    result.mean_deviation /= total;
+    Some(result)
+}
+
+/// Sums up what each zone reaches. `None` if that is nothing, or not a number.
+#[inline(always)]
+fn reach(allocation: &Allocation, lanes: &mut [Lane]) -> Option<()> {
+    for (group, info) in allocation.groups().iter().enumerate() {
+        let size = to_f64(info.size);
+        for (lane, weight) in lanes.iter_mut().zip(allocation.weights_of(group)) {
+            if size * weight < 0.0 {
+                return None;
+            }
+            lane.reached += size * weight;
+        }
+    }
+    lanes.iter().all(|lane| lane.reached > 0.0).then_some(())
+}
+
+/// The part of all traffic that goes to a group; notes each zone's contribution.
+#[inline(always)]
+fn load(size: f64, weights: &[f64], lanes: &mut [Lane]) -> f64 {
+    let mut load = 0.0;
+    for (lane, weight) in lanes.iter_mut().zip(weights) {
+        lane.to_group = size * weight / lane.reached;
+        load += lane.share * lane.to_group;
+    }
+    load
+}
+
+/// What an allocation does, group by group: for explanations, not for hot paths.
+#[derive(Clone, Debug)]
+pub struct GroupTraffic {
+    /// Part of each zone's traffic that goes to each group, group by group.
+    pub shares: Vec<Vec<f64>>,
+    /// Load above (or, negative, below) its fair share of each endpoint in a group.
+    pub overload: Vec<f64>,
+}
+
+impl GroupTraffic {
+    /// `None` if some zone reaches no endpoint.
+    pub fn of(region: &Region<'_>, allocation: &Allocation) -> Option<Self> {
+        let lane = |zone: &Zone| Lane { share: zone.share, ..Lane::default() };
+        let mut lanes: Vec<Lane> = region.zones.iter().map(lane).collect();
+        reach(allocation, &mut lanes)?;
+        let fair = 1.0 / to_f64(region.total);
+        let (mut shares, mut overload) = (Vec::new(), Vec::new());
+        for (group, info) in allocation.groups().iter().enumerate() {
+            let size = to_f64(info.size);
+            let load = load(size, allocation.weights_of(group), &mut lanes);
+            shares.push(lanes.iter().map(|lane| lane.to_group).collect());
+            overload.push(load / size / fair - 1.0);
+        }
+        Some(Self { shares, overload })
     }
 
-    /// Part of zone `from`'s traffic that goes to each source, for the allocation of the last
-    /// [`run`](Self::run).
+    /// Part of zone `from`'s traffic that goes to each source.
     pub fn shares_from(&self, from: usize, allocation: &Allocation) -> Vec<f64> {
-        let groups = allocation.groups();
         let mut shares = vec![0.0; allocation.sources()];
-        for (group, info) in groups.iter().enumerate().filter(|(_, info)| info.size > 0) {
-            let share = self.shares[from * groups.len() + group];
+        let groups = allocation.groups().iter().enumerate().filter(|(_, info)| info.size > 0);
+        for (group, info) in groups {
             for (source, &count) in allocation.contents_of(group).iter().enumerate() {
-                shares[source] += share * (to_f64(count) / to_f64(info.size));
+                shares[source] += self.shares[group][from] * (to_f64(count) / to_f64(info.size));
             }
         }
         shares
     }
 
-    /// Load above (or, negative, below) its fair share of each endpoint in a group, for the
-    /// allocation of the last [`run`](Self::run).
-    pub fn overload(&self, group: usize, region: &Region<'_>) -> f64 {
-        let load = self.loads[group];
-        own_and_deviation(load, load.1, 1.0 / to_f64(region.total)).1
+    /// Standard deviation of the endpoints' deviations around `mean`.
+    pub fn spread(&self, region: &Region<'_>, allocation: &Allocation, mean: f64) -> f64 {
+        let square = |overload: f64| (overload - mean) * (overload - mean);
+        let of = |group: usize| match allocation.groups()[group].size {
+            0 => 0.0,
+            size => square(self.overload[group]) * to_f64(size),
+        };
+        let sum: f64 = (0..allocation.groups().len()).map(of).sum();
+        (sum / to_f64(region.total)).sqrt()
     }
-
-    /// Fills `shares` and `loads`.
-    #[inline]
-    fn distribute(&mut self, region: &Region<'_>, allocation: &Allocation) -> Option<()> {
-        self.shares.clear();
-        self.loads.clear();
-        self.loads.extend(allocation.groups().iter().map(|group| (0.0, to_f64(group.size))));
-        for (zone, input) in region.zones.iter().enumerate() {
-            let start = self.shares.len();
-            let mut reached = 0.0;
-            for (group, (_, size)) in self.loads.iter().enumerate() {
-                let reach = size * allocation.weight(group, zone);
-                if reach < 0.0 {
-                    return None;
-                }
-                reached += reach;
-                self.shares.push(reach);
-            }
-            // Not `<= 0.0`: an undefined sum is no valid routing either.
-            if reached.is_nan() || reached <= 0.0 {
-                return None;
-            }
-            for (share, (load, _)) in self.shares[start..].iter_mut().zip(&mut self.loads) {
-                if *share != 0.0 {
-                    *share /= reached;
-                    *load += input.share * *share;
-                }
-            }
-        }
-        Some(())
-    }
-}
-
-/// The part that `count` endpoints are of their group, and how far each is from its fair share.
-#[inline(always)]
-fn own_and_deviation((load, size): (f64, f64), count: f64, fair: f64) -> (f64, f64) {
-    let own = count / size;
-    (own, (load * own / count) / fair - 1.0)
 }

@@ -16,7 +16,7 @@ use thiserror::Error;
 use crate::allocation::Allocation;
 use crate::reason::Reason;
 use crate::region::Situation;
-use crate::traffic::TrafficModel;
+use crate::traffic::GroupTraffic;
 
 /// The annotation's key.
 pub const ANNOTATION: &str = "zonewise.dev/zone-shares";
@@ -101,12 +101,11 @@ impl ZoneShares {
     /// Reads the shares off an allocation. `None` where some zone reaches no endpoint.
     pub fn of(situation: &Situation, allocation: &Allocation) -> Option<Self> {
         let region = situation.region();
-        let mut model = TrafficModel::new();
-        model.run(&region, allocation)?;
+        let traffic = GroupTraffic::of(&region, allocation)?;
         let name = |source: usize| situation.names.get(source).map_or("", |name| name).to_owned();
         let present = (0..region.sources()).filter(|&source| region.endpoints_at(source) > 0);
         let from = (0..region.zones.len()).map(|zone| {
-            let parts = round(&model.shares_from(zone, allocation));
+            let parts = round(&traffic.shares_from(zone, allocation));
             let named = parts.into_iter().enumerate().filter(|(_, part)| *part > 0);
             (name(zone), named.map(|(source, part)| (name(source), part)).collect())
         });

@@ -5,7 +5,7 @@
 //! (`local-subset` is the algorithm as the document's text has it.)
 
 use super::one_by_one;
-use super::pools::{self, OVERLOAD_THRESHOLD, Order, Pools};
+use super::pools::{OVERLOAD_THRESHOLD, Order, Pools, overload_too_high};
 use crate::allocation::{Allocation, Carrier};
 use crate::heuristic::{Case, Heuristic};
 use crate::number::to_u64;
@@ -45,35 +45,28 @@ fn assign(region: &Region<'_>, out: &mut Allocation) -> Reason {
     out.begin(region, Carrier::Subsets);
     out.local_groups(region);
     let mut pools = Pools::new(region, out);
-    let mut needy = std::mem::take(&mut pools.out.scratch.receivers);
-    needy.clear();
-    for zone in 0..region.zones.len() {
-        if pools.can_give(zone) {
-            pools.donors.push(zone as u32);
-        }
-        if pools.overloaded(zone) {
-            needy.push(zone as u32);
-        }
-    }
-    let mut donors = std::mem::take(&mut pools.donors);
-    pools.build(&mut donors, Order::Donors);
-    pools.donors = donors;
-    pools.build(&mut needy, Order::Receivers);
-    let served = fill_overloaded(&mut pools, &mut needy);
+    let mut donors = pools.donors();
+    let mut zones = std::mem::take(&mut pools.out.scratch.everyone);
+    let served = fill_overloaded(&mut pools, &mut donors, &mut zones);
     if served {
-        even_out(&mut pools, &mut needy);
+        even_out(&mut pools, &mut donors, &mut zones);
     }
-    pools.finish().scratch.receivers = needy;
-    if served { Reason::GroupsAssigned } else { pools::overload_too_high(region, OVERLOAD_THRESHOLD) }
+    let out = pools.finish();
+    out.scratch.donors = donors;
+    out.scratch.everyone = zones;
+    if served { Reason::GroupsAssigned } else { overload_too_high(region, OVERLOAD_THRESHOLD) }
 }
 
 /// Fills overloaded zones one after the other; false if one cannot be helped.
-fn fill_overloaded(pools: &mut Pools<'_>, needy: &mut Vec<u32>) -> bool {
+fn fill_overloaded(pools: &mut Pools<'_>, donors: &mut Vec<u32>, needy: &mut Vec<u32>) -> bool {
+    needy.clear();
+    needy.extend((0..pools.expected.len() as u32).filter(|&zone| pools.overloaded(zone as usize)));
+    pools.build(needy, Order::Receivers);
     while let Some(zone) = pools.pop(needy, Order::Receivers) {
         while pools.overloaded(zone) {
-            let Some(donor) = pools.pop_donor() else { return false };
-            pools.give(donor, zone, 1);
-            pools.rejoin_donors(donor as u32);
+            if pools.give_first(donors, zone, pools.missing(zone)) == 0 {
+                return false;
+            }
         }
     }
     true
@@ -82,11 +75,11 @@ fn fill_overloaded(pools: &mut Pools<'_>, needy: &mut Vec<u32>) -> bool {
 /// Moves whole surplus endpoints to zones that lack at least one.
 ///
 /// Counting down by one is exact in doubles, so the steps are taken at once.
-fn even_out(pools: &mut Pools<'_>, everyone: &mut Vec<u32>) {
+fn even_out(pools: &mut Pools<'_>, donors: &mut Vec<u32>, everyone: &mut Vec<u32>) {
     everyone.clear();
     everyone.extend(0..pools.expected.len() as u32);
     pools.build(everyone, Order::Receivers);
-    while let Some(donor) = pools.pop_donor() {
+    while let Some(donor) = pools.pop(donors, Order::Donors) {
         let mut surplus = pools.surplus(donor);
         if surplus < 1.0 {
             return;
@@ -100,7 +93,7 @@ fn even_out(pools: &mut Pools<'_>, everyone: &mut Vec<u32>) {
             let moved = surplus.floor().min(lack.floor());
             pools.give(donor, zone, to_u64(moved));
             surplus -= moved;
-            pools.push(everyone, zone as u32, Order::Receivers);
+            pools.push(everyone, zone, Order::Receivers);
         }
     }
 }

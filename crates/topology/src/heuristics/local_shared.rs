@@ -2,7 +2,7 @@
 //! stay overloaded are put together into one *shared* group.
 
 use super::one_by_one;
-use super::pools::{self, OVERLOAD_THRESHOLD, Order, Pools};
+use super::pools::{OVERLOAD_THRESHOLD, Order, Pools, overload_too_high};
 use crate::allocation::{Allocation, Carrier, Label};
 use crate::heuristic::{Case, Heuristic};
 use crate::number::{to_f64, to_u64};
@@ -37,7 +37,7 @@ impl Heuristic for LocalShared {
             match assign(region, out) {
                 Ok(()) => Reason::GroupsAssigned,
                 Err(GaveUp::NeverSettles) => Reason::NeverSettles,
-                Err(GaveUp::NoDonor) => pools::overload_too_high(region, OVERLOAD_THRESHOLD),
+                Err(GaveUp::NoDonor) => overload_too_high(region, OVERLOAD_THRESHOLD),
             }
         };
         if reason != Reason::GroupsAssigned {
@@ -45,6 +45,15 @@ impl Heuristic for LocalShared {
         }
         reason
     }
+}
+
+/// The queues the algorithm works on, taken from the allocation's scratch space.
+struct Queues {
+    donors: Vec<u32>,
+    /// Zones with a local group, except hot ones.
+    receivers: Vec<u32>,
+    /// Zones that stay overloaded.
+    hot: Vec<u32>,
 }
 
 fn assign(region: &Region<'_>, out: &mut Allocation) -> Result<(), GaveUp> {
@@ -57,15 +66,20 @@ fn assign(region: &Region<'_>, out: &mut Allocation) -> Result<(), GaveUp> {
     out.local_groups(region);
     let merged = add_merged_group(region, out);
     let mut pools = Pools::new(region, out);
-    let mut everyone = std::mem::take(&mut pools.out.scratch.everyone);
-    let mut hot = std::mem::take(&mut pools.out.scratch.hot);
-    let result = balance(&mut pools, merged, &mut everyone, &mut hot);
+    let mut queues = Queues {
+        donors: pools.donors(),
+        receivers: std::mem::take(&mut pools.out.scratch.everyone),
+        hot: std::mem::take(&mut pools.out.scratch.hot),
+    };
+    let result = balance(&mut pools, merged, &mut queues);
     let out = pools.finish();
-    out.scratch.everyone = everyone;
-    out.scratch.hot = hot;
-    let sharing = result?;
-    drop_unused_groups(region, out, sharing);
-    Ok(())
+    if result.is_ok() {
+        drop_unused_groups(region, out, &queues.hot, matches!(result, Ok(true)));
+    }
+    out.scratch.donors = queues.donors;
+    out.scratch.everyone = queues.receivers;
+    out.scratch.hot = queues.hot;
+    result.map(|_| ())
 }
 
 /// Adds the group of the zones without endpoints, empty, with its name and consumers; returns how
@@ -90,78 +104,61 @@ fn add_merged_group(region: &Region<'_>, out: &mut Allocation) -> u64 {
 }
 
 /// Runs all steps; true if the hot zones ended in a shared group.
-fn balance(
-    pools: &mut Pools<'_>,
-    merged: u64,
-    everyone: &mut Vec<u32>,
-    hot: &mut Vec<u32>,
-) -> Result<bool, GaveUp> {
-    everyone.clear();
-    let mut donors = std::mem::take(&mut pools.donors);
-    for zone in 0..pools.expected.len() {
-        if pools.size(zone) > 0 {
-            everyone.push(zone as u32);
-            if pools.can_give(zone) {
-                donors.push(zone as u32);
-            }
-        }
+fn balance(pools: &mut Pools<'_>, merged: u64, queues: &mut Queues) -> Result<bool, GaveUp> {
+    let Queues { donors, receivers, hot } = queues;
+    receivers.clear();
+    receivers.extend((0..pools.expected.len() as u32).filter(|&zone| pools.size(zone as usize) > 0));
+    serve_needs(pools, merged, donors)?;
+    pools.build(receivers, Order::Receivers);
+    hot.clear();
+    while let Some(&zone) = receivers.first().filter(|zone| pools.overloaded(**zone as usize)) {
+        pools.pop(receivers, Order::Receivers);
+        hot.push(zone);
     }
-    pools.build(&mut donors, Order::Donors);
-    pools.donors = donors;
-    serve_needs(pools, merged)?;
-    pools.build(everyone, Order::Receivers);
-    collect_hot(pools, everyone, hot);
-    let sharing = !hot.is_empty() && cool_down(pools, hot)?;
-    spend_surplus(pools, everyone)?;
+    let sharing = !hot.is_empty() && cool_down(pools, donors, hot)?;
+    spend_surplus(pools, donors, receivers)?;
     Ok(sharing)
 }
 
 /// Serves the merged group, then each zone that lacks a whole endpoint, one endpoint at a time.
-fn serve_needs(pools: &mut Pools<'_>, merged: u64) -> Result<(), GaveUp> {
+fn serve_needs(pools: &mut Pools<'_>, merged: u64, donors: &mut Vec<u32>) -> Result<(), GaveUp> {
     let zones = pools.expected.len();
-    let mut need = std::mem::take(&mut pools.out.scratch.need);
-    need.clear();
+    let mut needs = std::mem::take(&mut pools.out.scratch.need);
+    needs.clear();
     if merged > 0 {
-        need.push((zones as u32, merged));
+        needs.push((zones as u32, merged));
     }
     for zone in 0..zones {
         let surplus = pools.surplus(zone);
         if pools.size(zone) > 0 && surplus <= -1.0 {
-            need.push((zone as u32, to_u64(-surplus)));
+            needs.push((zone as u32, to_u64(-surplus)));
         }
     }
-    let mut served = Ok(());
-    'all: for &(group, amount) in &need {
-        for _ in 0..amount {
-            let Some(donor) = pools.pop_donor() else {
-                served = Err(GaveUp::NoDonor);
-                break 'all;
-            };
-            pools.give(donor, group as usize, 1);
-            pools.rejoin_donors(donor as u32);
+    let served = needs.iter().all(|&(group, amount)| {
+        let mut left = amount;
+        while left > 0 {
+            match pools.give_first(donors, group as usize, left) {
+                0 => return false,
+                given => left -= given,
+            }
         }
-    }
-    pools.out.scratch.need = need;
-    served
-}
-
-/// Takes the overloaded zones out of the receivers, most loaded first.
-fn collect_hot(pools: &Pools<'_>, everyone: &mut Vec<u32>, hot: &mut Vec<u32>) {
-    hot.clear();
-    while everyone.first().is_some_and(|&zone| pools.overloaded(zone as usize)) {
-        if let Some(zone) = pools.pop(everyone, Order::Receivers) {
-            hot.push(zone as u32);
-        }
-    }
+        true
+    });
+    pools.out.scratch.need = needs;
+    if served { Ok(()) } else { Err(GaveUp::NoDonor) }
 }
 
 /// Gives each hot zone one endpoint from zones with a surplus; where those run out, puts the hot
 /// zones together into one shared group instead (true).
-fn cool_down(pools: &mut Pools<'_>, hot: &[u32]) -> Result<bool, GaveUp> {
+fn cool_down(
+    pools: &mut Pools<'_>,
+    donors: &mut Vec<u32>,
+    hot: &[u32],
+) -> Result<bool, GaveUp> {
     let mut extra = std::mem::take(&mut pools.out.scratch.extra);
     extra.clear();
     extra.resize(pools.expected.len(), 0);
-    let shared = collect_extra(pools, hot, &mut extra);
+    let shared = collect_extra(pools, donors, hot, &mut extra);
     match shared {
         Ok(true) => make_shared_group(pools, hot, &extra),
         Ok(false) => hand_out(pools, hot, &extra),
@@ -173,31 +170,36 @@ fn cool_down(pools: &mut Pools<'_>, hot: &[u32]) -> Result<bool, GaveUp> {
 
 fn collect_extra(
     pools: &mut Pools<'_>,
+    donors: &mut Vec<u32>,
     hot: &[u32],
     extra: &mut [u64],
 ) -> Result<bool, GaveUp> {
     let own: u64 = hot.iter().map(|&zone| pools.size(zone as usize)).sum();
     let mut taken = 0;
     while taken < hot.len() as u64 {
-        let rich = pools.donors.first().is_some_and(|&zone| pools.surplus(zone as usize) >= 1.0);
+        let rich = donors.first().is_some_and(|&zone| pools.surplus(zone as usize) >= 1.0);
         if !rich {
             while !pools.enough(hot, own + taken) {
-                take_one(pools, extra)?;
+                take_one(pools, donors, extra)?;
                 taken += 1;
             }
             return Ok(true);
         }
-        take_one(pools, extra)?;
+        take_one(pools, donors, extra)?;
         taken += 1;
     }
     Ok(false)
 }
 
-fn take_one(pools: &mut Pools<'_>, extra: &mut [u64]) -> Result<(), GaveUp> {
-    let donor = pools.pop_donor().ok_or(GaveUp::NoDonor)?;
-    pools.lose(donor, 1);
+fn take_one(
+    pools: &mut Pools<'_>,
+    donors: &mut Vec<u32>,
+    extra: &mut [u64],
+) -> Result<(), GaveUp> {
+    let donor = pools.pop(donors, Order::Donors).ok_or(GaveUp::NoDonor)?;
+    pools.out.take(donor, donor, 1);
     extra[donor] += 1;
-    pools.rejoin_donors(donor as u32);
+    pools.rejoin(donors, donor);
     Ok(())
 }
 
@@ -207,7 +209,7 @@ fn hand_out(pools: &mut Pools<'_>, hot: &[u32], extra: &[u64]) {
         extra.iter().enumerate().flat_map(|(zone, &count)| std::iter::repeat_n(zone, count as usize));
     for &zone in hot {
         if let Some(source) = sources.next() {
-            pools.gain(zone as usize, source, 1);
+            pools.out.put(zone as usize, source, 1);
         }
     }
 }
@@ -228,18 +230,23 @@ fn make_shared_group(pools: &mut Pools<'_>, hot: &[u32], extra: &[u64]) {
 }
 
 /// Gives whole surplus endpoints to whoever is most loaded.
-fn spend_surplus(pools: &mut Pools<'_>, everyone: &mut Vec<u32>) -> Result<(), GaveUp> {
+fn spend_surplus(
+    pools: &mut Pools<'_>,
+    donors: &mut Vec<u32>,
+    receivers: &mut Vec<u32>,
+) -> Result<(), GaveUp> {
     let total: u64 = pools.out.groups().iter().map(|group| group.size).sum();
     let mut patience = 4 * total + 1000;
-    while let Some(donor) = pools.pop_donor() {
+    while let Some(donor) = pools.pop(donors, Order::Donors) {
         if pools.surplus(donor) < 1.0 {
             break;
         }
-        let Some(zone) = pools.pop(everyone, Order::Receivers) else { break };
-        pools.gain(zone, donor, 1);
-        pools.push(everyone, zone as u32, Order::Receivers);
-        pools.lose(donor, 1);
-        pools.rejoin_donors(donor as u32);
+        let Some(zone) = pools.pop(receivers, Order::Receivers) else { break };
+        // The receiver takes its place before the donor has lost anything: the order matters.
+        pools.out.put(zone, donor, 1);
+        pools.push(receivers, zone, Order::Receivers);
+        pools.out.take(donor, donor, 1);
+        pools.rejoin(donors, donor);
         patience -= 1;
         if patience == 0 {
             return Err(GaveUp::NeverSettles);
@@ -250,13 +257,14 @@ fn spend_surplus(pools: &mut Pools<'_>, everyone: &mut Vec<u32>) -> Result<(), G
 
 /// Drops the local groups of zones that had no endpoint and, if a shared group took their place,
 /// of the hot zones.
-fn drop_unused_groups(region: &Region<'_>, out: &mut Allocation, sharing: bool) {
-    let hot = std::mem::take(&mut out.scratch.hot);
+fn drop_unused_groups(region: &Region<'_>, out: &mut Allocation, hot: &[u32], sharing: bool) {
+    if !sharing && region.zones.iter().all(|zone| zone.endpoints > 0) {
+        return;
+    }
     out.retain_groups(|group| match group.label {
         Label::Zone(zone) => {
             region.zones[zone as usize].endpoints > 0 && !(sharing && hot.contains(&zone))
         }
         _ => true,
     });
-    out.scratch.hot = hot;
 }

@@ -4,7 +4,7 @@
 //! `z`; its live size decides the order, at the moment of the comparison.
 
 use crate::allocation::Allocation;
-use crate::number::to_f64;
+use crate::number::{to_f64, to_u64};
 use crate::queue;
 use crate::reason::Reason;
 use crate::region::Region;
@@ -33,7 +33,8 @@ pub(super) struct Pools<'a> {
     pub(super) out: &'a mut Allocation,
     /// `T × r` per zone.
     pub(super) expected: Vec<f64>,
-    pub(super) donors: Vec<u32>,
+    /// The fewest endpoints with which a zone is not overloaded.
+    least: Vec<u64>,
 }
 
 /// Which order a queue follows.
@@ -53,12 +54,13 @@ impl<'a> Pools<'a> {
         let mut pools = Self {
             region,
             expected: std::mem::take(&mut scratch.expected),
-            donors: std::mem::take(&mut scratch.donors),
+            least: std::mem::take(&mut scratch.least),
             out,
         };
         pools.expected.clear();
         pools.expected.extend((0..zones).map(|zone| region.expected(zone)));
-        pools.donors.clear();
+        pools.least.clear();
+        pools.least.extend(pools.expected.iter().map(|&expected| least(expected)));
         pools
     }
 
@@ -66,7 +68,7 @@ impl<'a> Pools<'a> {
     pub(super) fn finish(self) -> &'a mut Allocation {
         let scratch = &mut self.out.scratch;
         scratch.expected = self.expected;
-        scratch.donors = self.donors;
+        scratch.least = self.least;
         self.out
     }
 
@@ -82,23 +84,17 @@ impl<'a> Pools<'a> {
         to_f64(self.size(zone)) - self.expected[zone]
     }
 
-    /// Whether `zone` would be overloaded with `size` endpoints.
-    #[inline]
-    fn overloaded_with(&self, zone: usize, size: u64) -> bool {
-        self.expected[zone] / to_f64(size) - 1.0 >= OVERLOAD_THRESHOLD
-    }
-
     /// Whether `zone` is overloaded.
     #[inline]
     pub(super) fn overloaded(&self, zone: usize) -> bool {
-        self.overloaded_with(zone, self.size(zone))
+        self.size(zone) < self.least[zone]
     }
 
     /// Whether `zone` can give an endpoint without becoming overloaded.
     #[inline]
     pub(super) fn can_give(&self, zone: usize) -> bool {
         let size = self.size(zone);
-        size >= 2 && !self.overloaded_with(zone, size - 1)
+        size >= 2 && size > self.least[zone]
     }
 
     /// Whether so many endpoints together carry the expected load of `zones`.
@@ -108,50 +104,59 @@ impl<'a> Pools<'a> {
         load - 1.0 < OVERLOAD_THRESHOLD
     }
 
+    /// The zones that can give, in order.
+    pub(super) fn donors(&mut self) -> Vec<u32> {
+        let mut donors = std::mem::take(&mut self.out.scratch.donors);
+        donors.clear();
+        donors.extend((0..self.expected.len() as u32).filter(|&zone| self.can_give(zone as usize)));
+        self.build(&mut donors, Order::Donors);
+        donors
+    }
+
+    /// How many endpoints a group must get for its zone not to be overloaded.
+    #[inline]
+    pub(super) fn missing(&self, zone: usize) -> u64 {
+        self.least[zone].saturating_sub(self.size(zone))
+    }
+
+    /// Moves endpoints of the first donor into a group: one, or as many as are wanted where there
+    /// is no other donor to take turns with. Returns how many; 0 if nobody can give.
+    #[inline]
+    pub(super) fn give_first(&mut self, donors: &mut Vec<u32>, group: usize, wanted: u64) -> u64 {
+        let Some(donor) = self.pop(donors, Order::Donors) else { return 0 };
+        let given = if !donors.is_empty() {
+            1
+        } else if donor == group {
+            wanted
+        } else {
+            wanted.min(self.size(donor) - self.least[donor].max(1))
+        };
+        self.give(donor, group, given);
+        self.rejoin(donors, donor);
+        given
+    }
+
     /// Moves endpoints of zone `from` out of its local group into a group.
     #[inline]
-    pub(super) fn give(&mut self, from: usize, to_group: usize, endpoints: u64) {
-        self.lose(from, endpoints);
-        self.gain(to_group, from, endpoints);
-    }
-
-    /// Takes own endpoints out of the local group of `zone`.
-    #[inline]
-    pub(super) fn lose(&mut self, zone: usize, endpoints: u64) {
-        self.out.take(zone, zone, endpoints);
-    }
-
-    /// Puts endpoints of zone `from` into a group.
-    #[inline]
-    pub(super) fn gain(&mut self, group: usize, from: usize, endpoints: u64) {
+    pub(super) fn give(&mut self, from: usize, group: usize, endpoints: u64) {
         self.out.put(group, from, endpoints);
+        self.out.take(from, from, endpoints);
     }
 
     /// Puts `zone` back among the donors if it can still give.
     #[inline]
-    pub(super) fn rejoin_donors(&mut self, zone: u32) {
-        if self.can_give(zone as usize) {
-            let mut donors = std::mem::take(&mut self.donors);
-            self.push(&mut donors, zone, Order::Donors);
-            self.donors = donors;
+    pub(super) fn rejoin(&self, donors: &mut Vec<u32>, zone: usize) {
+        if self.can_give(zone) {
+            self.push(donors, zone, Order::Donors);
         }
-    }
-
-    /// The first donor.
-    #[inline]
-    pub(super) fn pop_donor(&mut self) -> Option<usize> {
-        let mut donors = std::mem::take(&mut self.donors);
-        let first = self.pop(&mut donors, Order::Donors);
-        self.donors = donors;
-        first
     }
 
     pub(super) fn build(&self, heap: &mut [u32], order: Order) {
         queue::build(heap, |a, b| self.before(order, a, b));
     }
 
-    pub(super) fn push(&self, heap: &mut Vec<u32>, zone: u32, order: Order) {
-        queue::push(heap, zone, |a, b| self.before(order, a, b));
+    pub(super) fn push(&self, heap: &mut Vec<u32>, zone: usize, order: Order) {
+        queue::push(heap, zone as u32, |a, b| self.before(order, a, b));
     }
 
     pub(super) fn pop(&self, heap: &mut Vec<u32>, order: Order) -> Option<usize> {
@@ -166,12 +171,62 @@ impl<'a> Pools<'a> {
         match order {
             Order::Donors => {
                 let left = |size: u64| to_f64(size) - 1.0;
-                size_a != 0 && (size_b == 0 || share_a / left(size_a) < share_b / left(size_b))
+                size_a != 0
+                    && (size_b == 0 || less(share_a, left(size_a), share_b, left(size_b)))
             }
             Order::Receivers => {
-                let load = |share: f64, size: u64| share / to_f64(size);
-                size_b != 0 && (size_a == 0 || load(share_b, size_b) < load(share_a, size_a))
+                size_b != 0
+                    && (size_a == 0 || less(share_b, to_f64(size_b), share_a, to_f64(size_a)))
             }
+        }
+    }
+}
+
+/// The fewest endpoints with which a zone that expects so many is not overloaded.
+#[inline]
+fn least(expected: f64) -> u64 {
+    let overloaded = |size: u64| expected / to_f64(size) - 1.0 >= OVERLOAD_THRESHOLD;
+    // The exact predicate decides; the estimate only saves asking it for every size.
+    let mut size = to_u64(expected / (1.0 + OVERLOAD_THRESHOLD));
+    while size > 0 && !overloaded(size - 1) {
+        size -= 1;
+    }
+    while overloaded(size) {
+        size += 1;
+    }
+    size
+}
+
+/// `a / x < b / y`, as doubles compare. Divides only where the products are too close to tell.
+#[inline]
+fn less(a: f64, x: f64, b: f64, y: f64) -> bool {
+    let (left, right) = (a * y, b * x);
+    if (left - right).abs() > 1e-12 * (left + right) { left < right } else { a / x < b / y }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a6_least_is_the_edge_of_the_overload_predicate(whole in 0u64..5000, part in 0.0..1.0f64) {
+            for expected in [whole as f64, whole as f64 + part, whole as f64 * 1.5, whole as f64 / 3.0 * 1.5] {
+                let overloaded = |size: u64| expected / size as f64 - 1.0 >= OVERLOAD_THRESHOLD;
+                let least = least(expected);
+                prop_assert!(!overloaded(least));
+                prop_assert!(least == 0 || overloaded(least - 1));
+            }
+        }
+
+        #[test]
+        fn comparing_products_never_differs_from_dividing(
+            a in 0u32..20, n in 1u32..40, x in 0u32..50, b in 0u32..20, m in 1u32..40, y in 0u32..50,
+        ) {
+            let (a, b) = (f64::from(a) / f64::from(n), f64::from(b) / f64::from(m));
+            let (x, y) = (f64::from(x), f64::from(y));
+            prop_assert_eq!(less(a, x, b, y), a / x < b / y);
         }
     }
 }
