@@ -20,7 +20,7 @@ use zonewise_topology::region::{Region, Zone};
 use zonewise_topology::traffic::{GroupTraffic, Traffic, TrafficModel};
 
 use crate::dataset::{
-    CHUNK_ROWS, Cell, Chunk, Columns, Dataset, DatasetError, Indexed, Problem, Rows, csv,
+    CHUNK_ROWS, Chunk, Columns, Dataset, DatasetError, Indexed, Problem, Rows, csv,
 };
 use crate::decimal::Decimal;
 use crate::score::{limit, score};
@@ -342,12 +342,36 @@ fn read_wave<R: io::Read>(
 struct Worker {
     allocation: Allocation,
     model: TrafficModel,
+    /// Zones of the rows at hand, row by row.
     zones: Vec<Zone>,
+    inputs: Vec<Input>,
+}
+
+/// One row, read.
+#[derive(Clone, Copy)]
+struct Input {
+    /// All endpoints.
+    total: u64,
+    /// The best score possible.
+    limit: Decimal,
+}
+
+/// A row to be run.
+struct Row<'a, N> {
+    number: u64,
+    region: Region<'a>,
+    limit: Decimal,
+    name: &'a N,
 }
 
 impl Worker {
     fn new() -> Self {
-        Self { allocation: Allocation::new(), model: TrafficModel::new(), zones: Vec::new() }
+        Self {
+            allocation: Allocation::new(),
+            model: TrafficModel::new(),
+            zones: Vec::new(),
+            inputs: Vec::new(),
+        }
     }
 
     fn chunk<E: RowEncoder>(
@@ -357,19 +381,20 @@ impl Worker {
         encoder: &E,
         name: impl Fn(u64) -> String,
     ) -> Part<E::Part> {
+        let heuristics = setup.choices.iter().map(|choice| HeuristicSummary::new(&choice.label));
         let mut part = Part {
             rows: chunk.rows() as u64,
-            heuristics: setup
-                .choices
-                .iter()
-                .map(|choice| HeuristicSummary::new(&choice.label))
-                .collect(),
+            heuristics: heuristics.collect(),
             problems: Vec::new(),
             encoded: encoder.begin(),
         };
-        for index in 0..chunk.rows() {
-            let total = self.load(setup.columns, chunk.row(index));
-            self.row(setup, (chunk, index, total), encoder, &name, &mut part);
+        // Rows are written one by one. Where only sums are wanted, one heuristic after the other
+        // over a block of rows keeps its code and branches warm.
+        let block = if E::WANTED { 1 } else { 128 };
+        for first in (0..chunk.rows()).step_by(block) {
+            let rows = first..chunk.rows().min(first + block);
+            self.load(setup.columns, chunk, rows.clone());
+            self.run_block(setup, chunk.first_row + first as u64, encoder, &name, &mut part);
         }
         for row in part.heuristics.iter_mut().flat_map(|summary| &mut summary.worst) {
             row.name = name(row.row);
@@ -378,71 +403,95 @@ impl Worker {
         part
     }
 
-    /// Turns cells into zones; returns all endpoints. Of columns with the same name the last
-    /// counts as the zone, but all count in the totals.
-    #[inline]
-    fn load(&mut self, columns: &Columns, cells: &[Cell]) -> u64 {
-        let nodes: u64 = cells.iter().map(|cell| cell.nodes).sum();
+    /// Reads rows. Of columns with the same name the last counts as the zone, but all count in
+    /// the totals.
+    fn load(&mut self, columns: &Columns, chunk: &Chunk, rows: std::ops::Range<usize>) {
+        let width = columns.names.len();
         self.zones.clear();
-        self.zones.resize(columns.names.len(), Zone::default());
-        for (cell, &zone) in cells.iter().zip(&columns.zone_of) {
-            let share = if nodes == 0 { 0.0 } else { cell.nodes as f64 / nodes as f64 };
-            self.zones[zone] = Zone { share, nodes: cell.nodes, endpoints: cell.endpoints };
+        self.zones.resize(rows.len() * width, Zone::default());
+        self.inputs.clear();
+        for (zones, index) in self.zones.chunks_exact_mut(width).zip(rows) {
+            let cells = chunk.row(index);
+            let nodes: u64 = cells.iter().map(|cell| cell.nodes).sum();
+            let total = cells.iter().map(|cell| cell.endpoints).sum();
+            for (cell, &zone) in cells.iter().zip(&columns.zone_of) {
+                let share = if nodes == 0 { 0.0 } else { cell.nodes as f64 / nodes as f64 };
+                zones[zone] = Zone { share, nodes: cell.nodes, endpoints: cell.endpoints };
+            }
+            let region = Region { zones, total, unplaced: 0, unknown_nodes: 0 };
+            let limit = Decimal::round(limit(&region).unwrap_or(0.0));
+            self.inputs.push(Input { total, limit });
         }
-        cells.iter().map(|cell| cell.endpoints).sum()
     }
 
-    #[inline]
-    fn row<E: RowEncoder>(
+    /// Runs every heuristic over the rows that were read.
+    fn run_block<E: RowEncoder>(
         &mut self,
         setup: Setup<'_>,
-        (chunk, index, total): (&Chunk, usize, u64),
+        first_row: u64,
         encoder: &E,
         name: &impl Fn(u64) -> String,
         part: &mut Part<E::Part>,
     ) {
-        let region = Region { zones: &self.zones, total, unplaced: 0, unknown_nodes: 0 };
-        let limit = Decimal::round(limit(&region).unwrap_or(0.0));
-        let row = chunk.first_row + index as u64;
-        let row_name = if E::WANTED { name(row) } else { String::new() };
-        for (choice, summary) in setup.choices.iter().zip(&mut part.heuristics) {
-            let reason = choice.heuristic.allocate(&Case::fresh(region), &mut self.allocation);
-            if setup.clash && matches!(self.allocation.carrier(), Carrier::Plain | Carrier::Subsets)
-            {
-                self.allocation.drop_shadowed(&setup.columns.names);
+        let zones = std::mem::take(&mut self.zones);
+        let inputs = std::mem::take(&mut self.inputs);
+        for (index, choice) in setup.choices.iter().enumerate() {
+            let rows = zones.chunks_exact(setup.columns.names.len()).zip(&inputs);
+            for (number, (zones, &Input { total, limit })) in (first_row..).zip(rows) {
+                let region = Region { zones, total, unplaced: 0, unknown_nodes: 0 };
+                let row = Row { number, region, limit, name };
+                self.row(setup, choice, &row, encoder, (part, index));
             }
-            summary.reasons[reason.code() as usize] += 1;
-            let failed = reason.outcome() == Outcome::Failed;
-            let traffic =
-                if failed { None } else { self.model.run(&region, &self.allocation) };
-            let scored = traffic.map(|traffic| {
-                (traffic, Printed::new(&score(&region, &self.allocation, &traffic), limit))
-            });
-            match &scored {
-                Some((_, printed)) => {
-                    summary.add(printed);
-                    if summary.is_among_worst(printed.score) {
-                        summary.add_worst(WorstRow::new(printed.score, row, reason.code()));
-                    }
+        }
+        self.zones = zones;
+        self.inputs = inputs;
+    }
+
+    #[inline]
+    fn row<E: RowEncoder, N: Fn(u64) -> String>(
+        &mut self,
+        setup: Setup<'_>,
+        choice: &Choice,
+        row: &Row<'_, N>,
+        encoder: &E,
+        (part, index): (&mut Part<E::Part>, usize),
+    ) {
+        let region = &row.region;
+        let reason = choice.heuristic.allocate(&Case::fresh(*region), &mut self.allocation);
+        if setup.clash && matches!(self.allocation.carrier(), Carrier::Plain | Carrier::Subsets) {
+            self.allocation.drop_shadowed(&setup.columns.names);
+        }
+        let failed = reason.outcome() == Outcome::Failed;
+        let traffic = if failed { None } else { self.model.run(region, &self.allocation) };
+        let scored = traffic.map(|traffic| {
+            (traffic, Printed::new(&score(region, &self.allocation, &traffic), row.limit))
+        });
+        let summary = &mut part.heuristics[index];
+        summary.reasons[reason.code() as usize] += 1;
+        match &scored {
+            Some((_, printed)) => {
+                summary.add(printed);
+                if summary.is_among_worst(printed.score) {
+                    summary.add_worst(WorstRow::new(printed.score, row.number, reason.code()));
                 }
-                None if failed => {
-                    summary.failed += 1;
-                    note(&mut part.problems, || failure(row, &name(row), &choice.label, &reason));
-                }
-                None => summary.invalid += 1,
             }
-            if E::WANTED {
-                let view = RowView {
-                    row,
-                    name: &row_name,
-                    zones: &setup.columns.names,
-                    heuristic: &choice.label,
-                    outcome: self.outcome(&region, scored, failed),
-                    reason,
-                    allocation: &self.allocation,
-                };
-                encoder.encode(&mut part.encoded, &view);
+            None if failed => {
+                summary.failed += 1;
+                note(&mut part.problems, || failure(row, &choice.label, &reason));
             }
+            None => summary.invalid += 1,
+        }
+        if E::WANTED {
+            let view = RowView {
+                row: row.number,
+                name: &(row.name)(row.number),
+                zones: &setup.columns.names,
+                heuristic: &choice.label,
+                outcome: self.outcome(region, scored, failed),
+                reason,
+                allocation: &self.allocation,
+            };
+            encoder.encode(&mut part.encoded, &view);
         }
     }
 
@@ -474,10 +523,11 @@ fn note(problems: &mut Vec<Problem>, problem: impl FnOnce() -> Problem) {
     }
 }
 
-fn failure(row: u64, name: &str, heuristic: &str, reason: &Reason) -> Problem {
+fn failure<N: Fn(u64) -> String>(row: &Row<'_, N>, heuristic: &str, reason: &Reason) -> Problem {
+    let name = (row.name)(row.number);
     Problem {
-        order: row,
-        place: format!("row {row} (`{}`)", name.escape_debug()),
+        order: row.number,
+        place: format!("row {} (`{}`)", row.number, name.escape_debug()),
         message: format!("{heuristic}: {reason}; {}", reason.code().entry().remedy),
     }
 }

@@ -119,20 +119,59 @@ impl<'a> Pools<'a> {
         self.least[zone].saturating_sub(self.size(zone))
     }
 
-    /// Moves endpoints of the first donor into a group: one, or as many as are wanted where there
-    /// is no other donor to take turns with. Returns how many; 0 if nobody can give.
+    /// Moves endpoints of the first donor into a group, and of the donors that take turns with it,
+    /// as far as that needs no queue: all that are wanted from one or two donors, else one.
+    /// Returns how many; 0 if nobody can give.
     #[inline]
     pub(super) fn give_first(&mut self, donors: &mut Vec<u32>, group: usize, wanted: u64) -> u64 {
         let Some(donor) = self.pop(donors, Order::Donors) else { return 0 };
-        let given = if !donors.is_empty() {
-            1
-        } else if donor == group {
-            wanted
-        } else {
-            wanted.min(self.size(donor) - self.least[donor].max(1))
-        };
-        self.give(donor, group, given);
+        match donors[..] {
+            [] if donor == group => self.give_and_rejoin(donors, donor, group, wanted),
+            [] => {
+                let spare = self.size(donor) - self.least[donor].max(1);
+                self.give_and_rejoin(donors, donor, group, wanted.min(spare))
+            }
+            [rival] => self.take_turns(donors, (donor as u32, rival), group, wanted),
+            _ => self.give_and_rejoin(donors, donor, group, 1),
+        }
+    }
+
+    #[inline]
+    fn give_and_rejoin(
+        &mut self,
+        donors: &mut Vec<u32>,
+        donor: usize,
+        group: usize,
+        endpoints: u64,
+    ) -> u64 {
+        self.give(donor, group, endpoints);
         self.rejoin(donors, donor);
+        endpoints
+    }
+
+    /// Two donors, one endpoint at a time. In a queue of two, whoever gave stays first only if it
+    /// still goes before the other.
+    #[inline]
+    fn take_turns(
+        &mut self,
+        donors: &mut Vec<u32>,
+        (mut donor, mut rival): (u32, u32),
+        group: usize,
+        wanted: u64,
+    ) -> u64 {
+        let mut given = 0;
+        loop {
+            self.give(donor as usize, group, 1);
+            given += 1;
+            if given == wanted || !self.can_give(donor as usize) {
+                break;
+            }
+            if !self.before(Order::Donors, donor, rival) {
+                std::mem::swap(&mut donor, &mut rival);
+            }
+        }
+        donors[0] = rival;
+        self.rejoin(donors, donor as usize);
         given
     }
 
