@@ -115,9 +115,12 @@ fn reach(allocation: &Allocation, lanes: &mut [Lane]) -> Option<()> {
 #[inline(always)]
 fn load(size: f64, weights: &[f64], lanes: &mut [Lane]) -> f64 {
     let mut load = 0.0;
-    for (lane, weight) in lanes.iter_mut().zip(weights) {
-        lane.to_group = size * weight / lane.reached;
-        load += lane.share * lane.to_group;
+    for (lane, &weight) in lanes.iter_mut().zip(weights) {
+        lane.to_group = 0.0;
+        if weight != 0.0 {
+            lane.to_group = size * weight / lane.reached;
+            load += lane.share * lane.to_group;
+        }
     }
     load
 }

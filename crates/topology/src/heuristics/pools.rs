@@ -37,6 +37,16 @@ pub(super) struct Pools<'a> {
     least: Vec<u64>,
 }
 
+/// A donor that takes turns with another.
+struct Turn {
+    zone: usize,
+    share: f64,
+    /// Endpoints it would have after giving one more.
+    left: f64,
+    spare: u64,
+    given: u64,
+}
+
 /// Which order a queue follows.
 #[derive(Clone, Copy)]
 pub(super) enum Order {
@@ -93,8 +103,7 @@ impl<'a> Pools<'a> {
     /// Whether `zone` can give an endpoint without becoming overloaded.
     #[inline]
     pub(super) fn can_give(&self, zone: usize) -> bool {
-        let size = self.size(zone);
-        size >= 2 && size > self.least[zone]
+        self.spare(zone) > 0
     }
 
     /// Whether so many endpoints together carry the expected load of `zones`.
@@ -119,34 +128,23 @@ impl<'a> Pools<'a> {
         self.least[zone].saturating_sub(self.size(zone))
     }
 
-    /// Moves endpoints of the first donor into a group, and of the donors that take turns with it,
+    /// Moves endpoints of the first donor into a group, and of a second that takes turns with it,
     /// as far as that needs no queue: all that are wanted from one or two donors, else one.
     /// Returns how many; 0 if nobody can give.
     #[inline]
     pub(super) fn give_first(&mut self, donors: &mut Vec<u32>, group: usize, wanted: u64) -> u64 {
         let Some(donor) = self.pop(donors, Order::Donors) else { return 0 };
-        match donors[..] {
-            [] if donor == group => self.give_and_rejoin(donors, donor, group, wanted),
-            [] => {
-                let spare = self.size(donor) - self.least[donor].max(1);
-                self.give_and_rejoin(donors, donor, group, wanted.min(spare))
+        let given = match donors[..] {
+            [] if donor == group => wanted,
+            [] => wanted.min(self.spare(donor)),
+            [rival] if donor != group && rival as usize != group => {
+                return self.take_turns(donors, (donor, rival as usize), group, wanted);
             }
-            [rival] => self.take_turns(donors, (donor as u32, rival), group, wanted),
-            _ => self.give_and_rejoin(donors, donor, group, 1),
-        }
-    }
-
-    #[inline]
-    fn give_and_rejoin(
-        &mut self,
-        donors: &mut Vec<u32>,
-        donor: usize,
-        group: usize,
-        endpoints: u64,
-    ) -> u64 {
-        self.give(donor, group, endpoints);
+            _ => 1,
+        };
+        self.give(donor, group, given);
         self.rejoin(donors, donor);
-        endpoints
+        given
     }
 
     /// Two donors, one endpoint at a time. In a queue of two, whoever gave stays first only if it
@@ -155,24 +153,41 @@ impl<'a> Pools<'a> {
     fn take_turns(
         &mut self,
         donors: &mut Vec<u32>,
-        (mut donor, mut rival): (u32, u32),
+        (first, second): (usize, usize),
         group: usize,
         wanted: u64,
     ) -> u64 {
-        let mut given = 0;
+        let turn = |zone: usize| Turn {
+            zone,
+            share: self.region.zones[zone].share,
+            left: to_f64(self.size(zone)) - 1.0,
+            spare: self.spare(zone),
+            given: 0,
+        };
+        let (mut donor, mut rival) = (turn(first), turn(second));
+        let mut left = wanted;
         loop {
-            self.give(donor as usize, group, 1);
-            given += 1;
-            if given == wanted || !self.can_give(donor as usize) {
+            donor.given += 1;
+            donor.left -= 1.0;
+            left -= 1;
+            if left == 0 || donor.given == donor.spare {
                 break;
             }
-            if !self.before(Order::Donors, donor, rival) {
+            if !less(donor.share, donor.left, rival.share, rival.left) {
                 std::mem::swap(&mut donor, &mut rival);
             }
         }
-        donors[0] = rival;
-        self.rejoin(donors, donor as usize);
-        given
+        self.give(donor.zone, group, donor.given);
+        self.give(rival.zone, group, rival.given);
+        donors[0] = rival.zone as u32;
+        self.rejoin(donors, donor.zone);
+        wanted - left
+    }
+
+    /// How many endpoints a donor can give.
+    #[inline]
+    fn spare(&self, zone: usize) -> u64 {
+        self.size(zone).saturating_sub(self.least[zone].max(1))
     }
 
     /// Moves endpoints of zone `from` out of its local group into a group.
