@@ -75,7 +75,7 @@ const fn entry(
 }
 
 /// Every code, in the order of [`Code`].
-pub const TABLE: [Entry; 24] = {
+pub static TABLE: [Entry; 24] = {
     use Code::*;
     use Outcome::*;
     [
