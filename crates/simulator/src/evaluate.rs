@@ -166,12 +166,8 @@ pub fn evaluate<E: RowEncoder>(
     let columns = dataset.columns;
     let zones = columns.zone_of.iter().map(|&zone| columns.names[zone].to_string()).collect();
     let setup = Setup { columns: &columns, clash: columns.may_clash(), choices };
-    let mut run = Run {
-        setup,
-        options,
-        encoder,
-        summary: Summary::new(&dataset.title, zones, &labels),
-    };
+    let mut run =
+        Run { setup, options, encoder, summary: Summary::new(&dataset.title, zones, &labels) };
     match dataset.rows {
         Rows::Indexed(rows) => run.indexed(rows.as_ref())?,
         Rows::Stream(reader) => run.stream(*reader)?,

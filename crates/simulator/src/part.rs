@@ -70,16 +70,27 @@ impl Part {
 pub fn merge(parts: Vec<(String, Part)>) -> Result<Summary, MergeError> {
     let mut parts = parts;
     parts.sort_by_key(|(_, part)| part.shard);
-    let Some((first_file, first)) = parts.first() else { return Err(MergeError::Nothing) };
+    let Some((first_file, first)) = parts.first() else {
+        return Err(MergeError::Nothing);
+    };
     for (file, part) in &parts {
         if let Some(what) = difference(first, part) {
-            return Err(MergeError::Differs { file: file.clone(), first: first_file.clone(), what });
+            return Err(MergeError::Differs {
+                file: file.clone(),
+                first: first_file.clone(),
+                what,
+            });
         }
     }
     for pair in parts.windows(2) {
         if pair[0].1.shard == pair[1].1.shard {
             let (file, first) = (pair[1].0.clone(), pair[0].0.clone());
-            return Err(MergeError::Twice { file, first, shard: pair[1].1.shard, of: pair[1].1.of });
+            return Err(MergeError::Twice {
+                file,
+                first,
+                shard: pair[1].1.shard,
+                of: pair[1].1.of,
+            });
         }
     }
     let of = first.of;

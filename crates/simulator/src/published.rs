@@ -93,10 +93,7 @@ pub fn compare_large(summary: &Summary, out: &mut dyn Write) -> io::Result<u64> 
     Ok(missed)
 }
 
-fn large_columns(
-    line: &HeuristicSummary,
-    published: Option<&Large>,
-) -> [(f64, Option<f64>); 8] {
+fn large_columns(line: &HeuristicSummary, published: Option<&Large>) -> [(f64, Option<f64>); 8] {
     let valid = line.valid;
     let with = |ours: f64, theirs: fn(&Large) -> f64| (ours, published.map(theirs));
     [

@@ -41,7 +41,8 @@ pub fn score(region: &Region<'_>, allocation: &Allocation, traffic: &Traffic) ->
 /// more still. So the limit has in-zone traffic `Σ min(r, e/E)`, even load and no extra slice.
 #[inline]
 pub fn limit(region: &Region<'_>) -> Option<f64> {
-    let present: u64 = region.zones.iter().map(|zone| zone.endpoints).sum::<u64>() + region.unplaced;
+    let present: u64 =
+        region.zones.iter().map(|zone| zone.endpoints).sum::<u64>() + region.unplaced;
     if present == 0 {
         return None;
     }

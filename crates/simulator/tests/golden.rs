@@ -1,5 +1,6 @@
 //! The evaluation tool's own results: 200 inputs × 7 algorithms, with groups, and `local` with other
 //! starting multiples.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 use std::collections::BTreeMap;
 use std::io;
@@ -74,7 +75,8 @@ impl RowEncoder for Keep {
             RowOutcome::Invalid => ("invalid", Vec::new()),
             RowOutcome::Failed => ("no-end", Vec::new()),
         };
-        let result = Result { outcome, values, slices: row.allocation.slices(), groups: groups(row) };
+        let result =
+            Result { outcome, values, slices: row.allocation.slices(), groups: groups(row) };
         part.push(((row.name.to_owned(), row.heuristic.to_owned()), result));
     }
 
@@ -206,9 +208,11 @@ fn a18_groups_of_all_golden_inputs() {
             ours.label == theirs.label
                 && ours.contents == theirs.contents
                 && ours.weights.len() == theirs.weights.len()
-                && ours.weights.iter().zip(&theirs.weights).all(|(a, b)| {
-                    a.0 == b.0 && (a.1 - b.1).abs() < 1e-12
-                })
+                && ours
+                    .weights
+                    .iter()
+                    .zip(&theirs.weights)
+                    .all(|(a, b)| a.0 == b.0 && (a.1 - b.1).abs() < 1e-12)
         };
         let same = result.groups.len() == expected.len()
             && result.groups.iter().zip(&expected).all(|(a, b)| close(a, b));

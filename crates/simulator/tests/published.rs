@@ -1,11 +1,12 @@
 //! The published figures, on the small data set; the large one is `make simulate-kep`.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod common;
 
 use common::run;
+use zonewise_simulator::dataset::Columns;
 use zonewise_simulator::dataset::Dataset;
 use zonewise_simulator::dataset::ranges::{Ranges, Span};
-use zonewise_simulator::dataset::Columns;
 use zonewise_simulator::published;
 use zonewise_topology::heuristics;
 
@@ -43,7 +44,11 @@ fn a22_every_algorithm_on_the_small_set() {
         let columns =
             [&line.score, &line.in_zone, &line.deviation, &line.slice, &line.max_deviation];
         for (column, expected) in columns.iter().zip(expected) {
-            assert_eq!(format!("{:.4}", column.mean(line.valid)), format!("{expected:.4}"), "{name}");
+            assert_eq!(
+                format!("{:.4}", column.mean(line.valid)),
+                format!("{expected:.4}"),
+                "{name}"
+            );
         }
     }
 }
@@ -71,7 +76,8 @@ fn e5_the_page_s_claim_about_few_endpoints() {
         let ranges = Ranges::new(3, nodes, Span::new(0, 8)).unwrap();
         let dataset = Dataset::indexed("few", Columns::numbered(3), Box::new(ranges));
         let text = common::rows_with_reasons(dataset, "auto");
-        let few: Vec<&(u64, bool)> = text.iter().filter(|(total, _)| totals.contains(total)).collect();
+        let few: Vec<&(u64, bool)> =
+            text.iter().filter(|(total, _)| totals.contains(total)).collect();
         few.iter().filter(|(_, fell_back)| *fell_back).count() as f64 / few.len() as f64
     };
     // Equal zones: exactly 4, 5 and 8 of 3 to 8 are infeasible.

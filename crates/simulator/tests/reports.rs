@@ -1,4 +1,5 @@
 //! What is written, format by format.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod common;
 
@@ -10,7 +11,8 @@ use zonewise_simulator::report::json::JsonRows;
 use zonewise_simulator::report::parquet::ParquetRows;
 use zonewise_simulator::report::{Format, write_summary};
 
-const INPUT: &str = "name,a,b\n\"even, small\",1 2,1 2\nempty,1 0,1 0\nidle,0 5,0 1\n\"<b>&\"\"x\",3 1,1 9\n";
+const INPUT: &str =
+    "name,a,b\n\"even, small\",1 2,1 2\nempty,1 0,1 0\nidle,0 5,0 1\n\"<b>&\"\"x\",3 1,1 9\n";
 
 #[test]
 fn a20_rows_as_csv() {
@@ -52,7 +54,10 @@ fn a20_rows_as_json_with_groups() {
     );
     let mut empty = Vec::new();
     JsonRows::new(&mut empty).unwrap().finish().unwrap();
-    assert_eq!(serde_json::from_slice::<serde_json::Value>(&empty).unwrap()["rows"], serde_json::json!([]));
+    assert_eq!(
+        serde_json::from_slice::<serde_json::Value>(&empty).unwrap()["rows"],
+        serde_json::json!([])
+    );
 }
 
 #[test]
@@ -85,7 +90,10 @@ fn a20_summary_as_json_and_csv() {
     let document: serde_json::Value = serde_json::from_slice(&out).unwrap();
     let line = &document["heuristics"][0];
     assert_eq!((&document["rows"], &document["leftOut"]), (&4.into(), &0.into()));
-    assert_eq!((&line["valid"], &line["invalid"], &line["failed"]), (&2.into(), &1.into(), &1.into()));
+    assert_eq!(
+        (&line["valid"], &line["invalid"], &line["failed"]),
+        (&2.into(), &1.into(), &1.into())
+    );
     assert_eq!(line["score"], serde_json::json!({"mean": 76.32145, "min": 60.1429, "max": 92.5}));
     assert_eq!(line["worst"][0]["name"], "<b>&\"x");
     let place = document["problems"][0]["place"].as_str().unwrap();
@@ -93,7 +101,10 @@ fn a20_summary_as_json_and_csv() {
     let mut out = Vec::new();
     write_summary(&summary, Format::Csv, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
-    assert!(text.lines().nth(1).unwrap().starts_with("local-shared,4,2,1,1,1,76.321450,67.857150,"), "{text}");
+    assert!(
+        text.lines().nth(1).unwrap().starts_with("local-shared,4,2,1,1,1,76.321450,67.857150,"),
+        "{text}"
+    );
 }
 
 /// Names come from files: they must not become markup.

@@ -1,4 +1,5 @@
 //! The same bytes whatever the threads, shards, columns and chunks.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod common;
 
@@ -50,7 +51,8 @@ fn a21_threads_do_not_change_a_byte() {
     let names = heuristics::names();
     let one = with_threads(1, || (run(random(9000), &names), rows(csv(&mixed()), &names)));
     for threads in [2, 3, 7] {
-        let many = with_threads(threads, || (run(random(9000), &names), rows(csv(&mixed()), &names)));
+        let many =
+            with_threads(threads, || (run(random(9000), &names), rows(csv(&mixed()), &names)));
         assert_eq!(all_reports(&one.0), all_reports(&many.0), "{threads} threads");
         assert!(one.1 == many.1, "{threads} threads: rows differ");
     }
@@ -69,7 +71,8 @@ fn a21_merged_shards_equal_the_whole() {
                 .map(|index| {
                     let shard = Shard { index, count };
                     let summary =
-                        evaluate(dataset(), &choices(&names), &options(shard), &mut NoRows).unwrap();
+                        evaluate(dataset(), &choices(&names), &options(shard), &mut NoRows)
+                            .unwrap();
                     let text = serde_json::to_vec(&Part::new(shard, summary)).unwrap();
                     (format!("part-{index}"), Part::read("part", &text).unwrap())
                 })
@@ -92,23 +95,28 @@ fn parts_that_do_not_belong_together_are_refused() {
     let refused = |parts| merge(parts).unwrap_err().to_string();
     assert_eq!(merge(Vec::new()), Err(MergeError::Nothing));
     assert_eq!(refused(vec![first()]), "incomplete: of 3 shards these are missing: 1, 2");
-    assert_eq!(
-        refused(vec![first(), first()]),
-        "0-of-3: shard 0 of 3 is there already, in 0-of-3"
-    );
+    assert_eq!(refused(vec![first(), first()]), "0-of-3: shard 0 of 3 is there already, in 0-of-3");
     assert_eq!(
         refused(vec![first(), part(random(3000), &["random"], 1, 4)]),
         "1-of-4: made with other number of shards than 0-of-3; run all shards with the same arguments"
     );
-    assert!(refused(vec![first(), part(random(3000), &["local"], 1, 3)]).contains("other heuristics"));
-    assert!(refused(vec![first(), part(csv("name,a\nx,1 1\n"), &["random"], 1, 3)]).contains("other data set"));
+    assert!(
+        refused(vec![first(), part(random(3000), &["local"], 1, 3)]).contains("other heuristics")
+    );
+    assert!(
+        refused(vec![first(), part(csv("name,a\nx,1 1\n"), &["random"], 1, 3)])
+            .contains("other data set")
+    );
     for (text, why) in [
         (&b"{"[..], "EOF while parsing"),
         (b"{\"kind\":\"Simulation\"}", "missing field"),
         (b"[]", "invalid length"),
     ] {
         let error = Part::read("p.json", text).unwrap_err().to_string();
-        assert!(error.starts_with("p.json: not a partial result") && error.contains(why), "{error}");
+        assert!(
+            error.starts_with("p.json: not a partial result") && error.contains(why),
+            "{error}"
+        );
     }
     let (_, good) = first();
     let mut value = serde_json::to_value(&good).unwrap();
@@ -120,8 +128,13 @@ fn parts_that_do_not_belong_together_are_refused() {
 #[test]
 fn the_same_seed_draws_the_same_inputs_and_another_does_not() {
     let draw = |seed| {
-        let random =
-            Random { zones: 3, nodes: Span::new(1, 5), endpoints: Span::new(0, 9), rows: 500, seed };
+        let random = Random {
+            zones: 3,
+            nodes: Span::new(1, 5),
+            endpoints: Span::new(0, 9),
+            rows: 500,
+            seed,
+        };
         rows(Dataset::indexed("r", Columns::numbered(3), Box::new(random)), &["random"])
     };
     assert!(draw(1) == draw(1) && draw(1) != draw(2));

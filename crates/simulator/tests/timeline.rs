@@ -1,4 +1,5 @@
 //! Sequences of states: what moves, what flips, what is written.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod common;
 
@@ -25,9 +26,8 @@ fn b4_b5_hysteresis_keeps_hints_through_small_node_changes() {
     );
     let ours = run_one(&steps, "auto");
     assert_eq!((moved(&ours), ours.flips), (vec![0, 0, 0, 2], 0));
-    // One threshold for both: the reference's rule applied without memory moves at every step.
-    let upstream = run_one(&steps, "auto:upstream=1");
-    assert!(upstream.moved > ours.moved, "{} {}", upstream.moved, ours.moved);
+    // With one threshold for both, 29 % expected overload is already too much.
+    assert_eq!(moved(&run_one(&steps, "auto:upstream=1"))[..2], [0, 1]);
 }
 
 #[test]
@@ -81,7 +81,10 @@ fn e4_built_in_scenarios_lose_no_endpoint_and_no_zone() {
                 let endpoints: u64 = state.cells.iter().map(|cell| cell.endpoints).sum();
                 assert_eq!(step.endpoints, endpoints, "{name} {label}");
             }
-            if label != "require-zone" && !label.starts_with("local") && !label.starts_with("shared") {
+            if label != "require-zone"
+                && !label.starts_with("local")
+                && !label.starts_with("shared")
+            {
                 assert_eq!(result.steps_invalid, 0, "{name} {label}");
             }
         }

@@ -174,7 +174,11 @@ impl Allocation {
         self.contents.resize(zones * self.sources, 0);
         self.weights.resize(zones * zones, 0.0);
         for zone in 0..zones {
-            self.groups.push(Group { label: Label::Zone(zone as u32), size: 0, named_zones: (0, 0) });
+            self.groups.push(Group {
+                label: Label::Zone(zone as u32),
+                size: 0,
+                named_zones: (0, 0),
+            });
             self.set_weight(zone, zone, 1.0);
         }
     }
@@ -204,9 +208,8 @@ impl Allocation {
     }
 
     fn serves(&self, zone: usize) -> bool {
-        (0..self.groups.len()).any(|group| {
-            self.groups[group].size > 0 && self.weight(group, zone) > 0.0
-        })
+        (0..self.groups.len())
+            .any(|group| self.groups[group].size > 0 && self.weight(group, zone) > 0.0)
     }
 
     /// Drops the groups for which `keep` is false.

@@ -147,7 +147,9 @@ fn shares(zones: BTreeMap<&str, (u64, u64)>, basis: Basis) -> Vec<ZoneCapacity> 
         Basis::Nodes => nodes,
     };
     let total = zones.values().map(size).fold(0u64, u64::saturating_add);
-    let part = |zone: &(u64, u64)| if total == 0 { 0.0 } else { size(zone) as f64 / total as f64 };
+    let part = |zone: &(u64, u64)| {
+        if total == 0 { 0.0 } else { size(zone) as f64 / total as f64 }
+    };
     zones
         .into_iter()
         .map(|(name, zone)| ZoneCapacity {

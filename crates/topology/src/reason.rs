@@ -79,30 +79,150 @@ pub static TABLE: [Entry; 24] = {
     use Code::*;
     use Outcome::*;
     [
-        entry(ClusterWide, InForce, "every zone uses every endpoint, as asked", "nothing to do; choose another heuristic to keep traffic in its zone"),
-        entry(OwnZone, InForce, "each zone uses its own endpoints; zones without any use all", "watch for overload: this choice has no capacity safeguard"),
-        entry(OwnNode, InForce, "each node uses its own endpoints, then its zone's, then all", "watch for overload: this choice has no capacity safeguard"),
-        entry(ZoneRequired, InForce, "each zone uses its own endpoints and nothing else", "run at least one endpoint in every zone that has nodes"),
-        entry(GroupsAssigned, InForce, "endpoints are grouped by the evaluation tool's algorithm", "nothing to do"),
-        entry(HintsAssigned, InForce, "every endpoint is hinted to a zone in proportion to capacity", "nothing to do"),
-        entry(HintsKept, InForce, "the hints already present still keep every zone below the limit", "nothing to do"),
-        entry(SubsetsAssigned, InForce, "endpoints are divided into one subset per zone", "nothing to do"),
-        entry(SubsetsKept, InForce, "the subsets already present still keep every zone below the limit", "nothing to do"),
-        entry(SharesBalanced, InForce, "zone shares keep every endpoint within its fair share", "nothing to do"),
-        entry(NoEndpoints, Fallback, "the Service has no ready endpoint", "check that the selector matches Pods and that they become ready"),
-        entry(NodeInformationMissing, Fallback, "capacity per zone is unknown: a ready worker node lacks a zone label or allocatable CPU, or there is none", "label every worker node with topology.kubernetes.io/zone and let it report CPU, or set capacity.missingCpu to count-nodes"),
-        entry(OneZoneOnly, Fallback, "all nodes that count are in one zone", "nothing to keep apart; add nodes in another zone if that was meant"),
-        entry(TooFewEndpoints, Fallback, "there are fewer endpoints than zones", "scale to at least one endpoint per zone, better three, or use balanced"),
-        entry(TooFewForBalance, Fallback, "no division of the endpoints keeps every zone's expected overload below the limit", "scale to the next feasible number of endpoints, or use balanced"),
-        entry(OverloadTooHigh, Fallback, "a zone cannot be brought below the overload threshold", "add endpoints, or use balanced"),
-        entry(BelowStartingThreshold, Fallback, "there are too few endpoints to start subsetting", "scale up, or lower zonewise.dev/starting-threshold or zonewise.dev/padding"),
-        entry(EndpointsWithoutZone, Fallback, "an endpoint is on a node without a zone, so consumers would ignore all hints", "label the node with topology.kubernetes.io/zone"),
-        entry(NeverSettles, Failed, "the evaluation tool's algorithm would never end on this input", "give at least one zone a node"),
-        entry(TooManyEndpoints, Failed, "this algorithm moves endpoints one at a time and there are too many", "use auto or balanced, which are computed in closed form"),
-        entry(StartingThresholdInvalid, Setting, "the starting threshold is not a whole number above 0; the default of 3 per zone is used", "correct the annotation zonewise.dev/starting-threshold"),
-        entry(PaddingInvalid, Setting, "the padding is not a whole number; the default of 1 per zone is used", "correct the annotation zonewise.dev/padding"),
-        entry(SharesTooLarge, Fallback, "the zone shares do not fit into an annotation", "use auto: this many zones cannot be written as shares"),
-        entry(SharesMalformed, Fallback, "the zone shares on the slices cannot be read", "let the controller write them again; look for a second writer"),
+        entry(
+            ClusterWide,
+            InForce,
+            "every zone uses every endpoint, as asked",
+            "nothing to do; choose another heuristic to keep traffic in its zone",
+        ),
+        entry(
+            OwnZone,
+            InForce,
+            "each zone uses its own endpoints; zones without any use all",
+            "watch for overload: this choice has no capacity safeguard",
+        ),
+        entry(
+            OwnNode,
+            InForce,
+            "each node uses its own endpoints, then its zone's, then all",
+            "watch for overload: this choice has no capacity safeguard",
+        ),
+        entry(
+            ZoneRequired,
+            InForce,
+            "each zone uses its own endpoints and nothing else",
+            "run at least one endpoint in every zone that has nodes",
+        ),
+        entry(
+            GroupsAssigned,
+            InForce,
+            "endpoints are grouped by the evaluation tool's algorithm",
+            "nothing to do",
+        ),
+        entry(
+            HintsAssigned,
+            InForce,
+            "every endpoint is hinted to a zone in proportion to capacity",
+            "nothing to do",
+        ),
+        entry(
+            HintsKept,
+            InForce,
+            "the hints already present still keep every zone below the limit",
+            "nothing to do",
+        ),
+        entry(
+            SubsetsAssigned,
+            InForce,
+            "endpoints are divided into one subset per zone",
+            "nothing to do",
+        ),
+        entry(
+            SubsetsKept,
+            InForce,
+            "the subsets already present still keep every zone below the limit",
+            "nothing to do",
+        ),
+        entry(
+            SharesBalanced,
+            InForce,
+            "zone shares keep every endpoint within its fair share",
+            "nothing to do",
+        ),
+        entry(
+            NoEndpoints,
+            Fallback,
+            "the Service has no ready endpoint",
+            "check that the selector matches Pods and that they become ready",
+        ),
+        entry(
+            NodeInformationMissing,
+            Fallback,
+            "capacity per zone is unknown: a ready worker node lacks a zone label or allocatable CPU, or there is none",
+            "label every worker node with topology.kubernetes.io/zone and let it report CPU, or set capacity.missingCpu to count-nodes",
+        ),
+        entry(
+            OneZoneOnly,
+            Fallback,
+            "all nodes that count are in one zone",
+            "nothing to keep apart; add nodes in another zone if that was meant",
+        ),
+        entry(
+            TooFewEndpoints,
+            Fallback,
+            "there are fewer endpoints than zones",
+            "scale to at least one endpoint per zone, better three, or use balanced",
+        ),
+        entry(
+            TooFewForBalance,
+            Fallback,
+            "no division of the endpoints keeps every zone's expected overload below the limit",
+            "scale to the next feasible number of endpoints, or use balanced",
+        ),
+        entry(
+            OverloadTooHigh,
+            Fallback,
+            "a zone cannot be brought below the overload threshold",
+            "add endpoints, or use balanced",
+        ),
+        entry(
+            BelowStartingThreshold,
+            Fallback,
+            "there are too few endpoints to start subsetting",
+            "scale up, or lower zonewise.dev/starting-threshold or zonewise.dev/padding",
+        ),
+        entry(
+            EndpointsWithoutZone,
+            Fallback,
+            "an endpoint is on a node without a zone, so consumers would ignore all hints",
+            "label the node with topology.kubernetes.io/zone",
+        ),
+        entry(
+            NeverSettles,
+            Failed,
+            "the evaluation tool's algorithm would never end on this input",
+            "give at least one zone a node",
+        ),
+        entry(
+            TooManyEndpoints,
+            Failed,
+            "this algorithm moves endpoints one at a time and there are too many",
+            "use auto or balanced, which are computed in closed form",
+        ),
+        entry(
+            StartingThresholdInvalid,
+            Setting,
+            "the starting threshold is not a whole number above 0; the default of 3 per zone is used",
+            "correct the annotation zonewise.dev/starting-threshold",
+        ),
+        entry(
+            PaddingInvalid,
+            Setting,
+            "the padding is not a whole number; the default of 1 per zone is used",
+            "correct the annotation zonewise.dev/padding",
+        ),
+        entry(
+            SharesTooLarge,
+            Fallback,
+            "the zone shares do not fit into an annotation",
+            "use auto: this many zones cannot be written as shares",
+        ),
+        entry(
+            SharesMalformed,
+            Fallback,
+            "the zone shares on the slices cannot be read",
+            "let the controller write them again; look for a second writer",
+        ),
     ]
 };
 
@@ -188,44 +308,56 @@ impl Reason {
 }
 
 impl fmt::Display for Reason {
+    /// The sentence of the table, and the figures behind it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.code().entry().sentence)?;
-        match *self {
+        match self.figures() {
+            Some(figures) => write!(f, " ({figures})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Reason {
+    fn figures(&self) -> Option<String> {
+        let percent = |part: f64| format!("{:.0} %", part * 100.0);
+        Some(match *self {
             Self::OwnZone { zones_without_endpoints: zones }
             | Self::OwnNode { zones_without_endpoints: zones }
             | Self::ZoneRequired { zones_without_endpoints: zones } => {
-                write!(f, " ({zones} zones have no endpoint)")
+                format!("{zones} zones have no endpoint")
             }
             Self::HintsAssigned { moved } | Self::SubsetsAssigned { moved } => {
-                write!(f, " ({moved} endpoints serve another zone)")
+                format!("{moved} endpoints serve another zone")
             }
             Self::HintsKept { highest_overload, limit }
             | Self::SubsetsKept { highest_overload, limit } => {
-                write!(f, " ({:.1} % of at most {:.0} %)", highest_overload * 100.0, limit * 100.0)
+                format!("{} of at most {}", percent(highest_overload), percent(limit))
             }
             Self::SharesBalanced { in_zone, .. } => {
-                write!(f, " ({:.1} % of the traffic stays in its zone)", in_zone * 100.0)
+                format!("{} of the traffic stays in its zone", percent(in_zone))
             }
-            Self::NodeInformationMissing { nodes } => write!(f, " ({nodes} nodes)"),
+            Self::NodeInformationMissing { nodes } => format!("{nodes} nodes"),
             Self::TooFewEndpoints { endpoints, zones } => {
-                write!(f, " ({endpoints} endpoints, {zones} zones)")
+                format!("{endpoints} endpoints, {zones} zones")
             }
             Self::TooFewForBalance { endpoints, needed, limit } => {
-                let limit = limit * 100.0;
-                write!(f, " ({endpoints} endpoints; below {limit:.0} % takes {needed})")
+                format!("{endpoints} endpoints; below {} takes {needed}", percent(limit))
             }
             Self::OverloadTooHigh { expected, assigned, limit, .. } => {
-                let limit = limit * 100.0;
-                write!(f, " ({expected:.2} endpoints expected, {assigned} left, limit {limit:.0} %)")
+                format!(
+                    "{expected:.2} endpoints expected, {assigned} there, limit {}",
+                    percent(limit)
+                )
             }
             Self::BelowStartingThreshold { endpoints, threshold, padding } => {
-                write!(f, " ({endpoints} endpoints, threshold {threshold}, padding {padding})")
+                format!("{endpoints} endpoints, threshold {threshold}, padding {padding}")
             }
-            Self::EndpointsWithoutZone { endpoints } => write!(f, " ({endpoints} endpoints)"),
+            Self::EndpointsWithoutZone { endpoints } => format!("{endpoints} endpoints"),
             Self::TooManyEndpoints { endpoints, limit } => {
-                write!(f, " ({endpoints} endpoints, at most {limit})")
+                format!("{endpoints} endpoints, at most {limit}")
             }
-            Self::SharesTooLarge { bytes, limit } => write!(f, " ({bytes} bytes of {limit})"),
+            Self::SharesTooLarge { bytes, limit } => format!("{bytes} bytes of {limit}"),
             Self::ClusterWide
             | Self::GroupsAssigned
             | Self::NoEndpoints
@@ -233,7 +365,7 @@ impl fmt::Display for Reason {
             | Self::NeverSettles
             | Self::StartingThresholdInvalid
             | Self::PaddingInvalid
-            | Self::SharesMalformed => Ok(()),
-        }
+            | Self::SharesMalformed => return None,
+        })
     }
 }

@@ -74,7 +74,8 @@ impl<'a> Region<'a> {
     /// than `1 + max_overload` times its fair share: `Σ min(r, (1+θ)·e/T)`.
     pub fn best_in_zone(&self, max_overload: f64) -> f64 {
         let total = to_f64(self.total);
-        let kept = |zone: &Zone| zone.share.min((1.0 + max_overload) * to_f64(zone.endpoints) / total);
+        let kept =
+            |zone: &Zone| zone.share.min((1.0 + max_overload) * to_f64(zone.endpoints) / total);
         if self.total == 0 { 0.0 } else { self.zones.iter().map(kept).sum() }
     }
 }

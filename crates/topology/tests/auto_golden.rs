@@ -1,4 +1,5 @@
 //! 2,000 decisions of the reference implementation's `Auto` heuristic.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod common;
 
@@ -100,7 +101,8 @@ fn b4_without_the_reference_s_quirks_every_zone_gets_its_minimum() {
         }
         let bounds = zonewise_topology::heuristics::auto::Auto::KEP_2433.bounds(&region);
         let upstream = sizes(&decide("auto:upstream=1", &region, None).1);
-        lifted += usize::from(upstream.iter().zip(&bounds).any(|(size, zone)| *size < zone.minimum));
+        lifted +=
+            usize::from(upstream.iter().zip(&bounds).any(|(size, zone)| *size < zone.minimum));
         for (size, zone) in sizes(&allocation).iter().zip(&bounds) {
             assert!(*size >= zone.minimum, "{:?} {:?}", situation.zones, sizes(&allocation));
         }

@@ -1,4 +1,5 @@
 //! The documents others read: zone shares on slices, explanations; and heuristics that are data.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod common;
 
@@ -46,7 +47,9 @@ fn zone_shares_that_cannot_be_trusted_are_refused() {
     for (text, expected) in rows {
         assert_eq!(ZoneShares::decode(&text), Err(expected), "{text}");
     }
-    for text in ["", "null", "[]", r#"{"v":1}"#, &with(r#"{"a":{"a":"1"}}"#), &with(r#"{"a":{"a":1e999}}"#)] {
+    for text in
+        ["", "null", "[]", r#"{"v":1}"#, &with(r#"{"a":{"a":"1"}}"#), &with(r#"{"a":{"a":1e999}}"#)]
+    {
         assert!(matches!(ZoneShares::decode(text), Err(DecodeError::Shape(_))), "{text}");
     }
 }
@@ -60,11 +63,13 @@ fn an_explanation_shows_the_arithmetic() {
         ready: true,
         control_plane: false,
     };
-    let nodes = [node("n1", "a", 2), node("n2", "b", 1), Node { ready: false, ..node("n3", "b", 4) }];
+    let nodes =
+        [node("n1", "a", 2), node("n2", "b", 1), Node { ready: false, ..node("n3", "b", 4) }];
     let capacity = Capacity::of(&nodes, MissingCpu::Refuse);
     let endpoints = BTreeMap::from([("a".into(), 1), ("b".into(), 1)]);
     let situation = Situation::new(&capacity, &endpoints, 0);
-    let asked = Asked { value: "Auto".into(), source: "service.kubernetes.io/topology-mode".into() };
+    let asked =
+        Asked { value: "Auto".into(), source: "service.kubernetes.io/topology-mode".into() };
     let auto = heuristics::parse("auto").unwrap();
     let explanation = explain(asked, &capacity, &situation, auto.as_ref(), None);
     let zone = |zone: &str, cpu: f64, share: f64, expected: f64, min: u64| {
@@ -151,8 +156,14 @@ fn heuristics_are_found_by_name_and_wrong_names_are_explained() {
     assert!(error("lokal").starts_with("unknown heuristic `lokal`; known are random, local,"));
     assert_eq!(error("local:stop=1"), "heuristic `local` has no parameter `stop`; it has start");
     assert_eq!(error("random:x=1"), "heuristic `random` has no parameter `x`; it has none");
-    assert_eq!(error("local:start=1.5"), "`local:start=1.5`: expected a whole number from 0 to 1000000000");
-    assert_eq!(error("balanced:max-overload=-1"), "`balanced:max-overload=-1`: expected a number from 0 to 1000000");
+    assert_eq!(
+        error("local:start=1.5"),
+        "`local:start=1.5`: expected a whole number from 0 to 1000000000"
+    );
+    assert_eq!(
+        error("balanced:max-overload=-1"),
+        "`balanced:max-overload=-1`: expected a number from 0 to 1000000"
+    );
     for wrong in ["balanced:max-overload=NaN", "balanced:max-overload=inf", "local:start="] {
         assert!(matches!(heuristics::parse(wrong), Err(ParseError::Value { .. })), "{wrong}");
     }

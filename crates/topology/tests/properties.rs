@@ -1,4 +1,5 @@
 //! What must hold for every heuristic on every input.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod common;
 
@@ -48,7 +49,8 @@ fn best_by_linear_program(zones: &[Zone], max_overload: f64) -> f64 {
         );
     }
     for (to, zone) in zones.iter().enumerate() {
-        let load: Vec<_> = (0..zones.len()).map(|from| (flow[from][to], zones[from].share)).collect();
+        let load: Vec<_> =
+            (0..zones.len()).map(|from| (flow[from][to], zones[from].share)).collect();
         let most = (1.0 + max_overload) * zone.endpoints as f64 / total as f64;
         // A hair above, so that rounding does not make an exact fit infeasible.
         problem.add_constraint(load, ComparisonOp::Le, most + 1e-12);
@@ -256,7 +258,9 @@ fn no_input_makes_a_heuristic_panic() {
     ];
     for count in [1usize, 2, 17, 64, 200] {
         inputs.push((0..count as u64).map(|zone| (zone % 7, zone * zone % 23)).collect());
-        inputs.push((0..count as u64).map(|zone| (1 + zone % 3, if zone == 0 { 900 } else { 0 })).collect());
+        inputs.push(
+            (0..count as u64).map(|zone| (1 + zone % 3, if zone == 0 { 900 } else { 0 })).collect(),
+        );
     }
     let mut allocation = Allocation::new();
     for entry in &heuristics::TABLE {

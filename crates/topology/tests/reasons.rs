@@ -1,4 +1,5 @@
 //! Every reason is documented, and every reason this crate can give is reached.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! The design documents' requirements, by id. A4–A10 and A19, A25: KEP-2004; B2–B14: KEP-2433.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod common;
 
@@ -13,6 +14,9 @@ use zonewise_topology::reason::{Code, Outcome, Reason};
 use zonewise_topology::region::{Region, Situation};
 use zonewise_topology::threshold::Start;
 use zonewise_topology::traffic::TrafficModel;
+
+/// (nodes or cores, endpoints) per zone.
+type Cells = &'static [(u64, u64)];
 
 fn node<'a>(name: &'a str, zone: &'a str, cpu_milli: u64) -> Node<'a> {
     let cpu_milli = Some(cpu_milli).filter(|cpu| *cpu > 0);
@@ -54,7 +58,7 @@ fn a4_expected_endpoints_follow_cpu_and_else_node_count() {
 #[test]
 fn a5_receivers_and_donors_take_turns() {
     // (nodes, endpoints) → endpoints per subset. Padding 0 and a low threshold: the algorithm alone.
-    let rows: [(&[(u64, u64)], &[u64]); 6] = [
+    let rows: [(Cells, &[u64]); 6] = [
         (&[(21, 11), (21, 11), (20, 9)], &[10, 11, 10]),
         (&[(1, 9), (1, 0), (1, 0)], &[3, 3, 3]),
         (&[(1, 5), (1, 3), (1, 2)], &[4, 3, 3]),
@@ -99,7 +103,12 @@ fn a7_starting_threshold_defaults_to_three_per_zone() {
         (Some("20"), None, (20, 3), vec![]),
         (Some(" 6 "), Some("0"), (6, 0), vec![]),
         (Some("0"), None, (9, 3), vec![Code::StartingThresholdInvalid]),
-        (Some("-4"), Some("many"), (9, 3), vec![Code::StartingThresholdInvalid, Code::PaddingInvalid]),
+        (
+            Some("-4"),
+            Some("many"),
+            (9, 3),
+            vec![Code::StartingThresholdInvalid, Code::PaddingInvalid],
+        ),
         (Some(""), Some("-1"), (9, 3), vec![Code::StartingThresholdInvalid, Code::PaddingInvalid]),
         (Some("99999999999999999999"), None, (9, 3), vec![Code::StartingThresholdInvalid]),
     ];
@@ -262,14 +271,18 @@ fn b6_nodes_without_zone_or_cpu() {
 #[test]
 fn b8_unit_test_table() {
     // (cores, endpoints) per zone → hints?
-    let rows: [(&str, &[(u64, u64)], bool); 9] = [
+    let rows: [(&str, Cells, bool); 9] = [
         ("2 endpoints, 3 zones", &[(1, 1), (1, 1), (1, 0)], false),
         ("3 endpoints, 3 zones", &[(1, 1), (1, 1), (1, 1)], true),
         ("4 endpoints, 3 zones", &[(1, 2), (1, 1), (1, 1)], false),
         ("4 endpoints, 2 zones", &[(1, 3), (1, 1)], true),
         ("4 endpoints from one zone, 2 zones", &[(1, 4), (1, 0)], true),
         ("4 endpoints, 3 zones, one of double cores", &[(2, 2), (1, 1), (1, 1)], true),
-        ("400 endpoints, 4 zones slightly different", &[(10, 90), (11, 110), (9, 95), (10, 105)], true),
+        (
+            "400 endpoints, 4 zones slightly different",
+            &[(10, 90), (11, 110), (9, 95), (10, 105)],
+            true,
+        ),
         ("one zone", &[(4, 12)], false),
         ("two zones", &[(4, 12), (4, 12)], true),
     ];
@@ -338,8 +351,7 @@ fn b8_additions_and_removals_that_need_redistribution() {
     let mut hints = Assignment::empty(2);
     hints.add(0, 0, 5);
     hints.add(1, 1, 1);
-    let (reason, allocation) =
-        decide("auto", &Region::of(&zones(&[(1, 5), (1, 1)])), Some(&hints));
+    let (reason, allocation) = decide("auto", &Region::of(&zones(&[(1, 5), (1, 1)])), Some(&hints));
     assert_eq!((reason.code(), sizes(&allocation)), (Code::HintsAssigned, vec![3, 3]));
 }
 
@@ -359,7 +371,7 @@ fn b14_the_document_s_examples() {
 /// Derived examples of the reference's behaviour: (cores, endpoints) → hints per zone.
 #[test]
 fn b2_derived_examples_of_the_reference() {
-    let rows: [(&[(u64, u64)], &[u64]); 12] = [
+    let rows: [(Cells, &[u64]); 12] = [
         (&[(1, 9), (1, 0), (1, 0)], &[3, 3, 3]),
         (&[(1, 7), (1, 0), (1, 0)], &[3, 2, 2]),
         (&[(1, 10), (1, 0), (1, 0)], &[4, 3, 3]),

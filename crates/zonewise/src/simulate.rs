@@ -12,13 +12,13 @@ use zonewise_simulator::evaluate::{
     Choice, NoRows, Options, RowEncoder, RunError, Shard, evaluate,
 };
 use zonewise_simulator::part::{self, Part};
+use zonewise_simulator::published;
 use zonewise_simulator::report::csv::CsvRows;
 use zonewise_simulator::report::json::JsonRows;
 use zonewise_simulator::report::parquet::ParquetRows;
 use zonewise_simulator::report::{self, Format};
 use zonewise_simulator::summary::Summary;
 use zonewise_simulator::timeline::{self, scenario::Scenario};
-use zonewise_simulator::published;
 
 use crate::args::{Evaluate, Heuristics, Input, Output, OutputFormat, Simulate, SimulateCommand};
 use crate::output::{Destination, complain};
@@ -114,7 +114,10 @@ fn tell(summary: &Summary) {
     let failed: u64 = summary.heuristics.iter().map(|line| line.failed).sum();
     let all = summary.left_out + failed;
     if all > summary.problems.len() as u64 {
-        complain(&format!("warning: {all} problems in all; the first {} are shown", summary.problems.len()));
+        complain(&format!(
+            "warning: {all} problems in all; the first {} are shown",
+            summary.problems.len()
+        ));
     }
 }
 
@@ -241,7 +244,8 @@ fn run_published(small_only: bool) -> Result<()> {
     };
     use std::io::Write as _;
     writeln!(out, "### Starting thresholds, small data set (389,400 inputs)\n")?;
-    let summary = job(&published::small_heuristics())?.run(named_dataset("kep-small")?, &mut NoRows)?;
+    let summary =
+        job(&published::small_heuristics())?.run(named_dataset("kep-small")?, &mut NoRows)?;
     let mut missed = published::compare_small(&summary, &mut out)?;
     if !small_only {
         writeln!(out, "\n### Large data set (39,273,145 inputs), ours = published\n")?;

@@ -30,21 +30,20 @@ pub struct Reader<R> {
 
 impl<R: Read> Reader<R> {
     /// Reads the header. `bytes` is the length of the input, where known.
-    pub fn open(
-        file: &str,
-        input: R,
-        bytes: Option<u64>,
-    ) -> Result<(Columns, Self), DatasetError> {
+    pub fn open(file: &str, input: R, bytes: Option<u64>) -> Result<(Columns, Self), DatasetError> {
         let mut lines = Lines::new(file, input);
         let mut cells = Vec::new();
         let header = match lines.record(&mut cells) {
-            Ok(None) => Err(lines.problem(1, "the file is empty; expected a header `name,zone1,…`")),
+            Ok(None) => {
+                Err(lines.problem(1, "the file is empty; expected a header `name,zone1,…`"))
+            }
             Ok(Some(_)) if cells.len() < 2 => {
                 let message = "the header names no zone; expected `name,zone1,zone2,…`";
                 Err(lines.problem(1, message))
             }
             Ok(Some(_)) if cells.len() > MAX_ZONES + 1 => {
-                let message = format!("{} zones; at most {MAX_ZONES} are possible", cells.len() - 1);
+                let message =
+                    format!("{} zones; at most {MAX_ZONES} are possible", cells.len() - 1);
                 Err(lines.problem(1, &message))
             }
             Ok(Some(_)) => Ok(cells[1..].iter().map(|name| name.trim().to_owned()).collect()),
@@ -120,7 +119,9 @@ impl<R: Read> Reader<R> {
                 (Some(nodes), Some(endpoints)) if nodes.max(endpoints) <= i64::MAX as u64 => {
                     (nodes, endpoints)
                 }
-                _ => return Err(wrong(String::from("the row's numbers add up to more than 2^63"))),
+                _ => {
+                    return Err(wrong(String::from("the row's numbers add up to more than 2^63")));
+                }
             };
             out.push(cell);
         }
@@ -177,7 +178,9 @@ impl<R: Read> Lines<R> {
 
     /// The next record's cells, and the line it starts at. `None` at the end.
     fn record(&mut self, cells: &mut Vec<String>) -> Result<Option<u64>, Failure> {
-        let Some(mut text) = self.nonblank_line().map_err(Failure::Read)? else { return Ok(None) };
+        let Some(mut text) = self.nonblank_line().map_err(Failure::Read)? else {
+            return Ok(None);
+        };
         let start = self.line;
         let mut taken = Vec::new();
         loop {
@@ -282,7 +285,9 @@ fn split(record: &[u8], cells: &mut Vec<String>) -> Split {
             None if after.is_empty() => return Split::Whole,
             None => {
                 let column = cells.len();
-                return Split::Broken(format!("column {column}: text after a closing double quote"));
+                return Split::Broken(format!(
+                    "column {column}: text after a closing double quote"
+                ));
             }
         }
     }
@@ -350,17 +355,41 @@ mod tests {
         let rows = [
             ("x,1 1", "in.csv:2: expected 3 cells (a name and 2 zones), found 2"),
             ("x,1 1,1 1,1 1", "in.csv:2: expected 3 cells (a name and 2 zones), found 4"),
-            ("x,1 1,4", "in.csv:2: column 3 (b): expected `nodes endpoints`, two whole numbers such as `4 12`; found `4`"),
-            ("x,,1 1", "in.csv:2: column 2 (a): expected `nodes endpoints`, two whole numbers such as `4 12`; found ``"),
-            ("x,1 q,1 1", "in.csv:2: column 2 (a): expected a whole number of endpoints, invalid digit found in string; found `1 q`"),
-            ("x,1.5 2,1 1", "in.csv:2: column 2 (a): expected a whole number of nodes, invalid digit found in string; found `1.5 2`"),
-            ("x,3 -1,1 1", "in.csv:2: column 2 (a): the number of endpoints is below 0; found `3 -1`"),
-            ("x,99999999999999999999 1,1 1", "in.csv:2: column 2 (a): expected a whole number of nodes, number too large to fit in target type; found `99999999999999999999 1`"),
-            ("x,9223372036854775807 1,9223372036854775807 1", "in.csv:2: column 3 (b): the row's numbers add up to more than 2^63"),
+            (
+                "x,1 1,4",
+                "in.csv:2: column 3 (b): expected `nodes endpoints`, two whole numbers such as `4 12`; found `4`",
+            ),
+            (
+                "x,,1 1",
+                "in.csv:2: column 2 (a): expected `nodes endpoints`, two whole numbers such as `4 12`; found ``",
+            ),
+            (
+                "x,1 q,1 1",
+                "in.csv:2: column 2 (a): expected a whole number of endpoints, invalid digit found in string; found `1 q`",
+            ),
+            (
+                "x,1.5 2,1 1",
+                "in.csv:2: column 2 (a): expected a whole number of nodes, invalid digit found in string; found `1.5 2`",
+            ),
+            (
+                "x,3 -1,1 1",
+                "in.csv:2: column 2 (a): the number of endpoints is below 0; found `3 -1`",
+            ),
+            (
+                "x,99999999999999999999 1,1 1",
+                "in.csv:2: column 2 (a): expected a whole number of nodes, number too large to fit in target type; found `99999999999999999999 1`",
+            ),
+            (
+                "x,9223372036854775807 1,9223372036854775807 1",
+                "in.csv:2: column 3 (b): the row's numbers add up to more than 2^63",
+            ),
             ("x\"y,1 1,1 1", "in.csv:2: column 1: a double quote inside plain text"),
             ("\"x\"y,1 1,1 1", "in.csv:2: column 1: text after a closing double quote"),
             ("\"x,1 1,1 1", "in.csv:2: a double quote is opened and never closed"),
-            ("x,\u{1b}[31m,1 1", "in.csv:2: column 2 (a): expected `nodes endpoints`, two whole numbers such as `4 12`; found `\\u{1b}[31m`"),
+            (
+                "x,\u{1b}[31m,1 1",
+                "in.csv:2: column 2 (a): expected `nodes endpoints`, two whole numbers such as `4 12`; found `\\u{1b}[31m`",
+            ),
         ];
         for (row, expected) in rows {
             let (names, cells, problems) = read(&format!("name,a,b\n{row}\ngood,1 2,3 4\n"));

@@ -171,7 +171,8 @@ impl Dataset {
     }
 
     /// Names of the built-in data sets.
-    pub const BUILTIN: [&'static str; 4] = ["kep-small", "kep-medium", "kep-large", "representative"];
+    pub const BUILTIN: [&'static str; 4] =
+        ["kep-small", "kep-medium", "kep-large", "representative"];
 
     /// A data set of computed rows.
     pub fn indexed(title: &str, columns: Columns, rows: Box<dyn Indexed>) -> Self {

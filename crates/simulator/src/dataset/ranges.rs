@@ -222,7 +222,9 @@ impl Indexed for Ranges {
     }
 
     fn name(&self, row: u64) -> String {
-        let Some((section, within)) = self.locate(row) else { return row.to_string() };
+        let Some((section, within)) = self.locate(row) else {
+            return row.to_string();
+        };
         let (node, number) = section.split(within, self.zones);
         if section.high {
             return format!("{number}-high");

@@ -170,7 +170,12 @@ fn histogram(page: &mut String, heuristic: &HeuristicSummary) -> std::fmt::Resul
         )?;
     }
     for credit in (0..=100).step_by(20) {
-        write!(page, "<text x=\"{}\" y=\"{}\">{credit}</text>", (credit + 1) * 4 + 2, HEIGHT + 13.0)?;
+        write!(
+            page,
+            "<text x=\"{}\" y=\"{}\">{credit}</text>",
+            (credit + 1) * 4 + 2,
+            HEIGHT + 13.0
+        )?;
     }
     page.push_str("</svg>\n");
     Ok(())
@@ -183,16 +188,13 @@ fn picture(page: &mut String, zones: &[String], row: &WorstRow) -> std::fmt::Res
     const MOST_ZONES: usize = 16;
     let nodes: u64 = row.cells.iter().map(|cell| cell.nodes).sum();
     let endpoints: u64 = row.cells.iter().map(|cell| cell.endpoints).sum();
-    let part = |count: u64, all: u64| if all == 0 { 0.0 } else { count as f64 / all as f64 };
+    let part = |count: u64, all: u64| {
+        if all == 0 { 0.0 } else { count as f64 / all as f64 }
+    };
     let bars = |cell: &Cell| [part(cell.nodes, nodes), part(cell.endpoints, endpoints)];
     let highest = row.cells.iter().flat_map(bars).fold(f64::MIN_POSITIVE, f64::max);
     let shown = row.cells.len().min(MOST_ZONES);
-    write!(
-        page,
-        "<figure><svg viewBox=\"0 0 {} {}\" role=\"img\">",
-        shown * 64,
-        HEIGHT + 30.0
-    )?;
+    write!(page, "<figure><svg viewBox=\"0 0 {} {}\" role=\"img\">", shown * 64, HEIGHT + 30.0)?;
     for (index, (cell, zone)) in row.cells.iter().zip(zones).take(shown).enumerate() {
         let left = index * 64;
         for (bar, (value, class)) in bars(cell).into_iter().zip(["traffic", "fill"]).enumerate() {

@@ -108,6 +108,10 @@ mod tests {
             (0..20).map(|id| member(id, &[u32::from(id >= 10 || id == moved)], &[])).collect()
         };
         assert_eq!(packing.update(by_zone(99), false), 2);
-        assert_eq!(packing.update(by_zone(3), false), 2, "one endpoint leaves one group for another");
+        assert_eq!(
+            packing.update(by_zone(3), false),
+            2,
+            "one endpoint leaves one group for another"
+        );
     }
 }

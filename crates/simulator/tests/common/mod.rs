@@ -1,5 +1,6 @@
 //! Builders for tests.
 #![allow(dead_code, reason = "every test file uses some of these")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 use zonewise_simulator::dataset::Dataset;
 use zonewise_simulator::evaluate::{Choice, NoRows, Options, RowEncoder, Shard, evaluate};
@@ -23,7 +24,11 @@ pub(crate) fn run(dataset: Dataset, labels: &[&str]) -> Summary {
     evaluate(dataset, &choices(labels), &options(Shard::WHOLE), &mut NoRows).unwrap()
 }
 
-pub(crate) fn run_with<E: RowEncoder>(dataset: Dataset, labels: &[&str], encoder: &mut E) -> Summary {
+pub(crate) fn run_with<E: RowEncoder>(
+    dataset: Dataset,
+    labels: &[&str],
+    encoder: &mut E,
+) -> Summary {
     evaluate(dataset, &choices(labels), &options(Shard::WHOLE), encoder).unwrap()
 }
 
@@ -32,7 +37,6 @@ pub(crate) fn rows(dataset: Dataset, labels: &[&str]) -> String {
     let mut out = Vec::new();
     let mut encoder = CsvRows::new(&mut out, labels.len() > 1).unwrap();
     run_with(dataset, labels, &mut encoder);
-    drop(encoder);
     String::from_utf8(out).unwrap()
 }
 

@@ -104,8 +104,7 @@ impl Auto {
             let limit = self.hysteresis.enter;
             return Some(Reason::TooFewForBalance { endpoints, needed, limit });
         }
-        (region.unplaced > 0)
-            .then_some(Reason::EndpointsWithoutZone { endpoints: region.unplaced })
+        (region.unplaced > 0).then_some(Reason::EndpointsWithoutZone { endpoints: region.unplaced })
     }
 
     /// The fewest endpoints a zone must get. Doubles, in this order: their rounding decides.
@@ -290,8 +289,7 @@ fn waterline(zones: usize, value: impl Fn(usize) -> f64, count: f64) -> f64 {
             wet += 1.0;
         }
         let next = (sum - count) / wet;
-        // Written so that an undefined value ends the search.
-        if !(next > level) {
+        if next.is_nan() || next <= level {
             break;
         }
         level = next;

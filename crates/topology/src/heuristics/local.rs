@@ -85,7 +85,9 @@ fn even_out(pools: &mut Pools<'_>, donors: &mut Vec<u32>, everyone: &mut Vec<u32
             return;
         }
         while surplus >= 1.0 {
-            let Some(zone) = pools.pop(everyone, Order::Receivers) else { break };
+            let Some(zone) = pools.pop(everyone, Order::Receivers) else {
+                break;
+            };
             let lack = -pools.surplus(zone);
             if lack < 1.0 {
                 return;

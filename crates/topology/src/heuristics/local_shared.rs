@@ -86,8 +86,8 @@ fn assign(region: &Region<'_>, out: &mut Allocation) -> Result<(), GaveUp> {
 /// many endpoints it should get. Without any traffic from those zones there is no such group.
 fn add_merged_group(region: &Region<'_>, out: &mut Allocation) -> u64 {
     let urgent = || (0..region.zones.len()).filter(|&zone| region.zones[zone].endpoints == 0);
-    let wanted = urgent()
-        .fold(0.0, |sum, zone| sum + region.zones[zone].share * to_f64(region.total));
+    let wanted =
+        urgent().fold(0.0, |sum, zone| sum + region.zones[zone].share * to_f64(region.total));
     if wanted == 0.0 {
         return 0;
     }
@@ -107,7 +107,8 @@ fn add_merged_group(region: &Region<'_>, out: &mut Allocation) -> u64 {
 fn balance(pools: &mut Pools<'_>, merged: u64, queues: &mut Queues) -> Result<bool, GaveUp> {
     let Queues { donors, receivers, hot } = queues;
     receivers.clear();
-    receivers.extend((0..pools.expected.len() as u32).filter(|&zone| pools.size(zone as usize) > 0));
+    receivers
+        .extend((0..pools.expected.len() as u32).filter(|&zone| pools.size(zone as usize) > 0));
     serve_needs(pools, merged, donors)?;
     pools.build(receivers, Order::Receivers);
     hot.clear();
@@ -150,11 +151,7 @@ fn serve_needs(pools: &mut Pools<'_>, merged: u64, donors: &mut Vec<u32>) -> Res
 
 /// Gives each hot zone one endpoint from zones with a surplus; where those run out, puts the hot
 /// zones together into one shared group instead (true).
-fn cool_down(
-    pools: &mut Pools<'_>,
-    donors: &mut Vec<u32>,
-    hot: &[u32],
-) -> Result<bool, GaveUp> {
+fn cool_down(pools: &mut Pools<'_>, donors: &mut Vec<u32>, hot: &[u32]) -> Result<bool, GaveUp> {
     let mut extra = std::mem::take(&mut pools.out.scratch.extra);
     extra.clear();
     extra.resize(pools.expected.len(), 0);
@@ -191,11 +188,7 @@ fn collect_extra(
     Ok(false)
 }
 
-fn take_one(
-    pools: &mut Pools<'_>,
-    donors: &mut Vec<u32>,
-    extra: &mut [u64],
-) -> Result<(), GaveUp> {
+fn take_one(pools: &mut Pools<'_>, donors: &mut Vec<u32>, extra: &mut [u64]) -> Result<(), GaveUp> {
     let donor = pools.pop(donors, Order::Donors).ok_or(GaveUp::NoDonor)?;
     pools.out.take(donor, donor, 1);
     extra[donor] += 1;
@@ -205,8 +198,10 @@ fn take_one(
 
 /// One extra endpoint to each hot zone, sources in the order of their names.
 fn hand_out(pools: &mut Pools<'_>, hot: &[u32], extra: &[u64]) {
-    let mut sources =
-        extra.iter().enumerate().flat_map(|(zone, &count)| std::iter::repeat_n(zone, count as usize));
+    let mut sources = extra
+        .iter()
+        .enumerate()
+        .flat_map(|(zone, &count)| std::iter::repeat_n(zone, count as usize));
     for &zone in hot {
         if let Some(source) = sources.next() {
             pools.out.put(zone as usize, source, 1);
@@ -241,7 +236,9 @@ fn spend_surplus(
         if pools.surplus(donor) < 1.0 {
             break;
         }
-        let Some(zone) = pools.pop(receivers, Order::Receivers) else { break };
+        let Some(zone) = pools.pop(receivers, Order::Receivers) else {
+            break;
+        };
         // The receiver takes its place before the donor has lost anything: the order matters.
         pools.out.put(zone, donor, 1);
         pools.push(receivers, zone, Order::Receivers);

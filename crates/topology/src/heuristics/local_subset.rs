@@ -95,7 +95,9 @@ fn rebalance(region: &Region<'_>, out: &mut Allocation) -> Reason {
     let mut moved = 0;
     loop {
         let needy = zones().filter(|&zone| overloaded_with(region, zone, size(out, zone)));
-        let Some(receiver) = first_by(needy, |zone| -surplus(out, zone)) else { break };
+        let Some(receiver) = first_by(needy, |zone| -surplus(out, zone)) else {
+            break;
+        };
         let donors = zones().filter(|&zone| can_give(region, out, zone));
         let Some(donor) = first_by(donors, |zone| surplus(out, zone)) else {
             return overload_too_high(region, OVERLOAD_THRESHOLD);
@@ -108,7 +110,9 @@ fn rebalance(region: &Region<'_>, out: &mut Allocation) -> Reason {
         let receiver = first_by(zones().filter(lacks), |zone| -surplus(out, zone));
         let rich = |&zone: &usize| surplus(out, zone) > 0.0 && can_give(region, out, zone);
         let donor = first_by(zones().filter(rich), |zone| surplus(out, zone));
-        let (Some(receiver), Some(donor)) = (receiver, donor) else { break };
+        let (Some(receiver), Some(donor)) = (receiver, donor) else {
+            break;
+        };
         move_one(out, donor, receiver);
         moved += 1;
     }

@@ -133,7 +133,9 @@ impl<'a> Pools<'a> {
     /// Returns how many; 0 if nobody can give.
     #[inline]
     pub(super) fn give_first(&mut self, donors: &mut Vec<u32>, group: usize, wanted: u64) -> u64 {
-        let Some(donor) = self.pop(donors, Order::Donors) else { return 0 };
+        let Some(donor) = self.pop(donors, Order::Donors) else {
+            return 0;
+        };
         let given = match donors[..] {
             [] if donor == group => wanted,
             [] => wanted.min(self.spare(donor)),
@@ -225,8 +227,7 @@ impl<'a> Pools<'a> {
         match order {
             Order::Donors => {
                 let left = |size: u64| to_f64(size) - 1.0;
-                size_a != 0
-                    && (size_b == 0 || less(share_a, left(size_a), share_b, left(size_b)))
+                size_a != 0 && (size_b == 0 || less(share_a, left(size_a), share_b, left(size_b)))
             }
             Order::Receivers => {
                 size_b != 0

@@ -1,5 +1,6 @@
 //! Builders for tests.
 #![allow(dead_code, reason = "every test file uses some of these")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 use zonewise_topology::allocation::{Allocation, Label};
 use zonewise_topology::heuristic::{Assignment, Case, Heuristic};
@@ -10,11 +11,10 @@ use zonewise_topology::region::{Region, Zone};
 /// Zones from (nodes, endpoints), shares by nodes.
 pub(crate) fn zones(cells: &[(u64, u64)]) -> Vec<Zone> {
     let nodes: u64 = cells.iter().map(|cell| cell.0).sum();
-    let share = |part: u64| if nodes == 0 { 0.0 } else { part as f64 / nodes as f64 };
-    cells
-        .iter()
-        .map(|&(nodes, endpoints)| Zone { share: share(nodes), nodes, endpoints })
-        .collect()
+    let share = |part: u64| {
+        if nodes == 0 { 0.0 } else { part as f64 / nodes as f64 }
+    };
+    cells.iter().map(|&(nodes, endpoints)| Zone { share: share(nodes), nodes, endpoints }).collect()
 }
 
 pub(crate) fn heuristic(text: &str) -> Box<dyn Heuristic> {
@@ -33,8 +33,7 @@ pub(crate) fn decide(
     previous: Option<&Assignment>,
 ) -> (Reason, Allocation) {
     let mut allocation = Allocation::new();
-    let reason =
-        heuristic(text).allocate(&Case { region: *region, previous }, &mut allocation);
+    let reason = heuristic(text).allocate(&Case { region: *region, previous }, &mut allocation);
     (reason, allocation)
 }
 

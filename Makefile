@@ -1,0 +1,50 @@
+# The only entry points. Each sets up what it needs.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CACHE := $(or $(ZONEWISE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zonewise)
+export PATH := $(CACHE)/tools/bin:$(HOME)/.cargo/bin:$(PATH)
+REPORT := target/report.html
+ZONEWISE := target/release/zonewise
+
+.PHONY: help run test bench lint docs simulate-kep
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## Score every heuristic on the small data set and write a report
+	@scripts/setup build
+	@cargo build --release --locked --package zonewise
+	@$(ZONEWISE) simulate --dataset kep-small
+	@$(ZONEWISE) simulate --dataset kep-small -o html --to $(REPORT)
+	@printf 'Report with distributions and worst inputs: %s\n' "$(REPORT)"
+
+test: ## Run all tests
+	@scripts/setup build
+	@cargo test --locked --workspace
+
+bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in the same run)
+	@scripts/setup bench
+	@cargo bench --locked --package zonewise-simulator --bench instructions
+	@cargo bench --locked --package zonewise-simulator --bench rows
+	@cargo build --release --locked --package zonewise
+	@scripts/bench-peer $(ZONEWISE) "$(PEER)"
+
+lint: ## Check format, lints, documentation and dependencies
+	@scripts/setup lint
+	@cargo fmt --all --check
+	@cargo clippy --locked --workspace --all-targets -- -D warnings
+	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
+	@cargo deny --locked check bans licenses sources
+
+docs: ## Build the API documentation, and renew the generated pages in docs/
+	@scripts/setup build
+	@cargo doc --locked --workspace --no-deps
+	@UPDATE_DOCS=1 cargo test --locked --quiet --package zonewise-topology --test reasons
+	@printf 'Start at %s\n' target/doc/zonewise_topology/index.html
+
+simulate-kep: ## Compare with the published tables, all 39,273,145 inputs (about a minute)
+	@scripts/setup build
+	@cargo build --release --locked --package zonewise
+	@$(ZONEWISE) simulate published
