@@ -22,6 +22,10 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Score heuristics over a data set
+    ///
+    /// Every heuristic is run on every input (nodes and endpoints per zone). The score is the
+    /// published one of KEP-2004: 45 % in-zone traffic, 40 % overload, 15 % number of slices.
+    /// Beside it stands the limit: the best any router could score on the same inputs.
     Simulate(Box<Simulate>),
     /// Print a completion script for a shell
     #[command(hide = true)]
@@ -31,11 +35,6 @@ pub(crate) enum Command {
     },
 }
 
-/// Score heuristics over a data set.
-///
-/// Every heuristic is run on every input (nodes and endpoints per zone). The score is the published
-/// one of KEP-2004: 45 % in-zone traffic, 40 % overload, 15 % number of slices. Beside it stands the
-/// limit: the best any router could score on the same inputs.
 #[derive(Args)]
 #[command(
     after_help = simulate_examples(),
@@ -103,7 +102,7 @@ pub(crate) struct Heuristics {
     #[arg(long = "heuristic", value_name = "NAME", value_parser = heuristic)]
     names: Vec<String>,
     /// For `balanced`: load above its fair share that an endpoint may get (0.1 for 10 %)
-    #[arg(long, value_name = "THETA", value_parser = overload)]
+    #[arg(long, value_name = "THETA", value_parser = overload, allow_negative_numbers = true)]
     max_overload: Option<f64>,
 }
 
