@@ -60,6 +60,31 @@ fn round_shift(scaled: u128, shift: u32) -> i64 {
     whole + i64::from(rest > half || (rest == half && whole & 1 == 1))
 }
 
+impl Decimal {
+    /// Appends its digits: what [`Display`](fmt::Display) shows, without the machinery.
+    pub fn append_to(self, out: &mut Vec<u8>) {
+        // Sign, 15 digits, point, 4 digits.
+        let mut digits = [b'0'; 24];
+        let mut at = digits.len();
+        let mut rest = self.0.unsigned_abs();
+        let mut count = 0;
+        while rest > 0 || count < 5 {
+            if count == 4 {
+                at -= 1;
+                digits[at] = b'.';
+            }
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            count += 1;
+        }
+        if self.0 < 0 {
+            out.push(b'-');
+        }
+        out.extend_from_slice(&digits[at..]);
+    }
+}
+
 impl fmt::Display for Decimal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.0 < 0 { "-" } else { "" };
@@ -110,6 +135,9 @@ mod tests {
         assert_eq!(Decimal::round(f64::NAN), Decimal(0));
         assert_eq!(Decimal::round(f64::INFINITY), Decimal(i64::MAX));
         assert_eq!(Decimal::round(-1e300), Decimal(-i64::MAX));
+        let mut text = Vec::new();
+        Decimal(i64::MIN).append_to(&mut text);
+        assert_eq!(text, Decimal(i64::MIN).to_string().into_bytes());
     }
 
     proptest! {
@@ -118,6 +146,9 @@ mod tests {
             prop_assert_eq!(Decimal::round(value).to_string(), printed(value));
             let tie = tie as f64 / 32.0; // five binary places: many exact halves
             prop_assert_eq!(Decimal::round(tie).to_string(), printed(tie));
+            let mut appended = Vec::new();
+            Decimal::round(value).append_to(&mut appended);
+            prop_assert_eq!(appended, printed(value).into_bytes());
         }
     }
 }

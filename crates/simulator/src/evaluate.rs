@@ -17,7 +17,7 @@ use zonewise_topology::heuristic::{Case, Heuristic};
 use zonewise_topology::heuristics;
 use zonewise_topology::reason::{Outcome, Reason};
 use zonewise_topology::region::{Region, Zone};
-use zonewise_topology::traffic::{GroupTraffic, Traffic, TrafficModel};
+use zonewise_topology::traffic::{Traffic, TrafficModel};
 
 use crate::dataset::{
     CHUNK_ROWS, Chunk, Columns, Dataset, DatasetError, Indexed, Problem, Rows, csv,
@@ -478,12 +478,13 @@ impl Worker {
             None => summary.invalid += 1,
         }
         if E::WANTED {
+            let outcome = self.outcome(region, scored, failed);
             let view = RowView {
                 row: row.number,
                 name: &(row.name)(row.number),
                 zones: &setup.columns.names,
                 heuristic: &choice.label,
-                outcome: self.outcome(region, scored, failed),
+                outcome,
                 reason,
                 allocation: &self.allocation,
             };
@@ -492,7 +493,7 @@ impl Worker {
     }
 
     fn outcome(
-        &self,
+        &mut self,
         region: &Region<'_>,
         scored: Option<(Traffic, Printed)>,
         failed: bool,
@@ -501,11 +502,11 @@ impl Worker {
             Some((traffic, printed)) => RowOutcome::Scored {
                 printed,
                 mean_deviation: Decimal::round(traffic.mean_deviation * 100.0),
-                deviation_spread: Decimal::round(
-                    GroupTraffic::of(region, &self.allocation).map_or(0.0, |groups| {
-                        groups.spread(region, &self.allocation, traffic.mean_deviation)
-                    }),
-                ),
+                deviation_spread: Decimal::round(self.model.spread(
+                    region,
+                    &self.allocation,
+                    traffic.mean_deviation,
+                )),
             },
             None if failed => RowOutcome::Failed,
             None => RowOutcome::Invalid,

@@ -54,6 +54,33 @@ impl TrafficModel {
         self.lanes.resize(allocation.sources(), Lane::default());
         send(region, allocation, region.zones.len(), &mut self.lanes)
     }
+
+    /// Standard deviation of the endpoints' deviations around `mean`; 0 if some zone reaches no
+    /// endpoint.
+    pub fn spread(&mut self, region: &Region<'_>, allocation: &Allocation, mean: f64) -> f64 {
+        self.lanes.clear();
+        self.lanes.extend(region.zones.iter().map(Lane::of));
+        if reach(allocation, &mut self.lanes).is_none() {
+            return 0.0;
+        }
+        let total = to_f64(region.total);
+        let mut sum = 0.0;
+        for (group, info) in
+            allocation.groups().iter().enumerate().filter(|(_, info)| info.size > 0)
+        {
+            let size = to_f64(info.size);
+            let load = load(size, allocation.weights_of(group), &mut self.lanes);
+            let deviation = load / size / (1.0 / total) - 1.0;
+            sum += (deviation - mean) * (deviation - mean) * size;
+        }
+        (sum / total).sqrt()
+    }
+}
+
+impl Lane {
+    fn of(zone: &Zone) -> Self {
+        Self { share: zone.share, ..Self::default() }
+    }
 }
 
 #[inline(always)]
@@ -137,8 +164,7 @@ pub struct GroupTraffic {
 impl GroupTraffic {
     /// `None` if some zone reaches no endpoint.
     pub fn of(region: &Region<'_>, allocation: &Allocation) -> Option<Self> {
-        let lane = |zone: &Zone| Lane { share: zone.share, ..Lane::default() };
-        let mut lanes: Vec<Lane> = region.zones.iter().map(lane).collect();
+        let mut lanes: Vec<Lane> = region.zones.iter().map(Lane::of).collect();
         reach(allocation, &mut lanes)?;
         let fair = 1.0 / to_f64(region.total);
         let (mut shares, mut overload) = (Vec::new(), Vec::new());
@@ -161,16 +187,5 @@ impl GroupTraffic {
             }
         }
         shares
-    }
-
-    /// Standard deviation of the endpoints' deviations around `mean`.
-    pub fn spread(&self, region: &Region<'_>, allocation: &Allocation, mean: f64) -> f64 {
-        let square = |overload: f64| (overload - mean) * (overload - mean);
-        let of = |group: usize| match allocation.groups()[group].size {
-            0 => 0.0,
-            size => square(self.overload[group]) * to_f64(size),
-        };
-        let sum: f64 = (0..allocation.groups().len()).map(of).sum();
-        (sum / to_f64(region.total)).sqrt()
     }
 }

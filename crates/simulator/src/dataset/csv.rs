@@ -25,6 +25,7 @@ pub struct Reader<R> {
     width: usize,
     next_row: u64,
     bytes: Option<u64>,
+    line: Vec<u8>,
     cells: Vec<String>,
 }
 
@@ -32,30 +33,35 @@ impl<R: Read> Reader<R> {
     /// Reads the header. `bytes` is the length of the input, where known.
     pub fn open(file: &str, input: R, bytes: Option<u64>) -> Result<(Columns, Self), DatasetError> {
         let mut lines = Lines::new(file, input);
-        let mut cells = Vec::new();
-        let header = match lines.record(&mut cells) {
-            Ok(None) => {
-                Err(lines.problem(1, "the file is empty; expected a header `name,zone1,…`"))
+        let (mut line, mut cells) = (Vec::new(), Vec::new());
+        let read = match lines.nonblank_line(&mut line) {
+            Ok(true) => lines.record(&mut line, &mut cells).map(|_| ()),
+            Ok(false) => {
+                let message = "the file is empty; expected a header `name,zone1,…`";
+                Err(Failure::Problem(lines.problem(1, message)))
             }
-            Ok(Some(_)) if cells.len() < 2 => {
-                let message = "the header names no zone; expected `name,zone1,zone2,…`";
-                Err(lines.problem(1, message))
-            }
-            Ok(Some(_)) if cells.len() > MAX_ZONES + 1 => {
-                let message =
-                    format!("{} zones; at most {MAX_ZONES} are possible", cells.len() - 1);
-                Err(lines.problem(1, &message))
-            }
-            Ok(Some(_)) => Ok(cells[1..].iter().map(|name| name.trim().to_owned()).collect()),
+            Err(source) => Err(Failure::Read(source)),
+        };
+        match read {
+            Ok(()) => {}
+            Err(Failure::Problem(problem)) => return Err(problem.into()),
             Err(Failure::Read(source)) => {
                 return Err(DatasetError::Read { file: file.to_owned(), source });
             }
-            Err(Failure::Problem(problem)) => Err(problem),
-        };
-        let header: Vec<String> = header?;
-        let columns = Columns::new(&header);
+        }
+        let header: Vec<String> =
+            cells.iter().skip(1).map(|name: &String| name.trim().to_owned()).collect();
         let width = header.len();
-        Ok((columns, Self { lines, header, width, next_row: 0, bytes, cells }))
+        if width == 0 {
+            let message = "the header names no zone; expected `name,zone1,zone2,…`";
+            return Err(lines.problem(1, message).into());
+        }
+        if width > MAX_ZONES {
+            let message = format!("{width} zones; at most {MAX_ZONES} are possible");
+            return Err(lines.problem(1, &message).into());
+        }
+        let columns = Columns::new(&header);
+        Ok((columns, Self { lines, header, width, next_row: 0, bytes, line, cells }))
     }
 
     /// Reads up to `rows` rows; fewer only at the end. Rows that cannot be used go to `problems`.
@@ -67,23 +73,12 @@ impl<R: Read> Reader<R> {
     ) -> Result<(), DatasetError> {
         chunk.begin(self.next_row, self.width);
         while (chunk.rows() as u64) < rows {
-            let line = match self.lines.record(&mut self.cells) {
-                Ok(Some(line)) => line,
-                Ok(None) => break,
-                Err(Failure::Problem(problem)) => {
-                    problems(problem);
-                    continue;
-                }
+            match self.next_row_into(chunk) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(Failure::Problem(problem)) => problems(problem),
                 Err(Failure::Read(source)) => {
                     return Err(DatasetError::Read { file: self.lines.file.clone(), source });
-                }
-            };
-            let before = chunk.cells.len();
-            match self.row(line, &mut chunk.cells) {
-                Ok(()) => chunk.names.push(self.cells[0].as_str().into()),
-                Err(problem) => {
-                    chunk.cells.truncate(before);
-                    problems(problem);
                 }
             }
         }
@@ -91,27 +86,57 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
+    /// Appends the next row; false at the end.
+    fn next_row_into(&mut self, chunk: &mut Chunk) -> Result<bool, Failure> {
+        let before = chunk.cells.len();
+        let mut line = std::mem::take(&mut self.line);
+        let read = self.lines.nonblank_line(&mut line).map_err(Failure::Read);
+        let result = match read {
+            Ok(true) if plain(&line).is_some() => {
+                let fields =
+                    plain(&line).unwrap_or_default().split(',').map(without_leading_blanks);
+                self.row(self.lines.line, fields, chunk)
+            }
+            Ok(true) => self
+                .lines
+                .record(&mut line, &mut self.cells)
+                .and_then(|start| self.row(start, self.cells.iter().map(String::as_str), chunk)),
+            Ok(false) => return Ok(false),
+            Err(failure) => Err(failure),
+        };
+        self.line = line;
+        if result.is_err() {
+            chunk.cells.truncate(before);
+        }
+        result.map(|()| true)
+    }
+
     /// How far reading has come, 0 to 1, where the length is known.
     pub fn progress(&self) -> Option<f64> {
         self.bytes.map(|bytes| self.lines.bytes_read as f64 / bytes.max(1) as f64)
     }
 
-    /// Appends the cells of the record just read.
-    fn row(&self, line: u64, out: &mut Vec<Cell>) -> Result<(), Problem> {
-        if self.cells.len() != self.width + 1 {
-            let message = format!(
-                "expected {} cells (a name and {} zones), found {}",
-                self.width + 1,
-                self.width,
-                self.cells.len()
-            );
-            return Err(self.lines.problem(line, &message));
+    /// Appends a row from its fields: its name, then the zones.
+    fn row<'a>(
+        &self,
+        line: u64,
+        mut fields: impl Iterator<Item = &'a str> + Clone,
+        chunk: &mut Chunk,
+    ) -> Result<(), Failure> {
+        let found = fields.clone().count();
+        if found != self.width + 1 {
+            let (expected, zones) = (self.width + 1, self.width);
+            let message =
+                format!("expected {expected} cells (a name and {zones} zones), found {found}");
+            return Err(Failure::Problem(self.lines.problem(line, &message)));
         }
+        let name = fields.next().unwrap_or_default();
         let (mut nodes, mut endpoints) = (0u64, 0u64);
-        for (index, text) in self.cells[1..].iter().enumerate() {
+        for (index, text) in fields.enumerate() {
             let wrong = |message: String| {
                 let zone = self.header[index].escape_debug();
-                self.lines.problem(line, &format!("column {} ({zone}): {message}", index + 2))
+                let message = format!("column {} ({zone}): {message}", index + 2);
+                Failure::Problem(self.lines.problem(line, &message))
             };
             let cell = parse_cell(text).map_err(wrong)?;
             let sums = (nodes.checked_add(cell.nodes), endpoints.checked_add(cell.endpoints));
@@ -119,14 +144,22 @@ impl<R: Read> Reader<R> {
                 (Some(nodes), Some(endpoints)) if nodes.max(endpoints) <= i64::MAX as u64 => {
                     (nodes, endpoints)
                 }
-                _ => {
-                    return Err(wrong(String::from("the row's numbers add up to more than 2^63")));
-                }
+                _ => return Err(wrong(String::from("the row's numbers add up to more than 2^63"))),
             };
-            out.push(cell);
+            chunk.cells.push(cell);
         }
+        chunk.names.push(name.into());
         Ok(())
     }
+}
+
+/// A line that needs no unquoting: most of them.
+fn plain(line: &[u8]) -> Option<&str> {
+    if line.contains(&b'"') { None } else { std::str::from_utf8(line).ok() }
+}
+
+fn without_leading_blanks(field: &str) -> &str {
+    field.trim_start_matches([' ', '\t'])
 }
 
 /// `nodes endpoints`; what follows is ignored, as the tool does.
@@ -176,31 +209,30 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// The next record's cells, and the line it starts at. `None` at the end.
-    fn record(&mut self, cells: &mut Vec<String>) -> Result<Option<u64>, Failure> {
-        let Some(mut text) = self.nonblank_line().map_err(Failure::Read)? else {
-            return Ok(None);
-        };
+    /// Splits the record that starts with the line just read; takes more lines while a quote is
+    /// open. Returns the line it starts at.
+    fn record(&mut self, text: &mut Vec<u8>, cells: &mut Vec<String>) -> Result<u64, Failure> {
         let start = self.line;
         let mut taken = Vec::new();
         loop {
-            match split(&text, cells) {
-                Split::Whole => return Ok(Some(start)),
-                Split::Broken(message) => {
-                    self.put_back(taken);
-                    return Err(Failure::Problem(self.problem(start, &message)));
+            let message = match split(text, cells) {
+                Split::Whole => return Ok(start),
+                Split::Broken(message) => message,
+                Split::OpenQuote => {
+                    let mut line = Vec::new();
+                    if text.len() < LONGEST_RECORD
+                        && self.read_line(&mut line).map_err(Failure::Read)?
+                    {
+                        text.push(b'\n');
+                        text.extend_from_slice(&line);
+                        taken.push(line);
+                        continue;
+                    }
+                    String::from("a double quote is opened and never closed")
                 }
-                Split::OpenQuote => {}
-            }
-            let next = if text.len() > LONGEST_RECORD { None } else { self.line()? };
-            let Some(line) = next else {
-                self.put_back(taken);
-                let message = "a double quote is opened and never closed";
-                return Err(Failure::Problem(self.problem(start, message)));
             };
-            text.push(b'\n');
-            text.extend_from_slice(&line);
-            taken.push(line);
+            self.put_back(taken);
+            return Err(Failure::Problem(self.problem(start, &message)));
         }
     }
 
@@ -211,32 +243,23 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    fn nonblank_line(&mut self) -> std::io::Result<Option<Vec<u8>>> {
-        loop {
-            match self.read_line()? {
-                Some(line) if line.is_empty() => {}
-                other => return Ok(other),
+    fn nonblank_line(&mut self, line: &mut Vec<u8>) -> std::io::Result<bool> {
+        while self.read_line(line)? {
+            if !line.is_empty() {
+                return Ok(true);
             }
         }
+        Ok(false)
     }
 
-    fn line(&mut self) -> Result<Option<Vec<u8>>, Failure> {
-        self.read_line().map_err(Failure::Read)
-    }
-
-    /// The next line without its end.
-    fn read_line(&mut self) -> std::io::Result<Option<Vec<u8>>> {
-        let mut line = match self.again.pop_front() {
-            Some(line) => line,
-            None => {
-                let mut line = Vec::new();
-                if self.input.read_until(b'\n', &mut line)? == 0 {
-                    return Ok(None);
-                }
-                self.bytes_read += line.len() as u64;
-                line
-            }
-        };
+    /// Reads the next line, without its end; false at the end of the input.
+    fn read_line(&mut self, line: &mut Vec<u8>) -> std::io::Result<bool> {
+        line.clear();
+        match self.again.pop_front() {
+            Some(again) => *line = again,
+            None if self.input.read_until(b'\n', line)? == 0 => return Ok(false),
+            None => self.bytes_read += line.len() as u64,
+        }
         if line.last() == Some(&b'\n') {
             line.pop();
         }
@@ -247,7 +270,7 @@ impl<R: Read> Lines<R> {
         if self.line == 1 && line.starts_with(b"\xef\xbb\xbf") {
             line.drain(..3);
         }
-        Ok(Some(line))
+        Ok(true)
     }
 }
 
@@ -265,7 +288,7 @@ fn split(record: &[u8], cells: &mut Vec<String>) -> Split {
     };
     let mut rest = text;
     loop {
-        let field = rest.trim_start_matches([' ', '\t']);
+        let field = without_leading_blanks(rest);
         let (cell, after) = if let Some(quoted) = field.strip_prefix('"') {
             match quoted_cell(quoted) {
                 Some(found) => found,

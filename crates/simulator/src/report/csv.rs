@@ -78,25 +78,31 @@ impl<W: Write + Sync> RowEncoder for CsvRows<W> {
     }
 
     fn encode(&self, part: &mut Vec<u8>, row: &RowView<'_>) {
-        let name = quote(row.name);
         if self.several {
             part.extend_from_slice(quote(row.heuristic).as_bytes());
             part.push(b',');
         }
-        // Writing to a Vec cannot fail.
-        let _ = match row.outcome {
-            RowOutcome::Scored { printed, mean_deviation, deviation_spread } => writeln!(
-                part,
-                "{name},{},{},{},{},{},{mean_deviation},{deviation_spread}",
-                printed.score,
-                printed.in_zone,
-                printed.deviation,
-                printed.slice,
-                printed.max_deviation
-            ),
-            RowOutcome::Invalid => writeln!(part, "{name}{}", ",invalid".repeat(7)),
-            RowOutcome::Failed => writeln!(part, "{name}{}", ",error".repeat(7)),
-        };
+        part.extend_from_slice(quote(row.name).as_bytes());
+        match row.outcome {
+            RowOutcome::Scored { printed, mean_deviation, deviation_spread } => {
+                let values = [
+                    printed.score,
+                    printed.in_zone,
+                    printed.deviation,
+                    printed.slice,
+                    printed.max_deviation,
+                    mean_deviation,
+                    deviation_spread,
+                ];
+                for value in values {
+                    part.push(b',');
+                    value.append_to(part);
+                }
+            }
+            RowOutcome::Invalid => part.extend_from_slice(",invalid".repeat(7).as_bytes()),
+            RowOutcome::Failed => part.extend_from_slice(",error".repeat(7).as_bytes()),
+        }
+        part.push(b'\n');
     }
 
     fn write(&mut self, part: Vec<u8>) -> io::Result<()> {
