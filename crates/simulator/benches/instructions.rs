@@ -2,6 +2,7 @@
 //! data set's shape), per heuristic. Divide by 1,024 for one input.
 
 #![allow(missing_docs, reason = "the benchmark macros make items without documentation")]
+#![allow(clippy::disallowed_methods, reason = "the benchmark macros end the process themselves")]
 
 use std::hint::black_box;
 

@@ -212,7 +212,7 @@ impl<E: RowEncoder> Run<'_, E> {
         while next < chunks {
             let wave: Vec<u64> =
                 (next..chunks).step_by(shard.count as usize).take(Self::wave_chunks()).collect();
-            next += wave.len() as u64 * shard.count;
+            next = next.saturating_add((wave.len() as u64).saturating_mul(shard.count));
             let (setup, encoder, progress) = (self.setup, &*self.encoder, self.options.progress);
             let parts = wave
                 .into_par_iter()
@@ -268,7 +268,7 @@ impl<E: RowEncoder> Run<'_, E> {
     /// Notes the problems of a wave. Every shard reads the whole file; only the first reports it.
     fn accept(&mut self, wave: WaveResult) -> Result<Vec<Chunk>, RunError> {
         let (chunks, problems) = wave?;
-        if self.options.shard.index == 0 {
+        if self.options.shard.index == 0 || self.options.strict {
             self.summary.left_out += problems.count;
             self.report(problems.first)?;
         }
@@ -399,21 +399,13 @@ impl Worker {
         part
     }
 
-    /// Reads rows. Of columns with the same name the last counts as the zone, but all count in
-    /// the totals.
     fn load(&mut self, columns: &Columns, chunk: &Chunk, rows: std::ops::Range<usize>) {
         let width = columns.names.len();
         self.zones.clear();
         self.zones.resize(rows.len() * width, Zone::default());
         self.inputs.clear();
         for (zones, index) in self.zones.chunks_exact_mut(width).zip(rows) {
-            let cells = chunk.row(index);
-            let nodes: u64 = cells.iter().map(|cell| cell.nodes).sum();
-            let total = cells.iter().map(|cell| cell.endpoints).sum();
-            for (cell, &zone) in cells.iter().zip(&columns.zone_of) {
-                let share = if nodes == 0 { 0.0 } else { cell.nodes as f64 / nodes as f64 };
-                zones[zone] = Zone { share, nodes: cell.nodes, endpoints: cell.endpoints };
-            }
+            let total = columns.read(chunk.row(index), zones);
             let region = Region { zones, total, unplaced: 0, unknown_nodes: 0 };
             let limit = Decimal::round(limit(&region).unwrap_or(0.0));
             self.inputs.push(Input { total, limit });

@@ -31,7 +31,9 @@ pub enum MergeError {
     Nothing,
     #[error("{file}: not a partial result of `simulate --shard`: {why}")]
     Unreadable { file: String, why: String },
-    #[error("{file}: made with other {what} than {first}; run all shards with the same arguments")]
+    #[error(
+        "{file}: made with a different {what} than {first}; run all shards with the same arguments"
+    )]
     Differs { file: String, first: String, what: &'static str },
     #[error("{file}: shard {shard} of {of} is there already, in {first}")]
     Twice { file: String, first: String, shard: u64, of: u64 },
@@ -44,6 +46,12 @@ impl Part {
     pub fn new(shard: Shard, summary: Summary) -> Self {
         let kind = KIND.to_owned();
         Self { kind, version: VERSION, shard: shard.index, of: shard.count, summary }
+    }
+
+    /// As text.
+    pub fn to_json(&self) -> String {
+        // Strings, numbers and lists: this cannot fail.
+        serde_json::to_string(self).unwrap_or_default()
     }
 
     /// Reads a part from text.
@@ -112,7 +120,7 @@ fn difference(a: &Part, b: &Part) -> Option<&'static str> {
     } else if a.summary.dataset != b.summary.dataset || a.summary.zones != b.summary.zones {
         Some("data set")
     } else if labels(a) != labels(b) {
-        Some("heuristics")
+        Some("set of heuristics")
     } else {
         None
     }

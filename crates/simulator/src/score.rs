@@ -41,21 +41,23 @@ pub fn score(region: &Region<'_>, allocation: &Allocation, traffic: &Traffic) ->
 /// more still. So the limit has in-zone traffic `Σ min(r, e/E)`, even load and no extra slice.
 #[inline]
 pub fn limit(region: &Region<'_>) -> Option<f64> {
-    let present: u64 =
-        region.zones.iter().map(|zone| zone.endpoints).sum::<u64>() + region.unplaced;
+    let present = region.present();
     if present == 0 {
         return None;
     }
-    let fair = |zone: &Zone| zone.endpoints as f64 / present as f64;
-    let in_zone = region.zones.iter().map(|zone| zone.share.min(fair(zone))).sum();
+    let (total, all) = (region.total as f64, present as f64);
     let sending: f64 = region.zones.iter().map(|zone| zone.share).sum();
-    // Without any traffic every endpoint idles; endpoints that got lost leave more for the others.
-    let per_endpoint = if sending > 0.0 { region.total as f64 / present as f64 } else { 0.0 };
-    let deviation = per_endpoint - 1.0;
+    // Usually all of the traffic meets all of the endpoints, and this is 0. Where a zone's name came
+    // again, its traffic and endpoints are lost and those left get more or less than their share.
+    let deviation = sending * total / all - 1.0;
+    // What is below its fair share may be filled up to it for free.
+    let most = (sending / all).max(1.0 / total);
+    let kept = |zone: &Zone| zone.share.min(zone.endpoints as f64 * most);
+    let in_zone = region.zones.iter().map(kept).sum();
     let traffic = Traffic {
         in_zone,
         max_overload: deviation.max(0.0),
-        mean_deviation: deviation.abs() * present as f64 / region.total as f64,
+        mean_deviation: deviation.abs() * all / total,
     };
     let slices = present.div_ceil(ENDPOINTS_PER_SLICE);
     Some(weigh(&traffic, region.total.div_ceil(ENDPOINTS_PER_SLICE) as f64 / slices as f64).total)

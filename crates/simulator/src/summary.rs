@@ -95,7 +95,7 @@ impl Printed {
     /// How far the score is from the best possible.
     #[inline]
     pub fn distance(&self) -> Decimal {
-        Decimal(self.limit.0 - self.score.0)
+        Decimal(self.limit.0.saturating_sub(self.score.0))
     }
 }
 

@@ -66,27 +66,41 @@ fn a20_nothing_scores_above_the_limit() {
     assert!(balanced.distance.max.0 <= 1, "{}", balanced.distance.max);
 }
 
+/// Zones without nodes, without endpoints, with names that come again: the limit holds there too.
+#[test]
+fn a20_nothing_scores_above_the_limit_on_odd_inputs() {
+    let odd = [
+        "name,a,a,b\nx,1 1,5 5,5 5\ny,3 10,4 9,2 10\nz,9 1,1 9,1 1\n",
+        "name,a,b,c\nx,0 4,0 5,0 6\ny,0 4,3 0,3 0\nz,5 1,0 9,0 0\n",
+    ];
+    for text in odd {
+        let summary = run(common::csv(text), &heuristics::names());
+        for line in summary.heuristics.iter().filter(|line| line.valid > 0) {
+            assert!(
+                line.distance.min.0 >= -1,
+                "{} by {}: {text}",
+                line.heuristic,
+                line.distance.min
+            );
+        }
+    }
+}
+
 /// "Fewer than 3 endpoints per zone: a high (≈50 %) probability" of no hints, says the page on
-/// Topology Aware Routing. Over all inputs of three equal zones with 1 to 8 endpoints it is half
-/// of the totals (1, 2, 4, 5, 8 of 1 to 8 are infeasible: 62 %), of those that reach one per
-/// zone 50 %; over unequal zones it depends on how skewed they are.
+/// Topology Aware Routing. Over all placements of 3 to 8 endpoints in three zones that is right;
+/// docs/simulator.md shows it number by number.
 #[test]
 fn e5_the_page_s_claim_about_few_endpoints() {
     let fallbacks = |nodes: Span, totals: std::ops::RangeInclusive<u64>| {
         let ranges = Ranges::new(3, nodes, Span::new(0, 8)).unwrap();
         let dataset = Dataset::indexed("few", Columns::numbered(3), Box::new(ranges));
-        let text = common::rows_with_reasons(dataset, "auto");
+        let rows = common::rows_with_reasons(dataset, "auto");
         let few: Vec<&(u64, bool)> =
-            text.iter().filter(|(total, _)| totals.contains(total)).collect();
-        few.iter().filter(|(_, fell_back)| *fell_back).count() as f64 / few.len() as f64
+            rows.iter().filter(|(total, _)| totals.contains(total)).collect();
+        let without = few.iter().filter(|(_, fell_back)| *fell_back).count();
+        (without as f64 / few.len() as f64 * 1000.0).round() / 10.0
     };
-    // Equal zones: exactly 4, 5 and 8 of 3 to 8 are infeasible.
-    let equal = fallbacks(Span::new(5, 5), 3..=8);
-    assert!((0.45..0.60).contains(&equal), "{equal}");
-    // Nine and more: only 11 is infeasible.
-    let plenty = fallbacks(Span::new(5, 5), 9..=24);
-    assert!(plenty < 0.12, "{plenty}");
-    // Unequal zones of 1 to 10 nodes.
-    let unequal = fallbacks(Span::new(1, 10), 3..=8);
-    assert!((0.35..0.65).contains(&unequal), "{unequal}");
+    let (equal, unequal) = (Span::new(5, 5), Span::new(1, 10));
+    assert_eq!((fallbacks(equal, 3..=8), fallbacks(unequal, 3..=8)), (51.4, 47.2));
+    assert_eq!((fallbacks(equal, 9..=24), fallbacks(unequal, 9..=24)), (9.7, 3.0));
 }

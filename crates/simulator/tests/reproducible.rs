@@ -98,14 +98,15 @@ fn parts_that_do_not_belong_together_are_refused() {
     assert_eq!(refused(vec![first(), first()]), "0-of-3: shard 0 of 3 is there already, in 0-of-3");
     assert_eq!(
         refused(vec![first(), part(random(3000), &["random"], 1, 4)]),
-        "1-of-4: made with other number of shards than 0-of-3; run all shards with the same arguments"
+        "1-of-4: made with a different number of shards than 0-of-3; run all shards with the same arguments"
     );
     assert!(
-        refused(vec![first(), part(random(3000), &["local"], 1, 3)]).contains("other heuristics")
+        refused(vec![first(), part(random(3000), &["local"], 1, 3)])
+            .contains("a different set of heuristics")
     );
     assert!(
         refused(vec![first(), part(csv("name,a\nx,1 1\n"), &["random"], 1, 3)])
-            .contains("other data set")
+            .contains("a different data set")
     );
     for (text, why) in [
         (&b"{"[..], "EOF while parsing"),

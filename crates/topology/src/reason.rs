@@ -258,8 +258,8 @@ pub enum Reason {
     NodeInformationMissing { nodes: u64 },
     OneZoneOnly,
     TooFewEndpoints { endpoints: u64, zones: u64 },
-    TooFewForBalance { endpoints: u64, needed: u64, limit: f64 },
-    OverloadTooHigh { zone: u32, expected: f64, assigned: u64, limit: f64 },
+    TooFewForBalance { endpoints: u64, minimums: u64, limit: f64 },
+    OverloadTooHigh { zone: u32, expected: f64, present: u64, limit: f64 },
     BelowStartingThreshold { endpoints: u64, threshold: u64, padding: u64 },
     EndpointsWithoutZone { endpoints: u64 },
     NeverSettles,
@@ -341,14 +341,13 @@ impl Reason {
             Self::TooFewEndpoints { endpoints, zones } => {
                 format!("{endpoints} endpoints, {zones} zones")
             }
-            Self::TooFewForBalance { endpoints, needed, limit } => {
-                format!("{endpoints} endpoints; below {} takes {needed}", percent(limit))
+            Self::TooFewForBalance { endpoints, minimums, limit } => {
+                let limit = percent(limit);
+                format!("{endpoints} endpoints; the minimums for {limit} add up to {minimums}")
             }
-            Self::OverloadTooHigh { expected, assigned, limit, .. } => {
-                format!(
-                    "{expected:.2} endpoints expected, {assigned} there, limit {}",
-                    percent(limit)
-                )
+            Self::OverloadTooHigh { expected, present, limit, .. } => {
+                let limit = percent(limit);
+                format!("{expected:.2} endpoints expected, {present} present, limit {limit}")
             }
             Self::BelowStartingThreshold { endpoints, threshold, padding } => {
                 format!("{endpoints} endpoints, threshold {threshold}, padding {padding}")

@@ -65,6 +65,12 @@ impl<'a> Region<'a> {
         self.zones.get(source).map_or(self.unplaced, |zone| zone.endpoints)
     }
 
+    /// Endpoints that exist. Equal to `total`, but for zones whose name came again.
+    #[inline]
+    pub fn present(&self) -> u64 {
+        self.zones.iter().map(|zone| zone.endpoints).sum::<u64>() + self.unplaced
+    }
+
     /// How many zones send traffic.
     pub fn consuming_zones(&self) -> usize {
         self.zones.iter().filter(|zone| zone.share > 0.0).count()
@@ -73,10 +79,13 @@ impl<'a> Region<'a> {
     /// The largest part of the traffic any router can keep in its zone while no endpoint gets more
     /// than `1 + max_overload` times its fair share: `Σ min(r, (1+θ)·e/T)`.
     pub fn best_in_zone(&self, max_overload: f64) -> f64 {
-        let total = to_f64(self.total);
-        let kept =
-            |zone: &Zone| zone.share.min((1.0 + max_overload) * to_f64(zone.endpoints) / total);
-        if self.total == 0 { 0.0 } else { self.zones.iter().map(kept).sum() }
+        let all = to_f64(self.present());
+        let fair = |zone: &Zone| (1.0 + max_overload) * to_f64(zone.endpoints) / all;
+        if all == 0.0 {
+            0.0
+        } else {
+            self.zones.iter().map(|zone| zone.share.min(fair(zone))).sum()
+        }
     }
 }
 
@@ -122,10 +131,5 @@ impl Situation {
             unplaced: self.unplaced,
             unknown_nodes: self.unknown_nodes,
         }
-    }
-
-    /// The place of a zone in this situation.
-    pub fn index_of(&self, name: &str) -> Option<usize> {
-        self.names.binary_search_by(|known| (**known).cmp(name)).ok()
     }
 }

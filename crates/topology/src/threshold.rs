@@ -3,6 +3,9 @@
 
 use crate::reason::Reason;
 
+/// Overload at which a zone counts as overloaded in KEP-2004 (inclusive).
+pub const OVERLOAD_THRESHOLD: f64 = 0.5;
+
 /// When hints appear and when they go (KEP-2433).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Hysteresis {
@@ -24,7 +27,7 @@ impl Hysteresis {
 pub struct Start {
     /// The middle.
     pub threshold: u64,
-    /// On at `threshold + padding`, off at `threshold - padding`.
+    /// On at `threshold + padding`, off at `threshold - padding` (without padding: below it).
     pub padding: u64,
 }
 
@@ -37,6 +40,15 @@ impl Start {
         Self { threshold: zones.saturating_mul(Self::PER_ZONE), padding: zones }
     }
 
+    /// The default, with what is given instead.
+    pub fn or_default(zones: u64, threshold: Option<u64>, padding: Option<u64>) -> Self {
+        let usual = Self::default_for(zones);
+        Self {
+            threshold: threshold.unwrap_or(usual.threshold),
+            padding: padding.unwrap_or(usual.padding),
+        }
+    }
+
     /// The default, changed by what a Service's annotations say. Text that is no usable number
     /// leaves the default in force and comes back as a reason.
     pub fn resolve(
@@ -44,25 +56,23 @@ impl Start {
         threshold: Option<&str>,
         padding: Option<&str>,
     ) -> (Self, Vec<Reason>) {
-        let mut start = Self::default_for(zones);
         let mut reasons = Vec::new();
-        match threshold.map(|text| text.trim().parse::<u64>()) {
-            Some(Ok(value)) if value > 0 => start.threshold = value,
-            Some(_) => reasons.push(Reason::StartingThresholdInvalid),
-            None => {}
-        }
-        match padding.map(|text| text.trim().parse::<u64>()) {
-            Some(Ok(value)) => start.padding = value,
-            Some(Err(_)) => reasons.push(Reason::PaddingInvalid),
-            None => {}
-        }
-        (start, reasons)
+        let mut number = |text: Option<&str>, smallest: u64, reason: Reason| {
+            let value = text?.trim().parse().ok().filter(|value| *value >= smallest);
+            if value.is_none() {
+                reasons.push(reason);
+            }
+            value
+        };
+        let threshold = number(threshold, 1, Reason::StartingThresholdInvalid);
+        let padding = number(padding, 0, Reason::PaddingInvalid);
+        (Self::or_default(zones, threshold, padding), reasons)
     }
 
     /// Whether subsetting is on with this many endpoints, given whether it was.
     pub fn is_on(self, endpoints: u64, was_on: bool) -> bool {
         if was_on {
-            endpoints > self.threshold.saturating_sub(self.padding)
+            endpoints > self.threshold.saturating_sub(self.padding.max(1))
         } else {
             endpoints >= self.threshold.saturating_add(self.padding)
         }

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use thiserror::Error;
 
 use crate::allocation::Allocation;
@@ -89,7 +89,7 @@ fn too_large(bytes: usize) -> Reason {
     Reason::SharesTooLarge { bytes: bytes as u64, limit: MAX_BYTES as u64 }
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {
     v: u32,
@@ -117,22 +117,9 @@ impl ZoneShares {
 
     /// The annotation's value, or the reason why it cannot be one.
     pub fn encode(&self) -> Result<String, Reason> {
-        let share = |part: &u32| f64::from(*part) / f64::from(ONE);
-        let wire = Wire {
-            v: VERSION,
-            endpoints: self.endpoints.clone(),
-            from: self
-                .from
-                .iter()
-                .map(|(zone, parts)| {
-                    let parts = parts.iter().map(|(to, part)| (to.clone(), share(part)));
-                    (zone.clone(), parts.collect())
-                })
-                .collect(),
-        };
-        let text = serde_json::to_string(&wire).map_err(|_| Reason::SharesMalformed)?;
-        // serde_json prints the double 1 as `1.0`; the contract says `1`.
-        let text = text.replace(":1.0}", ":1}").replace(":1.0,", ":1,");
+        let endpoints = object(&self.endpoints, |count| count.to_string());
+        let from = object(&self.from, |parts| object(parts, |part| decimals(*part)));
+        let text = format!("{{\"v\":{VERSION},\"endpoints\":{endpoints},\"from\":{from}}}");
         if text.len() > MAX_BYTES { Err(too_large(text.len())) } else { Ok(text) }
     }
 
@@ -154,6 +141,21 @@ impl ZoneShares {
             .collect::<Result<_, _>>()?;
         Ok(Self { endpoints, from })
     }
+}
+
+/// A JSON object in the order of its keys.
+fn object<V>(map: &BTreeMap<String, V>, value: impl Fn(&V) -> String) -> String {
+    let members: Vec<String> = map
+        .iter()
+        .map(|(key, member)| format!("{}:{}", serde_json::Value::from(key.as_str()), value(member)))
+        .collect();
+    format!("{{{}}}", members.join(","))
+}
+
+/// Millionths as a decimal number without trailing zeros.
+fn decimals(part: u32) -> String {
+    let text = format!("{}.{:06}", part / ONE, part % ONE);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 fn check(

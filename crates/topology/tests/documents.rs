@@ -34,6 +34,23 @@ fn zone_shares_have_one_spelling() {
 }
 
 #[test]
+fn zone_shares_are_decimals_and_leave_names_alone() {
+    let shares = ZoneShares {
+        endpoints: BTreeMap::from([(String::from("x:1.0,\"y"), 3), (String::from("z"), 1)]),
+        from: BTreeMap::from([(
+            String::from("x:1.0,\"y"),
+            BTreeMap::from([(String::from("x:1.0,\"y"), 999_999), (String::from("z"), 1)]),
+        )]),
+    };
+    let text = shares.encode().unwrap();
+    assert_eq!(
+        text,
+        r#"{"v":1,"endpoints":{"x:1.0,\"y":3,"z":1},"from":{"x:1.0,\"y":{"x:1.0,\"y":0.999999,"z":0.000001}}}"#
+    );
+    assert_eq!(ZoneShares::decode(&text), Ok(shares));
+}
+
+#[test]
 fn zone_shares_that_cannot_be_trusted_are_refused() {
     let with = |from: &str| format!(r#"{{"v":1,"endpoints":{{"a":4,"b":2}},"from":{from}}}"#);
     let name = |zone: &str| zone.to_owned();
@@ -82,8 +99,8 @@ fn an_explanation_shows_the_arithmetic() {
         "asked": {"value": "Auto", "source": "service.kubernetes.io/topology-mode"},
         "heuristic": "auto",
         "reason": "TooFewForBalance",
-        "arithmetic": {"code": "TooFewForBalance", "endpoints": 2, "needed": 3, "limit": 0.2},
-        "sentence": "no division of the endpoints keeps every zone's expected overload below the limit (2 endpoints; below 20 % takes 3)",
+        "arithmetic": {"code": "TooFewForBalance", "endpoints": 2, "minimums": 3, "limit": 0.2},
+        "sentence": "no division of the endpoints keeps every zone's expected overload below the limit (2 endpoints; the minimums for 20 % add up to 3)",
         "remedy": "scale to the next feasible number of endpoints, or use balanced",
         "outcome": "fallback",
         "capacityBy": "cpu",

@@ -65,7 +65,7 @@ fn every_code_is_reached() {
         code("local-subset:threshold=1,padding=0", &[(1, 2), (1, 2), (1, 1)]),
         code("balanced", &three(4)),
         code("local-shared", &[(0, 5), (0, 1)]),
-        code("local", &[(1, 60_000_000)]),
+        code("local", &[(1, 200_000_000)]),
     ]);
     let zones = zones(&three(4));
     let unplaced = Region { zones: &zones, total: 13, unplaced: 1, unknown_nodes: 0 };

@@ -89,10 +89,16 @@ fn a6_overload_threshold_is_50_percent_and_inclusive() {
     // Below 50 % nothing moves for overload, and both are at the floor of 3.33.
     let (_, allocation) = allocate("local-subset:threshold=1,padding=0", &[(1, 4), (1, 3), (1, 3)]);
     assert_eq!(sizes(&allocation), [4, 3, 3]);
-    // Donors with negative overload give first: b has the largest surplus.
+    // Donors with negative overload give first, the richest of them foremost: b gives to c until it
+    // has no more than a, then both take turns.
     let (_, allocation) =
         allocate("local-subset:threshold=1,padding=0", &[(3, 10), (3, 13), (3, 1)]);
     assert_eq!(sizes(&allocation), [8, 8, 8]);
+    assert_eq!((allocation.content(2, 0), allocation.content(2, 1)), (2, 5));
+    // Only then donors that stay below the threshold: a has fewer than it expects (4 of 4.5), and
+    // still gives, because b alone has nothing to spare.
+    let (_, allocation) = allocate("local-subset:threshold=1,padding=0", &[(9, 4), (8, 4), (1, 1)]);
+    assert_eq!(sizes(&allocation), [4, 4, 1]);
 }
 
 #[test]
@@ -122,7 +128,10 @@ fn a7_starting_threshold_defaults_to_three_per_zone() {
 #[test]
 fn a8_padding_keeps_the_state_in_between() {
     // The document's examples: (threshold, padding) → on at, off at.
-    for (threshold, padding, on_at, off_at) in [(9, 3, 12, 6), (6, 3, 9, 3), (5, 9, 14, 0)] {
+    // Without padding the state only depends on the threshold: nothing flaps.
+    for (threshold, padding, on_at, off_at) in
+        [(9, 3, 12, 6), (6, 3, 9, 3), (5, 9, 14, 0), (9, 0, 9, 8)]
+    {
         let start = Start { threshold, padding };
         for endpoints in 0..20 {
             assert_eq!(start.is_on(endpoints, false), endpoints >= on_at, "{endpoints} from off");
@@ -187,11 +196,11 @@ fn a19_worked_examples() {
     // Five endpoints, 1.67 expected each: somebody is left with one, 67 % overload.
     let five = [(1, 2), (1, 2), (1, 1)];
     let (reason, allocation) = allocate("local-subset:threshold=1,padding=0", &five);
-    let Reason::OverloadTooHigh { zone, expected, assigned, limit } = reason else {
+    let Reason::OverloadTooHigh { zone, expected, present, limit } = reason else {
         panic!("{reason}");
     };
-    assert_eq!((zone, assigned, limit), (2, 1, 0.5));
-    assert!((expected / assigned as f64 - 1.0 - 2.0 / 3.0).abs() < 1e-12);
+    assert_eq!((zone, present, limit), (2, 1, 0.5));
+    assert!((expected / present as f64 - 1.0 - 2.0 / 3.0).abs() < 1e-12);
     assert_eq!(allocation.carrier(), Carrier::Plain);
 }
 
@@ -319,7 +328,7 @@ fn b4_hints_enter_below_20_percent_and_leave_at_30() {
     // Two equal zones, five endpoints: 2.5 expected, one zone gets 2: 25 %.
     let five = zones(&[(1, 3), (1, 2)]);
     let (reason, _) = decide("auto", &Region::of(&five), None);
-    assert_eq!(reason, Reason::TooFewForBalance { endpoints: 5, needed: 6, limit: 0.2 });
+    assert_eq!(reason, Reason::TooFewForBalance { endpoints: 5, minimums: 6, limit: 0.2 });
     let mut hints = Assignment::empty(2);
     hints.add(0, 0, 3);
     hints.add(1, 1, 2);
@@ -365,7 +374,7 @@ fn b14_the_document_s_examples() {
     let (_, allocation) = decide("auto", &by_cpu(&[(2, 6), (1, 3)]).region(), None);
     assert_eq!(sizes(&allocation), [6, 3]);
     let (reason, _) = decide("auto", &by_cpu(&[(2, 1), (1, 1)]).region(), None);
-    assert_eq!(reason, Reason::TooFewForBalance { endpoints: 2, needed: 3, limit: 0.2 });
+    assert_eq!(reason, Reason::TooFewForBalance { endpoints: 2, minimums: 3, limit: 0.2 });
 }
 
 /// Derived examples of the reference's behaviour: (cores, endpoints) → hints per zone.

@@ -10,6 +10,18 @@ use zonewise_simulator::report::Format;
 use zonewise_simulator::timeline::scenario::Scenario;
 use zonewise_topology::heuristics;
 
+/// Arguments that do not fit together: exit code 2.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
 /// Keeps Kubernetes Service traffic in the zone it started in, without overloading any endpoint,
 /// and says why.
 #[derive(Parser)]
@@ -56,7 +68,7 @@ pub(crate) struct Evaluate {
     pub(crate) heuristics: Heuristics,
     #[command(flatten)]
     pub(crate) output: Output,
-    /// Write every row, not only the summary (csv, json with groups, parquet)
+    /// Write every row, not only the summary; needs -o csv, json (with groups) or parquet
     #[arg(long)]
     pub(crate) rows: bool,
     /// Run only part I of N (counted from 0) and write a partial result for `simulate merge`;
@@ -107,18 +119,28 @@ pub(crate) struct Heuristics {
 }
 
 impl Heuristics {
-    /// The heuristics to run, with their parameters.
-    pub(crate) fn labels(&self) -> Vec<String> {
+    /// The heuristics to run, with their parameters, each once.
+    pub(crate) fn labels(&self) -> Result<Vec<String>, Usage> {
         let names: Vec<String> = if self.names.is_empty() {
             heuristics::names().into_iter().map(String::from).collect()
         } else {
             self.names.clone()
         };
+        if self.max_overload.is_some() && !names.iter().any(|name| name == "balanced") {
+            return Err(Usage(String::from(
+                "--max-overload is for the heuristic `balanced` without parameters; add \
+                 --heuristic balanced or leave it out",
+            )));
+        }
         let given = |name: String| match self.max_overload {
             Some(theta) if name == "balanced" => format!("balanced:max-overload={theta}"),
             _ => name,
         };
-        names.into_iter().map(given).collect()
+        let labels: Vec<String> = names.into_iter().map(given).collect();
+        match labels.iter().enumerate().find(|(index, label)| labels[..*index].contains(label)) {
+            Some((_, twice)) => Err(Usage(format!("--heuristic {twice} is given twice"))),
+            None => Ok(labels),
+        }
     }
 }
 
@@ -214,11 +236,17 @@ fn overload(text: &str) -> Result<f64, String> {
     heuristics::parse(&format!("balanced:max-overload={value}")).map(|_| value).map_err(|_| wrong())
 }
 
+/// More would be smaller than a chunk of the largest published data set.
+const MOST_SHARDS: u64 = 30_000;
+
 fn shard(text: &str) -> Result<Shard, String> {
     let wrong = || format!("expected I/N with I from 0 to N-1, such as 0/4; found `{text}`");
     let (index, count) = text.split_once('/').ok_or_else(wrong)?;
     let number = |part: &str| part.parse::<u64>().map_err(|_| wrong());
     let shard = Shard { index: number(index)?, count: number(count)? };
+    if shard.count > MOST_SHARDS {
+        return Err(format!("at most {MOST_SHARDS} shards are possible"));
+    }
     if shard.index < shard.count { Ok(shard) } else { Err(wrong()) }
 }
 

@@ -10,7 +10,13 @@ use tempfile::NamedTempFile;
 /// Standard output, or a file that appears only when it is complete.
 pub(crate) enum Destination {
     Stdout(BufWriter<io::Stdout>),
-    File { writer: BufWriter<File>, temporary: NamedTempFile, path: PathBuf },
+    /// A pipe or device: there is nothing to put in its place.
+    Special(BufWriter<File>),
+    File {
+        writer: BufWriter<File>,
+        temporary: NamedTempFile,
+        path: PathBuf,
+    },
 }
 
 impl Destination {
@@ -19,14 +25,21 @@ impl Destination {
         let Some(path) = path else {
             return Ok(Self::Stdout(BufWriter::new(io::stdout())));
         };
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        // Through a link, to what it points at.
+        let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let failed = || format!("cannot write {}", path.display());
+        if std::fs::metadata(&target).is_ok_and(|known| !known.is_file()) {
+            let file = File::options().write(true).open(&target).with_context(failed)?;
+            return Ok(Self::Special(BufWriter::new(file)));
+        }
+        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
         let temporary = tempfile::Builder::new()
             .prefix(".zonewise-")
             .permissions(permissions())
             .tempfile_in(folder.unwrap_or(Path::new(".")))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+            .with_context(failed)?;
         let writer = BufWriter::new(temporary.reopen()?);
-        Ok(Self::File { writer, temporary, path: path.to_owned() })
+        Ok(Self::File { writer, temporary, path: target })
     }
 
     /// Refuses to print bytes onto somebody's screen.
@@ -38,6 +51,7 @@ impl Destination {
     pub(crate) fn finish(self) -> Result<()> {
         match self {
             Self::Stdout(mut out) => Ok(out.flush()?),
+            Self::Special(mut out) => Ok(out.flush()?),
             Self::File { mut writer, temporary, path } => {
                 writer.flush()?;
                 temporary
@@ -59,6 +73,7 @@ impl Write for Destination {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         match self {
             Self::Stdout(out) => out.write(buffer),
+            Self::Special(out) => out.write(buffer),
             Self::File { writer, .. } => writer.write(buffer),
         }
     }
@@ -66,6 +81,7 @@ impl Write for Destination {
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::Stdout(out) => out.flush(),
+            Self::Special(out) => out.flush(),
             Self::File { writer, .. } => writer.flush(),
         }
     }

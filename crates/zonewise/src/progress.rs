@@ -1,35 +1,62 @@
 //! A progress bar with rate and time left, on terminals only.
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use std::sync::atomic::{AtomicU64, Ordering};
 use zonewise_simulator::evaluate::Progress;
 
+/// What there is to do.
+pub(crate) enum Work {
+    /// So many inputs.
+    Inputs(u64),
+    /// So many heuristics.
+    Heuristics(u64),
+    /// A file, whose rows nobody counted yet.
+    File,
+}
+
+/// Thousandths of a file.
+const WHOLE_FILE: u64 = 1000;
+
 /// Shows how far a run is.
-pub(crate) struct Bar(ProgressBar);
+pub(crate) struct Bar {
+    bar: ProgressBar,
+    file: bool,
+    inputs: AtomicU64,
+}
 
 impl Bar {
-    /// For a known or unknown number of rows.
-    pub(crate) fn new(rows: Option<u64>) -> Self {
-        let template = match rows {
-            Some(_) => "{bar:40} {human_pos}/{human_len} inputs, {per_sec}, {eta} left",
-            None => "{spinner} {human_pos} inputs, {per_sec}, {msg} of the file read",
+    /// An empty bar.
+    pub(crate) fn new(work: &Work) -> Self {
+        let (length, template) = match work {
+            Work::Inputs(inputs) => {
+                (*inputs, "{bar:40} {human_pos}/{human_len} inputs, {per_sec}, {eta} left")
+            }
+            Work::Heuristics(count) => (*count, "{bar:40} {pos}/{len} heuristics, {eta} left"),
+            Work::File => (WHOLE_FILE, "{bar:40} {percent} % of the file, {msg}, {eta} left"),
         };
-        let bar = rows.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+        let bar = ProgressBar::new(length);
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        Self(bar)
+        Self { bar, file: matches!(work, Work::File), inputs: AtomicU64::new(0) }
     }
 
     /// Takes a report.
     pub(crate) fn advance(&self, progress: Progress) {
-        self.0.inc(progress.rows);
+        if !self.file {
+            return self.bar.inc(progress.rows);
+        }
+        let inputs = self.inputs.fetch_add(progress.rows, Ordering::Relaxed) + progress.rows;
+        let rate = inputs as f64 / self.bar.elapsed().as_secs_f64().max(0.001);
+        let (inputs, rate) = (HumanCount(inputs), HumanCount(rate as u64));
+        self.bar.set_message(format!("{inputs} inputs, {rate}/s"));
         if let Some(read) = progress.read {
-            self.0.set_message(format!("{:.0} %", read.min(1.0) * 100.0));
+            self.bar.set_position((read * WHOLE_FILE as f64) as u64);
         }
     }
 
     /// Leaves no trace.
     pub(crate) fn clear(&self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }

@@ -1,15 +1,15 @@
 //! `zonewise simulate`: from arguments to a run, from a run to an output.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use zonewise_simulator::dataset::random::Random;
 use zonewise_simulator::dataset::ranges::Ranges;
-use zonewise_simulator::dataset::{Columns, Dataset, Problem, Rows};
+use zonewise_simulator::dataset::{Columns, Dataset, DatasetError, Problem, Rows};
 use zonewise_simulator::evaluate::{
-    Choice, NoRows, Options, RowEncoder, RunError, Shard, evaluate,
+    Choice, NoRows, Options, Progress, RowEncoder, RunError, Shard, evaluate,
 };
 use zonewise_simulator::part::{self, Part};
 use zonewise_simulator::published;
@@ -20,9 +20,11 @@ use zonewise_simulator::report::{self, Format};
 use zonewise_simulator::summary::Summary;
 use zonewise_simulator::timeline::{self, scenario::Scenario};
 
-use crate::args::{Evaluate, Heuristics, Input, Output, OutputFormat, Simulate, SimulateCommand};
+use crate::args::{
+    Evaluate, Heuristics, Input, Output, OutputFormat, Simulate, SimulateCommand, Usage,
+};
 use crate::output::{Destination, complain};
-use crate::progress::Bar;
+use crate::progress::{Bar, Work};
 
 /// Runs `zonewise simulate`.
 pub(crate) fn run(arguments: Box<Simulate>) -> Result<()> {
@@ -40,22 +42,34 @@ pub(crate) fn run(arguments: Box<Simulate>) -> Result<()> {
 fn run_evaluate(arguments: Evaluate) -> Result<()> {
     let Evaluate { input, heuristics, output, rows, shard, strict, threads } = arguments;
     let format = Format::from(output.format);
-    let choices = choices(&heuristics.labels())?;
+    check_format(output.format, rows, shard.is_some())?;
+    let choices = choices(&heuristics.labels()?)?;
     let dataset = dataset(&input)?;
     let mut destination = open(&output)?;
     let job = Job { choices, shard, strict, threads };
     if rows {
         return write_rows(&job, dataset, output.format, destination);
     }
-    if shard.is_some() && !matches!(output.format, OutputFormat::Table | OutputFormat::Json) {
-        bail!("a shard's partial result is JSON; choose the format when merging");
-    }
     let summary = job.run(dataset, &mut NoRows)?;
     match shard {
-        Some(shard) => serde_json::to_writer(&mut destination, &Part::new(shard, summary))?,
+        Some(shard) => writeln!(destination, "{}", Part::new(shard, summary).to_json())?,
         None => report::write_summary(&summary, format, &mut destination)?,
     }
     destination.finish()
+}
+
+/// Rows are for programs; the partial result of a shard has one form.
+fn check_format(format: OutputFormat, rows: bool, shard: bool) -> Result<(), Usage> {
+    let for_people = matches!(format, OutputFormat::Table | OutputFormat::Html);
+    if rows && for_people {
+        let message = "rows are written as csv, json or parquet; add -o csv, or leave out --rows";
+        return Err(Usage(message.to_owned()));
+    }
+    if shard && !rows && !matches!(format, OutputFormat::Table | OutputFormat::Json) {
+        let message = "a shard's partial result is JSON; choose the format when merging";
+        return Err(Usage(message.to_owned()));
+    }
+    Ok(())
 }
 
 fn open(output: &Output) -> Result<Destination> {
@@ -78,11 +92,10 @@ impl Job {
     /// Runs on the asked number of threads, with a progress bar, and tells about problems.
     fn run<E: RowEncoder + Send>(&self, dataset: Dataset, encoder: &mut E) -> Result<Summary> {
         let shard = self.shard.unwrap_or(Shard::WHOLE);
-        let rows = match &dataset.rows {
-            Rows::Indexed(rows) => Some(rows.rows() / shard.count),
-            Rows::Stream(_) => None,
-        };
-        let bar = Bar::new(rows);
+        let bar = Bar::new(&match &dataset.rows {
+            Rows::Indexed(rows) => Work::Inputs(rows.rows() / shard.count),
+            Rows::Stream(_) => Work::File,
+        });
         let progress = |progress| bar.advance(progress);
         let options = Options { shard, strict: self.strict, progress: &progress };
         let threads = rayon::ThreadPoolBuilder::new()
@@ -142,9 +155,8 @@ fn write_rows(
             job.run(dataset, &mut rows)?;
             rows.finish()?;
         }
-        OutputFormat::Table | OutputFormat::Html => {
-            bail!("rows are written as csv, json or parquet; add -o csv, or leave out --rows")
-        }
+        // Refused before anything was run.
+        OutputFormat::Table | OutputFormat::Html => {}
     }
     destination.finish()
 }
@@ -158,22 +170,20 @@ fn dataset(input: &Input) -> Result<Dataset> {
     let (Some(zones), Some(nodes), Some(endpoints)) = (*zones, *nodes, *endpoints) else {
         return named_dataset(dataset.as_deref().unwrap_or("kep-small"));
     };
-    // The check of the ranges holds for random inputs too, except that their number is given.
-    let ranges = Ranges::new(zones, nodes, endpoints);
-    let title = format!(
-        "{zones} zones, nodes {}..{}:{}, endpoints {}..{}:{}",
-        nodes.first, nodes.last, nodes.step, endpoints.first, endpoints.last, endpoints.step
-    );
-    match random {
+    let title = format!("{zones} zones, nodes {nodes}, endpoints {endpoints}");
+    let columns = || Columns::numbered(zones);
+    let wrong = |error: DatasetError| Usage(error.to_string());
+    match *random {
         Some(rows) => {
-            if zones == 0 || zones > zonewise_simulator::dataset::MAX_ZONES {
-                ranges?;
-            }
+            let random = Random { zones, nodes, endpoints, rows, seed: *seed };
+            let random = random.checked().map_err(wrong)?;
             let title = format!("{rows} random inputs (seed {seed}) of {title}");
-            let random = Random { zones, nodes, endpoints, rows: *rows, seed: *seed };
-            Ok(Dataset::indexed(&title, Columns::numbered(zones), Box::new(random)))
+            Ok(Dataset::indexed(&title, columns(), Box::new(random)))
         }
-        None => Ok(Dataset::indexed(&title, Columns::numbered(zones), Box::new(ranges?))),
+        None => {
+            let ranges = Ranges::new(zones, nodes, endpoints).map_err(wrong)?;
+            Ok(Dataset::indexed(&title, columns(), Box::new(ranges)))
+        }
     }
 }
 
@@ -190,7 +200,7 @@ fn file_dataset(name: &str, builtin: &[&str]) -> Result<Dataset> {
     }
     let opened = File::open(Path::new(name)).and_then(|file| Ok((file.metadata()?, file)));
     let (metadata, file) = opened.with_context(|| {
-        format!("cannot read `{name}`: neither a file nor one of {}", builtin.join(", "))
+        format!("cannot read `{name}`, and it is none of {}", builtin.join(", "))
     })?;
     if metadata.is_dir() {
         bail!("cannot read `{name}`: it is a folder; name a CSV file");
@@ -214,7 +224,7 @@ fn merge(files: &[PathBuf], output: &Output) -> Result<()> {
 }
 
 fn run_timeline(name: &str, heuristics: &Heuristics, format: Format, strict: bool) -> Result<()> {
-    let choices = choices(&heuristics.labels())?;
+    let choices = choices(&heuristics.labels()?)?;
     let mut problems: Vec<Problem> = Vec::new();
     let scenario = match Scenario::builtin(name) {
         Some(scenario) => scenario,
@@ -230,7 +240,14 @@ fn run_timeline(name: &str, heuristics: &Heuristics, format: Format, strict: boo
     for problem in &problems {
         complain(&format!("warning: {problem}"));
     }
-    let results: Vec<_> = choices.iter().map(|choice| timeline::run(&scenario, choice)).collect();
+    let bar = Bar::new(&Work::Heuristics(choices.len() as u64));
+    let run = |choice| {
+        let result = timeline::run(&scenario, choice);
+        bar.advance(Progress { rows: 1, read: None });
+        result
+    };
+    let results: Vec<_> = choices.iter().map(run).collect();
+    bar.clear();
     let mut destination = Destination::open(None)?;
     report::timeline::write(&scenario, &results, format, &mut destination)?;
     destination.finish()
@@ -242,7 +259,6 @@ fn run_published(small_only: bool) -> Result<()> {
         let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
         Ok(Job { choices: choices(&labels)?, shard: None, strict: false, threads: None })
     };
-    use std::io::Write as _;
     writeln!(
         out,
         "# The published tables and ours\n\n\

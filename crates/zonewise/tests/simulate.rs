@@ -60,7 +60,7 @@ fn the_representative_points_as_a_table() {
 
 #[test]
 fn wrong_usage_ends_with_2_and_says_what_would_be_right() {
-    let rows: [(&[&str], &str); 12] = [
+    let rows: [(&[&str], &str); 20] = [
         (&["--heuristic", "lokal"], "unknown heuristic `lokal`; known are random, local,"),
         (
             &["--heuristic", "local:stop=3"],
@@ -82,6 +82,23 @@ fn wrong_usage_ends_with_2_and_says_what_would_be_right() {
         (&["--threads", "0"], "0 is not in 1..=1024"),
         (&["-o", "xml"], "possible values: table, csv, json, html, parquet"),
         (&["merge"], "FILE"),
+        (&["--rows"], "rows are written as csv, json or parquet"),
+        (&["--shard", "0/2", "-o", "html"], "a shard's partial result is JSON"),
+        (&["--shard", "5/18446744073709551615"], "at most 30000 shards are possible"),
+        (
+            &["--heuristic", "local", "--max-overload", "0.5"],
+            "--max-overload is for the heuristic `balanced`",
+        ),
+        (&["--heuristic", "local", "--heuristic", "local"], "--heuristic local is given twice"),
+        (&["--zones", "0", "--nodes", "1", "--endpoints", "1"], "expected 1 to 10000 zones"),
+        (
+            &["--zones", "90", "--nodes", "1..90", "--endpoints", "0..90"],
+            "narrow the ranges or use --random",
+        ),
+        (
+            &["--zones", "10000", "--nodes", "1000000000000", "--endpoints", "1", "--random", "5"],
+            "numbers of an input add up to at most 2^53",
+        ),
     ];
     for (arguments, expected) in rows {
         let output = zonewise(arguments);
@@ -96,25 +113,12 @@ fn what_fails_ends_with_1_and_names_the_cause() {
     let folder = scratch("failures");
     let empty = folder.join("empty.csv");
     std::fs::write(&empty, "").unwrap();
-    let rows: [(&[&str], &str); 9] = [
-        (
-            &["--dataset", "nowhere.csv"],
-            "cannot read `nowhere.csv`: neither a file nor one of kep-small,",
-        ),
+    let rows: [(&[&str], &str); 5] = [
+        (&["--dataset", "nowhere.csv"], "cannot read `nowhere.csv`, and it is none of kep-small,"),
         (&["--dataset", text(&folder)], "it is a folder; name a CSV file"),
-        (&["--dataset", text(&empty)], "the file is empty; expected a header"),
-        (&["--rows"], "rows are written as csv, json or parquet"),
-        (&["--shard", "0/2", "-o", "html"], "a shard's partial result is JSON"),
+        (&["--dataset", text(&empty)], "there is nothing in it; expected a header"),
         (&["--to", "/nowhere/at/all.html"], "cannot write /nowhere/at/all.html"),
-        (
-            &["--zones", "90", "--nodes", "1..90", "--endpoints", "0..90"],
-            "narrow the ranges or use --random",
-        ),
-        (
-            &["--zones", "20000", "--nodes", "1", "--endpoints", "1", "--random", "5"],
-            "expected 1 to 10000 zones",
-        ),
-        (&["timeline", "--scenario", "earthquake"], "neither a file nor one of rolling-update,"),
+        (&["timeline", "--scenario", "earthquake"], "and it is none of rolling-update,"),
     ];
     for (arguments, expected) in rows {
         let output = zonewise(arguments);
@@ -205,6 +209,52 @@ fn a_file_appears_only_when_it_is_complete() {
     assert!(std::fs::read_to_string(&target).unwrap().starts_with("heuristic,name,score,"));
 }
 
+/// What is written through a link goes to where it points; a pipe stays a pipe.
+#[test]
+fn links_are_followed_and_pipes_are_written_to() {
+    let folder = scratch("special");
+    let (link, target) = (folder.join("link.csv"), folder.join("target.csv"));
+    std::fs::write(&target, "old").unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let arguments = ["--dataset", "representative", "--heuristic", "random", "-o", "csv", "--to"];
+    assert!(zonewise(&[&arguments[..], &[text(&link)]].concat()).status.success());
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert!(std::fs::read_to_string(&target).unwrap().starts_with("heuristic,rows,"));
+    assert!(zonewise(&[&arguments[..], &["/dev/null"]].concat()).status.success());
+    let device = std::fs::metadata("/dev/null").unwrap();
+    assert!(!device.is_file(), "/dev/null is still a device");
+}
+
+/// A file that is one endless line ends with an error, not with all memory.
+#[test]
+fn an_endless_line_is_refused() {
+    let output = zonewise(&["--dataset", "/dev/zero"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("line 1 is longer than 16 MiB; this is no CSV file"));
+}
+
+/// Text from files does not reach the terminal as it is.
+#[test]
+fn control_characters_are_escaped() {
+    let steps = "name,a\n\u{1b}[31mevil,1 30000\n";
+    let output = with_input(&["timeline", "--scenario", "-"], steps);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("step `\\u{1b}[31mevil` has more than 20000 endpoints"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn a_bad_row_stops_every_shard_when_strict() {
+    for shard in ["0/2", "1/2"] {
+        let arguments = ["--dataset", "-", "--heuristic", "random", "--strict", "--shard", shard];
+        let output = with_input(&arguments, "name,a\ngood,1 1\nbad\n");
+        assert_eq!(output.status.code(), Some(1), "{shard}");
+    }
+}
+
 #[test]
 fn max_overload_is_for_balanced() {
     let run = |arguments: &[&str]| {
@@ -221,16 +271,24 @@ fn max_overload_is_for_balanced() {
 
 #[test]
 fn a_reader_that_stops_reading_is_no_failure() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_zonewise"))
-        .args(["simulate", "--heuristic", "random", "-o", "csv", "--rows"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", stderr(&output));
-    assert_eq!(stderr(&output), "");
+    let commands: [&[&str]; 4] = [
+        &["simulate", "--heuristic", "random", "-o", "csv", "--rows"],
+        &["simulate", "--heuristic", "random", "-o", "json"],
+        &["simulate", "--heuristic", "random", "--shard", "0/3"],
+        &["completions", "bash"],
+    ];
+    for command in commands {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_zonewise"))
+            .args(command)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{command:?} {}", stderr(&output));
+        assert_eq!(stderr(&output), "", "{command:?}");
+    }
 }
 
 #[test]

@@ -15,12 +15,16 @@ use std::io::Read;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use zonewise_topology::region::Zone;
 
 /// Rows in a chunk: the unit of parallel work and of sharding.
 pub const CHUNK_ROWS: u64 = 1024;
 
 /// The most zones an input may have.
 pub const MAX_ZONES: usize = 10_000;
+
+/// The most nodes, or endpoints, of one input: what doubles can count.
+pub const LARGEST_SUM: u64 = 1 << 53;
 
 /// One zone of one input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +58,19 @@ impl Columns {
     /// `zone1`, `zone2`, …
     pub fn numbered(zones: usize) -> Self {
         Self::new(&(1..=zones).map(|zone| format!("zone{zone}")).collect::<Vec<_>>())
+    }
+
+    /// Turns the cells of a row into zones, with traffic by number of nodes; returns the number of
+    /// all endpoints. Of columns with the same name the last counts as the zone, but all count in
+    /// the totals.
+    #[inline]
+    pub fn read(&self, cells: &[Cell], zones: &mut [Zone]) -> u64 {
+        let nodes: u64 = cells.iter().map(|cell| cell.nodes).sum();
+        for (cell, &zone) in cells.iter().zip(&self.zone_of) {
+            let share = if nodes == 0 { 0.0 } else { cell.nodes as f64 / nodes as f64 };
+            zones[zone] = Zone { share, nodes: cell.nodes, endpoints: cell.endpoints };
+        }
+        cells.iter().map(|cell| cell.endpoints).sum()
     }
 
     /// Whether a zone's name could equal the name of a shared group.
@@ -127,6 +144,9 @@ pub enum DatasetError {
     /// Ranges that make no sense.
     #[error("{0}")]
     Ranges(String),
+    /// It cannot be run as a timeline.
+    #[error("{0}")]
+    Timeline(String),
 }
 
 /// Inputs whose number determines them.

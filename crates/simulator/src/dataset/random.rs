@@ -4,8 +4,8 @@
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
 
-use super::ranges::Span;
-use super::{Cell, Chunk, Indexed};
+use super::ranges::{self, Span};
+use super::{Cell, Chunk, DatasetError, Indexed};
 
 /// Inputs drawn evenly from ranges.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,13 @@ pub struct Random {
     pub rows: u64,
     /// The same seed draws the same inputs.
     pub seed: u64,
+}
+
+impl Random {
+    /// Refuses numbers that inputs cannot have.
+    pub fn checked(self) -> Result<Self, DatasetError> {
+        ranges::check(self.zones, self.nodes, self.endpoints).map(|()| self)
+    }
 }
 
 impl Indexed for Random {
@@ -47,6 +54,6 @@ impl Indexed for Random {
 }
 
 fn draw(generator: &mut impl Rng, span: &Span) -> u64 {
-    let index = (u128::from(generator.next_u64()) * u128::from(span.len())) >> 64;
+    let index = (u128::from(generator.next_u64()) * u128::from(span.count())) >> 64;
     span.first + index as u64 * span.step
 }

@@ -23,14 +23,9 @@ impl Span {
         Self { first, last, step: 1 }
     }
 
-    /// How many values there are.
-    pub fn len(&self) -> u64 {
+    /// How many values there are; at least one.
+    pub fn count(&self) -> u64 {
         (self.last - self.first) / self.step + 1
-    }
-
-    /// Never: a span has at least its first value.
-    pub fn is_empty(&self) -> bool {
-        false
     }
 
     fn value(&self, index: u64) -> u64 {
@@ -68,6 +63,30 @@ impl std::str::FromStr for Span {
 
 impl Span {
     const LARGEST: u64 = 1_000_000_000_000;
+}
+
+/// Refuses numbers that inputs cannot have.
+pub(super) fn check(zones: usize, nodes: Span, endpoints: Span) -> Result<(), DatasetError> {
+    if zones == 0 || zones > super::MAX_ZONES {
+        let message = format!("expected 1 to {} zones, found {zones}", super::MAX_ZONES);
+        return Err(DatasetError::Ranges(message));
+    }
+    let most = nodes.last.max(endpoints.last).saturating_mul(zones as u64);
+    if most > super::LARGEST_SUM {
+        let message = format!("numbers of an input add up to at most 2^53; these reach {most}");
+        return Err(DatasetError::Ranges(message));
+    }
+    Ok(())
+}
+
+impl std::fmt::Display for Span {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.count(), self.step) {
+            (1, _) => write!(f, "{}", self.first),
+            (_, 1) => write!(f, "{}..{}", self.first, self.last),
+            (_, step) => write!(f, "{}..{}:{step}", self.first, self.last),
+        }
+    }
 }
 
 /// Node combinations × endpoint combinations, named as in the published data sets.
@@ -112,17 +131,14 @@ impl Ranges {
 
     /// All combinations for a number of zones.
     pub fn new(zones: usize, nodes: Span, endpoints: Span) -> Result<Self, DatasetError> {
-        if zones == 0 || zones > super::MAX_ZONES {
-            let message = format!("expected 1 to {} zones, found {zones}", super::MAX_ZONES);
-            return Err(DatasetError::Ranges(message));
-        }
+        check(zones, nodes, endpoints)?;
         let section = Section { nodes, endpoints, skip_zero: endpoints.first == 0, high: false };
         Self::build(zones, &[section]).ok_or_else(|| {
             DatasetError::Ranges(format!(
                 "{zones} zones with {} node and {} endpoint numbers give more than 2^63 rows; \
                  narrow the ranges or use --random",
-                nodes.len(),
-                endpoints.len()
+                nodes.count(),
+                endpoints.count()
             ))
         })
     }
@@ -131,7 +147,7 @@ impl Ranges {
         let mut rows = 0u64;
         let mut sized = Vec::new();
         for section in sections {
-            let count = combinations(section.nodes.len(), zones)?
+            let count = combinations(section.nodes.count(), zones)?
                 .checked_mul(section.rows_per_node_combination(zones)?)?;
             rows = rows.checked_add(count)?;
             sized.push((*section, count));
@@ -139,11 +155,11 @@ impl Ranges {
         (rows <= i64::MAX as u64).then_some(Self { zones, sections: sized, rows })
     }
 
-    /// The section of a row, and its number there.
-    fn locate(&self, mut row: u64) -> Option<(&Section, u64)> {
+    /// The section of a row, its number there, and how many rows the section has from there on.
+    fn locate(&self, mut row: u64) -> Option<(&Section, u64, u64)> {
         for (section, count) in &self.sections {
             if row < *count {
-                return Some((section, row));
+                return Some((section, row, count - row));
             }
             row -= count;
         }
@@ -153,7 +169,7 @@ impl Ranges {
 
 impl Section {
     fn rows_per_node_combination(&self, zones: usize) -> Option<u64> {
-        combinations(self.endpoints.len(), zones).map(|all| all - u64::from(self.skip_zero))
+        combinations(self.endpoints.count(), zones).map(|all| all - u64::from(self.skip_zero))
     }
 
     /// Number of the node combination and number of the row within it.
@@ -173,9 +189,9 @@ impl Cursor {
     fn at(section: &Section, row: u64, zones: usize) -> Self {
         let (node, endpoint) = section.split(row, zones);
         Self {
-            nodes: combination(section.nodes.len(), zones, node),
+            nodes: combination(section.nodes.count(), zones, node),
             endpoints: combination(
-                section.endpoints.len(),
+                section.endpoints.count(),
                 zones,
                 endpoint + u64::from(section.skip_zero),
             ),
@@ -190,12 +206,12 @@ impl Cursor {
     }
 
     fn step(&mut self, section: &Section) {
-        if !next(&mut self.endpoints, section.endpoints.len()) {
+        if !next(&mut self.endpoints, section.endpoints.count()) {
             self.endpoints.fill(0);
             if section.skip_zero {
-                next(&mut self.endpoints, section.endpoints.len());
+                next(&mut self.endpoints, section.endpoints.count());
             }
-            next(&mut self.nodes, section.nodes.len());
+            next(&mut self.nodes, section.nodes.count());
         }
     }
 }
@@ -209,9 +225,8 @@ impl Indexed for Ranges {
         chunk.begin(first_row, self.zones);
         let mut row = first_row;
         let end = (first_row + count).min(self.rows);
-        while let Some((section, within)) = self.locate(row).filter(|_| row < end) {
-            let here = self.sections.iter().find(|(known, _)| std::ptr::eq(known, section));
-            let left = here.map_or(0, |(_, count)| count - within).min(end - row);
+        while let Some((section, within, left)) = self.locate(row).filter(|_| row < end) {
+            let left = left.min(end - row);
             let mut cursor = Cursor::at(section, within, self.zones);
             for _ in 0..left {
                 cursor.push(section, &mut chunk.cells);
@@ -222,14 +237,14 @@ impl Indexed for Ranges {
     }
 
     fn name(&self, row: u64) -> String {
-        let Some((section, within)) = self.locate(row) else {
+        let Some((section, within, _)) = self.locate(row) else {
             return row.to_string();
         };
         let (node, number) = section.split(within, self.zones);
         if section.high {
             return format!("{number}-high");
         }
-        let nodes: Vec<String> = combination(section.nodes.len(), self.zones, node)
+        let nodes: Vec<String> = combination(section.nodes.count(), self.zones, node)
             .iter()
             .map(|&index| section.nodes.value(index).to_string())
             .collect();

@@ -36,7 +36,7 @@ pub fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn row(heuristic: &HeuristicSummary) -> Vec<String> {
-    let name = heuristic.heuristic.clone();
+    let name = heuristic.heuristic.escape_debug().to_string();
     let valid = heuristic.valid;
     if valid == 0 {
         let mut row = vec![name];
@@ -59,8 +59,9 @@ fn row(heuristic: &HeuristicSummary) -> Vec<String> {
 }
 
 fn footnotes(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
-    if let Some(first) = summary.heuristics.iter().find(|heuristic| heuristic.valid > 0) {
-        let limit = first.limit.mean(first.valid);
+    let most = summary.heuristics.iter().max_by_key(|heuristic| heuristic.valid);
+    if let Some(most) = most.filter(|heuristic| heuristic.valid > 0) {
+        let limit = most.limit.mean(most.valid);
         writeln!(
             out,
             "Means of credits (0 to 100). Score = 45 % in-zone + 40 % overload + 15 % slices. The best any\n\
@@ -68,7 +69,7 @@ fn footnotes(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     for heuristic in &summary.heuristics {
-        let name = &heuristic.heuristic;
+        let name = heuristic.heuristic.escape_debug();
         if heuristic.invalid > 0 {
             let rows = grouped(heuristic.invalid);
             writeln!(out, "{name}: {rows} inputs have a zone that reaches no endpoint (invalid)")?;

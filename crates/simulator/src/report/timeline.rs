@@ -47,19 +47,21 @@ fn table(scenario: &Scenario, results: &[TimelineResult], out: &mut dyn Write) -
         "in-zone",
         "largest overload",
         "in force",
+        "unserved",
     ]);
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     for result in results {
         table.add_row([
-            result.heuristic.clone(),
+            result.heuristic.escape_debug().to_string(),
             result.moved.to_string(),
             result.flips.to_string(),
             result.groups_written.to_string(),
             percent(result.mean_in_zone),
             percent(result.largest_overload),
             format!("{}/{}", result.steps_in_force, result.steps.len()),
+            result.steps_invalid.to_string(),
         ]);
     }
     writeln!(out, "{}: {} steps", scenario.title.escape_debug(), scenario.steps.len())?;
@@ -67,7 +69,8 @@ fn table(scenario: &Scenario, results: &[TimelineResult], out: &mut dyn Write) -
     writeln!(
         out,
         "moved: endpoints that stayed but now serve other zones; flips: topology went on or off;\n\
-         written: groups of at most 100 endpoints written; in-zone: mean over the steps."
+         written: groups of at most 100 endpoints written; unserved: steps in which a zone reaches no\n\
+         endpoint; in-zone: mean over the other steps."
     )
 }
 

@@ -147,7 +147,8 @@ impl<'a> World<'a> {
     /// comes into force there is no flip.
     fn step(&mut self, name: &str, cells: &[Cell], later: bool) -> StepResult {
         let (arrived, departed) = self.exchange(cells);
-        let zones = zones(&self.scenario.zone_order(), cells);
+        let mut zones = vec![Zone::default(); cells.len()];
+        self.scenario.columns.read(cells, &mut zones);
         let region = Region::of(&zones);
         let previous = self.previous(zones.len());
         let case = Case { region, previous: previous.as_ref() };
@@ -189,9 +190,8 @@ impl<'a> World<'a> {
 
     /// Lets endpoints go and come until every zone has what the state says.
     fn exchange(&mut self, cells: &[Cell]) -> (u64, u64) {
-        let order = self.scenario.zone_order();
         let (mut arrived, mut departed) = (0, 0);
-        for (cell, &zone) in cells.iter().zip(&order) {
+        for (cell, &zone) in cells.iter().zip(&self.scenario.columns.zone_of) {
             let have = self.pods.iter().filter(|pod| pod.zone == zone).count() as u64;
             for _ in cell.endpoints..have {
                 let mut here = (0..self.pods.len()).filter(|&index| self.pods[index].zone == zone);
@@ -267,14 +267,4 @@ impl<'a> World<'a> {
         };
         ZoneShares::of(&situation, &self.allocation)?.encode().ok()
     }
-}
-
-fn zones(order: &[usize], cells: &[Cell]) -> Vec<Zone> {
-    let nodes: u64 = cells.iter().map(|cell| cell.nodes).sum();
-    let mut zones = vec![Zone::default(); cells.len()];
-    for (cell, &zone) in cells.iter().zip(order) {
-        let share = if nodes == 0 { 0.0 } else { cell.nodes as f64 / nodes as f64 };
-        zones[zone] = Zone { share, nodes: cell.nodes, endpoints: cell.endpoints };
-    }
-    zones
 }

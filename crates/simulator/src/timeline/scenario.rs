@@ -79,6 +79,7 @@ impl Scenario {
             for (index, name) in chunk.names.iter().enumerate() {
                 let cells = chunk.row(index).to_vec();
                 if cells.iter().map(|cell| cell.endpoints).sum::<u64>() > MAX_ENDPOINTS {
+                    let name = name.escape_debug();
                     let what = format!("step `{name}` has more than {MAX_ENDPOINTS} endpoints");
                     return Err(refuse(&title, &what));
                 }
@@ -95,15 +96,10 @@ impl Scenario {
     pub fn zone_names(&self) -> Vec<Box<str>> {
         self.columns.names.clone()
     }
-
-    /// The place in that order of each column.
-    pub(super) fn zone_order(&self) -> Vec<usize> {
-        self.columns.zone_of.clone()
-    }
 }
 
 fn refuse(title: &str, why: &str) -> DatasetError {
-    DatasetError::Ranges(format!("{title} cannot be run as a timeline: {why}"))
+    DatasetError::Timeline(format!("{} cannot be run as a timeline: {why}", title.escape_debug()))
 }
 
 fn step(name: String, nodes: [u64; 3], endpoints: [u64; 3]) -> Step {

@@ -15,8 +15,9 @@
 //! for less than 20 %, so such zones are lifted to their minimum, and endpoints in zones without
 //! nodes may serve others too. With `upstream` set, everything is as in the reference.
 
+use super::zone_groups::{carry_on, highest_overload};
 use crate::allocation::{Allocation, Carrier};
-use crate::heuristic::{Assignment, Case, Heuristic};
+use crate::heuristic::{Case, Heuristic};
 use crate::number::{to_f64, to_u64};
 use crate::reason::Reason;
 use crate::region::{Region, Zone};
@@ -99,10 +100,10 @@ impl Auto {
         if zones > endpoints {
             return Some(Reason::TooFewEndpoints { endpoints, zones });
         }
-        let needed = region.zones.iter().map(|zone| self.minimum(region, zone)).sum();
-        if needed > endpoints {
+        let minimums = region.zones.iter().map(|zone| self.minimum(region, zone)).sum();
+        if minimums > endpoints {
             let limit = self.hysteresis.enter;
-            return Some(Reason::TooFewForBalance { endpoints, needed, limit });
+            return Some(Reason::TooFewForBalance { endpoints, minimums, limit });
         }
         (region.unplaced > 0).then_some(Reason::EndpointsWithoutZone { endpoints: region.unplaced })
     }
@@ -195,31 +196,6 @@ impl Auto {
 /// Takes back one transfer of the first kind, or adds one of the second.
 fn step_back_or_on(back: &mut u64, on: &mut u64) {
     if *back > 0 { *back -= 1 } else { *on += 1 }
-}
-
-/// Puts assigned endpoints where they were and new ones into their own zone's group.
-pub(super) fn carry_on(
-    region: &Region<'_>,
-    previous: &Assignment,
-    out: &mut Allocation,
-    carrier: Carrier,
-) {
-    out.begin(region, carrier);
-    out.zone_groups();
-    for (zone, input) in region.zones.iter().enumerate() {
-        out.put(zone, zone, input.endpoints - previous.assigned_from(zone));
-        for source in 0..region.sources() {
-            out.put(zone, source, previous.count(source, zone));
-        }
-    }
-}
-
-/// The largest expected overload of any zone, if its local group serves it.
-pub(super) fn highest_overload(region: &Region<'_>, out: &Allocation) -> f64 {
-    (0..region.zones.len())
-        .filter(|&zone| region.zones[zone].share > 0.0)
-        .map(|zone| region.expected(zone) / to_f64(out.groups()[zone].size) - 1.0)
-        .fold(0.0, f64::max)
 }
 
 /// How many endpoints each zone gives and receives.

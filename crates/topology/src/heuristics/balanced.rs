@@ -34,8 +34,8 @@ impl Heuristic for Balanced {
         }
         let mut fair = std::mem::take(&mut out.scratch.floats);
         fair.clear();
-        let present: u64 = (0..region.sources()).map(|source| region.endpoints_at(source)).sum();
-        let of = |source: usize| to_f64(region.endpoints_at(source)) / to_f64(present);
+        let all = to_f64(region.present());
+        let of = |source: usize| to_f64(region.endpoints_at(source)) / all;
         fair.extend((0..region.sources()).map(of));
         self.fill(region, &fair, out);
         out.scratch.floats = fair;
@@ -45,7 +45,7 @@ impl Heuristic for Balanced {
 }
 
 fn refusal(region: &Region<'_>) -> Option<Reason> {
-    if region.total == 0 || (0..region.sources()).all(|source| region.endpoints_at(source) == 0) {
+    if region.present() == 0 {
         Some(Reason::NoEndpoints)
     } else if region.unknown_nodes > 0 || region.consuming_zones() == 0 {
         Some(Reason::NodeInformationMissing { nodes: region.unknown_nodes })

@@ -4,13 +4,14 @@
 //! then zones with a whole endpoint too many give to zones with a whole endpoint too few.
 //! (`local-subset` is the algorithm as the document's text has it.)
 
-use super::one_by_one;
-use super::pools::{OVERLOAD_THRESHOLD, Order, Pools, overload_too_high};
+use super::pools::{Order, Pools};
+use super::zone_groups::{overload_too_high, too_many};
 use crate::allocation::{Allocation, Carrier};
 use crate::heuristic::{Case, Heuristic};
 use crate::number::to_u64;
 use crate::reason::Reason;
 use crate::region::Region;
+use crate::threshold::OVERLOAD_THRESHOLD;
 
 /// The heuristic `local`.
 pub(super) struct Local {
@@ -26,7 +27,7 @@ impl Heuristic for Local {
     fn allocate(&self, case: &Case<'_>, out: &mut Allocation) -> Reason {
         let region = &case.region;
         let threshold = self.start_multiple.saturating_mul(region.zones.len() as u64);
-        let refusal = one_by_one::too_many(region).or_else(|| {
+        let refusal = too_many(region).or_else(|| {
             (region.total < threshold).then_some(Reason::BelowStartingThreshold {
                 endpoints: region.total,
                 threshold,

@@ -1,13 +1,14 @@
 //! `local-shared`: as `local`, but zones without endpoints share one *merged* group, and zones that
 //! stay overloaded are put together into one *shared* group.
 
-use super::one_by_one;
-use super::pools::{OVERLOAD_THRESHOLD, Order, Pools, overload_too_high};
+use super::pools::{Order, Pools};
+use super::zone_groups::{overload_too_high, too_many};
 use crate::allocation::{Allocation, Carrier, Label};
 use crate::heuristic::{Case, Heuristic};
 use crate::number::{to_f64, to_u64};
 use crate::reason::Reason;
 use crate::region::Region;
+use crate::threshold::OVERLOAD_THRESHOLD;
 
 /// The heuristic `local-shared`.
 pub(super) struct LocalShared;
@@ -27,11 +28,10 @@ impl Heuristic for LocalShared {
 
     fn allocate(&self, case: &Case<'_>, out: &mut Allocation) -> Reason {
         let region = &case.region;
-        if let Some(reason) = one_by_one::too_many(region) {
-            return reason;
-        }
         let zones = region.zones.len() as u64;
-        let reason = if region.total < zones {
+        let reason = if let Some(reason) = too_many(region) {
+            reason
+        } else if region.total < zones {
             Reason::TooFewEndpoints { endpoints: region.total, zones }
         } else {
             match assign(region, out) {

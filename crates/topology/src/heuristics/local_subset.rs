@@ -11,17 +11,15 @@
 //! After every single endpoint both zones take their new place in the order. The evaluation tool's
 //! `local` differs: it finishes one receiver before the next and orders by ratio.
 
-use super::auto::{carry_on, highest_overload};
-use super::one_by_one;
-use super::pools::overload_too_high;
+use super::zone_groups::{
+    carry_on, first_by, highest_overload, overload_too_high, place_unplaced, too_many,
+};
 use crate::allocation::{Allocation, Carrier};
 use crate::heuristic::{Assignment, Case, Heuristic};
+use crate::number::to_f64;
 use crate::reason::Reason;
 use crate::region::Region;
-use crate::threshold::Start;
-
-/// Overload at which a zone counts as overloaded (inclusive).
-pub const OVERLOAD_THRESHOLD: f64 = 0.5;
+use crate::threshold::{OVERLOAD_THRESHOLD, Start};
 
 /// The heuristic `local-subset`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,11 +56,7 @@ impl LocalSubset {
     fn refusal(&self, region: &Region<'_>, was_on: bool) -> Option<Reason> {
         let zones = region.consuming_zones() as u64;
         let endpoints = region.total;
-        let usual = Start::default_for(zones);
-        let start = Start {
-            threshold: self.threshold.unwrap_or(usual.threshold),
-            padding: self.padding.unwrap_or(usual.padding),
-        };
+        let start = Start::or_default(zones, self.threshold, self.padding);
         match zones {
             _ if endpoints == 0 => Some(Reason::NoEndpoints),
             0 => Some(Reason::NodeInformationMissing { nodes: region.unknown_nodes }),
@@ -72,7 +66,7 @@ impl LocalSubset {
                 threshold: start.threshold,
                 padding: start.padding,
             }),
-            _ => one_by_one::too_many(region),
+            _ => too_many(region),
         }
     }
 }
@@ -91,7 +85,7 @@ fn rebalance(region: &Region<'_>, out: &mut Allocation) -> Reason {
     out.local_groups(region);
     place_unplaced(region, out, region.unplaced);
     let zones = || 0..region.zones.len();
-    let surplus = |out: &Allocation, zone: usize| size(out, zone) as f64 - region.expected(zone);
+    let surplus = |out: &Allocation, zone: usize| to_f64(size(out, zone)) - region.expected(zone);
     let mut moved = 0;
     loop {
         let needy = zones().filter(|&zone| overloaded_with(region, zone, size(out, zone)));
@@ -106,7 +100,7 @@ fn rebalance(region: &Region<'_>, out: &mut Allocation) -> Reason {
         moved += 1;
     }
     loop {
-        let lacks = |&zone: &usize| (size(out, zone) as f64) < region.expected(zone).floor();
+        let lacks = |&zone: &usize| to_f64(size(out, zone)) < region.expected(zone).floor();
         let receiver = first_by(zones().filter(lacks), |zone| -surplus(out, zone));
         let rich = |&zone: &usize| surplus(out, zone) > 0.0 && can_give(region, out, zone);
         let donor = first_by(zones().filter(rich), |zone| surplus(out, zone));
@@ -119,35 +113,16 @@ fn rebalance(region: &Region<'_>, out: &mut Allocation) -> Reason {
     Reason::SubsetsAssigned { moved }
 }
 
-/// Gives endpoints that have no zone, one at a time, to the zone that lacks most.
-pub(super) fn place_unplaced(region: &Region<'_>, out: &mut Allocation, endpoints: u64) {
-    let source = region.zones.len();
-    for _ in 0..endpoints {
-        let lack = |zone: usize| region.expected(zone) - size(out, zone) as f64;
-        if let Some(zone) = first_by(0..region.zones.len(), lack) {
-            out.put(zone, source, 1);
-        }
-    }
-}
-
 fn size(out: &Allocation, zone: usize) -> u64 {
     out.groups()[zone].size
 }
 
 fn overloaded_with(region: &Region<'_>, zone: usize, size: u64) -> bool {
-    region.expected(zone) / size as f64 - 1.0 >= OVERLOAD_THRESHOLD
+    region.expected(zone) / to_f64(size) - 1.0 >= OVERLOAD_THRESHOLD
 }
 
 fn can_give(region: &Region<'_>, out: &Allocation, zone: usize) -> bool {
     size(out, zone) >= 1 && !overloaded_with(region, zone, size(out, zone) - 1)
-}
-
-/// The zone with the largest key; of equal ones the first by name.
-fn first_by(zones: impl Iterator<Item = usize>, key: impl Fn(usize) -> f64) -> Option<usize> {
-    zones.fold(None, |best, zone| match best {
-        Some(best) if key(best) >= key(zone) => Some(best),
-        _ => Some(zone),
-    })
 }
 
 /// Moves one endpoint between groups, preferably one that is located in the donor zone.

@@ -15,7 +15,6 @@ mod local_opt;
 mod local_shared;
 pub mod local_subset;
 mod local_weighted;
-mod one_by_one;
 mod pools;
 mod random;
 mod require_zone;
@@ -23,6 +22,7 @@ mod same_node;
 mod same_zone;
 mod shared_global;
 mod spread;
+mod zone_groups;
 
 use thiserror::Error;
 
@@ -110,7 +110,7 @@ pub const TABLE: [Entry; 14] = [
         summary: "one zone hint per endpoint in proportion to capacity, or none (KEP-2433)",
         parameters: &[Parameter {
             name: "upstream",
-            summary: "1: exactly as the reference implementation",
+            summary: "1: first decisions exactly as the reference, one threshold to keep hints",
             default: Some(0.0),
             max: 1.0,
             whole: true,

@@ -6,26 +6,8 @@
 use crate::allocation::Allocation;
 use crate::number::{to_f64, to_u64};
 use crate::queue;
-use crate::reason::Reason;
 use crate::region::Region;
-
-/// Overload at which a zone counts as overloaded (inclusive).
-pub(super) const OVERLOAD_THRESHOLD: f64 = 0.5;
-
-/// The refusal of a region that cannot be balanced, with its most loaded zone.
-pub(super) fn overload_too_high(region: &Region<'_>, limit: f64) -> Reason {
-    let load = |&zone: &usize| region.expected(zone) / region.zones[zone].endpoints as f64;
-    let zone = (0..region.zones.len())
-        .filter(|&zone| region.zones[zone].share > 0.0)
-        .max_by(|a, b| load(a).total_cmp(&load(b)))
-        .unwrap_or(0);
-    Reason::OverloadTooHigh {
-        zone: zone as u32,
-        expected: region.expected(zone),
-        assigned: region.zones[zone].endpoints,
-        limit,
-    }
-}
+use crate::threshold::OVERLOAD_THRESHOLD;
 
 /// Live sizes and orders over the local groups.
 pub(super) struct Pools<'a> {

@@ -1,8 +1,8 @@
 //! `require-zone`: a subset per zone with its own endpoints and nothing else. A zone without
 //! endpoints is served by nobody (KEP-2004's `RequireZone`).
 
-use super::local_subset::place_unplaced;
 use super::same_zone::zones_without_endpoints;
+use super::zone_groups::{place_unplaced, too_many};
 use crate::allocation::{Allocation, Carrier};
 use crate::heuristic::{Case, Heuristic};
 use crate::reason::Reason;
@@ -17,9 +17,10 @@ impl Heuristic for RequireZone {
 
     fn allocate(&self, case: &Case<'_>, out: &mut Allocation) -> Reason {
         let region = &case.region;
-        if region.total == 0 {
+        let too_many = too_many(region).filter(|_| region.unplaced > 0);
+        if let Some(reason) = too_many.or((region.total == 0).then_some(Reason::NoEndpoints)) {
             out.everywhere(region, Carrier::Plain);
-            return Reason::NoEndpoints;
+            return reason;
         }
         out.begin(region, Carrier::Subsets);
         out.local_groups(region);

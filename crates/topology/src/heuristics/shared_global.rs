@@ -43,7 +43,7 @@ impl Heuristic for SharedGlobal {
             let present = to_f64(input.endpoints);
             let surplus = present - to_f64(endpoints) * input.share;
             let given = to_u64((surplus.max(0.0) / self.weight).min(present));
-            let kept = input.endpoints - given;
+            let kept = input.endpoints.saturating_sub(given);
             out.put(zone, zone, kept);
             out.put(global, zone, given);
             let home = self.givers_stay_home && given != 0 && kept != 0;
