@@ -59,15 +59,17 @@ fn a9_lazy_rebalance_writes_only_what_changed() {
 }
 
 #[test]
-fn a15_rolling_update_ends_as_it_began() {
+fn a15_rolling_update_ends_well() {
     let rollout = Scenario::builtin("rolling-update").unwrap();
-    for label in ["auto", "local-subset", "balanced", "same-zone"] {
+    for (label, limit) in
+        [("auto", 0.3), ("local-subset", 0.5), ("balanced", 1e-9), ("same-zone", 1e-9)]
+    {
         let result = run_one(&rollout, label);
         let (first, last) = (&result.steps[0], &result.steps[result.steps.len() - 1]);
         assert_eq!((first.endpoints, last.endpoints), (12, 12));
-        // Every endpoint is replaced and the load is as even as before. What is kept rather than
-        // rebalanced may still serve another zone: one endpoint of twelve here.
-        assert_eq!(first.max_overload, last.max_overload, "{label}");
+        // What is in force is kept while it is good enough: in the end no endpoint is above the
+        // heuristic's own limit, and at most one of twelve serves another zone.
+        assert!(last.max_overload < Some(limit), "{label} {:?}", last.max_overload);
         assert!(last.in_zone >= Some(11.0 / 12.0 - 1e-9), "{label} {:?}", last.in_zone);
         assert_eq!(result.flips, 0, "{label}");
         assert_eq!(result.steps.iter().map(|step| step.arrived).sum::<u64>(), 24);
