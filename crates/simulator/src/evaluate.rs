@@ -128,6 +128,35 @@ pub enum RowOutcome {
     Failed,
 }
 
+impl RowOutcome {
+    /// Names of the columns that the evaluation tool prints.
+    pub const COLUMNS: [&'static str; 7] = [
+        "score",
+        "in_zone_score",
+        "deviation_score",
+        "slice_score",
+        "max_deviation_pct",
+        "mean_deviation_pct",
+        "sd_of_deviation",
+    ];
+
+    /// The values of those columns, if the row has scores.
+    pub fn values(&self) -> Option<[Decimal; 7]> {
+        match *self {
+            Self::Scored { printed, mean_deviation, deviation_spread } => Some([
+                printed.score,
+                printed.in_zone,
+                printed.deviation,
+                printed.slice,
+                printed.max_deviation,
+                mean_deviation,
+                deviation_spread,
+            ]),
+            Self::Invalid | Self::Failed => None,
+        }
+    }
+}
+
 /// Turns rows into bytes, on many threads; writes them in order, on one.
 pub trait RowEncoder: Sync {
     /// Encoded rows of one chunk.

@@ -60,11 +60,7 @@ impl<W: Write> CsvRows<W> {
     /// Writes the header.
     pub fn new(mut out: W, several: bool) -> io::Result<Self> {
         let first = if several { "heuristic," } else { "" };
-        writeln!(
-            out,
-            "{first}name,score,in_zone_score,deviation_score,slice_score,max_deviation_pct,\
-             mean_deviation_pct,sd_of_deviation"
-        )?;
+        writeln!(out, "{first}name,{}", RowOutcome::COLUMNS.join(","))?;
         Ok(Self { out, several })
     }
 }
@@ -83,24 +79,18 @@ impl<W: Write + Sync> RowEncoder for CsvRows<W> {
             part.push(b',');
         }
         part.extend_from_slice(quote(row.name).as_bytes());
-        match row.outcome {
-            RowOutcome::Scored { printed, mean_deviation, deviation_spread } => {
-                let values = [
-                    printed.score,
-                    printed.in_zone,
-                    printed.deviation,
-                    printed.slice,
-                    printed.max_deviation,
-                    mean_deviation,
-                    deviation_spread,
-                ];
+        match row.outcome.values() {
+            Some(values) => {
                 for value in values {
                     part.push(b',');
                     value.append_to(part);
                 }
             }
-            RowOutcome::Invalid => part.extend_from_slice(",invalid".repeat(7).as_bytes()),
-            RowOutcome::Failed => part.extend_from_slice(",error".repeat(7).as_bytes()),
+            None => {
+                let invalid = row.outcome == RowOutcome::Invalid;
+                let word = if invalid { ",invalid" } else { ",error" };
+                part.extend_from_slice(word.repeat(RowOutcome::COLUMNS.len()).as_bytes());
+            }
         }
         part.push(b'\n');
     }

@@ -10,6 +10,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 
+use crate::decimal::Decimal;
 use crate::evaluate::{RowEncoder, RowOutcome, RowView};
 use crate::summary::{Column, Summary};
 
@@ -164,17 +165,8 @@ fn mean(column: &Column, rows: u64) -> f64 {
 }
 
 const TEXTS: [&str; 4] = ["name", "heuristic", "outcome", "reason"];
-const NUMBERS: [&str; 9] = [
-    "score",
-    "in_zone_score",
-    "deviation_score",
-    "slice_score",
-    "max_deviation_pct",
-    "mean_deviation_pct",
-    "sd_of_deviation",
-    "limit",
-    "distance",
-];
+/// Beside the tool's columns.
+const LIMIT: [&str; 2] = ["limit", "distance"];
 
 /// Rows as Parquet.
 pub struct ParquetRows<W: Write + Send> {
@@ -186,7 +178,8 @@ pub struct ParquetRows<W: Write + Send> {
 fn empty_columns() -> Vec<(&'static str, Values)> {
     let texts = TEXTS.iter().map(|name| (*name, Values::Text(Vec::new())));
     let row = std::iter::once(("row", Values::Whole(Vec::new())));
-    let numbers = NUMBERS.iter().map(|name| (*name, Values::Number(Vec::new())));
+    let names = RowOutcome::COLUMNS.iter().chain(&LIMIT);
+    let numbers = names.map(|name| (*name, Values::Number(Vec::new())));
     texts.chain(row).chain(numbers).collect()
 }
 
@@ -236,7 +229,7 @@ impl<W: Write + Send + Sync> RowEncoder for ParquetRows<W> {
             match column {
                 Values::Text(values) => values.extend(texts.next().map(|value| text(value))),
                 Values::Whole(values) => values.push(row.row as i64),
-                Values::Number(values) => values.push(numbers.next().flatten()),
+                Values::Number(values) => values.push(numbers.next().map(Decimal::to_f64)),
             }
         }
     }
@@ -250,23 +243,14 @@ impl<W: Write + Send + Sync> RowEncoder for ParquetRows<W> {
     }
 }
 
-fn scores(outcome: &RowOutcome) -> (&'static str, [Option<f64>; NUMBERS.len()]) {
+/// The outcome's name, and the values of the columns of numbers, where it has any.
+fn scores(outcome: &RowOutcome) -> (&'static str, Vec<Decimal>) {
     match outcome {
-        RowOutcome::Scored { printed, mean_deviation, deviation_spread } => {
-            let values = [
-                printed.score,
-                printed.in_zone,
-                printed.deviation,
-                printed.slice,
-                printed.max_deviation,
-                *mean_deviation,
-                *deviation_spread,
-                printed.limit,
-                printed.distance(),
-            ];
-            ("scored", values.map(|value| Some(value.to_f64())))
+        RowOutcome::Scored { printed, .. } => {
+            let beside = [printed.limit, printed.distance()];
+            ("scored", outcome.values().into_iter().flatten().chain(beside).collect())
         }
-        RowOutcome::Invalid => ("invalid", [None; NUMBERS.len()]),
-        RowOutcome::Failed => ("error", [None; NUMBERS.len()]),
+        RowOutcome::Invalid => ("invalid", Vec::new()),
+        RowOutcome::Failed => ("error", Vec::new()),
     }
 }
