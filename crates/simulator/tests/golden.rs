@@ -21,16 +21,6 @@ const ALGORITHMS: [(&str, &str); 7] = [
     ("SharedMultiZone", "shared-multizone"),
 ];
 
-const COLUMNS: [&str; 7] = [
-    "score",
-    "in_zone_score",
-    "deviation_score",
-    "slice_score",
-    "max_deviation_pct",
-    "mean_deviation_pct",
-    "sd_of_deviation",
-];
-
 #[derive(Debug, PartialEq)]
 struct Group {
     label: String,
@@ -59,22 +49,12 @@ impl RowEncoder for Keep {
     }
 
     fn encode(&self, part: &mut Self::Part, row: &RowView<'_>) {
-        let (outcome, values) = match row.outcome {
-            RowOutcome::Scored { printed, mean_deviation, deviation_spread } => (
-                "ok",
-                vec![
-                    printed.score,
-                    printed.in_zone,
-                    printed.deviation,
-                    printed.slice,
-                    printed.max_deviation,
-                    mean_deviation,
-                    deviation_spread,
-                ],
-            ),
-            RowOutcome::Invalid => ("invalid", Vec::new()),
-            RowOutcome::Failed => ("no-end", Vec::new()),
+        let outcome = match row.outcome {
+            RowOutcome::Scored { .. } => "ok",
+            RowOutcome::Invalid => "invalid",
+            RowOutcome::Failed => "no-end",
         };
+        let values = row.outcome.values().into_iter().flatten().collect();
         let result =
             Result { outcome, values, slices: row.allocation.slices(), groups: groups(row) };
         part.push(((row.name.to_owned(), row.heuristic.to_owned()), result));
@@ -171,7 +151,7 @@ fn compare(record: &BTreeMap<String, String>, result: Option<&Result>, what: &st
     if outcome != "ok" {
         return;
     }
-    for (column, ours) in COLUMNS.iter().zip(&result.unwrap().values) {
+    for (column, ours) in RowOutcome::COLUMNS.iter().zip(&result.unwrap().values) {
         let theirs: f64 = record[*column].parse().unwrap();
         assert!((ours.to_f64() - theirs).abs() < 0.000_15, "{what} {column}: {ours} {theirs}");
     }
