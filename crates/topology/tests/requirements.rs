@@ -95,10 +95,13 @@ fn a6_overload_threshold_is_50_percent_and_inclusive() {
         allocate("local-subset:threshold=1,padding=0", &[(3, 10), (3, 13), (3, 1)]);
     assert_eq!(sizes(&allocation), [8, 8, 8]);
     assert_eq!((allocation.content(2, 0), allocation.content(2, 1)), (2, 5));
-    // Only then donors that stay below the threshold: a has fewer than it expects (4 of 4.5), and
-    // still gives, because b alone has nothing to spare.
-    let (_, allocation) = allocate("local-subset:threshold=1,padding=0", &[(9, 4), (8, 4), (1, 1)]);
-    assert_eq!(sizes(&allocation), [4, 4, 1]);
+    // Only then donors that stay below the threshold. Six tiny zones cannot give their only endpoint;
+    // a has 8 of 9.7 expected, b 6 (62 % overload): a gives although it has too few itself.
+    let tiny = [(1, 1); 6];
+    let cells = [&[(97, 8), (97, 6)][..], &tiny[..]].concat();
+    let (reason, allocation) = allocate("local-subset:threshold=1,padding=0", &cells);
+    assert_eq!(reason, Reason::SubsetsAssigned { moved: 1 });
+    assert_eq!(sizes(&allocation), [7, 7, 1, 1, 1, 1, 1, 1]);
 }
 
 #[test]
