@@ -1,0 +1,1 @@
+//! Watches folded into compact indexes, the lease, events and writes.

@@ -1,0 +1,1 @@
+//! The control plane's shell: queue, reconcile, conditions, events, metrics.

@@ -1,0 +1,1 @@
+//! Logs, metrics, the health and metrics server, shutdown.

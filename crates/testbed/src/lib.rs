@@ -1,0 +1,1 @@
+//! A real kube-apiserver with etcd on loopback, for tests and benchmarks.
