@@ -50,6 +50,17 @@ pub enum Code {
     PaddingInvalid,
     SharesTooLarge,
     SharesMalformed,
+    ChoiceOverridden,
+    GateOff,
+    LocalPolicy,
+    PreferenceReserved,
+    PreferenceUnknown,
+    SubsettingUnknown,
+    TopologyModeUnknown,
+    TooManyZonesForHints,
+    SecondWriter,
+    NoProxyReports,
+    Accepted,
 }
 
 /// One line of [`TABLE`].
@@ -75,7 +86,7 @@ const fn entry(
 }
 
 /// Every code, in the order of [`Code`].
-pub static TABLE: [Entry; 24] = {
+pub static TABLE: [Entry; 35] = {
     use Code::*;
     use Outcome::*;
     [
@@ -223,6 +234,72 @@ pub static TABLE: [Entry; 24] = {
             "the zone shares on the slices cannot be read",
             "let the controller write them again; look for a second writer",
         ),
+        entry(
+            ChoiceOverridden,
+            Setting,
+            "another, more specific choice on the same Service is in force instead",
+            "remove the key that is not meant",
+        ),
+        entry(
+            GateOff,
+            Setting,
+            "the feature gate for this key is off",
+            "turn the gate on in the controller, or remove the key",
+        ),
+        entry(
+            LocalPolicy,
+            Setting,
+            "a Service with a traffic policy of Local is never divided into subsets: its local endpoints may be in another zone's",
+            "remove the subsetting key, or set the policy to Cluster",
+        ),
+        entry(
+            PreferenceReserved,
+            Setting,
+            "routing preferences without a domain are reserved; only Default, Spread and Zone exist",
+            "write zonewise.dev/<heuristic>, or one of the three",
+        ),
+        entry(
+            PreferenceUnknown,
+            Setting,
+            "this controller knows no such routing preference",
+            "choose a heuristic that is listed in the documentation, or define it in the controller's configuration",
+        ),
+        entry(
+            SubsettingUnknown,
+            Setting,
+            "this controller knows no such subsetting approach",
+            "use Auto, Require, Region or Random",
+        ),
+        entry(
+            TopologyModeUnknown,
+            Setting,
+            "the topology annotation has a value that means nothing",
+            "use Auto or Disabled",
+        ),
+        entry(
+            TooManyZonesForHints,
+            Fallback,
+            "an endpoint would be hinted to more zones than the API allows",
+            "choose a heuristic that gives each endpoint fewer zones",
+        ),
+        entry(
+            SecondWriter,
+            Setting,
+            "another controller writes the slices of this Service too",
+            "stop one of the two; the built-in one with --controllers=*,-endpointslice-controller",
+        ),
+        entry(
+            NoProxyReports,
+            Setting,
+            "no proxy reports what it has applied",
+            "run the zonewise proxy, or ignore this condition with other proxies",
+        ),
+        entry(
+            Accepted,
+            InForce,
+            "the routing preference was understood",
+            "nothing to do",
+        ),
     ]
 };
 
@@ -268,6 +345,17 @@ pub enum Reason {
     PaddingInvalid,
     SharesTooLarge { bytes: u64, limit: u64 },
     SharesMalformed,
+    ChoiceOverridden,
+    GateOff,
+    LocalPolicy,
+    PreferenceReserved,
+    PreferenceUnknown,
+    SubsettingUnknown,
+    TopologyModeUnknown,
+    TooManyZonesForHints { zones: u64, limit: u64 },
+    SecondWriter,
+    NoProxyReports,
+    Accepted,
 }
 
 impl Reason {
@@ -298,6 +386,17 @@ impl Reason {
             Self::PaddingInvalid => Code::PaddingInvalid,
             Self::SharesTooLarge { .. } => Code::SharesTooLarge,
             Self::SharesMalformed => Code::SharesMalformed,
+            Self::ChoiceOverridden => Code::ChoiceOverridden,
+            Self::GateOff => Code::GateOff,
+            Self::LocalPolicy => Code::LocalPolicy,
+            Self::PreferenceReserved => Code::PreferenceReserved,
+            Self::PreferenceUnknown => Code::PreferenceUnknown,
+            Self::SubsettingUnknown => Code::SubsettingUnknown,
+            Self::TopologyModeUnknown => Code::TopologyModeUnknown,
+            Self::TooManyZonesForHints { .. } => Code::TooManyZonesForHints,
+            Self::SecondWriter => Code::SecondWriter,
+            Self::NoProxyReports => Code::NoProxyReports,
+            Self::Accepted => Code::Accepted,
         }
     }
 
@@ -364,7 +463,18 @@ impl Reason {
             | Self::NeverSettles
             | Self::StartingThresholdInvalid
             | Self::PaddingInvalid
-            | Self::SharesMalformed => return None,
+            | Self::SharesMalformed
+            | Self::ChoiceOverridden
+            | Self::GateOff
+            | Self::LocalPolicy
+            | Self::PreferenceReserved
+            | Self::PreferenceUnknown
+            | Self::SubsettingUnknown
+            | Self::TopologyModeUnknown
+            | Self::SecondWriter
+            | Self::NoProxyReports
+            | Self::Accepted => return None,
+            Self::TooManyZonesForHints { zones, limit } => format!("{zones} zones of at most {limit}"),
         })
     }
 }

@@ -123,6 +123,35 @@ impl ZoneShares {
         if text.len() > MAX_BYTES { Err(too_large(text.len())) } else { Ok(text) }
     }
 
+    /// Whether these shares, computed for endpoints as they were, may stay in force although
+    /// `fresh` would be right now: writing shares means writing every slice. They may while they
+    /// load no endpoint much more and keep hardly less traffic in its zone.
+    pub fn is_still_good(&self, fresh: &Self, situation: &Situation) -> bool {
+        const TOLERANCE: f64 = 0.05;
+        let same_zones = self.from.keys().eq(fresh.from.keys())
+            && self.endpoints.keys().eq(fresh.endpoints.keys());
+        let (now, best) = (self.outcome(situation), fresh.outcome(situation));
+        same_zones && now.0 <= best.0 + TOLERANCE && now.1 >= best.1 - TOLERANCE
+    }
+
+    /// Highest load of an endpoint against its fair share, and the part of the traffic that stays
+    /// in its zone.
+    fn outcome(&self, situation: &Situation) -> (f64, f64) {
+        let all = situation.region().present() as f64;
+        let part = |from: &str, to: &str| {
+            let parts = self.from.get(from).and_then(|parts| parts.get(to));
+            f64::from(parts.copied().unwrap_or(0)) / f64::from(ONE)
+        };
+        let zones = || situation.names.iter().zip(&situation.zones);
+        let load = |to: &str, endpoints: u64| {
+            let sent: f64 = zones().map(|(from, zone)| zone.share * part(from, to)).sum();
+            if sent == 0.0 { 0.0 } else { sent / (endpoints as f64 / all) }
+        };
+        let unplaced = load("", situation.unplaced);
+        let highest = zones().map(|(to, zone)| load(to, zone.endpoints)).fold(unplaced, f64::max);
+        (highest, zones().map(|(name, zone)| zone.share * part(name, name)).sum())
+    }
+
     /// Reads the annotation's value.
     pub fn decode(text: &str) -> Result<Self, DecodeError> {
         if text.len() > MAX_BYTES {

@@ -201,7 +201,7 @@ fn step_back_or_on(back: &mut u64, on: &mut u64) {
 /// How many endpoints each zone gives and receives.
 ///
 /// `differences` are endpoints above (positive) or below (negative) what a zone should have.
-fn transfers(differences: &[f64], gives: &mut [u64], receives: &mut [u64]) {
+pub fn transfers(differences: &[f64], gives: &mut [u64], receives: &mut [u64]) {
     let zones = differences.len();
     let surplus = |zone: usize| differences[zone];
     let lack = |zone: usize| -differences[zone];

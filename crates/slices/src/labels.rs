@@ -1,0 +1,103 @@
+//! Labels, annotations and selectors: small sorted lists instead of maps.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A string that many objects share: a zone, a node, a label.
+pub type Name = Arc<str>;
+
+/// Keys and values, sorted by key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Labels(Box<[(Name, Name)]>);
+
+impl Labels {
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.entry(key).map(|(_, value)| &**value)
+    }
+
+    /// The value of a key, to be shared.
+    pub fn name(&self, key: &str) -> Option<&Name> {
+        self.entry(key).map(|(_, value)| value)
+    }
+
+    fn entry(&self, key: &str) -> Option<&(Name, Name)> {
+        let place = self.0.binary_search_by(|(known, _)| (**known).cmp(key));
+        place.ok().map(|place| &self.0[place])
+    }
+
+    /// All pairs, by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&Name, &Name)> {
+        self.0.iter().map(|(key, value)| (key, value))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether every pair of `self`, taken as a selector, is among `labels`.
+    pub fn selects(&self, labels: &Labels) -> bool {
+        self.0.iter().all(|(key, value)| labels.get(key) == Some(value))
+    }
+
+    /// The pairs for which `keep` holds.
+    pub fn retain(&self, keep: impl Fn(&str) -> bool) -> Self {
+        Self(self.0.iter().filter(|(key, _)| keep(key)).cloned().collect())
+    }
+
+    /// With a key set, or absent when `value` is `None`.
+    pub fn with(&self, key: &str, value: Option<&str>) -> Self {
+        let others = self.0.iter().filter(|(known, _)| **known != *key).cloned();
+        others.chain(value.map(|value| (key.into(), value.into()))).collect()
+    }
+}
+
+impl<K: Into<Name>, V: Into<Name>> FromIterator<(K, V)> for Labels {
+    /// The last of equal keys wins.
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
+        let mut pairs: Vec<(Name, Name)> =
+            pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+        pairs.reverse();
+        pairs.sort_by(|a, b| a.0.cmp(&b.0));
+        pairs.dedup_by(|later, first| later.0 == first.0);
+        Self(pairs.into())
+    }
+}
+
+impl Serialize for Labels {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (key, value) in &self.0 {
+            map.serialize_entry(&**key, &**value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Labels;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of strings")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Labels, A::Error> {
+                let mut pairs = Vec::with_capacity(map.size_hint().unwrap_or(4));
+                while let Some(pair) = map.next_entry::<Name, Name>()? {
+                    pairs.push(pair);
+                }
+                Ok(pairs.into_iter().collect())
+            }
+            fn visit_unit<E>(self) -> Result<Labels, E> {
+                Ok(Labels::default())
+            }
+        }
+        deserializer.deserialize_any(Pairs)
+    }
+}

@@ -1,0 +1,219 @@
+//! Nodes: where they are and how much they can send.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use zonewise_topology::capacity::{self, Capacity, MissingCpu};
+
+use crate::labels::Name;
+use crate::wire::{Condition, Meta, is_ready, lenient};
+
+/// Label that names a node's zone.
+pub const ZONE: &str = "topology.kubernetes.io/zone";
+/// Label that names a node's region.
+pub const REGION: &str = "topology.kubernetes.io/region";
+/// Labels that mark control-plane nodes, whatever their value.
+pub const CONTROL_PLANE: [&str; 2] =
+    ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+
+/// What matters of a Node.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "Wire")]
+pub struct Node {
+    /// Its name.
+    pub name: Name,
+    /// Its zone, if labelled.
+    pub zone: Option<Name>,
+    /// Its region, if labelled.
+    pub region: Option<Name>,
+    /// Allocatable CPU in thousandths of a core, if reported.
+    pub cpu_milli: Option<u64>,
+    /// The Ready condition is True.
+    pub ready: bool,
+    /// It is a control-plane node.
+    pub control_plane: bool,
+}
+
+impl Node {
+    /// As capacity sees it, by zone.
+    pub fn in_zone(&self) -> capacity::Node<'_> {
+        self.at(self.zone.as_deref())
+    }
+
+    /// As capacity sees it, by region.
+    pub fn in_region(&self) -> capacity::Node<'_> {
+        self.at(self.region.as_deref())
+    }
+
+    fn at<'a>(&'a self, zone: Option<&'a str>) -> capacity::Node<'a> {
+        capacity::Node {
+            name: &self.name,
+            zone,
+            cpu_milli: self.cpu_milli,
+            ready: self.ready,
+            control_plane: self.control_plane,
+        }
+    }
+}
+
+/// The nodes of a cluster, and what they can send.
+#[derive(Clone, Debug)]
+pub struct Nodes {
+    /// The nodes by name.
+    pub by_name: BTreeMap<Name, Node>,
+    /// What each zone can send; what hints and shares go by.
+    pub zones: Capacity,
+    /// The same, with nodes counted where one does not report CPU: what subsets go by.
+    pub zones_counted: Capacity,
+    /// What each region can send; what regional subsets go by.
+    pub regions_counted: Capacity,
+}
+
+impl Nodes {
+    /// Sums up the nodes.
+    pub fn new(by_name: BTreeMap<Name, Node>, missing_cpu: MissingCpu) -> Self {
+        let zones: Vec<_> = by_name.values().map(Node::in_zone).collect();
+        let regions: Vec<_> = by_name.values().map(Node::in_region).collect();
+        Self {
+            zones: Capacity::of(&zones, missing_cpu),
+            zones_counted: Capacity::of(&zones, MissingCpu::CountNodes),
+            regions_counted: Capacity::of(&regions, MissingCpu::CountNodes),
+            by_name,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    metadata: Meta,
+    #[serde(default, deserialize_with = "lenient")]
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    #[serde(deserialize_with = "lenient")]
+    allocatable: Allocatable,
+    #[serde(deserialize_with = "lenient")]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Allocatable {
+    cpu: Option<Quantity>,
+}
+
+/// A quantity: text on a real API server, a bare number in hand-written manifests.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Quantity {
+    Text(Box<str>),
+    Number(f64),
+}
+
+impl From<Wire> for Node {
+    fn from(wire: Wire) -> Self {
+        let labels = &wire.metadata.labels;
+        let label = |key| labels.name(key).filter(|value| !value.is_empty()).cloned();
+        Self {
+            zone: label(ZONE),
+            region: label(REGION),
+            cpu_milli: wire.status.allocatable.cpu.and_then(|cpu| match cpu {
+                Quantity::Text(text) => milli(&text),
+                Quantity::Number(number) => milli(&number.to_string()),
+            }),
+            ready: is_ready(&wire.status.conditions),
+            control_plane: CONTROL_PLANE.iter().any(|key| labels.get(key).is_some()),
+            name: wire.metadata.name,
+        }
+    }
+}
+
+/// Thousandths of a Kubernetes quantity, rounded up. `None` for text that is no quantity, is
+/// negative, or is more than any machine has.
+fn milli(text: &str) -> Option<u64> {
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+        return None;
+    }
+    let (mantissa, decimals) = (format!("{whole}{fraction}"), fraction.len());
+    let mantissa: u128 = mantissa.trim_start_matches('0').parse().or_else(zero_if_empty).ok()?;
+    scaled(mantissa, decimals, suffix)
+}
+
+fn zero_if_empty(error: std::num::ParseIntError) -> Result<u128, std::num::ParseIntError> {
+    match error.kind() {
+        std::num::IntErrorKind::Empty => Ok(0),
+        _ => Err(error),
+    }
+}
+
+fn scaled(mantissa: u128, decimals: usize, suffix: &str) -> Option<u64> {
+    let (binary, exponent) = match suffix {
+        "" => (0, 0),
+        "n" => (0, -9),
+        "u" => (0, -6),
+        "m" => (0, -3),
+        "k" => (0, 3),
+        "M" => (0, 6),
+        "G" => (0, 9),
+        "T" => (0, 12),
+        "P" => (0, 15),
+        "E" => (0, 18),
+        "Ki" => (10, 0),
+        "Mi" => (20, 0),
+        "Gi" => (30, 0),
+        "Ti" => (40, 0),
+        "Pi" => (50, 0),
+        "Ei" => (60, 0),
+        other => (0, other.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?),
+    };
+    let decimals = i32::try_from(decimals).ok()?;
+    let power = exponent.checked_add(3)?.checked_sub(decimals)?;
+    let value = mantissa.checked_mul(1 << binary)?;
+    let ten = |power: i32| 10u128.checked_pow(power.unsigned_abs());
+    let value = match power {
+        ..0 => ten(power).map_or(u128::from(value > 0), |divisor| value.div_ceil(divisor)),
+        _ => value.checked_mul(ten(power)?)?,
+    };
+    u64::try_from(value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::milli;
+
+    #[test]
+    fn b3_quantities_are_thousandths_rounded_up() {
+        let rows = [
+            ("4", Some(4000)),
+            ("3920m", Some(3920)),
+            ("1.5", Some(1500)),
+            (".5", Some(500)),
+            ("0", Some(0)),
+            ("100u", Some(1)),
+            ("1n", Some(1)),
+            ("2k", Some(2_000_000)),
+            ("1e3", Some(1_000_000)),
+            ("15e-1", Some(1500)),
+            ("1Ki", Some(1_024_000)),
+            ("0.0001", Some(1)),
+            ("1e-400", Some(1)),
+            ("1e400", None),
+            ("99999999999999999999999999999999999999999", None),
+            ("-1", None),
+            ("1.2.3", None),
+            ("many", None),
+            ("", None),
+            ("e3", None),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(milli(text), expected, "{text:?}");
+        }
+    }
+}

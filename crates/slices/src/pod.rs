@@ -1,0 +1,168 @@
+//! Pods: what an endpoint is made of.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::labels::{Labels, Name};
+use crate::slice::Protocol;
+use crate::wire::{Condition, Meta, Uid, is_ready, lenient, ready_condition, seconds};
+
+/// What matters of a Pod.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "Wire")]
+pub struct Pod {
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its name.
+    pub name: Name,
+    /// Its unique id.
+    pub uid: Uid,
+    /// Its labels.
+    pub labels: Arc<Labels>,
+    /// The node it runs on.
+    pub node: Option<Name>,
+    /// `spec.hostname`, if set.
+    pub hostname: Option<Box<str>>,
+    /// `spec.subdomain`, if set.
+    pub subdomain: Option<Box<str>>,
+    /// Its addresses; IPv4-mapped ones as IPv4.
+    pub ips: Box<[IpAddr]>,
+    /// Ports that have a name, of containers and then of sidecars.
+    pub named_ports: Arc<[NamedPort]>,
+    /// When the Ready condition last changed.
+    pub ready_since: Option<i64>,
+    /// Some address is set, readable or not.
+    pub has_address: bool,
+    /// The phase is Failed or Succeeded.
+    pub finished: bool,
+    /// The Ready condition is True.
+    pub ready: bool,
+    /// It is being deleted.
+    pub terminating: bool,
+}
+
+/// A container port that a Service can name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NamedPort {
+    /// Its name.
+    pub name: Name,
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// Its number.
+    pub number: i32,
+}
+
+impl Pod {
+    /// Whether it can be an endpoint at all.
+    pub fn is_considered(&self) -> bool {
+        !self.finished && self.has_address
+    }
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    metadata: Meta,
+    #[serde(default, deserialize_with = "lenient")]
+    spec: Spec,
+    #[serde(default, deserialize_with = "lenient")]
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Spec {
+    node_name: Option<Name>,
+    hostname: Option<Box<str>>,
+    subdomain: Option<Box<str>>,
+    #[serde(deserialize_with = "lenient")]
+    containers: Vec<Container>,
+    #[serde(deserialize_with = "lenient")]
+    init_containers: Vec<Container>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Container {
+    restart_policy: Option<Box<str>>,
+    #[serde(deserialize_with = "lenient")]
+    ports: Vec<ContainerPort>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ContainerPort {
+    name: Option<Name>,
+    container_port: i32,
+    #[serde(deserialize_with = "lenient")]
+    protocol: Protocol,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    phase: Option<Box<str>>,
+    #[serde(rename = "podIP")]
+    pod_ip: Option<Box<str>>,
+    #[serde(rename = "podIPs", deserialize_with = "lenient")]
+    pod_ips: Vec<PodIp>,
+    #[serde(deserialize_with = "lenient")]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PodIp {
+    ip: Box<str>,
+}
+
+impl From<Wire> for Pod {
+    fn from(wire: Wire) -> Self {
+        let Wire { metadata, spec, status } = wire;
+        let some = |text: Option<Box<str>>| text.filter(|text| !text.is_empty());
+        Self {
+            named_ports: named_ports(&spec),
+            node: spec.node_name.filter(|name| !name.is_empty()),
+            hostname: some(spec.hostname),
+            subdomain: some(spec.subdomain),
+            ips: status.pod_ips.iter().filter_map(|entry| address(&entry.ip)).collect(),
+            has_address: !status.pod_ips.is_empty() || some(status.pod_ip).is_some(),
+            finished: matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")),
+            ready: is_ready(&status.conditions),
+            ready_since: ready_condition(&status.conditions)
+                .and_then(|ready| seconds(ready.last_transition_time.as_deref())),
+            terminating: matches!(metadata.deletion_timestamp, Some(IgnoredAny)),
+            namespace: metadata.namespace,
+            name: metadata.name,
+            uid: metadata.uid,
+            labels: Arc::new(metadata.labels),
+        }
+    }
+}
+
+/// Names in the order in which they are looked up: containers, then sidecars.
+fn named_ports(spec: &Spec) -> Arc<[NamedPort]> {
+    let sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
+    let sidecars = spec.init_containers.iter().filter(sidecar);
+    let ports = spec.containers.iter().chain(sidecars).flat_map(|container| &container.ports);
+    let named = |port: &ContainerPort| {
+        let name = port.name.clone().filter(|name| !name.is_empty())?;
+        let protocol = port.protocol.clone();
+        Some(NamedPort { name, protocol, number: port.container_port })
+    };
+    ports.filter_map(named).collect()
+}
+
+/// An address as old components wrote them too: IPv4 with leading zeros (decimal), IPv4 in IPv6.
+pub(crate) fn address(text: &str) -> Option<IpAddr> {
+    let strict = text.parse::<IpAddr>().ok().map(|ip| ip.to_canonical());
+    strict.or_else(|| with_leading_zeros(text).map(IpAddr::V4))
+}
+
+fn with_leading_zeros(text: &str) -> Option<Ipv4Addr> {
+    let mut parts = text.split('.').map(|part| part.parse::<u8>().ok());
+    let octets = [parts.next()??, parts.next()??, parts.next()??, parts.next()??];
+    parts.next().is_none().then(|| octets.into())
+}

@@ -1,0 +1,181 @@
+//! Which ports a Pod serves for a Service, and the order they are written in.
+//!
+//! ```text
+//!  Service port ──number──────────────────────► port
+//!               └─name──► container port of that name and protocol, in containers, then sidecars
+//!                         none: the Pod serves this Service without that port
+//! ```
+//!
+//! Pods that serve the same set of ports share slices. The reference sorts the ports of a slice by
+//! a digest of their printed form; so do we, to write the same bytes.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use crate::pod::{NamedPort, Pod};
+use crate::service::{Service, ServicePort, TargetPort};
+use crate::slice::Port;
+
+/// The distinct port sets of a Service's Pods.
+pub(crate) struct PortSets<'a> {
+    service: &'a Service,
+    names_matter: bool,
+    sets: Vec<Arc<[Port]>>,
+    /// Container ports seen, and the set each leads to.
+    seen: Vec<(&'a Arc<[NamedPort]>, usize)>,
+}
+
+impl<'a> PortSets<'a> {
+    pub(crate) fn new(service: &'a Service) -> Self {
+        let named = |port: &ServicePort| matches!(port.target, TargetPort::Name(_));
+        let names_matter = service.ports.iter().any(named);
+        Self { service, names_matter, sets: Vec::new(), seen: Vec::new() }
+    }
+
+    /// The set of a Pod, by its number.
+    pub(crate) fn of(&mut self, pod: &'a Pod) -> usize {
+        let ports = &pod.named_ports;
+        let same = |(known, _): &&(&Arc<[NamedPort]>, usize)| {
+            !self.names_matter || Arc::ptr_eq(known, ports) || *known == ports
+        };
+        if let Some((_, set)) = self.seen.iter().find(same) {
+            return *set;
+        }
+        let resolved = sorted(self.service.ports.iter().filter_map(|port| resolve(port, ports)).collect());
+        let set = self.sets.iter().position(|known| **known == *resolved).unwrap_or_else(|| {
+            self.sets.push(resolved.into());
+            self.sets.len() - 1
+        });
+        self.seen.push((ports, set));
+        set
+    }
+
+    /// The set a slice was written for, if some Pod still has it. Older controllers wrote another
+    /// order.
+    pub(crate) fn find(&self, ports: &[Port]) -> Option<usize> {
+        let direct = self.sets.iter().position(|known| **known == *ports);
+        direct.or_else(|| {
+            let ports = sorted(ports.to_vec());
+            self.sets.iter().position(|known| **known == *ports)
+        })
+    }
+
+    /// The sets found so far.
+    pub(crate) fn sets(&self) -> &[Arc<[Port]>] {
+        &self.sets
+    }
+}
+
+fn resolve(port: &ServicePort, names: &[NamedPort]) -> Option<Port> {
+    let number = match &port.target {
+        TargetPort::Number(number) => *number,
+        TargetPort::Name(name) => {
+            names
+                .iter()
+                .find(|known| known.name == *name && known.protocol == port.protocol)?
+                .number
+        }
+    };
+    Some(Port {
+        name: Some(port.name.clone()),
+        protocol: Some(port.protocol.clone()),
+        port: Some(number),
+        app_protocol: port.app_protocol.clone(),
+    })
+}
+
+fn sorted(mut ports: Vec<Port>) -> Vec<Port> {
+    if ports.len() > 1 {
+        ports.sort_by_cached_key(digest);
+    }
+    ports
+}
+
+/// The reference prints a port in this form before it takes the digest.
+fn digest(port: &Port) -> u128 {
+    let mut hash = Fnv::default();
+    let absent = "<nil>";
+    let name = port.name.as_deref().unwrap_or(absent);
+    let app_protocol = port.app_protocol.as_deref().unwrap_or(absent);
+    let protocol = port.protocol.as_ref().map_or(absent.into(), |protocol| protocol.to_string());
+    let number = port.port.map_or(absent.into(), |number| number.to_string());
+    // Writing to a digest cannot fail.
+    let _ = write!(
+        hash,
+        "(v1.EndpointPort){{Name:(*string){name} Protocol:(*v1.Protocol){protocol} \
+         Port:(*int32){number} AppProtocol:(*string){app_protocol}}}"
+    );
+    hash.0
+}
+
+/// FNV-1a with 128 bits.
+struct Fnv(u128);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
+    }
+}
+
+impl Write for Fnv {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        const PRIME: u128 = (1 << 88) + 0x13b;
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u128::from(byte)).wrapping_mul(PRIME);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slice::Protocol;
+
+    fn port(name: &str, protocol: Protocol, number: i32, app: Option<&str>) -> Port {
+        Port {
+            name: Some(name.into()),
+            protocol: Some(protocol),
+            port: Some(number),
+            app_protocol: app.map(Into::into),
+        }
+    }
+
+    /// Check vectors of the reference's digest.
+    #[test]
+    fn digests_are_the_references() {
+        use Protocol::{Tcp, Udp};
+        let rows = [
+            (port("http", Tcp, 80, None), "b6c4d325122a5ba6f795b0bbffcebb6f"),
+            (port("https", Tcp, 443, None), "50852f610b5fbbf5129025d35e502185"),
+            (port("https", Tcp, 443, Some("https")), "3ffe87b48b5fbbf513b18dc61160cb13"),
+            (port("dns", Udp, 53, None), "1caf216365b57b5d2659d4ba9f662580"),
+            (port("dns-tcp", Tcp, 53, None), "8fa5f9e263f7f66112d31fc2ebea1e2a"),
+            (port("metrics", Tcp, 9153, None), "f17bf63bdbb003d0f2f8e0b73efa3324"),
+            (port("", Tcp, 80, None), "73b52e075e78e70787d5e6ffd2212eef"),
+        ];
+        for (port, expected) in rows {
+            assert_eq!(format!("{:032x}", digest(&port)), expected, "{port:?}");
+        }
+    }
+
+    #[test]
+    fn ports_are_written_in_the_references_order() {
+        use Protocol::{Sctp, Tcp, Udp};
+        let order = |ports: Vec<Port>| -> Vec<String> {
+            sorted(ports).iter().map(|port| port.name.as_deref().unwrap().to_owned()).collect()
+        };
+        assert_eq!(
+            order(vec![port("http", Tcp, 80, None), port("https", Tcp, 443, None)]),
+            ["https", "http"]
+        );
+        assert_eq!(
+            order(vec![
+                port("tcp-example", Tcp, 80, None),
+                port("udp-example", Udp, 161, None),
+                port("sctp-example", Sctp, 3456, None)
+            ]),
+            ["udp-example", "tcp-example", "sctp-example"]
+        );
+    }
+}
