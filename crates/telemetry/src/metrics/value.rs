@@ -1,0 +1,120 @@
+//! The values themselves: atomics behind handles.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Counts up.
+#[derive(Clone, Debug, Default)]
+pub struct Counter(Arc<AtomicU64>);
+
+impl Counter {
+    /// One more.
+    pub fn inc(&self) {
+        self.add(1);
+    }
+
+    /// So many more.
+    pub fn add(&self, more: u64) {
+        self.0.fetch_add(more, Relaxed);
+    }
+
+    /// How many so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Goes up and down.
+#[derive(Clone, Debug, Default)]
+pub struct Gauge(Arc<Float>);
+
+impl Gauge {
+    /// Is now this.
+    pub fn set(&self, value: f64) {
+        self.0.0.store(value.to_bits(), Relaxed);
+    }
+
+    /// One more.
+    pub fn inc(&self) {
+        self.add(1.0);
+    }
+
+    /// One less.
+    pub fn dec(&self) {
+        self.add(-1.0);
+    }
+
+    /// So much more, or less.
+    pub fn add(&self, more: f64) {
+        self.0.add(more);
+    }
+
+    /// What it is now.
+    pub fn get(&self) -> f64 {
+        self.0.get()
+    }
+}
+
+/// Counts observations by size.
+#[derive(Clone, Debug)]
+pub struct Histogram(Arc<Buckets>);
+
+#[derive(Debug)]
+struct Buckets {
+    bounds: Arc<[f64]>,
+    /// One more than bounds: the last has none.
+    counts: Box<[AtomicU64]>,
+    sum: Float,
+}
+
+impl Histogram {
+    pub(super) fn new(bounds: Arc<[f64]>) -> Self {
+        let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Self(Arc::new(Buckets { bounds, counts, sum: Float::default() }))
+    }
+
+    /// Counts one value. What is not a number would spoil the sum for ever and is left out.
+    pub fn observe(&self, value: f64) {
+        if value.is_nan() {
+            return;
+        }
+        let at = self.0.bounds.partition_point(|&bound| bound < value);
+        self.0.counts[at].fetch_add(1, Relaxed);
+        self.0.sum.add(value);
+    }
+
+    /// The count is the last bucket's, so that a page agrees with itself while others count on.
+    pub(super) fn snapshot(&self) -> Snapshot<'_> {
+        let cumulative = self.0.counts.iter().scan(0, |below, count| {
+            *below += count.load(Relaxed);
+            Some(*below)
+        });
+        Snapshot { bounds: &self.0.bounds, cumulative: cumulative.collect(), sum: self.0.sum.get() }
+    }
+}
+
+/// A histogram at one moment.
+pub(super) struct Snapshot<'a> {
+    pub(super) bounds: &'a [f64],
+    /// Observations at or below each bound, and all of them.
+    pub(super) cumulative: Vec<u64>,
+    pub(super) sum: f64,
+}
+
+/// A double in an atomic.
+#[derive(Debug, Default)]
+struct Float(AtomicU64);
+
+impl Float {
+    fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Relaxed))
+    }
+
+    fn add(&self, more: f64) {
+        let mut bits = self.0.load(Relaxed);
+        let grown = |bits: u64| (f64::from_bits(bits) + more).to_bits();
+        while let Err(now) = self.0.compare_exchange_weak(bits, grown(bits), Relaxed, Relaxed) {
+            bits = now;
+        }
+    }
+}
