@@ -1,1 +1,34 @@
 //! A real kube-apiserver with etcd on loopback, for tests and benchmarks.
+//!
+//! ```text
+//!   test ──► Cluster ──► kube-apiserver ──► etcd          programs  where they come from
+//!    │          │              ▲                          process   one child: signals, CPU, memory
+//!    │          └─ Objects ────┤  create, list, watch     keys      CA, certificate, tokens
+//!    │                         │                          ports     free ones
+//!    └─► program under test ─ Gate   cut, heal, reset     metrics   requests counted by the server
+//! ```
+//!
+//! Everything lives in one temporary directory and ends with the test, also when the test is killed:
+//! see [`process`]. `ZONEWISE_TESTBED_KEEP=1` leaves the directory (data, logs, kubeconfigs) behind.
+//!
+//! No controller and no kubelet runs. Pods stay as written, Nodes stay ready, and a Pod that was asked to
+//! terminate stays terminating until it is deleted for good.
+
+mod access;
+mod cluster;
+mod gate;
+mod keys;
+mod manifests;
+mod metrics;
+pub mod objects;
+mod ports;
+pub mod process;
+mod programs;
+mod requests;
+
+pub use access::User;
+pub use cluster::{Cluster, Options};
+pub use gate::Gate;
+pub use manifests::manifests;
+pub use process::Process;
+pub use requests::{Change, Objects, Watch};

@@ -1,0 +1,86 @@
+//! Who may talk to the API server, and how they reach it.
+
+use std::fmt;
+
+use anyhow::Result;
+use kube::{Client, Config};
+use serde_json::json;
+
+/// A user of the API server, known by a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum User {
+    /// May do everything.
+    Admin,
+    /// The controller's service account: may do what the roles that a test applies let it do.
+    Controller,
+}
+
+impl User {
+    pub(crate) const ALL: [Self; 2] = [Self::Admin, Self::Controller];
+
+    /// The name that the API server knows.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Controller => "system:serviceaccount:zonewise-system:zonewise-controller",
+        }
+    }
+
+    pub(crate) fn groups(self) -> &'static str {
+        match self {
+            Self::Admin => "system:masters",
+            Self::Controller => {
+                "system:serviceaccounts,system:serviceaccounts:zonewise-system,system:authenticated"
+            }
+        }
+    }
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Admin => "admin",
+            Self::Controller => "controller",
+        })
+    }
+}
+
+/// A client that trusts `authority`, a certificate, and nothing else.
+pub(crate) fn client(port: u16, authority: &[u8], token: &str) -> Result<Client> {
+    let mut config = Config::new(format!("https://127.0.0.1:{port}").parse()?);
+    config.root_cert = Some(vec![authority.to_vec()]);
+    config.auth_info = serde_json::from_value(json!({ "token": token }))?;
+    // A watch may be silent for as long as a test likes.
+    config.read_timeout = None;
+    Ok(Client::try_from(config)?)
+}
+
+/// A client of etcd's JSON gateway.
+pub(crate) fn etcd(port: u16) -> Result<Client> {
+    Ok(Client::try_from(Config::new(format!("http://127.0.0.1:{port}").parse()?))?)
+}
+
+/// The text of a kubeconfig file; `authority` is the path of the certificate.
+pub(crate) fn kubeconfig(port: u16, authority: &str, user: User, token: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Config
+current-context: testbed
+clusters:
+- name: testbed
+  cluster:
+    server: https://127.0.0.1:{port}
+    certificate-authority: {authority}
+users:
+- name: {user}
+  user:
+    token: {token:?}
+contexts:
+- name: testbed
+  context:
+    cluster: testbed
+    user: {user}
+"
+    )
+}

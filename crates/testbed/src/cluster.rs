@@ -1,0 +1,333 @@
+//! A cluster without machines: one etcd, one kube-apiserver, and the ways to break them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use http::Request;
+use kube::Client;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::access::{self, User};
+use crate::gate::Gate;
+use crate::keys::Keys;
+use crate::process::Process;
+use crate::programs::Programs;
+use crate::requests::Objects;
+use crate::{metrics, ports};
+
+/// Starts before giving up on finding ports that stay free.
+const ATTEMPTS: usize = 5;
+/// A start takes 1 to 4 seconds, and much longer on a machine that is busy with compiling.
+const PATIENCE: Duration = Duration::from_secs(120);
+const POLL: Duration = Duration::from_millis(50);
+
+/// How a cluster is started.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    apiserver: Vec<String>,
+}
+
+impl Options {
+    /// Adds a flag of kube-apiserver, such as `--watch-cache=false`; a later one wins over the testbed's own.
+    #[must_use]
+    pub fn apiserver(mut self, flag: impl Into<String>) -> Self {
+        self.apiserver.push(flag.into());
+        self
+    }
+}
+
+/// A running cluster; gone on drop, with its data.
+#[derive(Debug)]
+pub struct Cluster {
+    // Dropped in this order: the server before its store, and both before the files.
+    apiserver: Mutex<Option<Process>>,
+    etcd: Process,
+    programs: Programs,
+    options: Options,
+    keys: Keys,
+    port: u16,
+    etcd_port: u16,
+    files: AtomicU32,
+    directory: TempDir,
+}
+
+/// Starting and reaching it.
+impl Cluster {
+    /// Starts a cluster and waits until it serves.
+    pub async fn start() -> Result<Self> {
+        Self::start_with(Options::default()).await
+    }
+
+    /// Starts a cluster with options and waits until it serves.
+    pub async fn start_with(options: Options) -> Result<Self> {
+        // A first build takes minutes; the runtime's other tasks go on.
+        let programs = tokio::task::spawn_blocking(Programs::find).await??;
+        let mut attempt = 1;
+        loop {
+            match Self::boot(programs.clone(), options.clone()).await {
+                Err(error) if attempt < ATTEMPTS && lost_a_port(&error) => attempt += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// The port of the API server on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The directory with data, keys and logs; programs under test may write there too.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A client that may do everything. Belongs to the runtime it is made in.
+    pub fn admin(&self) -> Result<Client> {
+        self.client(User::Admin)
+    }
+
+    /// A client of a user. Belongs to the runtime it is made in.
+    pub fn client(&self, user: User) -> Result<Client> {
+        access::client(self.port, &self.keys.authority, self.keys.token(user))
+    }
+
+    /// A client of a user whose connections pass the gate.
+    pub fn client_through(&self, user: User, gate: &Gate) -> Result<Client> {
+        access::client(gate.port(), &self.keys.authority, self.keys.token(user))
+    }
+
+    /// A kubeconfig file of a user.
+    pub fn kubeconfig(&self, user: User) -> Result<PathBuf> {
+        self.write_kubeconfig(user, self.port)
+    }
+
+    /// A kubeconfig file of a user whose connections pass the gate.
+    pub fn kubeconfig_through(&self, user: User, gate: &Gate) -> Result<PathBuf> {
+        self.write_kubeconfig(user, gate.port())
+    }
+
+    /// Requests that the API server has answered since it started, by verb, resource and status code. A watch
+    /// counts when it ends.
+    pub async fn request_counts(&self) -> Result<BTreeMap<(String, String, String), u64>> {
+        let text = self.admin()?.request_text(Request::get("/metrics").body(Vec::new())?).await?;
+        Ok(metrics::requests(&text))
+    }
+
+    /// Starts a kube-controller-manager that runs only the EndpointSlice controller, as the admin; `args` come
+    /// after the testbed's own.
+    pub fn controller_manager(&self, args: &[&str]) -> Result<Process> {
+        let kubeconfig = format!("--kubeconfig={}", self.kubeconfig(User::Admin)?.display());
+        let mut all = vec![
+            kubeconfig.as_str(),
+            "--controllers=endpointslice-controller",
+            "--leader-elect=false",
+            "--secure-port=0",
+        ];
+        all.extend(args);
+        let program = self.programs.path("kube-controller-manager");
+        Process::spawn(&program, &all, &[], &self.log("kube-controller-manager"))
+    }
+
+    /// A name for a new log file in the directory of the cluster.
+    #[must_use]
+    pub fn log(&self, name: &str) -> PathBuf {
+        let number = self.files.fetch_add(1, Ordering::Relaxed);
+        self.directory().join(format!("{name}-{number}.log"))
+    }
+
+    fn write_kubeconfig(&self, user: User, port: u16) -> Result<PathBuf> {
+        let path = self.directory().join(format!("{user}-{port}.kubeconfig"));
+        let authority = self.directory().join("ca.crt").display().to_string();
+        let text = access::kubeconfig(port, &authority, user, self.keys.token(user));
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+}
+
+/// Its objects, as the admin.
+impl Cluster {
+    /// Reads and writes objects as the admin. Belongs to the runtime it is made in.
+    pub fn objects(&self) -> Result<Objects> {
+        Ok(Objects::new(self.admin()?))
+    }
+
+    /// See [`Objects::create`].
+    pub async fn create(&self, objects: &[Value]) -> Result<()> {
+        self.objects()?.create(objects).await
+    }
+
+    /// See [`Objects::update`].
+    pub async fn update(&self, objects: &[Value]) -> Result<()> {
+        self.objects()?.update(objects).await
+    }
+
+    /// See [`Objects::delete`].
+    pub async fn delete(&self, objects: &[Value]) -> Result<()> {
+        self.objects()?.delete(objects).await
+    }
+
+    /// See [`Objects::list`].
+    pub async fn list(&self, kind: &str, namespace: Option<&str>) -> Result<Vec<Value>> {
+        self.objects()?.list(kind, namespace).await
+    }
+}
+
+/// Breaking it.
+impl Cluster {
+    /// Kills the API server (SIGKILL): its connections are reset, new ones refused.
+    pub fn kill_apiserver(&self) -> Result<()> {
+        let process = self.apiserver().take().context("the API server does not run")?;
+        process.kill()?;
+        Ok(())
+    }
+
+    /// Starts the API server again, on the same port with the same data, and waits until it serves.
+    pub async fn start_apiserver(&self) -> Result<()> {
+        if self.apiserver().is_some() {
+            bail!("the API server runs already");
+        }
+        let program = self.programs.path("kube-apiserver");
+        let process = Process::spawn(&program, &self.flags(), &[], &self.log("kube-apiserver"))?;
+        *self.apiserver() = Some(process);
+        let client = self.admin()?;
+        let check = || self.apiserver().as_mut().map_or(Ok(()), Process::check);
+        wait_for(&client, "/readyz", check).await?;
+        // Made by the server itself, a moment after it is ready; tests put their objects there.
+        wait_for(&client, "/api/v1/namespaces/default", check).await
+    }
+
+    /// Stops etcd where it is (SIGSTOP): the API server accepts requests and cannot answer.
+    pub fn pause_etcd(&self) -> Result<()> {
+        self.etcd.pause()
+    }
+
+    /// Lets a paused etcd go on.
+    pub fn resume_etcd(&self) -> Result<()> {
+        self.etcd.resume()
+    }
+
+    /// Makes etcd forget all revisions but the present one. A running API server still serves the changes in its
+    /// watch cache: old resource versions give 410 at once only after a restart, or with `--watch-cache=false`.
+    pub async fn compact_etcd(&self) -> Result<()> {
+        let client = access::etcd(self.etcd_port)?;
+        let answer = post(&client, "/v3/kv/range", &json!({ "key": "AA==" })).await?;
+        let revision = answer["header"]["revision"].clone();
+        let order = json!({ "revision": revision, "physical": true });
+        post(&client, "/v3/kv/compaction", &order).await?;
+        Ok(())
+    }
+
+    fn apiserver(&self) -> MutexGuard<'_, Option<Process>> {
+        self.apiserver.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Cluster {
+    async fn boot(programs: Programs, options: Options) -> Result<Self> {
+        let mut directory = tempfile::Builder::new().prefix("zonewise-testbed-").tempdir()?;
+        directory.disable_cleanup(std::env::var_os("ZONEWISE_TESTBED_KEEP").is_some());
+        let keys = Keys::write(directory.path())?;
+        let (port, etcd_port) = (ports::free()?, ports::free()?);
+        let etcd = start_etcd(&programs, directory.path(), etcd_port).await?;
+        let apiserver = Mutex::new(None);
+        let files = AtomicU32::new(0);
+        let cluster =
+            Self { apiserver, etcd, programs, options, keys, port, etcd_port, files, directory };
+        cluster.start_apiserver().await?;
+        Ok(cluster)
+    }
+
+    fn flags(&self) -> Vec<String> {
+        let file = |name: &str| self.directory().join(name).display().to_string();
+        let mut flags = vec![
+            format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port),
+            format!("--secure-port={}", self.port),
+            format!("--tls-cert-file={}", file("apiserver.crt")),
+            format!("--tls-private-key-file={}", file("apiserver.key")),
+            format!("--token-auth-file={}", file("tokens.csv")),
+            format!("--service-account-key-file={}", file("sa.pub")),
+            format!("--service-account-signing-key-file={}", file("sa.key")),
+            format!("--cert-dir={}", file("certificates")),
+        ];
+        flags.extend(FLAGS.map(str::to_owned));
+        flags.extend(self.options.apiserver.iter().cloned());
+        flags
+    }
+}
+
+const FLAGS: [&str; 9] = [
+    "--service-account-issuer=https://kubernetes.default.svc",
+    "--bind-address=127.0.0.1",
+    "--authorization-mode=RBAC",
+    "--service-cluster-ip-range=10.96.0.0/16,fd00:96::/108",
+    // Needs controllers that do not run here.
+    "--disable-admission-plugins=ServiceAccount",
+    // A loopback address is not allowed there, and nobody reads these endpoints.
+    "--endpoint-reconciler-type=none",
+    "--advertise-address=192.0.2.1",
+    "--allow-privileged=true",
+    "--profiling=false",
+];
+
+async fn start_etcd(programs: &Programs, directory: &Path, port: u16) -> Result<Process> {
+    let (client, peer) =
+        (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{}", ports::free()?));
+    let flags = [
+        format!("--data-dir={}", directory.join("etcd").display()),
+        format!("--listen-client-urls={client}"),
+        format!("--advertise-client-urls={client}"),
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster=default={peer}"),
+        "--unsafe-no-fsync".to_owned(),
+        // A lone member has nobody to wait for.
+        "--heartbeat-interval=10".to_owned(),
+        "--election-timeout=50".to_owned(),
+        // Benchmarks write more than the 2 GiB that are the default.
+        "--quota-backend-bytes=8589934592".to_owned(),
+        "--log-level=warn".to_owned(),
+    ];
+    let program = programs.path("etcd");
+    let mut process = Process::spawn(&program, &flags, &[], &directory.join("etcd.log"))?;
+    wait_for(&access::etcd(port)?, "/health", || process.check()).await?;
+    Ok(process)
+}
+
+/// Waits until `path` is answered with success; `check` fails when that cannot happen any more.
+async fn wait_for(
+    client: &Client,
+    path: &str,
+    mut check: impl FnMut() -> Result<()>,
+) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        let request = client.request_text(Request::get(path).body(Vec::new())?);
+        let last = match tokio::time::timeout(Duration::from_secs(5), request).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer".to_owned(),
+        };
+        check()?;
+        if begin.elapsed() > PATIENCE {
+            bail!("{path} is not served after {} s: {last}", PATIENCE.as_secs());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+async fn post(client: &Client, path: &str, body: &Value) -> Result<Value> {
+    let request = Request::post(path).body(serde_json::to_vec(body)?)?;
+    client.request(request).await.with_context(|| format!("POST {path} to etcd"))
+}
+
+fn lost_a_port(error: &anyhow::Error) -> bool {
+    format!("{error:#}").contains("address already in use")
+}

@@ -1,0 +1,200 @@
+//! One child process: its signals, its log, what it used.
+//!
+//! A child must not outlive the test, and a test may be killed before any destructor runs. Each child therefore
+//! has a guard: a shell that waits on a pipe from this process. The kernel closes the pipe when this process
+//! ends, however it ends, and the guard kills the child.
+//!
+//! ```text
+//!  this process ── pipe ──► guard (sh) ── SIGKILL on end of file ──► child
+//!        └────────────────── SIGKILL on drop ────────────────────────►┘
+//! ```
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Lines of a log that an error shows.
+const TAIL: usize = 20;
+/// A program that has not ended this long after SIGTERM is killed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running child; killed on drop.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    guard: Child,
+    name: String,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `program` with `env` added to the environment and both outputs appended to the file `log`.
+    pub fn spawn(
+        program: &Path,
+        args: &[impl AsRef<OsStr>],
+        env: &[(&str, &str)],
+        log: &Path,
+    ) -> Result<Self> {
+        let output = File::options().create(true).append(true).open(log)?;
+        // Its own group: an interrupt at the terminal is for the test, which then ends its children.
+        let child = Command::new(program)
+            .args(args)
+            .envs(env.iter().copied())
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        let name = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let guard = guard(child.id())?;
+        Ok(Self { child, guard, name, log: log.to_owned() })
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The file that holds what it wrote.
+    #[must_use]
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// CPU time used so far, in user and kernel mode, by all its threads.
+    pub fn cpu_seconds(&self) -> Result<f64> {
+        let text = self.proc("stat")?;
+        let ticks =
+            cpu_ticks(&text).with_context(|| format!("cannot read CPU time from {text:?}"))?;
+        Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    }
+
+    /// The most memory it ever held, in bytes.
+    pub fn peak_rss_bytes(&self) -> Result<u64> {
+        let text = self.proc("status")?;
+        let kilobytes =
+            peak_kilobytes(&text).with_context(|| format!("no VmHWM of {}", self.name))?;
+        Ok(kilobytes * 1024)
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Fails with the end of the log if it has ended.
+    pub fn check(&mut self) -> Result<()> {
+        match self.ended()? {
+            Some(status) => bail!("{} ended: {status}\n{}", self.name, self.log_tail()),
+            None => Ok(()),
+        }
+    }
+
+    /// The last lines of its log.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(TAIL)..].join("\n")
+    }
+
+    /// Stops its threads where they are (SIGSTOP); its connections stay open.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets a paused process go on.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Ends it without warning (SIGKILL) and waits until it is gone.
+    pub fn kill(mut self) -> Result<ExitStatus> {
+        self.child.kill()?;
+        Ok(self.child.wait()?)
+    }
+
+    /// Asks it to end (SIGTERM), waits, and says how it ended; kills it after half a minute.
+    pub async fn stop(mut self) -> Result<ExitStatus> {
+        self.signal(Signal::TERM)?;
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            if let Some(status) = self.ended()? {
+                return Ok(status);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.kill()
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid =
+            i32::try_from(self.pid()).ok().and_then(Pid::from_raw).context("no process id")?;
+        kill_process(pid, signal).with_context(|| format!("cannot signal {}", self.name))
+    }
+
+    fn proc(&self, file: &str) -> Result<String> {
+        let path = format!("/proc/{}/{file}", self.pid());
+        fs::read_to_string(path).with_context(|| format!("{} has ended", self.name))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The guard first: as long as the child is not reaped, its id is not another's.
+        for child in [&mut self.guard, &mut self.child] {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn guard(pid: u32) -> Result<Child> {
+    Command::new("sh")
+        .args(["-c", "read -r _; kill -KILL \"$1\"", "guard", &pid.to_string()])
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("cannot start sh, which guards a child")
+}
+
+/// User and kernel time in clock ticks. The program's name, in parentheses, may hold anything.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let kernel: u64 = fields.next()?.parse().ok()?;
+    Some(user + kernel)
+}
+
+fn peak_kilobytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_read_past_a_strange_name() {
+        let stat = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 31 11 0 0 20 0 9 0 5 6 7";
+        assert_eq!(cpu_ticks(stat), Some(42));
+    }
+
+    #[test]
+    fn peak_memory_is_the_high_water_mark() {
+        assert_eq!(peak_kilobytes("VmPeak:\t 9 kB\nVmHWM:\t   512 kB\n"), Some(512));
+    }
+}

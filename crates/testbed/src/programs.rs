@@ -1,0 +1,67 @@
+//! Where kube-apiserver, etcd and kube-controller-manager come from.
+//!
+//! ```text
+//!  ZONEWISE_REFERENCE=/dir ─ set ────────► that directory
+//!                          └ not set ────► scripts/reference tests   (builds once, prints a directory)
+//! ```
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+const NAMES: [&str; 3] = ["etcd", "kube-apiserver", "kube-controller-manager"];
+
+/// The directory with the programs; each is there.
+#[derive(Clone, Debug)]
+pub(crate) struct Programs(PathBuf);
+
+impl Programs {
+    pub(crate) fn find() -> Result<Self> {
+        let directory = match env::var_os("ZONEWISE_REFERENCE") {
+            Some(directory) => PathBuf::from(directory),
+            None => build()?,
+        };
+        for name in NAMES {
+            ensure!(
+                directory.join(name).is_file(),
+                "no {name} in {}: put it there, or unset ZONEWISE_REFERENCE and install Go 1.26 or newer, \
+                 so that scripts/reference builds it",
+                directory.display()
+            );
+        }
+        Ok(Self(directory))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+/// The root of this repository.
+pub(crate) fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+fn build() -> Result<PathBuf> {
+    let script = repository().join("scripts/reference");
+    // Its progress goes to standard error: a first build takes minutes, and silence looks like a hang.
+    let output = Command::new(&script)
+        .arg("tests")
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot run {}: bash is needed", script.display()))?;
+    if !output.status.success() {
+        bail!(
+            "scripts/reference tests failed ({}), see its messages above: install Go 1.26 or newer, or let \
+             ZONEWISE_REFERENCE name a directory with {}",
+            output.status,
+            NAMES.join(", ")
+        );
+    }
+    let text = String::from_utf8(output.stdout).context("scripts/reference printed no text")?;
+    let line = text.lines().last().context("scripts/reference printed no directory")?;
+    Ok(PathBuf::from(line))
+}

@@ -1,0 +1,229 @@
+//! Objects on the API server: written many at a time, listed, watched.
+//!
+//! The server drops `status` when an object is created or replaced: a status needs a second request, to the
+//! subresource. [`Objects`] sends it by itself for every object that has one.
+
+use std::pin::Pin;
+
+use anyhow::{Context, Result, anyhow, bail};
+use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
+use http::{Method, Request};
+use kube::Client;
+use kube::api::WatchEvent;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// Requests in flight at once: enough to keep the server busy, few enough to be let in.
+const CONCURRENCY: usize = 16;
+
+/// Where a kind is served.
+struct Kind {
+    name: &'static str,
+    api: &'static str,
+    plural: &'static str,
+    namespaced: bool,
+}
+
+const fn kind(name: &'static str, api: &'static str, plural: &'static str) -> Kind {
+    Kind { name, api, plural, namespaced: true }
+}
+
+const fn wide(name: &'static str, api: &'static str, plural: &'static str) -> Kind {
+    Kind { name, api, plural, namespaced: false }
+}
+
+const CORE: &str = "/api/v1";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+const KINDS: &[Kind] = &[
+    wide("Namespace", CORE, "namespaces"),
+    wide("Node", CORE, "nodes"),
+    kind("ConfigMap", CORE, "configmaps"),
+    kind("Pod", CORE, "pods"),
+    kind("Service", CORE, "services"),
+    kind("ServiceAccount", CORE, "serviceaccounts"),
+    kind("Event", "/apis/events.k8s.io/v1", "events"),
+    kind("EndpointSlice", "/apis/discovery.k8s.io/v1", "endpointslices"),
+    kind("Lease", "/apis/coordination.k8s.io/v1", "leases"),
+    kind("Deployment", "/apis/apps/v1", "deployments"),
+    kind("Role", RBAC, "roles"),
+    kind("RoleBinding", RBAC, "rolebindings"),
+    wide("ClusterRole", RBAC, "clusterroles"),
+    wide("ClusterRoleBinding", RBAC, "clusterrolebindings"),
+];
+
+/// Reads and writes objects as one user. Belongs to the runtime that made it, like its client.
+#[derive(Clone)]
+pub struct Objects {
+    client: Client,
+}
+
+impl Objects {
+    /// Requests go through `client`.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// Creates the objects, each with its status; in no order.
+    pub async fn create(&self, objects: &[Value]) -> Result<()> {
+        each(objects, async |object| {
+            let path = collection(object)?;
+            self.send(Method::POST, &path, object).await?;
+            if object["status"].is_object() { self.write_status(object).await } else { Ok(()) }
+        })
+        .await
+    }
+
+    /// Replaces the objects, each with its status; in no order.
+    pub async fn update(&self, objects: &[Value]) -> Result<()> {
+        each(objects, async |object| {
+            self.send(Method::PUT, &item(object)?, object).await?;
+            if object["status"].is_object() { self.write_status(object).await } else { Ok(()) }
+        })
+        .await
+    }
+
+    /// Replaces only the status of the objects: one request each.
+    pub async fn update_status(&self, objects: &[Value]) -> Result<()> {
+        each(objects, async |object| self.write_status(object).await).await
+    }
+
+    /// Deletes the objects for good, without the grace that nobody would end here.
+    pub async fn delete(&self, objects: &[Value]) -> Result<()> {
+        let now = json!({ "gracePeriodSeconds": 0 });
+        each(objects, async |object| self.send(Method::DELETE, &item(object)?, &now).await).await
+    }
+
+    /// Asks the objects to end. A Pod stays, terminating, until [`Objects::delete`].
+    pub async fn terminate(&self, objects: &[Value]) -> Result<()> {
+        each(objects, async |object| self.send(Method::DELETE, &item(object)?, &json!({})).await)
+            .await
+    }
+
+    /// All objects of a kind, in one namespace or in all.
+    pub async fn list(&self, kind: &str, namespace: Option<&str>) -> Result<Vec<Value>> {
+        let path = path(find(kind)?, namespace);
+        let mut list: Value = self.client.request(request(Method::GET, &path, Vec::new())?).await?;
+        match list["items"].take() {
+            Value::Array(items) => Ok(items),
+            other => bail!("{path} gave {other} for items"),
+        }
+    }
+
+    /// One object; none where the server has none.
+    pub async fn get(
+        &self,
+        kind: &str,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Value>> {
+        let path = format!("{}/{name}", path(find(kind)?, namespace));
+        match self.client.request(request(Method::GET, &path, Vec::new())?).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            answer => answer.map(Some).with_context(|| format!("GET {path}")),
+        }
+    }
+
+    /// Watches a kind from now on; what is there already comes first, as added. `T` is what to read of an object.
+    pub async fn watch<T>(&self, kind: &str, namespace: Option<&str>) -> Result<Watch<T>>
+    where
+        T: Clone + DeserializeOwned + Send + 'static,
+    {
+        let path = format!("{}?watch=true", path(find(kind)?, namespace));
+        let request = request(Method::GET, &path, Vec::new())?;
+        let events = self.client.request_events::<T>(request).await?;
+        Ok(Watch { events: Box::pin(events) })
+    }
+
+    async fn write_status(&self, object: &Value) -> Result<()> {
+        self.send(Method::PUT, &format!("{}/status", item(object)?), object).await
+    }
+
+    async fn send(&self, method: Method, path: &str, body: &Value) -> Result<()> {
+        let context = format!("{method} {path}");
+        let request = request(method, path, serde_json::to_vec(body)?)?;
+        self.client.request_text(request).await.context(context)?;
+        Ok(())
+    }
+}
+
+/// A change that a [`Watch`] saw.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change<T> {
+    /// New, or there before the watch began.
+    Added(T),
+    /// Changed.
+    Modified(T),
+    /// Gone; as it was last.
+    Deleted(T),
+}
+
+/// Changes as they happen.
+pub struct Watch<T> {
+    events: Pin<Box<dyn Stream<Item = kube::Result<WatchEvent<T>>> + Send>>,
+}
+
+impl<T> Watch<T> {
+    /// The next change; none when the server closed the watch.
+    pub async fn next(&mut self) -> Result<Option<Change<T>>> {
+        while let Some(event) = self.events.try_next().await? {
+            return Ok(Some(match event {
+                WatchEvent::Added(object) => Change::Added(object),
+                WatchEvent::Modified(object) => Change::Modified(object),
+                WatchEvent::Deleted(object) => Change::Deleted(object),
+                WatchEvent::Bookmark(_) => continue,
+                WatchEvent::Error(status) => return Err(anyhow!("the watch failed: {status:?}")),
+            }));
+        }
+        Ok(None)
+    }
+}
+
+async fn each<'a>(objects: &'a [Value], job: impl AsyncFn(&'a Value) -> Result<()>) -> Result<()> {
+    stream::iter(objects).map(Ok).try_for_each_concurrent(CONCURRENCY, |object| job(object)).await
+}
+
+fn request(method: Method, path: &str, body: Vec<u8>) -> Result<Request<Vec<u8>>> {
+    let builder = Request::builder().method(method).uri(path);
+    Ok(builder.header(http::header::CONTENT_TYPE, "application/json").body(body)?)
+}
+
+fn find(kind: &str) -> Result<&'static Kind> {
+    KINDS.iter().find(|known| known.name == kind).with_context(|| {
+        format!("the testbed does not know the kind {kind:?}: add it to KINDS in requests.rs")
+    })
+}
+
+fn path(kind: &Kind, namespace: Option<&str>) -> String {
+    let Kind { api, plural, .. } = kind;
+    match namespace {
+        Some(namespace) if kind.namespaced => format!("{api}/namespaces/{namespace}/{plural}"),
+        _ => format!("{api}/{plural}"),
+    }
+}
+
+fn collection(object: &Value) -> Result<String> {
+    let kind = find(object["kind"].as_str().unwrap_or_default())?;
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default");
+    Ok(path(kind, Some(namespace)))
+}
+
+fn item(object: &Value) -> Result<String> {
+    let name = object["metadata"]["name"].as_str();
+    Ok(format!("{}/{}", collection(object)?, name.context("an object without a name")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_follow_kind_and_namespace() {
+        let pod = json!({ "kind": "Pod", "metadata": { "namespace": "shop", "name": "web" } });
+        let node = json!({ "kind": "Node", "metadata": { "name": "n1" } });
+        assert_eq!(item(&pod).unwrap(), "/api/v1/namespaces/shop/pods/web");
+        assert_eq!(item(&node).unwrap(), "/api/v1/nodes/n1");
+        assert!(item(&json!({ "kind": "Pot", "metadata": { "name": "a" } })).is_err());
+    }
+}
