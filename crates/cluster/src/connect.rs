@@ -1,0 +1,45 @@
+//! How to reach the API server: a kubeconfig file, or the Pod's own service account.
+
+use std::path::Path;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use thiserror::Error;
+
+/// Why there is no client.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// The kubeconfig cannot be used.
+    #[error("kubeconfig `{path}` cannot be used: {source}; check the file and its current context")]
+    Kubeconfig {
+        /// The file.
+        path: String,
+        /// Why.
+        source: kube::config::KubeconfigError,
+    },
+    /// Neither a kubeconfig nor a service account.
+    #[error("no API server to talk to: {0}; pass --kubeconfig FILE, set KUBECONFIG, or run in a Pod with a service account")]
+    Nothing(#[from] kube::config::InferConfigError),
+    /// The settings cannot be turned into a client.
+    #[error("no client could be made: {0}; check certificates and keys in the kubeconfig")]
+    Client(#[from] kube::Error),
+}
+
+/// A client for the cluster that `kubeconfig` names, or for the one this process runs in.
+pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
+    let mut config = match kubeconfig {
+        Some(path) => from_file(path).await.map_err(|source| ConnectError::Kubeconfig {
+            path: path.display().to_string(),
+            source,
+        })?,
+        None => Config::infer().await?,
+    };
+    // Retries are ours: they must not outlive a lease, and they are counted.
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}
+
+async fn from_file(path: &Path) -> Result<Config, kube::config::KubeconfigError> {
+    let file = Kubeconfig::read_from(path)?;
+    Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await
+}

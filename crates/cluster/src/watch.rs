@@ -1,0 +1,366 @@
+//! One kind of object, listed and then watched for ever.
+//!
+//! ```text
+//!   list (pages) ──► apply each, drop what is gone
+//!        ▲              │
+//!        │ 410          ▼
+//!        └────────── watch from there ──► apply / delete    ◄── again after the server's timeout
+//! ```
+//!
+//! Our own loop instead of a client library's: objects are decoded straight from the bytes into
+//! small structs and never exist in full; an object that cannot be read stops nobody, and its
+//! deletion still counts, because a deletion needs a name only; a silent connection is given up.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use http::Request;
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use tokio::time::{sleep, timeout};
+use zonewise_slices::labels::Name;
+use zonewise_slices::node::Node;
+use zonewise_slices::pod::Pod;
+use zonewise_slices::service::Service;
+use zonewise_slices::slice::Slice;
+
+use crate::api::{self, ApiError};
+
+/// A kind of object.
+#[derive(Clone, Copy, Debug)]
+pub struct Resource {
+    /// Its name in logs and metrics.
+    pub name: &'static str,
+    /// Where it is listed, in all namespaces.
+    pub path: &'static str,
+    /// A selector for the request, encoded for a URL; may be empty.
+    pub selector: &'static str,
+}
+
+/// Pods.
+pub const PODS: Resource = Resource { name: "pods", path: "/api/v1/pods", selector: "" };
+/// Services.
+pub const SERVICES: Resource = Resource { name: "services", path: "/api/v1/services", selector: "" };
+/// Nodes.
+pub const NODES: Resource = Resource { name: "nodes", path: "/api/v1/nodes", selector: "" };
+/// EndpointSlices.
+pub const SLICES: Resource = Resource {
+    name: "endpointslices",
+    path: "/apis/discovery.k8s.io/v1/endpointslices",
+    selector: "",
+};
+
+/// Namespace and name.
+pub type Key = (Name, Name);
+
+/// Something with a namespace and a name.
+pub trait Keyed {
+    /// Both of them.
+    fn key(&self) -> Key;
+}
+
+impl Keyed for Pod {
+    fn key(&self) -> Key {
+        (self.namespace.clone(), self.name.clone())
+    }
+}
+
+impl Keyed for Service {
+    fn key(&self) -> Key {
+        (self.namespace.clone(), self.name.clone())
+    }
+}
+
+impl Keyed for Slice {
+    fn key(&self) -> Key {
+        (self.namespace.clone(), self.name().into())
+    }
+}
+
+impl Keyed for Node {
+    fn key(&self) -> Key {
+        (Name::default(), self.name.clone())
+    }
+}
+
+/// Takes what a watch finds. Called from one task, in order.
+pub trait Sink: Send {
+    /// What objects become at the door.
+    type Object: DeserializeOwned + Keyed + Send;
+
+    /// An object is new or has changed.
+    fn apply(&mut self, object: Self::Object);
+
+    /// An object cannot be read; what was known of it stays.
+    fn unreadable(&mut self, key: &Key, error: &str);
+
+    /// An object is gone.
+    fn delete(&mut self, version: u64, key: &Key);
+
+    /// A list is complete as of `version`: what it does not hold is gone.
+    fn listed(&mut self, version: u64, keys: &BTreeSet<Key>);
+
+    /// The watch works (again), or does not.
+    fn health(&mut self, health: Result<(), &ApiError>);
+}
+
+/// Follows one kind of object until dropped.
+pub async fn follow<S: Sink>(client: Client, resource: Resource, mut sink: S) {
+    let mut backoff = Backoff::default();
+    let mut version: Option<String> = None;
+    loop {
+        let result = match version.take() {
+            None => list(&client, resource, &mut sink).await,
+            Some(from) => watch(&client, resource, from, &mut sink).await,
+        };
+        match result {
+            Ok(next) => {
+                sink.health(Ok(()));
+                backoff.reset();
+                version = Some(next);
+            }
+            Err(Broken { error, version: kept }) => {
+                sink.health(Err(&error));
+                tracing::warn!(resource = resource.name, %error, "watch interrupted");
+                version = kept.filter(|_| !matches!(error, ApiError::Gone(_)));
+                sleep(backoff.next()).await;
+            }
+        }
+    }
+}
+
+/// A list or watch that ended early, and where to go on (nowhere: from the list).
+struct Broken {
+    error: ApiError,
+    version: Option<String>,
+}
+
+impl From<ApiError> for Broken {
+    fn from(error: ApiError) -> Self {
+        Self { error, version: None }
+    }
+}
+
+/// Half a second, doubling to half a minute, never twice the same.
+#[derive(Default)]
+pub struct Backoff {
+    tries: u32,
+}
+
+impl Backoff {
+    const FIRST: Duration = Duration::from_millis(500);
+    const LAST: Duration = Duration::from_secs(30);
+
+    /// How long to wait now.
+    #[expect(clippy::should_implement_trait, reason = "an endless sequence is no iterator here")]
+    pub fn next(&mut self) -> Duration {
+        let delay = Self::FIRST.saturating_mul(1 << self.tries.min(16)).min(Self::LAST);
+        self.tries += 1;
+        delay.mul_f64(0.75 + jitter() / 2.0)
+    }
+
+    /// It worked.
+    pub fn reset(&mut self) {
+        self.tries = 0;
+    }
+}
+
+/// A number from 0 to 1 that is not the same in two processes.
+pub fn jitter() -> f64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let nanos = now.map_or(0, |now| now.subsec_nanos());
+    f64::from(nanos.wrapping_mul(2_654_435_761) >> 8) / f64::from(u32::MAX >> 8)
+}
+
+const PAGE: usize = 500;
+
+async fn list<S: Sink>(client: &Client, resource: Resource, sink: &mut S) -> Result<String, Broken> {
+    let mut keys = BTreeSet::new();
+    let mut next = String::new();
+    loop {
+        let path = format!(
+            "{}?limit={PAGE}{}{}",
+            resource.path,
+            parameter("continue", &next),
+            resource.selector
+        );
+        let body = api::call(client, http::Method::GET, &path, (api::JSON, Vec::new())).await?;
+        let page: Page<'_> = serde_json::from_slice(&body)
+            .map_err(|error| ApiError::Unavailable(format!("a list cannot be read: {error}")))?;
+        for item in page.items.unwrap_or_default() {
+            if let Some(key) = take(sink, item.get()) {
+                keys.insert(key);
+            }
+        }
+        next = page.metadata.r#continue.unwrap_or_default().into();
+        if next.is_empty() {
+            let version = page.metadata.resource_version.unwrap_or_default();
+            sink.listed(number(version), &keys);
+            return Ok(version.into());
+        }
+    }
+}
+
+fn parameter(name: &str, value: &str) -> String {
+    if value.is_empty() {
+        return String::new();
+    }
+    let encoded: String = value
+        .bytes()
+        .map(|byte| match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' => (byte as char).to_string(),
+            byte => format!("%{byte:02X}"),
+        })
+        .collect();
+    format!("&{name}={encoded}")
+}
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(borrow)]
+    metadata: PageMeta<'a>,
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PageMeta<'a> {
+    resource_version: Option<&'a str>,
+    r#continue: Option<&'a str>,
+}
+
+/// What every object can be known by, whatever else is wrong with it.
+#[derive(Deserialize)]
+struct Head {
+    metadata: HeadMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HeadMeta {
+    #[serde(default)]
+    namespace: Option<Name>,
+    #[serde(default)]
+    name: Name,
+    #[serde(default)]
+    resource_version: Box<str>,
+}
+
+fn head(json: &str) -> Option<(Key, u64)> {
+    let head: Head = serde_json::from_str(json).ok()?;
+    let meta = head.metadata;
+    Some(((meta.namespace.unwrap_or_default(), meta.name), number(&meta.resource_version)))
+}
+
+/// Versions are numbers that grow (guaranteed since Kubernetes 1.35, true since the first etcd 3).
+pub fn number(version: &str) -> u64 {
+    version.parse().unwrap_or(0)
+}
+
+/// Hands an object over; returns its key if it has one.
+fn take<S: Sink>(sink: &mut S, json: &str) -> Option<Key> {
+    match serde_json::from_str::<S::Object>(json) {
+        Ok(object) => {
+            let key = object.key();
+            sink.apply(object);
+            Some(key)
+        }
+        Err(error) => {
+            let (key, _) = head(json)?;
+            sink.unreadable(&key, &error.to_string());
+            Some(key)
+        }
+    }
+}
+
+/// Asked of the server; it ends the watch then, and load spreads over servers again.
+const WATCH_SECONDS: u64 = 300;
+/// Bookmarks come every minute: a connection silent for longer is dead.
+const SILENCE: Duration = Duration::from_secs(150);
+/// No object comes near this; a server that sends it is not one.
+const LONGEST_LINE: usize = 64 << 20;
+
+async fn watch<S: Sink>(
+    client: &Client,
+    resource: Resource,
+    mut version: String,
+    sink: &mut S,
+) -> Result<String, Broken> {
+    let seconds = WATCH_SECONDS + (jitter() * 60.0) as u64;
+    let path = format!(
+        "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={version}{}",
+        resource.path, resource.selector
+    );
+    let request = Request::get(path)
+        .body(Body::empty())
+        .map_err(|error| ApiError::Refused(error.to_string()))?;
+    let broken = |error, version: &str| Broken { error, version: Some(version.into()) };
+    let mut body = api::open(client, request).await.map_err(|error| broken(error, &version))?.into_body();
+    sink.health(Ok(()));
+    let mut buffer: Vec<u8> = Vec::new();
+    loop {
+        let frame = timeout(SILENCE, body.frame()).await;
+        let silent = |_| broken(ApiError::Unavailable("the watch fell silent".into()), &version);
+        let Some(frame) = frame.map_err(silent)? else { return Ok(version) };
+        let frame = frame
+            .map_err(|error| broken(ApiError::Unavailable(error.to_string()), &version))?;
+        let Ok(data) = frame.into_data() else { continue };
+        buffer.extend_from_slice(&data);
+        let mut start = 0;
+        while let Some(end) = buffer[start..].iter().position(|&byte| byte == b'\n') {
+            let line = &buffer[start..start + end];
+            event(line, sink, &mut version).map_err(|error| broken(error, &version))?;
+            start += end + 1;
+        }
+        buffer.drain(..start);
+        if buffer.len() > LONGEST_LINE {
+            return Err(broken(ApiError::Unavailable("a watch event never ends".into()), &version));
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    r#type: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct ErrorObject {
+    #[serde(default)]
+    code: u16,
+}
+
+fn event<S: Sink>(line: &[u8], sink: &mut S, version: &mut String) -> Result<(), ApiError> {
+    if line.iter().all(u8::is_ascii_whitespace) {
+        return Ok(());
+    }
+    let unreadable = |error| ApiError::Unavailable(format!("a watch event cannot be read: {error}"));
+    let event: Event<'_> = serde_json::from_slice(line).map_err(unreadable)?;
+    let object = event.object.get();
+    if event.r#type == "ERROR" {
+        let code = serde_json::from_str::<ErrorObject>(object).map_or(500, |error| error.code);
+        let code = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+        return Err(api::error(code, object.as_bytes()));
+    }
+    let Some((key, at)) = head(object) else {
+        return Err(ApiError::Unavailable("a watch event has no metadata".into()));
+    };
+    match event.r#type {
+        "ADDED" | "MODIFIED" => {
+            take(sink, object);
+        }
+        "DELETED" => sink.delete(at, &key),
+        _ => {}
+    }
+    if at > 0 {
+        *version = at.to_string();
+    }
+    Ok(())
+}
