@@ -92,7 +92,8 @@ pub fn explain(
 ) -> Explanation {
     let region = situation.region();
     let mut allocation = Allocation::new();
-    let reason = heuristic.allocate(&Case { region, previous }, &mut allocation);
+    let case = Case { region, previous };
+    let reason = heuristic.allocate_named(&case, &situation.names, &mut allocation);
     if reason.outcome() == Outcome::Failed {
         allocation.everywhere(&region, crate::allocation::Carrier::Plain);
     }

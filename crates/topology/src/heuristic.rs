@@ -1,5 +1,7 @@
 //! The one trait every heuristic implements, and what outlives a single decision.
 
+use std::sync::Arc;
+
 use crate::allocation::{Allocation, Label};
 use crate::reason::Reason;
 use crate::region::Region;
@@ -15,6 +17,27 @@ pub trait Heuristic: Send + Sync {
     /// Fills `out` for this case and says why it looks as it does. When the reason's outcome is
     /// [`Outcome::Failed`](crate::reason::Outcome::Failed), `out` must not be used.
     fn allocate(&self, case: &Case<'_>, out: &mut Allocation) -> Reason;
+
+    /// The same for callers that know what the zones are called. Only heuristics that speak of
+    /// zones by name (see [`expression`](crate::expression)) do more than [`allocate`](Self::allocate).
+    fn allocate_named(&self, case: &Case<'_>, names: &[Box<str>], out: &mut Allocation) -> Reason {
+        let _ = names;
+        self.allocate(case, out)
+    }
+}
+
+impl<H: Heuristic + ?Sized> Heuristic for Arc<H> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn allocate(&self, case: &Case<'_>, out: &mut Allocation) -> Reason {
+        (**self).allocate(case, out)
+    }
+
+    fn allocate_named(&self, case: &Case<'_>, names: &[Box<str>], out: &mut Allocation) -> Reason {
+        (**self).allocate_named(case, names, out)
+    }
 }
 
 /// One decision to take.

@@ -8,6 +8,7 @@
 //!  capacity    Nodes ─► part of the traffic each zone sends, and which nodes did not count
 //!  region      that, and endpoints per zone: what a heuristic sees
 //!  heuristics  Region (+ what is in force) ─► Allocation + Reason        one file each
+//!  expression  the same, written by users in a configuration file
 //!  allocation  groups of endpoints and the zones that consume them
 //!  hints       Allocation ─► a group for every single endpoint, with few changes
 //!  traffic     Allocation ─► in-zone part, overload per endpoint
@@ -19,6 +20,7 @@
 pub mod allocation;
 pub mod capacity;
 pub mod explanation;
+pub mod expression;
 pub mod heuristic;
 pub mod heuristics;
 pub mod hints;

@@ -36,6 +36,7 @@ pub enum Code {
     SubsetsAssigned,
     SubsetsKept,
     SharesBalanced,
+    ExpressionApplied,
     NoEndpoints,
     NodeInformationMissing,
     OneZoneOnly,
@@ -44,6 +45,7 @@ pub enum Code {
     OverloadTooHigh,
     BelowStartingThreshold,
     EndpointsWithoutZone,
+    ExpressionFailed,
     NeverSettles,
     TooManyEndpoints,
     StartingThresholdInvalid,
@@ -86,7 +88,7 @@ const fn entry(
 }
 
 /// Every code, in the order of [`Code`].
-pub static TABLE: [Entry; 35] = {
+pub static TABLE: [Entry; 37] = {
     use Code::*;
     use Outcome::*;
     [
@@ -151,6 +153,12 @@ pub static TABLE: [Entry; 35] = {
             "nothing to do",
         ),
         entry(
+            ExpressionApplied,
+            InForce,
+            "endpoints are assigned as a custom expression says",
+            "watch for overload: an expression has no capacity safeguard but its own",
+        ),
+        entry(
             NoEndpoints,
             Fallback,
             "the Service has no ready endpoint",
@@ -197,6 +205,12 @@ pub static TABLE: [Entry; 35] = {
             Fallback,
             "an endpoint is on a node without a zone, so consumers would ignore all hints",
             "label the node with topology.kubernetes.io/zone",
+        ),
+        entry(
+            ExpressionFailed,
+            Fallback,
+            "the custom expression cannot be applied to this Service",
+            "correct the expression in the configuration; simulate --config tries it out",
         ),
         entry(
             NeverSettles,
@@ -294,12 +308,7 @@ pub static TABLE: [Entry; 35] = {
             "no proxy reports what it has applied",
             "run the zonewise proxy, or ignore this condition with other proxies",
         ),
-        entry(
-            Accepted,
-            InForce,
-            "the routing preference was understood",
-            "nothing to do",
-        ),
+        entry(Accepted, InForce, "the routing preference was understood", "nothing to do"),
     ]
 };
 
@@ -313,6 +322,41 @@ impl Code {
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
+    }
+}
+
+/// What went wrong with a custom expression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fault {
+    /// It stopped, such as at a division by zero.
+    Evaluation,
+    /// It would take too long for this many endpoints and zones.
+    TooExpensive,
+    /// It names a zone that does not exist.
+    UnknownZone,
+    /// It gives an endpoint more zones than the API allows.
+    TooManyZones,
+    /// It gives some endpoints zones and others none.
+    EndpointLeftOut,
+    /// It gives a share below zero, none that is a number, or not one for each zone.
+    WrongShares,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Evaluation => "its evaluation failed",
+            Self::TooExpensive => "it takes too long for this many endpoints and zones",
+            Self::UnknownZone => "it names a zone that does not exist",
+            Self::TooManyZones => "it gives an endpoint more than 8 zones",
+            Self::EndpointLeftOut => {
+                "it gives an endpoint no zone, so consumers would ignore all hints"
+            }
+            Self::WrongShares => {
+                "a share is negative or no number, or there is not one for each zone"
+            }
+        })
     }
 }
 
@@ -331,6 +375,7 @@ pub enum Reason {
     SubsetsAssigned { moved: u64 },
     SubsetsKept { highest_overload: f64, limit: f64 },
     SharesBalanced { in_zone: f64, max_overload: f64 },
+    ExpressionApplied,
     NoEndpoints,
     NodeInformationMissing { nodes: u64 },
     OneZoneOnly,
@@ -339,6 +384,7 @@ pub enum Reason {
     OverloadTooHigh { zone: u32, expected: f64, present: u64, limit: f64 },
     BelowStartingThreshold { endpoints: u64, threshold: u64, padding: u64 },
     EndpointsWithoutZone { endpoints: u64 },
+    ExpressionFailed { fault: Fault },
     NeverSettles,
     TooManyEndpoints { endpoints: u64, limit: u64 },
     StartingThresholdInvalid,
@@ -372,6 +418,7 @@ impl Reason {
             Self::SubsetsAssigned { .. } => Code::SubsetsAssigned,
             Self::SubsetsKept { .. } => Code::SubsetsKept,
             Self::SharesBalanced { .. } => Code::SharesBalanced,
+            Self::ExpressionApplied => Code::ExpressionApplied,
             Self::NoEndpoints => Code::NoEndpoints,
             Self::NodeInformationMissing { .. } => Code::NodeInformationMissing,
             Self::OneZoneOnly => Code::OneZoneOnly,
@@ -380,6 +427,7 @@ impl Reason {
             Self::OverloadTooHigh { .. } => Code::OverloadTooHigh,
             Self::BelowStartingThreshold { .. } => Code::BelowStartingThreshold,
             Self::EndpointsWithoutZone { .. } => Code::EndpointsWithoutZone,
+            Self::ExpressionFailed { .. } => Code::ExpressionFailed,
             Self::NeverSettles => Code::NeverSettles,
             Self::TooManyEndpoints { .. } => Code::TooManyEndpoints,
             Self::StartingThresholdInvalid => Code::StartingThresholdInvalid,
@@ -452,12 +500,14 @@ impl Reason {
                 format!("{endpoints} endpoints, threshold {threshold}, padding {padding}")
             }
             Self::EndpointsWithoutZone { endpoints } => format!("{endpoints} endpoints"),
+            Self::ExpressionFailed { fault } => fault.to_string(),
             Self::TooManyEndpoints { endpoints, limit } => {
                 format!("{endpoints} endpoints, at most {limit}")
             }
             Self::SharesTooLarge { bytes, limit } => format!("{bytes} bytes of {limit}"),
             Self::ClusterWide
             | Self::GroupsAssigned
+            | Self::ExpressionApplied
             | Self::NoEndpoints
             | Self::OneZoneOnly
             | Self::NeverSettles
@@ -474,7 +524,9 @@ impl Reason {
             | Self::SecondWriter
             | Self::NoProxyReports
             | Self::Accepted => return None,
-            Self::TooManyZonesForHints { zones, limit } => format!("{zones} zones of at most {limit}"),
+            Self::TooManyZonesForHints { zones, limit } => {
+                format!("{zones} zones of at most {limit}")
+            }
         })
     }
 }

@@ -6,7 +6,9 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::{allocate, decide, zones};
-use zonewise_topology::heuristic::Assignment;
+use zonewise_topology::allocation::Allocation;
+use zonewise_topology::expression::{Expression, Kind};
+use zonewise_topology::heuristic::{Assignment, Case, Heuristic};
 use zonewise_topology::reason::{Code, TABLE};
 use zonewise_topology::region::{Region, Situation};
 use zonewise_topology::threshold::Start;
@@ -78,8 +80,15 @@ fn every_code_is_reached() {
     let malformed = ZoneShares::decode("{").unwrap_err();
     reached.insert(zonewise_topology::reason::Reason::from(&malformed).code());
     reached.insert(too_large().code());
+    reached.extend(["[endpoint.zone]", "['nowhere']"].map(expression));
     let all: BTreeSet<Code> = TABLE.iter().map(|entry| entry.code).collect();
     assert_eq!(reached, all);
+}
+
+fn expression(text: &str) -> Code {
+    let written = Expression::compile("example.com/test", Kind::EndpointZones, text).unwrap();
+    let zones = zones(&[(1, 4), (1, 4)]);
+    written.allocate(&Case::fresh(Region::of(&zones)), &mut Allocation::new()).code()
 }
 
 /// A thousand zones that all send everywhere: a million shares.

@@ -209,6 +209,14 @@ pub enum ParseError {
         /// The name given.
         name: String,
     },
+    /// No such name, neither built in nor in the configuration.
+    #[error("unknown heuristic `{name}`; known are {}, {}", names().join(", "), custom.join(", "))]
+    UnknownCustomName {
+        /// The name given.
+        name: String,
+        /// Names in the configuration.
+        custom: Vec<String>,
+    },
     /// The heuristic takes no such parameter.
     #[error("heuristic `{name}` has no parameter `{parameter}`; {known}")]
     UnknownParameter {
