@@ -67,38 +67,31 @@ impl Objects {
 
     /// Creates the objects, each with its status; in no order.
     pub async fn create(&self, objects: &[Value]) -> Result<()> {
-        each(objects, async |object| {
-            let path = collection(object)?;
-            self.send(Method::POST, &path, object).await?;
-            if object["status"].is_object() { self.write_status(object).await } else { Ok(()) }
-        })
-        .await
+        let plan =
+            |object| with_status(Step::new(Method::POST, collection(object)?, object)?, object);
+        self.follow(objects.iter().map(plan).collect::<Result<_>>()?).await
     }
 
     /// Replaces the objects, each with its status; in no order.
     pub async fn update(&self, objects: &[Value]) -> Result<()> {
-        each(objects, async |object| {
-            self.send(Method::PUT, &item(object)?, object).await?;
-            if object["status"].is_object() { self.write_status(object).await } else { Ok(()) }
-        })
-        .await
+        let plan = |object| with_status(Step::new(Method::PUT, item(object)?, object)?, object);
+        self.follow(objects.iter().map(plan).collect::<Result<_>>()?).await
     }
 
     /// Replaces only the status of the objects: one request each.
     pub async fn update_status(&self, objects: &[Value]) -> Result<()> {
-        each(objects, async |object| self.write_status(object).await).await
+        let plan = |object| Ok(vec![status(object)?]);
+        self.follow(objects.iter().map(plan).collect::<Result<_>>()?).await
     }
 
     /// Deletes the objects for good, without the grace that nobody would end here.
     pub async fn delete(&self, objects: &[Value]) -> Result<()> {
-        let now = json!({ "gracePeriodSeconds": 0 });
-        each(objects, async |object| self.send(Method::DELETE, &item(object)?, &now).await).await
+        self.end(objects, &json!({ "gracePeriodSeconds": 0 })).await
     }
 
     /// Asks the objects to end. A Pod stays, terminating, until [`Objects::delete`].
     pub async fn terminate(&self, objects: &[Value]) -> Result<()> {
-        each(objects, async |object| self.send(Method::DELETE, &item(object)?, &json!({})).await)
-            .await
+        self.end(objects, &json!({})).await
     }
 
     /// All objects of a kind, in one namespace or in all.
@@ -136,16 +129,46 @@ impl Objects {
         Ok(Watch { events: Box::pin(events) })
     }
 
-    async fn write_status(&self, object: &Value) -> Result<()> {
-        self.send(Method::PUT, &format!("{}/status", item(object)?), object).await
+    async fn end(&self, objects: &[Value], options: &Value) -> Result<()> {
+        let plan = |object| Ok(vec![Step::new(Method::DELETE, item(object)?, options)?]);
+        self.follow(objects.iter().map(plan).collect::<Result<_>>()?).await
     }
 
-    async fn send(&self, method: Method, path: &str, body: &Value) -> Result<()> {
-        let context = format!("{method} {path}");
-        let request = request(method, path, serde_json::to_vec(body)?)?;
-        self.client.request_text(request).await.context(context)?;
+    /// Sends the steps of each plan in order, and many plans at once.
+    async fn follow(&self, plans: Vec<Vec<Step>>) -> Result<()> {
+        let plans = stream::iter(plans).map(Ok);
+        plans.try_for_each_concurrent(CONCURRENCY, |plan| self.send(plan)).await
+    }
+
+    async fn send(&self, plan: Vec<Step>) -> Result<()> {
+        for Step { method, path, body } in plan {
+            let context = format!("{method} {path}");
+            self.client.request_text(request(method, &path, body)?).await.context(context)?;
+        }
         Ok(())
     }
+}
+
+/// A request to be sent. It owns what it sends, so that callers may move their work to other tasks.
+struct Step {
+    method: Method,
+    path: String,
+    body: Vec<u8>,
+}
+
+impl Step {
+    fn new(method: Method, path: String, body: &Value) -> Result<Self> {
+        Ok(Self { method, path, body: serde_json::to_vec(body)? })
+    }
+}
+
+fn with_status(step: Step, object: &Value) -> Result<Vec<Step>> {
+    let more = object["status"].is_object().then(|| status(object)).transpose()?;
+    Ok(std::iter::once(step).chain(more).collect())
+}
+
+fn status(object: &Value) -> Result<Step> {
+    Step::new(Method::PUT, format!("{}/status", item(object)?), object)
 }
 
 /// A change that a [`Watch`] saw.
@@ -178,10 +201,6 @@ impl<T> Watch<T> {
         }
         Ok(None)
     }
-}
-
-async fn each<'a>(objects: &'a [Value], job: impl AsyncFn(&'a Value) -> Result<()>) -> Result<()> {
-    stream::iter(objects).map(Ok).try_for_each_concurrent(CONCURRENCY, |object| job(object)).await
 }
 
 fn request(method: Method, path: &str, body: Vec<u8>) -> Result<Request<Vec<u8>>> {
