@@ -1,1 +1,23 @@
-//! The control plane's shell: queue, reconcile, conditions, events, metrics.
+//! The control plane: keeps the EndpointSlices of every Service right, and says why they are as
+//! they are.
+//!
+//! ```text
+//!  watches ─► index ─► queue ─► sync (N workers) ─► API server
+//!                ▲                  │
+//!                └── own writes ────┤─► conditions, events, metrics
+//!  nodes ─► capacity ─► Services whose routing depends on it ─► queue
+//!  lease ─► who may write
+//! ```
+//!
+//! Everything that decides is in `slices` and `topology`; this crate moves data and keeps time.
+
+pub mod config;
+mod controller;
+mod memory;
+mod metrics;
+mod queue;
+mod sync;
+mod tell;
+mod trigger;
+
+pub use controller::{RunError, run};

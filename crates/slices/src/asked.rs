@@ -81,6 +81,16 @@ impl Choice {
     pub fn depends_on_nodes(&self) -> bool {
         matches!(self, Self::Heuristic(_) | Self::Subsets(..))
     }
+
+    /// The heuristic's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Everywhere => "random",
+            Self::Near(Near::Zone) => "same-zone",
+            Self::Near(Near::Node) => "same-node",
+            Self::Heuristic(heuristic) | Self::Subsets(heuristic, _) => heuristic.name(),
+        }
+    }
 }
 
 /// The value of the topology annotation: the older key wins.
@@ -159,7 +169,7 @@ impl Asking<'_> {
 
     fn subsetting(&mut self) {
         let Some(value) = self.service.annotations.get(SUBSETTING) else { return };
-        match self.approach(value) {
+        match approach(value).and_then(|approach| self.subsets(approach)) {
             Some(Choice::Subsets(..)) if self.service.local_policy => {
                 self.note(SUBSETTING, value, Reason::LocalPolicy);
             }
@@ -169,14 +179,11 @@ impl Asking<'_> {
         }
     }
 
-    /// A subsetting approach by any of its names.
-    fn approach(&mut self, value: &str) -> Option<Choice> {
-        match value.to_ascii_lowercase().as_str() {
-            "auto" | "prefer" | "preferzone" => Some(self.local_subset(Consumers::Zones)),
-            "region" => Some(self.local_subset(Consumers::Regions)),
-            "require" | "requirezone" => self.required(),
-            "random" | "original" | "disabled" => Some(Choice::Everywhere),
-            _ => None,
+    fn subsets(&mut self, approach: Approach) -> Option<Choice> {
+        match approach {
+            Approach::Subsets(consumers) => Some(self.local_subset(consumers)),
+            Approach::Required => self.required(),
+            Approach::Everywhere => Some(Choice::Everywhere),
         }
     }
 
@@ -225,6 +232,25 @@ impl Asking<'_> {
             Some(near) => self.offer("spec.trafficDistribution", value, Choice::Near(near), true),
             None => self.note("spec.trafficDistribution", value, Reason::PreferenceUnknown),
         }
+    }
+}
+
+/// A way of subsetting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Approach {
+    Subsets(Consumers),
+    Required,
+    Everywhere,
+}
+
+/// A subsetting approach by any of its names.
+pub(crate) fn approach(value: &str) -> Option<Approach> {
+    match value.to_ascii_lowercase().as_str() {
+        "auto" | "prefer" | "preferzone" => Some(Approach::Subsets(Consumers::Zones)),
+        "region" => Some(Approach::Subsets(Consumers::Regions)),
+        "require" | "requirezone" => Some(Approach::Required),
+        "random" | "original" | "disabled" => Some(Approach::Everywhere),
+        _ => None,
     }
 }
 

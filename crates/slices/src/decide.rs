@@ -153,7 +153,7 @@ impl<'a> Question<'a> {
         let previous = self.previous();
         let mut allocation = Allocation::new();
         let case = Case { previous: previous.as_ref(), ..Case::fresh(self.situation.region()) };
-        let reason = heuristic.allocate(&case, &mut allocation);
+        let reason = heuristic.allocate_named(&case, &self.situation.names, &mut allocation);
         (allocation, reason)
     }
 

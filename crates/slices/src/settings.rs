@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use zonewise_topology::heuristic::Heuristic;
-use zonewise_topology::heuristics::{self, ParseError};
+use zonewise_topology::expression::Library;
+use zonewise_topology::heuristics::ParseError;
 
-use crate::asked::{self, Choice};
+use zonewise_topology::heuristics::local_subset::LocalSubset;
+
+use crate::asked::{self, Approach, Choice, Consumers};
 
 /// The name under which the reference writes slices.
 pub const REFERENCE_MANAGED_BY: &str = "endpointslice-controller.k8s.io";
@@ -25,6 +28,10 @@ pub struct Settings {
     pub gates: Gates,
     /// A routing preference for Services that ask for nothing.
     pub default_preference: String,
+    /// A subsetting approach for Services that ask for nothing; goes before the preference.
+    pub default_subsetting: String,
+    /// The heuristics there are.
+    pub library: Library,
 }
 
 /// Features that can be turned off; what they wrote is then removed.
@@ -53,6 +60,8 @@ impl Default for Settings {
             upstream: false,
             gates: Gates::default(),
             default_preference: "Default".into(),
+            default_subsetting: "Random".into(),
+            library: Library::default(),
         }
     }
 }
@@ -60,13 +69,52 @@ impl Default for Settings {
 impl Settings {
     /// A heuristic by its name.
     pub fn heuristic(&self, name: &str) -> Result<Arc<dyn Heuristic>, ParseError> {
-        heuristics::parse(name).map(Arc::from)
+        self.library.parse(name).map(Arc::from)
     }
 
-    /// What Services get that ask for nothing.
+    /// What Services get that ask for nothing: subsets if they are the default, else a preference.
     pub(crate) fn default_choice(&self) -> (&'static str, String, Choice) {
+        const SOURCE: &str = "the controller's default";
+        match asked::approach(&self.default_subsetting) {
+            Some(Approach::Subsets(consumers)) => {
+                let heuristic = Arc::new(LocalSubset { threshold: None, padding: None });
+                let choice = Choice::Subsets(heuristic, consumers);
+                return (SOURCE, self.default_subsetting.clone(), choice);
+            }
+            Some(Approach::Required) => {
+                if let Ok(heuristic) = self.heuristic("require-zone") {
+                    let choice = Choice::Subsets(heuristic, Consumers::Zones);
+                    return (SOURCE, self.default_subsetting.clone(), choice);
+                }
+            }
+            Some(Approach::Everywhere) | None => {}
+        }
         let choice = asked::preference(&self.default_preference, self).unwrap_or(Choice::Everywhere);
-        ("the controller's default", self.default_preference.clone(), choice)
+        (SOURCE, self.default_preference.clone(), choice)
+    }
+
+    /// What of the settings cannot be used, in words.
+    pub fn check(&self) -> Result<(), String> {
+        if asked::approach(&self.default_subsetting).is_none() {
+            return Err(format!(
+                "default subsetting `{}` is not known; use Random, Auto, Require or Region",
+                self.default_subsetting
+            ));
+        }
+        if let Err(reason) = asked::preference(&self.default_preference, self) {
+            let entry = reason.code().entry();
+            return Err(format!(
+                "default preference `{}`: {}; {}",
+                self.default_preference, entry.sentence, entry.remedy
+            ));
+        }
+        if !(1..=1000).contains(&self.max_endpoints) {
+            return Err(format!("{} endpoints per slice: use 1 to 1000", self.max_endpoints));
+        }
+        if !is_label_value(&self.managed_by) {
+            return Err(format!("managed-by `{}` is no label value", self.managed_by));
+        }
+        Ok(())
     }
 
     /// Whether slices with this `managed-by` are ours.
@@ -75,4 +123,12 @@ impl Settings {
             *name == *self.managed_by || self.adopt.iter().any(|adopted| **adopted == *name)
         })
     }
+}
+
+fn is_label_value(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let ends = [bytes.first(), bytes.last()];
+    text.len() <= 63
+        && ends.iter().all(|end| end.is_some_and(u8::is_ascii_alphanumeric))
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }

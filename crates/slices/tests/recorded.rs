@@ -5,10 +5,14 @@
 //! never more writes.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 
+use common::Store;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use zonewise_slices::asked::asked;
 use zonewise_slices::labels::Name;
@@ -23,51 +27,11 @@ use zonewise_topology::capacity::MissingCpu;
 const PATH: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/upstream/reconcile.jsonl.gz");
 
-/// A store that answers as the API server would.
-#[derive(Default)]
-struct Store {
-    slices: BTreeMap<Box<str>, Arc<Slice>>,
-    created: usize,
-}
-
-impl Store {
-    fn run(&mut self, plan: &Plan) {
-        for family in &plan.families {
-            for slice in &family.creates {
-                self.created += 1;
-                let name: Box<str> = format!("svc-{:05}", self.created).into();
-                self.put(Slice { name: Some(name), ..through_the_wire(slice) });
-            }
-            for slice in &family.updates {
-                self.put(through_the_wire(slice));
-            }
-            for slice in &family.deletes {
-                assert!(self.slices.remove(&slice.name).is_some(), "{slice:?} is deleted twice");
-            }
-        }
-        for slice in &plan.leftovers {
-            self.slices.remove(&slice.name);
-        }
-    }
-
-    fn put(&mut self, slice: Slice) {
-        let name: Box<str> = slice.name().into();
-        self.slices.insert(name.clone(), Arc::new(Slice { uid: (&*name).into(), ..slice }));
-    }
-}
-
-/// What is read back after writing.
-fn through_the_wire(slice: &Slice) -> Slice {
-    serde_json::from_str(&serde_json::to_string(slice).unwrap()).unwrap()
-}
-
 fn read<T: serde::de::DeserializeOwned>(list: &Value) -> Vec<T> {
     list.as_array()
         .map(|list| list.iter().map(|value| T::deserialize(value).unwrap()).collect())
         .unwrap_or_default()
 }
-
-use serde::Deserialize;
 
 /// From this many recorded runs on, chance decided so much that not every outcome was seen.
 const SAMPLED: usize = 10;
@@ -80,7 +44,7 @@ fn step(step: &Value, store: &mut Store, populated: &mut bool, max_endpoints: us
     pods.sort_by(|a, b| a.name.cmp(&b.name));
     let nodes: BTreeMap<Name, Node> =
         read::<Node>(&step["nodes"]).into_iter().map(|node| (node.name.clone(), node)).collect();
-    let slices: Vec<Arc<Slice>> = store.slices.values().map(Arc::clone).collect();
+    let slices = store.list();
     let input = Input {
         service: &service,
         pods: &pods,

@@ -8,6 +8,7 @@ use zonewise_simulator::dataset::ranges::Span;
 use zonewise_simulator::evaluate::Shard;
 use zonewise_simulator::report::Format;
 use zonewise_simulator::timeline::scenario::Scenario;
+use zonewise_topology::expression::Library;
 use zonewise_topology::heuristics;
 
 /// Arguments that do not fit together: exit code 2.
@@ -39,6 +40,12 @@ pub(crate) enum Command {
     /// published one of KEP-2004: 45 % in-zone traffic, 40 % overload, 15 % number of slices.
     /// Beside it stands the limit: the best any router could score on the same inputs.
     Simulate(Box<Simulate>),
+    /// Keep the EndpointSlices of every Service right
+    ///
+    /// Replaces the EndpointSlice controller of kube-controller-manager: the same slices, with
+    /// hints, subsets and zone shares that do not flap, come back by themselves and say why they
+    /// are as they are. Stop the built-in one first (--controllers=*,-endpointslice-controller).
+    Controller(Box<crate::controller::Flags>),
     /// Print a completion script for a shell
     #[command(hide = true)]
     Completions {
@@ -111,8 +118,11 @@ pub(crate) struct Input {
 pub(crate) struct Heuristics {
     /// A heuristic, with parameters as `name:parameter=value,…`; may be given several times
     /// [default: all]
-    #[arg(long = "heuristic", value_name = "NAME", value_parser = heuristic)]
+    #[arg(long = "heuristic", value_name = "NAME")]
     names: Vec<String>,
+    /// Configuration file (ControllerConfiguration) with heuristics of your own, for --heuristic
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// For `balanced`: load above its fair share that an endpoint may get (0.1 for 10 %)
     #[arg(long, value_name = "THETA", value_parser = overload, allow_negative_numbers = true)]
     max_overload: Option<f64>,
@@ -120,12 +130,15 @@ pub(crate) struct Heuristics {
 
 impl Heuristics {
     /// The heuristics to run, with their parameters, each once.
-    pub(crate) fn labels(&self) -> Result<Vec<String>, Usage> {
+    pub(crate) fn labels(&self, library: &Library) -> Result<Vec<String>, Usage> {
         let names: Vec<String> = if self.names.is_empty() {
-            heuristics::names().into_iter().map(String::from).collect()
+            heuristics::names().into_iter().chain(library.custom_names()).map(String::from).collect()
         } else {
             self.names.clone()
         };
+        if let Some(error) = names.iter().find_map(|name| library.parse(name).err()) {
+            return Err(Usage(error.to_string()));
+        }
         if self.max_overload.is_some() && !names.iter().any(|name| name == "balanced") {
             return Err(Usage(String::from(
                 "--max-overload is for the heuristic `balanced` without parameters; add \
@@ -226,10 +239,6 @@ impl From<TimelineFormat> for Format {
     }
 }
 
-fn heuristic(text: &str) -> Result<String, heuristics::ParseError> {
-    heuristics::parse(text).map(|_| text.to_owned())
-}
-
 fn overload(text: &str) -> Result<f64, String> {
     let wrong = || format!("expected a number of at least 0 such as 0.1 for 10 %, found `{text}`");
     let value: f64 = text.parse().map_err(|_| wrong())?;
@@ -271,6 +280,7 @@ fn simulate_examples() -> &'static str {
   zonewise simulate --dataset kep-large --heuristic auto --heuristic balanced
   zonewise simulate --zones 4 --nodes 2..6 --endpoints 0..12 -o html --to report.html
   zonewise simulate --dataset mine.csv --heuristic local -o csv --rows
+  zonewise simulate --config controller.yaml --heuristic example.com/mine
   zonewise simulate --dataset kep-large --shard 0/2 --to part-0.json
   zonewise simulate merge part-*.json"
 }

@@ -1,6 +1,7 @@
 //! The binary: reads the command line and hands over.
 
 mod args;
+mod controller;
 mod output;
 mod progress;
 mod simulate;
@@ -16,6 +17,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.command {
         Command::Simulate(simulate) => simulate::run(simulate),
+        Command::Controller(flags) => controller::run(*flags),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "zonewise", &mut script);

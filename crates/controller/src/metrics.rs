@@ -1,0 +1,198 @@
+//! Metrics: the reference's under the reference's names, ours beside them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use zonewise_slices::plan::{Counts, FamilyPlan};
+use zonewise_telemetry::metrics::{Counter, Family, Histogram, Kind, MetricError, Registry};
+
+use crate::memory::{Memories, Memory};
+use crate::queue::Queue;
+
+/// Everything the controller counts.
+pub(crate) struct Metrics {
+    pub(crate) syncs: Family<Counter, 1>,
+    pub(crate) changes: Family<Counter, 1>,
+    added: Histogram,
+    removed: Histogram,
+    changed_per_sync: Family<Histogram, 2>,
+    changes_by_approach: Family<Histogram, 1>,
+    reallocated: Histogram,
+    pub(crate) duration: Histogram,
+    pub(crate) condition_writes: Counter,
+    pub(crate) events_dropped: Counter,
+    pub(crate) unreadable: Family<Counter, 1>,
+    pub(crate) watch_failures: Family<Counter, 1>,
+    pub(crate) retries: Counter,
+    pub(crate) second_writers: Counter,
+    pub(crate) leading: Arc<AtomicBool>,
+}
+
+/// How slices of a Service came about, as labels.
+pub(crate) struct Labels<'a> {
+    pub(crate) topology: &'a str,
+    pub(crate) traffic_distribution: &'a str,
+    pub(crate) approach: &'a str,
+}
+
+const PREFIX: &str = "endpoint_slice_controller_";
+
+/// 2, 4, … 32,768: the reference's buckets for endpoints.
+fn endpoint_buckets() -> Vec<f64> {
+    (1..=15).map(|power| f64::from(1 << power)).collect()
+}
+
+/// The usual buckets of the Prometheus libraries.
+const USUAL: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+impl Metrics {
+    pub(crate) fn new(registry: &Registry) -> Result<Self, MetricError> {
+        let endpoints = |name: &str, help: &str| {
+            let family = registry.histogram(&format!("{PREFIX}{name}"), help, [], &endpoint_buckets())?;
+            Ok::<_, MetricError>(family.with([]))
+        };
+        let single = |name: &str, help: &str| {
+            Ok::<_, MetricError>(registry.counter(name, help, [])?.with([]))
+        };
+        Ok(Self {
+            added: endpoints("endpoints_added_per_sync", "Endpoints added in a sync, per address family")?,
+            removed: endpoints("endpoints_removed_per_sync", "Endpoints removed in a sync, per address family")?,
+            reallocated: endpoints(
+                "reallocated_endpoints_per_sync",
+                "Endpoints that changed their consumers in a sync, per address family",
+            )?,
+            changes: registry.counter(
+                &format!("{PREFIX}changes"),
+                "EndpointSlices written, by operation",
+                ["operation"],
+            )?,
+            changed_per_sync: registry.histogram(
+                &format!("{PREFIX}endpointslices_changed_per_sync"),
+                "EndpointSlices written in a sync, per address family",
+                ["topology", "traffic_distribution"],
+                &USUAL,
+            )?,
+            changes_by_approach: registry.histogram(
+                &format!("{PREFIX}changes_endpointslices_per_sync"),
+                "EndpointSlices written in a sync, by the heuristic that decided",
+                ["approach"],
+                &[0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0],
+            )?,
+            syncs: registry.counter(&format!("{PREFIX}syncs"), "Syncs of Services, by how they ended", ["result"])?,
+            duration: registry
+                .histogram("zonewise_sync_duration_seconds", "Time a sync took, writes included", [], &USUAL)?
+                .with([]),
+            condition_writes: single("zonewise_condition_writes_total", "Writes of conditions on Services")?,
+            events_dropped: single("zonewise_events_dropped_total", "Events dropped because too many waited")?,
+            unreadable: registry.counter(
+                "zonewise_unreadable_objects_total",
+                "Objects from the API server that could not be read",
+                ["resource"],
+            )?,
+            watch_failures: registry.counter(
+                "zonewise_watch_failures_total",
+                "Lists and watches that failed",
+                ["resource"],
+            )?,
+            retries: single("zonewise_sync_retries_total", "Syncs that failed and are tried again")?,
+            second_writers: single(
+                "zonewise_second_writers_total",
+                "Services whose slices somebody else was found to write too",
+            )?,
+            leading: Arc::default(),
+        })
+    }
+
+    /// Gauges are computed from what is remembered when somebody asks.
+    pub(crate) fn computed(
+        &self,
+        registry: &Registry,
+        memories: &Arc<Memories>,
+        queue: &Arc<Queue>,
+    ) -> Result<(), MetricError> {
+        let sum = |name: &str, help: &str, value: fn(&Counts) -> usize| {
+            let memories = Arc::clone(memories);
+            registry.collect(&format!("{PREFIX}{name}"), help, Kind::Gauge, [], move |samples| {
+                let total: usize = memories.lock().values().map(|memory| value(&memory.counts)).sum();
+                samples.push([], total as f64);
+            })
+        };
+        sum("endpoints_desired", "Endpoints that should exist", |counts| counts.endpoints)?;
+        sum("total_endpoints", "Endpoints in all slices", |counts| counts.endpoints)?;
+        sum("num_endpoint_slices", "EndpointSlices that exist", |counts| counts.slices)?;
+        sum("desired_endpoint_slices", "EndpointSlices that would do", |counts| counts.slices_needed)?;
+        self.by_service(registry, memories)?;
+        let (depth, added) = (Arc::clone(queue), Arc::clone(queue));
+        registry.collect("workqueue_depth", "Services waiting", Kind::Gauge, ["name"], move |samples| {
+            samples.push(["endpoint_slice"], depth.depth() as f64);
+        })?;
+        registry.collect("workqueue_adds_total", "Times a Service was added", Kind::Counter, ["name"], move |samples| {
+            samples.push(["endpoint_slice"], added.added() as f64);
+        })?;
+        let leading = Arc::clone(&self.leading);
+        registry.collect("zonewise_leader", "1 while this process may write", Kind::Gauge, [], move |samples| {
+            samples.push([], f64::from(u8::from(leading.load(Ordering::Relaxed))));
+        })
+    }
+
+    fn by_service(&self, registry: &Registry, memories: &Arc<Memories>) -> Result<(), MetricError> {
+        let all = Arc::clone(memories);
+        registry.collect(
+            &format!("{PREFIX}services_count_by_traffic_distribution"),
+            "Services handled by trafficDistribution",
+            Kind::Gauge,
+            ["traffic_distribution"],
+            move |samples| {
+                let near = |memory: &Memory| (!memory.near.is_empty()).then(|| memory.near.clone());
+                count(all.lock().values().filter_map(near), |value, number| samples.push([value], number));
+            },
+        )?;
+        let all = Arc::clone(memories);
+        registry.collect(
+            "zonewise_services",
+            "Services by heuristic and reason",
+            Kind::Gauge,
+            ["heuristic", "reason"],
+            move |samples| {
+                let pair = |memory: &Memory| {
+                    memory.code.as_ref().map(|code| (memory.approach.clone(), code.clone()))
+                };
+                count(all.lock().values().filter_map(pair), |(heuristic, code), number| {
+                    samples.push([heuristic, code], number);
+                });
+            },
+        )?;
+        let all = Arc::clone(memories);
+        registry.collect(
+            "zonewise_routing_transitions_total",
+            "Times the routing of a Service changed sides; only Services that ask for topology",
+            Kind::Counter,
+            ["namespace", "service"],
+            move |samples| {
+                for ((namespace, service), memory) in all.lock().iter().filter(|(_, one)| one.transitions > 0) {
+                    samples.push([namespace, service], memory.transitions as f64);
+                }
+            },
+        )
+    }
+
+    /// What a sync did in one family.
+    pub(crate) fn family(&self, plan: &FamilyPlan, labels: &Labels<'_>) {
+        self.added.observe(plan.counts.added as f64);
+        self.removed.observe(plan.counts.removed as f64);
+        self.reallocated.observe(plan.counts.reallocated as f64);
+        let writes = plan.writes() as f64;
+        self.changed_per_sync.with([labels.topology, labels.traffic_distribution]).observe(writes);
+        self.changes_by_approach.with([labels.approach]).observe(writes);
+    }
+}
+
+fn count<T: Ord>(values: impl Iterator<Item = T>, mut each: impl FnMut(&T, f64)) {
+    let mut counts = std::collections::BTreeMap::<T, u32>::new();
+    for value in values {
+        *counts.entry(value).or_default() += 1;
+    }
+    for (value, number) in &counts {
+        each(value, f64::from(*number));
+    }
+}

@@ -1,0 +1,183 @@
+//! What is to be done next: each Service at most once, none before its time.
+//!
+//! A Service that is added again while it waits keeps the earlier time; one that is added while it
+//! is worked on comes again afterwards.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+use zonewise_cluster::follow::Cause;
+use zonewise_cluster::watch::Key;
+
+/// Services to be looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: BTreeSet<(Instant, Key)>,
+    entries: BTreeMap<Key, Entry>,
+    added: u64,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    due: Option<Instant>,
+    running: bool,
+    causes: Causes,
+}
+
+/// Why a Service is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Causes(u8);
+
+impl Causes {
+    fn add(&mut self, cause: Cause) {
+        self.0 |= 1 << cause as u8;
+    }
+
+    /// Nothing but a write by somebody else.
+    pub(crate) fn only_slices(self) -> bool {
+        self.0 == 1 << Cause::Slices as u8
+    }
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To be looked at after `delay`.
+    pub(crate) fn add(&self, key: Key, cause: Cause, delay: Duration) {
+        let due = Instant::now() + delay;
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let entry = state.entries.entry(key.clone()).or_default();
+        entry.causes.add(cause);
+        state.added += 1;
+        let earlier = entry.due.is_some_and(|known| known <= due);
+        if earlier {
+            return;
+        }
+        if let Some(later) = entry.due.replace(due) {
+            state.waiting.remove(&(later, key.clone()));
+        }
+        if !entry.running {
+            state.waiting.insert((due, key));
+            drop(guard);
+            self.wake.notify_one();
+        }
+    }
+
+    /// The next Service, when its time has come.
+    pub(crate) async fn next(&self) -> (Key, Causes) {
+        loop {
+            let due = match self.take() {
+                Ok(next) => return next,
+                Err(due) => due,
+            };
+            match due {
+                Some(due) => tokio::select! {
+                    () = sleep_until(due) => {}
+                    () = self.wake.notified() => {}
+                },
+                None => self.wake.notified().await,
+            }
+        }
+    }
+
+    /// The next Service, or the time when there is one.
+    fn take(&self) -> Result<(Key, Causes), Option<Instant>> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let first = state.waiting.first().map(|(due, _)| *due);
+        if first.is_none_or(|due| due > Instant::now()) {
+            return Err(first);
+        }
+        let Some((_, key)) = state.waiting.pop_first() else { return Err(None) };
+        let entry = state.entries.entry(key.clone()).or_default();
+        entry.due = None;
+        entry.running = true;
+        let causes = std::mem::take(&mut entry.causes);
+        let more = !state.waiting.is_empty();
+        drop(guard);
+        if more {
+            // Another worker may be asleep until later than the next one is due.
+            self.wake.notify_one();
+        }
+        Ok((key, causes))
+    }
+
+    /// The work on a Service is over.
+    pub(crate) fn done(&self, key: &Key) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let Some(entry) = state.entries.get_mut(key) else { return };
+        entry.running = false;
+        match entry.due {
+            Some(due) => {
+                state.waiting.insert((due, key.clone()));
+                drop(guard);
+                self.wake.notify_one();
+            }
+            None => {
+                state.entries.remove(key);
+            }
+        }
+    }
+
+    /// Services waiting.
+    pub(crate) fn depth(&self) -> usize {
+        self.state().waiting.len()
+    }
+
+    /// Times a Service was added.
+    pub(crate) fn added(&self) -> u64 {
+        self.state().added
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        ("ns".into(), name.into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_comes_once_at_its_earliest_time() {
+        let queue = Queue::default();
+        let start = Instant::now();
+        queue.add(key("a"), Cause::Pods, Duration::from_secs(5));
+        queue.add(key("a"), Cause::Pods, Duration::from_secs(1));
+        queue.add(key("a"), Cause::Pods, Duration::from_secs(9));
+        queue.add(key("b"), Cause::Service, Duration::ZERO);
+        assert_eq!(queue.next().await.0, key("b"));
+        assert_eq!(queue.next().await.0, key("a"));
+        assert_eq!(start.elapsed(), Duration::from_secs(1));
+        queue.done(&key("a"));
+        queue.done(&key("b"));
+        assert_eq!(queue.depth(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_changes_while_it_is_worked_on_comes_again() {
+        let queue = Queue::default();
+        queue.add(key("a"), Cause::Slices, Duration::ZERO);
+        let (first, causes) = queue.next().await;
+        assert!(causes.only_slices());
+        queue.add(key("a"), Cause::Slices, Duration::ZERO);
+        queue.add(key("a"), Cause::Pods, Duration::ZERO);
+        assert_eq!(queue.depth(), 0, "never two workers on one Service");
+        queue.done(&first);
+        let (_, causes) = queue.next().await;
+        assert!(!causes.only_slices());
+    }
+}

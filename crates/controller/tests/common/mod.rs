@@ -1,0 +1,142 @@
+//! A real API server, our controller beside it with its own rights, and patience.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use zonewise_cluster::connect::connect;
+use zonewise_controller::RunError;
+use zonewise_controller::config::{Config, File};
+use zonewise_telemetry::shutdown::Shutdown;
+use zonewise_testbed::objects::node;
+use zonewise_testbed::{Cluster, Gate, User, manifests};
+
+/// The repository.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// A cluster with the controller's roles and three zones of two nodes.
+pub(crate) async fn cluster() -> Cluster {
+    let cluster = Cluster::start().await.unwrap();
+    apply_roles(&cluster).await;
+    cluster.create(&nodes()).await.unwrap();
+    cluster
+}
+
+pub(crate) async fn apply_roles(cluster: &Cluster) {
+    let objects = manifests(format!("{ROOT}/deploy/controller/rbac.yaml")).unwrap();
+    let (first, rest) = objects.split_at(1);
+    cluster.create(first).await.unwrap();
+    cluster.create(rest).await.unwrap();
+}
+
+pub(crate) fn nodes() -> Vec<Value> {
+    let zones = ["a", "b", "c"].into_iter();
+    zones.flat_map(|zone| [1, 2].map(|n| node(&format!("{zone}{n}"), zone, "4"))).collect()
+}
+
+/// The controller, in this process.
+pub(crate) struct Running {
+    pub(crate) shutdown: Shutdown,
+    task: JoinHandle<Result<(), RunError>>,
+}
+
+impl Running {
+    /// With a configuration of these lines, directly at the API server.
+    pub(crate) async fn start(cluster: &Cluster, lines: &str) -> Self {
+        Self::with(&cluster.kubeconfig(User::Controller).unwrap(), lines).await
+    }
+
+    /// The same, through a gate.
+    pub(crate) async fn through(cluster: &Cluster, gate: &Gate, lines: &str) -> Self {
+        Self::with(&cluster.kubeconfig_through(User::Controller, gate).unwrap(), lines).await
+    }
+
+    async fn with(kubeconfig: &std::path::Path, lines: &str) -> Self {
+        let client = connect(Some(kubeconfig)).await.unwrap();
+        let shutdown = Shutdown::manual();
+        let run = zonewise_controller::run(client, config(lines), shutdown.clone());
+        Self { shutdown, task: tokio::spawn(run) }
+    }
+
+    pub(crate) async fn stop(self) -> Result<(), RunError> {
+        self.shutdown.trigger();
+        self.task.await.unwrap()
+    }
+
+    /// Waits for the controller to end by itself.
+    pub(crate) async fn ended(self) -> Result<(), RunError> {
+        self.task.await.unwrap()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.task.is_finished()
+    }
+}
+
+/// A configuration; without leader election unless the lines ask for it.
+pub(crate) fn config(lines: &str) -> Config {
+    let election = if lines.contains("leaderElection") { "" } else { "leaderElection: { leaderElect: false }\n" };
+    let text = format!(
+        "apiVersion: config.zonewise.dev/v1alpha1\nkind: ControllerConfiguration\nmetricsAddress: 127.0.0.1:0\n{election}{lines}\n"
+    );
+    File::parse(&text).unwrap().resolve("test").unwrap()
+}
+
+/// Asks again until there is an answer; a minute is more than anything here needs.
+pub(crate) async fn eventually<T, F: Future<Output = Result<T, String>>>(mut ask: impl FnMut() -> F) -> T {
+    let mut last = String::new();
+    for _ in 0..600 {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(why) => last = why,
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("still not after a minute: {last}");
+}
+
+/// The slices of a Service.
+pub(crate) async fn slices(cluster: &Cluster, namespace: &str, service: &str) -> Vec<Value> {
+    let all = cluster.list("EndpointSlice", Some(namespace)).await.unwrap_or_default();
+    let of = |slice: &Value| slice["metadata"]["labels"]["kubernetes.io/service-name"] == service;
+    all.into_iter().filter(of).collect()
+}
+
+/// Addresses in slices, sorted; the same address twice stays twice.
+pub(crate) fn addresses(slices: &[Value]) -> Vec<String> {
+    let endpoints = slices.iter().flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
+    let mut found: Vec<String> =
+        endpoints.map(|endpoint| endpoint["addresses"][0].as_str().unwrap().to_owned()).collect();
+    found.sort();
+    found
+}
+
+/// Ready endpoints hinted to each zone.
+pub(crate) fn hints(slices: &[Value]) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for endpoint in slices.iter().flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten()) {
+        for hint in endpoint["hints"]["forZones"].as_array().into_iter().flatten() {
+            *counts.entry(hint["name"].as_str().unwrap().to_owned()).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// A condition of a Service: status and reason.
+pub(crate) async fn condition(cluster: &Cluster, namespace: &str, service: &str, kind: &str) -> Option<(String, String)> {
+    let services = cluster.list("Service", Some(namespace)).await.ok()?;
+    let service = services.into_iter().find(|one| one["metadata"]["name"] == service)?;
+    let conditions = service["status"]["conditions"].as_array()?.clone();
+    let kind = format!("zonewise.dev/RoutingPreference{kind}");
+    let found = conditions.into_iter().find(|condition| condition["type"] == kind.as_str())?;
+    Some((found["status"].as_str()?.to_owned(), found["reason"].as_str()?.to_owned()))
+}
+
+/// Writes of slices so far.
+pub(crate) async fn writes(cluster: &Cluster) -> u64 {
+    let counts = cluster.request_counts().await.unwrap();
+    let write = |verb: &str| matches!(verb, "POST" | "PUT" | "PATCH" | "DELETE");
+    counts.iter().filter(|((verb, resource, _), _)| write(verb) && resource == "endpointslices").map(|(_, count)| count).sum()
+}

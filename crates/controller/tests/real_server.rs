@@ -1,0 +1,146 @@
+//! The controller on a real API server, with its own rights only.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
+
+mod common;
+
+use common::{Running, addresses, cluster, condition, eventually, hints, slices, writes};
+use serde_json::json;
+use zonewise_testbed::Cluster;
+use zonewise_testbed::objects::{namespace, pod, service};
+
+const PREFERENCE: &str = "zonewise.dev/routing-preference";
+
+/// Nine ready Pods of an app, three in each zone.
+async fn pods(cluster: &Cluster, space: &str, app: &str) {
+    let pods: Vec<_> = (0..9)
+        .map(|n| {
+            let node = format!("{}1", ["a", "b", "c"][n % 3]);
+            pod(space, &format!("{app}-{n}"), app, &node, &format!("10.2.{}.{}", app.len(), n + 1))
+        })
+        .collect();
+    cluster.create(&pods).await.unwrap();
+}
+
+async fn complete(cluster: &Cluster, space: &str, name: &str) -> Vec<serde_json::Value> {
+    eventually(|| async {
+        let found = slices(cluster, space, name).await;
+        if addresses(&found).len() == 9 { Ok(found) } else { Err(format!("{found:?}")) }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn from_pods_to_slices_with_the_controllers_own_rights() {
+    let cluster = cluster().await;
+    cluster.create(&[namespace("shop")]).await.unwrap();
+    pods(&cluster, "shop", "web").await;
+    let mut plain = service("shop", "plain", "web");
+    let mut balanced = service("shop", "balanced", "web");
+    balanced["metadata"]["annotations"] = json!({ PREFERENCE: "zonewise.dev/balanced" });
+    let mut wrong = service("shop", "wrong", "web");
+    wrong["metadata"]["annotations"] = json!({ PREFERENCE: "Nearest" });
+    let mut external = service("shop", "external", "web");
+    external["spec"] = json!({ "type": "ExternalName", "externalName": "example.com" });
+    let mut selectorless = service("shop", "selectorless", "web");
+    selectorless["spec"].as_object_mut().unwrap().remove("selector");
+    let mut dual = service("shop", "dual", "web");
+    dual["spec"]["ipFamilyPolicy"] = "RequireDualStack".into();
+    cluster.create(&[plain.clone(), balanced, wrong, external, selectorless, dual]).await.unwrap();
+    let running = Running::start(&cluster, "").await;
+
+    let found = complete(&cluster, "shop", "plain").await;
+    assert_eq!(hints(&found).len(), 0);
+    assert_eq!(found[0]["metadata"]["ownerReferences"][0]["kind"], "Service");
+    let found = complete(&cluster, "shop", "balanced").await;
+    assert!(found[0]["metadata"]["annotations"]["zonewise.dev/zone-shares"].is_string());
+    let accepted = eventually(|| async {
+        condition(&cluster, "shop", "balanced", "Programmed").await.ok_or_else(|| "no condition".to_owned())
+    })
+    .await;
+    assert_eq!(accepted, ("True".into(), "SharesBalanced".into()));
+    let refused = eventually(|| async {
+        condition(&cluster, "shop", "wrong", "Accepted").await.ok_or_else(|| "no condition".to_owned())
+    })
+    .await;
+    assert_eq!(refused, ("False".into(), "PreferenceReserved".into()));
+    assert_eq!(condition(&cluster, "shop", "plain", "Accepted").await, None);
+    let found = complete(&cluster, "shop", "dual").await;
+    assert_eq!(found.len(), 2, "an IPv4 slice and an IPv6 placeholder");
+    assert!(slices(&cluster, "shop", "external").await.is_empty());
+    assert!(slices(&cluster, "shop", "selectorless").await.is_empty());
+
+    hints_come_and_go(&cluster, &mut plain).await;
+    a_deleted_slice_comes_back(&cluster).await;
+    nothing_more_is_written(&cluster).await;
+    running.stop().await.unwrap();
+}
+
+/// E1: on, off, on again, with events.
+async fn hints_come_and_go(cluster: &Cluster, service: &mut serde_json::Value) {
+    for (value, expected) in [("Auto", 9), ("Disabled", 0), ("Auto", 9)] {
+        service["metadata"]["annotations"] = json!({ "service.kubernetes.io/topology-mode": value });
+        cluster.update(std::slice::from_ref(service)).await.unwrap();
+        eventually(|| async {
+            let hinted: usize = hints(&slices(cluster, "shop", "plain").await).values().sum();
+            if hinted == expected { Ok(()) } else { Err(format!("{value}: {hinted}")) }
+        })
+        .await;
+    }
+    eventually(|| async {
+        let events = cluster.list("Event", Some("shop")).await.unwrap();
+        let ours = events.iter().filter(|event| event["involvedObject"]["name"] == "plain");
+        let mut reasons: Vec<&str> = ours.map(|event| event["reason"].as_str().unwrap()).collect();
+        reasons.sort_unstable();
+        if reasons.starts_with(&["ClusterWide", "HintsAssigned"]) { Ok(()) } else { Err(format!("{reasons:?}")) }
+    })
+    .await;
+}
+
+/// Q4: the reference would not notice.
+async fn a_deleted_slice_comes_back(cluster: &Cluster) {
+    let gone = slices(cluster, "shop", "plain").await;
+    cluster.delete(&gone).await.unwrap();
+    complete(cluster, "shop", "plain").await;
+}
+
+async fn nothing_more_is_written(cluster: &Cluster) {
+    let before = writes(cluster).await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert_eq!(writes(cluster).await, before);
+}
+
+/// A running cluster changes hands without a single write, there and back.
+#[tokio::test(flavor = "multi_thread")]
+async fn taking_over_from_the_reference_writes_nothing() {
+    let cluster = cluster().await;
+    cluster.create(&[namespace("shop")]).await.unwrap();
+    pods(&cluster, "shop", "web").await;
+    let mut auto = service("shop", "auto", "web");
+    auto["metadata"]["annotations"] = json!({ "service.kubernetes.io/topology-mode": "Auto" });
+    let mut near = service("shop", "near", "web");
+    near["spec"]["trafficDistribution"] = "PreferSameZone".into();
+    cluster.create(&[auto, near, service("shop", "plain", "web"), service("shop", "empty", "nobody")]).await.unwrap();
+    let reference = cluster.controller_manager(&[]).unwrap();
+    for name in ["auto", "near", "plain"] {
+        complete(&cluster, "shop", name).await;
+    }
+    eventually(|| async {
+        let found = slices(&cluster, "shop", "empty").await;
+        if found.len() == 1 { Ok(()) } else { Err("no placeholder".to_owned()) }
+    })
+    .await;
+    reference.stop().await.unwrap();
+    let before = writes(&cluster).await;
+    let running = Running::start(&cluster, "").await;
+    eventually(|| async {
+        condition(&cluster, "shop", "auto", "Programmed").await.ok_or_else(|| "not told yet".to_owned())
+    })
+    .await;
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(writes(&cluster).await, before, "ours found everything right");
+    running.stop().await.unwrap();
+    let reference = cluster.controller_manager(&[]).unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    assert_eq!(writes(&cluster).await, before, "and so did the reference afterwards");
+    reference.stop().await.unwrap();
+}

@@ -1,0 +1,278 @@
+//! A small cluster that tests change step by step: zones with nodes, a Service, Pods, and a store
+//! that answers writes as the API server would.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use zonewise_slices::asked::{Asked, asked};
+use zonewise_slices::labels::Name;
+use zonewise_slices::node::{Node, Nodes};
+use zonewise_slices::plan::{Input, Plan, plan};
+use zonewise_slices::pod::Pod;
+use zonewise_slices::service::Service;
+use zonewise_slices::settings::Settings;
+use zonewise_slices::slice::Slice;
+use zonewise_topology::capacity::MissingCpu;
+use zonewise_topology::reason::Code;
+
+/// Stored slices.
+#[derive(Default)]
+pub(crate) struct Store {
+    pub(crate) slices: BTreeMap<Box<str>, Arc<Slice>>,
+    created: usize,
+}
+
+impl Store {
+    /// Does what a plan says.
+    pub(crate) fn run(&mut self, plan: &Plan) {
+        for family in &plan.families {
+            for slice in &family.creates {
+                self.created += 1;
+                let name: Box<str> = format!("svc-{:05}", self.created).into();
+                self.put(Slice { name: Some(name), ..through_the_wire(slice) });
+            }
+            for slice in &family.updates {
+                self.put(through_the_wire(slice));
+            }
+            for slice in &family.deletes {
+                assert!(self.slices.remove(&slice.name).is_some(), "{slice:?} is deleted twice");
+            }
+        }
+        for slice in &plan.leftovers {
+            self.slices.remove(&slice.name);
+        }
+    }
+
+    fn put(&mut self, slice: Slice) {
+        let name: Box<str> = slice.name().into();
+        self.slices.insert(name.clone(), Arc::new(Slice { uid: (&*name).into(), ..slice }));
+    }
+
+    pub(crate) fn list(&self) -> Vec<Arc<Slice>> {
+        self.slices.values().map(Arc::clone).collect()
+    }
+}
+
+/// What is read back after writing.
+fn through_the_wire(slice: &Slice) -> Slice {
+    serde_json::from_str(&serde_json::to_string(slice).unwrap()).unwrap()
+}
+
+/// The cluster.
+pub(crate) struct Bed {
+    pub(crate) service: Value,
+    pub(crate) nodes: BTreeMap<String, Value>,
+    pub(crate) pods: BTreeMap<String, Value>,
+    pub(crate) store: Store,
+    pub(crate) settings: Settings,
+    pub(crate) missing_cpu: MissingCpu,
+    serial: usize,
+}
+
+impl Bed {
+    /// One node per zone with so many cores.
+    pub(crate) fn new(zones: &[(&str, &str)]) -> Self {
+        let mut bed = Self {
+            service: json!({
+                "metadata": {"name": "web", "namespace": "shop", "uid": "web-uid", "annotations": {}},
+                "spec": {
+                    "clusterIP": "10.96.0.1",
+                    "ipFamilies": ["IPv4"],
+                    "selector": {"app": "web"},
+                    "ports": [{"name": "http", "port": 80, "targetPort": 8080}],
+                },
+            }),
+            nodes: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            store: Store::default(),
+            settings: Settings::default(),
+            missing_cpu: MissingCpu::Refuse,
+            serial: 0,
+        };
+        for (zone, cpu) in zones {
+            bed.node(&format!("node-{zone}"), zone, cpu);
+        }
+        bed
+    }
+
+    /// Three equal zones.
+    pub(crate) fn three() -> Self {
+        Self::new(&[("a", "4"), ("b", "4"), ("c", "4")])
+    }
+
+    /// Adds or replaces a node. The region is the first letter of the zone's name, before a dash.
+    pub(crate) fn node(&mut self, name: &str, zone: &str, cpu: &str) {
+        let region = zone.split('-').next().unwrap();
+        let node = json!({
+            "metadata": {"name": name, "labels": {
+                "topology.kubernetes.io/zone": zone,
+                "topology.kubernetes.io/region": region,
+            }},
+            "status": {
+                "allocatable": {"cpu": cpu},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        });
+        self.nodes.insert(name.into(), node);
+    }
+
+    pub(crate) fn annotate(&mut self, key: &str, value: &str) -> &mut Self {
+        self.service["metadata"]["annotations"][key] = value.into();
+        self
+    }
+
+    pub(crate) fn forget(&mut self, key: &str) -> &mut Self {
+        self.service["metadata"]["annotations"].as_object_mut().unwrap().remove(key);
+        self
+    }
+
+    /// So many ready Pods in a zone, the newest leaving first.
+    pub(crate) fn pods(&mut self, zone: &str, count: usize) -> &mut Self {
+        let node = format!("node-{zone}");
+        let mut there: Vec<String> = self
+            .pods
+            .iter()
+            .filter(|(_, pod)| pod["spec"]["nodeName"] == node.as_str())
+            .map(|(name, _)| name.clone())
+            .collect();
+        while there.len() > count {
+            self.pods.remove(&there.pop().unwrap());
+        }
+        for _ in there.len()..count {
+            self.pod(&node);
+        }
+        self
+    }
+
+    /// One more ready Pod on a node.
+    pub(crate) fn pod(&mut self, node: &str) -> String {
+        self.serial += 1;
+        let name = format!("pod-{:05}", self.serial);
+        let ip = format!("10.1.{}.{}", self.serial / 250, self.serial % 250 + 1);
+        let pod = json!({
+            "metadata": {"name": name, "namespace": "shop", "uid": name, "labels": {"app": "web"}},
+            "spec": {"nodeName": node, "containers": [{"name": "c"}]},
+            "status": {
+                "phase": "Running",
+                "podIP": ip,
+                "podIPs": [{"ip": ip}],
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        });
+        self.pods.insert(name.clone(), pod);
+        name
+    }
+
+    /// Plans, writes, and checks what must hold after every step.
+    pub(crate) fn sync(&mut self) -> Plan {
+        let plan = self.plan();
+        self.store.run(&plan);
+        self.check();
+        plan
+    }
+
+    pub(crate) fn asked(&self) -> Asked {
+        let service: Service = serde_json::from_value(self.service.clone()).unwrap();
+        asked(&service, &self.settings)
+    }
+
+    pub(crate) fn plan(&self) -> Plan {
+        let service: Service = serde_json::from_value(self.service.clone()).unwrap();
+        let pod = |pod: &Value| Arc::new(serde_json::from_value::<Pod>(pod.clone()).unwrap());
+        let pods: Vec<Arc<Pod>> = self.pods.values().map(pod).collect();
+        let input = Input {
+            service: &service,
+            pods: &pods,
+            slices: &self.store.list(),
+            nodes: &self.topology(),
+            trigger: None,
+            populated: false,
+        };
+        plan(&input, &asked(&service, &self.settings), &self.settings)
+    }
+
+    pub(crate) fn topology(&self) -> Nodes {
+        let node = |node: &Value| serde_json::from_value::<Node>(node.clone()).unwrap();
+        let nodes = self.nodes.values().map(node).map(|node| (Name::clone(&node.name), node));
+        Nodes::new(nodes.collect(), self.missing_cpu)
+    }
+
+    /// A29: every Pod in exactly one slice; A17: every slice found by the Service's name; C7: one
+    /// kind of slices only.
+    pub(crate) fn check(&self) {
+        let mut addresses: Vec<String> = self
+            .store
+            .slices
+            .values()
+            .flat_map(|slice| &slice.endpoints)
+            .map(|endpoint| format!("{:?}", endpoint.addresses))
+            .collect();
+        addresses.sort();
+        let all = addresses.len();
+        addresses.dedup();
+        assert_eq!((all, addresses.len()), (self.pods.len(), self.pods.len()), "each Pod once");
+        assert!(self.store.slices.values().all(|slice| slice.service() == Some("web")));
+        let kinds: std::collections::BTreeSet<u8> = self
+            .store
+            .slices
+            .values()
+            .map(|slice| match slice.subset() {
+                None => 0,
+                Some(zonewise_slices::slice::Subset::Zone(_)) => 1,
+                Some(zonewise_slices::slice::Subset::Region(_)) => 2,
+            })
+            .collect();
+        assert_eq!(kinds.len(), 1, "slices of one kind");
+    }
+
+    /// Endpoints hinted to each zone; a zone list of several is joined.
+    pub(crate) fn hints(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for endpoint in self.store.slices.values().flat_map(|slice| &slice.endpoints) {
+            let zones: Vec<&str> = endpoint.zone_hints().iter().map(|zone| &**zone).collect();
+            if !zones.is_empty() {
+                *counts.entry(zones.join("+")).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    /// Endpoints and slices of each subset; `""` for unlabelled slices.
+    pub(crate) fn subsets(&self) -> BTreeMap<String, (usize, usize)> {
+        let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+        for slice in self.store.slices.values() {
+            let label = slice.subset().map_or(String::new(), |subset| {
+                let (key, value) = subset.label();
+                format!("{}={value}", key.rsplit('/').next().unwrap())
+            });
+            let (endpoints, slices) = counts.entry(label).or_default();
+            *endpoints += slice.endpoints.len();
+            *slices += 1;
+        }
+        counts
+    }
+
+    /// The zone shares, if every slice carries the same.
+    pub(crate) fn shares(&self) -> Option<String> {
+        let mut shares = self
+            .store
+            .slices
+            .values()
+            .map(|slice| slice.annotations.get("zonewise.dev/zone-shares").map(str::to_owned));
+        let first = shares.next().flatten();
+        assert!(shares.all(|other| other == first), "the same bytes on every slice");
+        first
+    }
+}
+
+/// The reason of the first family.
+pub(crate) fn code(plan: &Plan) -> Code {
+    plan.families[0].reason.code()
+}
+
+/// A map from pairs.
+pub(crate) fn map<V>(pairs: impl IntoIterator<Item = (&'static str, V)>) -> BTreeMap<String, V> {
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}

@@ -1,0 +1,207 @@
+//! `zonewise controller`: flags over file over defaults, then the controller runs.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use zonewise_cluster::connect::connect;
+use zonewise_controller::config::{
+    CapacityFile, Compat, Config, File, GATES, LeaderElection, MissingCpuFile, Span,
+};
+use zonewise_telemetry::log::{self, Format};
+use zonewise_telemetry::shutdown::Shutdown;
+
+use crate::args::Usage;
+
+/// Writes under way may end this long after a signal.
+const GRACE: Duration = Duration::from_secs(20);
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  zonewise controller --kubeconfig ~/.kube/config --leader-elect=false
+  zonewise controller --config controller.yaml --metrics-address 127.0.0.1:10270
+  zonewise controller --compat upstream          exactly as the reference does it
+  zonewise controller --config controller.yaml --check    read the configuration, then stop
+
+Everything is explained in docs/controller.md.")]
+pub(crate) struct Flags {
+    /// Configuration file (ControllerConfiguration); flags win over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// How to reach the cluster; without it KUBECONFIG, ~/.kube/config, or the Pod's own account
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Check the configuration, say what is wrong with it, and stop
+    #[arg(long)]
+    check: bool,
+    /// Follow the design documents (none), or the reference with its quirks (upstream)
+    #[arg(long, value_enum, value_name = "MODE")]
+    compat: Option<CompatFlag>,
+    /// Name on the slices we write [default: endpointslice-controller.k8s.io]
+    #[arg(long, value_name = "NAME")]
+    managed_by: Option<String>,
+    /// Take over slices that carry this name (repeatable)
+    #[arg(long, value_name = "NAME")]
+    adopt_managed_by: Vec<String>,
+    /// Most endpoints in a slice [default: 100]
+    #[arg(long, value_name = "N")]
+    max_endpoints_per_slice: Option<u32>,
+    /// Services worked on at once [default: 5]
+    #[arg(long, value_name = "N", alias = "concurrent-service-endpoint-syncs")]
+    concurrent_service_syncs: Option<u32>,
+    /// How long Pod changes are gathered before a Service is looked at [default: 0s]
+    #[arg(long, value_name = "TIME", alias = "endpointslice-updates-batch-period")]
+    endpoint_updates_batch_period: Option<Span>,
+    /// Routing preference of Services that ask for nothing [default: Default]
+    #[arg(long, value_name = "VALUE")]
+    default_preference: Option<String>,
+    /// Subsetting of Services that ask for nothing [default: Random]
+    #[arg(long, value_name = "APPROACH")]
+    default_subsetting: Option<String>,
+    /// Features on or off, as Name=true,Name=false
+    #[arg(long, value_name = "GATES", value_parser = gates)]
+    feature_gates: Option<BTreeMap<String, bool>>,
+    /// What to do when a ready node does not report CPU [default: refuse]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    missing_cpu: Option<MissingCpuFlag>,
+    /// Take part in leader election [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    leader_elect: Option<bool>,
+    /// How long a silent leader keeps the others waiting [default: 15s]
+    #[arg(long, value_name = "TIME")]
+    leader_elect_lease_duration: Option<Span>,
+    /// How long a leader writes on without renewing its lease [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    leader_elect_renew_deadline: Option<Span>,
+    /// How long between two tries to lead or to renew [default: 2s]
+    #[arg(long, value_name = "TIME")]
+    leader_elect_retry_period: Option<Span>,
+    /// Namespace of the lease [default: zonewise-system]
+    #[arg(long, value_name = "NAME")]
+    leader_elect_resource_namespace: Option<String>,
+    /// Name of the lease [default: zonewise-controller]
+    #[arg(long, value_name = "NAME")]
+    leader_elect_resource_name: Option<String>,
+    /// Where /healthz, /readyz and /metrics are served [default: 0.0.0.0:10270]
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_address: Option<SocketAddr>,
+    /// Form of the log
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
+    log_format: LogFormat,
+    /// What is logged: error, warn, info, debug, or a filter such as zonewise_cluster=debug
+    #[arg(long, default_value = "info", value_name = "FILTER")]
+    log_level: String,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum CompatFlag {
+    None,
+    Upstream,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum MissingCpuFlag {
+    Refuse,
+    CountNodes,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+fn gates(text: &str) -> Result<BTreeMap<String, bool>, String> {
+    let wrong = |pair: &str| {
+        format!("`{pair}`: write Name=true or Name=false; gates are {}", GATES.join(", "))
+    };
+    text.split(',')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').ok_or_else(|| wrong(pair))?;
+            let value = value.trim().parse().map_err(|_| wrong(pair))?;
+            Ok((name.trim().to_owned(), value))
+        })
+        .collect()
+}
+
+pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
+    let format = match flags.log_format {
+        LogFormat::Text => Format::Text,
+        LogFormat::Json => Format::Json,
+    };
+    let (log_level, check) = (flags.log_level.clone(), flags.check);
+    let kubeconfig = flags.kubeconfig.clone();
+    let config = read(flags).map_err(|error| Usage(format!("{error:#}")))?;
+    log::start(format, &log_level).map_err(|error| Usage(error.to_string()))?;
+    if check {
+        return Ok(std::io::stdout().write_all(b"the configuration can be used\n")?);
+    }
+    // Two threads are plenty: the work is waiting for the API server.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(serve(kubeconfig.as_deref(), config))
+}
+
+async fn serve(kubeconfig: Option<&Path>, config: Config) -> anyhow::Result<()> {
+    let shutdown = Shutdown::on_signals(GRACE).context("signals cannot be received")?;
+    let client = connect(kubeconfig).await?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), upstream = config.settings.upstream, "controller starts");
+    zonewise_controller::run(client, config, shutdown).await?;
+    tracing::info!("controller ended");
+    Ok(())
+}
+
+/// The configuration: flags over file over defaults.
+fn read(flags: Flags) -> anyhow::Result<Config> {
+    let file = match &flags.config {
+        None => File::default(),
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("configuration `{}` cannot be read", path.display()))?;
+            File::parse(&text).with_context(|| format!("configuration `{}`", path.display()))?
+        }
+    };
+    let host = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
+    let host = host.unwrap_or_else(|_| "zonewise-controller".into());
+    Ok(file.overridden_by(flags.into()).resolve(&host)?)
+}
+
+impl From<Flags> for File {
+    fn from(flags: Flags) -> Self {
+        let missing_cpu = flags.missing_cpu.map(|what| match what {
+            MissingCpuFlag::Refuse => MissingCpuFile::Refuse,
+            MissingCpuFlag::CountNodes => MissingCpuFile::CountNodes,
+        });
+        Self {
+            compat: flags.compat.map(|compat| match compat {
+                CompatFlag::None => Compat::None,
+                CompatFlag::Upstream => Compat::Upstream,
+            }),
+            managed_by: flags.managed_by,
+            adopt_managed_by: (!flags.adopt_managed_by.is_empty()).then_some(flags.adopt_managed_by),
+            max_endpoints_per_slice: flags.max_endpoints_per_slice,
+            concurrent_service_syncs: flags.concurrent_service_syncs,
+            endpoint_updates_batch_period: flags.endpoint_updates_batch_period,
+            default_preference: flags.default_preference,
+            default_subsetting: flags.default_subsetting,
+            feature_gates: flags.feature_gates,
+            capacity: missing_cpu.map(|missing_cpu| CapacityFile { missing_cpu: Some(missing_cpu) }),
+            leader_election: Some(LeaderElection {
+                leader_elect: flags.leader_elect,
+                lease_duration: flags.leader_elect_lease_duration,
+                renew_deadline: flags.leader_elect_renew_deadline,
+                retry_period: flags.leader_elect_retry_period,
+                resource_namespace: flags.leader_elect_resource_namespace,
+                resource_name: flags.leader_elect_resource_name,
+                identity: None,
+            }),
+            metrics_address: flags.metrics_address,
+            ..Self::default()
+        }
+    }
+}
