@@ -132,7 +132,11 @@ impl Heuristics {
     /// The heuristics to run, with their parameters, each once.
     pub(crate) fn labels(&self, library: &Library) -> Result<Vec<String>, Usage> {
         let names: Vec<String> = if self.names.is_empty() {
-            heuristics::names().into_iter().chain(library.custom_names()).map(String::from).collect()
+            heuristics::names()
+                .into_iter()
+                .chain(library.custom_names())
+                .map(String::from)
+                .collect()
         } else {
             self.names.clone()
         };

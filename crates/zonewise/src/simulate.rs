@@ -1,5 +1,8 @@
 //! `zonewise simulate`: from arguments to a run, from a run to an output.
 
+#[path = "config.rs"]
+mod config;
+
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -19,6 +22,7 @@ use zonewise_simulator::report::parquet::ParquetRows;
 use zonewise_simulator::report::{self, Format};
 use zonewise_simulator::summary::Summary;
 use zonewise_simulator::timeline::{self, scenario::Scenario};
+use zonewise_topology::expression::Library;
 
 use crate::args::{
     Evaluate, Heuristics, Input, Output, OutputFormat, Simulate, SimulateCommand, Usage,
@@ -43,8 +47,10 @@ fn run_evaluate(arguments: Evaluate) -> Result<()> {
     let Evaluate { input, heuristics, output, rows, shard, strict, threads } = arguments;
     let format = Format::from(output.format);
     check_format(output.format, rows, shard.is_some())?;
-    let choices = choices(&heuristics.labels()?)?;
+    let library = config::library(heuristics.config.as_deref())?;
+    let labels = heuristics.labels(&library)?;
     let dataset = dataset(&input)?;
+    let choices = choices(&labels, &library, &dataset.columns)?;
     let mut destination = open(&output)?;
     let job = Job { choices, shard, strict, threads };
     if rows {
@@ -161,8 +167,13 @@ fn write_rows(
     destination.finish()
 }
 
-fn choices(labels: &[String]) -> Result<Vec<Choice>> {
-    Ok(labels.iter().map(|label| Choice::parse(label)).collect::<Result<_, _>>()?)
+/// Custom heuristics speak of zones by name; the simulator knows numbers only.
+fn choices(labels: &[String], library: &Library, columns: &Columns) -> Result<Vec<Choice>> {
+    let choice = |label: &String| -> Result<Choice> {
+        let heuristic = library.parse_for(label, &columns.names)?;
+        Ok(Choice { label: label.clone(), heuristic })
+    };
+    labels.iter().map(choice).collect()
 }
 
 fn dataset(input: &Input) -> Result<Dataset> {
@@ -224,7 +235,8 @@ fn merge(files: &[PathBuf], output: &Output) -> Result<()> {
 }
 
 fn run_timeline(name: &str, heuristics: &Heuristics, format: Format, strict: bool) -> Result<()> {
-    let choices = choices(&heuristics.labels()?)?;
+    let library = config::library(heuristics.config.as_deref())?;
+    let labels = heuristics.labels(&library)?;
     let mut problems: Vec<Problem> = Vec::new();
     let scenario = match Scenario::builtin(name) {
         Some(scenario) => scenario,
@@ -234,6 +246,7 @@ fn run_timeline(name: &str, heuristics: &Heuristics, format: Format, strict: boo
             Scenario::from_rows(dataset, &mut |problem| problems.push(problem))?
         }
     };
+    let choices = choices(&labels, &library, &scenario.columns)?;
     if let Some(problem) = problems.first().filter(|_| strict) {
         return Err(explain(RunError::Strict(problem.clone())));
     }
@@ -256,8 +269,8 @@ fn run_timeline(name: &str, heuristics: &Heuristics, format: Format, strict: boo
 fn run_published(small_only: bool) -> Result<()> {
     let mut out = Destination::open(None)?;
     let job = |labels: &[&str]| -> Result<Job> {
-        let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
-        Ok(Job { choices: choices(&labels)?, shard: None, strict: false, threads: None })
+        let choices = labels.iter().map(|label| Choice::parse(label)).collect::<Result<_, _>>()?;
+        Ok(Job { choices, shard: None, strict: false, threads: None })
     };
     writeln!(
         out,
