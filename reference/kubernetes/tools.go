@@ -4,6 +4,7 @@
 package reference
 
 import (
+	_ "k8s.io/endpointslice/topologycache"
 	_ "k8s.io/kubernetes/cmd/kube-apiserver"
 	_ "k8s.io/kubernetes/cmd/kube-controller-manager"
 	_ "k8s.io/kubernetes/cmd/kubectl"
