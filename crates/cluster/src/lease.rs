@@ -19,6 +19,25 @@
 //! with another's; they only must not differ in speed by more than `duration / renew deadline`.
 //! [`Leadership::may_write`] looks at the clock itself, so a task that hangs cannot keep a claim alive.
 //!
+//! ```no_run
+//! # async fn example(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! use zonewise_cluster::lease::{self, Config, unique_identity};
+//!
+//! let config = Config::new(unique_identity("node-1"));
+//! let (last_write, writes_ended) = tokio::sync::oneshot::channel::<()>();
+//! let shutdown = async { drop(writes_ended.await) };
+//! let store = lease::api_store(client, &config);
+//! let (leadership, campaign) = lease::run(store, config, shutdown)?;
+//! let campaign = tokio::spawn(campaign);
+//!
+//! if leadership.may_write() { /* one write, with a timeout */ }
+//! // … and in the end, when no write is under way:
+//! drop(last_write);
+//! campaign.await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! What a lease cannot do: a write sent just before the deadline may arrive after it. Give writes less
 //! time than `duration - renew deadline`, and let them carry resource versions. A machine that is
 //! suspended stops its clock as well. And who deletes the Lease invites a new candidate to create it.
@@ -28,6 +47,7 @@ mod store;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::mem::{Discriminant, discriminant};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -241,7 +261,7 @@ pub fn run<S: LeaseStore>(
         lease: format!("{}/{}", config.namespace, config.name),
         election: Election::new(config, random()),
         seat: Occupied(leadership.clone()),
-        complaint: None,
+        complaint: Complaint::default(),
     };
     Ok((leadership, candidate.campaign(shutdown)))
 }
@@ -261,7 +281,7 @@ struct Candidate<S> {
     lease: String,
     election: Election,
     seat: Occupied,
-    complaint: Option<StoreError>,
+    complaint: Complaint,
 }
 
 impl<S: LeaseStore> Candidate<S> {
@@ -292,7 +312,9 @@ impl<S: LeaseStore> Candidate<S> {
             request => {
                 let sent = Instant::now();
                 let answer = self.ask(&request, self.election.patience(sent)).await;
-                self.heed(&answer);
+                if let Some(news) = self.complaint.hear(&request, &answer) {
+                    report(&self.lease, &news);
+                }
                 self.election.answered(sent, Instant::now(), answer);
                 self.publish();
             }
@@ -319,24 +341,42 @@ impl<S: LeaseStore> Candidate<S> {
     fn publish(&self) {
         self.seat.0.set(self.election.write_deadline(), self.election.claim());
     }
+}
 
-    /// Says what is wrong once, not every two seconds.
-    fn heed(&mut self, answer: &Answer) {
+/// Says what is wrong once, not every two seconds. By kind of request: who may read but not create
+/// gets one answer of each in every try.
+#[derive(Debug, Default)]
+struct Complaint {
+    last: Option<(Discriminant<Action>, StoreError)>,
+}
+
+#[derive(Debug, PartialEq)]
+enum News<'a> {
+    Trouble(&'a StoreError),
+    Mended,
+}
+
+impl Complaint {
+    fn hear<'a>(&mut self, request: &Action, answer: &'a Answer) -> Option<News<'a>> {
+        let request = discriminant(request);
         match answer {
             // Part of the game.
-            Answer::Failed(StoreError::Conflict | StoreError::Missing) => {}
+            Answer::Failed(StoreError::Conflict | StoreError::Missing) => None,
             Answer::Failed(error) => {
-                if self.complaint.as_ref() != Some(error) {
-                    complain(&self.lease, error);
-                    self.complaint = Some(error.clone());
-                }
+                let heard = (request, error.clone());
+                let news = self.last.as_ref() != Some(&heard);
+                self.last = Some(heard);
+                news.then_some(News::Trouble(error))
             }
-            Answer::Found(_) | Answer::Written(_) => {
-                if self.complaint.take().is_some() {
-                    tracing::info!(lease = self.lease, "lease requests succeed again");
-                }
-            }
+            _ => self.last.take_if(|last| last.0 == request).map(|_| News::Mended),
         }
+    }
+}
+
+fn report(lease: &str, news: &News<'_>) {
+    match news {
+        News::Trouble(error) => complain(lease, error),
+        News::Mended => tracing::info!(lease, "lease requests succeed again"),
     }
 }
 
@@ -345,5 +385,41 @@ fn complain(lease: &str, error: &StoreError) {
         tracing::error!(lease, %error, "cannot take part in leader election");
     } else {
         tracing::warn!(lease, %error, "lease request failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::coordination::v1::Lease;
+
+    use super::*;
+
+    #[test]
+    fn trouble_is_news_once_until_it_changes_or_ends() {
+        let denied = || Answer::Failed(StoreError::Denied("leases is forbidden".to_owned()));
+        let down = || Answer::Failed(StoreError::Failed("503".to_owned()));
+        let (get, create) = (Action::Get, Action::Create(Lease::default()));
+        let absent = || Answer::Found(None);
+        let cases = [
+            (&get, absent(), ""),
+            (&create, denied(), "trouble"),
+            // The next try: reading works, creating still does not.
+            (&get, absent(), ""),
+            (&create, denied(), ""),
+            (&create, Answer::Failed(StoreError::Conflict), ""),
+            (&create, down(), "trouble"),
+            (&create, denied(), "trouble"),
+            (&create, Answer::Written(Lease::default()), "mended"),
+            (&create, Answer::Written(Lease::default()), ""),
+        ];
+        let mut complaint = Complaint::default();
+        for (turn, (request, answer, expected)) in cases.iter().enumerate() {
+            let heard = match complaint.hear(request, answer) {
+                None => "",
+                Some(News::Trouble(_)) => "trouble",
+                Some(News::Mended) => "mended",
+            };
+            assert_eq!(heard, *expected, "turn {turn}");
+        }
     }
 }
