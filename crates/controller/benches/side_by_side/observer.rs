@@ -1,0 +1,143 @@
+//! EndpointSlices as a consumer sees them: which addresses are ready, and when each came and went.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use serde::Deserialize;
+use tokio::task::JoinHandle;
+use zonewise_testbed::{Change, Cluster, Watch};
+
+/// What is read of a slice; parsing must not compete with the programs for the CPU.
+#[derive(Clone, Deserialize)]
+struct Slice {
+    metadata: Metadata,
+    endpoints: Option<Vec<Endpoint>>,
+}
+
+#[derive(Clone, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+struct Metadata {
+    namespace: String,
+    name: String,
+}
+
+#[derive(Clone, Deserialize)]
+struct Endpoint {
+    addresses: Vec<Ipv4Addr>,
+    conditions: Conditions,
+}
+
+#[derive(Clone, Deserialize)]
+struct Conditions {
+    ready: Option<bool>,
+}
+
+/// Ready addresses, and the times of their first arrival and last departure.
+#[derive(Default)]
+pub(crate) struct View {
+    slices: BTreeMap<Metadata, Vec<Ipv4Addr>>,
+    holders: BTreeMap<Ipv4Addr, u32>,
+    pub(crate) arrived: BTreeMap<Ipv4Addr, Instant>,
+    pub(crate) left: BTreeMap<Ipv4Addr, Instant>,
+    ended: Option<String>,
+}
+
+impl View {
+    /// Distinct addresses that are ready in some slice.
+    pub(crate) fn ready(&self) -> usize {
+        self.holders.len()
+    }
+
+    pub(crate) fn slices(&self) -> usize {
+        self.slices.len()
+    }
+
+    pub(crate) fn is_ready(&self, address: Ipv4Addr) -> bool {
+        self.holders.contains_key(&address)
+    }
+
+    fn apply(&mut self, change: Change<Slice>, now: Instant) {
+        let (slice, gone) = match change {
+            Change::Added(slice) | Change::Modified(slice) => (slice, false),
+            Change::Deleted(slice) => (slice, true),
+        };
+        let addresses = if gone { Vec::new() } else { ready(slice.endpoints) };
+        for address in &addresses {
+            *self.holders.entry(*address).or_default() += 1;
+            self.arrived.entry(*address).or_insert(now);
+        }
+        let before = if gone {
+            self.slices.remove(&slice.metadata)
+        } else {
+            self.slices.insert(slice.metadata, addresses)
+        };
+        for address in before.unwrap_or_default() {
+            self.release(address, now);
+        }
+    }
+
+    fn release(&mut self, address: Ipv4Addr, now: Instant) {
+        let Some(holders) = self.holders.get_mut(&address) else { return };
+        *holders -= 1;
+        if *holders == 0 {
+            self.holders.remove(&address);
+            self.left.insert(address, now);
+        }
+    }
+}
+
+/// Keeps a [`View`] up to date in the background.
+pub(crate) struct Observer {
+    view: Arc<Mutex<View>>,
+    task: JoinHandle<()>,
+}
+
+impl Observer {
+    pub(crate) async fn start(cluster: &Cluster) -> Result<Self> {
+        let watch = cluster.objects()?.watch::<Slice>("EndpointSlice", None).await?;
+        let view = Arc::new(Mutex::new(View::default()));
+        let task = tokio::spawn(follow(watch, Arc::clone(&view)));
+        Ok(Self { view, task })
+    }
+
+    /// The view now; fails when it is not kept up to date any more.
+    pub(crate) fn view(&self) -> Result<MutexGuard<'_, View>> {
+        let view = lock(&self.view);
+        match &view.ended {
+            Some(reason) => bail!("the watch on EndpointSlices ended: {reason}"),
+            None => Ok(view),
+        }
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn follow(mut watch: Watch<Slice>, view: Arc<Mutex<View>>) {
+    let reason = loop {
+        match watch.next().await {
+            Ok(Some(change)) => lock(&view).apply(change, Instant::now()),
+            Ok(None) => break "closed by the server".to_owned(),
+            Err(error) => break format!("{error:#}"),
+        }
+    };
+    lock(&view).ended = Some(reason);
+}
+
+fn lock(view: &Mutex<View>) -> MutexGuard<'_, View> {
+    view.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn ready(endpoints: Option<Vec<Endpoint>>) -> Vec<Ipv4Addr> {
+    endpoints
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|endpoint| endpoint.conditions.ready != Some(false))
+        .flat_map(|endpoint| endpoint.addresses)
+        .collect()
+}
