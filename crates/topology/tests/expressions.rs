@@ -416,7 +416,9 @@ fn d17_hostile_texts_are_refused() {
         ("9223372036854775808".to_owned(), "invalid int literal"),
         ("// nothing".to_owned(), "the expression ends too early"),
     ];
+    let deep = "1+".repeat(240) + "1 > 0 ? [endpoint.zone] : []";
     let all = move || {
+        assert_eq!(ask(&hints(&deep), &[(1, 1)]).0, Reason::ExpressionApplied);
         for (text, expected) in rows {
             let error = refused(Kind::EndpointZones, &text);
             assert!(error.contains(expected), "{error}");

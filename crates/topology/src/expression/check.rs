@@ -224,12 +224,8 @@ impl<'s> Checker<'s> {
         }
         let called = types::call(&name, target.is_some(), &given)
             .map_err(|message| self.problem(node, message))?;
-        if called.reads_all {
-            for kind in given.iter().chain([&called.result]) {
-                steps = steps.plus(self.too_fast(node, kind.weight())?);
-            }
-        }
-        Ok((called.result, steps))
+        let read = self.too_fast(node, called.read)?;
+        Ok((called.result, steps.plus(read)))
     }
 
     fn comprehension(&mut self, node: &IdedExpr, inner: &'s ComprehensionExpr) -> Known {

@@ -138,7 +138,9 @@ impl Program {
             Kind::EndpointZones => zones + 1,
             Kind::ZoneShares => zones,
         };
-        let steps = self.facts.steps.at(zones).saturating_mul(evaluations);
+        // Every answer may become a group, with a count for each zone.
+        let each = self.facts.steps.at(zones).saturating_add(zones);
+        let steps = each.saturating_mul(evaluations);
         if evaluations > MAX_EVALUATIONS || steps > MAX_STEPS {
             return Err(Fault::TooExpensive.into());
         }

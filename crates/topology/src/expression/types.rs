@@ -126,20 +126,22 @@ pub(super) static ZONE: [Field; 6] = [
 /// What is known about an endpoint.
 pub(super) static ENDPOINT: [Field; 2] = [field("zone", Type::NAME), field("index", Type::Int)];
 
-/// What a call gives, and whether it looks at all of its arguments' content.
+/// What a call gives, and how much of its arguments it reads to get there.
 pub(super) struct Call {
     pub(super) result: Type,
-    pub(super) reads_all: bool,
+    pub(super) read: Option<Bound>,
 }
 
 /// The type of a call. The error says what is wrong with it.
 pub(super) fn call(name: &str, on_value: bool, given: &[Type]) -> Result<Call, String> {
-    let reads_all =
-        matches!(name, "_+_" | "_==_" | "_!=_" | "@in" | "contains" | "math.@min" | "math.@max");
-    match operator(name, given).or_else(|| function(name, on_value, given)) {
-        Some(result) => Ok(Call { result, reads_all }),
-        None => Err(refusal(name, on_value, given)),
-    }
+    let Some(result) = operator(name, given).or_else(|| function(name, on_value, given)) else {
+        return Err(refusal(name, on_value, given));
+    };
+    // Elements of lists and maps are reached directly, except by these.
+    let reads_all = matches!(name, "_+_" | "_==_" | "_!=_" | "@in" | "math.@min" | "math.@max");
+    let read = given.iter().chain([&result]).filter(|kind| reads_all || kind.is_text());
+    let read = read.map(Type::weight).try_fold(Bound::NONE, |sum, more| Some(sum.plus(more?)));
+    Ok(Call { result, read })
 }
 
 fn operator(name: &str, given: &[Type]) -> Option<Type> {
