@@ -149,12 +149,15 @@ mod tests {
 
     #[test]
     fn the_filter_chooses_by_level_and_module() {
-        let events = || {
+        let noisy = || {
             tracing::debug!(target: "noisy", "one");
-            tracing::debug!(target: "wanted", "two");
-            tracing::warn!(target: "noisy", "three");
+            tracing::warn!(target: "noisy", "two");
         };
-        let lines = logged(Format::Text, "warn,wanted=debug", events);
+        let wanted = || tracing::debug!(target: "wanted", "three");
+        let lines = logged(Format::Text, "warn,wanted=debug", || {
+            noisy();
+            wanted();
+        });
         let messages: Vec<_> = lines.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
         assert_eq!(messages, ["two", "three"]);
     }
