@@ -74,7 +74,7 @@ async fn write_all(client: Client, component: &'static str, mut events: mpsc::Re
             Write::Count { name, count } => count_up(&client, &subject, &name, count, now).await,
         };
         if let Err(error) = result {
-            tracing::debug!(service = %subject.name, %error, "an event was not written");
+            tracing::warn!(namespace = %subject.namespace, service = %subject.name, %error, "an event was not written");
             memory.forget(&subject, &event);
         }
     }

@@ -24,7 +24,7 @@ async fn pods(cluster: &Cluster, space: &str, app: &str) {
 async fn complete(cluster: &Cluster, space: &str, name: &str) -> Vec<serde_json::Value> {
     eventually(|| async {
         let found = slices(cluster, space, name).await;
-        if addresses(&found).len() == 9 { Ok(found) } else { Err(format!("{found:?}")) }
+        if addresses(&found).len() == 9 { Ok(found) } else { Err(format!("slices of {name}: {found:?}")) }
     })
     .await
 }
@@ -91,7 +91,7 @@ async fn hints_come_and_go(cluster: &Cluster, service: &mut serde_json::Value) {
         let ours = events.iter().filter(|event| event["involvedObject"]["name"] == "plain");
         let mut reasons: Vec<&str> = ours.map(|event| event["reason"].as_str().unwrap()).collect();
         reasons.sort_unstable();
-        if reasons.starts_with(&["ClusterWide", "HintsAssigned"]) { Ok(()) } else { Err(format!("{reasons:?}")) }
+        if reasons.starts_with(&["ClusterWide", "HintsAssigned"]) { Ok(()) } else { Err(format!("events: {reasons:?}")) }
     })
     .await;
 }

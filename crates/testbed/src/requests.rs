@@ -42,7 +42,7 @@ const KINDS: &[Kind] = &[
     kind("Pod", CORE, "pods"),
     kind("Service", CORE, "services"),
     kind("ServiceAccount", CORE, "serviceaccounts"),
-    kind("Event", "/apis/events.k8s.io/v1", "events"),
+    kind("Event", CORE, "events"),
     kind("EndpointSlice", "/apis/discovery.k8s.io/v1", "endpointslices"),
     kind("Lease", "/apis/coordination.k8s.io/v1", "leases"),
     kind("Deployment", "/apis/apps/v1", "deployments"),

@@ -54,6 +54,10 @@ impl Running {
     }
 
     async fn with(kubeconfig: &std::path::Path, lines: &str) -> Self {
+        // To see what the controller says: ZONEWISE_LOG=info cargo test …
+        if let Ok(filter) = std::env::var("ZONEWISE_LOG") {
+            let _ = zonewise_telemetry::log::start(zonewise_telemetry::log::Format::Text, &filter);
+        }
         let client = connect(Some(kubeconfig)).await.unwrap();
         let shutdown = Shutdown::manual();
         let run = zonewise_controller::run(client, config(lines), shutdown.clone());
@@ -101,7 +105,13 @@ pub(crate) async fn eventually<T, F: Future<Output = Result<T, String>>>(mut ask
 pub(crate) async fn slices(cluster: &Cluster, namespace: &str, service: &str) -> Vec<Value> {
     let all = cluster.list("EndpointSlice", Some(namespace)).await.unwrap_or_default();
     let of = |slice: &Value| slice["metadata"]["labels"]["kubernetes.io/service-name"] == service;
-    all.into_iter().filter(of).collect()
+    // Items of a list do not say what they are.
+    let whole = |mut slice: Value| {
+        slice["apiVersion"] = "discovery.k8s.io/v1".into();
+        slice["kind"] = "EndpointSlice".into();
+        slice
+    };
+    all.into_iter().filter(of).map(whole).collect()
 }
 
 /// Addresses in slices, sorted; the same address twice stays twice.

@@ -1,0 +1,99 @@
+//! Nanoseconds per endpoint for `auto`: what hints cost beside a plan without them, and beside the
+//! reference (its time for hints alone), measured in the same run.
+//!
+//! `make bench` builds the reference's part and passes it as `HINTS_PEER`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    missing_docs,
+    reason = "a benchmark prints, and stops when it cannot go on"
+)]
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::json;
+use zonewise_slices::asked::asked;
+use zonewise_slices::labels::Name;
+use zonewise_slices::node::{Node, Nodes};
+use zonewise_slices::plan::{Input, plan};
+use zonewise_slices::pod::Pod;
+use zonewise_slices::service::Service;
+use zonewise_slices::settings::Settings;
+use zonewise_topology::capacity::MissingCpu;
+
+/// As the reference's part has it: two thirds of the endpoints in the first zone.
+fn pods(count: usize) -> Vec<Arc<Pod>> {
+    let zone = |n: usize| if n % 3 == 2 { ["b", "c"][n % 2] } else { "a" };
+    let pod = |n: usize| {
+        let ip = format!("10.0.{}.{}", n / 250, n % 250);
+        let json = json!({
+            "metadata": {"name": format!("pod-{n:05}"), "namespace": "ns", "uid": format!("uid-{n}")},
+            "spec": {"nodeName": format!("node-{}", zone(n))},
+            "status": {"podIP": ip, "podIPs": [{"ip": ip}], "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        Arc::new(serde_json::from_value(json).unwrap())
+    };
+    (0..count).map(pod).collect()
+}
+
+fn nodes() -> Nodes {
+    let node = |(index, zone): (usize, &str)| -> Node {
+        let json = json!({
+            "metadata": {"name": format!("node-{zone}"), "labels": {"topology.kubernetes.io/zone": zone}},
+            "status": {"allocatable": {"cpu": (4 + index).to_string()}, "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        serde_json::from_value(json).unwrap()
+    };
+    let nodes: Vec<Node> = ["a", "b", "c"].into_iter().enumerate().map(node).collect();
+    let by_name: BTreeMap<Name, Node> = nodes.into_iter().map(|node| (Name::clone(&node.name), node)).collect();
+    Nodes::new(by_name, MissingCpu::Refuse)
+}
+
+fn service(mode: &str) -> Service {
+    serde_json::from_value(json!({
+        "metadata": {"name": "web", "namespace": "ns", "uid": "u", "annotations": {"service.kubernetes.io/topology-mode": mode}},
+        "spec": {"clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "web"}, "ports": [{"port": 80}]},
+    }))
+    .unwrap()
+}
+
+/// Nanoseconds per endpoint of a first plan.
+fn measure(endpoints: usize, mode: &str, upstream: bool) -> f64 {
+    let (pods, nodes, service) = (pods(endpoints), nodes(), service(mode));
+    let settings = Settings { upstream, ..Settings::default() };
+    let rounds = 2_000_000 / endpoints;
+    let start = Instant::now();
+    for _ in 0..rounds {
+        let input = Input { service: &service, pods: &pods, slices: &[], nodes: &nodes, trigger: None, populated: true };
+        black_box(plan(&input, &asked(&service, &settings), &settings));
+    }
+    start.elapsed().as_nanos() as f64 / (rounds * endpoints) as f64
+}
+
+fn peer(endpoints: usize) -> Option<f64> {
+    let program = std::env::var_os("HINTS_PEER")?;
+    let output = Command::new(program).arg(endpoints.to_string()).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).trim().parse().ok()
+}
+
+fn main() {
+    println!("ns per endpoint, first plan of a Service (hints = with hints - without)");
+    println!("| endpoints | plan without hints | with auto | hints | as the reference assigns | reference, hints alone | hints / reference |");
+    println!("|---|---|---|---|---|---|---|");
+    for endpoints in [20, 100, 1000] {
+        let plain = measure(endpoints, "Disabled", false);
+        let auto = measure(endpoints, "Auto", false);
+        let upstream = measure(endpoints, "Auto", true) - measure(endpoints, "Disabled", true);
+        let peer = peer(endpoints);
+        let theirs = peer.map_or("not measured".into(), |peer| format!("{peer:.0}"));
+        let ratio = peer.map_or("-".into(), |peer| format!("{:.2}", (auto - plain) / peer));
+        println!(
+            "| {endpoints} | {plain:.0} | {auto:.0} | {:.0} | {upstream:.0} | {theirs} | {ratio} |",
+            auto - plain
+        );
+    }
+}
