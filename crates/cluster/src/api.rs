@@ -74,7 +74,8 @@ pub(crate) fn error(code: StatusCode, body: &[u8]) -> ApiError {
         "" => format!("{code} {}", String::from_utf8_lossy(&body[..body.len().min(200)])),
         message => message.to_owned(),
     };
-    let terminating = status.details.causes.iter().any(|cause| cause.reason == "NamespaceTerminating");
+    let terminating =
+        status.details.causes.iter().any(|cause| cause.reason == "NamespaceTerminating");
     match code {
         _ if terminating => ApiError::NamespaceTerminating(message),
         StatusCode::CONFLICT if status.reason != "AlreadyExists" => ApiError::Conflict(message),
@@ -88,11 +89,16 @@ pub(crate) fn error(code: StatusCode, body: &[u8]) -> ApiError {
 }
 
 /// Sends a request and returns the answer once its head is there.
-pub(crate) async fn open(client: &Client, request: Request<Body>) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn open(
+    client: &Client,
+    request: Request<Body>,
+) -> Result<Response<Body>, ApiError> {
     let unavailable = |error: kube::Error| ApiError::Unavailable(chain(&error));
     let answer = timeout(REQUEST_TIMEOUT, client.send(request)).await;
     let response = answer
-        .map_err(|_| ApiError::Unavailable(format!("no answer in {} s", REQUEST_TIMEOUT.as_secs())))?
+        .map_err(|_| {
+            ApiError::Unavailable(format!("no answer in {} s", REQUEST_TIMEOUT.as_secs()))
+        })?
         .map_err(unavailable)?;
     if response.status().is_success() {
         return Ok(response);

@@ -18,7 +18,9 @@ pub enum ConnectError {
         source: kube::config::KubeconfigError,
     },
     /// Neither a kubeconfig nor a service account.
-    #[error("no API server to talk to: {0}; pass --kubeconfig FILE, set KUBECONFIG, or run in a Pod with a service account")]
+    #[error(
+        "no API server to talk to: {0}; pass --kubeconfig FILE, set KUBECONFIG, or run in a Pod with a service account"
+    )]
     Nothing(#[from] kube::config::InferConfigError),
     /// The settings cannot be turned into a client.
     #[error("no client could be made: {0}; check certificates and keys in the kubeconfig")]

@@ -64,13 +64,19 @@ impl Recorder {
     }
 }
 
-async fn write_all(client: Client, component: &'static str, mut events: mpsc::Receiver<(Subject, Event)>) {
+async fn write_all(
+    client: Client,
+    component: &'static str,
+    mut events: mpsc::Receiver<(Subject, Event)>,
+) {
     let mut memory = Memory::default();
     while let Some((subject, event)) = events.recv().await {
         let Some(write) = memory.next(&subject, &event, Instant::now()) else { continue };
         let now = jiff::Timestamp::now().as_second();
         let result = match write {
-            Write::Create { name } => create(&client, component, (&subject, &event), &name, now).await,
+            Write::Create { name } => {
+                create(&client, component, (&subject, &event), &name, now).await
+            }
             Write::Count { name, count } => count_up(&client, &subject, &name, count, now).await,
         };
         if let Err(error) = result {
@@ -126,7 +132,12 @@ async fn count_up(
     send(client, Method::PATCH, &path, (api::MERGE, &body)).await
 }
 
-async fn send(client: &Client, method: Method, path: &str, (kind, body): (&str, &Value)) -> Result<(), ApiError> {
+async fn send(
+    client: &Client,
+    method: Method,
+    path: &str,
+    (kind, body): (&str, &Value),
+) -> Result<(), ApiError> {
     api::call(client, method, path, (kind, body.to_string().into_bytes())).await.map(|_| ())
 }
 
@@ -206,7 +217,10 @@ mod tests {
             memory.next(&subject("a"), &event("one"), now),
             Some(Write::Count { name: same, count: 2 }) if same == name
         ));
-        assert!(matches!(memory.next(&subject("a"), &event("two"), now), Some(Write::Create { .. })));
+        assert!(matches!(
+            memory.next(&subject("a"), &event("two"), now),
+            Some(Write::Create { .. })
+        ));
     }
 
     #[test]

@@ -85,7 +85,7 @@ struct Door<L> {
 impl<L: Listener> Door<L> {
     fn changed(&self, cause: Cause, namespace: &Name, services: Vec<Name>) {
         if !services.is_empty() {
-            let keys = services.into_iter().map(|name| (namespace.clone(), name)).collect();
+            let keys = services.into_iter().map(|name| (Name::clone(namespace), name)).collect();
             self.followed.listener.changed(cause, keys);
         }
     }
@@ -136,7 +136,7 @@ impl<L: Listener> Sink for Pods<L> {
     door!();
 
     fn apply(&mut self, pod: Pod) {
-        let namespace = pod.namespace.clone();
+        let namespace = Name::clone(&pod.namespace);
         let services = self.0.followed.index().apply_pod(pod);
         self.0.changed(Cause::Pods, &namespace, services);
     }
@@ -160,7 +160,7 @@ impl<L: Listener> Sink for Slices<L> {
     door!();
 
     fn apply(&mut self, slice: Slice) {
-        let namespace = slice.namespace.clone();
+        let namespace = Name::clone(&slice.namespace);
         let change = self.0.followed.index().apply_slice(slice);
         if let SliceChange::Changed(services) = change {
             self.0.changed(Cause::Slices, &namespace, services);
@@ -186,7 +186,7 @@ impl<L: Listener> Sink for Nodes<L> {
     door!();
 
     fn apply(&mut self, node: Node) {
-        let name = node.name.clone();
+        let name = Name::clone(&node.name);
         let change = self.0.followed.index().apply_node(node);
         if change != NodeChange::default() {
             self.0.followed.listener.node_changed(&name, change);

@@ -75,8 +75,8 @@ impl Index {
 
     /// A Service as it is now. Returns whether anything we use has changed.
     pub fn apply_service(&mut self, service: Service) -> bool {
-        let namespace = self.namespaces.entry(service.namespace.clone()).or_default();
-        let name = service.name.clone();
+        let namespace = self.namespaces.entry(Name::clone(&service.namespace)).or_default();
+        let name = Name::clone(&service.name);
         let service = Arc::new(service);
         let old = namespace.services.insert(name, Arc::clone(&service));
         old.is_none_or(|old| old != service)
@@ -103,14 +103,14 @@ impl Index {
 
     /// A Pod as it is now. Returns the Services of its namespace that must be looked at.
     pub fn apply_pod(&mut self, pod: Pod) -> Vec<Name> {
-        let namespace = self.namespaces.entry(pod.namespace.clone()).or_default();
+        let namespace = self.namespaces.entry(Name::clone(&pod.namespace)).or_default();
         let old = namespace.pods.get(&pod.name).map(Arc::clone);
         if old.as_deref() == Some(&pod) {
             return Vec::new();
         }
         let pod = Arc::new(self.shared.pod(pod));
-        let key = (pod.namespace.clone(), pod.name.clone());
-        let namespace = self.namespaces.entry(pod.namespace.clone()).or_default();
+        let key = (Name::clone(&pod.namespace), Name::clone(&pod.name));
+        let namespace = self.namespaces.entry(Name::clone(&pod.namespace)).or_default();
         let affected = namespace.affected(old.as_deref(), Some(&pod));
         if let Some(old) = old {
             namespace.forget_labels(&old);
@@ -118,7 +118,7 @@ impl Index {
         }
         namespace.remember(Arc::clone(&pod));
         if let Some(node) = &pod.node {
-            self.pods_by_node.entry(node.clone()).or_default().insert(key);
+            self.pods_by_node.entry(Name::clone(node)).or_default().insert(key);
         }
         affected
     }
@@ -160,7 +160,7 @@ impl Index {
 
     /// A slice as the watch reports it.
     pub fn apply_slice(&mut self, slice: Slice) -> SliceChange {
-        let namespace = self.namespaces.entry(slice.namespace.clone()).or_default();
+        let namespace = self.namespaces.entry(Name::clone(&slice.namespace)).or_default();
         let old = namespace.slices.get(slice.name());
         let known = old.filter(|old| old.uid == slice.uid);
         let version = number(&slice.resource_version);
@@ -171,14 +171,16 @@ impl Index {
         }
         let owner = |slice: &Slice| slice.service().map(Name::from);
         let mut services: Vec<Name> = old.and_then(|old| owner(old)).into_iter().collect();
-        services.extend(owner(&slice).filter(|new| !services.contains(new)).into_iter().collect::<Vec<_>>());
+        services.extend(
+            owner(&slice).filter(|new| !services.contains(new)).into_iter().collect::<Vec<_>>(),
+        );
         self.store_slice(slice);
         SliceChange::Changed(services)
     }
 
     /// A slice as the server returned it to our own write.
     pub fn wrote_slice(&mut self, slice: Slice) {
-        let namespace = self.namespaces.entry(slice.namespace.clone()).or_default();
+        let namespace = self.namespaces.entry(Name::clone(&slice.namespace)).or_default();
         let newer = namespace.slices.get(slice.name()).is_some_and(|known| {
             known.uid == slice.uid
                 && number(&known.resource_version) > number(&slice.resource_version)
@@ -190,9 +192,9 @@ impl Index {
 
     fn store_slice(&mut self, slice: Slice) {
         let slice = Arc::new(self.shared.slice(slice));
-        let namespace = self.namespaces.entry(slice.namespace.clone()).or_default();
+        let namespace = self.namespaces.entry(Name::clone(&slice.namespace)).or_default();
         let name = Name::from(slice.name());
-        if let Some(old) = namespace.slices.insert(name.clone(), Arc::clone(&slice)) {
+        if let Some(old) = namespace.slices.insert(Name::clone(&name), Arc::clone(&slice)) {
             namespace.forget_slice(&old, &name);
         }
         if let Some(service) = slice.service() {
@@ -243,16 +245,16 @@ impl Index {
 
     /// A node as it is now.
     pub fn apply_node(&mut self, node: Node) -> NodeChange {
-        let name = node.name.clone();
-        let old = self.nodes.insert(name, node.clone());
-        match old {
+        let change = match self.nodes.get(&node.name) {
             None => NodeChange { capacity: true, place: true, reference: true },
             Some(old) => NodeChange {
-                capacity: old != node,
+                capacity: *old != node,
                 place: old.zone != node.zone || old.region != node.region,
                 reference: old.zone != node.zone || old.ready != node.ready,
             },
-        }
+        };
+        self.nodes.insert(Name::clone(&node.name), node);
+        change
     }
 
     /// A node is gone. Returns whether it was known.
@@ -271,7 +273,7 @@ impl Index {
         for (namespace, pod) in self.pods_by_node.get(node).into_iter().flatten() {
             let Some(known) = self.namespaces.get(namespace) else { continue };
             let Some(pod) = known.pods.get(pod) else { continue };
-            let selecting = known.selecting(&pod.labels).map(|name| (namespace.clone(), name));
+            let selecting = known.selecting(&pod.labels).map(|name| (Name::clone(namespace), name));
             services.extend(selecting);
         }
         services
@@ -292,7 +294,8 @@ impl Index {
     /// The same for slices, but for those that are newer than the list.
     pub fn slices_missing_from(&self, listed: &BTreeSet<Key>, version: u64) -> Vec<Key> {
         let older = |key: &Key| {
-            let slice = self.namespaces.get(&key.0).and_then(|namespace| namespace.slices.get(&key.1));
+            let slice =
+                self.namespaces.get(&key.0).and_then(|namespace| namespace.slices.get(&key.1));
             slice.is_some_and(|slice| number(&slice.resource_version) <= version)
         };
         self.missing(listed, |namespace| &namespace.slices).into_iter().filter(older).collect()
@@ -304,7 +307,7 @@ impl Index {
         of: impl Fn(&Namespace) -> &BTreeMap<Name, T>,
     ) -> Vec<Key> {
         let all = self.namespaces.iter().flat_map(|(namespace, known)| {
-            of(known).keys().map(move |name| (namespace.clone(), name.clone()))
+            of(known).keys().map(move |name| (Name::clone(namespace), Name::clone(name)))
         });
         all.filter(|key| !listed.contains(key)).collect()
     }
@@ -335,7 +338,7 @@ impl Namespace {
         let selects = |service: &&Arc<Service>| {
             service.selector.as_ref().is_some_and(|selector| selector.selects(labels))
         };
-        self.services.values().filter(selects).map(|service| service.name.clone())
+        self.services.values().filter(selects).map(|service| Name::clone(&service.name))
     }
 
     /// Services that a change from `old` to `new` concerns. Where only labels changed, those that
@@ -360,8 +363,8 @@ impl Namespace {
 
     fn remember(&mut self, pod: Arc<Pod>) {
         let names = self.pods_by_labels.entry(Arc::clone(&pod.labels)).or_default();
-        names.insert(pod.name.clone());
-        self.pods.insert(pod.name.clone(), pod);
+        names.insert(Name::clone(&pod.name));
+        self.pods.insert(Name::clone(&pod.name), pod);
     }
 
     fn forget_labels(&mut self, pod: &Pod) {

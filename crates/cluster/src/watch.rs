@@ -44,7 +44,8 @@ pub struct Resource {
 /// Pods.
 pub const PODS: Resource = Resource { name: "pods", path: "/api/v1/pods", selector: "" };
 /// Services.
-pub const SERVICES: Resource = Resource { name: "services", path: "/api/v1/services", selector: "" };
+pub const SERVICES: Resource =
+    Resource { name: "services", path: "/api/v1/services", selector: "" };
 /// Nodes.
 pub const NODES: Resource = Resource { name: "nodes", path: "/api/v1/nodes", selector: "" };
 /// EndpointSlices.
@@ -65,25 +66,25 @@ pub trait Keyed {
 
 impl Keyed for Pod {
     fn key(&self) -> Key {
-        (self.namespace.clone(), self.name.clone())
+        (Name::clone(&self.namespace), Name::clone(&self.name))
     }
 }
 
 impl Keyed for Service {
     fn key(&self) -> Key {
-        (self.namespace.clone(), self.name.clone())
+        (Name::clone(&self.namespace), Name::clone(&self.name))
     }
 }
 
 impl Keyed for Slice {
     fn key(&self) -> Key {
-        (self.namespace.clone(), self.name().into())
+        (Name::clone(&self.namespace), self.name().into())
     }
 }
 
 impl Keyed for Node {
     fn key(&self) -> Key {
-        (Name::default(), self.name.clone())
+        (Name::default(), Name::clone(&self.name))
     }
 }
 
@@ -178,7 +179,11 @@ pub fn jitter() -> f64 {
 
 const PAGE: usize = 500;
 
-async fn list<S: Sink>(client: &Client, resource: Resource, sink: &mut S) -> Result<String, Broken> {
+async fn list<S: Sink>(
+    client: &Client,
+    resource: Resource,
+    sink: &mut S,
+) -> Result<String, Broken> {
     let mut keys = BTreeSet::new();
     let mut next = String::new();
     loop {
@@ -212,7 +217,9 @@ fn parameter(name: &str, value: &str) -> String {
     let encoded: String = value
         .bytes()
         .map(|byte| match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' => (byte as char).to_string(),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
+                (byte as char).to_string()
+            }
             byte => format!("%{byte:02X}"),
         })
         .collect();
@@ -300,15 +307,16 @@ async fn watch<S: Sink>(
         .body(Body::empty())
         .map_err(|error| ApiError::Refused(error.to_string()))?;
     let broken = |error, version: &str| Broken { error, version: Some(version.into()) };
-    let mut body = api::open(client, request).await.map_err(|error| broken(error, &version))?.into_body();
+    let mut body =
+        api::open(client, request).await.map_err(|error| broken(error, &version))?.into_body();
     sink.health(Ok(()));
     let mut buffer: Vec<u8> = Vec::new();
     loop {
         let frame = timeout(SILENCE, body.frame()).await;
         let silent = |_| broken(ApiError::Unavailable("the watch fell silent".into()), &version);
         let Some(frame) = frame.map_err(silent)? else { return Ok(version) };
-        let frame = frame
-            .map_err(|error| broken(ApiError::Unavailable(error.to_string()), &version))?;
+        let frame =
+            frame.map_err(|error| broken(ApiError::Unavailable(error.to_string()), &version))?;
         let Ok(data) = frame.into_data() else { continue };
         buffer.extend_from_slice(&data);
         let mut start = 0;
@@ -341,12 +349,14 @@ fn event<S: Sink>(line: &[u8], sink: &mut S, version: &mut String) -> Result<(),
     if line.iter().all(u8::is_ascii_whitespace) {
         return Ok(());
     }
-    let unreadable = |error| ApiError::Unavailable(format!("a watch event cannot be read: {error}"));
+    let unreadable =
+        |error| ApiError::Unavailable(format!("a watch event cannot be read: {error}"));
     let event: Event<'_> = serde_json::from_slice(line).map_err(unreadable)?;
     let object = event.object.get();
     if event.r#type == "ERROR" {
         let code = serde_json::from_str::<ErrorObject>(object).map_or(500, |error| error.code);
-        let code = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+        let code =
+            http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
         return Err(api::error(code, object.as_bytes()));
     }
     let Some((key, at)) = head(object) else {

@@ -43,7 +43,12 @@ pub async fn delete(client: &Client, namespace: &str, slice: &SliceName) -> Resu
     }
 }
 
-async fn send(client: &Client, method: Method, path: &str, slice: &Slice) -> Result<Slice, ApiError> {
+async fn send(
+    client: &Client,
+    method: Method,
+    path: &str,
+    slice: &Slice,
+) -> Result<Slice, ApiError> {
     let refused = |error: serde_json::Error| ApiError::Refused(error.to_string());
     let body = serde_json::to_vec(slice).map_err(refused)?;
     let stored = api::call(client, method, path, (api::JSON, body)).await?;
@@ -52,7 +57,11 @@ async fn send(client: &Client, method: Method, path: &str, slice: &Slice) -> Res
 }
 
 /// Makes our conditions on a Service these ones, and no others.
-pub async fn conditions(client: &Client, service: &Service, conditions: &[Condition]) -> Result<(), ApiError> {
+pub async fn conditions(
+    client: &Client,
+    service: &Service,
+    conditions: &[Condition],
+) -> Result<(), ApiError> {
     let list: Vec<_> = conditions
         .iter()
         .map(|condition| {

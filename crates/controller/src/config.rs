@@ -13,15 +13,18 @@
 //! Fields that are not known are refused by name: a misspelt one must not be silently nothing.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_saphyr::{Location, Spanned};
 use thiserror::Error;
 use zonewise_cluster::lease;
 use zonewise_slices::settings::{Gates, Settings};
 use zonewise_topology::capacity::MissingCpu;
-use zonewise_topology::expression::{Definition, Library};
+use zonewise_topology::expression::{Definition, Library, LibraryError};
 
 /// What a controller runs with.
 #[derive(Clone)]
@@ -73,7 +76,10 @@ pub struct File {
     /// Where health and metrics are served.
     pub metrics_address: Option<SocketAddr>,
     /// Heuristics of your own.
-    pub heuristics: Option<Vec<Definition>>,
+    pub heuristics: Option<Vec<Spanned<Definition>>>,
+    /// Where it was read from, for messages.
+    #[serde(skip)]
+    pub origin: String,
 }
 
 /// Whose behaviour is followed.
@@ -139,7 +145,8 @@ impl TryFrom<String> for Span {
 impl std::str::FromStr for Span {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |_| format!("`{text}` is no length of time; write for example 500ms, 10s or 1m30s");
+        let wrong =
+            |_| format!("`{text}` is no length of time; write for example 500ms, 10s or 1m30s");
         let span: jiff::SignedDuration = text.parse().map_err(wrong)?;
         Duration::try_from(span).map(Self).map_err(|_| format!("`{text}` is negative"))
     }
@@ -148,16 +155,21 @@ impl std::str::FromStr for Span {
 /// Why a configuration cannot be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {file}: {source}")]
+    Unreadable {
+        /// The file.
+        file: String,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The file is not what it should be.
-    #[error("{0}")]
-    Syntax(String),
-    /// It is for another program or version.
-    #[error("apiVersion `{api_version}`, kind `{kind}`: this program reads `{API_VERSION}`, `{KIND}`")]
-    Version {
-        /// As written.
-        api_version: String,
-        /// As written.
-        kind: String,
+    #[error("{place}: {message}")]
+    Syntax {
+        /// File, line and column.
+        place: String,
+        /// What is wrong there.
+        message: String,
     },
     /// A gate that does not exist.
     #[error("unknown feature gate `{0}`; known are {known}", known = GATES.join(", "))]
@@ -173,12 +185,12 @@ pub enum ConfigError {
         range: &'static str,
     },
     /// A heuristic that cannot be used.
-    #[error("heuristics[{index}]: {text}")]
+    #[error("{place}: {error}")]
     Heuristic {
-        /// Its place in the list.
-        index: usize,
+        /// File, line and column.
+        place: String,
         /// Why.
-        text: String,
+        error: Box<LibraryError>,
     },
     /// Settings that cannot be used.
     #[error("{0}")]
@@ -195,21 +207,57 @@ const KIND: &str = "ControllerConfiguration";
 pub const GATES: [&str; 3] =
     ["TopologyAwareHints", "TopologyAwareSubsetting", "ServiceRoutingPreference"];
 
+/// More is no configuration that a person wrote.
+const MAX_BYTES: u64 = 1024 * 1024;
 
 impl File {
-    /// Reads a file's text.
+    /// Reads a file.
     ///
     /// # Errors
     /// If it is no configuration of this program, with line and column.
-    pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let file: Self =
-            serde_saphyr::from_str(text).map_err(|error| ConfigError::Syntax(error.to_string()))?;
-        let (api_version, kind) = (file.api_version.as_deref(), file.kind.as_deref());
-        if api_version != Some(API_VERSION) || kind != Some(KIND) {
-            let text = |value: Option<&str>| value.unwrap_or("(absent)").to_owned();
-            return Err(ConfigError::Version { api_version: text(api_version), kind: text(kind) });
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let file = path.display().to_string();
+        let mut text = String::new();
+        std::fs::File::open(path)
+            .and_then(|open| open.take(MAX_BYTES + 1).read_to_string(&mut text))
+            .map_err(|source| ConfigError::Unreadable { file: file.clone(), source })?;
+        if text.len() as u64 > MAX_BYTES {
+            let message = format!("more than {MAX_BYTES} bytes; this is no configuration");
+            return Err(ConfigError::Syntax { place: file, message });
         }
-        Ok(file)
+        Self::parse(&file, &text)
+    }
+
+    /// Reads the text of a file with this name.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
+        let file: Self = serde_saphyr::from_str(text).map_err(|error| {
+            let plain = error.without_snippet().to_string();
+            let message = plain.lines().next().unwrap_or_default();
+            // Line and column stand in front already.
+            let message = message.split(" at line ").next().unwrap_or(message).to_owned();
+            ConfigError::Syntax { place: place(name, error.location()), message }
+        })?;
+        if file.api_version.as_deref() != Some(API_VERSION) || file.kind.as_deref() != Some(KIND) {
+            let message = format!("expected apiVersion {API_VERSION} and kind {KIND}");
+            return Err(ConfigError::Syntax { place: name.to_owned(), message });
+        }
+        Ok(Self { origin: name.to_owned(), ..file })
+    }
+
+    /// The built-in heuristics and those of the file.
+    ///
+    /// # Errors
+    /// With the first that cannot be used.
+    pub fn library(&self) -> Result<Library, ConfigError> {
+        let found = self.heuristics.as_deref().unwrap_or_default();
+        let definitions: Vec<Definition> = found.iter().map(|item| item.value.clone()).collect();
+        Library::new(&definitions).map_err(|error| {
+            let location = found.get(error.index).map(|item| item.referenced);
+            ConfigError::Heuristic { place: place(&self.origin, location), error: Box::new(error) }
+        })
     }
 
     /// What flags set wins.
@@ -225,7 +273,9 @@ impl File {
             managed_by: flags.managed_by.or(self.managed_by),
             adopt_managed_by: flags.adopt_managed_by.or(self.adopt_managed_by),
             max_endpoints_per_slice: flags.max_endpoints_per_slice.or(self.max_endpoints_per_slice),
-            concurrent_service_syncs: flags.concurrent_service_syncs.or(self.concurrent_service_syncs),
+            concurrent_service_syncs: flags
+                .concurrent_service_syncs
+                .or(self.concurrent_service_syncs),
             endpoint_updates_batch_period: flags
                 .endpoint_updates_batch_period
                 .or(self.endpoint_updates_batch_period),
@@ -244,6 +294,7 @@ impl File {
             }),
             metrics_address: flags.metrics_address.or(self.metrics_address),
             heuristics: flags.heuristics.or(self.heuristics),
+            origin: self.origin,
         }
     }
 
@@ -252,7 +303,12 @@ impl File {
     /// # Errors
     /// With the field that cannot be used.
     pub fn resolve(self, host: &str) -> Result<Config, ConfigError> {
-        let workers = in_range("concurrentServiceSyncs", self.concurrent_service_syncs.unwrap_or(5), 50, "1 to 50")?;
+        let workers = in_range(
+            "concurrentServiceSyncs",
+            self.concurrent_service_syncs.unwrap_or(5),
+            50,
+            "1 to 50",
+        )?;
         let address = ([0, 0, 0, 0], 10270).into();
         let metrics_address = self.metrics_address.unwrap_or(address);
         let missing_cpu = match self.capacity.and_then(|capacity| capacity.missing_cpu) {
@@ -262,7 +318,14 @@ impl File {
         let lease = lease(self.leader_election.clone().unwrap_or_default(), host)?;
         let batch_period = self.endpoint_updates_batch_period.map_or(Duration::ZERO, |span| span.0);
         let settings = self.settings()?;
-        Ok(Config { settings, missing_cpu, workers: workers as usize, batch_period, metrics_address, lease })
+        Ok(Config {
+            settings,
+            missing_cpu,
+            workers: workers as usize,
+            batch_period,
+            metrics_address,
+            lease,
+        })
     }
 
     /// The settings of the writing part alone: what `plan` and `explain` need too.
@@ -273,11 +336,7 @@ impl File {
         let usual = Settings::default();
         let max = self.max_endpoints_per_slice.unwrap_or(100);
         let max = in_range("maxEndpointsPerSlice", max, 1000, "1 to 1000")?;
-        let definitions = self.heuristics.unwrap_or_default();
-        let library = Library::new(&definitions).map_err(|error| ConfigError::Heuristic {
-            index: error.index,
-            text: error.error.to_string(),
-        })?;
+        let library = self.library()?;
         let settings = Settings {
             managed_by: self.managed_by.map_or(usual.managed_by, Into::into),
             adopt: self.adopt_managed_by.unwrap_or_default().into_iter().map(Into::into).collect(),
@@ -293,8 +352,24 @@ impl File {
     }
 }
 
-fn in_range(name: &'static str, value: u32, most: u32, range: &'static str) -> Result<u32, ConfigError> {
-    if (1..=most).contains(&value) { Ok(value) } else { Err(ConfigError::Range { name, value, range }) }
+fn place(file: &str, location: Option<Location>) -> String {
+    match location {
+        Some(at) => format!("{file}:{}:{}", at.line(), at.column()),
+        None => file.to_owned(),
+    }
+}
+
+fn in_range(
+    name: &'static str,
+    value: u32,
+    most: u32,
+    range: &'static str,
+) -> Result<u32, ConfigError> {
+    if (1..=most).contains(&value) {
+        Ok(value)
+    } else {
+        Err(ConfigError::Range { name, value, range })
+    }
 }
 
 fn gates(named: &BTreeMap<String, bool>) -> Result<Gates, ConfigError> {
@@ -326,4 +401,77 @@ fn lease(file: LeaderElection, host: &str) -> Result<Option<lease::Config>, Conf
     };
     config.check()?;
     Ok(Some(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(lines: &str) -> Result<Config, String> {
+        let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{lines}");
+        let file = File::parse("c.yaml", &text).map_err(|error| error.to_string())?;
+        file.resolve("host").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_defaults_are_the_references() {
+        let config = read("").unwrap();
+        assert_eq!(&*config.settings.managed_by, "endpointslice-controller.k8s.io");
+        assert_eq!((config.settings.max_endpoints, config.workers), (100, 5));
+        assert_eq!(config.batch_period, Duration::ZERO);
+        let lease = config.lease.unwrap();
+        assert_eq!(
+            (lease.namespace.as_str(), lease.name.as_str()),
+            ("zonewise-system", "zonewise-controller")
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_place() {
+        let rows = [
+            ("maxEndpointsPerSlize: 3", "maxEndpointsPerSlize"),
+            ("maxEndpointsPerSlice: 0", "maxEndpointsPerSlice is 0: use 1 to 1000"),
+            ("maxEndpointsPerSlice: 1001", "maxEndpointsPerSlice is 1001: use 1 to 1000"),
+            ("concurrentServiceSyncs: 51", "concurrentServiceSyncs is 51: use 1 to 50"),
+            (
+                "featureGates: { Hints: true }",
+                "unknown feature gate `Hints`; known are TopologyAwareHints",
+            ),
+            ("endpointUpdatesBatchPeriod: soon", "`soon` is no length of time"),
+            ("endpointUpdatesBatchPeriod: -1s", "`-1s` is negative"),
+            ("compat: downstream", "c.yaml:3:"),
+            ("managedBy: 'not a label'", "is no label value"),
+            ("defaultPreference: Nearest", "routing preferences without a domain are reserved"),
+            ("defaultSubsetting: some", "default subsetting `some` is not known"),
+            ("leaderElection: { leaseDuration: 5s }", "leader election"),
+            ("heuristics: [ { name: example.com/x, endpointZones: '[nothing]' } ]", "c.yaml:3:"),
+            ("metricsAddress: nowhere", "c.yaml:3:"),
+        ];
+        for (lines, expected) in rows {
+            let error = read(lines).err().unwrap_or_default();
+            assert!(error.contains(expected), "{lines}: {error}");
+        }
+        let error = File::parse("c.yaml", "kind: Pod").err().unwrap().to_string();
+        assert!(error.contains("expected apiVersion config.zonewise.dev/v1alpha1"), "{error}");
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let file = File {
+            max_endpoints_per_slice: Some(10),
+            compat: Some(Compat::Upstream),
+            ..File::default()
+        };
+        let gates = BTreeMap::from([("TopologyAwareHints".to_owned(), false)]);
+        let flags = File {
+            max_endpoints_per_slice: Some(20),
+            feature_gates: Some(gates),
+            ..File::default()
+        };
+        let settings = file.overridden_by(flags).settings().unwrap();
+        assert_eq!(
+            (settings.max_endpoints, settings.upstream, settings.gates.hints),
+            (20, true, false)
+        );
+    }
 }

@@ -44,7 +44,9 @@ pub enum RunError {
     #[error("leader election: {0}")]
     Lease(#[from] lease::ConfigError),
     /// Another replica leads now; a restart makes this one a candidate again.
-    #[error("the lease was lost: another replica may lead now; this process ends so that it can start anew")]
+    #[error(
+        "the lease was lost: another replica may lead now; this process ends so that it can start anew"
+    )]
     LeaseLost,
 }
 
@@ -166,9 +168,10 @@ impl Listener for Ear {
     }
 
     fn node_changed(&self, node: &Name, change: NodeChange) {
-        let noticed = if self.upstream { change.reference } else { change.capacity || change.place };
+        let noticed =
+            if self.upstream { change.reference } else { change.capacity || change.place };
         if change.place {
-            self.moved.lock().unwrap_or_else(PoisonError::into_inner).insert(node.clone());
+            self.moved.lock().unwrap_or_else(PoisonError::into_inner).insert(Name::clone(node));
         }
         if noticed {
             self.nodes_changed.notify_one();
@@ -185,7 +188,7 @@ impl Listener for Ear {
 
     fn health(&self, resource: &'static str, health: Result<(), &ApiError>) {
         if health.is_err() {
-            self.metrics.watch_failures.with([resource]).inc();
+            self.metrics.ours.watch_failures.with([resource]).inc();
         }
         let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner).len();
         let Some(ready) = self.ready.get() else { return };
@@ -198,7 +201,7 @@ impl Listener for Ear {
     }
 
     fn unreadable(&self, resource: &'static str, (namespace, name): &Key, error: &str) {
-        self.metrics.unreadable.with([resource]).inc();
+        self.metrics.ours.unreadable.with([resource]).inc();
         tracing::warn!(resource, %namespace, %name, error, "an object cannot be read; what was known of it stays");
     }
 }
@@ -231,7 +234,9 @@ impl Controller {
         nodes.send_replace(Arc::new(self.nodes()));
         self.look_at_everything();
         let workers = self.workers(metrics, receiver);
-        let lost = async { claims.wait_for(|claim| matches!(claim, Claim::Follower { .. })).await.is_ok() };
+        let lost = async {
+            claims.wait_for(|claim| matches!(claim, Claim::Follower { .. })).await.is_ok()
+        };
         let result = tokio::select! {
             _ = lost => Err(RunError::LeaseLost),
             () = self.follow_nodes(&nodes) => Ok(()),
@@ -251,7 +256,10 @@ impl Controller {
     fn look_at_everything(&self) {
         let keys: Vec<Key> = {
             let index = self.followed.index();
-            index.services().map(|service| (service.namespace.clone(), service.name.clone())).collect()
+            index
+                .services()
+                .map(|service| (Name::clone(&service.namespace), Name::clone(&service.name)))
+                .collect()
         };
         for key in keys {
             self.followed.listener.queue.add(key, Cause::Service, Duration::ZERO);
@@ -297,7 +305,8 @@ impl Controller {
             sleep(NODES_SETTLE).await;
             let now = Arc::new(self.nodes());
             let before = nodes.send_replace(Arc::clone(&now));
-            let moved = std::mem::take(&mut *ear.moved.lock().unwrap_or_else(PoisonError::into_inner));
+            let moved =
+                std::mem::take(&mut *ear.moved.lock().unwrap_or_else(PoisonError::into_inner));
             let services = if self.config.settings.upstream {
                 self.overloaded(&now)
             } else {
@@ -315,7 +324,11 @@ impl Controller {
         let overloaded = |memory: &crate::memory::Memory| {
             memory.allocated.iter().any(|allocated| is_overloaded(allocated, nodes))
         };
-        memories.iter().filter(|(_, memory)| overloaded(memory)).map(|(key, _)| key.clone()).collect()
+        memories
+            .iter()
+            .filter(|(_, memory)| overloaded(memory))
+            .map(|(key, _)| key.clone())
+            .collect()
     }
 
     /// Services with Pods on nodes that came, went or moved, and those that go by capacity, if it
@@ -333,7 +346,10 @@ impl Controller {
             let depends = index
                 .services()
                 .filter(|service| asked(service, &self.config.settings).choice.depends_on_nodes());
-            services.extend(depends.map(|service| (service.namespace.clone(), service.name.clone())));
+            services.extend(
+                depends
+                    .map(|service| (Name::clone(&service.namespace), Name::clone(&service.name))),
+            );
         }
         services
     }

@@ -18,6 +18,12 @@ pub(crate) struct Metrics {
     changed_per_sync: Family<Histogram, 2>,
     changes_by_approach: Family<Histogram, 1>,
     reallocated: Histogram,
+    pub(crate) leading: Arc<AtomicBool>,
+    pub(crate) ours: Ours,
+}
+
+/// What the reference has no name for.
+pub(crate) struct Ours {
     pub(crate) duration: Histogram,
     pub(crate) condition_writes: Counter,
     pub(crate) events_dropped: Counter,
@@ -25,7 +31,6 @@ pub(crate) struct Metrics {
     pub(crate) watch_failures: Family<Counter, 1>,
     pub(crate) retries: Counter,
     pub(crate) second_writers: Counter,
-    pub(crate) leading: Arc<AtomicBool>,
 }
 
 /// How slices of a Service came about, as labels.
@@ -48,15 +53,19 @@ const USUAL: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 impl Metrics {
     pub(crate) fn new(registry: &Registry) -> Result<Self, MetricError> {
         let endpoints = |name: &str, help: &str| {
-            let family = registry.histogram(&format!("{PREFIX}{name}"), help, [], &endpoint_buckets())?;
+            let family =
+                registry.histogram(&format!("{PREFIX}{name}"), help, [], &endpoint_buckets())?;
             Ok::<_, MetricError>(family.with([]))
         };
-        let single = |name: &str, help: &str| {
-            Ok::<_, MetricError>(registry.counter(name, help, [])?.with([]))
-        };
         Ok(Self {
-            added: endpoints("endpoints_added_per_sync", "Endpoints added in a sync, per address family")?,
-            removed: endpoints("endpoints_removed_per_sync", "Endpoints removed in a sync, per address family")?,
+            added: endpoints(
+                "endpoints_added_per_sync",
+                "Endpoints added in a sync, per address family",
+            )?,
+            removed: endpoints(
+                "endpoints_removed_per_sync",
+                "Endpoints removed in a sync, per address family",
+            )?,
             reallocated: endpoints(
                 "reallocated_endpoints_per_sync",
                 "Endpoints that changed their consumers in a sync, per address family",
@@ -78,27 +87,12 @@ impl Metrics {
                 ["approach"],
                 &[0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0],
             )?,
-            syncs: registry.counter(&format!("{PREFIX}syncs"), "Syncs of Services, by how they ended", ["result"])?,
-            duration: registry
-                .histogram("zonewise_sync_duration_seconds", "Time a sync took, writes included", [], &USUAL)?
-                .with([]),
-            condition_writes: single("zonewise_condition_writes_total", "Writes of conditions on Services")?,
-            events_dropped: single("zonewise_events_dropped_total", "Events dropped because too many waited")?,
-            unreadable: registry.counter(
-                "zonewise_unreadable_objects_total",
-                "Objects from the API server that could not be read",
-                ["resource"],
+            syncs: registry.counter(
+                &format!("{PREFIX}syncs"),
+                "Syncs of Services, by how they ended",
+                ["result"],
             )?,
-            watch_failures: registry.counter(
-                "zonewise_watch_failures_total",
-                "Lists and watches that failed",
-                ["resource"],
-            )?,
-            retries: single("zonewise_sync_retries_total", "Syncs that failed and are tried again")?,
-            second_writers: single(
-                "zonewise_second_writers_total",
-                "Services whose slices somebody else was found to write too",
-            )?,
+            ours: Ours::new(registry)?,
             leading: Arc::default(),
         })
     }
@@ -113,26 +107,47 @@ impl Metrics {
         let sum = |name: &str, help: &str, value: fn(&Counts) -> usize| {
             let memories = Arc::clone(memories);
             registry.collect(&format!("{PREFIX}{name}"), help, Kind::Gauge, [], move |samples| {
-                let total: usize = memories.lock().values().map(|memory| value(&memory.counts)).sum();
+                let total: usize =
+                    memories.lock().values().map(|memory| value(&memory.counts)).sum();
                 samples.push([], total as f64);
             })
         };
         sum("endpoints_desired", "Endpoints that should exist", |counts| counts.endpoints)?;
         sum("total_endpoints", "Endpoints in all slices", |counts| counts.endpoints)?;
         sum("num_endpoint_slices", "EndpointSlices that exist", |counts| counts.slices)?;
-        sum("desired_endpoint_slices", "EndpointSlices that would do", |counts| counts.slices_needed)?;
+        sum("desired_endpoint_slices", "EndpointSlices that would do", |counts| {
+            counts.slices_needed
+        })?;
         self.by_service(registry, memories)?;
         let (depth, added) = (Arc::clone(queue), Arc::clone(queue));
-        registry.collect("workqueue_depth", "Services waiting", Kind::Gauge, ["name"], move |samples| {
-            samples.push(["endpoint_slice"], depth.depth() as f64);
-        })?;
-        registry.collect("workqueue_adds_total", "Times a Service was added", Kind::Counter, ["name"], move |samples| {
-            samples.push(["endpoint_slice"], added.added() as f64);
-        })?;
+        registry.collect(
+            "workqueue_depth",
+            "Services waiting",
+            Kind::Gauge,
+            ["name"],
+            move |samples| {
+                samples.push(["endpoint_slice"], depth.depth() as f64);
+            },
+        )?;
+        registry.collect(
+            "workqueue_adds_total",
+            "Times a Service was added",
+            Kind::Counter,
+            ["name"],
+            move |samples| {
+                samples.push(["endpoint_slice"], added.added() as f64);
+            },
+        )?;
         let leading = Arc::clone(&self.leading);
-        registry.collect("zonewise_leader", "1 while this process may write", Kind::Gauge, [], move |samples| {
-            samples.push([], f64::from(u8::from(leading.load(Ordering::Relaxed))));
-        })
+        registry.collect(
+            "zonewise_leader",
+            "1 while this process may write",
+            Kind::Gauge,
+            [],
+            move |samples| {
+                samples.push([], f64::from(u8::from(leading.load(Ordering::Relaxed))));
+            },
+        )
     }
 
     fn by_service(&self, registry: &Registry, memories: &Arc<Memories>) -> Result<(), MetricError> {
@@ -144,7 +159,9 @@ impl Metrics {
             ["traffic_distribution"],
             move |samples| {
                 let near = |memory: &Memory| (!memory.near.is_empty()).then(|| memory.near.clone());
-                count(all.lock().values().filter_map(near), |value, number| samples.push([value], number));
+                count(all.lock().values().filter_map(near), |value, number| {
+                    samples.push([value], number);
+                });
             },
         )?;
         let all = Arc::clone(memories);
@@ -169,7 +186,9 @@ impl Metrics {
             Kind::Counter,
             ["namespace", "service"],
             move |samples| {
-                for ((namespace, service), memory) in all.lock().iter().filter(|(_, one)| one.transitions > 0) {
+                for ((namespace, service), memory) in
+                    all.lock().iter().filter(|(_, one)| one.transitions > 0)
+                {
                     samples.push([namespace, service], memory.transitions as f64);
                 }
             },
@@ -184,6 +203,50 @@ impl Metrics {
         let writes = plan.writes() as f64;
         self.changed_per_sync.with([labels.topology, labels.traffic_distribution]).observe(writes);
         self.changes_by_approach.with([labels.approach]).observe(writes);
+    }
+}
+
+impl Ours {
+    fn new(registry: &Registry) -> Result<Self, MetricError> {
+        let single = |name: &str, help: &str| {
+            Ok::<_, MetricError>(registry.counter(name, help, [])?.with([]))
+        };
+        Ok(Self {
+            duration: registry
+                .histogram(
+                    "zonewise_sync_duration_seconds",
+                    "Time a sync took, writes included",
+                    [],
+                    &USUAL,
+                )?
+                .with([]),
+            condition_writes: single(
+                "zonewise_condition_writes_total",
+                "Writes of conditions on Services",
+            )?,
+            events_dropped: single(
+                "zonewise_events_dropped_total",
+                "Events dropped because too many waited",
+            )?,
+            unreadable: registry.counter(
+                "zonewise_unreadable_objects_total",
+                "Objects from the API server that could not be read",
+                ["resource"],
+            )?,
+            watch_failures: registry.counter(
+                "zonewise_watch_failures_total",
+                "Lists and watches that failed",
+                ["resource"],
+            )?,
+            retries: single(
+                "zonewise_sync_retries_total",
+                "Syncs that failed and are tried again",
+            )?,
+            second_writers: single(
+                "zonewise_second_writers_total",
+                "Services whose slices somebody else was found to write too",
+            )?,
+        })
     }
 }
 

@@ -90,7 +90,7 @@ impl<L: Listener> Syncer<L> {
         let asked = asked(&seen.service, &self.settings);
         let plan = self.plan(key, &seen, &asked);
         let result = self.carry_out(&seen.service, &plan).await;
-        self.metrics.duration.observe(start.elapsed().as_secs_f64());
+        self.metrics.ours.duration.observe(start.elapsed().as_secs_f64());
         self.remember(key, &seen.service, &asked, &plan);
         let told = match &result {
             Ok(()) => self.tell(key, &seen.service, &asked, (&plan, causes)).await,
@@ -111,9 +111,9 @@ impl<L: Listener> Syncer<L> {
     }
 
     fn plan(&self, key: &Key, seen: &Seen, asked: &Asked) -> Plan {
-        let (trigger, populated) = self.memories.with(key, |memory| {
-            (memory.trigger.next(&seen.service, &seen.pods), memory.populated)
-        });
+        let (trigger, populated) = self
+            .memories
+            .with(key, |memory| (memory.trigger.next(&seen.service, &seen.pods), memory.populated));
         let nodes = Arc::clone(&self.nodes.borrow());
         let input = Input {
             service: &seen.service,
@@ -158,7 +158,9 @@ impl<L: Listener> Syncer<L> {
                 Ok(stored) => written("create", stored),
                 // Its end is near: nothing to do, and nothing to complain about.
                 Err(ApiError::NamespaceTerminating(_)) => return Ok(()),
-                Err(source) => return Err(failure("failed to create EndpointSlice", service, source)),
+                Err(source) => {
+                    return Err(failure("failed to create EndpointSlice", service, source));
+                }
             }
         }
         for slice in &plan.updates {
@@ -175,14 +177,18 @@ impl<L: Listener> Syncer<L> {
         Ok(())
     }
 
-    async fn delete(&self, service: &Service, slice: &zonewise_slices::plan::SliceName) -> Result<(), Failure> {
+    async fn delete(
+        &self,
+        service: &Service,
+        slice: &zonewise_slices::plan::SliceName,
+    ) -> Result<(), Failure> {
         self.may_write()?;
         write::delete(&self.client, &service.namespace, slice).await.map_err(|source| {
             let doing = format!("failed to delete {} EndpointSlice", slice.name);
             failure(&doing, service, source)
         })?;
         self.metrics.changes.with(["delete"]).inc();
-        let key = (service.namespace.clone(), Name::from(&*slice.name));
+        let key = (Name::clone(&service.namespace), Name::from(&*slice.name));
         self.followed.index().deleted_slice(&key, &slice.uid);
         Ok(())
     }
@@ -198,7 +204,8 @@ impl<L: Listener> Syncer<L> {
         }
         self.memories.with(key, |memory| {
             memory.populated = plan.populated;
-            memory.allocated = plan.families.iter().map(|family| family.allocated.clone()).collect();
+            memory.allocated =
+                plan.families.iter().map(|family| family.allocated.clone()).collect();
             memory.approach = labels.approach.to_owned();
             memory.near = labels.traffic_distribution.to_owned();
             // As the reference: the last family stands for the Service.
@@ -234,7 +241,7 @@ impl<L: Listener> Syncer<L> {
             Err(ApiError::NotFound(_)) => Ok(()),
             Err(source) => Err(failure("failed to write conditions", service, source)),
             Ok(()) => {
-                self.metrics.condition_writes.inc();
+                self.metrics.ours.condition_writes.inc();
                 self.memories.with(key, |memory| memory.conditions = Some(conditions));
                 Ok(())
             }
@@ -245,7 +252,8 @@ impl<L: Listener> Syncer<L> {
         let code = tell::settled(tell::reason(plan).code()).to_string();
         let told = tell::is_told(service);
         let before = self.memories.with(key, |memory| {
-            let before = memory.code.replace(code.as_str().into()).or_else(|| tell::code_before(service));
+            let before =
+                memory.code.replace(code.as_str().into()).or_else(|| tell::code_before(service));
             let changed = before.as_deref().is_some_and(|before| before != code);
             memory.transitions += u64::from(changed && told);
             before
@@ -260,8 +268,11 @@ impl<L: Listener> Syncer<L> {
     fn rival(&self, key: &Key, service: &Service) {
         let say = self.memories.with(key, |memory| memory.rival.corrected(Instant::now()));
         if say {
-            tracing::warn!(service = service.key(), "somebody else writes the slices of this Service too");
-            self.metrics.second_writers.inc();
+            tracing::warn!(
+                service = service.key(),
+                "somebody else writes the slices of this Service too"
+            );
+            self.metrics.ours.second_writers.inc();
             self.emit(service, vec![tell::second_writer()]);
         }
     }
@@ -269,7 +280,7 @@ impl<L: Listener> Syncer<L> {
     fn emit(&self, service: &Service, events: Vec<Event>) {
         for event in events {
             if !self.events.record(Subject::from(service), event) {
-                self.metrics.events_dropped.inc();
+                self.metrics.ours.events_dropped.inc();
             }
         }
     }
@@ -289,9 +300,12 @@ impl<L: Listener> Syncer<L> {
             _ => {}
         }
         // A conflict means that what we saw was old: the watch will bring what is new.
-        let stale = matches!(&failure, Failure::Write { source: ApiError::Conflict(_) | ApiError::NotFound(_), .. });
+        let stale = matches!(
+            &failure,
+            Failure::Write { source: ApiError::Conflict(_) | ApiError::NotFound(_), .. }
+        );
         self.metrics.syncs.with([if stale { "stale" } else { "error" }]).inc();
-        self.metrics.retries.inc();
+        self.metrics.ours.retries.inc();
         let retries = self.memories.with(key, |memory| {
             memory.retries += 1;
             memory.retries
@@ -309,9 +323,17 @@ fn failure(doing: &str, service: &Service, source: ApiError) -> Failure {
 }
 
 /// The reference's words for Pods whose node is not known.
-fn missing_nodes<'a>(service: &Service, missing: impl Iterator<Item = &'a MissingNode>) -> Option<String> {
+fn missing_nodes<'a>(
+    service: &Service,
+    missing: impl Iterator<Item = &'a MissingNode>,
+) -> Option<String> {
     let text = |missing: &MissingNode| {
-        format!("skipping Pod {} for Service {}: Node {} Not Found", missing.pod, service.key(), missing.node)
+        format!(
+            "skipping Pod {} for Service {}: Node {} Not Found",
+            missing.pod,
+            service.key(),
+            missing.node
+        )
     };
     let mut texts: Vec<String> = Vec::new();
     for text in missing.map(text) {

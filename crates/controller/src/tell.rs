@@ -36,7 +36,12 @@ pub(crate) fn settled(code: Code) -> Code {
 
 /// Conditions as they should be. Without figures: a number that changes by itself would be a
 /// write that wakes everybody who watches Services.
-pub(crate) fn conditions(service: &Service, asked: &Asked, plan: &Plan, now: i64) -> Vec<Condition> {
+pub(crate) fn conditions(
+    service: &Service,
+    asked: &Asked,
+    plan: &Plan,
+    now: i64,
+) -> Vec<Condition> {
     if !is_told(service) {
         return Vec::new();
     }
@@ -139,5 +144,158 @@ pub(crate) fn failed(service: &Service, error: &str) -> Event {
         kind: EventType::Warning,
         reason: "FailedToUpdateEndpointSlices".into(),
         message: format!("Error updating Endpoint Slices for Service {}: {error}", service.key()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use serde_json::json;
+    use zonewise_slices::asked::asked;
+    use zonewise_slices::labels::Name;
+    use zonewise_slices::node::{Node, Nodes};
+    use zonewise_slices::plan::{Input, plan};
+    use zonewise_slices::pod::Pod;
+    use zonewise_slices::settings::Settings;
+    use zonewise_topology::capacity::MissingCpu;
+
+    fn service(annotations: &serde_json::Value, conditions: &[Condition]) -> Service {
+        let conditions: Vec<_> = conditions
+            .iter()
+            .map(|one| json!({"type": one.r#type, "status": one.status, "reason": one.reason, "message": one.message, "lastTransitionTime": one.since}))
+            .collect();
+        serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "shop", "annotations": annotations},
+            "spec": {"clusterIP": "10.0.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "web"}, "trafficDistribution": "PreferClose"},
+            "status": {"conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    /// A plan with so many ready Pods in each of two zones.
+    fn planned(service: &Service, pods: usize) -> (Asked, Plan) {
+        let node = |zone: &str| -> Node {
+            let labels = json!({"topology.kubernetes.io/zone": zone});
+            serde_json::from_value(json!({
+                "metadata": {"name": zone, "labels": labels},
+                "status": {"allocatable": {"cpu": "4"}, "conditions": [{"type": "Ready", "status": "True"}]},
+            }))
+            .unwrap()
+        };
+        let pod = |n: usize| -> Arc<Pod> {
+            let (ip, node) = (format!("10.1.0.{n}"), ["a", "b"][n % 2]);
+            Arc::new(serde_json::from_value(json!({
+                "metadata": {"name": format!("web-{n}"), "namespace": "shop"},
+                "spec": {"nodeName": node},
+                "status": {"podIP": ip, "podIPs": [{"ip": ip}], "conditions": [{"type": "Ready", "status": "True"}]},
+            }))
+            .unwrap())
+        };
+        let nodes: BTreeMap<Name, Node> = ["a", "b"].map(|zone| (zone.into(), node(zone))).into();
+        let nodes = Nodes::new(nodes, MissingCpu::Refuse);
+        let pods: Vec<Arc<Pod>> = (0..2 * pods).map(pod).collect();
+        let settings = Settings::default();
+        let asked = asked(service, &settings);
+        let input = Input {
+            service,
+            pods: &pods,
+            slices: &[],
+            nodes: &nodes,
+            trigger: None,
+            populated: false,
+        };
+        let plan = plan(&input, &asked, &settings);
+        (asked, plan)
+    }
+
+    fn says(service: &Service, pods: usize) -> Vec<(String, String, String)> {
+        let (asked, plan) = planned(service, pods);
+        conditions(service, &asked, &plan, 0)
+            .into_iter()
+            .map(|one| {
+                (
+                    one.r#type[CONDITION_PREFIX.len()..].to_owned(),
+                    one.status.into(),
+                    one.reason.into(),
+                )
+            })
+            .collect()
+    }
+
+    fn row(kind: &str, status: &str, reason: &str) -> (String, String, String) {
+        (kind.into(), status.into(), reason.into())
+    }
+
+    #[test]
+    fn d12_d18_conditions_say_what_was_understood_and_what_is_in_force() {
+        let unknown = row("Ready", "Unknown", "NoProxyReports");
+        let balanced = service(&json!({ROUTING_PREFERENCE: "zonewise.dev/balanced"}), &[]);
+        assert_eq!(
+            says(&balanced, 2),
+            [
+                row("Accepted", "True", "Accepted"),
+                row("Programmed", "True", "SharesBalanced"),
+                unknown.clone()
+            ]
+        );
+        assert_eq!(says(&balanced, 0)[1], row("Programmed", "False", "NoEndpoints"));
+        let reserved = service(&json!({ROUTING_PREFERENCE: "Nearest"}), &[]);
+        assert_eq!(
+            says(&reserved, 2),
+            [
+                row("Accepted", "False", "PreferenceReserved"),
+                row("Programmed", "True", "OwnZone"),
+                unknown
+            ]
+        );
+        assert_eq!(
+            says(&service(&json!({}), &[]), 2),
+            [],
+            "who asks for nothing of ours is told nothing"
+        );
+    }
+
+    #[test]
+    fn a23_the_key_that_loses_is_named() {
+        let both = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
+        let (asked, plan) = planned(&both, 2);
+        let accepted = &conditions(&both, &asked, &plan, 0)[0];
+        assert!(
+            accepted.message.contains("spec.trafficDistribution `PreferClose`"),
+            "{}",
+            accepted.message
+        );
+    }
+
+    #[test]
+    fn conditions_keep_the_time_of_the_last_transition() {
+        let first = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
+        let (asked, plan) = planned(&first, 2);
+        let before = conditions(&first, &asked, &plan, 1000);
+        let second = service(&json!({TOPOLOGY_MODE: "Auto"}), &before);
+        let (asked, plan) = planned(&second, 3);
+        let after = conditions(&second, &asked, &plan, 2000);
+        assert_eq!(after, before, "other figures, the same words");
+        let (asked, plan) = planned(&second, 0);
+        let gone = conditions(&second, &asked, &plan, 3000);
+        assert!(!same(&gone, &before));
+        assert_eq!(
+            (&*gone[1].since, &*gone[0].since),
+            ("1970-01-01T00:50:00Z", "1970-01-01T00:16:40Z")
+        );
+        assert_eq!(code_before(&second).as_deref(), Some("HintsAssigned"));
+    }
+
+    #[test]
+    fn b12_a_transition_is_an_event_with_figures_and_a_remedy() {
+        let few = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
+        let (_, plan) = planned(&few, 0);
+        let event = transition(&plan);
+        assert_eq!((event.kind, event.reason.as_str()), (EventType::Warning, "NoEndpoints"));
+        assert!(event.message.contains("selector"), "{}", event.message);
+        assert_eq!(second_writer().reason, "SecondWriter");
     }
 }

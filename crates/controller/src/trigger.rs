@@ -17,10 +17,8 @@ pub(crate) struct Trigger {
 impl Trigger {
     /// The earliest change since the last time; the creation of a Service seen for the first time.
     pub(crate) fn next(&mut self, service: &Service, pods: &[Arc<Pod>]) -> Option<i64> {
-        let mut now: Vec<(u64, i64)> = pods
-            .iter()
-            .filter_map(|pod| Some((digest(&pod.name), pod.ready_since?)))
-            .collect();
+        let mut now: Vec<(u64, i64)> =
+            pods.iter().filter_map(|pod| Some((digest(&pod.name), pod.ready_since?))).collect();
         now.sort_unstable();
         let before = std::mem::replace(&mut self.pods, now);
         let first = self.service.is_none();
@@ -72,10 +70,22 @@ mod tests {
         };
         assert_eq!(next(100, &[("a", 50), ("b", 150)]), Some(100), "a new Service");
         assert_eq!(next(100, &[("a", 50), ("b", 150)]), None, "no change");
-        assert_eq!(next(100, &[("a", 50), ("b", 150), ("c", 170), ("d", 160)]), Some(160), "two added");
-        assert_eq!(next(100, &[("a", 200), ("b", 210), ("c", 170)]), Some(200), "two changed, one left");
+        assert_eq!(
+            next(100, &[("a", 50), ("b", 150), ("c", 170), ("d", 160)]),
+            Some(160),
+            "two added"
+        );
+        assert_eq!(
+            next(100, &[("a", 200), ("b", 210), ("c", 170)]),
+            Some(200),
+            "two changed, one left"
+        );
         assert_eq!(next(100, &[("b", 210), ("c", 170)]), None, "one left");
         assert_eq!(next(100, &[("a", 220), ("b", 210), ("c", 170)]), Some(220), "one came back");
-        assert_eq!(next(300, &[("a", 220), ("b", 210), ("c", 170)]), Some(300), "a new Service of that name");
+        assert_eq!(
+            next(300, &[("a", 220), ("b", 210), ("c", 170)]),
+            Some(300),
+            "a new Service of that name"
+        );
     }
 }

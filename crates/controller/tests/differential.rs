@@ -21,7 +21,8 @@ struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) as usize) % sides
     }
 }
@@ -103,7 +104,8 @@ impl World {
                 }
                 let number = 8080 + self.dice.roll(2);
                 one["spec"]["containers"][0]["ports"][0]["containerPort"] = number.into();
-                one["status"]["podIPs"] = json!([{ "ip": ip }, { "ip": format!("fd00:4::{:x}", self.serial) }]);
+                one["status"]["podIPs"] =
+                    json!([{ "ip": ip }, { "ip": format!("fd00:4::{:x}", self.serial) }]);
                 self.pods.insert(name, one.clone());
                 one
             })
@@ -197,7 +199,8 @@ async fn take(cluster: &Cluster, step: &Step) {
 
 /// Everything that must be equal, in one order.
 async fn picture(cluster: &Cluster) -> Result<BTreeMap<String, Value>, String> {
-    let slices = cluster.list("EndpointSlice", Some("test")).await.map_err(|error| error.to_string())?;
+    let slices =
+        cluster.list("EndpointSlice", Some("test")).await.map_err(|error| error.to_string())?;
     let mut shapes: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut endpoints: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut hints: BTreeMap<String, usize> = BTreeMap::new();
@@ -205,7 +208,9 @@ async fn picture(cluster: &Cluster) -> Result<BTreeMap<String, Value>, String> {
         let labels = &slice["metadata"]["labels"];
         let of = format!("{}/{}", labels["kubernetes.io/service-name"], slice["addressType"]);
         let list = slice["endpoints"].as_array().cloned().unwrap_or_default();
-        let trigger = slice["metadata"]["annotations"]["endpoints.kubernetes.io/last-change-trigger-time"].is_null();
+        let trigger =
+            slice["metadata"]["annotations"]["endpoints.kubernetes.io/last-change-trigger-time"]
+                .is_null();
         let shape = format!("{labels} {} {} trigger {}", slice["ports"], list.len(), !trigger);
         shapes.entry(of.clone()).or_default().push(shape);
         for mut endpoint in list {
@@ -213,7 +218,8 @@ async fn picture(cluster: &Cluster) -> Result<BTreeMap<String, Value>, String> {
             for zone in given["forZones"].as_array().into_iter().flatten() {
                 *hints.entry(format!("{of} {}", zone["name"])).or_default() += 1;
             }
-            endpoint["hints"] = json!([given["forZones"].as_array().map(Vec::len), given["forNodes"]]);
+            endpoint["hints"] =
+                json!([given["forZones"].as_array().map(Vec::len), given["forNodes"]]);
             endpoint["targetRef"]["uid"] = Value::Null;
             endpoints.entry(of.clone()).or_default().push(endpoint.to_string());
         }

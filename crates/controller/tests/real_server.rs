@@ -24,7 +24,11 @@ async fn pods(cluster: &Cluster, space: &str, app: &str) {
 async fn complete(cluster: &Cluster, space: &str, name: &str) -> Vec<serde_json::Value> {
     eventually(|| async {
         let found = slices(cluster, space, name).await;
-        if addresses(&found).len() == 9 { Ok(found) } else { Err(format!("slices of {name}: {found:?}")) }
+        if addresses(&found).len() == 9 {
+            Ok(found)
+        } else {
+            Err(format!("slices of {name}: {found:?}"))
+        }
     })
     .await
 }
@@ -54,12 +58,16 @@ async fn from_pods_to_slices_with_the_controllers_own_rights() {
     let found = complete(&cluster, "shop", "balanced").await;
     assert!(found[0]["metadata"]["annotations"]["zonewise.dev/zone-shares"].is_string());
     let accepted = eventually(|| async {
-        condition(&cluster, "shop", "balanced", "Programmed").await.ok_or_else(|| "no condition".to_owned())
+        condition(&cluster, "shop", "balanced", "Programmed")
+            .await
+            .ok_or_else(|| "no condition".to_owned())
     })
     .await;
     assert_eq!(accepted, ("True".into(), "SharesBalanced".into()));
     let refused = eventually(|| async {
-        condition(&cluster, "shop", "wrong", "Accepted").await.ok_or_else(|| "no condition".to_owned())
+        condition(&cluster, "shop", "wrong", "Accepted")
+            .await
+            .ok_or_else(|| "no condition".to_owned())
     })
     .await;
     assert_eq!(refused, ("False".into(), "PreferenceReserved".into()));
@@ -78,7 +86,8 @@ async fn from_pods_to_slices_with_the_controllers_own_rights() {
 /// E1: on, off, on again, with events.
 async fn hints_come_and_go(cluster: &Cluster, service: &mut serde_json::Value) {
     for (value, expected) in [("Auto", 9), ("Disabled", 0), ("Auto", 9)] {
-        service["metadata"]["annotations"] = json!({ "service.kubernetes.io/topology-mode": value });
+        service["metadata"]["annotations"] =
+            json!({ "service.kubernetes.io/topology-mode": value });
         cluster.update(std::slice::from_ref(service)).await.unwrap();
         eventually(|| async {
             let hinted: usize = hints(&slices(cluster, "shop", "plain").await).values().sum();
@@ -91,7 +100,11 @@ async fn hints_come_and_go(cluster: &Cluster, service: &mut serde_json::Value) {
         let ours = events.iter().filter(|event| event["involvedObject"]["name"] == "plain");
         let mut reasons: Vec<&str> = ours.map(|event| event["reason"].as_str().unwrap()).collect();
         reasons.sort_unstable();
-        if reasons.starts_with(&["ClusterWide", "HintsAssigned"]) { Ok(()) } else { Err(format!("events: {reasons:?}")) }
+        if reasons.starts_with(&["ClusterWide", "HintsAssigned"]) {
+            Ok(())
+        } else {
+            Err(format!("events: {reasons:?}"))
+        }
     })
     .await;
 }
@@ -119,7 +132,10 @@ async fn taking_over_from_the_reference_writes_nothing() {
     auto["metadata"]["annotations"] = json!({ "service.kubernetes.io/topology-mode": "Auto" });
     let mut near = service("shop", "near", "web");
     near["spec"]["trafficDistribution"] = "PreferSameZone".into();
-    cluster.create(&[auto, near, service("shop", "plain", "web"), service("shop", "empty", "nobody")]).await.unwrap();
+    cluster
+        .create(&[auto, near, service("shop", "plain", "web"), service("shop", "empty", "nobody")])
+        .await
+        .unwrap();
     let reference = cluster.controller_manager(&[]).unwrap();
     for name in ["auto", "near", "plain"] {
         complete(&cluster, "shop", name).await;
@@ -133,7 +149,9 @@ async fn taking_over_from_the_reference_writes_nothing() {
     let before = writes(&cluster).await;
     let running = Running::start(&cluster, "").await;
     eventually(|| async {
-        condition(&cluster, "shop", "auto", "Programmed").await.ok_or_else(|| "not told yet".to_owned())
+        condition(&cluster, "shop", "auto", "Programmed")
+            .await
+            .ok_or_else(|| "not told yet".to_owned())
     })
     .await;
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;

@@ -49,7 +49,8 @@ fn nodes() -> Nodes {
         serde_json::from_value(json).unwrap()
     };
     let nodes: Vec<Node> = ["a", "b", "c"].into_iter().enumerate().map(node).collect();
-    let by_name: BTreeMap<Name, Node> = nodes.into_iter().map(|node| (Name::clone(&node.name), node)).collect();
+    let by_name: BTreeMap<Name, Node> =
+        nodes.into_iter().map(|node| (Name::clone(&node.name), node)).collect();
     Nodes::new(by_name, MissingCpu::Refuse)
 }
 
@@ -68,7 +69,14 @@ fn measure(endpoints: usize, mode: &str, upstream: bool) -> f64 {
     let rounds = 2_000_000 / endpoints;
     let start = Instant::now();
     for _ in 0..rounds {
-        let input = Input { service: &service, pods: &pods, slices: &[], nodes: &nodes, trigger: None, populated: true };
+        let input = Input {
+            service: &service,
+            pods: &pods,
+            slices: &[],
+            nodes: &nodes,
+            trigger: None,
+            populated: true,
+        };
         black_box(plan(&input, &asked(&service, &settings), &settings));
     }
     start.elapsed().as_nanos() as f64 / (rounds * endpoints) as f64
@@ -82,7 +90,9 @@ fn peer(endpoints: usize) -> Option<f64> {
 
 fn main() {
     println!("ns per endpoint, first plan of a Service (hints = with hints - without)");
-    println!("| endpoints | plan without hints | with auto | hints | as the reference assigns | reference, hints alone | hints / reference |");
+    println!(
+        "| endpoints | plan without hints | with auto | hints | as the reference assigns | reference, hints alone | hints / reference |"
+    );
     println!("|---|---|---|---|---|---|---|");
     for endpoints in [20, 100, 1000] {
         let plain = measure(endpoints, "Disabled", false);

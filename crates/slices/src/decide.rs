@@ -61,7 +61,8 @@ pub(crate) fn decide(
             Question::new(desired, slices, nodes, None).hints_or_shares(&**heuristic, slices)
         }
         Choice::Subsets(heuristic, consumers) => {
-            Question::new(desired, slices, nodes, Some(*consumers)).subsets(&**heuristic, *consumers)
+            Question::new(desired, slices, nodes, Some(*consumers))
+                .subsets(&**heuristic, *consumers)
         }
     }
 }
@@ -112,7 +113,8 @@ impl<'a> Question<'a> {
         let place = |index: &usize| location(&desired.endpoints[*index], nodes, consumers);
         let places: Vec<Option<&str>> = ready.iter().map(place).collect();
         let situation = situation(&places, nodes, consumers);
-        let number = |name: &str| situation.names.binary_search_by(|known| (**known).cmp(name)).ok();
+        let number =
+            |name: &str| situation.names.binary_search_by(|known| (**known).cmp(name)).ok();
         let unplaced = situation.names.len();
         let sources =
             places.iter().map(|place| place.and_then(number).unwrap_or(unplaced)).collect();
@@ -197,7 +199,10 @@ impl<'a> Question<'a> {
         let groups: Vec<Vec<u32>> = (0..allocation.groups().len()).map(zones).collect();
         let most = groups.iter().map(Vec::len).max().unwrap_or(0);
         if most > MAX_HINTS {
-            return Err(Reason::TooManyZonesForHints { zones: most as u64, limit: MAX_HINTS as u64 });
+            return Err(Reason::TooManyZonesForHints {
+                zones: most as u64,
+                limit: MAX_HINTS as u64,
+            });
         }
         let hints: Vec<Arc<Hints>> = groups
             .iter()
@@ -222,7 +227,9 @@ impl<'a> Question<'a> {
         let shares = ZoneShares::of(&self.situation, allocation);
         let Some(shares) = shares else { return Decision::everywhere(Reason::NoEndpoints) };
         let text = match stored_shares(slices) {
-            Some((text, stored)) if stored.is_still_good(&shares, &self.situation) => Ok(text.to_owned()),
+            Some((text, stored)) if stored.is_still_good(&shares, &self.situation) => {
+                Ok(text.to_owned())
+            }
             _ => shares.encode(),
         };
         match text {
@@ -252,7 +259,8 @@ impl<'a> Question<'a> {
             Consumers::Zones => Subset::Zone(self.zone_name(zone)),
             Consumers::Regions => Subset::Region(self.zone_name(zone)),
         };
-        let with_nodes = (0..self.situation.zones.len()).filter(|&zone| self.situation.zones[zone].nodes > 0);
+        let with_nodes =
+            (0..self.situation.zones.len()).filter(|&zone| self.situation.zones[zone].nodes > 0);
         let all: Vec<Subset> = with_nodes.map(subset).collect();
         let Some(first) = all.first() else { return Decision::everywhere(reason) };
         // Endpoints that do not count yet stay where they are, so that becoming ready moves nothing.
@@ -260,7 +268,9 @@ impl<'a> Question<'a> {
             .subsets
             .iter()
             .zip(self.endpoints)
-            .map(|(stored, endpoint)| resting_place(stored.as_ref(), endpoint, &all).unwrap_or(first).clone())
+            .map(|(stored, endpoint)| {
+                resting_place(stored.as_ref(), endpoint, &all).unwrap_or(first).clone()
+            })
             .collect();
         for (&endpoint, group) in self.ready.iter().zip(self.places(&allocation)) {
             if let Some(Label::Zone(zone)) = group.map(|group| allocation.groups()[group].label) {
@@ -325,9 +335,8 @@ fn consumers_of(situation: &Situation, allocation: &Allocation, group: usize) ->
     if !named.is_empty() {
         return named;
     }
-    let sends = |zone: &usize| {
-        situation.zones[*zone].share > 0.0 && allocation.weight(group, *zone) > 0.0
-    };
+    let sends =
+        |zone: &usize| situation.zones[*zone].share > 0.0 && allocation.weight(group, *zone) > 0.0;
     (0..situation.zones.len()).filter(sends).map(|zone| zone as u32).collect()
 }
 
@@ -336,7 +345,8 @@ fn is_weighted(situation: &Situation, allocation: &Allocation) -> bool {
     let used = |group: &usize| allocation.groups()[*group].size > 0;
     (0..situation.zones.len()).filter(|&zone| situation.zones[zone].share > 0.0).any(|zone| {
         let groups = (0..allocation.groups().len()).filter(used);
-        let mut weights = groups.map(|group| allocation.weight(group, zone)).filter(|weight| *weight > 0.0);
+        let mut weights =
+            groups.map(|group| allocation.weight(group, zone)).filter(|weight| *weight > 0.0);
         let first = weights.next();
         weights.any(|weight| Some(weight) != first)
     })
@@ -346,5 +356,10 @@ fn is_weighted(situation: &Situation, allocation: &Allocation) -> bool {
 fn stored_shares<'s>(slices: &[&'s Slice]) -> Option<(&'s str, ZoneShares)> {
     let text = slices.first()?.annotations.get(zone_shares::ANNOTATION)?;
     let same = |slice: &&Slice| slice.annotations.get(zone_shares::ANNOTATION) == Some(text);
-    slices.iter().all(same).then(|| ZoneShares::decode(text).ok()).flatten().map(|shares| (text, shares))
+    slices
+        .iter()
+        .all(same)
+        .then(|| ZoneShares::decode(text).ok())
+        .flatten()
+        .map(|shares| (text, shares))
 }

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::labels::Name;
 use crate::node::Nodes;
 use crate::pod::Pod;
 use crate::ports::PortSets;
@@ -55,7 +56,13 @@ impl<'a> Desired<'a> {
         desired
     }
 
-    fn add(&mut self, service: &Service, family: &AddressType, pod: &Pod, (nodes, set): (&Nodes, usize)) {
+    fn add(
+        &mut self,
+        service: &Service,
+        family: &AddressType,
+        pod: &Pod,
+        (nodes, set): (&Nodes, usize),
+    ) {
         let name = pod.node.as_deref().unwrap_or("");
         let node = nodes.by_name.get(name);
         if node.is_none() && !service.publish_not_ready {
@@ -69,7 +76,7 @@ impl<'a> Desired<'a> {
         self.port_set.push(set);
         self.endpoints.push(Endpoint {
             addresses,
-            target: Target::Pod { name: pod.name.clone(), uid: pod.uid.clone() },
+            target: Target::Pod { name: Name::clone(&pod.name), uid: pod.uid.clone() },
             node: pod.node.clone(),
             zone: node.and_then(|node| node.zone.clone()),
             hostname: pod.hostname.clone().filter(|_| in_subdomain),
@@ -93,9 +100,8 @@ impl<'a> Desired<'a> {
     /// The number of an endpoint that exists.
     pub(crate) fn find(&self, endpoint: &Endpoint) -> Option<usize> {
         let wanted: Identity<'_> = endpoint.identity();
-        let known = |&index: &u32| -> Ordering {
-            self.endpoints[index as usize].identity().cmp(&wanted)
-        };
+        let known =
+            |&index: &u32| -> Ordering { self.endpoints[index as usize].identity().cmp(&wanted) };
         let place = self.by_identity.binary_search_by(known).ok()?;
         Some(self.by_identity[place] as usize)
     }
@@ -110,7 +116,10 @@ impl<'a> Desired<'a> {
     }
 
     /// For each endpoint, the stored one of the same identity and the slice it is in.
-    pub(crate) fn stored<'s>(&self, slices: &[&'s Slice]) -> Vec<Option<(&'s Endpoint, &'s Slice)>> {
+    pub(crate) fn stored<'s>(
+        &self,
+        slices: &[&'s Slice],
+    ) -> Vec<Option<(&'s Endpoint, &'s Slice)>> {
         let mut stored = vec![None; self.endpoints.len()];
         for slice in slices {
             for endpoint in &slice.endpoints {

@@ -12,9 +12,11 @@
 use std::sync::Arc;
 
 use crate::desired::Desired;
-use crate::labels::Labels;
+use crate::labels::{Labels, Name};
 use crate::service::Service;
-use crate::slice::{AddressType, Endpoint, HEADLESS, MANAGED_BY, Owner, Port, SERVICE_NAME, Slice, Subset};
+use crate::slice::{
+    AddressType, Endpoint, HEADLESS, MANAGED_BY, Owner, Port, SERVICE_NAME, Slice, Subset,
+};
 use zonewise_topology::zone_shares;
 
 /// What becomes of the slices of one address family.
@@ -53,7 +55,7 @@ impl Shape<'_> {
     /// An empty slice.
     pub(crate) fn fresh(&self, ports: Arc<[Port]>, subset: Option<&Subset>) -> Slice {
         Slice {
-            namespace: self.service.namespace.clone(),
+            namespace: Name::clone(&self.service.namespace),
             name: None,
             uid: Default::default(),
             resource_version: "".into(),
@@ -237,8 +239,9 @@ impl<'a> Packing<'a, '_, '_> {
                     self.update.push(slice);
                 }
                 None => {
-                    let mut slice =
-                        self.shape.fresh(Arc::clone(&self.bucket.ports), self.bucket.subset.as_ref());
+                    let mut slice = self
+                        .shape
+                        .fresh(Arc::clone(&self.bucket.ports), self.bucket.subset.as_ref());
                     fill(&mut slice, waiting.by_ref().take(max), self.desired);
                     out.create.push(slice);
                 }
@@ -250,7 +253,11 @@ impl<'a> Packing<'a, '_, '_> {
     fn best_fit(&self, waiting: usize) -> Option<usize> {
         let max = self.shape.max_endpoints;
         let room = |slice: &Slice| max.checked_sub(slice.endpoints.len() + waiting);
-        let fits = self.unchanged.iter().enumerate().filter_map(|(place, slice)| Some((room(slice)?, place)));
+        let fits = self
+            .unchanged
+            .iter()
+            .enumerate()
+            .filter_map(|(place, slice)| Some((room(slice)?, place)));
         fits.min().map(|(_, place)| place).filter(|_| waiting < max)
     }
 }

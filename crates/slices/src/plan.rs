@@ -145,8 +145,12 @@ pub fn plan(input: &Input<'_>, asked: &Asked, settings: &Settings) -> Plan {
         populated: input.populated,
     };
     for family in &service.families {
-        let slices: Vec<&Slice> =
-            input.slices.iter().map(|slice| &**slice).filter(|slice| slice.family == *family).collect();
+        let slices: Vec<&Slice> = input
+            .slices
+            .iter()
+            .map(|slice| &**slice)
+            .filter(|slice| slice.family == *family)
+            .collect();
         let planner = Planner { input, settings, family };
         let family = if settings.upstream {
             planner.as_reference(&slices, &mut plan)
@@ -156,7 +160,8 @@ pub fn plan(input: &Input<'_>, asked: &Asked, settings: &Settings) -> Plan {
         plan.families.push(family);
     }
     let unsupported = |slice: &&Arc<Slice>| !service.families.contains(&slice.family);
-    plan.leftovers = input.slices.iter().filter(unsupported).map(|slice| slice_name(slice)).collect();
+    plan.leftovers =
+        input.slices.iter().filter(unsupported).map(|slice| slice_name(slice)).collect();
     plan
 }
 
@@ -193,7 +198,12 @@ impl<'a> Planner<'a> {
     fn as_reference(&self, slices: &[&Slice], plan: &mut Plan) -> FamilyPlan {
         let desired = self.desired();
         let shape = self.shape(false, None);
-        let everywhere = Decision { reason: Reason::ClusterWide, hints: Vec::new(), subsets: None, shares: None };
+        let everywhere = Decision {
+            reason: Reason::ClusterWide,
+            hints: Vec::new(),
+            subsets: None,
+            shares: None,
+        };
         let mut lists = self.pack(&shape, &desired, &everywhere, slices);
         let allocated = self.reference_hints(&mut lists, plan);
         FamilyPlan { allocated, ..self.finish(lists, &desired, Reason::ClusterWide, &shape) }
@@ -274,7 +284,13 @@ impl<'a> Planner<'a> {
         lists
     }
 
-    fn finish(&self, lists: Lists<'_>, desired: &Desired<'_>, reason: Reason, shape: &Shape<'_>) -> FamilyPlan {
+    fn finish(
+        &self,
+        lists: Lists<'_>,
+        desired: &Desired<'_>,
+        reason: Reason,
+        shape: &Shape<'_>,
+    ) -> FamilyPlan {
         let counts = counts(&lists, desired, shape.max_endpoints);
         let Lists { mut create, mut update, mut delete, unchanged, .. } = lists;
         self.recycle(&mut create, &mut update, &mut delete);
@@ -354,8 +370,7 @@ impl<'s> Buckets<'s> {
             let subset = subsets.map(|subsets| subsets.of[index].clone());
             if unique {
                 let bucket = buckets.find(set, subset.as_ref());
-                let bucket =
-                    bucket.unwrap_or_else(|| buckets.add(set, &sets[set], subset, false));
+                let bucket = bucket.unwrap_or_else(|| buckets.add(set, &sets[set], subset, false));
                 buckets.list[bucket].members.push(index);
             }
         }
@@ -366,7 +381,13 @@ impl<'s> Buckets<'s> {
         self.index.iter().position(|(known, of)| *known == set && of.as_ref() == subset)
     }
 
-    fn add(&mut self, set: usize, ports: &Arc<[Port]>, subset: Option<Subset>, required: bool) -> usize {
+    fn add(
+        &mut self,
+        set: usize,
+        ports: &Arc<[Port]>,
+        subset: Option<Subset>,
+        required: bool,
+    ) -> usize {
         self.index.push((set, subset.clone()));
         let bucket = Bucket { ports: Arc::clone(ports), subset, required };
         self.list.push(FullBucket { bucket, members: Vec::new(), slices: Vec::new() });

@@ -12,6 +12,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use crate::labels::Name;
 use crate::pod::{NamedPort, Pod};
 use crate::service::{Service, ServicePort, TargetPort};
 use crate::slice::Port;
@@ -41,7 +42,8 @@ impl<'a> PortSets<'a> {
         if let Some((_, set)) = self.seen.iter().find(same) {
             return *set;
         }
-        let resolved = sorted(self.service.ports.iter().filter_map(|port| resolve(port, ports)).collect());
+        let resolved =
+            sorted(self.service.ports.iter().filter_map(|port| resolve(port, ports)).collect());
         let set = self.sets.iter().position(|known| **known == *resolved).unwrap_or_else(|| {
             self.sets.push(resolved.into());
             self.sets.len() - 1
@@ -77,7 +79,7 @@ fn resolve(port: &ServicePort, names: &[NamedPort]) -> Option<Port> {
         }
     };
     Some(Port {
-        name: Some(port.name.clone()),
+        name: Some(Name::clone(&port.name)),
         protocol: Some(port.protocol.clone()),
         port: Some(number),
         app_protocol: port.app_protocol.clone(),

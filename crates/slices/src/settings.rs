@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use zonewise_topology::heuristic::Heuristic;
 use zonewise_topology::expression::Library;
+use zonewise_topology::heuristic::Heuristic;
 use zonewise_topology::heuristics::ParseError;
 
 use zonewise_topology::heuristics::local_subset::LocalSubset;
@@ -89,7 +89,8 @@ impl Settings {
             }
             Some(Approach::Everywhere) | None => {}
         }
-        let choice = asked::preference(&self.default_preference, self).unwrap_or(Choice::Everywhere);
+        let choice =
+            asked::preference(&self.default_preference, self).unwrap_or(Choice::Everywhere);
         (SOURCE, self.default_preference.clone(), choice)
     }
 
@@ -130,5 +131,7 @@ fn is_label_value(text: &str) -> bool {
     let ends = [bytes.first(), bytes.last()];
     text.len() <= 63
         && ends.iter().all(|end| end.is_some_and(u8::is_ascii_alphanumeric))
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }

@@ -315,8 +315,9 @@ impl Slice {
 
     /// Whether it belongs to the Service with this id.
     pub fn is_owned_by(&self, service: &Uid) -> bool {
-        let owns =
-            |owner: &Owner| &*owner.api_version == "v1" && &*owner.kind == "Service" && owner.uid == *service;
+        let owns = |owner: &Owner| {
+            &*owner.api_version == "v1" && &*owner.kind == "Service" && owner.uid == *service
+        };
         self.owners.iter().any(owns)
     }
 

@@ -89,7 +89,9 @@ fn assign(lists: &mut Lists<'_>, nodes: &Nodes) -> Result<Allocated, Refusal> {
     for endpoint in written(lists).filter(|endpoint| endpoint.is_ready()) {
         let Some(zone) = endpoint.zone.clone() else { continue };
         let Some(left) = gives.get_mut(&zone).filter(|left| **left > 0) else { continue };
-        let Some((receiver, need)) = receives.iter_mut().find(|(_, need)| **need > 0) else { break };
+        let Some((receiver, need)) = receives.iter_mut().find(|(_, need)| **need > 0) else {
+            break;
+        };
         *left -= 1;
         *need -= 1;
         *have.entry(zone).or_default() -= 1;
@@ -113,7 +115,8 @@ struct Allocation {
 impl Allocation {
     fn new(lists: &Lists<'_>, nodes: &Nodes) -> Result<Self, Refusal> {
         let all = lists.create.iter().chain(&lists.update).chain(lists.unchanged.iter().copied());
-        let ready = |slice: &Slice| slice.endpoints.iter().filter(|one| one.is_ready()).count() as u64;
+        let ready =
+            |slice: &Slice| slice.endpoints.iter().filter(|one| one.is_ready()).count() as u64;
         let endpoints = all.map(ready).sum();
         let situation = Situation::new(&nodes.zones, &BTreeMap::new(), 0);
         let zones = situation.zones.len();
@@ -211,10 +214,13 @@ pub(crate) fn near(lists: &mut Lists<'_>, near: Near) {
     }
 }
 
+/// Zone and node.
+type Place = (Option<Name>, Option<Name>);
+
 /// Hints by place, made once each.
 pub(crate) struct NearHints {
     near: Near,
-    made: BTreeMap<(Option<Name>, Option<Name>), Option<Arc<Hints>>>,
+    made: BTreeMap<Place, Option<Arc<Hints>>>,
 }
 
 impl NearHints {
@@ -225,7 +231,7 @@ impl NearHints {
     pub(crate) fn of(&mut self, endpoint: &Endpoint) -> Option<Arc<Hints>> {
         let node = endpoint.node.clone().filter(|_| self.near == Near::Node);
         let place = (endpoint.zone.clone(), node);
-        let make = |(zone, node): &(Option<Name>, Option<Name>)| {
+        let make = |(zone, node): &Place| {
             let hints = Hints {
                 for_zones: zone.iter().cloned().collect(),
                 for_nodes: node.iter().cloned().collect(),
@@ -263,7 +269,5 @@ pub fn is_overloaded(allocated: &Allocated, nodes: &Nodes) -> bool {
     let total = allocated.values().sum();
     let bounds = Auto::UPSTREAM.bounds(&Region { total, ..situation.region() });
     let mut zones = situation.names.iter().zip(bounds);
-    zones.any(|(zone, bounds)| {
-        allocated.get(&**zone).is_none_or(|&count| count < bounds.minimum)
-    })
+    zones.any(|(zone, bounds)| allocated.get(&**zone).is_none_or(|&count| count < bounds.minimum))
 }

@@ -159,7 +159,12 @@ mod tests {
 
     #[test]
     fn uids_read_back_as_they_were_written() {
-        for text in ["0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9", "svc-uid", "", "0A1B2C3D-4E5F-6071-8293-A4B5C6D7E8F9"] {
+        for text in [
+            "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9",
+            "svc-uid",
+            "",
+            "0A1B2C3D-4E5F-6071-8293-A4B5C6D7E8F9",
+        ] {
             assert_eq!(Uid::from(text).to_string(), text);
         }
         assert!(matches!(Uid::from("0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"), Uid::Uuid(_)));

@@ -34,9 +34,24 @@ fn b8_unit_test_table() {
         ("4 endpoints, 3 zones", three, &[("a", 2), ("b", 1), ("c", 1)], false),
         ("4 endpoints, 2 zones", two, &[("a", 2), ("b", 2)], true),
         ("4 endpoints of one zone, 2 zones", two, &[("a", 4)], true),
-        ("4 endpoints, one zone of double cores", &[("a", "8"), ("b", "4"), ("c", "4")], &[("a", 2), ("b", 1), ("c", 1)], true),
-        ("400 endpoints, slightly different cores", &[("a", "40"), ("b", "41"), ("c", "39"), ("d", "42")], &[("a", 100), ("b", 100), ("c", 100), ("d", 100)], true),
-        ("two zones 2:1, 2 endpoints (B14)", &[("a", "8"), ("b", "4")], &[("a", 1), ("b", 1)], false),
+        (
+            "4 endpoints, one zone of double cores",
+            &[("a", "8"), ("b", "4"), ("c", "4")],
+            &[("a", 2), ("b", 1), ("c", 1)],
+            true,
+        ),
+        (
+            "400 endpoints, slightly different cores",
+            &[("a", "40"), ("b", "41"), ("c", "39"), ("d", "42")],
+            &[("a", 100), ("b", 100), ("c", 100), ("d", 100)],
+            true,
+        ),
+        (
+            "two zones 2:1, 2 endpoints (B14)",
+            &[("a", "8"), ("b", "4")],
+            &[("a", 1), ("b", 1)],
+            false,
+        ),
     ];
     for (name, zones, pods, hinted) in rows {
         let mut bed = auto(zones, pods);
@@ -128,7 +143,8 @@ fn b6_nodes_count_as_equal_where_configured() {
 fn b11_b18_unready_and_control_plane_nodes_do_not_count() {
     let mut bed = auto(&[("a", "4"), ("b", "4"), ("c", "40"), ("d", "40")], &[("a", 2), ("b", 2)]);
     bed.nodes.get_mut("node-c").unwrap()["status"]["conditions"][0]["status"] = "False".into();
-    bed.nodes.get_mut("node-d").unwrap()["metadata"]["labels"]["node-role.kubernetes.io/control-plane"] = "".into();
+    bed.nodes.get_mut("node-d").unwrap()["metadata"]["labels"]["node-role.kubernetes.io/control-plane"] =
+        "".into();
     bed.sync();
     assert_eq!(bed.hints(), map([("a", 2), ("b", 2)]));
 }
@@ -181,9 +197,24 @@ fn d13_the_first_key_that_means_something_wins() {
         (&[(MODE, "Disabled")], "PreferClose", "same-zone", &[]),
         (&[(MODE, "aUto")], "PreferClose", "same-zone", &[Code::TopologyModeUnknown]),
         (&[(MODE, "Auto"), (PREFERENCE, "Spread")], "", "auto", &[Code::ChoiceOverridden]),
-        (&[(SUBSETTING, "Prefer"), (PREFERENCE, "Zone")], "", "local-subset", &[Code::ChoiceOverridden]),
-        (&[(SUBSETTING, "nonsense"), (PREFERENCE, "Zone")], "", "same-zone", &[Code::SubsettingUnknown]),
-        (&[(PREFERENCE, "zonewise.dev/balanced")], "PreferClose", "balanced", &[Code::ChoiceOverridden]),
+        (
+            &[(SUBSETTING, "Prefer"), (PREFERENCE, "Zone")],
+            "",
+            "local-subset",
+            &[Code::ChoiceOverridden],
+        ),
+        (
+            &[(SUBSETTING, "nonsense"), (PREFERENCE, "Zone")],
+            "",
+            "same-zone",
+            &[Code::SubsettingUnknown],
+        ),
+        (
+            &[(PREFERENCE, "zonewise.dev/balanced")],
+            "PreferClose",
+            "balanced",
+            &[Code::ChoiceOverridden],
+        ),
         (&[(PREFERENCE, "zonewise.dev/auto")], "", "auto", &[]),
         (&[(PREFERENCE, "Nearest")], "PreferClose", "same-zone", &[Code::PreferenceReserved]),
         (&[(PREFERENCE, "example.com/none")], "", "random", &[Code::PreferenceUnknown]),
@@ -199,8 +230,57 @@ fn d13_the_first_key_that_means_something_wins() {
         }
         let asked = bed.asked();
         let codes: Vec<Code> = asked.notes.iter().map(|note| note.reason.code()).collect();
-        assert_eq!((asked.choice.name(), &*codes), (heuristic, notes), "{annotations:?} {distribution}");
+        assert_eq!(
+            (asked.choice.name(), &*codes),
+            (heuristic, notes),
+            "{annotations:?} {distribution}"
+        );
     }
+}
+
+/// The codes that only this room can give, each reached.
+#[test]
+fn every_code_about_asking_is_reached() {
+    use std::collections::BTreeSet;
+    let notes = |annotations: &[(&str, &str)], change: fn(&mut Bed)| -> Vec<Code> {
+        let mut bed = Bed::three();
+        for (key, value) in annotations {
+            bed.annotate(key, value);
+        }
+        change(&mut bed);
+        bed.asked().notes.iter().map(|note| note.reason.code()).collect()
+    };
+    let subsetting = "endpointslice.kubernetes.io/subsetting";
+    let mut reached: BTreeSet<Code> = BTreeSet::new();
+    reached.extend(notes(&[(MODE, "Auto"), (PREFERENCE, "Zone")], |_| {}));
+    reached.extend(notes(&[(MODE, "Auto")], |bed| bed.settings.gates.hints = false));
+    reached.extend(notes(&[(subsetting, "Auto")], |bed| {
+        bed.service["spec"]["externalTrafficPolicy"] = "Local".into();
+    }));
+    reached.extend(notes(&[(PREFERENCE, "Near"), (MODE, "on"), (subsetting, "on")], |_| {}));
+    reached.extend(notes(&[(PREFERENCE, "zonewise.dev/none")], |_| {}));
+    reached.insert(code(&crowded().sync()));
+    let expected = BTreeSet::from([
+        Code::ChoiceOverridden,
+        Code::GateOff,
+        Code::LocalPolicy,
+        Code::PreferenceReserved,
+        Code::PreferenceUnknown,
+        Code::SubsettingUnknown,
+        Code::TopologyModeUnknown,
+        Code::TooManyZonesForHints,
+    ]);
+    assert_eq!(reached, expected);
+}
+
+/// An expression may name more zones than fit when the zones are many.
+fn crowded() -> Bed {
+    let names: Vec<String> = (0..20).map(|zone| format!("z{zone:02}")).collect();
+    let zones: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "4")).collect();
+    let mut bed = Bed::new(&zones);
+    // One zone has all endpoints; the others, without any, share a group (local-shared).
+    bed.pods("z00", 60).annotate(PREFERENCE, "zonewise.dev/local-shared");
+    bed
 }
 
 #[test]
@@ -208,7 +288,10 @@ fn a23_the_removed_field_is_named() {
     let mut bed = Bed::three();
     bed.service["spec"]["topologyKeys"] = json!(["topology.kubernetes.io/zone"]);
     let notes = bed.asked().notes;
-    assert_eq!((notes[0].source, notes[0].reason.code()), ("spec.topologyKeys", Code::ChoiceOverridden));
+    assert_eq!(
+        (notes[0].source, notes[0].reason.code()),
+        ("spec.topologyKeys", Code::ChoiceOverridden)
+    );
 }
 
 #[test]
@@ -232,7 +315,11 @@ fn balanced_writes_the_same_shares_on_every_slice_and_hints_beside_them() {
 fn balanced_shares_are_rewritten_only_when_it_matters() {
     let mut bed = Bed::three();
     bed.settings.max_endpoints = 20;
-    bed.pods("a", 60).pods("b", 50).pods("c", 40).annotate(PREFERENCE, "zonewise.dev/balanced").sync();
+    bed.pods("a", 60)
+        .pods("b", 50)
+        .pods("c", 40)
+        .annotate(PREFERENCE, "zonewise.dev/balanced")
+        .sync();
     let before = bed.shares();
     bed.pods("a", 61);
     assert_eq!(bed.sync().writes(), 1, "only the slice that gains the endpoint");
@@ -247,24 +334,23 @@ fn a18_shared_endpoints_are_hinted_to_several_zones_and_weights_become_shares() 
     bed.pods("a", 7).pods("b", 7).pods("c", 6);
     bed.annotate(PREFERENCE, "zonewise.dev/local-weighted").sync();
     assert!(bed.shares().is_some(), "weights need shares");
-    let shared = [(9, 0, 0), (2, 0, 0), (4, 4, 1), (4, 0, 0), (3, 1, 0)].into_iter().any(|(a, b, c)| {
-        bed.pods("a", a).pods("b", b).pods("c", c).annotate(PREFERENCE, "zonewise.dev/local-shared").sync();
-        bed.shares().is_none() && bed.hints().keys().any(|zones| zones.contains('+'))
-    });
+    let shared =
+        [(9, 0, 0), (2, 0, 0), (4, 4, 1), (4, 0, 0), (3, 1, 0)].into_iter().any(|(a, b, c)| {
+            bed.pods("a", a)
+                .pods("b", b)
+                .pods("c", c)
+                .annotate(PREFERENCE, "zonewise.dev/local-shared")
+                .sync();
+            bed.shares().is_none() && bed.hints().keys().any(|zones| zones.contains('+'))
+        });
     assert!(shared, "an endpoint that several zones share is hinted to each of them");
 }
 
 #[test]
 fn an_endpoint_is_never_hinted_to_more_zones_than_the_api_allows() {
-    let names: Vec<String> = (0..10).map(|zone| format!("z{zone}")).collect();
-    let zones: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "4")).collect();
-    let mut bed = Bed::new(&zones);
-    for (zone, _) in &zones {
-        bed.pods(zone, 3);
-    }
-    bed.pods("z0", 5).annotate(PREFERENCE, "zonewise.dev/local-opt");
-    let plan = bed.sync();
-    assert!(bed.hints().keys().all(|zones| zones.split('+').count() <= 8), "{:?}", code(&plan));
+    let mut bed = crowded();
+    assert_eq!(code(&bed.sync()), Code::TooManyZonesForHints);
+    assert_eq!(bed.hints(), map([]), "everywhere instead");
 }
 
 #[test]

@@ -19,14 +19,17 @@ fn bed(upstream: bool, pods: usize) -> Bed {
 
 /// Slice sizes, largest first.
 fn sizes(bed: &Bed) -> Vec<usize> {
-    let mut sizes: Vec<usize> = bed.store.slices.values().map(|slice| slice.endpoints.len()).collect();
+    let mut sizes: Vec<usize> =
+        bed.store.slices.values().map(|slice| slice.endpoints.len()).collect();
     sizes.sort_by_key(|size| std::cmp::Reverse(*size));
     sizes
 }
 
 /// Creates, updates, deletes.
 fn writes(plan: &Plan) -> [usize; 3] {
-    let sum = |count: fn(&zonewise_slices::plan::FamilyPlan) -> usize| plan.families.iter().map(count).sum();
+    let sum = |count: fn(&zonewise_slices::plan::FamilyPlan) -> usize| {
+        plan.families.iter().map(count).sum()
+    };
     [
         sum(|family| family.creates.len()),
         sum(|family| family.updates.len()),
@@ -53,7 +56,8 @@ fn stored(upstream: bool, sizes: &[usize]) -> Bed {
     for (index, size) in sizes.iter().enumerate() {
         let name: Box<str> = format!("old-{index:03}").into();
         let endpoints = rest.drain(..*size).collect();
-        let slice = Slice { name: Some(name.clone()), uid: (&*name).into(), endpoints, ..(*whole).clone() };
+        let slice =
+            Slice { name: Some(name.clone()), uid: (&*name).into(), endpoints, ..(*whole).clone() };
         bed.store.slices.insert(name, Arc::new(slice));
     }
     bed.settings.max_endpoints = 100;
@@ -103,9 +107,10 @@ fn additions_touch_as_few_slices_as_possible() {
 #[test]
 fn a_changed_port_rewrites_slices_under_their_old_names() {
     both(|upstream| {
-        for (before, expected, after) in
-            [(vec![100, 100, 50], [0, 3, 0], vec![100, 100, 50]), (vec![30; 10], [0, 3, 7], vec![100; 3])]
-        {
+        for (before, expected, after) in [
+            (vec![100, 100, 50], [0, 3, 0], vec![100, 100, 50]),
+            (vec![30; 10], [0, 3, 7], vec![100; 3]),
+        ] {
             let mut bed = stored(upstream, &before);
             bed.service["spec"]["ports"][0]["targetPort"] = json!(9090);
             let plan = bed.sync();
@@ -165,10 +170,16 @@ fn a_dual_stack_service_has_slices_of_both_families() {
         let mut bed = bed(upstream, 2);
         bed.service["spec"]["ipFamilies"] = json!(["IPv6", "IPv4"]);
         let name = bed.pods.keys().next().unwrap().clone();
-        bed.pods.get_mut(&name).unwrap()["status"]["podIPs"] = json!([{"ip": "10.1.0.9"}, {"ip": "2001:DB8:0:0::9"}]);
+        bed.pods.get_mut(&name).unwrap()["status"]["podIPs"] =
+            json!([{"ip": "10.1.0.9"}, {"ip": "2001:DB8:0:0::9"}]);
         let plan = bed.plan();
         bed.store.run(&plan);
-        let found: Vec<(String, usize)> = bed.store.slices.values().map(|slice| (slice.family.to_string(), slice.endpoints.len())).collect();
+        let found: Vec<(String, usize)> = bed
+            .store
+            .slices
+            .values()
+            .map(|slice| (slice.family.to_string(), slice.endpoints.len()))
+            .collect();
         assert_eq!(found, [("IPv4".into(), 2), ("IPv6".into(), 1)]);
         let text = serde_json::to_value(&*bed.store.list()[1]).unwrap();
         assert_eq!(text["endpoints"][0]["addresses"], json!(["2001:db8::9"]));
@@ -207,9 +218,13 @@ fn conditions_follow_the_pod() {
 #[test]
 fn pods_that_are_over_or_have_no_address_are_no_endpoints() {
     both(|upstream| {
-        for (phase, addresses, expected) in
-            [("Failed", true, 0), ("Succeeded", true, 0), ("Running", false, 0), ("Pending", true, 1), ("Unknown", true, 1)]
-        {
+        for (phase, addresses, expected) in [
+            ("Failed", true, 0),
+            ("Succeeded", true, 0),
+            ("Running", false, 0),
+            ("Pending", true, 1),
+            ("Unknown", true, 1),
+        ] {
             let mut bed = bed(upstream, 1);
             let pod = bed.pods.values_mut().next().unwrap();
             pod["status"]["phase"] = phase.into();
@@ -240,11 +255,26 @@ fn a_named_port_is_looked_up_in_every_pod() {
 #[test]
 fn a_port_is_found_in_containers_then_in_sidecars_by_name_and_protocol() {
     let cases = [
-        (json!({"containers": [{"ports": [{"name": "web", "containerPort": 1}]}], "initContainers": [{"restartPolicy": "Always", "ports": [{"name": "web", "containerPort": 2}]}]}), Some(1)),
-        (json!({"containers": [{}, {"ports": [{"name": "other", "containerPort": 1}, {"name": "web", "containerPort": 3}]}]}), Some(3)),
-        (json!({"containers": [{}], "initContainers": [{"restartPolicy": "Always", "ports": [{"name": "web", "containerPort": 2}]}]}), Some(2)),
-        (json!({"containers": [{}], "initContainers": [{"ports": [{"name": "web", "containerPort": 2}]}]}), None),
-        (json!({"containers": [{"ports": [{"name": "web", "containerPort": 1, "protocol": "UDP"}]}]}), None),
+        (
+            json!({"containers": [{"ports": [{"name": "web", "containerPort": 1}]}], "initContainers": [{"restartPolicy": "Always", "ports": [{"name": "web", "containerPort": 2}]}]}),
+            Some(1),
+        ),
+        (
+            json!({"containers": [{}, {"ports": [{"name": "other", "containerPort": 1}, {"name": "web", "containerPort": 3}]}]}),
+            Some(3),
+        ),
+        (
+            json!({"containers": [{}], "initContainers": [{"restartPolicy": "Always", "ports": [{"name": "web", "containerPort": 2}]}]}),
+            Some(2),
+        ),
+        (
+            json!({"containers": [{}], "initContainers": [{"ports": [{"name": "web", "containerPort": 2}]}]}),
+            None,
+        ),
+        (
+            json!({"containers": [{"ports": [{"name": "web", "containerPort": 1, "protocol": "UDP"}]}]}),
+            None,
+        ),
     ];
     both(|upstream| {
         for (spec, expected) in &cases {
@@ -255,7 +285,8 @@ fn a_port_is_found_in_containers_then_in_sidecars_by_name_and_protocol() {
             pod["spec"] = spec.clone();
             pod["spec"]["nodeName"] = node;
             bed.sync();
-            let ports: Vec<i32> = bed.store.list()[0].ports.iter().filter_map(|port| port.port).collect();
+            let ports: Vec<i32> =
+                bed.store.list()[0].ports.iter().filter_map(|port| port.port).collect();
             assert_eq!(ports, expected.iter().copied().collect::<Vec<i32>>(), "{spec}");
         }
     });
@@ -328,7 +359,10 @@ fn a_changed_managed_by_relabels_in_place() {
     bed.settings.managed_by = "zonewise.dev".into();
     bed.settings.adopt = vec!["endpointslice-controller.k8s.io".into()];
     assert_eq!(writes(&bed.sync()), [0, 1, 0]);
-    assert_eq!(bed.store.list()[0].labels.get("endpointslice.kubernetes.io/managed-by"), Some("zonewise.dev"));
+    assert_eq!(
+        bed.store.list()[0].labels.get("endpointslice.kubernetes.io/managed-by"),
+        Some("zonewise.dev")
+    );
 }
 
 proptest::proptest! {

@@ -42,8 +42,10 @@ fn step(step: &Value, store: &mut Store, populated: &mut bool, max_endpoints: us
     let service = Service::deserialize(&step["service"]).unwrap();
     let mut pods: Vec<Arc<Pod>> = read::<Pod>(&step["pods"]).into_iter().map(Arc::new).collect();
     pods.sort_by(|a, b| a.name.cmp(&b.name));
-    let nodes: BTreeMap<Name, Node> =
-        read::<Node>(&step["nodes"]).into_iter().map(|node| (node.name.clone(), node)).collect();
+    let nodes: BTreeMap<Name, Node> = read::<Node>(&step["nodes"])
+        .into_iter()
+        .map(|node| (Name::clone(&node.name), node))
+        .collect();
     let slices = store.list();
     let input = Input {
         service: &service,
@@ -148,7 +150,9 @@ fn normal(value: &Value, deterministic: bool) -> Value {
     let mut value = value.clone();
     for key in ["slices", "endpoints", "events"] {
         let list = value[key].as_array().cloned().unwrap_or_default();
-        value[key] = sorted(list.into_iter().map(|entry| normal_entry(entry, deterministic)).collect()).into();
+        value[key] =
+            sorted(list.into_iter().map(|entry| normal_entry(entry, deterministic)).collect())
+                .into();
     }
     if value["hintsPerZone"].is_null() {
         value["hintsPerZone"] = json!({});
@@ -179,14 +183,21 @@ fn difference(ours: &[Value], recorded: &Value, deterministic: bool) -> Option<S
         let (ours, theirs) = (normal(ours, deterministic), normal(theirs, deterministic));
         for key in ["slices", "endpoints", "hintsPerZone", "events", "error"] {
             if ours[key] != theirs[key] {
-                return Some(format!("step {number}, {key}:\n ours   {}\n theirs {}", ours[key], theirs[key]));
+                return Some(format!(
+                    "step {number}, {key}:\n ours   {}\n theirs {}",
+                    ours[key], theirs[key]
+                ));
             }
         }
         let writes = |run: &Value| -> u64 {
             ["creates", "updates", "deletes"].iter().map(|key| run[key].as_u64().unwrap()).sum()
         };
         if writes(&ours) > writes(&theirs) {
-            return Some(format!("step {number}: {} writes, recorded {}", writes(&ours), writes(&theirs)));
+            return Some(format!(
+                "step {number}: {} writes, recorded {}",
+                writes(&ours),
+                writes(&theirs)
+            ));
         }
     }
     None
@@ -240,5 +251,10 @@ fn recorded_sequences_end_as_recorded() {
         cases += 1;
     }
     assert_eq!((cases, exact >= 295), (300, true), "{exact} of {cases} agree exactly");
-    assert!(failures.is_empty(), "{} of {cases} differ:\n{}", failures.len(), failures[..failures.len().min(5)].join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {cases} differ:\n{}",
+        failures.len(),
+        failures[..failures.len().min(5)].join("\n")
+    );
 }

@@ -36,7 +36,8 @@ fn a1_every_spelling_of_an_approach() {
     for (value, heuristic) in rows {
         let bed = equal(value, 1);
         assert_eq!(bed.asked().choice.name(), heuristic, "{value}");
-        let unknown = bed.asked().notes.iter().any(|note| note.reason.code() == Code::SubsettingUnknown);
+        let unknown =
+            bed.asked().notes.iter().any(|note| note.reason.code() == Code::SubsettingUnknown);
         assert_eq!(unknown, value == "whatever");
     }
 }
@@ -48,7 +49,10 @@ fn a2_the_default_of_the_controller_holds_for_services_that_say_nothing() {
     assert_eq!(bed.subsets(), map([("", (30, 1))]), "shipped: Random");
     bed.settings.default_subsetting = "Auto".into();
     bed.sync();
-    assert_eq!(bed.subsets(), map([("for-zone=a", (10, 1)), ("for-zone=b", (10, 1)), ("for-zone=c", (10, 1))]));
+    assert_eq!(
+        bed.subsets(),
+        map([("for-zone=a", (10, 1)), ("for-zone=b", (10, 1)), ("for-zone=c", (10, 1))])
+    );
 }
 
 #[test]
@@ -77,7 +81,9 @@ fn a8_a_service_can_set_both_and_a_wrong_value_is_said() {
     let mut bed = equal("Auto", 3);
     bed.sync();
     assert_eq!(bed.subsets().len(), 1, "9 of 12");
-    bed.annotate("zonewise.dev/starting-threshold", "6").annotate("zonewise.dev/padding", "3").sync();
+    bed.annotate("zonewise.dev/starting-threshold", "6")
+        .annotate("zonewise.dev/padding", "3")
+        .sync();
     assert_eq!(bed.subsets().len(), 3, "6 + 3 = 9");
     bed.annotate("zonewise.dev/padding", "-1");
     let notes: Vec<Code> = bed.asked().notes.iter().map(|note| note.reason.code()).collect();
@@ -113,7 +119,9 @@ fn a10_endpoints_without_topology_go_where_they_are_needed() {
 fn a12_slice_counts() {
     let rows = [(2, [1, 1, 3]), (30, [1, 3, 3]), (90, [3, 3, 3])];
     for (each, slices) in rows {
-        for (approach, expected) in ["Original", "PreferZone", "RequireZone"].into_iter().zip(slices) {
+        for (approach, expected) in
+            ["Original", "PreferZone", "RequireZone"].into_iter().zip(slices)
+        {
             let mut bed = equal(approach, each);
             bed.sync();
             let found: usize = bed.subsets().values().map(|(_, slices)| slices).sum();
@@ -127,10 +135,16 @@ fn a13_every_zone_with_nodes_has_a_slice_under_require() {
     let mut bed = Bed::three();
     bed.annotate(SUBSETTING, "Require").pods("a", 2);
     bed.sync();
-    assert_eq!(bed.subsets(), map([("for-zone=a", (2, 1)), ("for-zone=b", (0, 1)), ("for-zone=c", (0, 1))]));
+    assert_eq!(
+        bed.subsets(),
+        map([("for-zone=a", (2, 1)), ("for-zone=b", (0, 1)), ("for-zone=c", (0, 1))])
+    );
     assert_eq!(bed.sync().writes(), 0);
     bed.pods("a", 1).pods("b", 1).sync();
-    assert_eq!(bed.subsets(), map([("for-zone=a", (1, 1)), ("for-zone=b", (1, 1)), ("for-zone=c", (0, 1))]));
+    assert_eq!(
+        bed.subsets(),
+        map([("for-zone=a", (1, 1)), ("for-zone=b", (1, 1)), ("for-zone=c", (0, 1))])
+    );
     bed.pods("b", 0).sync();
     assert_eq!(bed.subsets()["for-zone=b"], (0, 1));
 }
@@ -157,7 +171,11 @@ fn a14_c7_switching_approaches() {
                 let before = &bed.store.slices[slice.name()];
                 slice.subset() != before.subset() && !before.endpoints.is_empty()
             });
-            assert_eq!(emptied.count(), 0, "{from} to {to}: no slice changes its consumers in place");
+            assert_eq!(
+                emptied.count(),
+                0,
+                "{from} to {to}: no slice changes its consumers in place"
+            );
             bed.sync();
             assert_eq!(bed.subsets(), expected(to), "{from} to {to}");
             assert_eq!(bed.sync().writes(), 0, "{from} to {to}");
@@ -191,7 +209,10 @@ fn a19_worked_examples() {
     let mut bed = Bed::three();
     bed.annotate(SUBSETTING, "Auto").annotate("zonewise.dev/starting-threshold", "1");
     bed.annotate("zonewise.dev/padding", "0").pods("a", 5).pods("b", 3).pods("c", 2).sync();
-    assert_eq!(bed.subsets(), map([("for-zone=a", (4, 1)), ("for-zone=b", (3, 1)), ("for-zone=c", (3, 1))]));
+    assert_eq!(
+        bed.subsets(),
+        map([("for-zone=a", (4, 1)), ("for-zone=b", (3, 1)), ("for-zone=c", (3, 1))])
+    );
     let mut bed = Bed::three();
     bed.annotate(SUBSETTING, "Auto").annotate("zonewise.dev/starting-threshold", "1");
     bed.annotate("zonewise.dev/padding", "0").pods("a", 2).pods("b", 2).pods("c", 1);
@@ -203,7 +224,10 @@ fn a19_worked_examples() {
 fn a25_zones_without_endpoints_are_served_by_others() {
     let mut bed = Bed::three();
     bed.annotate(SUBSETTING, "Auto").pods("a", 30).sync();
-    assert_eq!(bed.subsets(), map([("for-zone=a", (10, 1)), ("for-zone=b", (10, 1)), ("for-zone=c", (10, 1))]));
+    assert_eq!(
+        bed.subsets(),
+        map([("for-zone=a", (10, 1)), ("for-zone=b", (10, 1)), ("for-zone=c", (10, 1))])
+    );
 }
 
 #[test]

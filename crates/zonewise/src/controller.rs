@@ -138,19 +138,26 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
     let (log_level, check) = (flags.log_level.clone(), flags.check);
     let kubeconfig = flags.kubeconfig.clone();
     let config = read(flags).map_err(|error| Usage(format!("{error:#}")))?;
-    log::start(format, &log_level).map_err(|error| Usage(error.to_string()))?;
+    // The client's own complaints come again as ours, with what they mean.
+    log::start(format, &format!("{log_level},kube_client=off"))
+        .map_err(|error| Usage(error.to_string()))?;
     if check {
         return Ok(std::io::stdout().write_all(b"the configuration can be used\n")?);
     }
     // Two threads are plenty: the work is waiting for the API server.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(serve(kubeconfig.as_deref(), config))
 }
 
 async fn serve(kubeconfig: Option<&Path>, config: Config) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals(GRACE).context("signals cannot be received")?;
     let client = connect(kubeconfig).await?;
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), upstream = config.settings.upstream, "controller starts");
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        upstream = config.settings.upstream,
+        "controller starts"
+    );
     zonewise_controller::run(client, config, shutdown).await?;
     tracing::info!("controller ended");
     Ok(())
@@ -158,14 +165,7 @@ async fn serve(kubeconfig: Option<&Path>, config: Config) -> anyhow::Result<()> 
 
 /// The configuration: flags over file over defaults.
 fn read(flags: Flags) -> anyhow::Result<Config> {
-    let file = match &flags.config {
-        None => File::default(),
-        Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .with_context(|| format!("configuration `{}` cannot be read", path.display()))?;
-            File::parse(&text).with_context(|| format!("configuration `{}`", path.display()))?
-        }
-    };
+    let file = flags.config.as_deref().map(File::read).transpose()?.unwrap_or_default();
     let host = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
     let host = host.unwrap_or_else(|_| "zonewise-controller".into());
     Ok(file.overridden_by(flags.into()).resolve(&host)?)
@@ -183,14 +183,16 @@ impl From<Flags> for File {
                 CompatFlag::Upstream => Compat::Upstream,
             }),
             managed_by: flags.managed_by,
-            adopt_managed_by: (!flags.adopt_managed_by.is_empty()).then_some(flags.adopt_managed_by),
+            adopt_managed_by: (!flags.adopt_managed_by.is_empty())
+                .then_some(flags.adopt_managed_by),
             max_endpoints_per_slice: flags.max_endpoints_per_slice,
             concurrent_service_syncs: flags.concurrent_service_syncs,
             endpoint_updates_batch_period: flags.endpoint_updates_batch_period,
             default_preference: flags.default_preference,
             default_subsetting: flags.default_subsetting,
             feature_gates: flags.feature_gates,
-            capacity: missing_cpu.map(|missing_cpu| CapacityFile { missing_cpu: Some(missing_cpu) }),
+            capacity: missing_cpu
+                .map(|missing_cpu| CapacityFile { missing_cpu: Some(missing_cpu) }),
             leader_election: Some(LeaderElection {
                 leader_elect: flags.leader_elect,
                 lease_duration: flags.leader_elect_lease_duration,

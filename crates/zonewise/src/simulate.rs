@@ -1,8 +1,5 @@
 //! `zonewise simulate`: from arguments to a run, from a run to an output.
 
-#[path = "config.rs"]
-mod config;
-
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -47,7 +44,7 @@ fn run_evaluate(arguments: Evaluate) -> Result<()> {
     let Evaluate { input, heuristics, output, rows, shard, strict, threads } = arguments;
     let format = Format::from(output.format);
     check_format(output.format, rows, shard.is_some())?;
-    let library = config::library(heuristics.config.as_deref())?;
+    let library = library(heuristics.config.as_deref())?;
     let labels = heuristics.labels(&library)?;
     let dataset = dataset(&input)?;
     let choices = choices(&labels, &library, &dataset.columns)?;
@@ -234,8 +231,14 @@ fn merge(files: &[PathBuf], output: &Output) -> Result<()> {
     destination.finish()
 }
 
+/// The built-in heuristics and those of a configuration file, if one is given.
+fn library(path: Option<&Path>) -> Result<Library> {
+    let file = path.map(zonewise_controller::config::File::read).transpose()?.unwrap_or_default();
+    Ok(file.library()?)
+}
+
 fn run_timeline(name: &str, heuristics: &Heuristics, format: Format, strict: bool) -> Result<()> {
-    let library = config::library(heuristics.config.as_deref())?;
+    let library = library(heuristics.config.as_deref())?;
     let labels = heuristics.labels(&library)?;
     let mut problems: Vec<Problem> = Vec::new();
     let scenario = match Scenario::builtin(name) {

@@ -81,15 +81,21 @@ impl Running {
 
 /// A configuration; without leader election unless the lines ask for it.
 pub(crate) fn config(lines: &str) -> Config {
-    let election = if lines.contains("leaderElection") { "" } else { "leaderElection: { leaderElect: false }\n" };
+    let election = if lines.contains("leaderElection") {
+        ""
+    } else {
+        "leaderElection: { leaderElect: false }\n"
+    };
     let text = format!(
         "apiVersion: config.zonewise.dev/v1alpha1\nkind: ControllerConfiguration\nmetricsAddress: 127.0.0.1:0\n{election}{lines}\n"
     );
-    File::parse(&text).unwrap().resolve("test").unwrap()
+    File::parse("test.yaml", &text).unwrap().resolve("test").unwrap()
 }
 
 /// Asks again until there is an answer; a minute is more than anything here needs.
-pub(crate) async fn eventually<T, F: Future<Output = Result<T, String>>>(mut ask: impl FnMut() -> F) -> T {
+pub(crate) async fn eventually<T, F: Future<Output = Result<T, String>>>(
+    mut ask: impl FnMut() -> F,
+) -> T {
     let mut last = String::new();
     for _ in 0..600 {
         match ask().await {
@@ -116,7 +122,8 @@ pub(crate) async fn slices(cluster: &Cluster, namespace: &str, service: &str) ->
 
 /// Addresses in slices, sorted; the same address twice stays twice.
 pub(crate) fn addresses(slices: &[Value]) -> Vec<String> {
-    let endpoints = slices.iter().flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
+    let endpoints =
+        slices.iter().flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
     let mut found: Vec<String> =
         endpoints.map(|endpoint| endpoint["addresses"][0].as_str().unwrap().to_owned()).collect();
     found.sort();
@@ -126,7 +133,9 @@ pub(crate) fn addresses(slices: &[Value]) -> Vec<String> {
 /// Ready endpoints hinted to each zone.
 pub(crate) fn hints(slices: &[Value]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
-    for endpoint in slices.iter().flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten()) {
+    for endpoint in
+        slices.iter().flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten())
+    {
         for hint in endpoint["hints"]["forZones"].as_array().into_iter().flatten() {
             *counts.entry(hint["name"].as_str().unwrap().to_owned()).or_default() += 1;
         }
@@ -135,7 +144,12 @@ pub(crate) fn hints(slices: &[Value]) -> BTreeMap<String, usize> {
 }
 
 /// A condition of a Service: status and reason.
-pub(crate) async fn condition(cluster: &Cluster, namespace: &str, service: &str, kind: &str) -> Option<(String, String)> {
+pub(crate) async fn condition(
+    cluster: &Cluster,
+    namespace: &str,
+    service: &str,
+    kind: &str,
+) -> Option<(String, String)> {
     let services = cluster.list("Service", Some(namespace)).await.ok()?;
     let service = services.into_iter().find(|one| one["metadata"]["name"] == service)?;
     let conditions = service["status"]["conditions"].as_array()?.clone();
@@ -148,5 +162,9 @@ pub(crate) async fn condition(cluster: &Cluster, namespace: &str, service: &str,
 pub(crate) async fn writes(cluster: &Cluster) -> u64 {
     let counts = cluster.request_counts().await.unwrap();
     let write = |verb: &str| matches!(verb, "POST" | "PUT" | "PATCH" | "DELETE");
-    counts.iter().filter(|((verb, resource, _), _)| write(verb) && resource == "endpointslices").map(|(_, count)| count).sum()
+    counts
+        .iter()
+        .filter(|((verb, resource, _), _)| write(verb) && resource == "endpointslices")
+        .map(|(_, count)| count)
+        .sum()
 }
