@@ -32,7 +32,7 @@ bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in 
 	@scripts/bench-peer $(ZONEWISE) "$(PEER)"
 	@HINTS_PEER=$$(scripts/reference bench)/hints cargo bench --locked --package zonewise-slices --bench hints
 	@ZONEWISE_REFERENCE=$$(scripts/reference bench) ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) \
-		cargo bench --locked --package zonewise-controller --bench side_by_side
+		cargo test --locked --workspace --bench side_by_side
 
 lint: ## Check format, lints, documentation and dependencies
 	@scripts/setup lint

@@ -10,7 +10,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ConnectError {
     /// The kubeconfig cannot be used.
-    #[error("kubeconfig `{path}` cannot be used: {source}; check the file and its current context")]
+    #[error("kubeconfig `{path}` cannot be used (check the file and its current context)")]
     Kubeconfig {
         /// The file.
         path: String,
@@ -23,7 +23,7 @@ pub enum ConnectError {
     )]
     Nothing(#[from] kube::config::InferConfigError),
     /// The settings cannot be turned into a client.
-    #[error("no client could be made: {0}; check certificates and keys in the kubeconfig")]
+    #[error("no client could be made (check certificates and keys in the kubeconfig)")]
     Client(#[from] kube::Error),
 }
 

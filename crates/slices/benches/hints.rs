@@ -88,7 +88,35 @@ fn peer(endpoints: usize) -> Option<f64> {
     String::from_utf8_lossy(&output.stdout).trim().parse().ok()
 }
 
+/// Bytes on the wire that topology adds (requirement B19).
+fn sizes() {
+    let bytes = |annotation: (&str, &str)| -> (usize, usize) {
+        let mut service = service("Disabled");
+        service.annotations = std::iter::once(annotation).collect();
+        let (pods, nodes, settings) = (pods(100), nodes(), Settings::default());
+        let input = Input {
+            service: &service,
+            pods: &pods,
+            slices: &[],
+            nodes: &nodes,
+            trigger: None,
+            populated: true,
+        };
+        let slice = plan(&input, &asked(&service, &settings), &settings).families.remove(0).creates.remove(0);
+        let shares = slice.annotations.get("zonewise.dev/zone-shares").map_or(0, str::len);
+        (serde_json::to_string(&slice).unwrap().len(), shares)
+    };
+    let (plain, _) = bytes(("", ""));
+    let (auto, _) = bytes(("service.kubernetes.io/topology-mode", "Auto"));
+    let (_, shares) = bytes(("zonewise.dev/routing-preference", "zonewise.dev/balanced"));
+    println!("\nJSON bytes, 100 endpoints in 3 zones with names of one letter");
+    println!("| slice without topology, per endpoint | hints add, per endpoint | zone shares add, per slice |");
+    println!("|---|---|---|");
+    println!("| {} | {:.0} | {shares} |", plain / 100, (auto - plain) as f64 / 100.0);
+}
+
 fn main() {
+    sizes();
     println!("ns per endpoint, first plan of a Service (hints = with hints - without)");
     println!(
         "| endpoints | plan without hints | with auto | hints | as the reference assigns | reference, hints alone | hints / reference |"
