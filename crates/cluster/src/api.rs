@@ -10,8 +10,11 @@ use serde::Deserialize;
 use thiserror::Error;
 use tokio::time::timeout;
 
-/// Longer than any single request takes on a healthy server; a hung connection ends here.
-pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longer than any list takes on a healthy server; a hung connection ends here.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Writes end before a lease that is not renewed can be taken by somebody else (15 s after the
+/// last renewal, 10 s of which its holder may write).
+const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Why a request failed.
 #[derive(Clone, Debug, Error)]
@@ -93,12 +96,11 @@ pub(crate) async fn open(
     client: &Client,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
+    let limit = if request.method() == Method::GET { READ_TIMEOUT } else { WRITE_TIMEOUT };
     let unavailable = |error: kube::Error| ApiError::Unavailable(chain(&error));
-    let answer = timeout(REQUEST_TIMEOUT, client.send(request)).await;
+    let answer = timeout(limit, client.send(request)).await;
     let response = answer
-        .map_err(|_| {
-            ApiError::Unavailable(format!("no answer in {} s", REQUEST_TIMEOUT.as_secs()))
-        })?
+        .map_err(|_| ApiError::Unavailable(format!("no answer in {} s", limit.as_secs())))?
         .map_err(unavailable)?;
     if response.status().is_success() {
         return Ok(response);
@@ -109,7 +111,7 @@ pub(crate) async fn open(
 }
 
 async fn read(response: Response<Body>) -> Result<bytes::Bytes, ApiError> {
-    let body = timeout(REQUEST_TIMEOUT, response.into_body().collect()).await;
+    let body = timeout(READ_TIMEOUT, response.into_body().collect()).await;
     body.map_err(|_| ApiError::Unavailable("the answer stopped half-way".into()))?
         .map(|body| body.to_bytes())
         .map_err(|error| ApiError::Unavailable(error.to_string()))

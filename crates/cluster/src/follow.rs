@@ -159,6 +159,10 @@ impl<L: Listener> Sink for Slices<L> {
     type Object = Slice;
     door!();
 
+    fn knows(&self, key: &Key, version: u64) -> bool {
+        self.0.followed.index().knows_slice(key, version)
+    }
+
     fn apply(&mut self, slice: Slice) {
         let namespace = Name::clone(&slice.namespace);
         let change = self.0.followed.index().apply_slice(slice);

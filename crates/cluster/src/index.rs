@@ -178,6 +178,13 @@ impl Index {
         SliceChange::Changed(services)
     }
 
+    /// Whether this version of a slice, or a later one, is known. Most events about slices are
+    /// echoes of our own writes.
+    pub fn knows_slice(&self, (namespace, name): &Key, version: u64) -> bool {
+        let known = self.namespaces.get(namespace).and_then(|known| known.slices.get(name));
+        known.is_some_and(|slice| number(&slice.resource_version) >= version)
+    }
+
     /// A slice as the server returned it to our own write.
     pub fn wrote_slice(&mut self, slice: Slice) {
         let namespace = self.namespaces.entry(Name::clone(&slice.namespace)).or_default();

@@ -96,6 +96,12 @@ pub trait Sink: Send {
     /// An object is new or has changed.
     fn apply(&mut self, object: Self::Object);
 
+    /// Whether this version of an object is known already, so that it need not be read.
+    fn knows(&self, key: &Key, version: u64) -> bool {
+        let _ = (key, version);
+        false
+    }
+
     /// An object cannot be read; what was known of it stays.
     fn unreadable(&mut self, key: &Key, error: &str);
 
@@ -177,7 +183,8 @@ pub fn jitter() -> f64 {
     f64::from(nanos.wrapping_mul(2_654_435_761) >> 8) / f64::from(u32::MAX >> 8)
 }
 
-const PAGE: usize = 500;
+/// Larger pages take the server less time, smaller ones take us less memory.
+const PAGE: usize = 1000;
 
 async fn list<S: Sink>(
     client: &Client,
@@ -363,6 +370,7 @@ fn event<S: Sink>(line: &[u8], sink: &mut S, version: &mut String) -> Result<(),
         return Err(ApiError::Unavailable("a watch event has no metadata".into()));
     };
     match event.r#type {
+        "ADDED" | "MODIFIED" if sink.knows(&key, at) => {}
         "ADDED" | "MODIFIED" => {
             take(sink, object);
         }
@@ -373,4 +381,89 @@ fn event<S: Sink>(line: &[u8], sink: &mut S, version: &mut String) -> Result<(),
         *version = at.to_string();
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes down what it is told.
+    #[derive(Default)]
+    struct Diary(Vec<String>);
+
+    impl Sink for Diary {
+        type Object = Service;
+
+        fn apply(&mut self, service: Service) {
+            self.0.push(format!("apply {}", service.name));
+        }
+
+        fn unreadable(&mut self, key: &Key, error: &str) {
+            assert!(!error.is_empty());
+            self.0.push(format!("unreadable {}", key.1));
+        }
+
+        fn delete(&mut self, version: u64, key: &Key) {
+            self.0.push(format!("delete {} at {version}", key.1));
+        }
+
+        fn listed(&mut self, _: u64, _: &BTreeSet<Key>) {}
+
+        fn health(&mut self, _: Result<(), &ApiError>) {}
+    }
+
+    fn told(lines: &[&str]) -> (Vec<String>, String, Option<ApiError>) {
+        let (mut diary, mut version) = (Diary::default(), "1".to_owned());
+        let result =
+            lines.iter().try_for_each(|line| event(line.as_bytes(), &mut diary, &mut version));
+        (diary.0, version, result.err())
+    }
+
+    /// An object that cannot be read stops nobody, and its deletion still counts.
+    #[test]
+    fn an_object_that_does_not_parse_is_named_and_can_still_be_deleted() {
+        let (diary, version, error) = told(&[
+            r#"{"type":"ADDED","object":{"metadata":{"name":"good","namespace":"n","resourceVersion":"5"}}}"#,
+            r#"{"type":"MODIFIED","object":{"metadata":{"name":"bad","namespace":"n","resourceVersion":"6"},"spec":{"ports":"none"}}}"#,
+            r#"{"type":"DELETED","object":{"metadata":{"name":"bad","namespace":"n","resourceVersion":"7"},"spec":{"ports":"none"}}}"#,
+            r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}"#,
+            "",
+        ]);
+        assert_eq!(diary, ["apply good", "unreadable bad", "delete bad at 7"]);
+        assert_eq!((version.as_str(), error.is_none()), ("9", true));
+    }
+
+    #[test]
+    fn a_version_that_is_too_old_means_to_list_again() {
+        let line = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}"#;
+        assert!(matches!(told(&[line]).2, Some(ApiError::Gone(_))));
+        let line = r#"{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd"}}"#;
+        assert!(matches!(told(&[line]).2, Some(ApiError::Unavailable(_))));
+    }
+
+    #[test]
+    fn half_an_event_or_no_event_ends_the_watch_not_the_program() {
+        for line in ["{", "{}", r#"{"type":"ADDED","object":{}}"#, "\u{0}"] {
+            assert!(matches!(told(&[line]).2, Some(ApiError::Unavailable(_))), "{line}");
+        }
+    }
+
+    #[test]
+    fn waiting_grows_to_half_a_minute() {
+        let mut backoff = Backoff::default();
+        let waits: Vec<f64> = (0..10).map(|_| backoff.next().as_secs_f64()).collect();
+        for (wait, full) in
+            waits.iter().zip([0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 30.0])
+        {
+            assert!((0.75 * full..=1.25 * full).contains(wait), "{wait} of {full}");
+        }
+        backoff.reset();
+        assert!(backoff.next().as_secs_f64() < 0.7);
+    }
+
+    #[test]
+    fn tokens_of_the_server_cannot_change_the_request() {
+        assert_eq!(parameter("continue", ""), "");
+        assert_eq!(parameter("continue", "a&limit=1#ä"), "&continue=a%26limit%3D1%23%C3%A4");
+    }
 }

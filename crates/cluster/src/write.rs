@@ -6,10 +6,12 @@
 
 use http::Method;
 use kube::Client;
+use serde::Deserialize;
 use serde_json::json;
 use zonewise_slices::plan::SliceName;
 use zonewise_slices::service::{Condition, Service};
 use zonewise_slices::slice::Slice;
+use zonewise_slices::wire::Uid;
 
 use crate::api::{self, ApiError};
 
@@ -43,6 +45,22 @@ pub async fn delete(client: &Client, namespace: &str, slice: &SliceName) -> Resu
     }
 }
 
+/// What the server adds to a slice. The rest is what we sent, so it is not read again.
+#[derive(Deserialize)]
+struct Stored {
+    metadata: StoredMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredMeta {
+    name: Box<str>,
+    uid: Uid,
+    resource_version: Box<str>,
+    #[serde(default)]
+    generation: i64,
+}
+
 async fn send(
     client: &Client,
     method: Method,
@@ -51,9 +69,16 @@ async fn send(
 ) -> Result<Slice, ApiError> {
     let refused = |error: serde_json::Error| ApiError::Refused(error.to_string());
     let body = serde_json::to_vec(slice).map_err(refused)?;
-    let stored = api::call(client, method, path, (api::JSON, body)).await?;
-    serde_json::from_slice(&stored)
-        .map_err(|error| ApiError::Unavailable(format!("the answer cannot be read: {error}")))
+    let answer = api::call(client, method, path, (api::JSON, body)).await?;
+    let Stored { metadata } = serde_json::from_slice(&answer)
+        .map_err(|error| ApiError::Unavailable(format!("the answer cannot be read: {error}")))?;
+    Ok(Slice {
+        name: Some(metadata.name),
+        uid: metadata.uid,
+        resource_version: metadata.resource_version,
+        generation: metadata.generation,
+        ..slice.clone()
+    })
 }
 
 /// Makes our conditions on a Service these ones, and no others.

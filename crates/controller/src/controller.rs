@@ -142,7 +142,10 @@ impl Ear {
     fn delay(&self, cause: Cause, service: &Key) -> Duration {
         match cause {
             Cause::Service | Cause::Nodes => Duration::ZERO,
-            Cause::Pods => self.batch,
+            Cause::Pods => {
+                let now = Instant::now();
+                self.memories.with(service, |memory| memory.gathering(now)).max(self.batch)
+            }
             Cause::Slices => {
                 let patience = self.memories.with(service, |memory| memory.rival.patience());
                 patience.max(self.batch)

@@ -31,6 +31,20 @@ pub(crate) struct Memory {
     pub(crate) conditions: Option<Vec<Condition>>,
     pub(crate) retries: u32,
     pub(crate) rival: Rival,
+    /// When its slices were last written.
+    pub(crate) written: Option<Instant>,
+}
+
+/// Pods of one Service come and go together: after a write, what follows within this time is
+/// gathered for the next.
+const GATHER: Duration = Duration::from_millis(50);
+
+impl Memory {
+    /// How long a change of Pods has to wait.
+    pub(crate) fn gathering(&self, now: Instant) -> Duration {
+        let until = self.written.map(|written| written + GATHER);
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
 }
 
 /// Somebody else who writes the same slices.
@@ -100,6 +114,17 @@ mod tests {
     fn a_service_is_tried_again_later_and_later() {
         let delays: Vec<u64> = (0..12).map(|tries| retry_delay(tries).as_secs()).collect();
         assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_change_is_written_at_once_and_the_next_are_gathered() {
+        let mut memory = Memory::default();
+        assert_eq!(memory.gathering(Instant::now()), Duration::ZERO);
+        memory.written = Some(Instant::now());
+        tokio::time::advance(Duration::from_millis(20)).await;
+        assert_eq!(memory.gathering(Instant::now()), Duration::from_millis(30));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(memory.gathering(Instant::now()), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]

@@ -203,6 +203,9 @@ impl<L: Listener> Syncer<L> {
             self.metrics.family(family, &labels);
         }
         self.memories.with(key, |memory| {
+            if plan.writes() > 0 {
+                memory.written = Some(Instant::now());
+            }
             memory.populated = plan.populated;
             memory.allocated =
                 plan.families.iter().map(|family| family.allocated.clone()).collect();

@@ -102,7 +102,11 @@ fn sizes() {
             trigger: None,
             populated: true,
         };
-        let slice = plan(&input, &asked(&service, &settings), &settings).families.remove(0).creates.remove(0);
+        let slice = plan(&input, &asked(&service, &settings), &settings)
+            .families
+            .remove(0)
+            .creates
+            .remove(0);
         let shares = slice.annotations.get("zonewise.dev/zone-shares").map_or(0, str::len);
         (serde_json::to_string(&slice).unwrap().len(), shares)
     };
@@ -110,7 +114,9 @@ fn sizes() {
     let (auto, _) = bytes(("service.kubernetes.io/topology-mode", "Auto"));
     let (_, shares) = bytes(("zonewise.dev/routing-preference", "zonewise.dev/balanced"));
     println!("\nJSON bytes, 100 endpoints in 3 zones with names of one letter");
-    println!("| slice without topology, per endpoint | hints add, per endpoint | zone shares add, per slice |");
+    println!(
+        "| slice without topology, per endpoint | hints add, per endpoint | zone shares add, per slice |"
+    );
     println!("|---|---|---|");
     println!("| {} | {:.0} | {shares} |", plain / 100, (auto - plain) as f64 / 100.0);
 }

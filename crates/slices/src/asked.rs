@@ -124,7 +124,8 @@ pub fn asked(service: &Service, settings: &Settings) -> Asked {
         asking.note("spec.topologyKeys", "", Reason::ChoiceOverridden);
     }
     let Asking { winner, notes, .. } = asking;
-    let (source, value, choice) = winner.unwrap_or_else(|| settings.default_choice());
+    let (source, value, choice) =
+        winner.unwrap_or_else(|| settings.default_choice(service.local_policy));
     Asked { value, source, choice, notes }
 }
 

@@ -73,25 +73,29 @@ impl Settings {
     }
 
     /// What Services get that ask for nothing: subsets if they are the default, else a preference.
-    pub(crate) fn default_choice(&self) -> (&'static str, String, Choice) {
+    pub(crate) fn default_choice(&self, local_policy: bool) -> (&'static str, String, Choice) {
         const SOURCE: &str = "the controller's default";
-        match asked::approach(&self.default_subsetting) {
-            Some(Approach::Subsets(consumers)) => {
-                let heuristic = Arc::new(LocalSubset { threshold: None, padding: None });
-                let choice = Choice::Subsets(heuristic, consumers);
-                return (SOURCE, self.default_subsetting.clone(), choice);
-            }
-            Some(Approach::Required) => {
-                if let Ok(heuristic) = self.heuristic("require-zone") {
-                    let choice = Choice::Subsets(heuristic, Consumers::Zones);
-                    return (SOURCE, self.default_subsetting.clone(), choice);
-                }
-            }
-            Some(Approach::Everywhere) | None => {}
+        let subsets = self.default_subsets().filter(|_| self.gates.subsetting && !local_policy);
+        if let Some(choice) = subsets {
+            return (SOURCE, self.default_subsetting.clone(), choice);
         }
-        let choice =
-            asked::preference(&self.default_preference, self).unwrap_or(Choice::Everywhere);
+        let choice = asked::preference(&self.default_preference, self).ok();
+        let choice = choice.filter(|_| self.gates.preference).unwrap_or(Choice::Everywhere);
         (SOURCE, self.default_preference.clone(), choice)
+    }
+
+    fn default_subsets(&self) -> Option<Choice> {
+        match asked::approach(&self.default_subsetting)? {
+            Approach::Everywhere => None,
+            Approach::Required => {
+                let heuristic = self.heuristic("require-zone").ok()?;
+                Some(Choice::Subsets(heuristic, Consumers::Zones))
+            }
+            Approach::Subsets(consumers) => {
+                let heuristic = Arc::new(LocalSubset { threshold: None, padding: None });
+                Some(Choice::Subsets(heuristic, consumers))
+            }
+        }
     }
 
     /// What of the settings cannot be used, in words.

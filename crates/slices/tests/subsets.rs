@@ -56,6 +56,19 @@ fn a2_the_default_of_the_controller_holds_for_services_that_say_nothing() {
 }
 
 #[test]
+fn a2_the_default_respects_the_gate_and_local_policies() {
+    let mut bed = equal("", 10);
+    bed.forget(SUBSETTING);
+    bed.settings.default_subsetting = "Auto".into();
+    bed.service["spec"]["internalTrafficPolicy"] = "Local".into();
+    assert_eq!(bed.asked().choice.name(), "random", "C9");
+    bed.service["spec"]["internalTrafficPolicy"] = "Cluster".into();
+    assert_eq!(bed.asked().choice.name(), "local-subset");
+    bed.settings.gates = Gates { subsetting: false, ..Gates::default() };
+    assert_eq!(bed.asked().choice.name(), "random", "A3");
+}
+
+#[test]
 fn a3_the_gate_leaves_no_trace() {
     let mut bed = equal("Auto", 10);
     bed.sync();
