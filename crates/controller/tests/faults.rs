@@ -43,6 +43,7 @@ async fn settled(cluster: &Cluster, service: &str, count: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn e2_the_server_dies_under_load_and_the_watch_is_too_old() {
+    let _turn = common::turn().await;
     let cluster = cluster().await;
     cluster.create(&[namespace("shop"), service("shop", "web", "web")]).await.unwrap();
     let running = Running::start(&cluster, "").await;
@@ -82,6 +83,7 @@ async fn e2_the_server_dies_under_load_and_the_watch_is_too_old() {
 /// While nobody answers, ten thousand changes do not mean ten thousand attempts.
 #[tokio::test(flavor = "multi_thread")]
 async fn e3_an_outage_is_no_storm() {
+    let _turn = common::turn().await;
     let cluster = cluster().await;
     cluster.create(&[namespace("shop")]).await.unwrap();
     let services: Vec<Value> =
@@ -112,6 +114,7 @@ async fn e3_an_outage_is_no_storm() {
 /// A slice that others change is put right; a Service that cannot be written does not stop others.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_bad_service_never_stops_the_others() {
+    let _turn = common::turn().await;
     let cluster = cluster().await;
     cluster
         .create(&[namespace("shop"), service("shop", "web", "web"), service("shop", "bad", "bad")])
@@ -152,6 +155,7 @@ async fn one_bad_service_never_stops_the_others() {
 /// Somebody who undoes our work is noticed, and then given more and more time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_writer_is_said_not_fought() {
+    let _turn = common::turn().await;
     let cluster = cluster().await;
     let mut auto = service("shop", "web", "web");
     auto["metadata"]["annotations"] =
@@ -181,6 +185,7 @@ async fn a_second_writer_is_said_not_fought() {
 /// Two replicas: one writes. A leader that is cut off stops before the other starts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_of_30_seconds_has_one_writer_at_a_time() {
+    let _turn = common::turn().await;
     let election = "leaderElection: { leaderElect: true, leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s }";
     let cluster = cluster().await;
     cluster.create(&[namespace("shop"), service("shop", "web", "web")]).await.unwrap();
@@ -211,9 +216,32 @@ async fn a_partition_of_30_seconds_has_one_writer_at_a_time() {
     assert_eq!(holder().await, "", "given back on a clean end");
 }
 
+/// A server that refuses most requests with 429 is asked less often, and everything still arrives.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_throttles_gets_time() {
+    let _turn = common::turn().await;
+    let options = zonewise_testbed::Options::default()
+        .apiserver("--enable-priority-and-fairness=false")
+        .apiserver("--max-mutating-requests-inflight=2");
+    let cluster = Cluster::start_with(options).await.unwrap();
+    common::apply_roles(&cluster).await;
+    cluster.create(&common::nodes()).await.unwrap();
+    cluster.create(&[namespace("shop")]).await.unwrap();
+    let services: Vec<Value> =
+        (0..60).map(|n| service("shop", &format!("web-{n}"), "web")).collect();
+    cluster.create(&services).await.unwrap();
+    cluster.create(&pods("web", 0..3)).await.unwrap();
+    let running = Running::start(&cluster, "concurrentServiceSyncs: 50").await;
+    for name in ["web-0", "web-30", "web-59"] {
+        settled(&cluster, name, 3).await;
+    }
+    running.stop().await.unwrap();
+}
+
 /// Ten thousand Services change at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_services_change_at_once() {
+    let _turn = common::turn().await;
     let cluster = cluster().await;
     cluster.create(&[namespace("shop")]).await.unwrap();
     cluster.create(&pods("web", 0..3)).await.unwrap();

@@ -35,6 +35,7 @@ async fn complete(cluster: &Cluster, space: &str, name: &str) -> Vec<serde_json:
 
 #[tokio::test(flavor = "multi_thread")]
 async fn from_pods_to_slices_with_the_controllers_own_rights() {
+    let _turn = common::turn().await;
     let cluster = cluster().await;
     cluster.create(&[namespace("shop")]).await.unwrap();
     pods(&cluster, "shop", "web").await;
@@ -125,6 +126,7 @@ async fn nothing_more_is_written(cluster: &Cluster) {
 /// A running cluster changes hands without a single write, there and back.
 #[tokio::test(flavor = "multi_thread")]
 async fn taking_over_from_the_reference_writes_nothing() {
+    let _turn = common::turn().await;
     let cluster = cluster().await;
     cluster.create(&[namespace("shop")]).await.unwrap();
     pods(&cluster, "shop", "web").await;

@@ -16,6 +16,12 @@ use zonewise_testbed::{Cluster, Gate, User, manifests};
 /// The repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
+/// One test of a file at a time: each runs servers of its own, and they take what the machine has.
+pub(crate) async fn turn() -> tokio::sync::MutexGuard<'static, ()> {
+    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    TURN.lock().await
+}
+
 /// A cluster with the controller's roles and three zones of two nodes.
 pub(crate) async fn cluster() -> Cluster {
     let cluster = Cluster::start().await.unwrap();
