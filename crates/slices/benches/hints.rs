@@ -19,7 +19,7 @@ use serde_json::json;
 use zonewise_slices::asked::asked;
 use zonewise_slices::labels::Name;
 use zonewise_slices::node::{Node, Nodes};
-use zonewise_slices::plan::{Input, plan};
+use zonewise_slices::plan::{Input, Plan, plan};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
@@ -62,6 +62,12 @@ fn service(mode: &str) -> Service {
     .unwrap()
 }
 
+/// The plan of a Service that has no slices yet.
+fn first_plan(service: &Service, pods: &[Arc<Pod>], nodes: &Nodes, settings: &Settings) -> Plan {
+    let input = Input { service, pods, slices: &[], nodes, trigger: None, populated: true };
+    plan(&input, &asked(service, settings), settings)
+}
+
 /// Nanoseconds per endpoint of a first plan.
 fn measure(endpoints: usize, mode: &str, upstream: bool) -> f64 {
     let (pods, nodes, service) = (pods(endpoints), nodes(), service(mode));
@@ -69,15 +75,7 @@ fn measure(endpoints: usize, mode: &str, upstream: bool) -> f64 {
     let rounds = 2_000_000 / endpoints;
     let start = Instant::now();
     for _ in 0..rounds {
-        let input = Input {
-            service: &service,
-            pods: &pods,
-            slices: &[],
-            nodes: &nodes,
-            trigger: None,
-            populated: true,
-        };
-        black_box(plan(&input, &asked(&service, &settings), &settings));
+        black_box(first_plan(&service, &pods, &nodes, &settings));
     }
     start.elapsed().as_nanos() as f64 / (rounds * endpoints) as f64
 }
@@ -94,19 +92,8 @@ fn sizes() {
         let mut service = service("Disabled");
         service.annotations = std::iter::once(annotation).collect();
         let (pods, nodes, settings) = (pods(100), nodes(), Settings::default());
-        let input = Input {
-            service: &service,
-            pods: &pods,
-            slices: &[],
-            nodes: &nodes,
-            trigger: None,
-            populated: true,
-        };
-        let slice = plan(&input, &asked(&service, &settings), &settings)
-            .families
-            .remove(0)
-            .creates
-            .remove(0);
+        let mut plan = first_plan(&service, &pods, &nodes, &settings);
+        let slice = plan.families.remove(0).creates.remove(0);
         let shares = slice.annotations.get("zonewise.dev/zone-shares").map_or(0, str::len);
         (serde_json::to_string(&slice).unwrap().len(), shares)
     };
