@@ -1,4 +1,4 @@
-//! Where kube-apiserver, etcd and kube-controller-manager come from.
+//! Where the programs of Kubernetes and etcd come from.
 //!
 //! ```text
 //!  ZONEWISE_REFERENCE=/dir ─ set ────────► that directory
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-const NAMES: [&str; 3] = ["etcd", "kube-apiserver", "kube-controller-manager"];
+const NAMES: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy"];
 
 /// The directory with the programs; each is there.
 #[derive(Clone, Debug)]

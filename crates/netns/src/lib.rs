@@ -1,0 +1,1 @@
+//! Nodes, pods and clients as network namespaces on one box.

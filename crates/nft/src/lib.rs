@@ -1,0 +1,1 @@
+//! nftables and conntrack over netlink.

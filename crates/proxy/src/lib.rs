@@ -1,0 +1,1 @@
+//! The node data plane: Services as kernel rules.

@@ -1,0 +1,1 @@
+//! Which endpoints this node uses for each port of each Service, and why.
