@@ -1,0 +1,136 @@
+//! Why the kernel said no, and what to do about it.
+
+use std::fmt;
+use std::io;
+
+/// One message the kernel refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// Its number in the batch, from 1; 0 is the batch as a whole.
+    pub message: u32,
+    /// What it was to do, in words.
+    pub what: String,
+    /// The kernel's error number.
+    pub errno: i32,
+    /// The kernel's own words; often empty.
+    pub text: String,
+    /// Which byte of the message it dislikes, if it says so.
+    pub offset: Option<u32>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cause = io::Error::from_raw_os_error(self.errno);
+        write!(f, "{} (message {}): {cause}", self.what, self.message)?;
+        if !self.text.is_empty() {
+            write!(f, ": {}", self.text)?;
+        }
+        if let Some(offset) = self.offset {
+            write!(f, " (at byte {offset})")?;
+        }
+        Ok(())
+    }
+}
+
+/// A batch that did not take place: nothing of it was applied, unless [`CommitError::is_unknown`].
+#[derive(Debug)]
+pub struct CommitError {
+    /// What the kernel refused, in the order of the batch. Empty when it never got that far.
+    pub refused: Vec<Refusal>,
+    /// What went wrong with the socket.
+    pub source: Option<io::Error>,
+}
+
+impl CommitError {
+    pub(crate) const fn io(source: io::Error) -> Self {
+        Self { refused: Vec::new(), source: Some(source) }
+    }
+
+    /// The first error number.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        let refused = self.refused.first().map(|refusal| refusal.errno);
+        refused.or_else(|| self.source.as_ref().and_then(io::Error::raw_os_error))
+    }
+
+    /// The kernel's answer was lost: the batch may have been applied. Read the state and compare.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        use io::ErrorKind::{TimedOut, UnexpectedEof};
+        let lost = |source: &io::Error| matches!(source.kind(), TimedOut | UnexpectedEof);
+        self.refused.is_empty() && self.source.as_ref().is_some_and(lost)
+    }
+}
+
+impl fmt::Display for CommitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the kernel refused the nftables batch")?;
+        if let Some(first) = self.refused.first() {
+            write!(f, ": {first}")?;
+        }
+        if self.refused.len() > 1 {
+            write!(f, " and {} more", self.refused.len() - 1)?;
+        }
+        if let Some(source) = &self.source {
+            write!(f, ": {source}")?;
+        }
+        match self.errno().and_then(remedy) {
+            Some(remedy) => write!(f, "; {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for CommitError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| source as _)
+    }
+}
+
+/// Error numbers of Linux that have a remedy.
+pub(crate) mod errno {
+    pub(crate) const EPERM: i32 = 1;
+    pub(crate) const ENOENT: i32 = 2;
+    pub(crate) const ENOMEM: i32 = 12;
+    pub(crate) const EBUSY: i32 = 16;
+    pub(crate) const EEXIST: i32 = 17;
+    pub(crate) const EINVAL: i32 = 22;
+    pub(crate) const EMFILE: i32 = 24;
+    pub(crate) const ENFILE: i32 = 23;
+    pub(crate) const ERESTART: i32 = 85;
+    pub(crate) const EMSGSIZE: i32 = 90;
+    pub(crate) const EPROTONOSUPPORT: i32 = 93;
+    pub(crate) const EOPNOTSUPP: i32 = 95;
+    pub(crate) const ENOBUFS: i32 = 105;
+}
+
+fn remedy(errno: i32) -> Option<&'static str> {
+    Some(match errno {
+        errno::EPERM => {
+            "the process needs CAP_NET_ADMIN in this network namespace, and no other program may \
+             own the table (`nft list tables` shows who does)"
+        }
+        errno::ENOENT => {
+            "something it names is missing: another program may have changed the table, or the \
+             kernel lacks a module (nf_tables, nft_numgen, nft_fib, nft_masq, nft_reject); write \
+             the whole table again"
+        }
+        errno::EEXIST => {
+            "it is there already and different: delete it first, in the same batch; or another \
+             program has changed the table"
+        }
+        errno::EBUSY => "it is still in use: delete what refers to it first, in the same batch",
+        errno::EINVAL | errno::EOPNOTSUPP => {
+            "the kernel may be too old for it: 5.13 is needed, 6.9 to keep an owned table beyond \
+             the process"
+        }
+        errno::EPROTONOSUPPORT => "the kernel lacks netfilter netlink: load nf_tables",
+        errno::EMSGSIZE | errno::ENOBUFS | errno::ENOMEM => {
+            "the batch is larger than the kernel takes at once, or memory is short: commit less \
+             at a time"
+        }
+        errno::EMFILE | errno::ENFILE => "a set or the process has reached its limit",
+        errno::ERESTART => "somebody changed the rules in between: read the state and try again",
+        _ => return None,
+    })
+}

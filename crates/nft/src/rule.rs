@@ -1,0 +1,327 @@
+//! Rules as typed statements, and the text `nft list` prints for them.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write as _};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::value::Family;
+
+/// Something a packet or its connection has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum Field {
+    /// Where it comes from.
+    Saddr,
+    /// Where it goes to.
+    Daddr,
+    /// The protocol of its transport.
+    Protocol,
+    /// The port it goes to.
+    Dport,
+    /// A random number below this one.
+    Slot(u32),
+    /// Where it comes from, only so many bits of it.
+    SaddrMasked(u8),
+    /// Where the connection came from, before any translation.
+    OriginalSaddr,
+    /// Where the connection went to, before any translation.
+    OriginalDaddr,
+    /// The port the connection went to, before any translation.
+    OriginalDport,
+}
+
+impl Field {
+    /// Bytes it takes in a key, with padding.
+    #[must_use]
+    pub const fn padded_len(self, family: Family) -> usize {
+        match self {
+            Self::Saddr
+            | Self::Daddr
+            | Self::SaddrMasked(_)
+            | Self::OriginalSaddr
+            | Self::OriginalDaddr => family.address_len(),
+            Self::Protocol | Self::Dport | Self::Slot(_) | Self::OriginalDport => 4,
+        }
+    }
+
+    fn write(self, out: &mut String, family: Family) -> fmt::Result {
+        match self {
+            Self::Saddr => write!(out, "{family} saddr"),
+            Self::Daddr => write!(out, "{family} daddr"),
+            Self::Protocol => out.write_str("meta l4proto"),
+            Self::Dport => out.write_str("th dport"),
+            Self::Slot(modulus) => write!(out, "numgen random mod {modulus}"),
+            Self::SaddrMasked(length) => {
+                write!(out, "{family} saddr & {}", mask_address(family, length))
+            }
+            Self::OriginalSaddr => write!(out, "ct original {family} saddr"),
+            Self::OriginalDaddr => write!(out, "ct original {family} daddr"),
+            Self::OriginalDport => out.write_str("ct original proto-dst"),
+        }
+    }
+}
+
+/// A piece of a rule: a condition or an action.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Statement {
+    /// The first packet of a connection.
+    CtStateNew,
+    /// The connection's destination was translated.
+    CtStatusDnat,
+    /// The fields together are in that set.
+    InSet {
+        /// The key.
+        fields: Vec<Field>,
+        /// Its name.
+        set: Cow<'static, str>,
+        /// Not in that set.
+        negate: bool,
+    },
+    /// An address field lies in a network. The address must be of the table's family.
+    Prefix {
+        /// `Saddr`, `Daddr`, `OriginalSaddr` or `OriginalDaddr`.
+        field: Field,
+        /// The network.
+        address: IpAddr,
+        /// How many bits of it count.
+        length: u8,
+        /// Outside of it.
+        negate: bool,
+    },
+    /// The interface it came in by.
+    InputInterface {
+        /// Its name, at most 15 bytes.
+        name: String,
+        /// The name only has to start like this.
+        prefix: bool,
+        /// Any other.
+        negate: bool,
+    },
+    /// The address belongs to this machine.
+    FibLocal {
+        /// `Saddr` or `Daddr`.
+        field: Field,
+    },
+    /// Sets these bits of the packet's mark.
+    SetMark(u32),
+    /// One of these bits of the packet's mark is set.
+    HasMark(u32),
+    /// Turns these bits of the packet's mark around; behind `HasMark` of one bit: clears it.
+    ClearMark(u32),
+    /// Does what the map says for these fields; goes on behind if it says nothing.
+    Vmap {
+        /// The key.
+        fields: Vec<Field>,
+        /// The verdict map.
+        map: Cow<'static, str>,
+    },
+    /// Sends the connection to the address and port the map says for these fields.
+    Dnat {
+        /// The key.
+        fields: Vec<Field>,
+        /// The map to address and port.
+        map: Cow<'static, str>,
+    },
+    /// Gives the connection this machine's address as its source, with a random port.
+    Masquerade,
+    /// Answers "port unreachable".
+    Reject,
+    /// Drops the packet.
+    Drop,
+    /// Lets the packet pass this hook.
+    Accept,
+    /// Back to the calling chain.
+    Return,
+    /// To that chain, and back here behind it.
+    Jump(Cow<'static, str>),
+    /// To that chain, and not back here.
+    Goto(Cow<'static, str>),
+    /// Counts.
+    Counter,
+    /// Counts in the counter the map says for these fields.
+    CountByMap {
+        /// The key.
+        fields: Vec<Field>,
+        /// The map of counters.
+        map: Cow<'static, str>,
+    },
+    /// Adds an element to a dynamic set or map, or renews its time.
+    Update {
+        /// The set or map.
+        map: Cow<'static, str>,
+        /// The key.
+        key: Vec<Field>,
+        /// How long it stays.
+        timeout: Duration,
+        /// What the map says for it; empty for a set.
+        data: Vec<Field>,
+    },
+}
+
+/// A rule.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Rule {
+    /// Conditions and actions, in order.
+    pub statements: Vec<Statement>,
+    /// For people; may be empty.
+    pub comment: String,
+}
+
+impl Rule {
+    /// A rule without a comment.
+    #[must_use]
+    pub fn new(statements: impl Into<Vec<Statement>>) -> Self {
+        Self { statements: statements.into(), comment: String::new() }
+    }
+
+    /// The same with a comment.
+    #[must_use]
+    pub fn comment(mut self, comment: impl Into<String>) -> Self {
+        self.comment = comment.into();
+        self
+    }
+
+    /// The rule as `nft list` prints it.
+    #[must_use]
+    pub fn text(&self, family: Family) -> String {
+        let mut out = String::new();
+        for statement in &self.statements {
+            if !out.is_empty() {
+                out.push(' ');
+            }
+            // Writing to a String never fails.
+            let _ = statement.write(&mut out, family);
+        }
+        if !self.comment.is_empty() {
+            let _ = write!(out, " comment \"{}\"", self.comment);
+        }
+        out
+    }
+}
+
+impl Statement {
+    fn write(&self, out: &mut String, family: Family) -> fmt::Result {
+        match self {
+            Self::CtStateNew => out.write_str("ct state new"),
+            Self::CtStatusDnat => out.write_str("ct status dnat"),
+            Self::SetMark(bits) => write!(out, "meta mark set meta mark | {bits:#010x}"),
+            Self::HasMark(bits) => write!(out, "meta mark & {bits:#010x} != 0x00000000"),
+            Self::ClearMark(bits) => write!(out, "meta mark set meta mark ^ {bits:#010x}"),
+            Self::Masquerade => out.write_str("masquerade fully-random"),
+            Self::Reject => out.write_str("reject"),
+            Self::Drop => out.write_str("drop"),
+            Self::Accept => out.write_str("accept"),
+            Self::Return => out.write_str("return"),
+            Self::Jump(chain) => write!(out, "jump {chain}"),
+            Self::Goto(chain) => write!(out, "goto {chain}"),
+            Self::Counter => out.write_str("counter"),
+            Self::InputInterface { name, prefix, negate } => {
+                write!(out, "iifname {}\"{name}{}\"", not(*negate), if *prefix { "*" } else { "" })
+            }
+            Self::FibLocal { field: Field::Saddr } => out.write_str("fib saddr type local"),
+            Self::FibLocal { .. } => out.write_str("fib daddr type local"),
+            Self::Prefix { field, address, length, negate } => {
+                field.write(out, family)?;
+                write!(out, " {}{}", not(*negate), network(*address, *length))
+            }
+            _ => self.write_lookup(out, family),
+        }
+    }
+
+    fn write_lookup(&self, out: &mut String, family: Family) -> fmt::Result {
+        match self {
+            Self::InSet { fields, set, negate } => {
+                write_fields(out, family, fields)?;
+                write!(out, " {}@{set}", not(*negate))
+            }
+            Self::Vmap { fields, map } => {
+                write_fields(out, family, fields)?;
+                write!(out, " vmap @{map}")
+            }
+            Self::Dnat { fields, map } => {
+                write!(out, "dnat {family} to ")?;
+                write_fields(out, family, fields)?;
+                write!(out, " map @{map}")
+            }
+            Self::CountByMap { fields, map } => {
+                out.write_str("counter name ")?;
+                write_fields(out, family, fields)?;
+                write!(out, " map @{map}")
+            }
+            Self::Update { map, key, timeout, data } => {
+                write!(out, "update @{map} {{ ")?;
+                write_fields(out, family, key)?;
+                if !timeout.is_zero() {
+                    write!(out, " timeout {}", time(*timeout))?;
+                }
+                if !data.is_empty() {
+                    out.write_str(" : ")?;
+                    write_fields(out, family, data)?;
+                }
+                out.write_str(" }")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn not(negate: bool) -> &'static str {
+    if negate { "!= " } else { "" }
+}
+
+fn write_fields(out: &mut String, family: Family, fields: &[Field]) -> fmt::Result {
+    for (index, field) in fields.iter().enumerate() {
+        if index > 0 {
+            out.write_str(" . ")?;
+        }
+        field.write(out, family)?;
+    }
+    Ok(())
+}
+
+/// A network; a single address without its length.
+fn network(address: IpAddr, length: u8) -> String {
+    let family = Family::of(address);
+    if usize::from(length) >= family.address_len() * 8 {
+        return address.to_string();
+    }
+    format!("{}/{length}", masked(address, length))
+}
+
+/// The first bits of an address.
+pub(crate) fn masked(address: IpAddr, length: u8) -> IpAddr {
+    match (address, mask_address(Family::of(address), length)) {
+        (IpAddr::V4(address), IpAddr::V4(mask)) => IpAddr::V4(address & mask),
+        (IpAddr::V6(address), IpAddr::V6(mask)) => IpAddr::V6(address & mask),
+        (address, _) => address,
+    }
+}
+
+/// The mask with that many bits.
+pub(crate) fn mask_address(family: Family, length: u8) -> IpAddr {
+    let length = u32::from(length);
+    match family {
+        Family::Ip => {
+            let host = u32::MAX.checked_shr(length).unwrap_or_default();
+            IpAddr::V4((!host).into())
+        }
+        Family::Ip6 => {
+            let host = u128::MAX.checked_shr(length).unwrap_or_default();
+            IpAddr::V6((!host).into())
+        }
+    }
+}
+
+/// A time in the units `nft` prints: `1d2h3m4s5ms`.
+fn time(time: Duration) -> String {
+    let mut rest = time.as_millis();
+    let mut out = String::new();
+    for (unit, name) in [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")]
+    {
+        if rest >= unit {
+            let _ = write!(out, "{}{name}", rest / unit);
+            rest %= unit;
+        }
+    }
+    if out.is_empty() { "0s".to_owned() } else { out }
+}

@@ -1,0 +1,234 @@
+//! Keys and data as the kernel holds them: each part starts at a multiple of four bytes.
+//!
+//! ```text
+//!   10.0.0.1 . tcp . 80 . slot 2   =   0a 00 00 01 | 06 00 00 00 | 00 50 00 00 | 02 00 00 00
+//!                                      network order                             host order
+//! ```
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+/// The family of a table. There is one table for each; never `inet`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum Family {
+    /// IPv4.
+    Ip,
+    /// IPv6.
+    Ip6,
+}
+
+impl Family {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Ip, Self::Ip6];
+
+    /// Bytes of an address.
+    #[must_use]
+    pub const fn address_len(self) -> usize {
+        match self {
+            Self::Ip => 4,
+            Self::Ip6 => 16,
+        }
+    }
+
+    /// The family of an address.
+    #[must_use]
+    pub const fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::Ip,
+            IpAddr::V6(_) => Self::Ip6,
+        }
+    }
+
+    /// The kernel's number for it.
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Self::Ip => 2,
+            Self::Ip6 => 10,
+        }
+    }
+
+    /// The family with this number.
+    pub(crate) const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            2 => Some(Self::Ip),
+            10 => Some(Self::Ip6),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ip => "ip",
+            Self::Ip6 => "ip6",
+        })
+    }
+}
+
+/// A key or data: at most 64 bytes (the kernel's limit too), no heap.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes {
+    bytes: [u8; Self::MAX],
+    length: u8,
+}
+
+impl Bytes {
+    /// The kernel's limit.
+    pub const MAX: usize = 64;
+
+    /// Nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { bytes: [0; Self::MAX], length: 0 }
+    }
+
+    /// These bytes as they are, for example read from a dump. What exceeds the limit is cut.
+    #[must_use]
+    pub fn from_slice(bytes: &[u8]) -> Self {
+        Self::new().part(bytes)
+    }
+
+    /// An address.
+    #[must_use]
+    pub fn address(self, address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => self.part(&address.octets()),
+            IpAddr::V6(address) => self.part(&address.octets()),
+        }
+    }
+
+    /// A protocol number: 6 is TCP.
+    #[must_use]
+    pub fn protocol(self, protocol: u8) -> Self {
+        self.part(&[protocol])
+    }
+
+    /// A port.
+    #[must_use]
+    pub fn port(self, port: u16) -> Self {
+        self.part(&port.to_be_bytes())
+    }
+
+    /// A number such as a slot, in the order of this machine, as `numgen` makes it.
+    #[must_use]
+    pub fn number(self, number: u32) -> Self {
+        self.part(&number.to_ne_bytes())
+    }
+
+    /// The bytes so far.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+
+    fn part(mut self, part: &[u8]) -> Self {
+        let start = usize::from(self.length);
+        let taken = part.len().min(Self::MAX - start);
+        debug_assert_eq!(taken, part.len(), "a key longer than the kernel takes");
+        self.bytes[start..start + taken].copy_from_slice(&part[..taken]);
+        let end = (start + taken).next_multiple_of(4).min(Self::MAX);
+        self.length = u8::try_from(end).unwrap_or(u8::MAX);
+        self
+    }
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bytes({:02x?})", self.as_slice())
+    }
+}
+
+/// Reads a key or data part by part, the way [`Bytes`] wrote it. Each method takes the next part;
+/// `None` when there is too little left.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts<'a>(pub &'a [u8]);
+
+impl<'a> Parts<'a> {
+    /// An address of that family.
+    pub fn address(&mut self, family: Family) -> Option<IpAddr> {
+        Some(match family {
+            Family::Ip => IpAddr::V4(Ipv4Addr::from(self.take::<4>()?)),
+            Family::Ip6 => IpAddr::V6(Ipv6Addr::from(self.take::<16>()?)),
+        })
+    }
+
+    /// A protocol number.
+    pub fn protocol(&mut self) -> Option<u8> {
+        self.take::<1>().map(|[byte]| byte)
+    }
+
+    /// A port.
+    pub fn port(&mut self) -> Option<u16> {
+        self.take().map(u16::from_be_bytes)
+    }
+
+    /// A number in the order of this machine.
+    pub fn number(&mut self) -> Option<u32> {
+        self.take().map(u32::from_ne_bytes)
+    }
+
+    /// What nobody has taken yet.
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let part = *self.0.first_chunk::<N>()?;
+        self.0 = self.0.get(N.next_multiple_of(4)..).unwrap_or_default();
+        Some(part)
+    }
+}
+
+/// What an element of a map says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Data<'a> {
+    /// An element of a set: nothing.
+    None,
+    /// Bytes, see [`Bytes`].
+    Value(&'a [u8]),
+    /// Drop the packet.
+    Drop,
+    /// Go on in that chain, and do not come back.
+    Goto(&'a str),
+    /// The object with that name, such as a counter.
+    Object(&'a str),
+}
+
+/// An element of a set or map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Element<'a> {
+    /// The key, or where its interval starts.
+    pub key: &'a [u8],
+    /// The last key of the interval, in interval sets. A set of single fields can only have
+    /// intervals of addresses.
+    pub key_end: Option<&'a [u8]>,
+    /// What a map says for it.
+    pub data: Data<'a>,
+    /// After how long the element leaves by itself; the set must have the flag.
+    pub timeout: Option<Duration>,
+    /// For people; may be empty.
+    pub comment: &'a str,
+}
+
+impl<'a> Element<'a> {
+    /// A bare key: what a set holds, and all that a deletion needs.
+    #[must_use]
+    pub const fn key(key: &'a [u8]) -> Self {
+        Self { key, key_end: None, data: Data::None, timeout: None, comment: "" }
+    }
+
+    /// A key and what the map says for it.
+    #[must_use]
+    pub const fn pair(key: &'a [u8], data: Data<'a>) -> Self {
+        Self { key, key_end: None, data, timeout: None, comment: "" }
+    }
+}
