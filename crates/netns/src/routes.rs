@@ -1,0 +1,169 @@
+//! Routes, and the rules that choose a table of routes.
+//!
+//! ```text
+//!   packet ──► rule: came in through X? ──► table of X ──► route
+//!                │ no, or nothing there
+//!                └──► main table ──► route
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::route::{
+    RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use crate::links::family;
+use crate::{Error, Namespace};
+
+/// A network: its address, and the length of its prefix.
+pub type Cidr = (IpAddr, u8);
+
+/// The network of everything, in the family of an address.
+pub(crate) fn everything(address: IpAddr) -> Cidr {
+    match address {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), 0),
+        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), 0),
+    }
+}
+
+/// The network of one address.
+pub(crate) fn only(address: impl Into<IpAddr>) -> Cidr {
+    let address = address.into();
+    (address, if address.is_ipv4() { 32 } else { 128 })
+}
+
+/// A route, said step by step: `Route::to(network).via(gateway).device("eth0")`.
+///
+/// A route that leads nowhere swallows its packets without a word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    destination: Cidr,
+    gateway: Option<IpAddr>,
+    device: Option<String>,
+    source: Option<IpAddr>,
+    table: Option<u32>,
+}
+
+impl Route {
+    /// A route to a network.
+    pub fn to(destination: Cidr) -> Self {
+        Self { destination, gateway: None, device: None, source: None, table: None }
+    }
+
+    /// The next hop. With a device it need not be on a known network of that device.
+    #[must_use]
+    pub fn via(self, gateway: impl Into<IpAddr>) -> Self {
+        Self { gateway: Some(gateway.into()), ..self }
+    }
+
+    /// The interface to leave by.
+    #[must_use]
+    pub fn device(self, interface: &str) -> Self {
+        Self { device: Some(interface.to_owned()), ..self }
+    }
+
+    /// The source address of what this namespace sends along the route.
+    #[must_use]
+    pub fn source(self, address: impl Into<IpAddr>) -> Self {
+        Self { source: Some(address.into()), ..self }
+    }
+
+    /// The table that holds the route, if not the main one.
+    #[must_use]
+    pub fn table(self, number: u32) -> Self {
+        Self { table: Some(number), ..self }
+    }
+}
+
+impl Namespace {
+    /// A route through a gateway on a known network; replaces the route of before.
+    pub fn add_route(&self, destination: Cidr, via: IpAddr) -> Result<(), Error> {
+        self.route(&Route::to(destination).via(via))
+    }
+
+    /// A route to what is right behind an interface; replaces the route of before.
+    pub fn add_device_route(&self, destination: Cidr, interface: &str) -> Result<(), Error> {
+        self.route(&Route::to(destination).device(interface))
+    }
+
+    /// The route for everything else in the gateway's family.
+    pub fn add_default_route(&self, via: IpAddr) -> Result<(), Error> {
+        self.add_route(everything(via), via)
+    }
+
+    /// Adds a route; replaces the route of before.
+    pub fn route(&self, route: &Route) -> Result<(), Error> {
+        let message = RouteNetlinkMessage::NewRoute(self.route_message(route)?);
+        let doing = || format!("add {route:?}");
+        self.request(message, NLM_F_CREATE | NLM_F_REPLACE, doing).map(drop)
+    }
+
+    /// Removes the route to a network from the main table.
+    pub fn delete_route(&self, destination: Cidr) -> Result<(), Error> {
+        self.remove(&Route::to(destination))
+    }
+
+    /// Removes a route. What the route does not say, matches everything.
+    pub fn remove(&self, route: &Route) -> Result<(), Error> {
+        let mut message = self.route_message(route)?;
+        message.header.scope = RouteScope::NoWhere;
+        message.header.kind = RouteType::Unspec;
+        let doing = || format!("delete {route:?}");
+        self.request(RouteNetlinkMessage::DelRoute(message), 0, doing).map(drop)
+    }
+
+    /// Packets of both families that come in through `interface` look into `table` first.
+    pub(crate) fn table_for(&self, interface: &str, table: u32) -> Result<(), Error> {
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut rule = RuleMessage::default();
+            rule.header.family = family;
+            rule.header.action = RuleAction::ToTable;
+            rule.attributes = vec![
+                RuleAttribute::Iifname(interface.to_owned()),
+                RuleAttribute::Table(table),
+                RuleAttribute::Priority(table),
+            ];
+            let doing = || format!("use table {table} for {interface}");
+            let message = RouteNetlinkMessage::NewRule(rule);
+            self.request(message, NLM_F_CREATE | NLM_F_EXCL, doing)?;
+        }
+        Ok(())
+    }
+
+    fn route_message(&self, route: &Route) -> Result<RouteMessage, Error> {
+        let (network, prefix) = route.destination;
+        let mut message = RouteMessage::default();
+        let header = &mut message.header;
+        header.address_family = family(network);
+        header.destination_prefix_length = prefix;
+        header.table = RouteHeader::RT_TABLE_MAIN;
+        header.protocol = RouteProtocol::Static;
+        header.kind = RouteType::Unicast;
+        match (&route.gateway, &route.device) {
+            (None, None) => header.kind = RouteType::BlackHole,
+            (None, Some(_)) if network.is_ipv4() => header.scope = RouteScope::Link,
+            (Some(_), Some(_)) => header.flags = RouteFlags::Onlink,
+            _ => {}
+        }
+        let attributes = &mut message.attributes;
+        if prefix > 0 {
+            attributes.push(RouteAttribute::Destination(network.into()));
+        }
+        if let Some(gateway) = route.gateway {
+            attributes.push(RouteAttribute::Gateway(gateway.into()));
+        }
+        if let Some(device) = &route.device {
+            attributes.push(RouteAttribute::Oif(self.link(device)?.index));
+        }
+        if let Some(source) = route.source {
+            attributes.push(RouteAttribute::PrefSource(source.into()));
+        }
+        if let Some(table) = route.table {
+            attributes.push(RouteAttribute::Table(table));
+        }
+        Ok(message)
+    }
+}
