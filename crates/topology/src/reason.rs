@@ -63,6 +63,26 @@ pub enum Code {
     SecondWriter,
     NoProxyReports,
     Accepted,
+    SameNodeHints,
+    SameZoneHints,
+    SharesApplied,
+    ZoneSubset,
+    RegionSubset,
+    LocalOnly,
+    NoHints,
+    HintMissing,
+    NoHintForNode,
+    NoHintForZone,
+    NodeWithoutZone,
+    SharesStale,
+    SharesDisagree,
+    SharesWithoutZone,
+    OnlyTerminating,
+    NoLocalEndpoint,
+    SubsetEmpty,
+    SubsetsMixed,
+    HintsGateOff,
+    HintsNotAsked,
 }
 
 /// One line of [`TABLE`].
@@ -88,7 +108,7 @@ const fn entry(
 }
 
 /// Every code, in the order of [`Code`].
-pub static TABLE: [Entry; 37] = {
+pub static TABLE: [Entry; 57] = {
     use Code::*;
     use Outcome::*;
     [
@@ -309,6 +329,111 @@ pub static TABLE: [Entry; 37] = {
             "run the zonewise proxy, or ignore this condition with other proxies",
         ),
         entry(Accepted, InForce, "the routing preference was understood", "nothing to do"),
+        entry(SameNodeHints, InForce, "this node uses the endpoints hinted to it", "nothing to do"),
+        entry(
+            SameZoneHints,
+            InForce,
+            "this node uses the endpoints hinted to its zone",
+            "nothing to do",
+        ),
+        entry(
+            SharesApplied,
+            InForce,
+            "this node spreads its traffic over zones by their shares",
+            "nothing to do",
+        ),
+        entry(ZoneSubset, InForce, "this node uses the slices of its zone", "nothing to do"),
+        entry(RegionSubset, InForce, "this node uses the slices of its region", "nothing to do"),
+        entry(
+            LocalOnly,
+            InForce,
+            "the traffic policy is Local: only endpoints of this node are used",
+            "nothing to do; hints do not matter for this traffic",
+        ),
+        entry(
+            NoHints,
+            InForce,
+            "no ready endpoint carries a hint, so this node uses all",
+            "ask for topology on the Service to keep traffic in its zone",
+        ),
+        entry(
+            HintMissing,
+            Fallback,
+            "a ready endpoint carries no hint, so all hints are ignored",
+            "wait for the controller; if it stays, give the endpoint's node a zone, or look for a second writer of slices",
+        ),
+        entry(
+            NoHintForNode,
+            Fallback,
+            "no ready endpoint is hinted to this node",
+            "nothing to do; run an endpoint on this node to keep its traffic there",
+        ),
+        entry(
+            NoHintForZone,
+            Fallback,
+            "no ready endpoint is hinted to this node's zone",
+            "run endpoints in this zone",
+        ),
+        entry(
+            NodeWithoutZone,
+            Fallback,
+            "this node does not know its zone or region",
+            "label the node with topology.kubernetes.io/zone and topology.kubernetes.io/region",
+        ),
+        entry(
+            SharesStale,
+            Fallback,
+            "the zone shares were computed for other endpoints and would overload one",
+            "wait for the controller to write new shares; if it stays, check that it runs",
+        ),
+        entry(
+            SharesDisagree,
+            Fallback,
+            "the slices of the Service do not all carry the same zone shares",
+            "wait for the controller; if it stays, look for a second writer of slices",
+        ),
+        entry(
+            SharesWithoutZone,
+            Fallback,
+            "the zone shares do not name this node's zone",
+            "wait for the controller to learn of the zone",
+        ),
+        entry(
+            OnlyTerminating,
+            Fallback,
+            "no endpoint is ready, so those that still serve while they terminate are used",
+            "check why no new Pod becomes ready",
+        ),
+        entry(
+            NoLocalEndpoint,
+            Failed,
+            "the traffic policy is Local and no endpoint of this node can serve, so this traffic is dropped",
+            "run an endpoint on every node that gets such traffic, or set the policy to Cluster",
+        ),
+        entry(
+            SubsetEmpty,
+            Fallback,
+            "the slices for this node hold no endpoint that can serve, so all slices are used",
+            "run endpoints in this zone or region",
+        ),
+        entry(
+            SubsetsMixed,
+            Fallback,
+            "the Service has slices of several kinds while it changes, and this node uses all that are for it",
+            "wait for the controller; if it stays, look for a second writer of slices",
+        ),
+        entry(
+            HintsGateOff,
+            Setting,
+            "the proxy's gate for hints is off, so this node uses all endpoints",
+            "turn on TopologyAwareHints in the proxy",
+        ),
+        entry(
+            HintsNotAsked,
+            Setting,
+            "the proxy's gate for routing preferences is off and the Service lacks the topology annotation, so hints are ignored",
+            "turn on ServiceRoutingPreference in the proxy, or annotate the Service with service.kubernetes.io/topology-mode: Auto",
+        ),
     ]
 };
 
@@ -402,6 +527,26 @@ pub enum Reason {
     SecondWriter,
     NoProxyReports,
     Accepted,
+    SameNodeHints { endpoints: u64, of: u64 },
+    SameZoneHints { endpoints: u64, of: u64 },
+    SharesApplied { in_zone: f64, endpoints: u64 },
+    ZoneSubset,
+    RegionSubset,
+    LocalOnly { endpoints: u64 },
+    NoHints,
+    HintMissing { endpoints: u64 },
+    NoHintForNode { of: u64 },
+    NoHintForZone { of: u64 },
+    NodeWithoutZone,
+    SharesStale { now: f64, then: f64 },
+    SharesDisagree,
+    SharesWithoutZone,
+    OnlyTerminating { endpoints: u64 },
+    NoLocalEndpoint,
+    SubsetEmpty,
+    SubsetsMixed,
+    HintsGateOff,
+    HintsNotAsked,
 }
 
 impl Reason {
@@ -445,6 +590,26 @@ impl Reason {
             Self::SecondWriter => Code::SecondWriter,
             Self::NoProxyReports => Code::NoProxyReports,
             Self::Accepted => Code::Accepted,
+            Self::SameNodeHints { .. } => Code::SameNodeHints,
+            Self::SameZoneHints { .. } => Code::SameZoneHints,
+            Self::SharesApplied { .. } => Code::SharesApplied,
+            Self::ZoneSubset => Code::ZoneSubset,
+            Self::RegionSubset => Code::RegionSubset,
+            Self::LocalOnly { .. } => Code::LocalOnly,
+            Self::NoHints => Code::NoHints,
+            Self::HintMissing { .. } => Code::HintMissing,
+            Self::NoHintForNode { .. } => Code::NoHintForNode,
+            Self::NoHintForZone { .. } => Code::NoHintForZone,
+            Self::NodeWithoutZone => Code::NodeWithoutZone,
+            Self::SharesStale { .. } => Code::SharesStale,
+            Self::SharesDisagree => Code::SharesDisagree,
+            Self::SharesWithoutZone => Code::SharesWithoutZone,
+            Self::OnlyTerminating { .. } => Code::OnlyTerminating,
+            Self::NoLocalEndpoint => Code::NoLocalEndpoint,
+            Self::SubsetEmpty => Code::SubsetEmpty,
+            Self::SubsetsMixed => Code::SubsetsMixed,
+            Self::HintsGateOff => Code::HintsGateOff,
+            Self::HintsNotAsked => Code::HintsNotAsked,
         }
     }
 
@@ -527,6 +692,26 @@ impl Reason {
             Self::TooManyZonesForHints { zones, limit } => {
                 format!("{zones} zones of at most {limit}")
             }
+            _ => return self.figures_of_a_route(),
+        })
+    }
+
+    fn figures_of_a_route(&self) -> Option<String> {
+        Some(match *self {
+            Self::SameNodeHints { endpoints, of } | Self::SameZoneHints { endpoints, of } => {
+                format!("{endpoints} of {of} endpoints")
+            }
+            Self::SharesApplied { in_zone, endpoints } => {
+                format!("{endpoints} endpoints; {:.0} % stays in its zone", in_zone * 100.0)
+            }
+            Self::LocalOnly { endpoints }
+            | Self::OnlyTerminating { endpoints }
+            | Self::HintMissing { endpoints } => format!("{endpoints} endpoints"),
+            Self::NoHintForNode { of } | Self::NoHintForZone { of } => format!("{of} endpoints"),
+            Self::SharesStale { now, then } => {
+                format!("{now:.2} times the fair share from here, meant was {then:.2}")
+            }
+            _ => return None,
         })
     }
 }

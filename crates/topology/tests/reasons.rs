@@ -46,8 +46,9 @@ fn the_documentation_lists_every_code() {
     assert!(written == page, "docs/reasons.md is out of date: run UPDATE_DOCS=1 make test");
 }
 
-/// Codes about what people ask for and about running: `slices` and `controller` prove them.
-const OF_OTHER_ROOMS: [Code; 11] = [
+/// Codes about what people ask for, about running and about the way of traffic: `slices`,
+/// `controller` and `routing` prove them.
+const OF_OTHER_ROOMS: [Code; 31] = [
     Code::ChoiceOverridden,
     Code::GateOff,
     Code::LocalPolicy,
@@ -59,6 +60,26 @@ const OF_OTHER_ROOMS: [Code; 11] = [
     Code::SecondWriter,
     Code::NoProxyReports,
     Code::Accepted,
+    Code::SameNodeHints,
+    Code::SameZoneHints,
+    Code::SharesApplied,
+    Code::ZoneSubset,
+    Code::RegionSubset,
+    Code::LocalOnly,
+    Code::NoHints,
+    Code::HintMissing,
+    Code::NoHintForNode,
+    Code::NoHintForZone,
+    Code::NodeWithoutZone,
+    Code::SharesStale,
+    Code::SharesDisagree,
+    Code::SharesWithoutZone,
+    Code::OnlyTerminating,
+    Code::NoLocalEndpoint,
+    Code::SubsetEmpty,
+    Code::SubsetsMixed,
+    Code::HintsGateOff,
+    Code::HintsNotAsked,
 ];
 
 #[test]

@@ -1,0 +1,146 @@
+//! Bytes come in, small structs leave.
+//!
+//! What is the same for all objects is decided here once: which node this is, and a short number
+//! for each zone. An endpoint of a slice then takes 20 bytes and no memory of its own.
+//!
+//! ```text
+//!  {"addresses":["10.0.0.1"],"zone":"a","nodeName":"n1","hints":{…}}
+//!                     │
+//!                     ▼
+//!  10.0.0.1, zone 1, ready + serving + local + hinted to my zone
+//! ```
+//!
+//! A node that moves to another zone needs a new door, and all slices must pass it again.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use zonewise_topology::reason::Reason;
+use zonewise_topology::zone_shares::ZoneShares;
+
+use crate::Name;
+use crate::place::Place;
+use crate::service::{self, Service};
+use crate::shares;
+use crate::slice::{self, Slice};
+
+/// A zone, by the number its door gave it; 0 is no zone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ZoneId(u16);
+
+impl ZoneId {
+    /// No zone.
+    pub const NONE: Self = Self(0);
+
+    /// Whether there is none.
+    pub fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+}
+
+/// Reads objects for one node.
+#[derive(Debug)]
+pub struct Door {
+    place: Place,
+    zones: Mutex<Zones>,
+}
+
+/// Zones seen so far, and the last zone shares: the slices of a Service carry the same text, and
+/// its ports ask for the same shares one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Zones {
+    ids: BTreeMap<Name, ZoneId>,
+    names: Vec<Name>,
+    text: Option<Arc<str>>,
+    read: Option<(Arc<str>, Shares)>,
+}
+
+type Shares = Result<Arc<ZoneShares>, Reason>;
+
+impl Zones {
+    /// Zones beyond the last number count as no zone: traffic still flows, only not by zone.
+    pub(crate) fn id(&mut self, name: &str) -> ZoneId {
+        if name.is_empty() {
+            return ZoneId::NONE;
+        }
+        if let Some(id) = self.ids.get(name) {
+            return *id;
+        }
+        let Some(id) = u16::try_from(self.names.len() + 1).ok().filter(|id| *id < u16::MAX) else {
+            return ZoneId::NONE;
+        };
+        let name = Name::from(name);
+        self.names.push(Name::clone(&name));
+        self.ids.insert(name, ZoneId(id));
+        ZoneId(id)
+    }
+
+    /// The annotation's text, shared with the slice before if it is the same.
+    pub(crate) fn shares(&mut self, text: &str) -> Arc<str> {
+        match &self.text {
+            Some(last) if **last == *text => Arc::clone(last),
+            _ => Arc::clone(self.text.insert(text.into())),
+        }
+    }
+}
+
+impl Door {
+    /// The door of a node.
+    pub fn new(place: Place) -> Self {
+        Self { place: place.tidy(), zones: Mutex::default() }
+    }
+
+    /// The door of the same node in another place; zones keep their numbers.
+    pub fn moved(&self, place: Place) -> Self {
+        let zones = self.zones();
+        let known = Zones { ids: zones.ids.clone(), names: zones.names.clone(), ..Zones::default() };
+        Self { place: place.tidy(), zones: Mutex::new(known) }
+    }
+
+    /// Who this node is.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Reads an EndpointSlice. Endpoints and ports that cannot be used are left out; JSON of the
+    /// wrong shape is an error.
+    pub fn slice(&self, json: &str) -> Result<Slice, serde_json::Error> {
+        let wire: slice::Wire<'_> = serde_json::from_str(json)?;
+        Ok(wire.read(&self.place, &mut self.zones()))
+    }
+
+    /// Reads a Service. Addresses and ports that cannot be used are left out; JSON of the wrong
+    /// shape is an error.
+    pub fn service(&self, json: &str) -> Result<Service, serde_json::Error> {
+        serde_json::from_str::<service::Wire<'_>>(json).map(Service::from)
+    }
+
+    /// The name of a zone; `None` for no zone.
+    pub fn zone_name(&self, id: ZoneId) -> Option<Name> {
+        let index = usize::from(id.0).checked_sub(1)?;
+        self.zones().names.get(index).cloned()
+    }
+
+    /// The number of a zone.
+    pub fn zone_id(&self, name: &str) -> ZoneId {
+        self.zones().id(name)
+    }
+
+    /// Zone shares of an annotation, read again only when another one was asked for in between.
+    pub(crate) fn shares(&self, text: &Arc<str>) -> Shares {
+        let mut zones = self.zones();
+        match &zones.read {
+            Some((last, read)) if Arc::ptr_eq(last, text) => read.clone(),
+            _ => {
+                let read = shares::parse(text).map(Arc::new).map_err(|error| (&error).into());
+                zones.read = Some((Arc::clone(text), read.clone()));
+                read
+            }
+        }
+    }
+
+    /// Nothing panics while it is held, and a zone half entered does no harm.
+    fn zones(&self) -> MutexGuard<'_, Zones> {
+        self.zones.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,382 @@
+//! The endpoints this node uses for one port of a Service, and why.
+//!
+//! ```text
+//!  ready endpoints ─► all hinted to nodes, some to mine?   same-node
+//!                  ─► zone shares that hold?               shares
+//!                  ─► all hinted to zones, some to mine?   same-zone
+//!                  ─► all of them                          any
+//!  none is ready   ─► those that serve while terminating   terminating
+//! ```
+//!
+//! Only ready endpoints are asked for hints. Policies of Local pick endpoints of this node whatever
+//! the hints say.
+
+use std::fmt;
+
+use serde::Serialize;
+use zonewise_topology::reason::{Code, Reason};
+
+use crate::door::Door;
+use crate::merge::merge;
+use crate::net::Family;
+use crate::service::{Service, ServicePort};
+use crate::settings::Settings;
+use crate::shares;
+use crate::slice::Slice;
+use crate::subset::{self, Scope};
+use crate::target::Target;
+
+/// What is asked: one port of a Service in one family.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// Who asks.
+    pub door: &'a Door,
+    /// What may be used.
+    pub settings: &'a Settings,
+    /// The Service.
+    pub service: &'a Service,
+    /// Its port.
+    pub port: &'a ServicePort,
+    /// The family.
+    pub family: Family,
+    /// The Service's slices, of any family.
+    pub slices: &'a [&'a Slice],
+}
+
+/// How far traffic goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// To endpoints hinted to this node.
+    SameNode,
+    /// To endpoints hinted to this zone, or of this zone's slices.
+    SameZone,
+    /// To zones, by their shares.
+    Shares,
+    /// To endpoints of this region's slices.
+    SameRegion,
+    /// To endpoints that are going away: no other is left.
+    Terminating,
+    /// Anywhere.
+    Any,
+}
+
+impl Mode {
+    /// Its name in documents.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::SameNode => "same-node",
+            Self::SameZone => "same-zone",
+            Self::Shares => "shares",
+            Self::SameRegion => "same-region",
+            Self::Terminating => "terminating",
+            Self::Any => "any",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The answer. Lists are sorted. `None` and an empty list differ as they do in the reference.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    /// How far traffic goes that may go anywhere.
+    pub mode: Mode,
+    /// Why.
+    pub reason: Reason,
+    /// What else kept traffic from staying closer.
+    pub notes: Vec<Reason>,
+    /// Endpoints for traffic that may go anywhere; `None` if this port never uses them.
+    pub cluster: Option<Box<[Target]>>,
+    /// Endpoints on this node; `None` if this port never uses them, or there are none.
+    pub local: Option<Box<[Target]>>,
+    /// Both together.
+    pub reachable: Option<Box<[Target]>>,
+    /// Some node can serve this port.
+    pub has_any: bool,
+    /// With mode `Shares`: the weight of each of `cluster`, in millionths.
+    pub weights: Option<Box<[u32]>>,
+}
+
+impl Route {
+    fn nothing() -> Self {
+        Self {
+            mode: Mode::Any,
+            reason: Reason::NoEndpoints,
+            notes: Vec::new(),
+            cluster: None,
+            local: None,
+            reachable: None,
+            has_any: false,
+            weights: None,
+        }
+    }
+}
+
+/// Answers a question.
+pub fn route(question: &Question<'_>) -> Route {
+    let Question { service, port, .. } = *question;
+    let chosen = choose(question);
+    let all = merge(&chosen.slices, question.family, &port.name, port.protocol);
+    if all.is_empty() {
+        return Route::nothing();
+    }
+    let cluster = service.uses_cluster(port).then(|| Cluster::of(question, &chosen, &all));
+    let local = service.uses_local(port).then(|| Local::of(&all));
+    let has_any = match &local {
+        Some(_) => all.iter().any(|target| target.marks.usable()),
+        None => cluster.as_ref().is_some_and(|cluster| !cluster.targets.is_empty()),
+    };
+    Route { has_any, ..join(cluster, local) }
+}
+
+/// All endpoints of a port that could serve, whatever slices, hints and policies say: connections
+/// to these are not stale.
+pub fn serving(question: &Question<'_>) -> Vec<Target> {
+    let Question { slices, family, port, .. } = *question;
+    let all = merge(slices, family, &port.name, port.protocol).into_iter();
+    all.filter(|target| target.marks.serving()).map(Target::without_hints).collect()
+}
+
+/// The slices of the family that offer the port and are for this node.
+fn choose<'a>(question: &Question<'a>) -> subset::Chosen<'a> {
+    let Question { door, settings, service, port, .. } = *question;
+    let offers = |slice: &&Slice| slice.offers(&port.name, port.protocol);
+    let slices = of_family(question).into_iter().filter(offers).collect();
+    subset::choose(service, slices, door.place(), settings)
+}
+
+fn of_family<'a>(question: &Question<'a>) -> Vec<&'a Slice> {
+    let family = Some(question.family);
+    question.slices.iter().copied().filter(|slice| slice.family == family).collect()
+}
+
+/// Joins what traffic of both policies uses.
+fn join(cluster: Option<Cluster>, local: Option<Local>) -> Route {
+    let Some(cluster) = cluster else {
+        return local.map_or_else(Route::nothing, Local::alone);
+    };
+    let list = |targets: &[Target]| {
+        targets.iter().copied().map(Target::without_hints).collect::<Box<[Target]>>()
+    };
+    let mut notes = cluster.notes;
+    let reachable = match &local {
+        Some(local) if cluster.filtered || local.terminating => {
+            union(&cluster.targets, &local.targets)
+        }
+        _ => cluster.targets.clone(),
+    };
+    if local.as_ref().is_some_and(|local| local.targets.is_empty()) {
+        notes.push(Reason::NoLocalEndpoint);
+    }
+    let local = local.filter(|local| !local.targets.is_empty());
+    Route {
+        mode: cluster.mode,
+        reason: cluster.reason,
+        notes,
+        cluster: Some(list(&cluster.targets)),
+        local: local.map(|local| list(&local.targets)),
+        reachable: Some(list(&reachable)),
+        has_any: false,
+        weights: cluster.weights,
+    }
+}
+
+fn union(one: &[Target], other: &[Target]) -> Vec<Target> {
+    let mut both = [one, other].concat();
+    both.sort_by(Target::by_text);
+    both.dedup();
+    both
+}
+
+/// Endpoints for traffic that must stay on this node.
+struct Local {
+    targets: Vec<Target>,
+    terminating: bool,
+}
+
+impl Local {
+    fn of(all: &[Target]) -> Self {
+        let pick = |good: fn(&Target) -> bool| {
+            all.iter().copied().filter(|target| target.local && good(target)).collect()
+        };
+        let ready: Vec<Target> = pick(|target| target.marks.ready());
+        if !ready.is_empty() {
+            return Self { targets: ready, terminating: false };
+        }
+        let targets: Vec<Target> = pick(|target| target.marks.last_resort());
+        Self { terminating: !targets.is_empty(), targets }
+    }
+
+    /// A port that uses nothing else.
+    fn alone(self) -> Route {
+        let endpoints = self.targets.len() as u64;
+        let (mode, reason) = match (endpoints, self.terminating) {
+            (0, _) => (Mode::Any, Reason::NoLocalEndpoint),
+            (_, true) => (Mode::Terminating, Reason::OnlyTerminating { endpoints }),
+            (_, false) => (Mode::Any, Reason::LocalOnly { endpoints }),
+        };
+        let list = self.targets.into_iter().map(Target::without_hints);
+        let list = (endpoints > 0).then(|| list.collect::<Box<[Target]>>());
+        Route { mode, reason, local: list.clone(), reachable: list, ..Route::nothing() }
+    }
+}
+
+/// Endpoints for traffic that may go anywhere.
+struct Cluster {
+    mode: Mode,
+    reason: Reason,
+    notes: Vec<Reason>,
+    targets: Vec<Target>,
+    weights: Option<Box<[u32]>>,
+    /// Some ready endpoints are left out.
+    filtered: bool,
+}
+
+impl Cluster {
+    fn of(question: &Question<'_>, chosen: &subset::Chosen<'_>, all: &[Target]) -> Self {
+        let ready: Vec<Target> =
+            all.iter().copied().filter(|target| target.marks.ready()).collect();
+        if ready.is_empty() {
+            return Self::without_ready(all);
+        }
+        match asked(question) {
+            Ok(()) => Self::near(question, ready),
+            Err(reason) => Self::plain(Mode::Any, reason, ready),
+        }
+        .within(chosen.scope)
+    }
+
+    fn plain(mode: Mode, reason: Reason, targets: Vec<Target>) -> Self {
+        let filtered = mode == Mode::SameNode || mode == Mode::SameZone;
+        Self { mode, reason, notes: Vec::new(), targets, weights: None, filtered }
+    }
+
+    fn without_ready(all: &[Target]) -> Self {
+        let targets: Vec<Target> =
+            all.iter().copied().filter(|target| target.marks.last_resort()).collect();
+        match targets.len() as u64 {
+            0 => Self::plain(Mode::Any, Reason::NoEndpoints, targets),
+            endpoints => {
+                Self::plain(Mode::Terminating, Reason::OnlyTerminating { endpoints }, targets)
+            }
+        }
+    }
+
+    /// By node hints, shares, zone hints, in this order; else all.
+    fn near(question: &Question<'_>, ready: Vec<Target>) -> Self {
+        let Question { settings, door, .. } = *question;
+        let by_node = if settings.node_hints { by_node(&ready) } else { Err(Reason::NoHints) };
+        if let Ok((targets, reason)) = by_node {
+            return Self::plain(Mode::SameNode, reason, targets);
+        }
+        let mut notes = Vec::new();
+        if settings.shares && settings.routing_preference {
+            match shares::apply(door, &of_family(question), &ready) {
+                Some(Ok(weighted)) => return weighted.into(),
+                Some(Err(reason)) => notes.push(reason),
+                None => {}
+            }
+        }
+        match by_zone(door, &ready) {
+            Ok((targets, reason)) => Self { notes, ..Self::plain(Mode::SameZone, reason, targets) },
+            Err(zone) => {
+                let node = by_node.err().filter(|reason| *reason != Reason::NoHints);
+                let reasons = notes.into_iter().chain(prefer(zone, node));
+                Self::anywhere(reasons.collect(), ready)
+            }
+        }
+    }
+
+    /// The first reason is the one that matters most.
+    fn anywhere(mut reasons: Vec<Reason>, ready: Vec<Target>) -> Self {
+        let reason = reasons.remove(0);
+        Self { notes: reasons, ..Self::plain(Mode::Any, reason, ready) }
+    }
+
+    /// What the choice of slices has decided counts where nothing else did.
+    fn within(mut self, scope: Scope) -> Self {
+        let Some((mode, reason)) = scope.outcome() else { return self };
+        if self.mode == Mode::Any {
+            let silent = [Code::NoHints, Code::HintsGateOff, Code::HintsNotAsked];
+            let before = std::mem::replace(&mut self.reason, reason);
+            if !silent.contains(&before.code()) && before != reason {
+                self.notes.insert(0, before);
+            }
+            self.mode = mode;
+        } else if scope == Scope::Empty {
+            self.notes.push(reason);
+        }
+        self
+    }
+}
+
+impl From<shares::Weighted> for Cluster {
+    fn from(weighted: shares::Weighted) -> Self {
+        let shares::Weighted { targets, weights, reason } = weighted;
+        Self {
+            weights: Some(weights),
+            filtered: true,
+            ..Self::plain(Mode::Shares, reason, targets)
+        }
+    }
+}
+
+/// Whether topology may be looked at for this Service.
+fn asked(question: &Question<'_>) -> Result<(), Reason> {
+    let Question { settings, service, .. } = *question;
+    match (settings.hints, settings.routing_preference || service.topology_auto) {
+        (false, _) => Err(Reason::HintsGateOff),
+        (true, false) => Err(Reason::HintsNotAsked),
+        (true, true) => Ok(()),
+    }
+}
+
+type Filtered = Result<(Vec<Target>, Reason), Reason>;
+
+fn by_node(ready: &[Target]) -> Filtered {
+    missing(ready, |target| target.marks.node_hinted())?;
+    let mine = pick(ready, |target| target.marks.for_my_node());
+    let (endpoints, of) = (mine.len() as u64, ready.len() as u64);
+    if mine.is_empty() {
+        return Err(Reason::NoHintForNode { of });
+    }
+    Ok((mine, Reason::SameNodeHints { endpoints, of }))
+}
+
+fn by_zone(door: &Door, ready: &[Target]) -> Filtered {
+    missing(ready, |target| target.marks.zone_hinted())?;
+    if door.place().zone.is_none() {
+        return Err(Reason::NodeWithoutZone);
+    }
+    let mine = pick(ready, |target| target.marks.for_my_zone());
+    let (endpoints, of) = (mine.len() as u64, ready.len() as u64);
+    if mine.is_empty() {
+        return Err(Reason::NoHintForZone { of });
+    }
+    Ok((mine, Reason::SameZoneHints { endpoints, of }))
+}
+
+/// One endpoint without a hint makes all hints void: some may not have arrived yet.
+fn missing(ready: &[Target], hinted: impl Fn(&Target) -> bool) -> Result<(), Reason> {
+    let endpoints = ready.iter().filter(|target| !hinted(target)).count();
+    match endpoints {
+        0 => Ok(()),
+        all if all == ready.len() => Err(Reason::NoHints),
+        _ => Err(Reason::HintMissing { endpoints: endpoints as u64 }),
+    }
+}
+
+fn pick(targets: &[Target], good: impl Fn(&Target) -> bool) -> Vec<Target> {
+    targets.iter().copied().filter(good).collect()
+}
+
+/// Hints for zones tell more than hints for nodes, unless there are none.
+fn prefer(zone: Reason, node: Option<Reason>) -> impl Iterator<Item = Reason> {
+    let zone = (zone != Reason::NoHints || node.is_none()).then_some(zone);
+    zone.into_iter().chain(node)
+}

@@ -1,0 +1,154 @@
+//! Zone shares: how much of its traffic this node's zone sends to each zone.
+//!
+//! The controller writes them on every slice of the Service (annotation
+//! `zonewise.dev/zone-shares`), with the endpoints per zone they were computed for. They are used
+//! when all slices of the family carry the same valid text, it names this node's zone, and it still
+//! fits the endpoints there are.
+//!
+//! ```text
+//!  share  s_t   what this zone sends to zone t, from the annotation
+//!  then   n_t endpoints in t, N in all, from the annotation
+//!  now    n'_t ready endpoints of this port in t, N' in all
+//!
+//!  s'_t = s_t / Σ s_u over zones u with n'_u > 0          zones without endpoints drop out
+//!  an endpoint of t gets s'_t / n'_t, and fair would be 1 / N':
+//!
+//!  load now  = s'_t · N' / n'_t
+//!  load then = s_t · N / n_t
+//!  stale if load now > 1.2 · load then in any zone t with s'_t > 0
+//! ```
+//!
+//! The load of an endpoint is the sum of what every zone sends to it. If no zone sends more than
+//! 1.2 times the part it was meant to send, nobody's load is more than 1.2 times what the
+//! controller allowed: stale shares cannot hurt, whatever the other zones do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use zonewise_topology::reason::Reason;
+pub use zonewise_topology::zone_shares::{ANNOTATION, DecodeError, ZoneShares};
+
+use crate::door::{Door, ZoneId};
+use crate::slice::Slice;
+use crate::target::Target;
+
+/// How much more than meant an endpoint may get.
+pub const TOLERANCE: f64 = 1.2;
+
+/// Weights are millionths.
+const ONE: u32 = 1_000_000;
+
+/// Reads the annotation's value.
+pub fn parse(text: &str) -> Result<ZoneShares, DecodeError> {
+    ZoneShares::decode(text)
+}
+
+/// Targets with a share, their weights, and why.
+pub(crate) struct Weighted {
+    pub(crate) targets: Vec<Target>,
+    pub(crate) weights: Box<[u32]>,
+    pub(crate) reason: Reason,
+}
+
+/// Applies zone shares to the ready endpoints of a port. `None` if no slice carries any.
+pub(crate) fn apply(
+    door: &Door,
+    slices: &[&Slice],
+    ready: &[Target],
+) -> Option<Result<Weighted, Reason>> {
+    slices.iter().any(|slice| slice.shares.is_some()).then(|| {
+        let shares = agreed(door, slices)?;
+        let zone = door.place().zone.as_deref().ok_or(Reason::NodeWithoutZone)?;
+        let asked = shares.from.get(zone).ok_or(Reason::SharesWithoutZone)?;
+        let zones = Zones::count(door, ready, asked);
+        zones.check(&shares)?;
+        Ok(zones.weigh(zone, ready))
+    })
+}
+
+/// The shares that all slices carry.
+fn agreed(door: &Door, slices: &[&Slice]) -> Result<Arc<ZoneShares>, Reason> {
+    let (first, others) = slices.split_first().ok_or(Reason::SharesDisagree)?;
+    let text = first.shares.as_ref().ok_or(Reason::SharesDisagree)?;
+    let same = |slice: &&Slice| slice.shares.as_ref().is_some_and(|other| other == text);
+    if others.iter().all(same) { door.shares(text) } else { Err(Reason::SharesDisagree) }
+}
+
+/// The zones that have ready endpoints.
+struct Zones {
+    known: BTreeMap<ZoneId, Zone>,
+    /// What is asked for these zones together, in millionths.
+    sum: u32,
+    endpoints: usize,
+}
+
+struct Zone {
+    name: Arc<str>,
+    endpoints: usize,
+    share: u32,
+}
+
+impl Zones {
+    fn count(door: &Door, ready: &[Target], asked: &BTreeMap<String, u32>) -> Self {
+        let mut known = BTreeMap::<ZoneId, Zone>::new();
+        for target in ready {
+            let zone = known.entry(target.zone).or_insert_with(|| {
+                let name = door.zone_name(target.zone).unwrap_or_default();
+                let share = asked.get(&*name).copied().unwrap_or(0);
+                Zone { name, endpoints: 0, share }
+            });
+            zone.endpoints += 1;
+        }
+        let sum = known.values().map(|zone| zone.share).sum();
+        Self { known, sum, endpoints: ready.len() }
+    }
+
+    /// The part of this node's traffic that a zone gets now.
+    fn part(&self, zone: &Zone) -> f64 {
+        f64::from(zone.share) / f64::from(self.sum.max(1))
+    }
+
+    /// Whether the shares still fit: see the arithmetic above.
+    fn check(&self, shares: &ZoneShares) -> Result<(), Reason> {
+        if self.sum == 0 {
+            return Err(Reason::SharesStale { now: 0.0, then: 0.0 });
+        }
+        let all_then = shares.endpoints.values().fold(0.0, |sum, count| sum + *count as f64);
+        for zone in self.known.values().filter(|zone| zone.share > 0) {
+            let then = shares.endpoints.get(&*zone.name).map_or(0.0, |count| *count as f64);
+            let meant = f64::from(zone.share) / f64::from(ONE) * all_then / then;
+            let now = self.part(zone) * self.endpoints as f64 / zone.endpoints as f64;
+            if now > meant * TOLERANCE {
+                return Err(Reason::SharesStale { now, then: meant });
+            }
+        }
+        Ok(())
+    }
+
+    fn weigh(&self, mine: &str, ready: &[Target]) -> Weighted {
+        let part = |target: &Target| {
+            let zone = self.known.get(&target.zone);
+            zone.map_or(0.0, |zone| self.part(zone) / zone.endpoints as f64)
+        };
+        let targets: Vec<Target> =
+            ready.iter().copied().filter(|target| part(target) > 0.0).collect();
+        let parts: Vec<f64> = targets.iter().map(part).collect();
+        let own = self.known.values().find(|zone| *zone.name == *mine);
+        let in_zone = own.map_or(0.0, |zone| self.part(zone));
+        let endpoints = targets.len() as u64;
+        let reason = Reason::SharesApplied { in_zone, endpoints };
+        Weighted { weights: millionths(&parts), targets, reason }
+    }
+}
+
+/// Parts that add up to 1 as millionths that add up to a million. What rounding leaves is spread
+/// from the first on: parts of one zone stay within a millionth of each other.
+fn millionths(parts: &[f64]) -> Box<[u32]> {
+    let mut weights: Box<[u32]> = parts.iter().map(|part| (part * f64::from(ONE)) as u32).collect();
+    let missing = ONE.saturating_sub(weights.iter().sum()) as usize;
+    let count = weights.len().max(1);
+    for (index, weight) in weights.iter_mut().enumerate() {
+        *weight += (missing / count + usize::from(index < missing % count)) as u32;
+    }
+    weights
+}

@@ -1,0 +1,366 @@
+//! EndpointSlices, as small as this node needs them.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use crate::Name;
+use crate::door::{ZoneId, Zones};
+use crate::net::{Family, Protocol, parse_address};
+use crate::place::Place;
+use crate::wire::{First, Names, Text, lenient, name, port};
+
+/// An EndpointSlice, with everything about this node already decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its name.
+    pub name: Name,
+    /// The Service it belongs to; empty if its label is absent.
+    pub service: Name,
+    /// The family of its addresses; `None` for FQDN and what is not known.
+    pub family: Option<Family>,
+    /// Who consumes it.
+    pub subset: Subset,
+    /// It belongs to a headless Service.
+    pub headless: bool,
+    /// Its usable ports.
+    pub ports: Arc<[Port]>,
+    /// Its usable endpoints.
+    pub endpoints: Box<[Endpoint]>,
+    /// The annotation `zonewise.dev/zone-shares` as it was written.
+    pub shares: Option<Arc<str>>,
+    /// The time of the change that led to this state, in microseconds since 1970.
+    pub triggered: Option<i64>,
+    /// Its resource version; 0 if that is no number.
+    pub version: u64,
+}
+
+/// Who consumes a slice. A slice with both labels is its zone's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subset {
+    /// Everyone.
+    #[default]
+    All,
+    /// One zone.
+    Zone(Name),
+    /// One region.
+    Region(Name),
+}
+
+/// A port that the endpoints of a slice serve.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Port {
+    /// The name of the Service's port; may be empty.
+    pub name: Name,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The number.
+    pub number: u16,
+}
+
+/// One endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its address.
+    pub address: IpAddr,
+    /// The zone it runs in.
+    pub zone: ZoneId,
+    /// What else there is to know.
+    pub marks: Marks,
+}
+
+/// Yes-or-no facts about an endpoint, seen from this node.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Marks(u8);
+
+impl Marks {
+    const READY: u8 = 1;
+    const SERVING: u8 = 1 << 1;
+    const TERMINATING: u8 = 1 << 2;
+    const LOCAL: u8 = 1 << 3;
+    const ZONE_HINTED: u8 = 1 << 4;
+    const FOR_MY_ZONE: u8 = 1 << 5;
+    const NODE_HINTED: u8 = 1 << 6;
+    const FOR_MY_NODE: u8 = 1 << 7;
+
+    fn has(self, bit: u8) -> bool {
+        self.0 & bit != 0
+    }
+
+    fn set(self, bit: u8, on: bool) -> Self {
+        if on { Self(self.0 | bit) } else { self }
+    }
+
+    /// It should get traffic.
+    pub fn ready(self) -> bool {
+        self.has(Self::READY)
+    }
+
+    /// It could serve.
+    pub fn serving(self) -> bool {
+        self.has(Self::SERVING)
+    }
+
+    /// It is going away.
+    pub fn terminating(self) -> bool {
+        self.has(Self::TERMINATING)
+    }
+
+    /// It runs on this node.
+    pub fn local(self) -> bool {
+        self.has(Self::LOCAL)
+    }
+
+    /// It is hinted to some zone.
+    pub fn zone_hinted(self) -> bool {
+        self.has(Self::ZONE_HINTED)
+    }
+
+    /// It is hinted to this node's zone.
+    pub fn for_my_zone(self) -> bool {
+        self.has(Self::FOR_MY_ZONE)
+    }
+
+    /// It is hinted to some node.
+    pub fn node_hinted(self) -> bool {
+        self.has(Self::NODE_HINTED)
+    }
+
+    /// It is hinted to this node.
+    pub fn for_my_node(self) -> bool {
+        self.has(Self::FOR_MY_NODE)
+    }
+
+    /// Not ready, but still good while nothing better is there.
+    pub fn last_resort(self) -> bool {
+        self.serving() && self.terminating()
+    }
+
+    /// It can get traffic, at least as a last resort.
+    pub fn usable(self) -> bool {
+        self.ready() || self.last_resort()
+    }
+
+    /// Without what is about hints.
+    pub(crate) fn without_hints(self) -> Self {
+        Self(self.0 & (Self::READY | Self::SERVING | Self::TERMINATING | Self::LOCAL))
+    }
+}
+
+impl fmt::Debug for Marks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: [&str; 8] = [
+            "ready",
+            "serving",
+            "terminating",
+            "local",
+            "zone-hinted",
+            "for-my-zone",
+            "node-hinted",
+            "for-my-node",
+        ];
+        let set = NAMES.iter().enumerate().filter(|(bit, _)| self.has(1 << bit));
+        f.debug_set().entries(set.map(|(_, name)| name)).finish()
+    }
+}
+
+impl Slice {
+    /// Whether the content is the same, whatever version it has and whenever it was made.
+    pub fn same_content(&self, other: &Self) -> bool {
+        self.namespace == other.namespace
+            && self.name == other.name
+            && self.service == other.service
+            && self.family == other.family
+            && self.subset == other.subset
+            && self.headless == other.headless
+            && self.ports == other.ports
+            && self.endpoints == other.endpoints
+            && self.shares == other.shares
+    }
+
+    /// Whether it offers a port.
+    pub(crate) fn offers(&self, name: &str, protocol: Protocol) -> bool {
+        self.ports.iter().any(|port| port.is(name, protocol))
+    }
+}
+
+impl Port {
+    pub(crate) fn is(&self, name: &str, protocol: Protocol) -> bool {
+        self.protocol == protocol && *self.name == *name
+    }
+}
+
+// === reading ===
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Wire<'a> {
+    #[serde(borrow, default, deserialize_with = "lenient")]
+    metadata: Meta<'a>,
+    #[serde(borrow, default)]
+    address_type: Option<Text<'a>>,
+    #[serde(borrow, default, deserialize_with = "lenient")]
+    endpoints: Vec<WireEndpoint<'a>>,
+    #[serde(borrow, default, deserialize_with = "lenient")]
+    ports: Vec<WirePort<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Meta<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    #[serde(borrow)]
+    namespace: Option<Text<'a>>,
+    #[serde(borrow)]
+    resource_version: Option<Text<'a>>,
+    #[serde(borrow, deserialize_with = "lenient")]
+    labels: WireLabels<'a>,
+    #[serde(borrow, deserialize_with = "lenient")]
+    annotations: Annotations<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WireLabels<'a> {
+    #[serde(borrow, rename = "kubernetes.io/service-name")]
+    service: Option<Text<'a>>,
+    #[serde(borrow, rename = "service.kubernetes.io/headless")]
+    headless: Option<Text<'a>>,
+    #[serde(borrow, rename = "endpointslice.kubernetes.io/for-zone")]
+    zone: Option<Text<'a>>,
+    #[serde(borrow, rename = "endpointslice.kubernetes.io/for-region")]
+    region: Option<Text<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Annotations<'a> {
+    #[serde(borrow, rename = "zonewise.dev/zone-shares")]
+    shares: Option<Text<'a>>,
+    #[serde(borrow, rename = "endpoints.kubernetes.io/last-change-trigger-time")]
+    triggered: Option<Text<'a>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WirePort<'a> {
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    #[serde(borrow)]
+    protocol: Option<Text<'a>>,
+    port: Option<i64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireEndpoint<'a> {
+    #[serde(borrow)]
+    addresses: First<'a>,
+    #[serde(deserialize_with = "lenient")]
+    conditions: Conditions,
+    #[serde(borrow)]
+    node_name: Option<Text<'a>>,
+    #[serde(borrow)]
+    zone: Option<Text<'a>>,
+    #[serde(borrow, deserialize_with = "lenient")]
+    hints: Hints<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Conditions {
+    ready: Option<bool>,
+    serving: Option<bool>,
+    terminating: Option<bool>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Hints<'a> {
+    #[serde(borrow)]
+    for_zones: Names<'a>,
+    #[serde(borrow)]
+    for_nodes: Names<'a>,
+}
+
+impl Wire<'_> {
+    /// The small form, seen from a place.
+    pub(crate) fn read(&self, place: &Place, zones: &mut Zones) -> Slice {
+        let Meta { labels, annotations, .. } = &self.metadata;
+        let family = self.address_type.as_deref().and_then(Family::named);
+        let endpoints = self.endpoints.iter();
+        Slice {
+            namespace: name(self.metadata.namespace.as_ref()),
+            name: name(self.metadata.name.as_ref()),
+            service: name(labels.service.as_ref()),
+            family,
+            subset: labels.subset(),
+            headless: labels.headless.is_some(),
+            ports: self.ports.iter().filter_map(WirePort::read).collect(),
+            endpoints: endpoints.filter_map(|one| one.read(family?, place, zones)).collect(),
+            shares: annotations.shares.as_deref().map(|text| zones.shares(text)),
+            triggered: annotations.triggered.as_deref().and_then(microseconds),
+            version: self.metadata.resource_version.as_deref().map_or(0, version),
+        }
+    }
+}
+
+/// A resource version as a number.
+pub(crate) fn version(text: &str) -> u64 {
+    text.parse().unwrap_or(0)
+}
+
+fn microseconds(text: &str) -> Option<i64> {
+    text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_microsecond)
+}
+
+impl WireLabels<'_> {
+    fn subset(&self) -> Subset {
+        let zone = self.zone.as_deref().map(|zone| Subset::Zone(zone.into()));
+        let region = || self.region.as_deref().map(|region| Subset::Region(region.into()));
+        zone.or_else(region).unwrap_or_default()
+    }
+}
+
+impl WirePort<'_> {
+    /// A port without a name or a number is not used: it does not mean "all ports".
+    fn read(&self) -> Option<Port> {
+        Some(Port {
+            name: (&**self.name.as_ref()?).into(),
+            protocol: Protocol::named(self.protocol.as_deref())?,
+            number: port(self.port)?,
+        })
+    }
+}
+
+impl WireEndpoint<'_> {
+    /// Only the first address counts, and only if it is of the slice's family.
+    fn read(&self, family: Family, place: &Place, zones: &mut Zones) -> Option<Endpoint> {
+        let address = parse_address(self.addresses.0.as_ref()?)?;
+        (Family::of(&address) == family).then(|| Endpoint {
+            address,
+            zone: zones.id(self.zone.as_deref().unwrap_or("")),
+            marks: self.marks(place),
+        })
+    }
+
+    fn marks(&self, place: &Place) -> Marks {
+        let node = (!place.node.is_empty()).then_some(&*place.node);
+        let Hints { for_zones, for_nodes } = &self.hints;
+        let zone = place.zone.as_deref();
+        Marks::default()
+            .set(Marks::READY, self.conditions.ready.unwrap_or(true))
+            .set(Marks::SERVING, self.conditions.serving.unwrap_or(true))
+            .set(Marks::TERMINATING, self.conditions.terminating.unwrap_or(false))
+            .set(Marks::LOCAL, node.is_some() && self.node_name.as_deref() == node)
+            .set(Marks::ZONE_HINTED, !for_zones.is_empty())
+            .set(Marks::FOR_MY_ZONE, zone.is_some_and(|zone| for_zones.contains(zone)))
+            .set(Marks::NODE_HINTED, !for_nodes.is_empty())
+            .set(Marks::FOR_MY_NODE, node.is_some_and(|node| for_nodes.contains(node)))
+    }
+}

@@ -1,0 +1,135 @@
+//! Reading Kubernetes JSON without a copy of each string.
+//!
+//! Only the fields we use are read. An absent field, `null` and an empty value are the same thing;
+//! a value of the wrong JSON type is an error.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
+
+use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::Name;
+
+/// Absent, `null` and the default are one.
+pub(crate) fn lenient<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Text that borrows from the JSON, unless it holds an escape.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Text<'a>(Cow<'a, str>);
+
+impl Deref for Text<'_> {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The name a text stands for; none is the empty name.
+pub(crate) fn name(text: Option<&Text<'_>>) -> Name {
+    text.map_or("", |text| text).into()
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(Visit)
+    }
+}
+
+/// The first text of a list; the others are not kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct First<'a>(pub(crate) Option<Text<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = First<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of strings")
+            }
+            fn visit_unit<E: Error>(self) -> Result<First<'de>, E> {
+                Ok(First(None))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<First<'de>, A::Error> {
+                let first = list.next_element()?;
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(First(first))
+            }
+        }
+        deserializer.deserialize_any(Visit)
+    }
+}
+
+/// A list of `{"name": …}`, which has nearly always no element or one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Names<'a> {
+    first: Option<Text<'a>>,
+    others: Vec<Text<'a>>,
+}
+
+impl Names<'_> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.first.iter().chain(&self.others).any(|known| **known == *name)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Names<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Named<'a> {
+            #[serde(borrow, default, deserialize_with = "lenient")]
+            name: Text<'a>,
+        }
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Names<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of names")
+            }
+            fn visit_unit<E: Error>(self) -> Result<Names<'de>, E> {
+                Ok(Names::default())
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Names<'de>, A::Error> {
+                let mut names = Names::default();
+                while let Some(Named { name }) = list.next_element()? {
+                    match names.first {
+                        None => names.first = Some(name),
+                        Some(_) => names.others.push(name),
+                    }
+                }
+                Ok(names)
+            }
+        }
+        deserializer.deserialize_any(Visit)
+    }
+}
+
+/// A whole number in the range of ports; anything else is none.
+pub(crate) fn port(number: Option<i64>) -> Option<u16> {
+    number.and_then(|number| u16::try_from(number).ok()).filter(|number| *number != 0)
+}
