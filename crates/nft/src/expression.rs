@@ -10,7 +10,7 @@
 
 use std::net::IpAddr;
 
-use crate::rule::{Field, Rule, Statement, mask_address, masked};
+use crate::rule::{Field, Rule, Statement, is_whole, mask_address, masked};
 use crate::value::{Bytes, Family};
 use crate::wire;
 
@@ -162,6 +162,9 @@ impl Encoder<'_> {
             Field::Protocol => self.meta(META_PROTOCOL, register),
             Field::Dport => self.payload([2, 2, 2], register),
             Field::Slot(modulus) => self.random(modulus, register),
+            Field::SaddrMasked(length) if is_whole(self.family, length) => {
+                self.network_header(saddr, register);
+            }
             Field::SaddrMasked(length) => {
                 self.network_header(saddr, register);
                 let mask = Bytes::new().address(mask_address(self.family, length));
@@ -251,7 +254,7 @@ impl Encoder<'_> {
     fn prefix(&mut self, field: Field, address: IpAddr, length: u8, negate: bool) {
         self.load_one(field, FIRST);
         let family = Family::of(address);
-        if usize::from(length) < family.address_len() * 8 {
+        if !is_whole(family, length) {
             let mask = Bytes::new().address(mask_address(family, length));
             self.bitwise(FIRST, mask.as_slice(), &[]);
         }

@@ -51,6 +51,7 @@ impl Field {
             Self::Protocol => out.write_str("meta l4proto"),
             Self::Dport => out.write_str("th dport"),
             Self::Slot(modulus) => write!(out, "numgen random mod {modulus}"),
+            Self::SaddrMasked(length) if is_whole(family, length) => Self::Saddr.write(out, family),
             Self::SaddrMasked(length) => {
                 write!(out, "{family} saddr & {}", mask_address(family, length))
             }
@@ -282,10 +283,15 @@ fn write_fields(out: &mut String, family: Family, fields: &[Field]) -> fmt::Resu
 /// A network; a single address without its length.
 fn network(address: IpAddr, length: u8) -> String {
     let family = Family::of(address);
-    if usize::from(length) >= family.address_len() * 8 {
+    if is_whole(family, length) {
         return address.to_string();
     }
     format!("{}/{length}", masked(address, length))
+}
+
+/// So many bits are all bits of an address.
+pub(crate) fn is_whole(family: Family, length: u8) -> bool {
+    usize::from(length) >= family.address_len() * 8
 }
 
 /// The first bits of an address.

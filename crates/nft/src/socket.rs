@@ -49,7 +49,7 @@ pub struct SetInfo {
     pub comment: String,
     /// Bytes of a key.
     pub key_len: u32,
-    /// Bytes of data; 0 for sets, verdict maps and maps of counters.
+    /// Bytes of data; 0 for sets and maps of counters, 16 for verdict maps.
     pub data_len: u32,
     /// The kernel's flags.
     pub flags: u32,
