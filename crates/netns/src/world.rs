@@ -14,7 +14,7 @@
 //! The fabric drops what it has no route for, and says nothing: a probe that is refused was
 //! refused by a node or a pod, never by the world.
 //!
-//! Nodes live as long as the world. Pods and clients live as long as their values.
+//! Everybody lives as long as the world, or longer if somebody holds a copy; pods can be removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -43,11 +43,13 @@ const NAME: usize = 15;
 pub struct World {
     fabric: Namespace,
     nodes: Vec<Node>,
-    pods: BTreeMap<u8, Numbers>,
-    clients: Numbers,
+    pods: Vec<Pod>,
+    clients: Vec<Client>,
+    pod_numbers: BTreeMap<u8, Numbers>,
+    client_numbers: Numbers,
 }
 
-/// A machine of the cluster. Copies mean the same machine.
+/// A machine of the cluster. Copies mean the same node.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// Its name.
@@ -68,7 +70,7 @@ pub struct Node {
     pub pods_v6: Cidr,
 }
 
-/// A pod. Copies mean the same pod; it is gone with the last one.
+/// A pod. Copies mean the same pod.
 #[derive(Clone, Debug)]
 pub struct Pod {
     /// Its name.
@@ -89,7 +91,7 @@ pub struct Pod {
     number: (u8, u8),
 }
 
-/// Somebody outside the cluster. Copies mean the same; it is gone with the last one.
+/// Somebody outside the cluster. Copies mean the same client.
 #[derive(Clone, Debug)]
 pub struct Client {
     /// Its name.
@@ -115,7 +117,14 @@ impl World {
         fabric.add_address(BRIDGE, v6.into(), 64)?;
         fabric.route(&Route::to(everything(v4.into())))?;
         fabric.route(&Route::to(everything(v6.into())))?;
-        Ok(Self { fabric, nodes: Vec::new(), pods: BTreeMap::new(), clients: Numbers::new(1, 254) })
+        Ok(Self {
+            fabric,
+            nodes: Vec::new(),
+            pods: Vec::new(),
+            clients: Vec::new(),
+            pod_numbers: BTreeMap::new(),
+            client_numbers: Numbers::new(1, 254),
+        })
     }
 
     /// The router between everybody.
@@ -126,6 +135,16 @@ impl World {
     /// All nodes, in the order they came.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
+    }
+
+    /// All pods, in the order they came.
+    pub fn pods(&self) -> &[Pod] {
+        &self.pods
+    }
+
+    /// All clients, in the order they came.
+    pub fn clients(&self) -> &[Client] {
+        &self.clients
     }
 
     /// One more node. It knows the way to the pods of all others, and they to its own.
@@ -149,14 +168,14 @@ impl World {
             introduce(&node, &other.namespace)?;
             introduce(other, &node.namespace)?;
         }
-        self.pods.insert(number, Numbers::new(FIRST_POD, 254));
+        self.pod_numbers.insert(number, Numbers::new(FIRST_POD, 254));
         self.nodes.push(node.clone());
         Ok(node)
     }
 
     /// One more pod on a node of this world.
     pub fn pod(&mut self, node: &Node, name: &str) -> Result<Pod, Error> {
-        let numbers = self.pods.get_mut(&node.number);
+        let numbers = self.pod_numbers.get_mut(&node.number);
         let number = numbers.and_then(Numbers::next);
         let number = number.ok_or_else(|| full(&format!("pods of {}", node.name)))?;
         let (v4, v6) = pod_addresses(node.number, number);
@@ -174,14 +193,15 @@ impl World {
         };
         let leaf = Leaf { namespace: &pod.namespace, v4, v6 };
         leaf.attach(&node.namespace, &pod.interface, (node.v4, node.v6))?;
+        self.pods.push(pod.clone());
         Ok(pod)
     }
 
     /// Removes a pod at once: its cable is pulled, its address may be given to another.
-    #[expect(clippy::needless_pass_by_value, reason = "the pod is gone afterwards")]
-    pub fn remove(&mut self, pod: Pod) -> Result<(), Error> {
+    pub fn remove(&mut self, pod: &Pod) -> Result<(), Error> {
         pod.host.delete_link(&pod.interface)?;
-        if let Some(numbers) = self.pods.get_mut(&pod.number.0) {
+        self.pods.retain(|other| other.number != pod.number);
+        if let Some(numbers) = self.pod_numbers.get_mut(&pod.number.0) {
             numbers.free(pod.number.1);
         }
         Ok(())
@@ -189,13 +209,13 @@ impl World {
 
     /// Somebody outside the cluster, with the next free address.
     pub fn client(&mut self, name: &str) -> Result<Client, Error> {
-        let number = self.clients.next().ok_or_else(|| full("clients"))?;
+        let number = self.client_numbers.next().ok_or_else(|| full("clients"))?;
         self.connect(name, number)
     }
 
     /// Somebody outside the cluster, with the address 203.0.113.`host`.
     pub fn client_at(&mut self, name: &str, host: u8) -> Result<Client, Error> {
-        if !self.clients.take(host) {
+        if !self.client_numbers.take(host) {
             return Err(Error::Taken { address: client_addresses(host).0.into() });
         }
         self.connect(name, host)
@@ -226,7 +246,7 @@ impl World {
         namespace.add_default_route(v6.into())
     }
 
-    fn connect(&self, name: &str, number: u8) -> Result<Client, Error> {
+    fn connect(&mut self, name: &str, number: u8) -> Result<Client, Error> {
         let (v4, v6) = client_addresses(number);
         let port = format!("client-{number}");
         let client = Client {
@@ -240,6 +260,7 @@ impl World {
         let leaf = Leaf { namespace: &client.namespace, v4, v6 };
         leaf.attach(&self.fabric, &port, node_addresses(FABRIC))?;
         self.fabric.table_for(&port, client.table)?;
+        self.clients.push(client.clone());
         Ok(client)
     }
 }

@@ -235,7 +235,8 @@ fn a_removed_pod_is_gone_and_another_comes() {
     let old = web.v4;
     let links = || one.namespace.links().unwrap().into_iter().map(|l| l.name).collect::<Vec<_>>();
     assert_eq!(links(), ["lo", "eth0", "veth-web", "veth-near"]);
-    world.remove(web).unwrap();
+    world.remove(&web).unwrap();
+    assert_eq!(world.pods().iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["near", "far"]);
     assert_eq!(links(), ["lo", "eth0", "veth-near"]);
 
     let again = world.pod(&one, "web").unwrap();

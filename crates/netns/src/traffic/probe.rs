@@ -213,6 +213,13 @@ impl Line {
             Self::Udp(socket) => ask_socket(socket, question, timeout),
         }
     }
+
+    /// Lets the server close first: who closes first cannot use the same two ports again at once.
+    fn end(self) {
+        if let Self::Tcp(mut stream) = self {
+            let _ = io::copy(&mut stream, &mut io::sink());
+        }
+    }
 }
 
 fn ask_stream(
@@ -255,8 +262,11 @@ fn ask(
     to: SocketAddr,
     timeout: Duration,
 ) -> Answer {
-    let asked =
-        Line::open(protocol, source, to, timeout).and_then(|mut line| line.ask(ASK, timeout));
+    let asked = Line::open(protocol, source, to, timeout).and_then(|mut line| {
+        let answer = line.ask(ASK, timeout)?;
+        line.end();
+        Ok(answer)
+    });
     asked.unwrap_or_else(Answer::from)
 }
 
