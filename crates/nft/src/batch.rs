@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 
 use crate::expression;
-use crate::parse::{Attribute, Messages};
+use crate::parse::{Attribute, Message, Messages};
 use crate::rule::Rule;
 use crate::set::SetSpec;
 use crate::value::{Data, Element, Family};
@@ -151,31 +151,9 @@ impl Batch {
         (&self.bytes, self.last)
     }
 
-    /// What the message with this number (from 1) does, in words.
-    #[must_use]
-    pub fn describe(&self, index: u32) -> String {
-        let index = usize::try_from(index).unwrap_or(usize::MAX);
-        let message = index.checked_sub(1).and_then(|index| Messages(&self.bytes).nth(index));
-        let Some(message) = message else { return "the batch as a whole".to_owned() };
-        let family = Family::from_number(message.family());
-        let family = family.map(|family| family.to_string()).unwrap_or_default();
-        let name = |kind| message.attributes().get(kind).map(Attribute::text).unwrap_or_default();
-        let (what, name) = match message.kind & 0xff {
-            NEW_TABLE => ("add table", String::new()),
-            DELETE_TABLE => ("delete table", String::new()),
-            NEW_CHAIN => ("add chain", name(3)),
-            DELETE_CHAIN => ("delete chain", name(3)),
-            NEW_RULE => ("add rule in chain", name(2)),
-            DELETE_RULE => ("delete the rules of chain", name(2)),
-            NEW_SET => ("add set", name(2)),
-            DELETE_SET => ("delete set", name(2)),
-            NEW_ELEMENT => ("add elements to set", name(2)),
-            DELETE_ELEMENT => ("delete elements of set", name(2)),
-            NEW_OBJECT => ("add counter", name(2)),
-            _ => ("delete counter", name(2)),
-        };
-        let table = message.attributes().get(1).map(Attribute::text).unwrap_or_default();
-        format!("{what} {family} {table} {name}").trim_end().to_owned()
+    /// The messages, numbered from 1.
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (u32, Message<'_>)> {
+        (1..).zip(Messages(&self.bytes))
     }
 
     fn start(&mut self, kind: u16, flags: u16, family: Family) -> usize {
@@ -290,6 +268,29 @@ impl Batch {
     pub fn elements<'a>(&'a mut self, verb: Verb, family: Family, set: &'a str) -> Elements<'a> {
         Elements { batch: self, verb, family, set, open: None }
     }
+}
+
+/// What a message does, in words.
+pub(crate) fn describe(message: &Message<'_>) -> String {
+    let name = |kind| message.attributes().get(kind).map(Attribute::text).unwrap_or_default();
+    let (what, inner) = match message.kind & 0xff {
+        NEW_TABLE => ("add table", None),
+        DELETE_TABLE => ("delete table", None),
+        NEW_CHAIN => ("add chain", Some(3)),
+        DELETE_CHAIN => ("delete chain", Some(3)),
+        NEW_RULE => ("add rule in chain", Some(2)),
+        DELETE_RULE => ("delete the rules of chain", Some(2)),
+        NEW_SET => ("add set", Some(2)),
+        DELETE_SET => ("delete set", Some(2)),
+        NEW_ELEMENT => ("add elements to set", Some(2)),
+        DELETE_ELEMENT => ("delete elements of set", Some(2)),
+        NEW_OBJECT => ("add counter", Some(2)),
+        _ => ("delete counter", Some(2)),
+    };
+    let family = Family::from_number(message.family());
+    let family = family.map(|family| family.to_string()).unwrap_or_default();
+    let inner = inner.map(name).unwrap_or_default();
+    format!("{what} {family} {} {inner}", name(1)).trim_end().to_owned()
 }
 
 fn base_chain(out: &mut Vec<u8>, base: &BaseChain) {
@@ -425,5 +426,162 @@ fn write_interval_end(out: &mut Vec<u8>, last: &[u8]) {
             wire::be32(out, 3, END);
             wire::nest(out, 1, |out| wire::bytes(out, 1, &behind));
         });
+    }
+}
+
+#[cfg(all(test, target_endian = "little"))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::rule::{Field, Statement};
+    use crate::set::{SetFlags, Type};
+    use crate::value::Bytes;
+
+    fn hex(bytes: &[u8]) -> Vec<String> {
+        let word = |word: &[u8]| word.iter().map(|byte| format!("{byte:02x}")).collect();
+        bytes.chunks(4).map(word).collect()
+    }
+
+    /// One word of four bytes in each column, as `nft --debug=mnl` shows them.
+    fn golden(batch: &Batch, expected: &str) {
+        let expected: Vec<&str> = expected.split_whitespace().collect();
+        assert_eq!(hex(&batch.bytes), expected);
+    }
+
+    #[test]
+    fn a_table_with_owner_and_comment() {
+        let mut batch = Batch::new("zw");
+        batch.add_table(Family::Ip6, TableFlags { owner: true, persist: true }, "hi");
+        golden(
+            &batch,
+            "30000000 000a0104 01000000 00000000 0a000000
+             07000100 7a770000
+             08000200 00000006
+             09000600 00036869 00000000",
+        );
+    }
+
+    #[test]
+    fn elements_of_a_slot_map() {
+        let mut batch = Batch::new("t");
+        let key = Bytes::new().address([10, 0, 0, 1].into()).protocol(6).port(80).number(2);
+        let data = Bytes::new().address([10, 1, 1, 1].into()).port(8080);
+        let pair = Element::pair(key.as_slice(), Data::Value(data.as_slice()));
+        let timeout = Some(Duration::from_secs(1));
+        let element = Element { timeout, comment: "w", ..pair };
+        batch.elements(Verb::Add, Family::Ip, "s").push(&element);
+        golden(
+            &batch,
+            "68000000 0c0a0104 01000000 00000000 02000000
+             06000100 74000000
+             06000200 73000000
+             44000380
+             40000180
+             18000180 14000100 0a000001 06000000 00500000 02000000
+             10000280 0c000100 0a010101 1f900000
+             0c000400 00000000 000003e8
+             08000600 00027700",
+        );
+    }
+
+    #[test]
+    fn a_rule_that_looks_up_a_verdict() {
+        let mut batch = Batch::new("t");
+        let fields = vec![Field::Protocol, Field::Dport];
+        let rule = Rule::new([Statement::Vmap { fields, map: "m".into() }]);
+        batch.add_rule(Family::Ip, "c", &rule);
+        golden(
+            &batch,
+            "ac000000 060a010c 01000000 00000000 02000000
+             06000100 74000000
+             06000200 63000000
+             88000480
+             24000180 09000100 6d657461 00000000
+                      14000280 08000200 00000010 08000100 00000008
+             34000180 0c000100 7061796c 6f616400
+                      24000280 08000100 00000009 08000200 00000002 08000300 00000002
+                               08000400 00000002
+             2c000180 0b000100 6c6f6f6b 75700000
+                      1c000280 06000100 6d000000 08000200 00000008 08000300 00000000",
+        );
+    }
+
+    #[test]
+    fn a_set_with_its_types() {
+        let mut batch = Batch::new("t");
+        let flags = SetFlags { dynamic: true, timeout: true, ..SetFlags::default() };
+        batch.add_set(
+            Family::Ip,
+            &SetSpec {
+                name: "s",
+                key: &[Type::Address, Type::Protocol, Type::Port],
+                data: &[Type::Verdict],
+                flags,
+                size: Some(9),
+                comment: "",
+            },
+        );
+        golden(
+            &batch,
+            "6c000000 090a0104 01000000 00000000 02000000
+             06000100 74000000
+             06000200 73000000
+             08000300 00000038
+             08000400 0000730d
+             08000500 0000000c
+             08000600 ffffff00
+             08000700 00000000
+             08000a00 00000001
+             0c000980 08000100 00000009
+             0a000d00 00040000 00000000",
+        );
+    }
+
+    #[test]
+    fn lists_of_elements_stay_below_their_limit() {
+        let mut batch = Batch::new("t");
+        let name = "n".repeat(250);
+        let mut elements = batch.elements(Verb::Add, Family::Ip, "s");
+        for n in 0..1000_u32 {
+            let key = Bytes::new().number(n);
+            let comment = &name[..usize::try_from(n).unwrap() % 128];
+            let pair = Element::pair(key.as_slice(), Data::Goto(&name));
+            elements.push(&Element { comment, ..pair });
+        }
+        drop(elements);
+        let lists = batch.numbered().map(|(_, message)| {
+            let list = message.attributes().get(3).unwrap();
+            assert!(list.value.len() <= LIST, "{}", list.value.len());
+            list.nested().count()
+        });
+        assert_eq!(lists.sum::<usize>(), 1000);
+    }
+
+    #[test]
+    fn an_interval_ends_behind_its_last_address() {
+        let mut batch = Batch::new("t");
+        let ends = [[10, 0, 255, 255], [255, 255, 255, 255]];
+        for end in &ends {
+            let interval = Element { key_end: Some(end), ..Element::key(&[10, 0, 0, 0]) };
+            batch.elements(Verb::Add, Family::Ip, "s").push(&interval);
+        }
+        let keys = batch.numbered().map(|(_, message)| {
+            let list = message.attributes().get(3).unwrap().nested();
+            list.map(|e| e.nested().get(1).unwrap().nested().get(1).unwrap().value.to_vec())
+                .collect::<Vec<_>>()
+        });
+        let expected = [vec![vec![10, 0, 0, 0], vec![10, 1, 0, 0]], vec![vec![10, 0, 0, 0]]];
+        assert_eq!(keys.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn long_comments_are_cut_between_characters() {
+        let mut out = Vec::new();
+        wire::push_comment(&mut out, 0, &"ä".repeat(100));
+        assert_eq!(crate::parse::comment(&out, 0), "ä".repeat(63));
+        out.clear();
+        wire::push_comment(&mut out, 7, "a\0b");
+        assert_eq!((crate::parse::comment(&out, 7), crate::parse::comment(&out, 0)), ("a", ""));
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::batch::{
     Batch, GET_CHAIN, GET_ELEMENT, GET_GENERATION, GET_OBJECT, GET_RULE, GET_SET, GET_TABLE,
+    describe,
 };
 use crate::error::{CommitError, Refusal};
 use crate::expression::code;
@@ -376,14 +377,19 @@ fn judge(batch: &Batch, answers: Answers) -> Result<(), CommitError> {
         let lost = io::Error::new(io::ErrorKind::UnexpectedEof, "answers of the kernel were lost");
         return Err(CommitError::io(lost));
     }
-    let refusal = |(message, verdict): (u32, Verdict)| Refusal {
-        message,
-        what: batch.describe(message),
-        errno: verdict.errno,
-        text: verdict.text,
-        offset: verdict.offset,
-    };
-    Err(CommitError { refused: answers.refused.into_iter().map(refusal).collect(), source: None })
+    let mut refused: Vec<Refusal> = answers.refused.into_iter().map(refusal).collect();
+    let mut messages = batch.numbered();
+    for refusal in refused.iter_mut().filter(|refusal| refusal.message > 0) {
+        if let Some((_, message)) = messages.find(|(number, _)| *number == refusal.message) {
+            refusal.what = describe(&message);
+        }
+    }
+    Err(CommitError { refused, source: None })
+}
+
+fn refusal((message, verdict): (u32, Verdict)) -> Refusal {
+    let Verdict { errno, text, offset } = verdict;
+    Refusal { message, what: "the batch as a whole".to_owned(), errno, text, offset }
 }
 
 fn text(attributes: Attributes<'_>, kind: u16) -> String {

@@ -86,12 +86,16 @@ fn a_hundred_thousand_elements_in_one_batch() {
         socket.commit(&one).unwrap();
         let added = start.elapsed();
         let start = Instant::now();
-        one.clear();
-        one.elements(Verb::Delete, Family::Ip, "services").push(&element);
-        socket.commit(&one).unwrap();
+        for n in 0..20 {
+            one.clear();
+            let key = service(Family::Ip, n, 6, 80);
+            let element = Element::key(key.as_slice());
+            one.elements(Verb::Delete, Family::Ip, "services").push(&element);
+            socket.commit(&one).unwrap();
+        }
         println!(
             "{} bytes in {} messages: encode {encoded:?}, commit {committed:?}, dump {dumped:?}, \
-             add one {added:?}, delete one {:?}",
+             add one {added:?}, delete 20 one by one {:?}",
             batch.len_bytes(),
             batch.messages(),
             start.elapsed()
@@ -226,13 +230,26 @@ fn an_owned_table_is_changed_by_its_owner_only() {
 #[test]
 fn without_the_right_the_error_says_so() {
     in_namespace(|| {
-        use nix::sched::{CloneFlags, unshare};
-        // In a user namespace of its own, this thread has no right in its old network namespace.
-        let unprivileged = std::thread::spawn(|| {
-            unshare(CloneFlags::CLONE_FS).unwrap();
-            unshare(CloneFlags::CLONE_NEWUSER).map(|()| Socket::open()?.generation()).ok();
-        });
-        unprivileged.join().unwrap();
+        rustix::thread::set_thread_uid(rustix::thread::Uid::from_raw(65534)).unwrap();
+        let error = Socket::open().unwrap().commit(&table(&[])).unwrap_err();
+        assert_eq!(error.errno(), Some(EPERM));
+        assert_eq!(error.refused[0].what, "the batch as a whole");
+        assert!(error.to_string().contains("CAP_NET_ADMIN"), "{error}");
+    });
+}
+
+#[test]
+fn more_refusals_than_fit_are_still_a_refusal() {
+    in_namespace(|| {
+        let mut batch = table(&[]);
+        for _ in 0..50_000 {
+            batch.delete_set(Family::Ip, "unknown");
+        }
+        let mut socket = Socket::open().unwrap();
+        let error = socket.commit(&batch).unwrap_err();
+        assert_eq!(error.errno(), Some(ENOENT));
+        assert!(!error.is_unknown());
+        socket.commit(&table(&[])).expect("the socket still works");
     });
 }
 
@@ -365,7 +382,7 @@ fn expected(model: &Model, family: Family) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// After any sequence of batches the kernel holds exactly what the model says.
     #[test]
