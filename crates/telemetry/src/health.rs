@@ -6,54 +6,18 @@
 //!  /metrics         the registry as Prometheus text
 //! ```
 //!
-//! `?verbose` lists the checks also when all pass. One request per connection, few connections, each
-//! with little time: a client that is slow or forgets to hang up cannot keep the next probe out.
+//! `?verbose` lists the checks also when all pass.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode, Uri};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::net::TcpListener;
 
 use crate::checks::{Checks, Question};
 use crate::metrics::{self, Registry};
+pub use crate::server::Server;
+use crate::server::{self, Ask, LIMITS, Limits, Page};
 use crate::shutdown::Shutdown;
-
-const TEXT: &str = "text/plain; charset=utf-8";
-const NOSNIFF: HeaderName = HeaderName::from_static("x-content-type-options");
-
-/// What a client may take.
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    /// At once; the others wait in the kernel's queue.
-    connections: usize,
-    /// Until the request's head is there.
-    head: Duration,
-    /// For the whole connection.
-    total: Duration,
-    /// To finish when the server stops.
-    drain: Duration,
-}
-
-const LIMITS: Limits = Limits {
-    connections: 64,
-    head: Duration::from_secs(5),
-    total: Duration::from_secs(15),
-    drain: Duration::from_secs(1),
-};
 
 /// The server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -63,30 +27,6 @@ pub struct ListenError {
     pub address: SocketAddr,
     /// Why it could not.
     pub source: io::Error,
-}
-
-/// A running server. It goes on while the process goes down, so that the last probes and scrapes are
-/// answered: stop it last. Dropped, it stops as well.
-#[derive(Debug)]
-pub struct Server {
-    address: SocketAddr,
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<()>,
-}
-
-impl Server {
-    /// Where it listens; the real port if 0 was asked for.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Takes no more connections and gives those under way a second.
-    pub async fn stop(self) {
-        drop(self.stop);
-        if let Err(error) = self.task.await {
-            tracing::error!(%error, "health server broke");
-        }
-    }
 }
 
 /// Serves health and metrics. Once `shutdown` goes down, `/readyz` fails; the server stays.
@@ -109,60 +49,9 @@ pub async fn serve(
 async fn listen(address: SocketAddr, site: Site, limits: Limits) -> Result<Server, ListenError> {
     let failed = |source| ListenError { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
-    let (stop, stopped) = oneshot::channel();
-    let task = tokio::spawn(accept(listener, Arc::new(site), limits, stopped));
-    tracing::info!(%address, "health and metrics");
-    Ok(Server { address, stop, task })
-}
-
-async fn accept(
-    listener: TcpListener,
-    site: Arc<Site>,
-    limits: Limits,
-    mut stopped: oneshot::Receiver<()>,
-) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            _ = &mut stopped => break,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < limits.connections => {
-                match accepted {
-                    Ok((stream, _)) => {
-                        connections.spawn(converse(stream, Arc::clone(&site), limits));
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "health server cannot accept");
-                        // Out of file descriptors, mostly: trying again at once would spin.
-                        tokio::time::sleep(Duration::from_millis(100)).await;
-                    }
-                }
-            }
-        }
-    }
-    drop(listener);
-    let drained = async { while connections.join_next().await.is_some() {} };
-    // Who is not done by then is cut off when the set is dropped.
-    let _ = timeout(limits.drain, drained).await;
-}
-
-async fn converse(stream: TcpStream, site: Arc<Site>, limits: Limits) {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let response = site.answer(request.method(), request.uri());
-        async move { Ok::<_, Infallible>(response) }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.head)
-        .keep_alive(false)
-        .max_buf_size(16 * 1024)
-        .serve_connection(TokioIo::new(stream), service);
-    match timeout(limits.total, connection).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "health connection"),
-        Err(_) => tracing::debug!("health connection cut: too slow"),
-    }
+    let server = server::limited(listener, site, limits).map_err(failed)?;
+    tracing::info!(address = %server.address(), "health and metrics");
+    Ok(server)
 }
 
 /// What there is to see.
@@ -171,56 +60,45 @@ struct Site {
     checks: Checks,
 }
 
-impl Site {
-    fn answer(&self, method: &Method, uri: &Uri) -> Response<Full<Bytes>> {
-        let page: fn(&Self, &Uri) -> Response<Full<Bytes>> = match uri.path() {
-            "/healthz" => |site, uri| site.health(uri, "healthz", Question::Live),
-            "/livez" => |site, uri| site.health(uri, "livez", Question::Live),
-            "/readyz" => |site, uri| site.health(uri, "readyz", Question::Ready),
+impl server::Site for Site {
+    fn answer(&self, ask: Ask<'_>) -> Page {
+        match ask.path {
+            "/healthz" => self.health(ask, "healthz", Question::Live),
+            "/livez" => self.health(ask, "livez", Question::Live),
+            "/readyz" => self.health(ask, "readyz", Question::Ready),
             "/metrics" => {
-                |site, _| respond(StatusCode::OK, metrics::CONTENT_TYPE, site.registry.text())
+                Page::read_only(ask, || Page::new(200, metrics::CONTENT_TYPE, self.registry.text()))
             }
-            _ => return respond(StatusCode::NOT_FOUND, TEXT, "not found\n".to_owned()),
-        };
-        if [Method::GET, Method::HEAD].contains(method) { page(self, uri) } else { not_allowed() }
-    }
-
-    fn health(&self, uri: &Uri, endpoint: &str, question: Question) -> Response<Full<Bytes>> {
-        let report = self.checks.ask(question);
-        match (report.passed(), is_verbose(uri)) {
-            (true, false) => respond(StatusCode::OK, TEXT, "ok".to_owned()),
-            (true, true) => respond(StatusCode::OK, TEXT, report.text(endpoint)),
-            (false, _) => respond(StatusCode::INTERNAL_SERVER_ERROR, TEXT, report.text(endpoint)),
+            _ => Page::not_found(),
         }
     }
 }
 
-fn is_verbose(uri: &Uri) -> bool {
-    let mut parameters = uri.query().unwrap_or_default().split('&');
-    parameters.any(|parameter| parameter.split('=').next() == Some("verbose"))
+impl Site {
+    fn health(&self, ask: Ask<'_>, endpoint: &str, question: Question) -> Page {
+        Page::read_only(ask, || {
+            let report = self.checks.ask(question);
+            match (report.passed(), is_verbose(ask.query)) {
+                (true, false) => Page::text(200, "ok"),
+                (true, true) => Page::text(200, report.text(endpoint)),
+                (false, _) => Page::text(500, report.text(endpoint)),
+            }
+        })
+    }
 }
 
-fn not_allowed() -> Response<Full<Bytes>> {
-    let text = "method not allowed\n".to_owned();
-    let mut response = respond(StatusCode::METHOD_NOT_ALLOWED, TEXT, text);
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-    response
-}
-
-fn respond(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(NOSNIFF, HeaderValue::from_static("nosniff"));
-    response
+fn is_verbose(query: &str) -> bool {
+    query.split('&').any(|parameter| parameter.split('=').next() == Some("verbose"))
 }
 
 #[cfg(test)]
 mod tests {
     //! Slow clients, on a paused clock: hours pass at once when nobody has anything to do.
 
+    use std::time::Duration;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
     use tokio::time::Instant;
 
     use super::*;

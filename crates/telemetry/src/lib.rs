@@ -5,6 +5,7 @@
 //!  metrics   counters, gauges, histograms, values computed when asked ─► Prometheus text
 //!  checks    what must hold for the process to be alive, and to be ready
 //!  health    /healthz /livez /readyz /metrics over HTTP, for both of the above
+//!  server    what health and other pages are served with
 //!  shutdown  SIGTERM, SIGINT ─► down ─► forced (second signal, or time is up)
 //! ```
 //!
@@ -33,4 +34,5 @@ pub mod health;
 mod lock;
 pub mod log;
 pub mod metrics;
+pub mod server;
 pub mod shutdown;

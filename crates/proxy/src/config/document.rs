@@ -1,0 +1,361 @@
+//! The two documents of a configuration file, as they are written.
+//!
+//! ```text
+//!  file ─ split at `---` ─► kind? ─┬─► KubeProxyConfiguration ─┐
+//!                                  └─► ProxyConfiguration ─────┴─► Settings
+//! ```
+//!
+//! Of `KubeProxyConfiguration` every field is known. What has no use here is accepted while it is
+//! null, zero or at its default, because kubeadm writes every field. Otherwise it depends on what
+//! would be lost: settings that change nothing that anybody gets from a Service get a notice, the
+//! others are refused by name.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::settings::Settings;
+use super::span::{Span, zero_is_default};
+use super::{ConfigError, Count};
+
+pub(super) const KUBE_API: &str = "kubeproxy.config.k8s.io/v1alpha1";
+pub(super) const KUBE_KIND: &str = "KubeProxyConfiguration";
+pub(super) const OWN_API: &str = "config.zonewise.dev/v1alpha1";
+pub(super) const OWN_KIND: &str = "ProxyConfiguration";
+
+/// What every document begins with.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Head {
+    pub(super) api_version: Option<String>,
+    pub(super) kind: Option<String>,
+}
+
+/// Where null is written for a group, the group is empty.
+fn group<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// `kubeproxy.config.k8s.io/v1alpha1`.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct KubeProxy {
+    #[serde(rename = "apiVersion")]
+    _api_version: Option<String>,
+    #[serde(rename = "kind")]
+    _kind: Option<String>,
+    #[serde(deserialize_with = "group")]
+    feature_gates: BTreeMap<String, bool>,
+    #[serde(deserialize_with = "group")]
+    client_connection: ClientConnection,
+    #[serde(deserialize_with = "group")]
+    logging: Logging,
+    hostname_override: Option<String>,
+    bind_address: Option<String>,
+    healthz_bind_address: Option<String>,
+    metrics_bind_address: Option<String>,
+    bind_address_hard_fail: Option<bool>,
+    enable_profiling: Option<bool>,
+    show_hidden_metrics_for_version: Option<String>,
+    mode: Option<String>,
+    #[serde(deserialize_with = "group")]
+    iptables: Iptables,
+    #[serde(deserialize_with = "group")]
+    ipvs: Ipvs,
+    #[serde(deserialize_with = "group")]
+    nftables: Nftables,
+    #[serde(deserialize_with = "group")]
+    winkernel: Winkernel,
+    detect_local_mode: Option<String>,
+    #[serde(deserialize_with = "group")]
+    detect_local: DetectLocal,
+    #[serde(rename = "clusterCIDR")]
+    cluster_cidr: Option<String>,
+    node_port_addresses: Option<Vec<String>>,
+    oom_score_adj: Option<i64>,
+    #[serde(deserialize_with = "group")]
+    conntrack: Conntrack,
+    #[serde(deserialize_with = "zero_is_default")]
+    config_sync_period: Option<Span>,
+    port_range: Option<String>,
+    windows_run_as_service: Option<bool>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct ClientConnection {
+    kubeconfig: Option<String>,
+    accept_content_types: Option<String>,
+    content_type: Option<String>,
+    qps: Option<f64>,
+    burst: Option<i64>,
+}
+
+/// Only read to be told apart from a misspelt field; see `--log-level` and `--log-format`.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Logging {
+    format: Option<String>,
+    #[serde(rename = "flushFrequency")]
+    _flush_frequency: Option<Value>,
+    verbosity: Option<i64>,
+    vmodule: Option<Vec<Value>>,
+    #[serde(rename = "options")]
+    _options: Option<Value>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Iptables {
+    masquerade_bit: Option<i64>,
+    masquerade_all: Option<bool>,
+    localhost_node_ports: Option<bool>,
+    #[serde(deserialize_with = "zero_is_default")]
+    sync_period: Option<Span>,
+    #[serde(deserialize_with = "zero_is_default")]
+    min_sync_period: Option<Span>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Nftables {
+    masquerade_bit: Option<i64>,
+    masquerade_all: Option<bool>,
+    #[serde(deserialize_with = "zero_is_default")]
+    sync_period: Option<Span>,
+    #[serde(deserialize_with = "zero_is_default")]
+    min_sync_period: Option<Span>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Ipvs {
+    #[serde(rename = "syncPeriod", deserialize_with = "zero_is_default")]
+    _sync_period: Option<Span>,
+    #[serde(rename = "minSyncPeriod", deserialize_with = "zero_is_default")]
+    _min_sync_period: Option<Span>,
+    scheduler: Option<String>,
+    #[serde(rename = "excludeCIDRs")]
+    exclude_cidrs: Option<Vec<String>>,
+    #[serde(rename = "strictARP")]
+    strict_arp: Option<bool>,
+    #[serde(deserialize_with = "zero_is_default")]
+    tcp_timeout: Option<Span>,
+    #[serde(deserialize_with = "zero_is_default")]
+    tcp_fin_timeout: Option<Span>,
+    #[serde(deserialize_with = "zero_is_default")]
+    udp_timeout: Option<Span>,
+}
+
+/// Windows only.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Winkernel {
+    network_name: Option<String>,
+    source_vip: Option<String>,
+    #[serde(rename = "enableDSR")]
+    enable_dsr: Option<bool>,
+    root_hns_endpoint_name: Option<String>,
+    forward_health_check_vip: Option<bool>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct DetectLocal {
+    bridge_interface: Option<String>,
+    interface_name_prefix: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Conntrack {
+    max_per_core: Option<i64>,
+    min: Option<i64>,
+    tcp_established_timeout: Option<Span>,
+    tcp_close_wait_timeout: Option<Span>,
+    tcp_be_liberal: Option<bool>,
+    udp_timeout: Option<Span>,
+    udp_stream_timeout: Option<Span>,
+}
+
+/// `config.zonewise.dev/v1alpha1`.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Own {
+    #[serde(rename = "apiVersion")]
+    _api_version: Option<String>,
+    #[serde(rename = "kind")]
+    _kind: Option<String>,
+    proxy_name: Option<String>,
+    count: Option<Count>,
+    localhost_node_ports: Option<bool>,
+    verify_period: Option<Span>,
+    feature_gates: Option<BTreeMap<String, bool>>,
+}
+
+impl Own {
+    pub(super) fn settings(self) -> Result<Settings, ConfigError> {
+        let gates = self.feature_gates.unwrap_or_default();
+        // A document of ours has gates of ours: a misspelt one must not be silently nothing.
+        if let Some(unknown) = gates.keys().find(|name| !super::GATES.contains(&name.as_str())) {
+            return Err(ConfigError::Gate(unknown.clone()));
+        }
+        Ok(Settings {
+            proxy_name: self.proxy_name,
+            count: self.count,
+            localhost_nodeports: self.localhost_node_ports,
+            verify_period: self.verify_period,
+            feature_gates: gates,
+            ..Settings::default()
+        })
+    }
+}
+
+impl KubeProxy {
+    pub(super) fn settings(self) -> Result<Settings, ConfigError> {
+        self.refuse()?;
+        let notices = self.notices();
+        let rules = self.rules();
+        let conntrack = self.conntrack;
+        Ok(Settings {
+            kubeconfig: filled(self.client_connection.kubeconfig).map(PathBuf::from),
+            node_name: filled(self.hostname_override),
+            bind_address: filled(self.bind_address),
+            healthz_address: filled(self.healthz_bind_address),
+            metrics_address: filled(self.metrics_bind_address),
+            bind_hard_fail: self.bind_address_hard_fail,
+            profiling: self.enable_profiling,
+            mode: filled(self.mode),
+            config_sync_period: self.config_sync_period,
+            detect_local_mode: filled(self.detect_local_mode),
+            bridge_interface: filled(self.detect_local.bridge_interface),
+            interface_prefix: filled(self.detect_local.interface_name_prefix),
+            cluster_cidr: filled(self.cluster_cidr),
+            nodeport_addresses: self.node_port_addresses.filter(|list| !list.is_empty()),
+            oom_score_adj: self.oom_score_adj,
+            conntrack_max_per_core: conntrack.max_per_core,
+            conntrack_min: conntrack.min,
+            conntrack_tcp_established: conntrack.tcp_established_timeout,
+            conntrack_tcp_close_wait: conntrack.tcp_close_wait_timeout,
+            conntrack_tcp_be_liberal: conntrack.tcp_be_liberal,
+            conntrack_udp: conntrack.udp_timeout,
+            conntrack_udp_stream: conntrack.udp_stream_timeout,
+            feature_gates: self.feature_gates,
+            notices,
+            ..rules
+        })
+    }
+
+    /// The reference reads the group of the mode it runs in. In a file for another mode that is the
+    /// group `iptables`; what it leaves open may stand in `nftables`.
+    fn rules(&self) -> Settings {
+        let (nft, ipt) = (&self.nftables, &self.iptables);
+        if self.mode.as_deref() == Some("nftables") {
+            return Settings {
+                masquerade_bit: nft.masquerade_bit,
+                masquerade_all: nft.masquerade_all,
+                sync_period: nft.sync_period,
+                min_sync_period: nft.min_sync_period,
+                ..Settings::default()
+            };
+        }
+        Settings {
+            masquerade_bit: ipt.masquerade_bit.or(nft.masquerade_bit),
+            masquerade_all: ipt.masquerade_all.filter(|all| *all).or(nft.masquerade_all),
+            sync_period: ipt.sync_period.or(nft.sync_period),
+            min_sync_period: ipt.min_sync_period.or(nft.min_sync_period),
+            localhost_nodeports: ipt.localhost_node_ports,
+            ..Settings::default()
+        }
+    }
+
+    /// What somebody counts on and would not get.
+    fn refuse(&self) -> Result<(), ConfigError> {
+        let no_ipvs = "there is no IPVS here; leave it out";
+        let ipvs = &self.ipvs;
+        let rows = [
+            ("ipvs.scheduler", shown(ipvs.scheduler.as_ref()), no_ipvs),
+            ("ipvs.excludeCIDRs", listed(ipvs.exclude_cidrs.as_ref()), no_ipvs),
+            (
+                "ipvs.strictARP",
+                on(ipvs.strict_arp),
+                "no Service address is put on an interface here, so that no ARP needs to be strict; \
+                 leave it out",
+            ),
+            ("ipvs.tcpTimeout", ipvs.tcp_timeout.map(|span| span.to_string()), no_ipvs),
+            ("ipvs.tcpFinTimeout", ipvs.tcp_fin_timeout.map(|span| span.to_string()), no_ipvs),
+            (
+                "ipvs.udpTimeout",
+                ipvs.udp_timeout.map(|span| span.to_string()),
+                "there is no IPVS here; set conntrack.udpTimeout",
+            ),
+            (
+                "showHiddenMetricsForVersion",
+                shown(self.show_hidden_metrics_for_version.as_ref()),
+                "no metric is hidden here; leave it out",
+            ),
+            (
+                "clientConnection.burst",
+                self.client_connection.burst.filter(|n| *n < 0).map(|n| n.to_string()),
+                "use 0 or more, or leave it out",
+            ),
+        ];
+        match rows.into_iter().find_map(|(field, value, help)| Some((field, value?, help))) {
+            Some((field, value, remedy)) => Err(ConfigError::field(field, value, remedy)),
+            None => Ok(()),
+        }
+    }
+
+    /// What is said and done without.
+    fn notices(&self) -> Vec<String> {
+        let (client, logging, windows) = (&self.client_connection, &self.logging, &self.winkernel);
+        let windows = windows.enable_dsr == Some(true)
+            || windows.forward_health_check_vip == Some(true)
+            || [&windows.network_name, &windows.source_vip, &windows.root_hns_endpoint_name]
+                .into_iter()
+                .any(|name| shown(name.as_ref()).is_some());
+        let limited = client.qps.is_some_and(|qps| qps != 0.0 && qps != 5.0)
+            || client.burst.is_some_and(|burst| ![0, 10].contains(&burst));
+        let encoding = shown(client.accept_content_types.as_ref()).is_some()
+            || client.content_type.as_deref().is_some_and(|kind| !["", PROTOBUF].contains(&kind));
+        let logging = logging.verbosity.is_some_and(|verbosity| verbosity != 0)
+            || logging.vmodule.as_ref().is_some_and(|list| !list.is_empty())
+            || logging.format.as_deref().is_some_and(|format| !["", "text"].contains(&format));
+        let rows = [
+            (limited, "clientConnection.qps and burst have no use: too few requests are made"),
+            (encoding, "clientConnection.contentType has no use: the API is read as JSON"),
+            (logging, "logging has no use: pass --log-level and --log-format instead"),
+            (
+                windows || self.windows_run_as_service == Some(true),
+                "winkernel and windowsRunAsService have no use: this is Linux",
+            ),
+            (
+                self.port_range.as_deref().is_some_and(|range| !["", "0-0"].contains(&range)),
+                "portRange has no use, as in kube-proxy",
+            ),
+        ];
+        rows.into_iter().filter(|row| row.0).map(|row| row.1.to_owned()).collect()
+    }
+}
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+fn filled(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+fn shown(text: Option<&String>) -> Option<String> {
+    text.filter(|text| !text.is_empty()).map(|text| format!("`{text}`"))
+}
+
+fn listed(list: Option<&Vec<String>>) -> Option<String> {
+    list.filter(|list| !list.is_empty()).map(|list| format!("`{}`", list.join(",")))
+}
+
+fn on(flag: Option<bool>) -> Option<String> {
+    flag.filter(|flag| *flag).map(|flag| flag.to_string())
+}

@@ -1,0 +1,141 @@
+//! The configuration in force, as files: what `/configz` shows and `--write-config-to` writes.
+//!
+//! Read again, the file gives the same configuration; only the address given by `--master` has no
+//! place in it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Config, DetectLocal, NodePortAddresses, Span, document};
+
+impl Config {
+    /// The body of `/configz`.
+    pub fn configz(&self) -> String {
+        let page = json!({
+            "kubeproxy.config.k8s.io": self.kube_proxy(),
+            "config.zonewise.dev": self.own(),
+        });
+        page.to_string()
+    }
+
+    /// Both documents, as YAML.
+    pub fn to_yaml(&self) -> String {
+        let mut text = String::new();
+        write_map(&mut text, &self.kube_proxy(), 0);
+        text.push_str("---\n");
+        write_map(&mut text, &self.own(), 0);
+        text
+    }
+
+    fn kube_proxy(&self) -> Value {
+        let (mode, bridge, prefix, cidrs) = self.detection();
+        let conntrack = &self.conntrack;
+        let kept = |time: Option<Duration>| span(time.unwrap_or_default());
+        json!({
+            "apiVersion": document::KUBE_API,
+            "kind": document::KUBE_KIND,
+            "bindAddress": self.bind_address.map_or_else(|| "0.0.0.0".into(), |ip| ip.to_string()),
+            "bindAddressHardFail": self.bind_hard_fail,
+            "clientConnection": { "kubeconfig": self.kubeconfig() },
+            "clusterCIDR": cidrs,
+            "conntrack": {
+                "maxPerCore": conntrack.max_per_core.unwrap_or_default(),
+                "min": conntrack.min,
+                "tcpBeLiberal": conntrack.tcp_be_liberal,
+                "tcpCloseWaitTimeout": kept(conntrack.tcp_close_wait),
+                "tcpEstablishedTimeout": kept(conntrack.tcp_established),
+                "udpStreamTimeout": kept(conntrack.udp_stream),
+                "udpTimeout": kept(conntrack.udp),
+            },
+            "detectLocal": { "bridgeInterface": bridge, "interfaceNamePrefix": prefix },
+            "detectLocalMode": mode,
+            "enableProfiling": false,
+            "featureGates": self.gates(),
+            "healthzBindAddress": served(self.healthz),
+            "hostnameOverride": self.node_name,
+            "metricsBindAddress": served(self.metrics),
+            "mode": "nftables",
+            "nftables": {
+                "masqueradeAll": self.masquerade_all,
+                "masqueradeBit": self.masquerade_bit,
+                "minSyncPeriod": span(self.min_sync_period.max(Duration::from_nanos(1))),
+                "syncPeriod": span(self.sync_period),
+            },
+            "nodePortAddresses": self.nodeports(),
+            "oomScoreAdj": self.oom_score_adj,
+        })
+    }
+
+    fn own(&self) -> Value {
+        json!({
+            "apiVersion": document::OWN_API,
+            "kind": document::OWN_KIND,
+            "count": self.count.to_string(),
+            "localhostNodePorts": self.localhost_nodeports,
+            "proxyName": self.proxy_name.as_deref().unwrap_or_default(),
+            "verifyPeriod": span(self.verify_period),
+        })
+    }
+
+    fn kubeconfig(&self) -> String {
+        let path = self.connection.kubeconfig.as_deref();
+        path.map(|path| path.display().to_string()).unwrap_or_default()
+    }
+
+    fn gates(&self) -> Value {
+        json!({
+            "AllowServiceExternalIPs": self.allow_external_ips,
+            "EndpointSliceSubsetting": self.routing.subsetting,
+            "PreferSameTrafficDistribution": self.routing.node_hints,
+            "ServiceRoutingPreference": self.routing.routing_preference,
+            "TopologyAwareHints": self.routing.hints,
+            "ZoneShares": self.routing.shares,
+        })
+    }
+
+    /// Mode, bridge, prefix and ranges.
+    fn detection(&self) -> (&'static str, &str, &str, String) {
+        match &self.detect_local {
+            DetectLocal::Cidrs(cidrs) => ("ClusterCIDR", "", "", joined(cidrs)),
+            DetectLocal::NodeCidr => ("NodeCIDR", "", "", String::new()),
+            DetectLocal::Bridge(name) => ("BridgeInterface", name, "", String::new()),
+            DetectLocal::InterfacePrefix(text) => ("InterfaceNamePrefix", "", text, String::new()),
+            DetectLocal::None => ("ClusterCIDR", "", "", String::new()),
+        }
+    }
+
+    fn nodeports(&self) -> Vec<String> {
+        match &self.nodeport_addresses {
+            NodePortAddresses::Primary => vec!["primary".to_owned()],
+            NodePortAddresses::Cidrs(cidrs) => cidrs.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+fn joined(list: &[impl ToString]) -> String {
+    list.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn span(time: Duration) -> String {
+    Span(time).to_string()
+}
+
+/// Port 0 stands for "not served".
+fn served(address: Option<SocketAddr>) -> String {
+    address.map_or_else(|| "127.0.0.1:0".to_owned(), |address| address.to_string())
+}
+
+/// Groups by indentation; every value as JSON, which is YAML too.
+fn write_map(text: &mut String, value: &Value, depth: usize) {
+    for (key, value) in value.as_object().into_iter().flatten() {
+        let indent = "  ".repeat(depth);
+        if value.as_object().is_some_and(|map| !map.is_empty()) {
+            text.push_str(&format!("{indent}{key}:\n"));
+            write_map(text, value, depth + 1);
+        } else {
+            text.push_str(&format!("{indent}{key}: {value}\n"));
+        }
+    }
+}

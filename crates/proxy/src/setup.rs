@@ -1,0 +1,346 @@
+//! Privileged set-up: what is asked of the kernel before any rule is written.
+//!
+//! ```text
+//!  Conntrack, CPUs ─► wanted() ─► file by file: read ─ right already ─► nothing to do
+//!                                                    └ different ─► write ─► done, or why not
+//! ```
+//!
+//! `zonewise proxy --init-only` does this and stops, in an init container that may write to
+//! `/proc/sys`. The process that stays finds the values right and needs no such privilege. A value
+//! that it finds wrong and must not write is a warning: Services work without it.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::config::{Config, Conntrack};
+
+/// The file system of the machine; another one in tests.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    root: PathBuf,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self::at("/")
+    }
+}
+
+/// A value that a file should hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Below the root of the file system.
+    pub file: &'static str,
+    /// The value.
+    pub value: i64,
+    /// Whether more is as good.
+    pub at_least: bool,
+}
+
+impl Wanted {
+    fn exactly(file: &'static str, value: i64) -> Self {
+        Self { file, value, at_least: false }
+    }
+
+    fn holds(&self, now: i64) -> bool {
+        now == self.value || (self.at_least && now > self.value)
+    }
+}
+
+/// A value that the kernel does not have.
+#[derive(Debug, Error)]
+#[error("/{file} should be {value}: {source}; {remedy}")]
+pub struct SetupError {
+    /// Below the root of the file system.
+    pub file: &'static str,
+    /// The value.
+    pub value: i64,
+    /// Why it is not there.
+    pub source: io::Error,
+    /// What a person can do.
+    pub remedy: &'static str,
+}
+
+impl SetupError {
+    /// Whether Services work all the same, so that a warning will do.
+    pub fn is_bearable(&self) -> bool {
+        use ErrorKind::{NotFound, PermissionDenied, ReadOnlyFilesystem};
+        [NotFound, PermissionDenied, ReadOnlyFilesystem].contains(&self.source.kind())
+    }
+}
+
+/// The table of connections never gets larger, whatever is configured; as in the reference.
+const MOST_CONNECTIONS: u64 = 1 << 20;
+
+const MAX: &str = "proc/sys/net/netfilter/nf_conntrack_max";
+const BUCKETS: &str = "sys/module/nf_conntrack/parameters/hashsize";
+const ESTABLISHED: &str = "proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established";
+const CLOSE_WAIT: &str = "proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait";
+const LIBERAL: &str = "proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
+const UDP: &str = "proc/sys/net/netfilter/nf_conntrack_udp_timeout";
+const UDP_STREAM: &str = "proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream";
+const ROUTE_LOCALNET: &str = "proc/sys/net/ipv4/conf/all/route_localnet";
+const OOM_SCORE: &str = "proc/self/oom_score_adj";
+const CPUS: &str = "sys/devices/system/cpu/online";
+const DISABLE_IPV6: &str = "proc/sys/net/ipv6/conf/all/disable_ipv6";
+const INET6: &str = "proc/net/if_inet6";
+
+/// What the files should hold, in the order of writing: a larger table first gets its buckets.
+pub fn wanted(config: &Config, cpus: u32) -> Vec<Wanted> {
+    let conntrack = &config.conntrack;
+    let time = |file, time: Option<Duration>| {
+        time.map(|time| Wanted::exactly(file, i64::try_from(time.as_secs()).unwrap_or(i64::MAX)))
+    };
+    let table = most_connections(conntrack, cpus).into_iter().flat_map(|most| {
+        let buckets = Wanted { file: BUCKETS, value: most / 4, at_least: true };
+        [buckets, Wanted::exactly(MAX, most)]
+    });
+    let rest = [
+        time(ESTABLISHED, conntrack.tcp_established),
+        time(CLOSE_WAIT, conntrack.tcp_close_wait),
+        conntrack.tcp_be_liberal.then(|| Wanted::exactly(LIBERAL, 1)),
+        time(UDP, conntrack.udp),
+        time(UDP_STREAM, conntrack.udp_stream),
+        config.localhost_nodeports.then(|| Wanted::exactly(ROUTE_LOCALNET, 1)),
+    ];
+    table.chain(rest.into_iter().flatten()).collect()
+}
+
+fn most_connections(conntrack: &Conntrack, cpus: u32) -> Option<i64> {
+    let scaled = u64::from(conntrack.max_per_core?) * u64::from(cpus);
+    let most = scaled.max(u64::from(conntrack.min)).min(MOST_CONNECTIONS);
+    i64::try_from(most).ok()
+}
+
+impl Machine {
+    /// A machine whose file system begins here.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Makes the kernel's values right; says which are not, one by one.
+    pub fn set_up(&self, config: &Config) -> Vec<SetupError> {
+        let all = wanted(config, self.cpus());
+        all.iter().filter_map(|wanted| self.apply(wanted).err()).collect()
+    }
+
+    /// How unlikely this process is killed when memory is short. A process's own: of no use in
+    /// `--init-only`.
+    ///
+    /// # Errors
+    /// If it is another and cannot be set.
+    pub fn set_oom_score(&self, score: i32) -> Result<(), SetupError> {
+        self.apply(&Wanted::exactly(OOM_SCORE, score.into()))
+    }
+
+    /// Whether the kernel speaks IPv6.
+    pub fn has_ipv6(&self) -> bool {
+        let disabled = fs::read_to_string(self.path(DISABLE_IPV6));
+        self.path(INET6).exists() && disabled.is_ok_and(|text| text.trim() != "1")
+    }
+
+    /// CPUs of the machine, not those that this process may use.
+    pub fn cpus(&self) -> u32 {
+        let listed = fs::read_to_string(self.path(CPUS)).ok().and_then(|text| count(text.trim()));
+        let usable = || std::thread::available_parallelism().map_or(1, |n| n.get());
+        listed.unwrap_or_else(|| u32::try_from(usable()).unwrap_or(u32::MAX))
+    }
+
+    fn apply(&self, wanted: &Wanted) -> Result<(), SetupError> {
+        let path = self.path(wanted.file);
+        let now = read(&path).map_err(|source| wanted.failed(source))?;
+        if wanted.holds(now) {
+            return Ok(());
+        }
+        fs::write(&path, wanted.value.to_string()).map_err(|source| wanted.failed(source))?;
+        tracing::info!(file = %path.display(), was = now, now = wanted.value, "kernel setting");
+        Ok(())
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.root.join(file)
+    }
+}
+
+impl Wanted {
+    fn failed(&self, source: io::Error) -> SetupError {
+        let remedy = match (self.file, source.kind()) {
+            (OOM_SCORE, _) => {
+                "set --oom-score-adj to what it is, or give the container SYS_RESOURCE"
+            }
+            (_, ErrorKind::NotFound) => "load the kernel module nf_conntrack first",
+            (_, ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
+                "run `zonewise proxy --init-only` once with privileges, for example as an init \
+                 container"
+            }
+            _ => "choose a value that the kernel takes, or 0 to leave it alone",
+        };
+        SetupError { file: self.file, value: self.value, source, remedy }
+    }
+}
+
+fn read(path: &Path) -> io::Result<i64> {
+    let text = fs::read_to_string(path)?;
+    text.trim().parse().map_err(|_| io::Error::new(ErrorKind::InvalidData, "it holds no number"))
+}
+
+/// How many numbers are in `0-3,8`.
+fn count(list: &str) -> Option<u32> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    list.split(',').map(range).try_fold(0_u32, |sum, size| sum.checked_add(size?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> (tempfile::TempDir, Machine) {
+        let root = tempfile::tempdir().unwrap();
+        for (file, value) in [
+            (MAX, "65536\n"),
+            (BUCKETS, "16384\n"),
+            (ESTABLISHED, "432000\n"),
+            (CLOSE_WAIT, "3600\n"),
+            (LIBERAL, "0\n"),
+            (UDP, "30\n"),
+            (UDP_STREAM, "120\n"),
+            (ROUTE_LOCALNET, "0\n"),
+            (OOM_SCORE, "0\n"),
+            (CPUS, "0-7\n"),
+        ] {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, value).unwrap();
+        }
+        let machine = Machine::at(root.path());
+        (root, machine)
+    }
+
+    fn text(machine: &Machine, file: &str) -> String {
+        fs::read_to_string(machine.path(file)).unwrap()
+    }
+
+    fn config(conntrack: Conntrack) -> Config {
+        Config { conntrack, ..Config::new("n") }
+    }
+
+    /// Section 9.2's first row, with quirk 20.
+    #[test]
+    fn how_many_connections_are_tracked() {
+        let rows = [
+            (Some(32_768), 131_072, 1, Some(131_072)),
+            (Some(32_768), 131_072, 8, Some(262_144)),
+            (Some(32_768), 131_072, 64, Some(1_048_576)),
+            (Some(32_768), 2_000_000, 2, Some(1_048_576)),
+            (Some(1), 0, 4, Some(4)),
+            (Some(u32::MAX), u32::MAX, u32::MAX, Some(1_048_576)),
+            (None, 131_072, 8, None),
+        ];
+        for (max_per_core, min, cpus, expected) in rows {
+            let conntrack = Conntrack { max_per_core, min, ..Conntrack::default() };
+            assert_eq!(most_connections(&conntrack, cpus), expected, "{conntrack:?} {cpus}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_asked_for_is_not_wanted() {
+        let nothing = Conntrack {
+            max_per_core: None,
+            tcp_established: None,
+            tcp_close_wait: None,
+            ..Conntrack::default()
+        };
+        assert_eq!(wanted(&config(nothing.clone()), 4), []);
+        let times = Conntrack {
+            tcp_be_liberal: true,
+            udp: Some(Duration::from_secs(5)),
+            udp_stream: Some(Duration::from_mins(2)),
+            ..nothing
+        };
+        let all = Config { localhost_nodeports: true, ..config(times) };
+        let expected = [
+            Wanted::exactly(LIBERAL, 1),
+            Wanted::exactly(UDP, 5),
+            Wanted::exactly(UDP_STREAM, 120),
+            Wanted::exactly(ROUTE_LOCALNET, 1),
+        ];
+        assert_eq!(wanted(&all, 4), expected);
+    }
+
+    #[test]
+    fn only_what_differs_is_written() {
+        let (_root, machine) = machine();
+        let errors = machine.set_up(&Config::new("n"));
+        assert!(errors.is_empty(), "{errors:?}");
+        let found =
+            [MAX, BUCKETS, ESTABLISHED, CLOSE_WAIT, LIBERAL].map(|file| text(&machine, file));
+        // A line break at the end: the value was right, and nobody wrote.
+        assert_eq!(found, ["262144", "65536", "86400", "3600\n", "0\n"]);
+
+        fs::write(machine.path(BUCKETS), "500000\n").unwrap();
+        assert!(machine.set_up(&Config::new("n")).is_empty());
+        assert_eq!(text(&machine, BUCKETS), "500000\n", "more buckets are as good");
+
+        machine.set_oom_score(-999).unwrap();
+        assert_eq!(text(&machine, OOM_SCORE), "-999");
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_named_and_the_rest_is_set() {
+        let (_root, machine) = machine();
+        fs::remove_file(machine.path(ESTABLISHED)).unwrap();
+        fs::write(machine.path(CLOSE_WAIT), "soon").unwrap();
+        let errors = machine.set_up(&Config::new("n"));
+        let said: Vec<_> = errors.iter().map(|e| (e.to_string(), e.is_bearable())).collect();
+        assert_eq!(said.len(), 2, "{said:?}");
+        let (missing, odd) = (&said[0], &said[1]);
+        assert!(missing.0.starts_with(&format!("/{ESTABLISHED} should be 86400: ")), "{said:?}");
+        assert!(missing.0.ends_with("load the kernel module nf_conntrack first"), "{said:?}");
+        assert!(odd.0.contains("it holds no number"), "{said:?}");
+        assert_eq!((missing.1, odd.1), (true, false));
+        assert_eq!(text(&machine, MAX), "262144");
+    }
+
+    #[test]
+    fn without_the_privilege_the_remedy_is_init_only() {
+        let denied = [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem];
+        for kind in denied {
+            let error = Wanted::exactly(MAX, 7).failed(kind.into());
+            assert!(error.is_bearable());
+            assert!(error.to_string().contains("zonewise proxy --init-only"), "{error}");
+        }
+        assert!(!Wanted::exactly(MAX, 7).failed(ErrorKind::InvalidInput.into()).is_bearable());
+    }
+
+    #[test]
+    fn cpus_are_counted_from_the_kernels_list() {
+        let rows = [("0", Some(1)), ("0-7", Some(8)), ("0-3,8,10-11", Some(7))];
+        for (list, expected) in rows.into_iter().chain([("", None), ("3-1", None), ("x", None)]) {
+            assert_eq!(count(list), expected, "{list}");
+        }
+        let (_root, machine) = machine();
+        assert_eq!(machine.cpus(), 8);
+    }
+
+    #[test]
+    fn ipv6_is_there_unless_it_is_off() {
+        let (_root, machine) = machine();
+        assert!(!machine.has_ipv6());
+        for file in [INET6, DISABLE_IPV6] {
+            let path = machine.path(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "0\n").unwrap();
+        }
+        assert!(machine.has_ipv6());
+        fs::write(machine.path(DISABLE_IPV6), "1\n").unwrap();
+        assert!(!machine.has_ipv6());
+    }
+}
