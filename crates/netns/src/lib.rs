@@ -1,7 +1,7 @@
 //! Nodes, pods and clients as network namespaces on one box.
 //!
 //! ```text
-//!   [`World`]                                             every box is a network namespace
+//!   the world                                             every box is a network namespace
 //!
 //!            client                    client
 //!        203.0.113.1               203.0.113.2            outside the cluster

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     self, AddressFamily, SockFlag, SockType, SockaddrStorage, setsockopt, sockopt,
 };
@@ -192,16 +193,17 @@ impl Line {
             setsockopt(&socket, sockopt::ReuseAddr, &true)?;
             socket::bind(socket.as_raw_fd(), &SockaddrStorage::from(source))?;
         }
+        report_icmp(&socket, to, true)?;
         match protocol {
             Protocol::Tcp => {
                 let stream = TcpStream::from(socket);
-                // The limit for sending is the limit for connecting, too.
-                stream.set_write_timeout(Some(timeout))?;
-                connect(stream.as_raw_fd(), to)?;
+                establish(&stream, to, timeout)?;
+                // A connection that stands is not to break because of a message.
+                report_icmp(&stream, to, false)?;
                 Ok(Self::Tcp(BufReader::new(stream)))
             }
             Protocol::Udp => {
-                connect(socket.as_raw_fd(), to)?;
+                socket::connect(socket.as_raw_fd(), &SockaddrStorage::from(to))?;
                 Ok(Self::Udp(UdpSocket::from(socket)))
             }
         }
@@ -248,11 +250,37 @@ fn ask_socket(socket: &UdpSocket, question: &str, timeout: Duration) -> io::Resu
     Ok(Answer::read(&String::from_utf8_lossy(&buffer[..length])))
 }
 
-fn connect(socket: i32, to: SocketAddr) -> io::Result<()> {
-    socket::connect(socket, &SockaddrStorage::from(to)).map_err(|error| match error {
-        Errno::EINPROGRESS => ErrorKind::TimedOut.into(),
-        other => other.into(),
-    })
+/// Makes a socket report every ICMP message, not only those about closed ports.
+fn report_icmp(socket: &impl AsFd, to: SocketAddr, on: bool) -> nix::Result<()> {
+    match to {
+        SocketAddr::V4(_) => setsockopt(socket, sockopt::Ipv4RecvErr, &on),
+        SocketAddr::V6(_) => setsockopt(socket, sockopt::Ipv6RecvErr, &on),
+    }
+}
+
+/// Connects, or says why not.
+///
+/// On one box the way there and back can be one function call of the kernel. Then an ICMP message
+/// is here before `connect` is done, and the kernel only takes notice: the connection would fail a
+/// second later, with the next try. The notice is in the socket's queue of errors.
+fn establish(stream: &TcpStream, to: SocketAddr, timeout: Duration) -> io::Result<()> {
+    stream.set_nonblocking(true)?;
+    match socket::connect(stream.as_raw_fd(), &SockaddrStorage::from(to)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let patience = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
+    let mut waiting = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
+    if poll(&mut waiting, patience)? == 0 {
+        return Err(ErrorKind::TimedOut.into());
+    }
+    if let Some(error) = stream.take_error()? {
+        return Err(error);
+    }
+    if waiting[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR)) {
+        return Err(ErrorKind::HostUnreachable.into());
+    }
+    stream.set_nonblocking(false)
 }
 
 /// Asks once, from the namespace of the calling thread.
