@@ -32,7 +32,7 @@ pub enum ApiError {
     #[error("the namespace is being deleted: {0}")]
     NamespaceTerminating(String),
     /// We may not.
-    #[error("not allowed: {0}; apply the controller's RBAC manifest to the cluster")]
+    #[error("not allowed: {0}; apply zonewise's RBAC manifest (deploy/) to the cluster")]
     Forbidden(String),
     /// What we asked is too old or unknown.
     #[error("too old: {0}")]

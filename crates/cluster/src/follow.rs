@@ -94,6 +94,10 @@ impl<L: Listener> Door<L> {
 /// The parts of [`Sink`] that are the same behind every door.
 macro_rules! door {
     () => {
+        fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error> {
+            serde_json::from_str(json)
+        }
+
         fn unreadable(&mut self, key: &Key, error: &str) {
             self.0.followed.listener.unreadable(self.0.resource.name, key, error);
         }

@@ -11,6 +11,7 @@
 //! small structs and never exist in full; an object that cannot be read stops nobody, and its
 //! deletion still counts, because a deletion needs a name only; a silent connection is given up.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -19,7 +20,6 @@ use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 use zonewise_slices::labels::Name;
@@ -31,29 +31,32 @@ use zonewise_slices::slice::Slice;
 use crate::api::{self, ApiError};
 
 /// A kind of object.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Resource {
     /// Its name in logs and metrics.
     pub name: &'static str,
     /// Where it is listed, in all namespaces.
     pub path: &'static str,
-    /// A selector for the request, encoded for a URL; may be empty.
-    pub selector: &'static str,
+    /// Selectors for the request, see [`parameter`]; may be empty.
+    pub selector: Cow<'static, str>,
+}
+
+impl Resource {
+    /// All of a kind.
+    pub const fn all(name: &'static str, path: &'static str) -> Self {
+        Self { name, path, selector: Cow::Borrowed("") }
+    }
 }
 
 /// Pods.
-pub const PODS: Resource = Resource { name: "pods", path: "/api/v1/pods", selector: "" };
+pub const PODS: Resource = Resource::all("pods", "/api/v1/pods");
 /// Services.
-pub const SERVICES: Resource =
-    Resource { name: "services", path: "/api/v1/services", selector: "" };
+pub const SERVICES: Resource = Resource::all("services", "/api/v1/services");
 /// Nodes.
-pub const NODES: Resource = Resource { name: "nodes", path: "/api/v1/nodes", selector: "" };
+pub const NODES: Resource = Resource::all("nodes", "/api/v1/nodes");
 /// EndpointSlices.
-pub const SLICES: Resource = Resource {
-    name: "endpointslices",
-    path: "/apis/discovery.k8s.io/v1/endpointslices",
-    selector: "",
-};
+pub const SLICES: Resource =
+    Resource::all("endpointslices", "/apis/discovery.k8s.io/v1/endpointslices");
 
 /// Namespace and name.
 pub type Key = (Name, Name);
@@ -91,7 +94,10 @@ impl Keyed for Node {
 /// Takes what a watch finds. Called from one task, in order.
 pub trait Sink: Send {
     /// What objects become at the door.
-    type Object: DeserializeOwned + Keyed + Send;
+    type Object: Keyed + Send;
+
+    /// Reads an object.
+    fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error>;
 
     /// An object is new or has changed.
     fn apply(&mut self, object: Self::Object);
@@ -111,6 +117,11 @@ pub trait Sink: Send {
     /// A list is complete as of `version`: what it does not hold is gone.
     fn listed(&mut self, version: u64, keys: &BTreeSet<Key>);
 
+    /// Everything up to this version has been told.
+    fn seen(&mut self, version: u64) {
+        let _ = version;
+    }
+
     /// The watch works (again), or does not.
     fn health(&mut self, health: Result<(), &ApiError>);
 }
@@ -121,8 +132,8 @@ pub async fn follow<S: Sink>(client: Client, resource: Resource, mut sink: S) {
     let mut version: Option<String> = None;
     loop {
         let result = match version.take() {
-            None => list(&client, resource, &mut sink).await,
-            Some(from) => watch(&client, resource, from, &mut sink).await,
+            None => list(&client, &resource, &mut sink).await,
+            Some(from) => watch(&client, &resource, from, &mut sink).await,
         };
         match result {
             Ok(next) => {
@@ -188,7 +199,7 @@ const PAGE: usize = 1000;
 
 async fn list<S: Sink>(
     client: &Client,
-    resource: Resource,
+    resource: &Resource,
     sink: &mut S,
 ) -> Result<String, Broken> {
     let mut keys = BTreeSet::new();
@@ -217,7 +228,8 @@ async fn list<S: Sink>(
     }
 }
 
-fn parameter(name: &str, value: &str) -> String {
+/// A parameter of a request, as `&name=value`; nothing for an empty value.
+pub fn parameter(name: &str, value: &str) -> String {
     if value.is_empty() {
         return String::new();
     }
@@ -278,7 +290,7 @@ pub fn number(version: &str) -> u64 {
 
 /// Hands an object over; returns its key if it has one.
 fn take<S: Sink>(sink: &mut S, json: &str) -> Option<Key> {
-    match serde_json::from_str::<S::Object>(json) {
+    match sink.read(json) {
         Ok(object) => {
             let key = object.key();
             sink.apply(object);
@@ -301,7 +313,7 @@ const LONGEST_LINE: usize = 64 << 20;
 
 async fn watch<S: Sink>(
     client: &Client,
-    resource: Resource,
+    resource: &Resource,
     mut version: String,
     sink: &mut S,
 ) -> Result<String, Broken> {
@@ -379,6 +391,7 @@ fn event<S: Sink>(line: &[u8], sink: &mut S, version: &mut String) -> Result<(),
     }
     if at > 0 {
         *version = at.to_string();
+        sink.seen(at);
     }
     Ok(())
 }
@@ -393,6 +406,10 @@ mod tests {
 
     impl Sink for Diary {
         type Object = Service;
+
+        fn read(&self, json: &str) -> Result<Service, serde_json::Error> {
+            serde_json::from_str(json)
+        }
 
         fn apply(&mut self, service: Service) {
             self.0.push(format!("apply {}", service.name));

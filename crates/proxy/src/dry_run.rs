@@ -1,0 +1,152 @@
+//! The rules for a file of objects, without a kernel and without a cluster: `--dry-run -f FILE`.
+//!
+//! Reads Services, EndpointSlices, this node and ServiceCIDRs, as YAML documents or JSON, lists
+//! included; other kinds are passed over.
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+use thiserror::Error;
+use zonewise_routing::{Cidr, Door, Place};
+
+use crate::addresses::{self, NodeIps, NodePorts};
+use crate::config::Config;
+use crate::index::{Index, Source};
+use crate::kernel::counter_name;
+use crate::node::Node;
+use crate::proxy::{self, programmed};
+use crate::rules::delta::Delta;
+use crate::rules::desired::Desired;
+use crate::rules::text;
+
+/// What is wrong with a file.
+#[derive(Debug, Error)]
+pub enum DryRunError {
+    /// It is no YAML.
+    #[error("{file} is neither YAML nor JSON: {error}")]
+    Unreadable {
+        /// The file.
+        file: String,
+        /// Why.
+        error: String,
+    },
+    /// An object has the wrong shape.
+    #[error("{kind} {name} in {file} cannot be read: {error}")]
+    Object {
+        /// The file.
+        file: String,
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// Why.
+        error: serde_json::Error,
+    },
+}
+
+/// What was read.
+#[derive(Default)]
+struct Objects {
+    services: Vec<(String, Value)>,
+    slices: Vec<(String, Value)>,
+    node: Option<Node>,
+    ranges: Vec<Cidr>,
+}
+
+/// The tables as text. `files` are names and contents.
+///
+/// # Errors
+/// If a file or an object in it cannot be read.
+pub fn tables(config: &Config, files: &[(String, String)]) -> Result<String, DryRunError> {
+    let mut objects = Objects::default();
+    for (file, content) in files {
+        for document in documents(file, content)? {
+            objects.take(file, document, &config.node_name)?;
+        }
+    }
+    let node = objects.node.unwrap_or_default();
+    let place = Place::new(&config.node_name, node.zone.as_deref(), node.region.as_deref());
+    let door = Door::new(place);
+    let mut index = Index::default();
+    for (file, service) in &objects.services {
+        let read =
+            door.service(&service.to_string()).map_err(|error| wrong(file, service, error))?;
+        index.apply_service(read);
+    }
+    for (file, slice) in &objects.slices {
+        let read = door.slice(&slice.to_string()).map_err(|error| wrong(file, slice, error))?;
+        index.apply_slice(read, Source { epoch: 0, watch: 0 });
+    }
+    Ok(render(config, &node, &door, &index, &objects.ranges))
+}
+
+fn render(config: &Config, node: &Node, door: &Door, index: &Index, ranges: &[Cidr]) -> String {
+    let pairs: Vec<(&str, &str)> =
+        node.addresses.iter().map(|(kind, text)| (&**kind, &**text)).collect();
+    let ips = NodeIps::new(pairs, config.bind_address);
+    let own: Vec<IpAddr> =
+        zonewise_routing::Family::BOTH.into_iter().filter_map(|family| ips.known(family)).collect();
+    let nodeports = zonewise_routing::Family::BOTH
+        .map(|family| addresses::node_ports(&config.nodeport_addresses, &ips, &own, family).0);
+    let options = proxy::options(config, node, &nodeports);
+    let mut delta = Delta::default();
+    let mut desired = Desired::new(proxy::node(config, &ips));
+    let listed = nodeports.iter().flat_map(|ports| match ports {
+        NodePorts::All => Vec::new(),
+        NodePorts::Listed(addresses) => addresses.clone(),
+    });
+    desired.set_nodeport_ips(listed.collect(), &mut delta);
+    for key in index.services().keys() {
+        let programmed = programmed(index, door, &config.routing, key);
+        desired.replace(key, programmed, &mut delta);
+    }
+    let counter = |zone| counter_name(&door.zone_name(zone).unwrap_or_default());
+    text::tables(&desired, &options, ranges, &counter)
+}
+
+fn documents(file: &str, content: &str) -> Result<Vec<Value>, DryRunError> {
+    serde_saphyr::from_multiple::<Value>(content)
+        .map_err(|error| DryRunError::Unreadable { file: file.into(), error: error.to_string() })
+}
+
+fn wrong(file: &str, object: &Value, error: serde_json::Error) -> DryRunError {
+    let text = |value: &Value| value.as_str().unwrap_or("without a name").to_owned();
+    DryRunError::Object {
+        file: file.into(),
+        kind: text(&object["kind"]),
+        name: text(&object["metadata"]["name"]),
+        error,
+    }
+}
+
+impl Objects {
+    fn take(&mut self, file: &str, object: Value, node: &str) -> Result<(), DryRunError> {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        match kind {
+            "Service" => self.services.push((file.into(), object)),
+            "EndpointSlice" => self.slices.push((file.into(), object)),
+            "Node" if object["metadata"]["name"] == node => {
+                let read = Node::read(&object.to_string());
+                self.node = Some(read.map_err(|error| wrong(file, &object, error))?);
+            }
+            "ServiceCIDR" => {
+                let cidrs = object["spec"]["cidrs"].as_array().into_iter().flatten();
+                let texts = cidrs.filter_map(Value::as_str);
+                self.ranges.extend(texts.filter_map(Cidr::parse));
+            }
+            list if list.ends_with("List") => {
+                let of = list.trim_end_matches("List");
+                for item in object["items"].as_array().into_iter().flatten() {
+                    let mut item = item.clone();
+                    // Items of a typed list do not repeat their kind.
+                    if item["kind"].is_null() {
+                        item["kind"] = of.into();
+                    }
+                    self.take(file, item, node)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

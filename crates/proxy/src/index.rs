@@ -1,0 +1,300 @@
+//! What the watches have told, found by Service, and which Services to look at again.
+//!
+//! ```text
+//!  Services ────────────► services ─┐
+//!  slices, up to three watches:     ├─► dirty Services ─► sync
+//!   for all, for my zone,  ► slices ─┘
+//!   for my region
+//! ```
+//!
+//! A slice that is relabelled leaves one watch and appears on another, in any order. What leaves a
+//! watch is therefore *doubted* first: it stays in use until the API server has been asked whether it
+//! still exists.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use zonewise_routing::{Name, Service, Slice, Subset};
+
+/// Namespace and name.
+pub type Key = (Name, Name);
+
+/// One of the watches of slices. Watches begin anew when the node moves to another zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Source {
+    /// How often watches have begun anew.
+    pub epoch: u32,
+    /// Which of them.
+    pub watch: u8,
+}
+
+#[derive(Debug)]
+struct Stored {
+    slice: Arc<Slice>,
+    source: Source,
+}
+
+/// What is known.
+#[derive(Debug, Default)]
+pub struct Index {
+    services: BTreeMap<Key, Arc<Service>>,
+    /// By namespace and name of the Service, then by name of the slice.
+    slices: BTreeMap<Key, BTreeMap<Name, Stored>>,
+    /// The Service of each slice.
+    belongs: BTreeMap<Key, Name>,
+    /// Slices of Services that the watches leave without endpoints: all of theirs, listed by name.
+    borrowed: BTreeMap<Key, Vec<Arc<Slice>>>,
+    doubted: BTreeSet<Key>,
+    dirty: BTreeSet<Key>,
+    /// When the changes behind a Service's slices happened, in microseconds since 1970.
+    triggers: BTreeMap<Key, Vec<i64>>,
+    /// The newest version seen.
+    version: u64,
+}
+
+/// What is to be looked at.
+#[derive(Debug, Default)]
+pub struct Work {
+    /// Services that have changed, or whose slices have.
+    pub services: BTreeSet<Key>,
+    /// When the changes happened.
+    pub triggers: BTreeMap<Key, Vec<i64>>,
+    /// Everything up to this version is in it.
+    pub version: u64,
+}
+
+impl Index {
+    /// The Services.
+    pub fn services(&self) -> &BTreeMap<Key, Arc<Service>> {
+        &self.services
+    }
+
+    /// The slices of a Service.
+    pub fn slices(&self, service: &Key) -> Vec<&Slice> {
+        let stored = self.slices.get(service).into_iter().flat_map(BTreeMap::values);
+        let borrowed = self.borrowed.get(service).into_iter().flatten();
+        let mine: Vec<&Slice> = stored.map(|stored| &*stored.slice).collect();
+        let known: BTreeSet<&Name> = mine.iter().map(|slice| &slice.name).collect();
+        let borrowed: Vec<&Slice> =
+            borrowed.filter(|slice| !known.contains(&slice.name)).map(|slice| &**slice).collect();
+        mine.into_iter().chain(borrowed).collect()
+    }
+
+    /// All slices that are known.
+    pub fn slice_count(&self) -> usize {
+        self.belongs.len()
+    }
+
+    /// Takes what has changed since the last time.
+    pub fn take(&mut self) -> Work {
+        Work {
+            services: std::mem::take(&mut self.dirty),
+            triggers: std::mem::take(&mut self.triggers),
+            version: self.version,
+        }
+    }
+
+    /// Services are to be looked at again.
+    pub fn mark(&mut self, services: impl IntoIterator<Item = Key>) {
+        self.dirty.extend(services);
+    }
+
+    /// Everything is to be looked at again.
+    pub fn mark_all(&mut self) {
+        self.dirty.extend(self.services.keys().cloned());
+    }
+
+    /// Nothing is to be looked at.
+    pub fn is_clean(&self) -> bool {
+        self.dirty.is_empty()
+    }
+
+    // === Services ===
+
+    /// A Service is new or has changed. True if it matters.
+    pub fn apply_service(&mut self, service: Service) -> bool {
+        let key = (Name::clone(&service.namespace), Name::clone(&service.name));
+        if service.skipped {
+            return self.delete_service(&key);
+        }
+        self.version = self.version.max(service.version);
+        let known = self.services.get(&key);
+        if known.is_some_and(|known| known.same_content(&service)) {
+            return false;
+        }
+        self.dirty.insert(key.clone());
+        self.services.insert(key, Arc::new(service));
+        true
+    }
+
+    /// A Service is gone. True if it was known.
+    pub fn delete_service(&mut self, key: &Key) -> bool {
+        self.borrowed.remove(key);
+        let known = self.services.remove(key).is_some();
+        if known {
+            self.dirty.insert(key.clone());
+        }
+        known
+    }
+
+    // === slices ===
+
+    /// A slice is new or has changed. True if it matters.
+    pub fn apply_slice(&mut self, slice: Slice, source: Source) -> bool {
+        let key = (Name::clone(&slice.namespace), Name::clone(&slice.name));
+        self.doubted.remove(&key);
+        self.version = self.version.max(slice.version);
+        let service = (Name::clone(&slice.namespace), Name::clone(&slice.service));
+        let mut changed = self.leave_former_service(&key, &service.1);
+        if slice.service.is_empty() || slice.family.is_none() || slice.headless {
+            return self.remove_slice(&key) || changed;
+        }
+        let known = self.slices.get(&service).and_then(|slices| slices.get(&key.1));
+        if let Some(known) = known {
+            // An older version from another watch says nothing new.
+            if known.slice.version > slice.version && known.source.epoch >= source.epoch {
+                return changed;
+            }
+            if known.slice.same_content(&slice) {
+                let slices = self.slices.entry(service).or_default();
+                slices.insert(key.1, Stored { slice: Arc::new(slice), source });
+                return changed;
+            }
+        }
+        changed = true;
+        if let Some(trigger) = slice.triggered {
+            self.triggers.entry(service.clone()).or_default().push(trigger);
+        }
+        self.dirty.insert(service.clone());
+        self.belongs.insert(key.clone(), Name::clone(&service.1));
+        let slices = self.slices.entry(service).or_default();
+        slices.insert(key.1, Stored { slice: Arc::new(slice), source });
+        changed
+    }
+
+    /// A slice may carry another Service's name than before.
+    fn leave_former_service(&mut self, key: &Key, service: &Name) -> bool {
+        match self.belongs.get(key) {
+            Some(former) if former != service => self.remove_slice(key),
+            _ => false,
+        }
+    }
+
+    /// A slice has left a watch. `sure`: it cannot be on another. True if it is gone.
+    pub fn leave(&mut self, key: &Key, version: u64, source: Source, sure: bool) -> bool {
+        self.version = self.version.max(version);
+        let Some(stored) = self.stored(key) else { return false };
+        // Another watch has it already.
+        if stored.source != source || stored.slice.version > version {
+            return false;
+        }
+        if !sure {
+            self.doubted.insert(key.clone());
+            return false;
+        }
+        self.remove_slice(key)
+    }
+
+    /// A slice does not exist any more.
+    pub fn remove_slice(&mut self, key: &Key) -> bool {
+        self.doubted.remove(key);
+        let Some(service) = self.belongs.remove(key) else { return false };
+        let service = (Name::clone(&key.0), service);
+        if let Some(slices) = self.slices.get_mut(&service) {
+            slices.remove(&key.1);
+            if slices.is_empty() {
+                self.slices.remove(&service);
+            }
+        }
+        self.triggers.remove(&service);
+        self.dirty.insert(service)
+    }
+
+    /// A watch has listed all it sees: what it does not see any more is doubted.
+    pub fn listed(&mut self, keys: &BTreeSet<Key>, source: Source, sure: bool) -> bool {
+        let missing: Vec<Key> = self
+            .belongs
+            .keys()
+            .filter(|key| {
+                !keys.contains(*key) && self.stored(key).is_some_and(|known| known.source == source)
+            })
+            .cloned()
+            .collect();
+        let mut changed = false;
+        for key in missing {
+            changed |= self.leave(&key, u64::MAX, source, sure);
+        }
+        changed
+    }
+
+    /// Watches of a new epoch have all listed: what only older ones saw is doubted.
+    pub fn forget_before(&mut self, epoch: u32) {
+        let old = |key: &&Key| self.stored(key).is_some_and(|known| known.source.epoch < epoch);
+        let old: Vec<Key> = self.belongs.keys().filter(old).cloned().collect();
+        self.doubted.extend(old);
+    }
+
+    /// Slices that have left a watch and may be anywhere.
+    pub fn doubted(&self) -> Vec<Key> {
+        self.doubted.iter().cloned().collect()
+    }
+
+    /// A watch has come this far.
+    pub fn seen(&mut self, version: u64) {
+        self.version = self.version.max(version);
+    }
+
+    /// Slices of a Service that the watches do not show.
+    pub fn lend(&mut self, service: &Key, slices: Vec<Slice>) -> bool {
+        let slices: Vec<Arc<Slice>> = slices.into_iter().map(Arc::new).collect();
+        let known = self.borrowed.get(service);
+        let same = known.is_some_and(|known| {
+            known.len() == slices.len() && known.iter().zip(&slices).all(|(a, b)| a.same_content(b))
+        });
+        if same {
+            return false;
+        }
+        self.borrowed.insert(service.clone(), slices);
+        self.dirty.insert(service.clone())
+    }
+
+    /// The watches show enough again.
+    pub fn return_borrowed(&mut self, service: &Key) -> bool {
+        self.borrowed.remove(service).is_some() && self.dirty.insert(service.clone())
+    }
+
+    /// Services with slices from elsewhere.
+    pub fn borrowers(&self) -> Vec<Key> {
+        self.borrowed.keys().cloned().collect()
+    }
+
+    /// Those of these Services that the watches show no usable endpoint of.
+    pub fn without_endpoints<'a>(&'a self, services: impl Iterator<Item = &'a Key>) -> Vec<Key> {
+        let usable =
+            |slice: &Arc<Slice>| slice.endpoints.iter().any(|endpoint| endpoint.marks.usable());
+        services
+            .filter(|key| self.services.contains_key(*key) && !self.shown(key).any(usable))
+            .cloned()
+            .collect()
+    }
+
+    /// Those of these Services that may have endpoints which the watches do not show. A slice for
+    /// everybody, even an empty one, says that there are none.
+    pub fn not_shown<'a>(&'a self, services: impl Iterator<Item = &'a Key>) -> Vec<Key> {
+        let mut lonely = self.without_endpoints(services);
+        lonely.retain(|key| {
+            !self.borrowed.contains_key(key)
+                && !self.shown(key).any(|slice| slice.subset == Subset::All)
+        });
+        lonely
+    }
+
+    fn shown(&self, service: &Key) -> impl Iterator<Item = &Arc<Slice>> {
+        self.slices.get(service).into_iter().flat_map(BTreeMap::values).map(|stored| &stored.slice)
+    }
+
+    fn stored(&self, key: &Key) -> Option<&Stored> {
+        let service = self.belongs.get(key)?;
+        self.slices.get(&(Name::clone(&key.0), Name::clone(service)))?.get(&key.1)
+    }
+}

@@ -1,0 +1,55 @@
+//! Clients that stay with an endpoint are remembered by the kernel. An endpoint that leaves is
+//! forgotten here.
+
+use std::net::IpAddr;
+
+use zonewise_nft::{Batch, Bytes, Family, Parts, Seen, SeenData, Verb};
+
+use super::encode::{self, Names};
+use super::trouble::Trouble;
+use super::{Kernel, KernelError};
+use crate::rules::TABLE;
+use crate::rules::entries::{Frontend, Value};
+use crate::rules::sets::Set;
+
+impl Kernel {
+    /// Forgets clients whose endpoint is gone, or whose Service no longer asks for it.
+    pub fn purge_affinity(&mut self) -> Result<usize, KernelError> {
+        let mut stale: Vec<(Family, Bytes)> = Vec::new();
+        for family in self.families.clone() {
+            let desired = &self.desired;
+            self.socket.dump(family, TABLE, Set::Affinity.name(), &mut |seen: Seen<'_>| {
+                let keeps = remembered(family, &seen).is_some_and(|(frontends, endpoint)| {
+                    desired.is_sticky_to(&frontends, endpoint)
+                });
+                if !keeps {
+                    stale.push((family, Bytes::from_slice(seen.key)));
+                }
+            })?;
+        }
+        if stale.is_empty() {
+            return Ok(0);
+        }
+        let mut batch = Batch::new(TABLE);
+        let items =
+            stale.iter().map(|(family, key)| (*family, Set::Affinity, key, &Value::Present));
+        encode::write(&mut batch, &Names::default(), Verb::Delete, items);
+        match self.send(&batch) {
+            // One of them ran out by itself meanwhile: the others do so too, or wait for next time.
+            Err(error) if Trouble::of(&error) == Trouble::Surprise => Ok(0),
+            result => result.map(|()| stale.len()),
+        }
+    }
+}
+
+/// The frontends a client may have used, most specific first, and the endpoint it stays with.
+fn remembered(family: Family, seen: &Seen<'_>) -> Option<([Frontend; 2], (IpAddr, u16))> {
+    let mut key = Parts(seen.key);
+    key.address(family)?;
+    let (address, protocol, port) = (key.address(family)?, key.protocol()?, key.port()?);
+    let SeenData::Value(data) = seen.data else { return None };
+    let mut data = Parts(data);
+    let endpoint = (data.address(family)?, data.port()?);
+    let at = |address| Frontend { address, family, protocol, port };
+    Some(([at(Some(address)), at(None)], endpoint))
+}

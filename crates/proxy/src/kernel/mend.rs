@@ -1,0 +1,261 @@
+//! What is in the kernel against what should be, and the batch that makes them equal.
+//!
+//! Elements are compared by a hash of 64 bits, so that a table of any size costs eight bytes per
+//! element to look at.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use zonewise_nft::{Batch, Bytes, Data, Family, Rule, Seen, SeenData, Verb};
+
+use super::encode::{self, Names, counter_name};
+use super::{Found, Kernel, KernelError};
+use crate::rules::TABLE;
+use crate::rules::chains::Chain;
+use crate::rules::entries::{Entry, Value};
+use crate::rules::layout::{self, STRAYS};
+use crate::rules::sets::Set;
+
+/// What was not as it should be, and is now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mended {
+    /// Elements that were missing or said something else.
+    pub added: usize,
+    /// Elements that should not have been there.
+    pub removed: usize,
+    /// Chains that were missing, too many or changed.
+    pub chains: usize,
+}
+
+impl Mended {
+    /// Nothing was wrong.
+    pub fn is_clean(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// The hashes of what should be there, and which of them were seen.
+struct Wanted {
+    hashes: Vec<u64>,
+    seen: Vec<bool>,
+}
+
+impl Wanted {
+    fn see(&mut self, hash: u64) -> bool {
+        let place = self.hashes.binary_search(&hash);
+        place.is_ok_and(|place| !std::mem::replace(&mut self.seen[place], true))
+    }
+
+    fn saw(&self, hash: u64) -> bool {
+        self.hashes.binary_search(&hash).is_ok_and(|place| self.seen[place])
+    }
+}
+
+fn hash(family: Family, set: Set, key: &[u8], (data, end): (Data<'_>, Option<&[u8]>)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (family, set, key).hash(&mut hasher);
+    end.unwrap_or(key).hash(&mut hasher);
+    match data {
+        Data::None => 0.hash(&mut hasher),
+        Data::Value(bytes) => (1, bytes).hash(&mut hasher),
+        Data::Drop => 2.hash(&mut hasher),
+        Data::Goto(chain) => (3, chain).hash(&mut hasher),
+        Data::Object(name) => (4, name).hash(&mut hasher),
+    }
+    hasher.finish()
+}
+
+/// As written by us; what else there may be equals nothing of ours.
+fn data<'a>(seen: &SeenData<'a>) -> Data<'a> {
+    const DROP: i32 = 0;
+    const GOTO: i32 = -4;
+    match *seen {
+        SeenData::None => Data::None,
+        SeenData::Value(bytes) => Data::Value(bytes),
+        SeenData::Verdict(DROP, _) => Data::Drop,
+        SeenData::Verdict(GOTO, chain) => Data::Goto(chain),
+        SeenData::Verdict(..) => Data::Object("?"),
+        SeenData::Object(name) => Data::Object(name),
+    }
+}
+
+impl Kernel {
+    /// Reads the tables back and makes good what differs. Nothing is written when nothing does.
+    pub fn mend(&mut self) -> Result<Mended, KernelError> {
+        let mut mended = Mended::default();
+        let mut batch = Batch::new(TABLE);
+        let uses = self.uses();
+        mended.chains = self.mend_chains(&mut batch, &uses)?;
+        self.mend_counters(&mut batch)?;
+        let mut wanted = self.wanted();
+        let extra = self.extra(&mut wanted)?;
+        mended.removed = extra.len();
+        let items = extra.iter().map(|(family, set, key, value)| (*family, *set, key, value));
+        encode::write(&mut batch, &Names::default(), Verb::Delete, items);
+        let mut missing: Vec<Entry> = Vec::new();
+        self.each_with_hash(|entry, hash| {
+            if !wanted.saw(hash) {
+                missing.push(entry);
+            }
+        });
+        mended.added = missing.len();
+        encode::all(&mut batch, &mut missing, &self.zone_names);
+        if !batch.is_empty() {
+            self.send(&batch)?;
+        }
+        self.pending.clear();
+        self.chains = uses;
+        self.purge_affinity()?;
+        Ok(mended)
+    }
+
+    fn each_with_hash(&self, mut take: impl FnMut(Entry, u64)) {
+        let mut names = Names::default();
+        self.desired.each(|entry| {
+            if self.families.contains(&entry.family) {
+                names.learn(&entry.value, &self.zone_names);
+                let end = match &entry.value {
+                    Value::Until(end) => Some(end.as_slice()),
+                    _ => None,
+                };
+                let data = (names.data(&entry.value), end);
+                let hash = hash(entry.family, entry.set, entry.key.as_slice(), data);
+                take(entry, hash);
+            }
+        });
+    }
+
+    fn wanted(&self) -> Wanted {
+        let mut hashes = Vec::new();
+        self.each_with_hash(|_, hash| hashes.push(hash));
+        hashes.sort_unstable();
+        hashes.dedup();
+        Wanted { seen: vec![false; hashes.len()], hashes }
+    }
+
+    /// Elements in the kernel that should not be there.
+    fn extra(
+        &mut self,
+        wanted: &mut Wanted,
+    ) -> Result<Vec<(Family, Set, Bytes, Value)>, KernelError> {
+        let mut extra = Vec::new();
+        let sets: Vec<Set> = self.options.sets().filter(|set| !set.learned()).collect();
+        for family in self.families.clone() {
+            for &set in &sets {
+                self.socket.dump(family, TABLE, set.name(), &mut |seen: Seen<'_>| {
+                    let hash = hash(family, set, seen.key, (data(&seen.data), seen.key_end));
+                    if !wanted.see(hash) {
+                        let until = seen.key_end.map(|end| Value::Until(Bytes::from_slice(end)));
+                        let value = until.unwrap_or(Value::Present);
+                        extra.push((family, set, Bytes::from_slice(seen.key), value));
+                    }
+                })?;
+            }
+        }
+        Ok(extra)
+    }
+
+    fn mend_counters(&mut self, batch: &mut Batch) -> Result<(), KernelError> {
+        for family in self.families.clone() {
+            let there: Vec<String> =
+                self.socket.counters(family, TABLE)?.into_iter().map(|(name, ..)| name).collect();
+            for ((of, _), name) in self.zones_in_use() {
+                if of == family && !there.contains(&name) {
+                    batch.add_counter(family, &name, "");
+                }
+            }
+        }
+        self.counters = self.zones_in_use().into_keys().collect();
+        Ok(())
+    }
+
+    /// Whether all chains are there.
+    pub(super) fn has_its_chains(&mut self) -> Result<bool, KernelError> {
+        if self.look()? != Found::Ours {
+            return Ok(false);
+        }
+        let mut batch = Batch::new(TABLE);
+        let uses = self.chains.clone();
+        Ok(self.mend_chains(&mut batch, &uses)? == 0)
+    }
+
+    /// Chains whose rules are not what they should be are written anew; unknown ones are removed.
+    fn mend_chains(
+        &mut self,
+        batch: &mut Batch,
+        uses: &BTreeMap<(Family, Chain), i64>,
+    ) -> Result<usize, KernelError> {
+        let mut changed = 0;
+        let mut unknown_chains = Vec::new();
+        for family in self.families.clone() {
+            let wanted = self.wanted_chains(family, uses);
+            let mut rules: BTreeMap<String, Vec<(String, usize)>> = BTreeMap::new();
+            for chain in self.socket.chains(family, TABLE)? {
+                rules.entry(chain.name).or_default();
+            }
+            for rule in self.socket.rules(family, TABLE)? {
+                rules.entry(rule.chain).or_default().push((rule.comment, rule.expressions));
+            }
+            let broken: Vec<&String> = wanted
+                .iter()
+                .filter(|(name, wanted)| {
+                    let is: Option<Vec<&str>> = rules
+                        .get(*name)
+                        .map(|rules| rules.iter().map(|(comment, _)| comment.as_str()).collect());
+                    is != Some(wanted.iter().map(|rule| rule.comment.as_str()).collect())
+                })
+                .map(|(name, _)| name)
+                .collect();
+            let unknown: Vec<&String> =
+                rules.keys().filter(|name| !wanted.contains_key(*name)).collect();
+            changed += broken.len() + unknown.len();
+            for name in &broken {
+                let base = layout::base_chains(family, &self.options);
+                let base =
+                    base.iter().find(|(base, _)| base.name == **name).map(|(base, _)| base.chain);
+                batch.add_chain(family, name, base.as_ref(), "");
+                batch.flush_chain(family, name);
+            }
+            for name in &unknown {
+                batch.flush_chain(family, name);
+            }
+            for name in broken {
+                wanted[name].iter().for_each(|rule| batch.add_rule(family, name, rule));
+            }
+            unknown_chains.extend(unknown.into_iter().map(|name| (family, name.clone())));
+        }
+        self.forgotten = unknown_chains;
+        Ok(changed)
+    }
+
+    fn wanted_chains(
+        &self,
+        family: Family,
+        uses: &BTreeMap<(Family, Chain), i64>,
+    ) -> BTreeMap<String, Vec<Rule>> {
+        let base = layout::base_chains(family, &self.options).into_iter();
+        let base = base.map(|(base, rules)| (base.name.to_owned(), rules));
+        let strays = (STRAYS.to_owned(), layout::strays(family, &self.ranges));
+        let used = uses.keys().filter(|(of, _)| *of == family);
+        let used = used.map(|(_, chain)| (chain.to_string(), chain.rules(family, &self.options)));
+        let fixed = layout::fixed_chains(family, &self.options);
+        base.chain(fixed).chain(used).chain([strays]).collect()
+    }
+
+    /// The connections counted so far, per family and name of a zone's counter.
+    pub fn zone_connections(&mut self) -> Result<BTreeMap<String, u64>, KernelError> {
+        let mut sums = BTreeMap::new();
+        for family in self.families.clone() {
+            for (name, packets, _) in self.socket.counters(family, TABLE)? {
+                *sums.entry(name).or_insert(0) += packets;
+            }
+        }
+        Ok(sums)
+    }
+
+    /// What each zone's counter is called.
+    pub fn counters_of_zones(&self) -> BTreeMap<String, zonewise_routing::ZoneId> {
+        let name = |zone| counter_name(&(self.zone_names)(zone));
+        self.counters.iter().map(|(_, zone)| (name(*zone), *zone)).collect()
+    }
+}

@@ -1,0 +1,205 @@
+//! Metrics: the reference's under the reference's names, ours beside them.
+
+use zonewise_telemetry::metrics::{Counter, Family, Gauge, Histogram, MetricError, Registry};
+
+/// Everything the proxy counts.
+pub struct Metrics {
+    /// All syncs, first or not, per family.
+    pub sync: Family<Histogram, 1>,
+    /// Syncs that looked at everything.
+    pub full: Family<Histogram, 1>,
+    /// Syncs of what has changed.
+    pub partial: Family<Histogram, 1>,
+    /// When the last one ended.
+    pub last: Family<Gauge, 1>,
+    /// When the last one was asked for.
+    pub queued: Family<Gauge, 1>,
+    /// From the change in the cluster to the kernel.
+    pub programming: Family<Histogram, 1>,
+    /// Batches that failed.
+    pub failures: Family<Counter, 1>,
+    /// Removals that failed.
+    pub cleanup_failures: Family<Counter, 1>,
+    /// Time to remove stale flows.
+    pub conntrack: Family<Histogram, 1>,
+    /// Stale flows removed.
+    pub flows_deleted: Family<Counter, 1>,
+    endpoint_changes: Counter,
+    endpoint_pending: Gauge,
+    service_changes: Counter,
+    service_pending: Gauge,
+    /// What the reference has no name for.
+    pub ours: Ours,
+}
+
+/// What the reference has no name for.
+pub struct Ours {
+    /// Services that the kernel refuses.
+    pub rejected: Gauge,
+    /// Frontends that more than one Service asks for.
+    pub contested: Gauge,
+    /// Times the tables were not as they should be, and were mended.
+    pub mended: Counter,
+    /// Batches sent.
+    pub batches: Counter,
+    unreadable: Family<Counter, 1>,
+    watch_failures: Family<Counter, 1>,
+}
+
+const PREFIX: &str = "kubeproxy_";
+
+/// 1 ms doubling fifteen times.
+fn durations() -> Vec<f64> {
+    (0..15).map(|power| 0.001 * f64::from(1 << power)).collect()
+}
+
+/// The reference's buckets from a change to the kernel, and finer ones below: its first is 250 ms,
+/// which is slow here.
+fn latencies() -> Vec<f64> {
+    let fine = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5];
+    let seconds = (1..60).map(f64::from);
+    let minutes = (0..12).map(|step| 60.0 + 5.0 * f64::from(step));
+    let long = (0..7).map(|step| 120.0 + 30.0 * f64::from(step));
+    fine.into_iter().chain(seconds).chain(minutes).chain(long).collect()
+}
+
+impl Metrics {
+    /// Registers all of them.
+    ///
+    /// # Errors
+    /// If a name is taken.
+    pub fn new(registry: &Registry) -> Result<Self, MetricError> {
+        let family = ["ip_family"];
+        let name = |name: &str| format!("{PREFIX}{name}");
+        let duration =
+            |of: &str, help: &str| registry.histogram(&name(of), help, family, &durations());
+        let gauge = |of: &str, help: &str| registry.gauge(&name(of), help, family);
+        let counter = |of: &str, help: &str| registry.counter(&name(of), help, family);
+        let alone = |of: &str, help: &str| {
+            Ok::<_, MetricError>(registry.counter(&name(of), help, [])?.with([]))
+        };
+        let level = |of: &str, help: &str| {
+            Ok::<_, MetricError>(registry.gauge(&name(of), help, [])?.with([]))
+        };
+        Ok(Self {
+            sync: duration("sync_proxy_rules_duration_seconds", "Duration of a sync")?,
+            full: duration(
+                "sync_full_proxy_rules_duration_seconds",
+                "Duration of a sync of everything",
+            )?,
+            partial: duration(
+                "sync_partial_proxy_rules_duration_seconds",
+                "Duration of a sync of what has changed",
+            )?,
+            last: gauge("sync_proxy_rules_last_timestamp_seconds", "When rules were last synced")?,
+            queued: gauge(
+                "sync_proxy_rules_last_queued_timestamp_seconds",
+                "When a sync was last asked for",
+            )?,
+            programming: registry.histogram(
+                &name("network_programming_duration_seconds"),
+                "From a change in the cluster to the kernel",
+                family,
+                &latencies(),
+            )?,
+            failures: counter(
+                "sync_proxy_rules_nftables_sync_failures_total",
+                "Batches the kernel did not take",
+            )?,
+            cleanup_failures: counter(
+                "sync_proxy_rules_nftables_cleanup_failures_total",
+                "Removals the kernel did not take",
+            )?,
+            conntrack: duration(
+                "conntrack_reconciler_sync_duration_seconds",
+                "Duration of a search for stale flows",
+            )?,
+            flows_deleted: counter(
+                "conntrack_reconciler_deleted_entries_total",
+                "Stale flows removed",
+            )?,
+            endpoint_changes: alone(
+                "sync_proxy_rules_endpoint_changes_total",
+                "Changes of EndpointSlices seen",
+            )?,
+            endpoint_pending: level(
+                "sync_proxy_rules_endpoint_changes_pending",
+                "Changes of EndpointSlices not synced yet",
+            )?,
+            service_changes: alone(
+                "sync_proxy_rules_service_changes_total",
+                "Changes of Services seen",
+            )?,
+            service_pending: level(
+                "sync_proxy_rules_service_changes_pending",
+                "Changes of Services not synced yet",
+            )?,
+            ours: Ours::new(registry)?,
+        })
+    }
+
+    /// A slice has changed.
+    pub fn slice_change(&self) {
+        self.endpoint_changes.inc();
+        self.endpoint_pending.inc();
+    }
+
+    /// A Service has changed.
+    pub fn service_change(&self) {
+        self.service_changes.inc();
+        self.service_pending.inc();
+    }
+
+    /// All changes are being synced.
+    pub fn taken(&self) {
+        self.endpoint_pending.set(0.0);
+        self.service_pending.set(0.0);
+    }
+
+    /// An object could not be read.
+    pub fn unreadable(&self, resource: &str) {
+        self.ours.unreadable.with([resource]).inc();
+    }
+
+    /// A watch works, or does not.
+    pub fn watch_health(&self, resource: &str, healthy: bool) {
+        if !healthy {
+            self.ours.watch_failures.with([resource]).inc();
+        }
+    }
+}
+
+impl Ours {
+    fn new(registry: &Registry) -> Result<Self, MetricError> {
+        let gauge =
+            |name: &str, help: &str| Ok::<_, MetricError>(registry.gauge(name, help, [])?.with([]));
+        let counter = |name: &str, help: &str| {
+            Ok::<_, MetricError>(registry.counter(name, help, [])?.with([]))
+        };
+        Ok(Self {
+            rejected: gauge(
+                "zonewise_proxy_rejected_services",
+                "Services that the kernel refuses",
+            )?,
+            contested: gauge(
+                "zonewise_proxy_contested_frontends",
+                "Addresses and ports that more than one Service asks for",
+            )?,
+            mended: counter(
+                "zonewise_proxy_mended_total",
+                "Times the kernel's tables were not as they should be, and were mended",
+            )?,
+            batches: counter("zonewise_proxy_batches_total", "Batches that the kernel has taken")?,
+            unreadable: registry.counter(
+                "zonewise_proxy_unreadable_objects_total",
+                "Objects that could not be read",
+                ["resource"],
+            )?,
+            watch_failures: registry.counter(
+                "zonewise_proxy_watch_failures_total",
+                "Watches that were interrupted",
+                ["resource"],
+            )?,
+        })
+    }
+}

@@ -1,0 +1,142 @@
+//! This node, as the API server shows it.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use zonewise_routing::{Cidr, Name, Place};
+
+use crate::health::is_eligible;
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+const REGION: &str = "topology.kubernetes.io/region";
+
+/// What matters of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: Name,
+    /// Its zone.
+    pub zone: Option<Name>,
+    /// Its region.
+    pub region: Option<Name>,
+    /// Kind and text of its addresses.
+    pub addresses: Vec<(String, String)>,
+    /// The ranges of its pods.
+    pub pod_cidrs: Vec<Cidr>,
+    /// Load balancers may send traffic here.
+    pub eligible: bool,
+}
+
+impl Node {
+    /// Where it is.
+    pub fn place(&self) -> Place {
+        Place::new(&self.name, self.zone.as_deref(), self.region.as_deref())
+    }
+
+    /// Reads it.
+    pub fn read(json: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str::<Wire>(json).map(Self::from)
+    }
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    metadata: Metadata,
+    spec: Option<Spec>,
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: Name,
+    labels: Option<std::collections::BTreeMap<String, Name>>,
+    deletion_timestamp: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    #[serde(rename = "podCIDR")]
+    pod_cidr: Option<String>,
+    #[serde(rename = "podCIDRs")]
+    pod_cidrs: Option<Vec<String>>,
+    taints: Option<Vec<Taint>>,
+}
+
+#[derive(Deserialize)]
+struct Taint {
+    #[serde(default)]
+    key: String,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    addresses: Option<Vec<Address>>,
+}
+
+#[derive(Deserialize)]
+struct Address {
+    #[serde(default)]
+    r#type: String,
+    #[serde(default)]
+    address: String,
+}
+
+impl From<Wire> for Node {
+    fn from(wire: Wire) -> Self {
+        let label = |key: &str| {
+            let labels = wire.metadata.labels.as_ref();
+            labels.and_then(|labels| labels.get(key)).filter(|value| !value.is_empty()).cloned()
+        };
+        let addresses = wire.status.and_then(|status| status.addresses).unwrap_or_default();
+        let (cidrs, taints) = wire.spec.map_or_else(Default::default, |spec| {
+            let first = spec.pod_cidr.filter(|cidr| !cidr.is_empty());
+            let all = spec.pod_cidrs.filter(|cidrs| !cidrs.is_empty());
+            let cidrs = all.or_else(|| first.map(|cidr| vec![cidr]));
+            (cidrs.unwrap_or_default(), spec.taints.unwrap_or_default())
+        });
+        let deleted = wire.metadata.deletion_timestamp.is_some();
+        Self {
+            zone: label(ZONE),
+            region: label(REGION),
+            addresses: addresses.into_iter().map(|known| (known.r#type, known.address)).collect(),
+            pod_cidrs: cidrs.iter().filter_map(|cidr| Cidr::parse(cidr)).collect(),
+            eligible: is_eligible(deleted, taints.iter().map(|taint| &*taint.key)),
+            name: wire.metadata.name,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_matters_of_a_node() {
+        let json = r#"{"metadata":{"name":"n1","labels":{"topology.kubernetes.io/zone":"a","topology.kubernetes.io/region":""}},
+            "spec":{"podCIDR":"10.1.0.0/24","podCIDRs":["10.1.0.0/24","fd00::/64","nonsense"],"taints":[{"key":"other"}]},
+            "status":{"addresses":[{"type":"ExternalIP","address":"203.0.113.1"},{"type":"InternalIP","address":"192.168.0.1"}]}}"#;
+        let node = Node::read(json).unwrap();
+        let expected = Node {
+            name: "n1".into(),
+            zone: Some("a".into()),
+            region: None,
+            addresses: vec![
+                ("ExternalIP".into(), "203.0.113.1".into()),
+                ("InternalIP".into(), "192.168.0.1".into()),
+            ],
+            pod_cidrs: vec![Cidr::parse("10.1.0.0/24").unwrap(), Cidr::parse("fd00::/64").unwrap()],
+            eligible: true,
+        };
+        assert_eq!(node, expected);
+    }
+
+    #[test]
+    fn nodes_on_their_way_out_take_no_traffic_from_load_balancers() {
+        let tainted = r#"{"metadata":{"name":"n"},"spec":{"taints":[{"key":"ToBeDeletedByClusterAutoscaler"}]}}"#;
+        let deleted = r#"{"metadata":{"name":"n","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
+        let usual = r#"{"metadata":{"name":"n"}}"#;
+        let eligible = |json| Node::read(json).unwrap().eligible;
+        assert_eq!((eligible(tainted), eligible(deleted), eligible(usual)), (false, false, true));
+    }
+}

@@ -1,0 +1,702 @@
+//! The shell: watches in, kernel out.
+//!
+//! ```text
+//!  something changed ─► wait a moment for more ─► sync: dirty Services ─► routes ─► kernel
+//!                                                  │                                 │
+//!   every half second: is the table still there?   │      latencies, health ports, stale flows,
+//!   now and then: is it what it should be?         │      affinity, what is applied ◄┘
+//!   a moment later: remove what nothing leads to   └─ failed: everything stays as it was, again soon
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kube::Client;
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::task::block_in_place;
+use tokio::time::{Instant, sleep, sleep_until};
+use zonewise_cluster::watch::Backoff;
+use zonewise_nft::Family;
+use zonewise_routing::{self as routing, Cidr, Policy, Question, route};
+use zonewise_telemetry::metrics::{self, MetricError, Registry};
+use zonewise_telemetry::shutdown::Shutdown;
+
+use crate::addresses::{self, NodeIps, NodePorts};
+use crate::config::{Config, DetectLocal};
+use crate::conntrack;
+use crate::health::{
+    BindError, Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, serve,
+};
+use crate::index::{Index, Key, Work};
+use crate::kernel::{Kernel, KernelError, Rejected, Update};
+use crate::metrics::Metrics;
+use crate::node::Node;
+use crate::page;
+use crate::rules::entries::{self, Portion, Programmed};
+use crate::rules::layout::{self, Count, FAMILIES, Local, Options};
+use crate::setup::Machine;
+use crate::watches::{self, Known, Watches};
+
+/// Why the proxy ended, or could not start.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// A server could not start.
+    #[error(transparent)]
+    Listen(#[from] BindError),
+    /// Two metrics have one name.
+    #[error(transparent)]
+    Metric(#[from] MetricError),
+    /// The kernel is out of reach.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// Pods were to be recognised by the node's ranges, and it has none.
+    #[error(
+        "the node has no spec.podCIDRs, which --detect-local-mode=NodeCIDR needs: let the controller manager allocate \
+         them (--allocate-node-cidrs), or choose another mode"
+    )]
+    NoPodCidrs,
+}
+
+/// How long changes are gathered at the least: one write of the API server is often followed by
+/// another.
+const POLL: Duration = Duration::from_millis(500);
+/// How long after their last use elements are removed.
+const SWEEP: Duration = Duration::from_secs(1);
+/// How long the node's ranges are waited for.
+const POD_CIDRS: Duration = Duration::from_secs(300);
+/// How long the node's addresses are waited for.
+const ADDRESSES: Duration = Duration::from_secs(30);
+/// Rejected Services are tried again this often.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Runs until shutdown. Leaves the rules in place.
+///
+/// # Errors
+/// If it cannot start.
+pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(), RunError> {
+    let registry = Registry::default();
+    metrics::process(&registry, env!("CARGO_PKG_VERSION"))?;
+    let metrics = Arc::new(Metrics::new(&registry)?);
+    let health = Health::new(config.sync_period);
+    let known = Known::new(&config.node_name, config.routing.clone(), Arc::clone(&metrics));
+    let kernel: Arc<Mutex<Option<Kernel>>> = Arc::default();
+    page::gauges(&registry, &kernel, &known)?;
+    let servers = servers(&config, &health, registry, &kernel, &known).await?;
+    let started = jiff::Timestamp::now().as_microsecond();
+    let mut watches =
+        Watches::start(&client, &known, &config.node_name, config.proxy_name.as_deref());
+    let work = async {
+        wait_for_node(&config, &known).await?;
+        let place = known.door().place().clone();
+        watches.follow_place(known.node().map_or(place, |node| node.place()));
+        complete(&known).await;
+        let (applied, _) = watch::channel(0);
+        let reporting = tokio::spawn(crate::report::run(
+            client.clone(),
+            config.node_name.clone(),
+            applied.subscribe(),
+        ));
+        let ports = HealthPorts::new(health.clone());
+        let mut proxy = Proxy {
+            client: client.clone(),
+            config: &config,
+            known: Arc::clone(&known),
+            metrics,
+            health,
+            ports,
+            kernel,
+            nodeports: BTreeMap::new(),
+            ranges: Vec::new(),
+            health_services: BTreeMap::new(),
+            rejected: BTreeMap::new(),
+            started,
+            sweep_at: None,
+            applied,
+        };
+        let result = proxy.work(&mut watches).await;
+        reporting.abort();
+        result
+    };
+    let result = tokio::select! {
+        () = shutdown.wait() => Ok(()),
+        result = work => result,
+    };
+    watches.stop();
+    for server in servers {
+        server.stop().await;
+    }
+    result
+}
+
+type SharedKernel = Arc<Mutex<Option<Kernel>>>;
+
+async fn servers(
+    config: &Config,
+    health: &Health,
+    registry: Registry,
+    kernel: &SharedKernel,
+    known: &Arc<Known>,
+) -> Result<Vec<crate::health::Served>, RunError> {
+    let hard = config.bind_hard_fail;
+    let mut servers = Vec::new();
+    let pages = HealthPages::new(health.clone(), &registry)?;
+    if let Some(address) = config.healthz {
+        servers.push(serve("health checks", address, hard, pages).await?);
+    }
+    if let Some(address) = config.metrics {
+        let (kernel, known) = (Arc::clone(kernel), Arc::clone(known));
+        let pages = MetricsPages::new(registry, config.configz())
+            .with("/routes", move || page::routes(&kernel, &known));
+        servers.push(serve("metrics", address, hard, pages).await?);
+    }
+    Ok(servers)
+}
+
+/// Waits for the node and, where needed, what it has to say.
+async fn wait_for_node(config: &Config, known: &Known) -> Result<(), RunError> {
+    let needs_cidrs = config.detect_local == DetectLocal::NodeCidr;
+    let begun = Instant::now();
+    loop {
+        if known.knows_node() {
+            let node = known.node().unwrap_or_default();
+            let waited = begun.elapsed();
+            let settled =
+                if needs_cidrs { !node.pod_cidrs.is_empty() } else { !node.addresses.is_empty() };
+            if settled {
+                return Ok(());
+            }
+            if needs_cidrs && waited > POD_CIDRS {
+                return Err(RunError::NoPodCidrs);
+            }
+            if !needs_cidrs && waited > ADDRESSES {
+                tracing::warn!(
+                    node = config.node_name,
+                    "the node is not known to the API server, or has no address: going on without (is --node-name right?)"
+                );
+                return Ok(());
+            }
+        }
+        tokio::select! {
+            () = known.changed.notified() => {}
+            () = sleep(POLL) => {}
+        }
+    }
+}
+
+async fn complete(known: &Known) {
+    while !known.is_complete() {
+        tokio::select! {
+            () = known.changed.notified() => {}
+            () = sleep(POLL) => {}
+        }
+    }
+}
+
+struct Proxy<'a> {
+    client: Client,
+    config: &'a Config,
+    known: Arc<Known>,
+    metrics: Arc<Metrics>,
+    health: Health,
+    ports: HealthPorts,
+    kernel: SharedKernel,
+    nodeports: BTreeMap<routing::Family, NodePorts>,
+    ranges: Vec<Cidr>,
+    health_services: BTreeMap<(String, String), HealthPort>,
+    /// Services that the kernel refuses, and why.
+    rejected: BTreeMap<Key, String>,
+    started: i64,
+    sweep_at: Option<Instant>,
+    applied: watch::Sender<u64>,
+}
+
+/// Holds the kernel; nobody else keeps it across an await either.
+fn locked(kernel: &SharedKernel) -> MutexGuard<'_, Option<Kernel>> {
+    kernel.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Proxy<'_> {
+    async fn work(&mut self, watches: &mut Watches) -> Result<(), RunError> {
+        let mut backoff = Backoff::default();
+        while let Err(error) = self.start().await {
+            tracing::error!(%error, "the kernel does not take the rules; trying again");
+            self.failed();
+            sleep(backoff.next()).await;
+        }
+        backoff.reset();
+        let mut poll = tokio::time::interval(POLL);
+        let mut verify = tokio::time::interval_at(
+            Instant::now() + self.config.verify_period,
+            self.config.verify_period,
+        );
+        let mut again = tokio::time::interval_at(Instant::now() + AGAIN, AGAIN);
+        let mut asked =
+            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined1()).ok();
+        loop {
+            let sweep_at = self.sweep_at;
+            let changed = tokio::select! {
+                () = self.known.changed.notified() => true,
+                () = async { sleep_until(sweep_at.unwrap_or_else(Instant::now)).await }, if sweep_at.is_some() => {
+                    self.sweep();
+                    false
+                }
+                _ = poll.tick() => { self.look(); false }
+                _ = verify.tick() => { self.verify(); false }
+                Some(()) = async { asked.as_mut()?.recv().await } => { self.verify(); false }
+                _ = again.tick() => {
+                    self.known.index().mark(self.rejected.keys().cloned().collect::<Vec<_>>());
+                    !self.rejected.is_empty()
+                }
+            };
+            if changed {
+                self.queued();
+                sleep(self.config.min_sync_period).await;
+                self.follow_node(watches);
+                if let Err(error) = self.sync().await {
+                    tracing::error!(%error, "a sync failed; what is in the kernel stays, and it is tried again");
+                    self.failed();
+                    sleep(backoff.next()).await;
+                    self.known.changed.notify_one();
+                } else {
+                    backoff.reset();
+                }
+            }
+        }
+    }
+
+    fn queued(&self) {
+        let now = jiff::Timestamp::now().as_millisecond() as f64 / 1000.0;
+        for family in self.families() {
+            self.health.queued(entries::routing_family(family), Moment::now());
+            self.metrics.queued.with([name(family)]).set(now);
+        }
+    }
+
+    fn failed(&self) {
+        self.families().for_each(|family| self.metrics.failures.with([name(family)]).inc());
+    }
+
+    fn families(&self) -> impl Iterator<Item = Family> + use<> {
+        let six = Machine::default().has_ipv6();
+        FAMILIES.into_iter().filter(move |family| *family == Family::Ip || six)
+    }
+
+    // === the first sync ===
+
+    async fn start(&mut self) -> Result<(), KernelError> {
+        let began = Instant::now();
+        let work = self.known.index().take();
+        self.metrics.taken();
+        self.health.node_seen(self.known.node().is_some_and(|node| node.eligible));
+        let options = self.options();
+        let node = node(self.config, &self.node_ips());
+        self.ranges = self.known.ranges();
+        let updates = self.updates(self.known.index().services().keys());
+        let known = Arc::clone(&self.known);
+        let names = Box::new(move |zone| {
+            known.door().zone_name(zone).map_or_else(String::new, |name| name.to_string())
+        });
+        let services = updates.len();
+        let result = block_in_place(|| {
+            let mut kernel = Kernel::open(options, self.families().collect(), node, names)?;
+            let (found, rejected) = kernel.start(updates, self.ranges.clone())?;
+            Ok((kernel, found, rejected))
+        });
+        let (kernel, found, rejected) = match result {
+            Ok(started) => started,
+            Err(error) => {
+                self.known.index().mark(work.services);
+                return Err(error);
+            }
+        };
+        tracing::info!(services, ?found, owned = kernel.is_owned(), took = ?began.elapsed(), "rules are in place");
+        *locked(&self.kernel) = Some(kernel);
+        self.set_nodeports()?;
+        self.settle(&work, rejected, began, true).await;
+        Ok(())
+    }
+
+    fn options(&self) -> Options {
+        let node = self.known.node().unwrap_or_default();
+        let (nodeports, warnings) = self.find_nodeports();
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        let of = |family| nodeports.get(&family).cloned().unwrap_or(NodePorts::All);
+        options(self.config, &node, &routing::Family::BOTH.map(of))
+    }
+
+    fn node_ips(&self) -> NodeIps {
+        let node = self.known.node().unwrap_or_default();
+        let pairs: Vec<(&str, &str)> =
+            node.addresses.iter().map(|(kind, text)| (&**kind, &**text)).collect();
+        NodeIps::new(pairs, self.config.bind_address)
+    }
+
+    fn find_nodeports(&self) -> (BTreeMap<routing::Family, NodePorts>, Vec<String>) {
+        let interfaces = addresses::interface_addresses().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the addresses of this machine cannot be read");
+            Vec::new()
+        });
+        let ips = self.node_ips();
+        let mut warnings = Vec::new();
+        let of = |family| {
+            let setting = &self.config.nodeport_addresses;
+            let (ports, more) = addresses::node_ports(setting, &ips, &interfaces, family);
+            warnings.extend(more);
+            (family, ports)
+        };
+        (routing::Family::BOTH.map(of).into_iter().collect(), warnings)
+    }
+
+    /// The addresses that accept NodePorts now.
+    fn set_nodeports(&mut self) -> Result<(), KernelError> {
+        let (nodeports, _) = self.find_nodeports();
+        if nodeports == self.nodeports {
+            return Ok(());
+        }
+        let listed: Vec<IpAddr> = nodeports
+            .values()
+            .flat_map(|ports| match ports {
+                NodePorts::All => Vec::new(),
+                NodePorts::Listed(addresses) => addresses.clone(),
+            })
+            .collect();
+        block_in_place(|| match locked(&self.kernel).as_mut() {
+            Some(kernel) => kernel.set_nodeport_ips(listed),
+            None => Ok(()),
+        })?;
+        self.nodeports = nodeports;
+        Ok(())
+    }
+
+    // === syncs ===
+
+    /// The node may have moved, or changed its addresses.
+    fn follow_node(&mut self, watches: &mut Watches) {
+        let Some(node) = self.known.node() else { return };
+        self.health.node_seen(node.eligible);
+        if watches.follow_place(node.place()) {
+            self.known.index().mark_all();
+        }
+    }
+
+    async fn sync(&mut self) -> Result<(), KernelError> {
+        let began = Instant::now();
+        self.set_ranges()?;
+        self.set_nodeports()?;
+        self.set_node()?;
+        let work = self.known.index().take();
+        self.metrics.taken();
+        let updates = self.updates(work.services.iter());
+        let applied = block_in_place(|| match locked(&self.kernel).as_mut() {
+            Some(kernel) => kernel.apply(updates),
+            None => Ok(Vec::new()),
+        });
+        match applied {
+            Ok(rejected) => {
+                self.settle(&work, rejected, began, false).await;
+                Ok(())
+            }
+            Err(error) => {
+                self.known.index().mark(work.services);
+                Err(error)
+            }
+        }
+    }
+
+    fn set_ranges(&mut self) -> Result<(), KernelError> {
+        let ranges = self.known.ranges();
+        if ranges != self.ranges {
+            block_in_place(|| match locked(&self.kernel).as_mut() {
+                Some(kernel) => kernel.set_ranges(ranges.clone()),
+                None => Ok(()),
+            })?;
+            self.ranges = ranges;
+        }
+        Ok(())
+    }
+
+    fn set_node(&mut self) -> Result<(), KernelError> {
+        let node = node(self.config, &self.node_ips());
+        block_in_place(|| match locked(&self.kernel).as_mut() {
+            Some(kernel) if *kernel.desired().node() != node => kernel.set_node(node),
+            _ => Ok(()),
+        })
+    }
+
+    fn updates<'k>(&self, keys: impl Iterator<Item = &'k Key>) -> Vec<Update> {
+        let door = self.known.door();
+        let index = self.known.index();
+        keys.map(|key| (key.clone(), programmed(&index, &door, &self.config.routing, key)))
+            .collect()
+    }
+
+    /// What follows a batch that the kernel has taken.
+    async fn settle(&mut self, work: &Work, rejected: Vec<Rejected>, began: Instant, first: bool) {
+        self.reject(work, rejected);
+        if self.needs_purge(work, first) {
+            block_in_place(|| self.purge());
+        }
+        self.stale_flows(work, first);
+        self.measure(work, began, first);
+        self.health_ports(work, first).await;
+        if self.sweep_at.is_none()
+            && locked(&self.kernel).as_ref().is_some_and(|kernel| kernel.pending() > 0)
+        {
+            self.sweep_at = Some(Instant::now() + SWEEP);
+        }
+        self.borrow(work).await;
+        self.applied.send_replace(work.version);
+    }
+
+    fn reject(&mut self, work: &Work, rejected: Vec<Rejected>) {
+        self.rejected.retain(|key, _| !work.services.contains(key));
+        for Rejected { service, error } in rejected {
+            tracing::error!(namespace = %service.0, service = %service.1, %error,
+                "the kernel refuses this Service; what was there of it stays, the others are in place");
+            self.rejected.insert(service, error.to_string());
+        }
+        self.metrics.ours.rejected.set(self.rejected.len() as f64);
+    }
+
+    fn needs_purge(&self, work: &Work, first: bool) -> bool {
+        let index = self.known.index();
+        let sticky =
+            |key: &Key| index.services().get(key).is_none_or(|service| service.affinity.is_some());
+        !first && work.services.iter().any(sticky)
+    }
+
+    fn purge(&self) {
+        if let Some(kernel) = locked(&self.kernel).as_mut()
+            && let Err(error) = kernel.purge_affinity()
+        {
+            tracing::warn!(%error, "clients of endpoints that are gone could not be forgotten");
+        }
+    }
+
+    fn measure(&self, work: &Work, began: Instant, first: bool) {
+        let took = began.elapsed().as_secs_f64();
+        let now = jiff::Timestamp::now();
+        for family in self.families() {
+            let label = [name(family)];
+            self.metrics.sync.with(label).observe(took);
+            let kind = if first { &self.metrics.full } else { &self.metrics.partial };
+            kind.with(label).observe(took);
+            self.metrics.last.with(label).set(now.as_millisecond() as f64 / 1000.0);
+            self.health.updated(entries::routing_family(family), Moment::now());
+            let triggers = work.triggers.values().flatten().filter(|at| **at > self.started);
+            for at in triggers {
+                let seconds = (now.as_microsecond() - at) as f64 / 1e6;
+                self.metrics.programming.with(label).observe(seconds.max(0.0));
+            }
+        }
+    }
+
+    fn stale_flows(&self, work: &Work, first: bool) {
+        let door = self.known.door();
+        let index = self.known.index();
+        let mut frontends: BTreeMap<Family, conntrack::Frontends> = BTreeMap::new();
+        let keys: Box<dyn Iterator<Item = &Key>> =
+            if first { Box::new(index.services().keys()) } else { Box::new(work.services.iter()) };
+        for key in keys {
+            let Some(service) = index.services().get(key) else { continue };
+            let udp = service.ports.iter().filter(|port| port.protocol == routing::Protocol::Udp);
+            for port in udp {
+                let slices = index.slices(key);
+                for family in self.families() {
+                    let question = Question {
+                        door: &door,
+                        settings: &self.config.routing,
+                        service,
+                        port,
+                        family: entries::routing_family(family),
+                        slices: &slices,
+                    };
+                    frontends.entry(family).or_default().add(
+                        service,
+                        port,
+                        &routing::serving(&question),
+                    );
+                }
+            }
+        }
+        drop(index);
+        frontends.retain(|_, frontends| !frontends.is_empty());
+        if !frontends.is_empty() {
+            block_in_place(|| self.clean_flows(&frontends));
+        }
+    }
+
+    fn clean_flows(&self, frontends: &BTreeMap<Family, conntrack::Frontends>) {
+        let own: BTreeSet<IpAddr> =
+            addresses::interface_addresses().unwrap_or_default().into_iter().collect();
+        for (&family, frontends) in frontends {
+            let began = Instant::now();
+            match conntrack::clean(family, frontends, &own) {
+                Ok(deleted) => self.metrics.flows_deleted.with([name(family)]).add(deleted as u64),
+                Err(error) => tracing::warn!(%error, "stale UDP flows could not be removed"),
+            }
+            self.metrics.conntrack.with([name(family)]).observe(began.elapsed().as_secs_f64());
+        }
+    }
+
+    async fn health_ports(&mut self, work: &Work, first: bool) {
+        {
+            let index = self.known.index();
+            let all: Vec<Key> = if first {
+                index.services().keys().cloned().collect()
+            } else {
+                work.services.iter().cloned().collect()
+            };
+            for key in all {
+                let name = (key.0.to_string(), key.1.to_string());
+                match health_port(&index, &key) {
+                    Some(port) => drop(self.health_services.insert(name, port)),
+                    None => drop(self.health_services.remove(&name)),
+                }
+            }
+        }
+        for error in self.ports.reconcile(&self.health_services, &self.nodeports).await {
+            if !error.again {
+                tracing::warn!(%error, "a health check port stays closed; it is tried again with the next change");
+            }
+        }
+    }
+
+    /// C8: Services that the subset watches leave without endpoints.
+    async fn borrow(&self, work: &Work) {
+        let lonely = self.known.index().not_shown(work.services.iter());
+        if !self.known.is_subset() {
+            return;
+        }
+        for service in lonely {
+            watches::lend(&self.client, &self.known, &service).await;
+        }
+    }
+
+    // === now and then ===
+
+    fn sweep(&mut self) {
+        self.sweep_at = None;
+        let result = block_in_place(|| match locked(&self.kernel).as_mut() {
+            Some(kernel) => kernel.sweep(),
+            None => Ok(()),
+        });
+        if let Err(error) = result {
+            tracing::warn!(%error, "what nothing leads to could not be removed; mending");
+            self.families()
+                .for_each(|family| self.metrics.cleanup_failures.with([name(family)]).inc());
+            self.verify();
+        }
+    }
+
+    /// Is the table still there? Asked only where the kernel lets others take it away.
+    fn look(&mut self) {
+        let disturbed = block_in_place(|| match locked(&self.kernel).as_mut() {
+            Some(kernel) => kernel.is_disturbed(),
+            None => Ok(false),
+        });
+        match disturbed {
+            Ok(false) => {}
+            Ok(true) => self.verify(),
+            Err(error) => tracing::warn!(%error, "the kernel's tables cannot be read"),
+        }
+    }
+
+    /// Is everything in the kernel what it should be?
+    fn verify(&mut self) {
+        let result = block_in_place(|| match locked(&self.kernel).as_mut() {
+            Some(kernel) => kernel.restore(),
+            None => Ok(crate::kernel::Mended::default()),
+        });
+        match result {
+            Ok(mended) if mended.is_clean() => {
+                tracing::debug!("the kernel's tables are as they should be")
+            }
+            Ok(mended) => {
+                self.metrics.ours.mended.inc();
+                tracing::warn!(?mended, "the kernel's tables were not as they should be: mended");
+            }
+            Err(error) => {
+                self.failed();
+                tracing::error!(%error, "the kernel's tables could not be verified");
+            }
+        }
+    }
+}
+
+fn name(family: Family) -> &'static str {
+    match family {
+        Family::Ip => "IPv4",
+        Family::Ip6 => "IPv6",
+    }
+}
+
+fn count(setting: crate::config::Count) -> Count {
+    match setting {
+        crate::config::Count::None => Count::None,
+        crate::config::Count::Zones => Count::Zones,
+        crate::config::Count::Services => Count::Services,
+    }
+}
+
+/// What the rules depend on besides Services.
+pub fn options(config: &Config, node: &Node, nodeports: &[NodePorts; 2]) -> Options {
+    let local = match &config.detect_local {
+        DetectLocal::Cidrs(cidrs) => Local::Cidrs(cidrs.clone()),
+        DetectLocal::NodeCidr => Local::Cidrs(node.pod_cidrs.clone()),
+        DetectLocal::Bridge(name) => Local::Bridge(name.clone()),
+        DetectLocal::InterfacePrefix(name) => Local::Prefix(name.clone()),
+        DetectLocal::None => Local::Unknown,
+    };
+    Options {
+        mark: 1 << config.masquerade_bit,
+        masquerade_all: config.masquerade_all,
+        local,
+        nodeports_everywhere: [nodeports[0] == NodePorts::All, nodeports[1] == NodePorts::All],
+        localhost_nodeports: config.localhost_nodeports,
+        count: count(config.count),
+    }
+}
+
+/// What Services do not decide about themselves.
+pub fn node(config: &Config, ips: &NodeIps) -> entries::Node {
+    entries::Node {
+        addresses: routing::Family::BOTH.map(|family| ips.known(family)),
+        external_ips: config.allow_external_ips,
+        count: count(config.count),
+    }
+}
+
+/// A Service as it is to be in the kernel; `None` if it is not to be there.
+pub fn programmed(
+    index: &Index,
+    door: &routing::Door,
+    settings: &routing::Settings,
+    key: &Key,
+) -> Option<Programmed> {
+    let service = index.services().get(key)?;
+    let slices = index.slices(key);
+    let portion = |port, family| {
+        let family = entries::routing_family(family);
+        service.cluster_ip(family)?;
+        let question = Question { door, settings, service, port, family, slices: &slices };
+        Some(Portion::from(route(&question)))
+    };
+    let ports =
+        service.ports.iter().map(|port| layout::FAMILIES.map(|family| portion(port, family)));
+    Some(Programmed { service: Arc::clone(service), ports: ports.collect() })
+}
+
+fn health_port(index: &Index, key: &Key) -> Option<HealthPort> {
+    let service = index.services().get(key)?;
+    let port = service.health_check_node_port.filter(|_| service.external == Policy::Local)?;
+    let slices = index.slices(key);
+    let families =
+        routing::Family::BOTH.into_iter().filter(|family| service.cluster_ip(*family).is_some());
+    let ready =
+        families.map(|family| (family, routing::local_ready(service, &slices, family))).collect();
+    Some(HealthPort { port, ready })
+}

@@ -1,0 +1,77 @@
+//! What this proxy has applied, told to the controller (D12): a Lease per node.
+//!
+//! ```text
+//!  zonewise-system/zonewise-proxy-NODE   label zonewise.dev/component: proxy
+//!    annotation zonewise.dev/applied: "12345"     every change up to this version is in the kernel
+//!    spec.renewTime                               still alive
+//! ```
+//!
+//! Proxies never write Services: the leading controller reads the Leases and sets the condition
+//! `zonewise.dev/RoutingPreferenceReady`. A Lease is written when something was applied, at most every
+//! few seconds, and now and then to show that the proxy lives.
+
+use std::time::Duration;
+
+use kube::Client;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+use zonewise_cluster::api;
+use zonewise_cluster::watch::jitter;
+
+/// The namespace of the Leases.
+pub const NAMESPACE: &str = "zonewise-system";
+/// Who wrote them.
+const MANAGER: &str = "zonewise-proxy";
+/// Changes within this time are told together.
+const GATHER: Duration = Duration::from_secs(5);
+/// Told even if nothing has changed.
+const RENEW: Duration = Duration::from_secs(20);
+/// A proxy that has not told anything for so long is not waited for.
+const LIFE: u64 = 60;
+
+/// Tells what is applied until dropped. Failures are tried again with the next change.
+pub async fn run(client: Client, node: String, mut applied: watch::Receiver<u64>) {
+    let mut failing = false;
+    loop {
+        let version = *applied.borrow_and_update();
+        match tell(&client, &node, version).await {
+            Ok(()) => failing = false,
+            Err(error) if !failing => {
+                tracing::warn!(%error, "the controller cannot be told what is applied; routing does not depend on it");
+                failing = true;
+            }
+            Err(_) => {}
+        }
+        sleep(GATHER.mul_f64(0.75 + jitter() / 2.0)).await;
+        let renew = Instant::now() + RENEW;
+        if timeout_at(renew, applied.changed()).await.is_ok_and(|changed| changed.is_err()) {
+            return;
+        }
+    }
+}
+
+async fn tell(client: &Client, node: &str, version: u64) -> Result<(), api::ApiError> {
+    let name = format!("zonewise-proxy-{node}");
+    let path = format!(
+        "/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{name}?fieldManager={MANAGER}&force=true"
+    );
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {"zonewise.dev/component": "proxy"},
+            "annotations": {"zonewise.dev/applied": version.to_string()},
+        },
+        "spec": {
+            "holderIdentity": node,
+            "leaseDurationSeconds": LIFE,
+            "renewTime": format!("{:.6}", jiff::Timestamp::now()),
+        },
+    });
+    api::call(client, http::Method::PATCH, &path, (api::APPLY, lease.to_string().into_bytes()))
+        .await?;
+    Ok(())
+}

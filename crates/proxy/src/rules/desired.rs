@@ -1,0 +1,245 @@
+//! What the tables should hold.
+//!
+//! Frontends belong to one Service. Where several ask for the same (an external address with the
+//! same port, say), the first by namespace and name has it, whoever came first: what is in the
+//! kernel depends on the objects alone.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use zonewise_nft::Bytes;
+use zonewise_routing::{Name, ZoneId};
+
+use super::delta::Delta;
+use super::entries::{Entry, Frontend, Node, Programmed, Shared, Value};
+use super::layout::family_of;
+use super::sets::Set;
+
+/// Namespace and name of a Service.
+pub type Key = (Name, Name);
+
+/// Who asks for a frontend; nearly always one.
+#[derive(Debug)]
+enum Claims {
+    One(Key),
+    Many(Vec<Key>),
+}
+
+impl Claims {
+    fn all(&self) -> &[Key] {
+        match self {
+            Self::One(key) => std::slice::from_ref(key),
+            Self::Many(keys) => keys,
+        }
+    }
+
+    fn owner(&self) -> Option<&Key> {
+        self.all().first()
+    }
+}
+
+/// How many Services use a shared element, and the zone it was first seen in.
+#[derive(Debug)]
+struct Uses {
+    count: u32,
+    zone: ZoneId,
+}
+
+/// What the tables should hold.
+#[derive(Debug, Default)]
+pub struct Desired {
+    node: Node,
+    services: BTreeMap<Key, Programmed>,
+    claims: BTreeMap<Frontend, Claims>,
+    shared: BTreeMap<(Set, IpAddr), Uses>,
+    nodeport_ips: Vec<IpAddr>,
+}
+
+impl Desired {
+    /// Nothing yet.
+    pub fn new(node: Node) -> Self {
+        Self { node, ..Self::default() }
+    }
+
+    /// What Services do not decide.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The Services in it.
+    pub fn services(&self) -> &BTreeMap<Key, Programmed> {
+        &self.services
+    }
+
+    /// Puts a Service in, changes it or takes it out; returns what it was.
+    pub fn replace(
+        &mut self,
+        key: &Key,
+        new: Option<Programmed>,
+        delta: &mut Delta,
+    ) -> Option<Programmed> {
+        let old = self.services.remove(key);
+        let frontends = |programmed: &Option<Programmed>| {
+            programmed.as_ref().map(|known| known.frontends(&self.node)).unwrap_or_default()
+        };
+        let (before, after) = (frontends(&old), frontends(&new));
+        let others = self.rivals(key, before.iter().chain(&after));
+        for other in &others {
+            self.entries(other).into_iter().for_each(|entry| delta.removed(entry));
+        }
+        if let Some(old) = &old {
+            let owned = old.entries(&self.node, &|frontend| self.owns(key, frontend));
+            owned.into_iter().for_each(|entry| delta.removed(entry));
+        }
+        before.iter().for_each(|frontend| self.release(key, frontend));
+        after.iter().for_each(|frontend| self.claim(key, *frontend));
+        if let Some(new) = &new {
+            let owned = new.entries(&self.node, &|frontend| self.owns(key, frontend));
+            owned.into_iter().for_each(|entry| delta.added(entry));
+        }
+        for other in &others {
+            self.entries(other).into_iter().for_each(|entry| delta.added(entry));
+        }
+        self.share(&old, &new, delta);
+        if let Some(new) = new {
+            self.services.insert(key.clone(), new);
+        }
+        old
+    }
+
+    /// The addresses that accept NodePorts.
+    pub fn set_nodeport_ips(&mut self, addresses: Vec<IpAddr>, delta: &mut Delta) {
+        let entries = |list: &[IpAddr]| list.iter().map(nodeport_ip).collect();
+        delta.between(entries(&self.nodeport_ips), entries(&addresses));
+        self.nodeport_ips = addresses;
+    }
+
+    /// Changes what Services do not decide.
+    pub fn set_node(&mut self, node: Node, delta: &mut Delta) {
+        let keys: Vec<Key> = self.services.keys().cloned().collect();
+        let removed: Vec<(Key, Option<Programmed>)> =
+            keys.into_iter().map(|key| (key.clone(), self.replace(&key, None, delta))).collect();
+        self.node = node;
+        for (key, programmed) in removed {
+            self.replace(&key, programmed, delta);
+        }
+    }
+
+    /// Every element, in no particular order.
+    pub fn each(&self, mut take: impl FnMut(Entry)) {
+        for key in self.services.keys() {
+            self.entries(key).into_iter().for_each(&mut take);
+        }
+        for (&(set, address), uses) in &self.shared {
+            take(Shared { set, address, zone: uses.zone }.into());
+        }
+        self.nodeport_ips.iter().map(nodeport_ip).for_each(take);
+    }
+
+    /// Frontends that more than one Service asks for: the owner and who goes without.
+    pub fn contested(&self) -> impl Iterator<Item = (&Frontend, &Key, &[Key])> {
+        self.claims.iter().filter_map(|(frontend, claims)| match claims.all() {
+            [owner, others @ ..] if !others.is_empty() => Some((frontend, owner, others)),
+            _ => None,
+        })
+    }
+
+    /// Whether clients of the first of these frontends that anybody has may stay with an endpoint.
+    pub fn is_sticky_to(&self, frontends: &[Frontend], endpoint: (IpAddr, u16)) -> bool {
+        let owned = |frontend: &Frontend| Some((*frontend, self.claims.get(frontend)?.owner()?));
+        let Some((frontend, owner)) = frontends.iter().find_map(owned) else { return false };
+        self.services
+            .get(owner)
+            .is_some_and(|owner| owner.is_sticky_to(&self.node, frontend, endpoint))
+    }
+
+    fn entries(&self, key: &Key) -> Vec<Entry> {
+        let known = self.services.get(key);
+        let owns = |frontend: &Frontend| self.owns(key, frontend);
+        known.map(|known| known.entries(&self.node, &owns)).unwrap_or_default()
+    }
+
+    fn owns(&self, key: &Key, frontend: &Frontend) -> bool {
+        self.claims.get(frontend).and_then(Claims::owner) == Some(key)
+    }
+
+    /// Others that ask for some of these frontends.
+    fn rivals<'a>(&self, key: &Key, frontends: impl Iterator<Item = &'a Frontend>) -> Vec<Key> {
+        let claims = frontends.filter_map(|frontend| self.claims.get(frontend));
+        let mut rivals: Vec<Key> =
+            claims.flat_map(Claims::all).filter(|other| *other != key).cloned().collect();
+        rivals.sort();
+        rivals.dedup();
+        rivals
+    }
+
+    fn claim(&mut self, key: &Key, frontend: Frontend) {
+        let claims = match self.claims.remove(&frontend) {
+            None => Claims::One(key.clone()),
+            Some(known) => {
+                let mut keys = known.all().to_vec();
+                keys.push(key.clone());
+                keys.sort();
+                Claims::Many(keys)
+            }
+        };
+        self.claims.insert(frontend, claims);
+    }
+
+    fn release(&mut self, key: &Key, frontend: &Frontend) {
+        let Some(claims) = self.claims.remove(frontend) else { return };
+        let left: Vec<Key> = claims.all().iter().filter(|other| *other != key).cloned().collect();
+        match <[Key; 1]>::try_from(left) {
+            Ok([only]) => drop(self.claims.insert(*frontend, Claims::One(only))),
+            Err(left) if left.is_empty() => {}
+            Err(left) => drop(self.claims.insert(*frontend, Claims::Many(left))),
+        }
+    }
+
+    fn share(&mut self, old: &Option<Programmed>, new: &Option<Programmed>, delta: &mut Delta) {
+        let of = |programmed: &Option<Programmed>| {
+            programmed.as_ref().map(|known| known.shared(&self.node)).unwrap_or_default()
+        };
+        let (before, after) = (of(old), of(new));
+        for shared in after {
+            let place = (shared.set, shared.address);
+            let uses = self.shared.entry(place).or_insert(Uses { count: 0, zone: shared.zone });
+            uses.count += 1;
+            if uses.count == 1 {
+                delta.added(shared.into());
+            }
+        }
+        self.relocate(new, delta);
+        for shared in before {
+            let place = (shared.set, shared.address);
+            let Some(uses) = self.shared.get_mut(&place) else { continue };
+            uses.count -= 1;
+            if uses.count == 0 {
+                let zone = uses.zone;
+                self.shared.remove(&place);
+                delta.removed(Shared { zone, ..shared }.into());
+            }
+        }
+    }
+}
+
+impl Desired {
+    /// An address that one Service alone uses may move to another zone (a pod's address used again).
+    fn relocate(&mut self, new: &Option<Programmed>, delta: &mut Delta) {
+        let Some(new) = new else { return };
+        for shared in new.shared(&self.node) {
+            let Some(uses) = self.shared.get_mut(&(shared.set, shared.address)) else { continue };
+            // Its old use is not counted off yet.
+            if uses.count <= 2 && uses.zone != shared.zone {
+                delta.removed(Shared { zone: uses.zone, ..shared }.into());
+                delta.added(shared.into());
+                uses.zone = shared.zone;
+            }
+        }
+    }
+}
+
+fn nodeport_ip(address: &IpAddr) -> Entry {
+    let key = Bytes::new().address(*address);
+    Entry { family: family_of(address), set: Set::NodePortIps, key, value: Value::Present }
+}

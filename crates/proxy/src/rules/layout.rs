@@ -1,0 +1,363 @@
+//! What every table has, whatever Services there are: sets, base chains and the rules between them.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use zonewise_nft::{BaseChain, ChainKind, Family, Field, Hook, Rule, Statement};
+use zonewise_routing::Cidr;
+
+use super::chains::{At, Chain, frontend, rule};
+use super::sets::Set;
+
+/// What rules depend on besides Services.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The bit of the packet mark that asks for masquerading.
+    pub mark: u32,
+    /// Masquerade all ClusterIP traffic.
+    pub masquerade_all: bool,
+    /// How traffic of this node's pods is told from other traffic.
+    pub local: Local,
+    /// NodePorts are accepted on all local addresses, per family; else on listed ones.
+    pub nodeports_everywhere: [bool; 2],
+    /// NodePorts are accepted on IPv4 loopback addresses too.
+    pub localhost_nodeports: bool,
+    /// What is counted.
+    pub count: Count,
+}
+
+/// How traffic of pods is recognised.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Local {
+    /// It is not.
+    #[default]
+    Unknown,
+    /// By source range, at most one per family.
+    Cidrs(Vec<Cidr>),
+    /// By the bridge it comes from.
+    Bridge(String),
+    /// By the start of the name of the interface it comes from.
+    Prefix(String),
+}
+
+/// What the kernel counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Count {
+    /// Nothing.
+    None,
+    /// Connections per zone.
+    #[default]
+    Zones,
+    /// Per Service port, besides.
+    Services,
+}
+
+/// Both families, in the order of their place in arrays.
+pub const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
+
+/// The family of an address.
+pub fn family_of(address: &IpAddr) -> Family {
+    if address.is_ipv4() { Family::Ip } else { Family::Ip6 }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            mark: 1 << 14,
+            masquerade_all: false,
+            local: Local::Unknown,
+            nodeports_everywhere: [true; 2],
+            localhost_nodeports: false,
+            count: Count::default(),
+        }
+    }
+}
+
+impl Options {
+    /// Matches traffic of this node's pods, or all other traffic; nothing where pods are not
+    /// recognised.
+    pub fn from_here(&self, family: Family, negate: bool) -> Option<Statement> {
+        let interface = |name: &str, prefix| {
+            Some(Statement::InputInterface { name: name.into(), prefix, negate })
+        };
+        match &self.local {
+            Local::Unknown => None,
+            Local::Cidrs(cidrs) => {
+                let cidr = cidrs.iter().find(|cidr| family_of(&cidr.address()) == family)?;
+                let (address, length) = (cidr.address(), cidr.length());
+                Some(Statement::Prefix { field: Field::Saddr, address, length, negate })
+            }
+            Local::Bridge(name) => interface(name, false),
+            Local::Prefix(name) => interface(name, true),
+        }
+    }
+
+    /// The sets of a table.
+    pub fn sets(&self) -> impl Iterator<Item = Set> {
+        let count = self.count;
+        Set::ALL.into_iter().filter(move |set| match set {
+            Set::EndpointZones => count >= Count::Zones,
+            Set::Connections | Set::NodePortConnections => count >= Count::Services,
+            _ => true,
+        })
+    }
+
+    /// A number that is another one when fixed parts of the table differ: a table with another
+    /// fingerprint is replaced, not mended.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for family in FAMILIES {
+            for (base, rules) in base_chains(family, self) {
+                (base.name, base.chain.priority).hash(&mut hasher);
+                rules.iter().for_each(|rule| rule.text(family).hash(&mut hasher));
+            }
+            for (name, rules) in fixed_chains(family, self) {
+                name.hash(&mut hasher);
+                rules.iter().for_each(|rule| rule.text(family).hash(&mut hasher));
+            }
+            for chain in samples() {
+                let rules = chain.rules(family, self);
+                rules.iter().for_each(|rule| rule.text(family).hash(&mut hasher));
+            }
+        }
+        self.sets().for_each(|set| format!("{:?}", set.spec()).hash(&mut hasher));
+        hasher.finish()
+    }
+}
+
+/// One chain of each kind that comes and goes.
+fn samples() -> impl Iterator<Item = Chain> {
+    use super::chains::Policy::{ClusterIp, External, Local, Plain};
+    let places = [At::Address, At::NodePort];
+    let pick = |policy, at| Chain::Pick { policy, at, sticky: true, slots: 2 };
+    let picks = [ClusterIp, External, Plain, Local]
+        .into_iter()
+        .flat_map(move |policy| places.map(|at| pick(policy, at)));
+    picks.chain([Chain::Remember(1)])
+}
+
+/// A chain that the kernel enters by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// Its name.
+    pub name: &'static str,
+    /// Where and when it is entered.
+    pub chain: BaseChain,
+}
+
+/// The base chains with their rules. Hooks and priorities are the reference's: others rely on them.
+pub fn base_chains(family: Family, options: &Options) -> Vec<(Base, Vec<Rule>)> {
+    let base =
+        |name, kind, hook, priority| Base { name, chain: BaseChain { kind, hook, priority } };
+    let filter = |name, hook, priority| base(name, ChainKind::Filter, hook, priority);
+    let nat = |name, hook, priority| base(name, ChainKind::Nat, hook, priority);
+    let new =
+        |chain: &'static str| rule([Statement::CtStateNew, Statement::Jump(chain.into())], "");
+    let jump = |chain: &'static str| rule([Statement::Jump(chain.into())], "");
+    let mut before = Vec::new();
+    if options.localhost_nodeports && family == Family::Ip {
+        before.push(martians());
+    }
+    before.push(new("firewall"));
+    let mut chains = vec![
+        (filter("filter-prerouting", Hook::Prerouting, -110), before),
+        (filter("filter-output-early", Hook::Output, -110), vec![new("firewall")]),
+        (
+            filter("filter-input", Hook::Input, 0),
+            vec![new("check-nodeports"), new("check-services")],
+        ),
+        (filter("filter-forward", Hook::Forward, 0), vec![new("check-services"), new(STRAYS)]),
+        (filter("filter-output", Hook::Output, 0), vec![new("check-services"), new(STRAYS)]),
+        (nat("nat-prerouting", Hook::Prerouting, -100), vec![jump("services")]),
+        (nat("nat-output", Hook::Output, -100), vec![jump("services")]),
+    ];
+    // After the endpoint is chosen, before the source is changed.
+    let chosen = [Statement::CtStateNew, Statement::CtStatusDnat, Statement::Jump("chosen".into())];
+    chains.push((filter("filter-postrouting", Hook::Postrouting, 90), vec![rule(chosen, "")]));
+    chains.push((nat("nat-postrouting", Hook::Postrouting, 100), masquerading(options)));
+    chains
+}
+
+/// Packets from elsewhere to a loopback address, which `route_localnet` would let in.
+fn martians() -> Rule {
+    let loopback = |field, negate| Statement::Prefix {
+        field,
+        address: Ipv4Addr::new(127, 0, 0, 0).into(),
+        length: 8,
+        negate,
+    };
+    rule(
+        [
+            Statement::CtStateNew,
+            loopback(Field::Saddr, true),
+            loopback(Field::Daddr, false),
+            Statement::Drop,
+        ],
+        "loopback addresses are for loopback",
+    )
+}
+
+fn masquerading(options: &Options) -> Vec<Rule> {
+    let mark = options.mark;
+    let pair = vec![Field::Saddr, Field::Daddr];
+    let itself = Statement::InSet { fields: pair, set: Set::Hairpins.name().into(), negate: false };
+    vec![
+        rule(
+            [Statement::HasMark(mark), Statement::ClearMark(mark), Statement::Masquerade],
+            "marked on its way to an endpoint",
+        ),
+        rule([Statement::CtStatusDnat, itself, Statement::Masquerade], "an endpoint calls itself"),
+    ]
+}
+
+/// The chains that are always there, with their rules.
+pub fn fixed_chains(family: Family, options: &Options) -> Vec<(String, Vec<Rule>)> {
+    let mut chains: Vec<(String, Vec<Rule>)> = vec![
+        ("services".into(), services(family, options)),
+        ("firewall".into(), firewall()),
+        ("check-sources".into(), check_sources()),
+        (
+            "check-services".into(),
+            vec![rule([to(At::Address, Set::NoEndpoints)], "nobody serves it")],
+        ),
+        ("check-nodeports".into(), check_nodeports(family, options)),
+        ("chosen".into(), chosen(options)),
+    ];
+    let fixed =
+        [Chain::Reject, Chain::ExternalLocal(At::Address), Chain::ExternalLocal(At::NodePort)];
+    chains.extend(fixed.map(|chain| (chain.to_string(), chain.rules(family, options))));
+    chains
+}
+
+fn to(at: At, map: Set) -> Statement {
+    Statement::Vmap { fields: frontend(at), map: map.name().into() }
+}
+
+fn is_in(field: Field, set: Set) -> Statement {
+    Statement::InSet { fields: vec![field], set: set.name().into(), negate: false }
+}
+
+/// The start of the rules about NodePorts: is this an address that accepts them?
+fn nodeport_addresses(family: Family, options: &Options) -> Vec<Statement> {
+    let everywhere = options.nodeports_everywhere[place(family)];
+    if !everywhere {
+        return vec![is_in(Field::Daddr, Set::NodePortIps)];
+    }
+    vec![Statement::FibLocal { field: Field::Daddr }, loopback(family, true)]
+}
+
+fn loopback(family: Family, negate: bool) -> Statement {
+    let (address, length): (IpAddr, u8) = match family {
+        Family::Ip => (Ipv4Addr::new(127, 0, 0, 0).into(), 8),
+        Family::Ip6 => (Ipv6Addr::LOCALHOST.into(), 128),
+    };
+    Statement::Prefix { field: Field::Daddr, address, length, negate }
+}
+
+/// A family's place in arrays.
+pub fn place(family: Family) -> usize {
+    usize::from(family == Family::Ip6)
+}
+
+fn services(family: Family, options: &Options) -> Vec<Rule> {
+    let mut nodeports = nodeport_addresses(family, options);
+    nodeports.push(to(At::NodePort, Set::NodePorts));
+    let mut rules = vec![
+        rule([to(At::Address, Set::Services)], "ClusterIPs, external and load balancer addresses"),
+        Rule { statements: nodeports, comment: "NodePorts".into() },
+    ];
+    if options.localhost_nodeports && family == Family::Ip {
+        let statements = [loopback(family, false), to(At::NodePort, Set::NodePorts)];
+        rules.push(rule(statements, "NodePorts on loopback"));
+    }
+    rules
+}
+
+fn firewall() -> Vec<Rule> {
+    let guarded = Statement::InSet {
+        fields: frontend(At::Address),
+        set: Set::Guarded.name().into(),
+        negate: false,
+    };
+    vec![rule([guarded, Statement::Jump("check-sources".into())], "not for everybody")]
+}
+
+fn check_sources() -> Vec<Rule> {
+    let mut fields = frontend(At::Address);
+    fields.push(Field::Saddr);
+    let allowed = Statement::InSet { fields, set: Set::Sources.name().into(), negate: false };
+    vec![rule([allowed, Statement::Return], "may use it"), rule([Statement::Drop], "may not")]
+}
+
+fn check_nodeports(family: Family, options: &Options) -> Vec<Rule> {
+    let mut statements = nodeport_addresses(family, options);
+    // The input hook sees local addresses only.
+    statements.retain(|statement| !matches!(statement, Statement::FibLocal { .. }));
+    statements.push(to(At::NodePort, Set::NoEndpointsNodePorts));
+    vec![Rule { statements, comment: "nobody serves it".into() }]
+}
+
+/// The name of the chain that turns away what is for no Service.
+pub const STRAYS: &str = "check-cluster-ips";
+
+/// Its rules; they follow the ranges that ClusterIPs come from.
+pub fn strays(family: Family, ranges: &[Cidr]) -> Vec<Rule> {
+    let unknown_port = [is_in(Field::Daddr, Set::ClusterIps), Statement::Reject];
+    let nobodys = |range: &Cidr| {
+        let (address, length) = (range.address(), range.length());
+        let inside = Statement::Prefix { field: Field::Daddr, address, length, negate: false };
+        rule([inside, Statement::Drop], "an address for ClusterIPs that is nobody's")
+    };
+    let mut rules = vec![rule(unknown_port, "a ClusterIP, but no port of it")];
+    rules.extend(ranges.iter().filter(|range| family_of(&range.address()) == family).map(nobodys));
+    rules
+}
+
+/// New connections that have just got their endpoint.
+fn chosen(options: &Options) -> Vec<Rule> {
+    let original = |at| match at {
+        At::Address => vec![Field::OriginalDaddr, Field::Protocol, Field::OriginalDport],
+        At::NodePort => vec![Field::Protocol, Field::OriginalDport],
+    };
+    let counted = |at, set: Set| {
+        let set = set.name().into();
+        rule([Statement::InSet { fields: original(at), set, negate: false }], "counts")
+    };
+    let remembered = |at, map: Set| {
+        rule([Statement::Vmap { fields: original(at), map: map.name().into() }], "session affinity")
+    };
+    let mut rules = Vec::new();
+    if options.count >= Count::Zones {
+        let map = Set::EndpointZones.name().into();
+        rules.push(rule([Statement::CountByMap { fields: vec![Field::Daddr], map }], "counts"));
+    }
+    if options.count >= Count::Services {
+        rules.push(counted(At::Address, Set::Connections));
+        rules.push(counted(At::NodePort, Set::NodePortConnections));
+    }
+    rules.push(remembered(At::Address, Set::Sticky));
+    rules.push(remembered(At::NodePort, Set::StickyNodePorts));
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fingerprint_follows_what_is_fixed() {
+        let usual = Options::default();
+        assert_eq!(usual.fingerprint(), Options::default().fingerprint());
+        let others = [
+            Options { mark: 1 << 15, ..Options::default() },
+            Options { masquerade_all: true, ..Options::default() },
+            Options { localhost_nodeports: true, ..Options::default() },
+            Options { nodeports_everywhere: [false, true], ..Options::default() },
+            Options { count: Count::None, ..Options::default() },
+            Options { local: Local::Bridge("cni0".into()), ..Options::default() },
+        ];
+        for other in others {
+            assert_ne!(other.fingerprint(), usual.fingerprint(), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Services as kernel data: what the tables hold, computed without touching the kernel.
+//!
+//! ```text
+//!            Service + Route                     (per Service: `Programmed`)
+//!                  │ entries: one element per frontend, slot, …
+//!                  ▼
+//!  Desired ── before/after ──► Delta ──► batch      (a change costs what it changes)
+//!     │
+//!     └── everything, for a look at the whole: verification, dry run
+//! ```
+//!
+//! The number of chains depends on the kinds of policy, the slot counts and the affinity timeouts in
+//! use, never on the number of Services or endpoints. A packet's way:
+//!
+//! ```text
+//!  prerouting, output ─► services ─ daddr . proto . port ─► @services ─► a policy's chain for N slots
+//!                           │                                              │ daddr . proto . port . random mod N
+//!                           └─ local address ─ proto . port ─► @nodeports   └─► @slots ─► dnat endpoint . port
+//!
+//!  a policy's chain:  clusterip-N         marks what comes from outside, picks
+//!                     external-N          marks everything, picks
+//!                     external-local      from here: plain-N   else: local-N (endpoints of this node)
+//!                     sticky-…            first looks for the client in @affinity
+//! ```
+
+pub mod chains;
+pub mod delta;
+pub mod desired;
+pub mod entries;
+pub mod layout;
+pub mod sets;
+pub mod text;
+
+/// The name of our tables, `ip zonewise` and `ip6 zonewise`.
+pub const TABLE: &str = "zonewise";

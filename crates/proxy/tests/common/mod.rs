@@ -1,0 +1,150 @@
+//! A node's tables in a namespace of its own, filled from Kubernetes objects without an API server.
+#![allow(dead_code, reason = "every test file uses its part of this")]
+
+pub(crate) mod objects;
+
+use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use zonewise_netns::Namespace;
+use zonewise_nft::Family;
+use zonewise_proxy::index::{Index, Source};
+use zonewise_proxy::kernel::{Found, Kernel, KernelError, Rejected};
+use zonewise_proxy::proxy::programmed;
+use zonewise_proxy::rules::entries::Node;
+use zonewise_proxy::rules::layout::{Count, Options};
+use zonewise_routing::{Cidr, Door, Place, Settings};
+
+/// Long enough for an answer on one machine, short enough to wait for none.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(400);
+
+/// One watch, as far as these tests are concerned.
+pub(crate) const SOURCE: Source = Source { epoch: 1, watch: 0 };
+
+/// The tables of one node.
+pub(crate) struct Tables {
+    pub(crate) index: Index,
+    pub(crate) door: Arc<Door>,
+    pub(crate) settings: Settings,
+    pub(crate) kernel: Kernel,
+    pub(crate) options: Options,
+    pub(crate) ranges: Vec<Cidr>,
+    started: bool,
+}
+
+/// What is not said otherwise: both families, addresses known, connections counted by zone.
+pub(crate) fn usual_node(addresses: [Option<IpAddr>; 2]) -> Node {
+    Node { addresses, external_ips: true, count: Count::Zones }
+}
+
+impl Tables {
+    /// In this namespace, for a node of that name and zone.
+    pub(crate) fn new(namespace: &Namespace, place: Place, options: Options, node: Node) -> Self {
+        let door = Arc::new(Door::new(place));
+        let names = Arc::clone(&door);
+        let names = Box::new(move |zone| {
+            names.zone_name(zone).map_or_else(String::new, |name| name.to_string())
+        });
+        let families = vec![Family::Ip, Family::Ip6];
+        let node = Node { count: options.count, ..node };
+        let kernel = namespace
+            .enter(|| Kernel::open(options.clone(), families, node, names))
+            .expect("netlink works; this test needs root");
+        let (index, settings) = (Index::default(), Settings::default());
+        Self { index, door, settings, kernel, options, ranges: Vec::new(), started: false }
+    }
+
+    pub(crate) fn service(&mut self, object: &Value) -> &mut Self {
+        self.index.apply_service(self.door.service(&object.to_string()).unwrap());
+        self
+    }
+
+    pub(crate) fn slice(&mut self, object: &Value) -> &mut Self {
+        self.index.apply_slice(self.door.slice(&object.to_string()).unwrap(), SOURCE);
+        self
+    }
+
+    pub(crate) fn delete_service(&mut self, namespace: &str, name: &str) -> &mut Self {
+        self.index.delete_service(&(namespace.into(), name.into()));
+        self
+    }
+
+    pub(crate) fn delete_slice(&mut self, namespace: &str, name: &str) -> &mut Self {
+        self.index.remove_slice(&(namespace.into(), name.into()));
+        self
+    }
+
+    /// Writes what has changed.
+    pub(crate) fn try_sync(&mut self) -> Result<Vec<Rejected>, KernelError> {
+        let work = self.index.take();
+        let of = |key| {
+            let programmed = programmed(&self.index, &self.door, &self.settings, &key);
+            (key, programmed)
+        };
+        let updates = work.services.into_iter().map(of).collect();
+        if self.started {
+            return self.kernel.apply(updates);
+        }
+        self.started = true;
+        self.kernel.start(updates, self.ranges.clone()).map(|(_, rejected)| rejected)
+    }
+
+    /// Writes what has changed; the kernel takes all of it.
+    pub(crate) fn sync(&mut self) -> &mut Self {
+        let rejected = self.try_sync().unwrap();
+        assert!(rejected.is_empty(), "{rejected:?}");
+        self
+    }
+
+    /// The first sync, and what was found.
+    pub(crate) fn start(&mut self) -> Found {
+        let keys: Vec<_> = self.index.services().keys().cloned().collect();
+        let of = |key| {
+            let programmed = programmed(&self.index, &self.door, &self.settings, &key);
+            (key, programmed)
+        };
+        self.started = true;
+        let updates = keys.into_iter().map(of).collect();
+        self.index.take();
+        let (found, rejected) = self.kernel.start(updates, self.ranges.clone()).unwrap();
+        assert!(rejected.is_empty(), "{rejected:?}");
+        found
+    }
+
+    /// What is in the kernel is exactly what should be.
+    pub(crate) fn assert_mended(&mut self) {
+        let mended = self.kernel.mend().unwrap();
+        assert!(mended.is_clean(), "{mended:?}");
+    }
+}
+
+/// What the `nft` program lists, run in a namespace.
+pub(crate) fn nft(namespace: &Namespace, arguments: &[&str]) -> String {
+    let output = namespace.enter(|| Command::new("nft").args(arguments).output());
+    let output = output.expect("the nft program is needed: apt-get install nftables");
+    assert!(
+        output.status.success(),
+        "nft {arguments:?}: {} {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// `nft -j list …` as a document.
+pub(crate) fn nft_json(namespace: &Namespace, arguments: &[&str]) -> Value {
+    let mut all = vec!["-j"];
+    all.extend(arguments);
+    serde_json::from_str(&nft(namespace, &all)).unwrap()
+}
+
+pub(crate) fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+pub(crate) fn at(address: IpAddr, port: u16) -> SocketAddr {
+    SocketAddr::new(address, port)
+}
