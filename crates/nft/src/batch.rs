@@ -181,7 +181,9 @@ impl Batch {
         wire::end(&mut self.bytes, at);
     }
 
-    /// Adds the table if it is not there. With the owner flag, claims one whose owner is gone.
+    /// Adds the table if it is not there. With the owner flag, claims one whose owner is gone. One
+    /// that never had an owner cannot get one (error number 95): delete it and add it again, in
+    /// one batch.
     pub fn add_table(&mut self, family: Family, flags: TableFlags, comment: &str) {
         self.message((NEW_TABLE, CREATE), family, |out| {
             wire::be32(out, 2, flags.bits());

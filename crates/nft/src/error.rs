@@ -64,7 +64,7 @@ impl CommitError {
 
 impl fmt::Display for CommitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the kernel refused the nftables batch")?;
+        f.write_str("could not commit the nftables batch")?;
         if let Some(first) = self.refused.first() {
             write!(f, ": {first}")?;
         }

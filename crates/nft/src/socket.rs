@@ -272,7 +272,8 @@ impl Socket {
         Ok(counters)
     }
 
-    /// Hands every element of a set or map to `each`, as they come.
+    /// Hands every element of a set or map to `each`, as they come. The kernel walks a hash from
+    /// its start for every 32 KiB it gives: 12,500 elements take 20 ms, 100,000 more than a second.
     ///
     /// # Errors
     /// The set is not there ([`io::ErrorKind::NotFound`]); the rules changed meanwhile

@@ -21,6 +21,7 @@ const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
 const EEXIST: i32 = 17;
 const ERESTART: i32 = 85;
+const EOPNOTSUPP: i32 = 95;
 
 const NO_FLAGS: SetFlags =
     SetFlags { interval: false, dynamic: false, timeout: false, counter: false };
@@ -224,6 +225,22 @@ fn an_owned_table_is_changed_by_its_owner_only() {
         let names: Vec<_> =
             other.chains(Family::Ip, "zw").unwrap().into_iter().map(|chain| chain.name).collect();
         assert_eq!(names, ["mine", "theirs"]);
+    });
+}
+
+#[test]
+fn a_table_that_never_had_an_owner_is_made_anew() {
+    in_namespace(|| {
+        let mut socket = Socket::open().unwrap();
+        socket.commit(&table(&[SERVICES])).unwrap();
+        assert_eq!(errno(socket.commit(&owned())), Some(EOPNOTSUPP));
+        let mut batch = Batch::new("zw");
+        batch.delete_table(Family::Ip);
+        batch.add_table(Family::Ip, OWNED, "");
+        batch.add_set(Family::Ip, &SERVICES);
+        socket.commit(&batch).unwrap();
+        assert_eq!(errno(Socket::open().unwrap().commit(&chain("theirs"))), Some(EPERM));
+        assert_eq!(socket.sets(Family::Ip, "zw").unwrap().len(), 1);
     });
 }
 
