@@ -9,10 +9,10 @@
 //! `/proc/sys`. The process that stays finds the values right and needs no such privilege. A value
 //! that it finds wrong and must not write is a warning: Services work without it.
 
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, fs};
 
 use thiserror::Error;
 
@@ -73,6 +73,19 @@ impl SetupError {
     }
 }
 
+/// What `--init-only` could not set.
+#[derive(Debug)]
+pub struct Incomplete(pub Vec<SetupError>);
+
+impl fmt::Display for Incomplete {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        out.write_str(&lines.join("\n"))
+    }
+}
+
+impl std::error::Error for Incomplete {}
+
 /// The table of connections never gets larger, whatever is configured; as in the reference.
 const MOST_CONNECTIONS: u64 = 1 << 20;
 
@@ -120,6 +133,33 @@ impl Machine {
     /// A machine whose file system begins here.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
+    }
+
+    /// `--init-only`: makes the kernel's values right, all of them.
+    ///
+    /// # Errors
+    /// With everything that could not be set; the rest is.
+    pub fn init(&self, config: &Config) -> Result<(), Incomplete> {
+        let errors = self.set_up(config);
+        if errors.is_empty() { Ok(()) } else { Err(Incomplete(errors)) }
+    }
+
+    /// For the process that stays: makes the kernel's values right as far as it may, and says what
+    /// is left to do.
+    ///
+    /// # Errors
+    /// With the first value that the kernel refused although it may be set.
+    pub fn prepare(&self, config: &Config) -> Result<(), SetupError> {
+        for error in self.set_up(config) {
+            if !error.is_bearable() {
+                return Err(error);
+            }
+            tracing::warn!("{error}");
+        }
+        if let Err(error) = self.set_oom_score(config.oom_score_adj) {
+            tracing::warn!("{error}");
+        }
+        Ok(())
     }
 
     /// Makes the kernel's values right; says which are not, one by one.
@@ -307,6 +347,24 @@ mod tests {
         assert!(odd.0.contains("it holds no number"), "{said:?}");
         assert_eq!((missing.1, odd.1), (true, false));
         assert_eq!(text(&machine, MAX), "262144");
+    }
+
+    #[test]
+    fn init_only_insists_and_the_process_that_stays_does_not() {
+        let (_root, machine) = machine();
+        fs::remove_file(machine.path(ESTABLISHED)).unwrap();
+        fs::remove_file(machine.path(UDP)).unwrap();
+        let conntrack = Conntrack { udp: Some(Duration::from_secs(5)), ..Conntrack::default() };
+        let config = config(conntrack);
+        let error = machine.init(&config).unwrap_err().to_string();
+        let files: Vec<_> = error.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(files, [format!("/{ESTABLISHED}"), format!("/{UDP}")]);
+        assert_eq!(text(&machine, OOM_SCORE), "0\n", "of no use to a process that ends");
+        machine.prepare(&config).unwrap();
+        assert_eq!(text(&machine, OOM_SCORE), "-999");
+        fs::write(machine.path(CLOSE_WAIT), "soon").unwrap();
+        let error = machine.prepare(&config).unwrap_err();
+        assert_eq!(error.file, CLOSE_WAIT);
     }
 
     #[test]
