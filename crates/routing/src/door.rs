@@ -23,6 +23,7 @@ use crate::place::Place;
 use crate::service::{self, Service};
 use crate::shares;
 use crate::slice::{self, Slice};
+use crate::wire::object;
 
 /// A zone, by the number its door gave it; 0 is no zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,7 +94,8 @@ impl Door {
     /// The door of the same node in another place; zones keep their numbers.
     pub fn moved(&self, place: Place) -> Self {
         let zones = self.zones();
-        let known = Zones { ids: zones.ids.clone(), names: zones.names.clone(), ..Zones::default() };
+        let known =
+            Zones { ids: zones.ids.clone(), names: zones.names.clone(), ..Zones::default() };
         Self { place: place.tidy(), zones: Mutex::new(known) }
     }
 
@@ -105,14 +107,14 @@ impl Door {
     /// Reads an EndpointSlice. Endpoints and ports that cannot be used are left out; JSON of the
     /// wrong shape is an error.
     pub fn slice(&self, json: &str) -> Result<Slice, serde_json::Error> {
-        let wire: slice::Wire<'_> = serde_json::from_str(json)?;
+        let wire: slice::Wire<'_> = object(json)?;
         Ok(wire.read(&self.place, &mut self.zones()))
     }
 
     /// Reads a Service. Addresses and ports that cannot be used are left out; JSON of the wrong
     /// shape is an error.
     pub fn service(&self, json: &str) -> Result<Service, serde_json::Error> {
-        serde_json::from_str::<service::Wire<'_>>(json).map(Service::from)
+        object::<service::Wire<'_>>(json).map(Service::from)
     }
 
     /// The name of a zone; `None` for no zone.

@@ -11,6 +11,7 @@
 //! The reference lets the slice it happens to visit last win among endpoints that do not
 //! terminate; this is one of its possible results, always the same one.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -33,7 +34,7 @@ pub fn merge(slices: &[&Slice], family: Family, port: &str, protocol: Protocol) 
         }
     }
     // The sort is stable: what comes first stays first.
-    targets.sort_by(|a, b| a.by_text(b).then_with(|| worth(b.marks).cmp(&worth(a.marks))));
+    targets.sort_by_cached_key(|target| (target.key(), Reverse(worth(target.marks))));
     targets.dedup_by(|later, first| (later.address, later.port) == (first.address, first.port));
     targets
 }

@@ -19,7 +19,7 @@ use zonewise_topology::reason::{Code, Reason};
 use crate::door::Door;
 use crate::merge::merge;
 use crate::net::Family;
-use crate::service::{Service, ServicePort};
+use crate::service::{Policy, Service, ServicePort};
 use crate::settings::Settings;
 use crate::shares;
 use crate::slice::Slice;
@@ -114,6 +114,25 @@ impl Route {
             has_any: false,
             weights: None,
         }
+    }
+
+    /// Endpoints for traffic to the cluster IP.
+    pub fn internal(&self, service: &Service) -> &[Target] {
+        self.under(service.internal)
+    }
+
+    /// Endpoints for traffic from outside. Traffic from this node to an address for the outside
+    /// uses `cluster` instead.
+    pub fn external(&self, service: &Service) -> &[Target] {
+        self.under(service.external)
+    }
+
+    fn under(&self, policy: Policy) -> &[Target] {
+        let list = match policy {
+            Policy::Cluster => &self.cluster,
+            Policy::Local => &self.local,
+        };
+        list.as_deref().unwrap_or_default()
     }
 }
 

@@ -47,6 +47,14 @@ impl Target {
             _ => Line::of(self).cmp(&Line::of(other)),
         }
     }
+
+    /// A key in the order of `ip:port`, for targets of one family.
+    pub(crate) fn key(&self) -> impl Ord + use<> {
+        match self.address {
+            IpAddr::V4(ip) => (rank(ip, self.port), None),
+            IpAddr::V6(_) => (0, Some(Line::of(self))),
+        }
+    }
 }
 
 impl Ord for Target {
@@ -96,7 +104,8 @@ fn digits(number: u16, width: u32, end_is_highest: bool) -> u64 {
     rank
 }
 
-/// `[ipv6]:port` on the stack.
+/// `[ipv6]:port` on the stack. What follows it is zero, which sorts before any character.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Line {
     bytes: [u8; Self::MAX],
     length: usize,
@@ -111,10 +120,6 @@ impl Line {
         // It fits: see above. An IPv4 address in IPv6 clothes is an IPv4 address by now.
         let _ = write!(line, "{target}");
         line
-    }
-
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.bytes[..self.length].cmp(&other.bytes[..other.length])
     }
 }
 

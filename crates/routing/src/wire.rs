@@ -7,10 +7,18 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 
-use serde::de::{Error, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{Error, IgnoredAny, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::Name;
+
+/// Reads a JSON object. A list would be read too, as fields in their order: no API writes that.
+pub(crate) fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, serde_json::Error> {
+    if json.trim_start().starts_with('[') {
+        return Err(Error::invalid_type(Unexpected::Seq, &"an object"));
+    }
+    serde_json::from_str(json)
+}
 
 /// Absent, `null` and the default are one.
 pub(crate) fn lenient<'de, D, T>(deserializer: D) -> Result<T, D::Error>

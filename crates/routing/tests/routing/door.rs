@@ -1,0 +1,239 @@
+//! Reading slices, and merging them.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use zonewise_routing::{
+    Door, Family, Marks, Place, Port, Protocol, Slice, Subset, Target, ZoneId, local_ready, merge,
+};
+
+use crate::common::{NODE, door, endpoint, policies, read, slice};
+
+fn numbers(targets: &[Target]) -> Vec<String> {
+    targets.iter().map(|target| target.to_string().replace("10.0.0.", "")).collect()
+}
+
+fn merged(slices: &[Value]) -> Vec<Target> {
+    let slices = read(&door("a"), slices);
+    let slices: Vec<&Slice> = slices.iter().collect();
+    merge(&slices, Family::V4, "http", Protocol::Tcp)
+}
+
+fn marks(text: &str) -> Marks {
+    merged(&[slice("s", text)])[0].marks
+}
+
+#[test]
+fn a_slice_is_read_whole() {
+    let door = Door::new(Place::new(NODE, Some("a"), None));
+    let json = json!({
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "svc-x", "namespace": "ns", "resourceVersion": "77", "uid": "u",
+            "labels": {
+                "kubernetes.io/service-name": "svc",
+                "service.kubernetes.io/headless": "",
+                "endpointslice.kubernetes.io/for-zone": "a",
+                "other": "ignored",
+            },
+            "annotations": {
+                "endpoints.kubernetes.io/last-change-trigger-time": "2026-01-02T03:04:05.000006Z",
+                "zonewise.dev/zone-shares": "{\"v\":1}",
+            },
+        },
+        "addressType": "IPv6",
+        "ports": [
+            { "name": "http", "protocol": "TCP", "port": 80, "appProtocol": "h2c" },
+            { "name": "", "port": 81 },
+            { "name": "dns", "protocol": "UDP", "port": 53 },
+            { "name": "sctp", "protocol": "SCTP", "port": 54 },
+            { "port": 82 },
+            { "name": "all", "protocol": "TCP" },
+            { "name": "zero", "port": 0 },
+            { "name": "huge", "port": 70000 },
+            { "name": "odd", "protocol": "DCCP", "port": 83 },
+        ],
+        "endpoints": [
+            { "addresses": ["fd00::1", "fd00::2"], "zone": "b", "nodeName": NODE,
+              "hints": { "forZones": [{ "name": "b" }, { "name": "a" }], "forNodes": [{ "name": "x" }] },
+              "targetRef": { "kind": "Pod", "name": "p" } },
+            { "addresses": [] },
+            { "addresses": ["nonsense"] },
+            { "addresses": ["10.0.0.1"] },
+            { "conditions": null, "hints": null },
+        ],
+    });
+    let port = |name: &str, protocol, number| Port { name: name.into(), protocol, number };
+    let read = door.slice(&json.to_string()).unwrap();
+    let only = read.endpoints[0];
+    assert_eq!(
+        read,
+        Slice {
+            namespace: "ns".into(),
+            name: "svc-x".into(),
+            service: "svc".into(),
+            family: Some(Family::V6),
+            subset: Subset::Zone("a".into()),
+            headless: true,
+            ports: Arc::new([
+                port("http", Protocol::Tcp, 80),
+                port("", Protocol::Tcp, 81),
+                port("dns", Protocol::Udp, 53),
+                port("sctp", Protocol::Sctp, 54),
+            ]),
+            endpoints: Box::new([only]),
+            shares: Some("{\"v\":1}".into()),
+            triggered: Some(1_767_323_045_000_006),
+            version: 77,
+        }
+    );
+    assert_eq!((only.address.to_string().as_str(), only.zone), ("fd00::1", door.zone_id("b")));
+    assert_eq!(
+        format!("{:?}", only.marks),
+        r#"{"ready", "serving", "local", "zone-hinted", "for-my-zone", "node-hinted"}"#
+    );
+}
+
+#[test]
+fn little_or_odd_input_loses_nothing_else() {
+    let door = door("a");
+    let read = |text: &str| door.slice(text);
+    let empty = read("{}").unwrap();
+    assert_eq!((empty.family, &*empty.service, empty.endpoints.len()), (None, "", 0));
+    assert_eq!(read(r#"{"metadata":null,"endpoints":null,"ports":null}"#).unwrap(), empty);
+    let names = r#"{"addressType":"FQDN","endpoints":[{"addresses":["example.com"]}]}"#;
+    assert_eq!(read(names).unwrap(), empty);
+    let odd = r#"{"metadata":{"resourceVersion":"abc","annotations":{
+        "endpoints.kubernetes.io/last-change-trigger-time":"yesterday"}}}"#;
+    assert_eq!(read(odd).unwrap(), empty);
+    let escaped = r#"{"metadata":{"name":"\u0061b"}}"#;
+    assert_eq!(&*read(escaped).unwrap().name, "ab");
+    for wrong in
+        ["", "[]", r#"{"endpoints":{}}"#, r#"{"ports":[{"port":"80"}]}"#, "{\"metadata\":1}"]
+    {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn conditions_that_are_absent_have_defaults() {
+    let of = |conditions: Value| {
+        let mut one = endpoint("1[R");
+        one["conditions"] = conditions;
+        let mut slice = slice("s", "");
+        slice["endpoints"] = json!([one]);
+        let marks = merged(&[slice])[0].marks;
+        (marks.ready(), marks.serving(), marks.terminating())
+    };
+    assert_eq!(of(json!(null)), (true, true, false));
+    assert_eq!(
+        of(json!({ "ready": null, "serving": null, "terminating": null })),
+        (true, true, false)
+    );
+    assert_eq!(of(json!({ "ready": false })), (false, true, false));
+    assert_eq!(of(json!({ "serving": false, "terminating": true })), (true, false, true));
+}
+
+#[test]
+fn local_needs_both_names_and_hints_need_an_entry() {
+    assert!(marks("1[R L]").local());
+    assert!(!marks("1[R]").local());
+    let nameless = Door::new(Place::new("", None, None));
+    let one = json!({ "addressType": "IPv4", "endpoints": [
+        { "addresses": ["10.0.0.1"], "nodeName": "", "hints": { "forZones": [], "forNodes": [] } } ] });
+    let marks = nameless.slice(&one.to_string()).unwrap().endpoints[0].marks;
+    assert!(!marks.local() && !marks.zone_hinted() && !marks.node_hinted());
+}
+
+#[test]
+fn zones_have_numbers_and_names() {
+    let door = door("a");
+    assert_eq!((door.zone_id(""), door.zone_name(ZoneId::NONE)), (ZoneId::NONE, None));
+    let ids = ["a", "b", "a"].map(|zone| door.zone_id(zone));
+    assert_eq!(ids[0], ids[2]);
+    assert_ne!(ids[0], ids[1]);
+    assert_eq!(door.zone_name(ids[1]).as_deref(), Some("b"));
+    for zone in 0..70_000 {
+        door.zone_id(&format!("zone-{zone}"));
+    }
+    assert_eq!(door.zone_id("one too many"), ZoneId::NONE);
+    assert_eq!(door.zone_id("b"), ids[1]);
+    assert_eq!(Place::new("n", Some(""), Some("")), Place::new("n", None, None));
+}
+
+#[test]
+fn the_version_and_the_time_are_no_content() {
+    let door = door("a");
+    let of = |version: &str, text: &str| {
+        let mut slice = slice("s", text);
+        slice["metadata"]["resourceVersion"] = version.into();
+        door.slice(&slice.to_string()).unwrap()
+    };
+    assert!(of("1", "1[R] 2[R]").same_content(&of("2", "1[R] 2[R]")));
+    assert!(!of("1", "1[R] 2[R]").same_content(&of("1", "2[R] 1[R]")));
+    assert!(!of("1", "1[R z:a]").same_content(&of("1", "1[R]")));
+}
+
+#[test]
+fn slices_of_one_service_are_joined() {
+    let (one, two) = (slice("s1", "1[R] 2[R]"), slice("s2", "3[R] 4[R]"));
+    assert_eq!(numbers(&merged(&[one.clone(), two])), ["1:80", "2:80", "3:80", "4:80"]);
+    let overlapping = slice("s2", "2[R] 3[R]");
+    assert_eq!(numbers(&merged(&[one.clone(), overlapping])), ["1:80", "2:80", "3:80"]);
+    let mut nil = slice("s2", "5[R]");
+    nil["ports"] = json!([{ "name": "http" }]);
+    assert_eq!(numbers(&merged(&[one.clone(), nil])), ["1:80", "2:80"]);
+    let mut other = slice("s2", "1[R] 2[R]");
+    other["ports"][0]["port"] = 8080.into();
+    assert_eq!(numbers(&merged(&[one, other])), ["1:80", "1:8080", "2:80", "2:8080"]);
+}
+
+#[test]
+fn running_beats_terminating_in_any_order() {
+    let three = ["1[T]", "1[R]", "1[U]"].map(|text| endpoint(text.trim_end_matches(']')));
+    let mut gone = three[2].clone();
+    gone["conditions"]["terminating"] = true.into();
+    let orders = [[0, 1, 2], [2, 1, 0], [1, 0, 2], [1, 2, 0], [0, 2, 1], [2, 0, 1]];
+    for order in orders {
+        let all = [&three[0], &three[1], &gone];
+        let mut slice = slice("s", "");
+        slice["endpoints"] = order.map(|index| all[index].clone()).to_vec().into();
+        let marks = merged(&[slice]).iter().map(|target| target.marks).collect::<Vec<_>>();
+        assert_eq!(marks.len(), 1);
+        assert!(marks[0].ready() && !marks[0].terminating(), "{order:?}");
+    }
+}
+
+/// The reference lets the slice it visits last win; ready in either is one of its results.
+#[test]
+fn of_two_that_run_the_ready_one_is_kept_whatever_the_order() {
+    let pattern = |name: &str, every: usize| {
+        let one = |index| format!("{index}[{}]", if index % every == 0 { "U" } else { "R" });
+        slice(name, &(1..=12).map(one).collect::<Vec<_>>().join(" "))
+    };
+    let (mod3, mod6) = (pattern("s1", 3), pattern("s2", 6));
+    for slices in [[mod3.clone(), mod6.clone()], [mod6, mod3]] {
+        let unready = merged(&slices).into_iter().filter(|target| !target.marks.ready());
+        assert_eq!(numbers(&unready.collect::<Vec<_>>()), ["12:80", "6:80"]);
+    }
+    let (a, b) = (slice("s1", "1[R z:a]"), slice("s2", "1[R z:b]"));
+    for slices in [[a.clone(), b.clone()], [b, a]] {
+        assert!(merged(&slices)[0].marks.for_my_zone(), "the first by name is kept");
+    }
+}
+
+#[test]
+fn a_health_check_counts_ready_addresses_of_this_node() {
+    let service = policies("Cluster", "Local", 30080);
+    let mut two_ports = slice("s1", "1[R L] 2[R L] 3[R] 4[T L] 5[U L]");
+    two_ports["ports"] = json!([{ "name": "a", "port": 1 }, { "name": "b", "port": 2 }]);
+    let again = slice("s2", "1[R L]");
+    let mut portless = slice("s3", "6[R L]");
+    portless["ports"] = json!([]);
+    let mut foreign = slice("s4", "7[R L]");
+    foreign["metadata"]["labels"]["kubernetes.io/service-name"] = "other".into();
+    let slices = read(&door("a"), &[two_ports, again, portless, foreign]);
+    let slices: Vec<&Slice> = slices.iter().collect();
+    assert_eq!(local_ready(&service, &slices, Family::V4), 2);
+    assert_eq!(local_ready(&service, &slices, Family::V6), 0);
+}

@@ -1,0 +1,104 @@
+//! Every reason this crate can give is reached, and says something.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+use zonewise_routing::{Route, Settings};
+use zonewise_topology::reason::{Code, Reason};
+
+use crate::common::{ask, door, labelled, policies, service, simple, slice, with_shares};
+
+const GIVEN: [Code; 23] = [
+    Code::NoEndpoints,
+    Code::SharesMalformed,
+    Code::SharesTooLarge,
+    Code::SameNodeHints,
+    Code::SameZoneHints,
+    Code::SharesApplied,
+    Code::ZoneSubset,
+    Code::RegionSubset,
+    Code::LocalOnly,
+    Code::NoHints,
+    Code::HintMissing,
+    Code::NoHintForNode,
+    Code::NoHintForZone,
+    Code::NodeWithoutZone,
+    Code::SharesStale,
+    Code::SharesDisagree,
+    Code::SharesWithoutZone,
+    Code::OnlyTerminating,
+    Code::NoLocalEndpoint,
+    Code::SubsetEmpty,
+    Code::SubsetsMixed,
+    Code::HintsGateOff,
+    Code::HintsNotAsked,
+];
+
+const SHARES: &str = r#"{"v":1,"endpoints":{"a":1,"b":1},"from":{"a":{"a":1},"b":{"b":1}}}"#;
+
+fn routes() -> Vec<Route> {
+    let all = Settings::default();
+    let plain = |text: &str| vec![slice("s", text)];
+    let shares = |text: &str, shares: &str| vec![with_shares(slice("s", text), shares)];
+    let zone = |zone: &str| labelled("s", "for-zone", zone, "1[R]");
+    let with = |settings: Settings, slices: &[Value]| {
+        ask(&door("a"), &settings, &service(&json!({})), slices)
+    };
+    let local = |text: &str| ask(&door("a"), &all, &policies("Local", "Cluster", 0), &plain(text));
+    vec![
+        simple("a", &[]),
+        simple("a", &plain("1[R]")),
+        simple("a", &plain("1[T]")),
+        simple("a", &plain("1[R z:a n:node-1] 2[R z:b n:node-2]")),
+        simple("a", &plain("1[R n:node-2]")),
+        simple("a", &plain("1[R z:a] 2[R z:b]")),
+        simple("a", &plain("1[R z:a] 2[R]")),
+        simple("a", &plain("1[R z:b]")),
+        simple("", &plain("1[R z:b]")),
+        simple("a", &shares("1[R @a] 2[R @b]", SHARES)),
+        simple("a", &shares("1[R @a] 2[R @b] 3[R @b]", SHARES)),
+        simple("c", &shares("1[R @a]", SHARES)),
+        simple("a", &shares("1[R @a]", "{")),
+        simple("a", &shares("1[R @a]", &" ".repeat(300_000))),
+        simple("a", &[with_shares(slice("s", "1[R @a]"), SHARES), slice("t", "2[R @b]")]),
+        simple("a", &[zone("a")]),
+        simple("a", &[zone("b")]),
+        simple("a", &[zone("a"), slice("t", "2[R]")]),
+        simple("a", &[labelled("s", "for-region", "r", "1[R]")]),
+        with(Settings { hints: false, ..all }, &plain("1[R z:a]")),
+        with(Settings { routing_preference: false, ..all }, &plain("1[R z:a]")),
+        local("1[R L]"),
+        local("1[R]"),
+    ]
+}
+
+#[test]
+fn every_code_of_a_route_is_reached() {
+    let reasons: Vec<Reason> = routes().iter().map(|route| route.reason).collect();
+    let reached: BTreeSet<Code> = reasons.iter().map(Reason::code).collect();
+    assert_eq!(reached, BTreeSet::from(GIVEN));
+    for reason in reasons {
+        assert!(reason.to_string().starts_with(reason.code().entry().sentence));
+    }
+}
+
+/// People compare what they read with what they count.
+#[test]
+fn reasons_show_their_figures() {
+    let text =
+        |zone: &str, endpoints: &str| simple(zone, &[slice("s", endpoints)]).reason.to_string();
+    assert_eq!(
+        text("a", "1[R z:a] 2[R z:b] 3[R z:a]"),
+        "this node uses the endpoints hinted to its zone (2 of 3 endpoints)"
+    );
+    assert_eq!(
+        text("a", "1[R z:a] 2[R] 3[R]"),
+        "a ready endpoint carries no hint, so all hints are ignored (2 endpoints)"
+    );
+    let stale = with_shares(slice("s", "1[R @a] 2[R @b] 3[R @b]"), SHARES);
+    assert_eq!(
+        simple("a", &[stale]).reason.to_string(),
+        "the zone shares were computed for other endpoints and would overload one \
+         (3.00 times the fair share from here, meant was 2.00)"
+    );
+}

@@ -1,0 +1,173 @@
+//! Slices for zones and regions (documents A and C).
+
+use serde_json::{Value, json};
+use zonewise_routing::{
+    Door, Family, Mode, Place, Question, Settings, Slice, effective, route, serving, wanted,
+};
+
+use crate::common::{ask, door, labelled, line, policies, read, service, short, simple, slice};
+
+fn is_wanted(slice: &Value, settings: &Settings) -> bool {
+    let door = door("a");
+    let slice = door.slice(&slice.to_string()).unwrap();
+    wanted(&slice, door.place(), settings)
+}
+
+#[test]
+fn c1_c2_c3_c4_the_five_unit_tests_of_the_document() {
+    let (on, off) = (Settings::default(), Settings { subsetting: false, ..Settings::default() });
+    let of = |key: &str, value: &str| labelled("s", key, value, "1[R]");
+    let all = [of("for-zone", "a"), of("for-zone", "b"), of("for-region", "q"), slice("s", "1[R]")];
+    assert!(all.iter().all(|slice| is_wanted(slice, &off)), "disabled: consume all");
+    assert!(is_wanted(&of("for-zone", "a"), &on), "same zone: consumed");
+    assert!(!is_wanted(&of("for-zone", "b"), &on), "different zone: not consumed");
+    assert!(is_wanted(&of("for-region", "r"), &on), "same region: consumed");
+    assert!(!is_wanted(&of("for-region", "q"), &on), "different region: not consumed");
+    assert!(is_wanted(&slice("s", "1[R]"), &on), "no label: consumed");
+}
+
+fn zones() -> [Value; 3] {
+    [
+        labelled("s1", "for-zone", "a", "1[R]"),
+        labelled("s2", "for-zone", "b", "2[R] 3[R]"),
+        labelled("s3", "for-zone", "c", "4[U]"),
+    ]
+}
+
+#[test]
+fn c2_each_zone_uses_its_own_slices() {
+    assert_eq!(line(&simple("a", &zones())), "same-zone ZoneSubset 1");
+    assert_eq!(line(&simple("b", &zones())), "same-zone ZoneSubset 2,3");
+    let regions =
+        [labelled("s1", "for-region", "r", "1[R]"), labelled("s2", "for-region", "q", "2[R]")];
+    assert_eq!(line(&simple("a", &regions)), "same-region RegionSubset 1");
+}
+
+#[test]
+fn c3_a27_with_the_gate_off_everything_is_used() {
+    let off = Settings { subsetting: false, ..Settings::default() };
+    let route = ask(&door("a"), &off, &service(&json!({})), &zones());
+    assert_eq!(line(&route), "any NoHints 1,2,3");
+    let old_controller = [slice("s1", "1[R @a] 2[R @b]")];
+    assert_eq!(line(&simple("a", &old_controller)), "any NoHints 1,2");
+}
+
+#[test]
+fn c8_never_a_black_hole() {
+    assert_eq!(line(&simple("c", &zones())), "any SubsetEmpty 1,2,3", "nothing usable");
+    assert_eq!(line(&simple("d", &zones())), "any SubsetEmpty 1,2,3", "no slice");
+    assert_eq!(line(&simple("", &zones())), "any NodeWithoutZone 1,2,3", "a node without a zone");
+    let nowhere = Door::new(Place::new("n", Some("a"), None));
+    let regions =
+        [labelled("s1", "for-region", "r", "1[R]"), labelled("s2", "for-region", "q", "2[R]")];
+    let route = ask(&nowhere, &Settings::default(), &service(&json!({})), &regions);
+    assert_eq!(line(&route), "any NodeWithoutZone 1,2", "a node without a region");
+    let last = [labelled("s1", "for-zone", "a", "1[T]"), labelled("s2", "for-zone", "b", "2[R]")];
+    assert_eq!(line(&simple("a", &last)), "terminating OnlyTerminating 1", "better than nothing");
+}
+
+#[test]
+fn c8_a_port_that_only_another_zone_offers() {
+    let mut other = labelled("s2", "for-zone", "b", "2[R]");
+    other["ports"][0]["name"] = "admin".into();
+    let slices = [labelled("s1", "for-zone", "a", "1[R]"), other];
+    let service = service(&json!({ "ports": [{ "name": "admin", "port": 81 }] }));
+    let route = ask(&door("a"), &Settings::default(), &service, &slices);
+    assert_eq!(line(&route), "any SubsetEmpty 2");
+}
+
+#[test]
+fn c8_families_are_judged_apart() {
+    let door = door("a");
+    let mut v6 = labelled("s2", "for-zone", "b", "");
+    v6["addressType"] = "IPv6".into();
+    v6["endpoints"] = json!([{ "addresses": ["fd00::1"] }]);
+    let slices = read(&door, &[labelled("s1", "for-zone", "a", "1[R]"), v6, zones()[1].clone()]);
+    let slices: Vec<&Slice> = slices.iter().collect();
+    let (service, settings) = (service(&json!({})), Settings::default());
+    let kept = effective(&service, &slices, door.place(), &settings);
+    assert_eq!(kept.iter().map(|slice| &*slice.name).collect::<Vec<_>>(), ["s1", "s2"]);
+    let port = &service.ports[0];
+    let question = Question {
+        door: &door,
+        settings: &settings,
+        service: &service,
+        port,
+        family: Family::V6,
+        slices: &slices,
+    };
+    let answer = route(&question);
+    assert_eq!(answer.cluster.unwrap().len(), 1);
+}
+
+/// Unlabelled to labelled and back: writers add before they remove.
+#[test]
+fn c7_a_change_loses_no_endpoint() {
+    let before = slice("s0", "1[R] 2[R] 3[R]");
+    let steps: [(&[&Value], &str); 4] = [
+        (&[&before], "any NoHints 1,2,3"),
+        (&[&before, &zones()[0]], "any SubsetsMixed 1,2,3"),
+        (&[&before, &zones()[0], &zones()[1]], "any SubsetsMixed 1,2,3"),
+        (&[&zones()[0], &zones()[1]], "same-zone ZoneSubset 1"),
+    ];
+    for (slices, expected) in steps.iter().chain(steps.iter().rev()) {
+        let slices: Vec<Value> = slices.iter().map(|slice| (*slice).clone()).collect();
+        assert_eq!(line(&simple("a", &slices)), *expected);
+    }
+    let from_region = [labelled("s0", "for-region", "r", "1[R] 2[R]"), zones()[0].clone()];
+    assert_eq!(line(&simple("a", &from_region)), "any SubsetsMixed 1,2");
+}
+
+/// What the selectors of document C deliver gives the same answer as all slices do.
+#[test]
+fn c2_c7_the_answer_does_not_depend_on_what_else_was_delivered() {
+    let all = [slice("s0", "5[R]"), zones()[0].clone(), zones()[1].clone()];
+    let delivered = [all[0].clone(), all[1].clone()];
+    assert_eq!(simple("a", &all), simple("a", &delivered));
+}
+
+#[test]
+fn c9_a_policy_of_local_uses_all_slices() {
+    let slices =
+        [labelled("s1", "for-zone", "a", "1[R]"), labelled("s2", "for-zone", "b", "2[R L]")];
+    let settings = Settings::default();
+    let internal = policies("Local", "Cluster", 0);
+    let route = ask(&door("a"), &settings, &internal, &slices);
+    assert_eq!(short(route.local.as_deref()), "2");
+    let external = policies("Cluster", "Local", 30080);
+    let route = ask(&door("a"), &settings, &external, &slices);
+    assert_eq!(
+        (short(route.local.as_deref()), line(&route)),
+        ("2".into(), "any NoHints 1,2".into())
+    );
+}
+
+#[test]
+fn hints_work_inside_a_subset_and_the_rest_is_noted() {
+    let hinted = [labelled("s1", "for-zone", "a", "1[R z:a] 2[R z:b]"), zones()[1].clone()];
+    assert_eq!(line(&simple("a", &hinted)), "same-zone SameZoneHints 1");
+    let partly = [labelled("s1", "for-zone", "a", "1[R z:a] 2[R]")];
+    let route = simple("a", &partly);
+    assert_eq!((line(&route), route.notes.len()), ("same-zone ZoneSubset 1,2".into(), 1));
+    let elsewhere = [labelled("s1", "for-zone", "b", "1[R z:a] 2[R z:b]")];
+    let route = simple("a", &elsewhere);
+    assert_eq!((route.mode, route.notes.len()), (Mode::SameZone, 1));
+}
+
+/// Connections to endpoints of another subset are not stale.
+#[test]
+fn d5_serving_looks_at_all_slices() {
+    let door = door("a");
+    let slices = read(&door, &zones());
+    let slices: Vec<&Slice> = slices.iter().collect();
+    let (service, settings) = (service(&json!({})), Settings::default());
+    let question = Question {
+        door: &door,
+        settings: &settings,
+        service: &service,
+        port: &service.ports[0],
+        family: Family::V4,
+        slices: &slices,
+    };
+    assert_eq!(short(Some(&serving(&question))), "1,2,3");
+}
