@@ -22,6 +22,16 @@ pub enum ConnectError {
         "no API server to talk to: {0}; pass --kubeconfig FILE, set KUBECONFIG, or run in a Pod with a service account"
     )]
     Nothing(#[from] kube::config::InferConfigError),
+    /// The API server's address is none.
+    #[error(
+        "API server `{server}` is no address: {source}; write for example https://192.0.2.1:6443"
+    )]
+    Server {
+        /// What was given.
+        server: String,
+        /// Why it is none.
+        source: http::uri::InvalidUri,
+    },
     /// The settings cannot be turned into a client.
     #[error("no client could be made (check certificates and keys in the kubeconfig)")]
     Client(#[from] kube::Error),
@@ -29,6 +39,14 @@ pub enum ConnectError {
 
 /// A client for the cluster that `kubeconfig` names, or for the one this process runs in.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
+    connect_to(None, kubeconfig).await
+}
+
+/// The same, with another address for its API server, such as `https://192.0.2.1:6443`.
+pub async fn connect_to(
+    server: Option<&str>,
+    kubeconfig: Option<&Path>,
+) -> Result<Client, ConnectError> {
     let mut config = match kubeconfig {
         Some(path) => from_file(path).await.map_err(|source| ConnectError::Kubeconfig {
             path: path.display().to_string(),
@@ -36,6 +54,10 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> 
         })?,
         None => Config::infer().await?,
     };
+    if let Some(server) = server {
+        let wrong = |source| ConnectError::Server { server: server.to_owned(), source };
+        config.cluster_url = server.parse().map_err(wrong)?;
+    }
     // Retries are ours: they must not outlive a lease, and they are counted.
     config.default_retry = false;
     Ok(Client::try_from(config)?)

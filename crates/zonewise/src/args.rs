@@ -46,6 +46,12 @@ pub(crate) enum Command {
     /// hints, subsets and zone shares that do not flap, come back by themselves and say why they
     /// are as they are. Stop the built-in one first (--controllers=*,-endpointslice-controller).
     Controller(Box<crate::controller::Flags>),
+    /// Program the kernel of this node with the rules for every Service
+    ///
+    /// Replaces kube-proxy: the same flags and configuration file, the same fate for every packet,
+    /// rules that are kernel data, and traffic that stays in its zone where the EndpointSlices ask
+    /// for that. Rules stay in place when it stops.
+    Proxy(Box<crate::proxy::ProxyArgs>),
     /// Print a completion script for a shell
     #[command(hide = true)]
     Completions {

@@ -4,6 +4,7 @@ mod args;
 mod controller;
 mod output;
 mod progress;
+mod proxy;
 mod simulate;
 
 use std::io::{ErrorKind, Write};
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Simulate(simulate) => simulate::run(simulate),
         Command::Controller(flags) => controller::run(*flags),
+        Command::Proxy(arguments) => proxy::run(*arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "zonewise", &mut script);

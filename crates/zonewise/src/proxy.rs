@@ -1,0 +1,380 @@
+//! `zonewise proxy`: flags over file over defaults, then the proxy runs.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use zonewise_cluster::connect::connect_to;
+use zonewise_proxy::config::{Config, Connection, Count, GATES, Settings, Span, host_name};
+use zonewise_proxy::setup::Machine;
+use zonewise_telemetry::log::{self, Format};
+use zonewise_telemetry::shutdown::Shutdown;
+
+use crate::args::Usage;
+
+/// What was begun may end this long after a signal.
+const GRACE: Duration = Duration::from_secs(5);
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  zonewise proxy --config /var/lib/kube-proxy/config.conf --node-name node-1
+  zonewise proxy --kubeconfig ~/.kube/config --cluster-cidr 10.244.0.0/16
+  zonewise proxy --init-only                     kernel settings, with privileges, then stop
+  zonewise proxy --take-over                     replace a running kube-proxy without a gap
+  zonewise proxy --cleanup                       remove every rule of ours and of kube-proxy
+  zonewise proxy --dry-run -f services.yaml      print the rules instead of loading them
+
+Flags win over the file. Everything is explained in docs/proxy.md.")]
+pub(crate) struct ProxyArgs {
+    #[command(flatten)]
+    action: ActionFlags,
+    #[command(flatten)]
+    connection: ConnectionFlags,
+    #[command(flatten)]
+    rules: RuleFlags,
+    #[command(flatten)]
+    kernel: KernelFlags,
+    #[command(flatten)]
+    serve: ServeFlags,
+    #[command(flatten)]
+    unused: UnusedFlags,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "What to do")]
+struct ActionFlags {
+    /// Configuration file (KubeProxyConfiguration, ProxyConfiguration, or both)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Write the configuration in force as YAML, then stop
+    #[arg(long, value_name = "FILE", group = "action")]
+    write_config_to: Option<PathBuf>,
+    /// Check the configuration, say what is wrong with it, and stop
+    #[arg(long, group = "action")]
+    check: bool,
+    /// Remove all rules of this proxy and of kube-proxy, then stop
+    #[arg(long, group = "action")]
+    cleanup: bool,
+    /// Do what needs privileges (kernel settings), then stop
+    #[arg(long, group = "action")]
+    init_only: bool,
+    /// Print the rules for the objects in -f instead of loading any
+    #[arg(long, group = "action", requires = "files")]
+    dry_run: bool,
+    /// Objects for --dry-run: YAML or JSON, `-` for standard input (repeatable)
+    #[arg(short = 'f', long = "filename", value_name = "FILE", requires = "dry_run")]
+    files: Vec<PathBuf>,
+    /// Remove the rules of a running kube-proxy once ours are in place
+    #[arg(long, conflicts_with = "action")]
+    take_over: bool,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Cluster")]
+struct ConnectionFlags {
+    /// How to reach the cluster; without it the Pod's own account
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Address of the API server; wins over the kubeconfig's
+    #[arg(long, value_name = "URL")]
+    master: Option<String>,
+    /// Which Node this is [default: the host's name]
+    #[arg(long, value_name = "NAME", alias = "hostname-override")]
+    node_name: Option<String>,
+    /// Take only Services labelled service.kubernetes.io/service-proxy-name: NAME
+    #[arg(long, value_name = "NAME")]
+    proxy_name: Option<String>,
+    /// Features on or off, as Name=true,Name=false
+    #[arg(long, value_name = "GATES", value_parser = gates)]
+    feature_gates: Option<BTreeMap<String, bool>>,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Rules")]
+struct RuleFlags {
+    /// Addresses of Pods; one range, or one of each family with a comma between
+    #[arg(long, value_name = "RANGES")]
+    cluster_cidr: Option<String>,
+    /// How local Pods are told apart: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix
+    #[arg(long, value_name = "MODE")]
+    detect_local_mode: Option<String>,
+    /// The bridge of local Pods, for BridgeInterface
+    #[arg(long, value_name = "NAME")]
+    pod_bridge_interface: Option<String>,
+    /// How interfaces of local Pods begin, for InterfaceNamePrefix
+    #[arg(long, value_name = "PREFIX")]
+    pod_interface_name_prefix: Option<String>,
+    /// Where NodePorts answer: ranges with commas between, or primary [default: primary]
+    #[arg(long, value_name = "RANGES", value_delimiter = ',')]
+    nodeport_addresses: Option<Vec<String>>,
+    /// NodePorts answer on 127.0.0.1 too [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, alias = "iptables-localhost-nodeports")]
+    localhost_nodeports: Option<bool>,
+    /// Masquerade all traffic to Services [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
+          require_equals = true)]
+    masquerade_all: Option<bool>,
+    /// Bit of the packet mark that asks for masquerading [default: 14]
+    #[arg(
+        long,
+        value_name = "BIT",
+        alias = "iptables-masquerade-bit",
+        allow_negative_numbers = true
+    )]
+    masquerade_bit: Option<i64>,
+    /// Count connections by zones, services, or none [default: zones]
+    #[arg(long, value_name = "BY")]
+    count: Option<Count>,
+    /// A change that waits for twice as long makes the proxy unhealthy [default: 30s]
+    #[arg(long, value_name = "TIME", alias = "iptables-sync-period")]
+    sync_period: Option<Span>,
+    /// How long changes are gathered [default: 10ms]
+    #[arg(long, value_name = "TIME", alias = "iptables-min-sync-period")]
+    min_sync_period: Option<Span>,
+    /// How often the kernel's rules are compared with what they should be [default: 1m]
+    #[arg(long, value_name = "TIME")]
+    verify_period: Option<Span>,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Kernel settings")]
+struct KernelFlags {
+    /// Connections tracked per CPU; 0 leaves the kernel's [default: 32768]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    conntrack_max_per_core: Option<i64>,
+    /// Connections tracked at least [default: 131072]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    conntrack_min: Option<i64>,
+    /// Idle established TCP; 0 leaves the kernel's [default: 24h]
+    #[arg(long, value_name = "TIME")]
+    conntrack_tcp_timeout_established: Option<Span>,
+    /// TCP in CLOSE_WAIT; 0 leaves the kernel's [default: 1h]
+    #[arg(long, value_name = "TIME")]
+    conntrack_tcp_timeout_close_wait: Option<Span>,
+    /// Let TCP packets pass that are out of window [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
+          require_equals = true)]
+    conntrack_tcp_be_liberal: Option<bool>,
+    /// UDP without reply; 0 leaves the kernel's [default: 0]
+    #[arg(long, value_name = "TIME")]
+    conntrack_udp_timeout: Option<Span>,
+    /// UDP with replies; 0 leaves the kernel's [default: 0]
+    #[arg(long, value_name = "TIME")]
+    conntrack_udp_timeout_stream: Option<Span>,
+    /// How unlikely this process is killed when memory is short [default: -999]
+    #[arg(long, value_name = "SCORE", allow_negative_numbers = true)]
+    oom_score_adj: Option<i64>,
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Health, metrics, log")]
+struct ServeFlags {
+    /// This node's address, if it is not the first of its Node object
+    #[arg(long, value_name = "IP")]
+    bind_address: Option<String>,
+    /// Where /healthz and /livez are served; port 0 turns it off [default: 0.0.0.0:10256]
+    #[arg(long, value_name = "ADDRESS")]
+    healthz_bind_address: Option<String>,
+    /// Where /metrics, /proxyMode, /configz are served; port 0 turns it off [default: 127.0.0.1:10249]
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_bind_address: Option<String>,
+    /// End if one of these addresses is taken, instead of trying again [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
+          require_equals = true)]
+    bind_address_hard_fail: Option<bool>,
+    /// Form of the log
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM",
+          alias = "logging-format")]
+    log_format: LogFormat,
+    /// What is logged: error, warn, info, debug, or a filter such as zonewise_proxy=debug
+    #[arg(long, default_value = "info", value_name = "FILTER")]
+    log_level: String,
+}
+
+/// Flags of kube-proxy without a meaning here. They are accepted, so that its manifests work.
+#[derive(Args)]
+struct UnusedFlags {
+    #[arg(long, hide = true, value_name = "MODE")]
+    proxy_mode: Option<String>,
+    #[arg(long, hide = true, value_name = "TIME")]
+    config_sync_period: Option<Span>,
+    #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true",
+          require_equals = true)]
+    profiling: Option<bool>,
+    #[arg(short = 'v', long = "v", hide = true, value_name = "N")]
+    verbosity: Option<String>,
+    #[arg(long, hide = true)]
+    vmodule: Option<String>,
+    #[arg(long, hide = true)]
+    kube_api_content_type: Option<String>,
+    #[arg(long, hide = true)]
+    kube_api_burst: Option<String>,
+    #[arg(long, hide = true)]
+    kube_api_qps: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+fn gates(text: &str) -> Result<BTreeMap<String, bool>, String> {
+    let wrong = |pair: &str| {
+        format!("`{pair}`: write Name=true or Name=false; gates are {}", GATES.join(", "))
+    };
+    text.split(',')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').ok_or_else(|| wrong(pair))?;
+            let value = value.trim().parse().map_err(|_| wrong(pair))?;
+            Ok((name.trim().to_owned(), value))
+        })
+        .collect()
+}
+
+pub(crate) fn run(arguments: ProxyArgs) -> anyhow::Result<()> {
+    let format = match arguments.serve.log_format {
+        LogFormat::Text => Format::Text,
+        LogFormat::Json => Format::Json,
+    };
+    let log_level = arguments.serve.log_level.clone();
+    let (action, settings) = arguments.split();
+    let config =
+        read(action.config.as_deref(), settings).map_err(|error| Usage(format!("{error:#}")))?;
+    // The client's own complaints come again as ours, with what they mean.
+    log::start(format, &format!("{log_level},kube_client=off"))
+        .map_err(|error| Usage(error.to_string()))?;
+    config.notices.iter().for_each(|notice| tracing::info!("{notice}"));
+    act(&action, config)
+}
+
+fn act(action: &ActionFlags, config: Config) -> anyhow::Result<()> {
+    if action.check {
+        return Ok(std::io::stdout().write_all(b"the configuration can be used\n")?);
+    }
+    if let Some(path) = &action.write_config_to {
+        return std::fs::write(path, config.to_yaml())
+            .with_context(|| format!("cannot write {}", path.display()));
+    }
+    if action.cleanup || action.take_over || action.dry_run {
+        anyhow::bail!("not yet: --cleanup, --take-over and --dry-run {:?}", action.files);
+    }
+    let machine = Machine::default();
+    if action.init_only {
+        return Ok(machine.init(&config)?);
+    }
+    machine.prepare(&config)?;
+    // One thread for the kernel, one for the API server and whoever asks for pages.
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(serve(config))
+}
+
+async fn serve(config: Config) -> anyhow::Result<()> {
+    let shutdown = Shutdown::on_signals(GRACE).context("signals cannot be received")?;
+    let Connection { kubeconfig, master } = &config.connection;
+    if kubeconfig.is_none() && master.is_none() {
+        tracing::warn!(
+            "neither --kubeconfig nor --master: in a Pod the API server is then reached through a \
+             Service, whose rules are not there after a reboot; pass its own address"
+        );
+    }
+    let client = connect_to(master.as_deref(), kubeconfig.as_deref()).await?;
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name, "proxy starts");
+    zonewise_proxy::run(client, config, shutdown).await?;
+    tracing::info!("proxy ended; its rules stay");
+    Ok(())
+}
+
+/// The configuration: flags over file over defaults.
+fn read(file: Option<&Path>, flags: Settings) -> anyhow::Result<Config> {
+    let file = file.map(Settings::read).transpose()?.unwrap_or_default();
+    let settings = file.overridden_by(flags);
+    let host = if settings.node_name.is_some() { String::new() } else { host_name()? };
+    Ok(settings.resolve(&host)?)
+}
+
+impl ProxyArgs {
+    /// What to do, and with which settings.
+    fn split(self) -> (ActionFlags, Settings) {
+        let Self { action, connection, rules, kernel, serve, unused } = self;
+        let settings = Settings {
+            kubeconfig: connection.kubeconfig,
+            master: connection.master,
+            node_name: connection.node_name,
+            proxy_name: connection.proxy_name,
+            feature_gates: connection.feature_gates.unwrap_or_default(),
+            bind_address: serve.bind_address,
+            healthz_address: serve.healthz_bind_address,
+            metrics_address: serve.metrics_bind_address,
+            bind_hard_fail: serve.bind_address_hard_fail,
+            notices: unused.notices(),
+            mode: unused.proxy_mode,
+            config_sync_period: unused.config_sync_period,
+            profiling: unused.profiling,
+            ..rules.settings().overridden_by(kernel.settings())
+        };
+        (action, settings)
+    }
+}
+
+impl RuleFlags {
+    fn settings(self) -> Settings {
+        Settings {
+            cluster_cidr: self.cluster_cidr,
+            detect_local_mode: self.detect_local_mode,
+            bridge_interface: self.pod_bridge_interface,
+            interface_prefix: self.pod_interface_name_prefix,
+            nodeport_addresses: self.nodeport_addresses,
+            localhost_nodeports: self.localhost_nodeports,
+            masquerade_all: self.masquerade_all,
+            masquerade_bit: self.masquerade_bit,
+            count: self.count,
+            sync_period: self.sync_period,
+            min_sync_period: self.min_sync_period,
+            verify_period: self.verify_period,
+            ..Settings::default()
+        }
+    }
+}
+
+impl KernelFlags {
+    fn settings(self) -> Settings {
+        Settings {
+            conntrack_max_per_core: self.conntrack_max_per_core,
+            conntrack_min: self.conntrack_min,
+            conntrack_tcp_established: self.conntrack_tcp_timeout_established,
+            conntrack_tcp_close_wait: self.conntrack_tcp_timeout_close_wait,
+            conntrack_tcp_be_liberal: self.conntrack_tcp_be_liberal,
+            conntrack_udp: self.conntrack_udp_timeout,
+            conntrack_udp_stream: self.conntrack_udp_timeout_stream,
+            oom_score_adj: self.oom_score_adj,
+            ..Settings::default()
+        }
+    }
+}
+
+impl UnusedFlags {
+    fn notices(&self) -> Vec<String> {
+        let client = [&self.kube_api_content_type, &self.kube_api_burst, &self.kube_api_qps];
+        let rows = [
+            (
+                self.verbosity.is_some() || self.vmodule.is_some(),
+                "-v and --vmodule have no use: \
+              pass --log-level instead",
+            ),
+            (
+                client.into_iter().any(Option::is_some),
+                "--kube-api-* has no use: few requests are \
+              made, and in JSON",
+            ),
+        ];
+        rows.into_iter().filter(|row| row.0).map(|row| row.1.to_owned()).collect()
+    }
+}
