@@ -196,7 +196,8 @@ struct ServeFlags {
     log_level: String,
 }
 
-/// Flags of kube-proxy without a meaning here. They are accepted, so that its manifests work.
+// Flags of kube-proxy without a meaning here, accepted so that its manifests work. (A doc comment
+// would become the command's help.)
 #[derive(Args)]
 struct UnusedFlags {
     #[arg(long, hide = true, value_name = "MODE")]
@@ -279,17 +280,22 @@ fn act(action: &ActionFlags, config: Config) -> anyhow::Result<()> {
 async fn serve(config: Config) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals(GRACE).context("signals cannot be received")?;
     let Connection { kubeconfig, master } = &config.connection;
-    if kubeconfig.is_none() && master.is_none() {
-        tracing::warn!(
-            "neither --kubeconfig nor --master: in a Pod the API server is then reached through a \
-             Service, whose rules are not there after a reboot; pass its own address"
-        );
-    }
+    warn_of_circle(kubeconfig.is_some() || master.is_some());
     let client = connect_to(master.as_deref(), kubeconfig.as_deref()).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name, "proxy starts");
     zonewise_proxy::run(client, config, shutdown).await?;
     tracing::info!("proxy ended; its rules stay");
     Ok(())
+}
+
+/// A proxy that needs a Service to hear of Services hears nothing.
+fn warn_of_circle(has_address: bool) {
+    if !has_address {
+        tracing::warn!(
+            "neither --kubeconfig nor --master: in a Pod the API server is then reached through a \
+             Service, whose rules are not there after a reboot; pass its own address"
+        );
+    }
 }
 
 /// The configuration: flags over file over defaults.
