@@ -8,11 +8,14 @@
 //! ```
 
 use std::net::IpAddr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{
     InfoBridge, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    State,
 };
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -20,6 +23,9 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use crate::{Error, Namespace};
 
 const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
+/// How long the kernel may take for what it does in the background: it takes milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A link as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +38,8 @@ pub struct Link {
     pub mac: Vec<u8>,
     /// Somebody switched it on.
     pub up: bool,
+    /// It carries packets: it is on, and what it is connected to is on.
+    pub running: bool,
 }
 
 /// An address of an interface.
@@ -125,11 +133,27 @@ impl Namespace {
         self.request(gone, 0, || format!("delete link {interface}")).map(drop)
     }
 
-    /// Gives an interface one more address, usable at once.
+    /// Waits until an interface that is on carries packets.
+    ///
+    /// The kernel switches on in the background. Until then it drops what is sent.
+    pub fn wait_running(&self, interface: &str) -> Result<(), Error> {
+        let doing = || format!("wait for {interface} to carry packets");
+        self.wait(doing, || Ok(self.link(interface)?.running))
+    }
+
+    /// Gives an interface one more address. If the interface is on, the address can be reached.
     pub fn add_address(&self, interface: &str, address: IpAddr, prefix: u8) -> Result<(), Error> {
         let new = self.address_message(interface, address, prefix)?;
         let doing = || format!("add {address}/{prefix} to {interface}");
-        self.request(RouteNetlinkMessage::NewAddress(new), NEW, doing).map(drop)
+        self.request(RouteNetlinkMessage::NewAddress(new), NEW, doing)?;
+        match address {
+            // The kernel begins to listen to a new IPv6 address in the background.
+            IpAddr::V6(address) if self.link(interface)?.up => {
+                let doing = || format!("wait for {address} on {interface}");
+                self.wait(doing, || self.listens(interface, address))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Takes an address away from an interface.
@@ -167,6 +191,21 @@ impl Namespace {
         ];
         let doing = || format!("add neighbour {address} on {interface}");
         self.request(RouteNetlinkMessage::NewNeighbour(message), NEW, doing).map(drop)
+    }
+
+    fn wait(
+        &self,
+        doing: impl Fn() -> String,
+        done: impl Fn() -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        let deadline = Instant::now() + PATIENCE;
+        while !done()? {
+            if Instant::now() > deadline {
+                return Err(self.error(doing(), std::io::ErrorKind::TimedOut.into()));
+            }
+            sleep(PAUSE);
+        }
+        Ok(())
     }
 
     fn switch(&self, interface: &str, flags: LinkFlags, word: &str) -> Result<(), Error> {
@@ -223,11 +262,16 @@ fn link(message: RouteNetlinkMessage) -> Option<Link> {
         name: String::new(),
         mac: Vec::new(),
         up: message.header.flags.contains(LinkFlags::Up),
+        running: false,
     };
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => found.name = name,
             LinkAttribute::Address(mac) => found.mac = mac,
+            // A loopback has no state to speak of.
+            LinkAttribute::OperState(state) => {
+                found.running = found.up && matches!(state, State::Up | State::Unknown);
+            }
             _ => {}
         }
     }

@@ -42,7 +42,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("net/ipv6/conf/default/accept_redirects", "0"),
     ("net/ipv6/conf/all/disable_ipv6", "0"),
     ("net/ipv6/conf/default/disable_ipv6", "0"),
-    // Addresses work at once: nobody else can have them.
+    // No address is doubted: nobody else can have it.
     ("net/ipv6/conf/all/accept_dad", "0"),
     ("net/ipv6/conf/default/accept_dad", "0"),
     ("net/ipv6/conf/all/accept_ra", "0"),

@@ -115,6 +115,24 @@ impl Namespace {
         self.request(RouteNetlinkMessage::DelRoute(message), 0, doing).map(drop)
     }
 
+    /// A packet to this address would be for this namespace itself.
+    pub(crate) fn listens(&self, interface: &str, address: Ipv6Addr) -> Result<bool, Error> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet6;
+        message.header.destination_prefix_length = 128;
+        message.attributes = vec![
+            RouteAttribute::Destination(address.into()),
+            RouteAttribute::Oif(self.link(interface)?.index),
+        ];
+        let doing = || format!("look up {address}");
+        match self.request(RouteNetlinkMessage::GetRoute(message), 0, doing) {
+            Ok(found) => Ok(found.iter().any(is_local)),
+            // No route at all is an error.
+            Err(Error::Kernel { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Packets of both families that come in through `interface` look into `table` first.
     pub(crate) fn table_for(&self, interface: &str, table: u32) -> Result<(), Error> {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
@@ -166,4 +184,8 @@ impl Namespace {
         }
         Ok(message)
     }
+}
+
+fn is_local(message: &RouteNetlinkMessage) -> bool {
+    matches!(message, RouteNetlinkMessage::NewRoute(route) if route.header.kind == RouteType::Local)
 }

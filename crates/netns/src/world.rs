@@ -115,6 +115,7 @@ impl World {
         let (v4, v6) = node_addresses(FABRIC);
         fabric.add_address(BRIDGE, v4.into(), 24)?;
         fabric.add_address(BRIDGE, v6.into(), 64)?;
+        fabric.add_address(BRIDGE, link_local(FABRIC).into(), 64)?;
         fabric.route(&Route::to(everything(v4.into())))?;
         fabric.route(&Route::to(everything(v6.into())))?;
         Ok(Self {
@@ -241,9 +242,13 @@ impl World {
         namespace.set_up(INTERFACE)?;
         namespace.add_address(INTERFACE, node.v4.into(), 24)?;
         namespace.add_address(INTERFACE, node.v6.into(), 64)?;
+        namespace.add_address(INTERFACE, link_local(node.number).into(), 64)?;
         let (v4, v6) = node_addresses(FABRIC);
         namespace.add_default_route(v4.into())?;
-        namespace.add_default_route(v6.into())
+        namespace.add_default_route(v6.into())?;
+        namespace.wait_running(INTERFACE)?;
+        self.fabric.wait_running(&port)?;
+        self.fabric.wait_running(BRIDGE)
     }
 
     fn connect(&mut self, name: &str, number: u8) -> Result<Client, Error> {
@@ -320,7 +325,9 @@ impl Leaf<'_> {
         self.furnish(&router.link(port)?.mac)?;
         router.add_address(port, GATEWAY6.into(), 64)?;
         router.route(&Route::to(only(self.v4)).device(port).source(router_v4))?;
-        router.route(&Route::to(only(self.v6)).device(port).source(router_v6))
+        router.route(&Route::to(only(self.v6)).device(port).source(router_v6))?;
+        router.wait_running(port)?;
+        self.namespace.wait_running(INTERFACE)
     }
 
     /// The end that belongs to the leaf.
@@ -386,6 +393,11 @@ fn node_port(number: u8) -> String {
 fn node_addresses(number: u8) -> (Ipv4Addr, Ipv6Addr) {
     let v6 = Ipv6Addr::new(0xfd00, 0x192, 0x168, 0, 0, 0, 0, number.into());
     (Ipv4Addr::new(192, 168, 0, number), v6)
+}
+
+/// Who looks for neighbours needs such an address. The kernel would choose one, a little later.
+fn link_local(number: u8) -> Ipv6Addr {
+    Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number.into())
 }
 
 fn pod_addresses(node: u8, number: u8) -> (Ipv4Addr, Ipv6Addr) {
