@@ -223,6 +223,14 @@ impl Batch {
         self.message((DELETE_RULE, 0), family, |out| wire::string(out, 2, name));
     }
 
+    /// Deletes the rule with that number, as [`crate::RuleInfo::handle`] says it.
+    pub fn delete_rule(&mut self, family: Family, chain: &str, handle: u64) {
+        self.message((DELETE_RULE, 0), family, |out| {
+            wire::string(out, 2, chain);
+            wire::be64(out, 3, handle);
+        });
+    }
+
     /// Adds a rule at the end of a chain.
     pub fn add_rule(&mut self, family: Family, chain: &str, rule: &Rule) {
         self.message((NEW_RULE, CREATE | APPEND), family, |out| {
@@ -281,6 +289,7 @@ pub(crate) fn describe(message: &Message<'_>) -> String {
         NEW_CHAIN => ("add chain", Some(3)),
         DELETE_CHAIN => ("delete chain", Some(3)),
         NEW_RULE => ("add rule in chain", Some(2)),
+        DELETE_RULE if message.attributes().get(3).is_some() => ("delete a rule of chain", Some(2)),
         DELETE_RULE => ("delete the rules of chain", Some(2)),
         NEW_SET => ("add set", Some(2)),
         DELETE_SET => ("delete set", Some(2)),
@@ -462,6 +471,25 @@ mod tests {
              08000200 00000006
              09000600 00036869 00000000",
         );
+    }
+
+    #[test]
+    fn one_rule_or_all_rules_of_a_chain_deleted() {
+        let mut batch = Batch::new("t");
+        batch.delete_rule(Family::Ip, "c", 7);
+        batch.flush_chain(Family::Ip, "c");
+        golden(
+            &batch,
+            "30000000 080a0100 01000000 00000000 02000000
+             06000100 74000000
+             06000200 63000000
+             0c000300 00000000 00000007
+             24000000 080a0100 02000000 00000000 02000000
+             06000100 74000000
+             06000200 63000000",
+        );
+        let words: Vec<String> = batch.numbered().map(|(_, message)| describe(&message)).collect();
+        assert_eq!(words, ["delete a rule of chain ip t c", "delete the rules of chain ip t c"]);
     }
 
     #[test]

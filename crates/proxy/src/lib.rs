@@ -18,6 +18,7 @@ pub mod node;
 pub mod page;
 pub mod proxy;
 pub mod report;
+pub mod rivals;
 pub mod rules;
 pub mod setup;
 pub mod watches;
