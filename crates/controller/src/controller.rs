@@ -28,6 +28,7 @@ use zonewise_telemetry::shutdown::Shutdown;
 use crate::config::Config;
 use crate::memory::Memories;
 use crate::metrics::Metrics;
+use crate::proxies::Reports;
 use crate::queue::Queue;
 use crate::sync::{Ended, Syncer};
 
@@ -74,7 +75,11 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let (leadership, campaign) = campaign(&client, &config, &released)?;
     let campaign = tokio::spawn(campaign);
     let followed = Followed::new(ear);
-    let watches = followed.start(&client);
+    let mut watches = followed.start(&client);
+    if !config.settings.upstream {
+        let reports = Arc::clone(&followed.listener.reports);
+        watches.spawn(reports.follow(client.clone(), Arc::clone(&metrics)));
+    }
     let controller = Controller { client, config, followed, leadership, shutdown };
     let result = controller.work(&metrics).await;
     drop(watches);
@@ -108,6 +113,7 @@ fn campaign(
 struct Ear {
     queue: Arc<Queue>,
     memories: Arc<Memories>,
+    reports: Arc<Reports>,
     metrics: Arc<Metrics>,
     batch: Duration,
     upstream: bool,
@@ -128,6 +134,7 @@ impl Ear {
         Self {
             queue: Arc::default(),
             memories: Arc::default(),
+            reports: Arc::default(),
             metrics,
             batch: config.batch_period,
             upstream: config.settings.upstream,
@@ -168,6 +175,7 @@ impl Listener for Ear {
 
     fn service_gone(&self, service: &Key) {
         self.memories.forget(service);
+        self.reports.forget(service);
     }
 
     fn node_changed(&self, node: &Name, change: NodeChange) {
@@ -235,6 +243,7 @@ impl Controller {
         }
         metrics.leading.store(true, Ordering::Relaxed);
         nodes.send_replace(Arc::new(self.nodes()));
+        self.look_at_proxies();
         self.look_at_everything();
         let workers = self.workers(metrics, receiver);
         let lost = async {
@@ -243,6 +252,7 @@ impl Controller {
         let result = tokio::select! {
             _ = lost => Err(RunError::LeaseLost),
             () = self.follow_nodes(&nodes) => Ok(()),
+            () = self.follow_proxies() => Ok(()),
             () = self.housekeeping() => Ok(()),
             () = self.shutdown.wait() => Ok(()),
         };
@@ -277,6 +287,7 @@ impl Controller {
             followed: Arc::clone(&self.followed),
             nodes,
             memories: Arc::clone(&ear.memories),
+            reports: Arc::clone(&ear.reports),
             metrics: Arc::clone(metrics),
             events: Recorder::start(self.client.clone(), COMPONENT),
             leadership: self.leadership.clone(),
@@ -318,6 +329,21 @@ impl Controller {
             for service in services {
                 ear.queue.add(service, Cause::Nodes, Duration::ZERO);
             }
+        }
+    }
+
+    /// Brings up the Services that proxies have caught up with, or that nobody reports about any more.
+    async fn follow_proxies(&self) {
+        loop {
+            self.followed.listener.reports.settled().await;
+            self.look_at_proxies();
+        }
+    }
+
+    fn look_at_proxies(&self) {
+        let ear = &self.followed.listener;
+        for service in ear.reports.look() {
+            ear.queue.add(service, Cause::Service, Duration::ZERO);
         }
     }
 

@@ -6,6 +6,7 @@
 //!                ▲                  │
 //!                └── own writes ────┤─► conditions, events, metrics
 //!  nodes ─► capacity ─► Services whose routing depends on it ─► queue
+//!  Leases of proxies ─► how far they are ─► Services that wait for them ─► queue
 //!  lease ─► who may write
 //! ```
 //!
@@ -15,6 +16,7 @@ pub mod config;
 mod controller;
 mod memory;
 mod metrics;
+mod proxies;
 mod queue;
 mod sync;
 mod tell;

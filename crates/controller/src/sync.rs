@@ -18,19 +18,20 @@ use zonewise_cluster::api::ApiError;
 use zonewise_cluster::events::{Recorder, Subject};
 use zonewise_cluster::follow::{Followed, Listener};
 use zonewise_cluster::lease::Leadership;
-use zonewise_cluster::watch::Key;
+use zonewise_cluster::watch::{Key, number};
 use zonewise_cluster::write;
 use zonewise_slices::asked::{self, Asked, asked};
 use zonewise_slices::labels::Name;
 use zonewise_slices::node::Nodes;
 use zonewise_slices::plan::{Event, FamilyPlan, Input, MissingNode, Plan, plan};
 use zonewise_slices::pod::Pod;
-use zonewise_slices::service::Service;
+use zonewise_slices::service::{Condition, Service};
 use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::{MANAGED_BY, Slice};
 
 use crate::memory::{Memories, retry_delay};
 use crate::metrics::{Labels, Metrics};
+use crate::proxies::Reports;
 use crate::queue::Causes;
 use crate::tell;
 
@@ -41,6 +42,7 @@ pub(crate) struct Syncer<L> {
     pub(crate) followed: Arc<Followed<L>>,
     pub(crate) nodes: watch::Receiver<Arc<Nodes>>,
     pub(crate) memories: Arc<Memories>,
+    pub(crate) reports: Arc<Reports>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) events: Recorder,
     pub(crate) leadership: Leadership,
@@ -82,9 +84,11 @@ impl<L: Listener> Syncer<L> {
         let start = Instant::now();
         let Some(seen) = self.look(key) else {
             self.memories.forget(key);
+            self.reports.forget(key);
             return Ended::Well;
         };
         if !seen.service.is_ours() {
+            self.reports.forget(key);
             return Ended::Well;
         }
         let asked = asked(&seen.service, &self.settings);
@@ -103,11 +107,12 @@ impl<L: Listener> Syncer<L> {
     fn look(&self, key: &Key) -> Option<Seen> {
         let index = self.followed.index();
         let service = index.service(key)?;
-        let ours = |slice: &Arc<Slice>| {
-            !slice.deleting && self.settings.manages(slice.labels.get(MANAGED_BY))
-        };
-        let slices = index.slices_of(key).into_iter().filter(ours).collect();
+        let slices = index.slices_of(key).into_iter().filter(|slice| self.is_ours(slice)).collect();
         Some(Seen { pods: index.pods_of(&service), slices, service })
+    }
+
+    fn is_ours(&self, slice: &Slice) -> bool {
+        !slice.deleting && self.settings.manages(slice.labels.get(MANAGED_BY))
     }
 
     fn plan(&self, key: &Key, seen: &Seen, asked: &Asked) -> Plan {
@@ -231,10 +236,9 @@ impl<L: Listener> Syncer<L> {
             return Ok(());
         }
         self.transition(key, service, plan);
-        let now = jiff::Timestamp::now().as_second();
-        let conditions = tell::conditions(service, asked, plan, now);
         let stored = self.memories.with(key, |memory| memory.conditions.clone());
         let current = stored.as_deref().unwrap_or(&service.conditions);
+        let conditions = self.conditions(key, (service, asked, plan), current);
         if tell::same(&conditions, current) {
             return Ok(());
         }
@@ -249,6 +253,32 @@ impl<L: Listener> Syncer<L> {
                 Ok(())
             }
         }
+    }
+
+    /// What the Service is to be told, as of what was just written.
+    fn conditions(
+        &self,
+        key: &Key,
+        (service, asked, plan): (&Service, &Asked, &Plan),
+        before: &[Condition],
+    ) -> Vec<Condition> {
+        let now = jiff::Timestamp::now().as_second();
+        let mut conditions = tell::conditions(service, asked, plan, before, now);
+        if conditions.is_empty() {
+            self.reports.forget(key);
+            return conditions;
+        }
+        let was = tell::ready_before(&conditions, before);
+        let standing = self.reports.judge(key, was, self.newest(key));
+        conditions.push(tell::ready(standing, before, now));
+        conditions
+    }
+
+    /// The highest version of a Service's slices; a slice that is gone has none to wait for.
+    fn newest(&self, key: &Key) -> u64 {
+        let slices = self.followed.index().slices_of(key);
+        let ours = slices.iter().filter(|slice| self.is_ours(slice));
+        ours.map(|slice| number(&slice.resource_version)).max().unwrap_or(0)
     }
 
     fn transition(&self, key: &Key, service: &Service, plan: &Plan) {

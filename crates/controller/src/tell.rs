@@ -9,6 +9,8 @@ use zonewise_slices::service::{
 use zonewise_slices::wire::timestamp;
 use zonewise_topology::reason::{Code, Outcome, Reason};
 
+use crate::proxies::Standing;
+
 /// Keys whose users expect an answer. `trafficDistribution` alone is the API's own: its users get
 /// what they know, and no status is written for thousands of Services on the first day.
 const ANSWERED: [&str; 4] = [ROUTING_PREFERENCE, SUBSETTING, TOPOLOGY_MODE, TOPOLOGY_AWARE_HINTS];
@@ -34,12 +36,13 @@ pub(crate) fn settled(code: Code) -> Code {
     }
 }
 
-/// Conditions as they should be. Without figures: a number that changes by itself would be a
-/// write that wakes everybody who watches Services.
+/// Conditions as they should be, but for [`ready`]. Without figures: a number that changes by itself
+/// would be a write that wakes everybody who watches Services.
 pub(crate) fn conditions(
     service: &Service,
     asked: &Asked,
     plan: &Plan,
+    before: &[Condition],
     now: i64,
 ) -> Vec<Condition> {
     if !is_told(service) {
@@ -47,22 +50,35 @@ pub(crate) fn conditions(
     }
     let code = settled(reason(plan).code());
     let programmed = code.entry().outcome == Outcome::InForce;
-    let proxies = Code::NoProxyReports;
-    [
-        accepted(asked),
-        ("Programmed", if programmed { "True" } else { "False" }, code, sentence(code)),
-        ("Ready", "Unknown", proxies, sentence(proxies)),
-    ]
-    .into_iter()
-    .map(|parts| condition(service, parts, now))
-    .collect()
+    let programmed = if programmed { "True" } else { "False" };
+    [accepted(asked), ("Programmed", programmed, code, sentence(code))]
+        .into_iter()
+        .map(|parts| condition(before, parts, now))
+        .collect()
+}
+
+/// The status of [`ready`] before, if the other conditions still say the same.
+pub(crate) fn ready_before<'a>(now: &[Condition], before: &'a [Condition]) -> Option<&'a str> {
+    let kind = format!("{CONDITION_PREFIX}Ready");
+    let ready = before.iter().find(|condition| *condition.r#type == *kind);
+    ready.filter(|_| within(now, before)).map(|condition| &*condition.status)
+}
+
+/// The condition that says how far the proxies are.
+pub(crate) fn ready(standing: Standing, before: &[Condition], now: i64) -> Condition {
+    let (status, code) = match standing {
+        Standing::Unknown => ("Unknown", Code::NoProxyReports),
+        Standing::Behind(_) => ("False", Code::ProxiesBehind),
+        Standing::Ready => ("True", Code::ProxiesReady),
+    };
+    condition(before, ("Ready", status, code, sentence(code)), now)
 }
 
 type Parts = (&'static str, &'static str, Code, String);
 
-fn condition(service: &Service, (suffix, status, code, message): Parts, now: i64) -> Condition {
+fn condition(before: &[Condition], (suffix, status, code, message): Parts, now: i64) -> Condition {
     let kind = format!("{CONDITION_PREFIX}{suffix}");
-    let before = service.conditions.iter().find(|known| *known.r#type == *kind);
+    let before = before.iter().find(|known| *known.r#type == *kind);
     let since = before.filter(|known| &*known.status == status).map(|known| known.since.clone());
     Condition {
         r#type: kind.into(),
@@ -97,16 +113,17 @@ fn accepted(asked: &Asked) -> Parts {
 
 /// Whether two sets of conditions say the same.
 pub(crate) fn same(a: &[Condition], b: &[Condition]) -> bool {
+    a.len() == b.len() && within(a, b)
+}
+
+fn within(some: &[Condition], all: &[Condition]) -> bool {
     let says = |one: &Condition, other: &Condition| {
         one.r#type == other.r#type
             && one.status == other.status
             && one.reason == other.reason
             && one.message == other.message
     };
-    let within = |some: &[Condition], all: &[Condition]| {
-        some.iter().all(|one| all.iter().any(|other| says(one, other)))
-    };
-    a.len() == b.len() && within(a, b)
+    some.iter().all(|one| all.iter().any(|other| says(one, other)))
 }
 
 /// The code that was in force before, as the Service itself remembers it.
@@ -213,7 +230,7 @@ mod tests {
 
     fn says(service: &Service, pods: usize) -> Vec<(String, String, String)> {
         let (asked, plan) = planned(service, pods);
-        conditions(service, &asked, &plan, 0)
+        conditions(service, &asked, &plan, &service.conditions, 0)
             .into_iter()
             .map(|one| {
                 (
@@ -231,25 +248,16 @@ mod tests {
 
     #[test]
     fn d12_d18_conditions_say_what_was_understood_and_what_is_in_force() {
-        let unknown = row("Ready", "Unknown", "NoProxyReports");
         let balanced = service(&json!({ROUTING_PREFERENCE: "zonewise.dev/balanced"}), &[]);
         assert_eq!(
             says(&balanced, 2),
-            [
-                row("Accepted", "True", "Accepted"),
-                row("Programmed", "True", "SharesBalanced"),
-                unknown.clone()
-            ]
+            [row("Accepted", "True", "Accepted"), row("Programmed", "True", "SharesBalanced"),]
         );
         assert_eq!(says(&balanced, 0)[1], row("Programmed", "False", "NoEndpoints"));
         let reserved = service(&json!({ROUTING_PREFERENCE: "Nearest"}), &[]);
         assert_eq!(
             says(&reserved, 2),
-            [
-                row("Accepted", "False", "PreferenceReserved"),
-                row("Programmed", "True", "OwnZone"),
-                unknown
-            ]
+            [row("Accepted", "False", "PreferenceReserved"), row("Programmed", "True", "OwnZone"),]
         );
         assert_eq!(
             says(&service(&json!({}), &[]), 2),
@@ -262,7 +270,7 @@ mod tests {
     fn a23_the_key_that_loses_is_named() {
         let both = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
         let (asked, plan) = planned(&both, 2);
-        let accepted = &conditions(&both, &asked, &plan, 0)[0];
+        let accepted = &conditions(&both, &asked, &plan, &[], 0)[0];
         assert!(
             accepted.message.contains("spec.trafficDistribution `PreferClose`"),
             "{}",
@@ -274,19 +282,59 @@ mod tests {
     fn conditions_keep_the_time_of_the_last_transition() {
         let first = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
         let (asked, plan) = planned(&first, 2);
-        let before = conditions(&first, &asked, &plan, 1000);
+        let before = conditions(&first, &asked, &plan, &[], 1000);
         let second = service(&json!({TOPOLOGY_MODE: "Auto"}), &before);
         let (asked, plan) = planned(&second, 3);
-        let after = conditions(&second, &asked, &plan, 2000);
+        let after = conditions(&second, &asked, &plan, &before, 2000);
         assert_eq!(after, before, "other figures, the same words");
         let (asked, plan) = planned(&second, 0);
-        let gone = conditions(&second, &asked, &plan, 3000);
+        let gone = conditions(&second, &asked, &plan, &before, 3000);
         assert!(!same(&gone, &before));
         assert_eq!(
             (&*gone[1].since, &*gone[0].since),
             ("1970-01-01T00:50:00Z", "1970-01-01T00:16:40Z")
         );
         assert_eq!(code_before(&second).as_deref(), Some("HintsAssigned"));
+    }
+
+    #[test]
+    fn d12_ready_says_how_far_proxies_are_without_figures() {
+        let said = [Standing::Unknown, Standing::Behind(1234), Standing::Ready].map(|standing| {
+            let ready = ready(standing, &[], 0);
+            assert!(!ready.message.contains(|c: char| c.is_ascii_digit()), "{}", ready.message);
+            row(&ready.r#type[CONDITION_PREFIX.len()..], &ready.status, &ready.reason)
+        });
+        let expected = [
+            row("Ready", "Unknown", "NoProxyReports"),
+            row("Ready", "False", "ProxiesBehind"),
+            row("Ready", "True", "ProxiesReady"),
+        ];
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn d12_a_transition_opens_ready_again_and_other_pods_do_not() {
+        let all = |service: &Service, pods: usize, before: &[Condition]| {
+            let (asked, plan) = planned(service, pods);
+            conditions(service, &asked, &plan, before, 0)
+        };
+        let auto = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
+        let mut before = all(&auto, 2, &[]);
+        assert_eq!(ready_before(&before, &before), None, "never told");
+        before.push(ready(Standing::Ready, &[], 0));
+        let table = [
+            (&auto, 3, Some("True"), "more Pods"),
+            (&auto, 0, None, "Programmed says something else"),
+            (
+                &service(&json!({ROUTING_PREFERENCE: "zonewise.dev/auto"}), &[]),
+                2,
+                None,
+                "so does Accepted",
+            ),
+        ];
+        for (service, pods, expected, why) in table {
+            assert_eq!(ready_before(&all(service, pods, &before), &before), expected, "{why}");
+        }
     }
 
     #[test]

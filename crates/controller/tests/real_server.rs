@@ -164,3 +164,113 @@ async fn taking_over_from_the_reference_writes_nothing() {
     assert_eq!(writes(&cluster).await, before, "and so did the reference afterwards");
     reference.stop().await.unwrap();
 }
+
+const SYSTEM: &str = "zonewise-system";
+
+/// What a proxy writes.
+fn lease(applied: &str, seconds: u64) -> serde_json::Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": "zonewise-proxy-a1",
+            "namespace": SYSTEM,
+            "labels": { "zonewise.dev/component": "proxy" },
+            "annotations": { "zonewise.dev/applied": applied },
+        },
+        "spec": {
+            "holderIdentity": "a1",
+            "leaseDurationSeconds": seconds,
+            "renewTime": format!("{:.6}", jiff::Timestamp::now()),
+        },
+    })
+}
+
+/// A proxy reports again.
+async fn report(cluster: &Cluster, applied: &str, seconds: u64) {
+    let objects = cluster.objects().unwrap();
+    let stored = objects.get("Lease", Some(SYSTEM), "zonewise-proxy-a1").await.unwrap().unwrap();
+    let mut lease = lease(applied, seconds);
+    lease["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
+    cluster.update(&[lease]).await.unwrap();
+}
+
+async fn ready(cluster: &Cluster, status: &str, code: &str) {
+    eventually(|| async {
+        let found = condition(cluster, "shop", "near", "Ready").await;
+        if found == Some((status.to_owned(), code.to_owned())) {
+            Ok(())
+        } else {
+            Err(format!("{found:?} is not {status} {code}"))
+        }
+    })
+    .await;
+}
+
+/// D12: the condition comes from the proxies, and stays while only Pods change.
+#[tokio::test(flavor = "multi_thread")]
+async fn d12_ready_comes_from_the_proxies() {
+    let _turn = common::turn().await;
+    let cluster = cluster().await;
+    cluster.create(&[namespace("shop")]).await.unwrap();
+    pods(&cluster, "shop", "web").await;
+    let mut near = service("shop", "near", "web");
+    near["metadata"]["annotations"] = json!({ PREFERENCE: "Zone" });
+    cluster.create(&[near.clone()]).await.unwrap();
+    let objects = cluster.objects().unwrap();
+    let mut binding =
+        objects.get("RoleBinding", Some(SYSTEM), "zonewise-controller").await.unwrap().unwrap();
+    cluster.delete(&[binding.clone()]).await.unwrap();
+
+    let running = Running::start(&cluster, "").await;
+    complete(&cluster, "shop", "near").await;
+    ready(&cluster, "Unknown", "NoProxyReports").await;
+    assert!(!running.is_over(), "Leases that may not be read stop nobody");
+    for field in ["resourceVersion", "uid", "creationTimestamp", "managedFields"] {
+        binding["metadata"].as_object_mut().unwrap().remove(field);
+    }
+    cluster.create(&[binding, lease("0", 60)]).await.unwrap();
+    ready(&cluster, "False", "ProxiesBehind").await;
+    report(&cluster, "1000000", 60).await;
+    ready(&cluster, "True", "ProxiesReady").await;
+
+    a_proxy_that_starts_takes_nothing_back(&cluster).await;
+    near["metadata"]["annotations"] = json!({ PREFERENCE: "Spread" });
+    cluster.update(&[near]).await.unwrap();
+    ready(&cluster, "False", "ProxiesBehind").await;
+    report(&cluster, "1000000", 60).await;
+    ready(&cluster, "True", "ProxiesReady").await;
+
+    report(&cluster, "1000000", 1).await;
+    ready(&cluster, "Unknown", "NoProxyReports").await;
+    report(&cluster, "1000000", 60).await;
+    ready(&cluster, "True", "ProxiesReady").await;
+    cluster.delete(&[lease("", 60)]).await.unwrap();
+    ready(&cluster, "Unknown", "NoProxyReports").await;
+    running.stop().await.unwrap();
+}
+
+/// Slices newer than what the proxy has, with the same words: nothing is written.
+async fn a_proxy_that_starts_takes_nothing_back(cluster: &Cluster) {
+    let status_writes = || async {
+        let counts = cluster.request_counts().await.unwrap();
+        let status = |verb: &str, resource: &str| verb == "APPLY" && resource == "services";
+        counts
+            .iter()
+            .filter(|((verb, resource, _), _)| status(verb, resource))
+            .map(|(_, count)| count)
+            .sum::<u64>()
+    };
+    let before = status_writes().await;
+    assert!(before >= 3, "Unknown, False and True were written: {before}");
+    report(cluster, "0", 60).await;
+    cluster.delete(&[pod("shop", "web-0", "web", "a1", "10.2.3.1")]).await.unwrap();
+    eventually(|| async {
+        let found = addresses(&slices(cluster, "shop", "near").await);
+        if found.len() == 8 { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(status_writes().await, before);
+    ready(cluster, "True", "ProxiesReady").await;
+}

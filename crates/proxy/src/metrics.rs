@@ -36,12 +36,8 @@ pub struct Metrics {
 pub struct Ours {
     /// Services that the kernel refuses.
     pub rejected: Gauge,
-    /// Frontends that more than one Service asks for.
-    pub contested: Gauge,
     /// Times the tables were not as they should be, and were mended.
     pub mended: Counter,
-    /// Batches sent.
-    pub batches: Counter,
     unreadable: Family<Counter, 1>,
     watch_failures: Family<Counter, 1>,
 }
@@ -181,15 +177,10 @@ impl Ours {
                 "zonewise_proxy_rejected_services",
                 "Services that the kernel refuses",
             )?,
-            contested: gauge(
-                "zonewise_proxy_contested_frontends",
-                "Addresses and ports that more than one Service asks for",
-            )?,
             mended: counter(
                 "zonewise_proxy_mended_total",
                 "Times the kernel's tables were not as they should be, and were mended",
             )?,
-            batches: counter("zonewise_proxy_batches_total", "Batches that the kernel has taken")?,
             unreadable: registry.counter(
                 "zonewise_proxy_unreadable_objects_total",
                 "Objects that could not be read",

@@ -86,7 +86,44 @@ pub fn gauges(
 ) -> Result<(), MetricError> {
     ports(registry, kernel)?;
     no_local(registry, kernel)?;
+    tables(registry, kernel)?;
+    service_connections(registry, kernel)?;
     connections(registry, kernel, known)
+}
+
+/// What is computed from the kernel's side alone.
+fn tables(registry: &Registry, kernel: &SharedKernel) -> Result<(), MetricError> {
+    let gauge = |name: &str, help: &str, kind, value: fn(&Kernel) -> f64| {
+        let kernel = Arc::clone(kernel);
+        registry.collect(name, help, kind, [], move |samples| {
+            let kernel = kernel.lock().unwrap_or_else(PoisonError::into_inner);
+            samples.push([], kernel.as_ref().map_or(0.0, value));
+        })
+    };
+    let contested = "Addresses and ports that more than one Service asks for";
+    gauge("zonewise_proxy_contested_frontends", contested, Kind::Gauge, |kernel| {
+        kernel.desired().contested().count() as f64
+    })?;
+    let batches = "Batches that the kernel has taken";
+    gauge("zonewise_proxy_batches_total", batches, Kind::Counter, |kernel| kernel.batches() as f64)
+}
+
+/// Connections per Service port, where that is counted.
+fn service_connections(registry: &Registry, kernel: &SharedKernel) -> Result<(), MetricError> {
+    let (name, help) = (
+        "zonewise_proxy_service_connections_total",
+        "Connections from this node, by Service and port; with --count services",
+    );
+    let labels = ["namespace", "service", "protocol", "port"];
+    let kernel = Arc::clone(kernel);
+    registry.collect(name, help, Kind::Counter, labels, move |samples| {
+        let mut kernel = kernel.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = kernel.as_mut().map(Kernel::service_connections);
+        for ((service, protocol, port), count) in counts.and_then(Result::ok).unwrap_or_default() {
+            let values = [&*service.0, &*service.1, &protocol, &port.to_string()];
+            samples.push(values, count as f64);
+        }
+    })
 }
 
 /// Hands every portion of every Service to `take`.

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use kube::Client;
 use thiserror::Error;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -35,6 +36,7 @@ use crate::kernel::{Kernel, KernelError, Rejected, Update};
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::page;
+use crate::rivals::{self, Rival};
 use crate::rules::entries::{self, Portion, Programmed};
 use crate::rules::layout::{self, Count, FAMILIES, Local, Options};
 use crate::setup::Machine;
@@ -76,7 +78,15 @@ const AGAIN: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// If it cannot start.
-pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(), RunError> {
+pub async fn run(
+    client: Client,
+    config: Config,
+    take_over: bool,
+    shutdown: Shutdown,
+) -> Result<(), RunError> {
+    let rivals = find_rivals(take_over);
+    // Registered before it can come.
+    let asked = signal(SignalKind::user_defined1()).ok();
     let registry = Registry::default();
     metrics::process(&registry, env!("CARGO_PKG_VERSION"))?;
     let metrics = Arc::new(Metrics::new(&registry)?);
@@ -114,7 +124,10 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
             rejected: BTreeMap::new(),
             started,
             sweep_at: None,
+            verify_at: Instant::now() + config.verify_period,
             applied,
+            rivals: if take_over { rivals } else { Vec::new() },
+            asked,
         };
         let result = proxy.work(&mut watches).await;
         reporting.abort();
@@ -210,7 +223,23 @@ struct Proxy<'a> {
     rejected: BTreeMap<Key, String>,
     started: i64,
     sweep_at: Option<Instant>,
+    verify_at: Instant,
     applied: watch::Sender<u64>,
+    /// Whose rules go once ours are in place.
+    rivals: Vec<Rival>,
+    asked: Option<Signal>,
+}
+
+/// Another proxy's rules, said aloud.
+fn find_rivals(take_over: bool) -> Vec<Rival> {
+    let found = rivals::find().unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot look for rules of another proxy");
+        Vec::new()
+    });
+    for rival in &found {
+        tracing::warn!(take_over, "{rival}");
+    }
+    found
 }
 
 /// Holds the kernel; nobody else keeps it across an await either.
@@ -221,6 +250,10 @@ fn locked(kernel: &SharedKernel) -> MutexGuard<'_, Option<Kernel>> {
 impl Proxy<'_> {
     async fn work(&mut self, watches: &mut Watches) -> Result<(), RunError> {
         let mut backoff = Backoff::default();
+        self.families().for_each(|family| {
+            self.health.updated(entries::routing_family(family), Moment::now());
+        });
+        self.queued();
         while let Err(error) = self.start().await {
             tracing::error!(%error, "the kernel does not take the rules; trying again");
             self.failed();
@@ -228,15 +261,9 @@ impl Proxy<'_> {
         }
         backoff.reset();
         let mut poll = tokio::time::interval(POLL);
-        let mut verify = tokio::time::interval_at(
-            Instant::now() + self.config.verify_period,
-            self.config.verify_period,
-        );
         let mut again = tokio::time::interval_at(Instant::now() + AGAIN, AGAIN);
-        let mut asked =
-            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::user_defined1()).ok();
         loop {
-            let sweep_at = self.sweep_at;
+            let (sweep_at, verify_at) = (self.sweep_at, self.verify_at);
             let changed = tokio::select! {
                 () = self.known.changed.notified() => true,
                 () = async { sleep_until(sweep_at.unwrap_or_else(Instant::now)).await }, if sweep_at.is_some() => {
@@ -244,8 +271,8 @@ impl Proxy<'_> {
                     false
                 }
                 _ = poll.tick() => { self.look(); false }
-                _ = verify.tick() => { self.verify(); false }
-                Some(()) = async { asked.as_mut()?.recv().await } => { self.verify(); false }
+                () = sleep_until(verify_at) => { self.verify(); false }
+                Some(()) = async { self.asked.as_mut()?.recv().await } => { self.verify(); false }
                 _ = again.tick() => {
                     self.known.index().mark(self.rejected.keys().cloned().collect::<Vec<_>>());
                     !self.rejected.is_empty()
@@ -293,7 +320,7 @@ impl Proxy<'_> {
         self.health.node_seen(self.known.node().is_some_and(|node| node.eligible));
         let options = self.options();
         let node = node(self.config, &self.node_ips());
-        self.ranges = self.known.ranges();
+        self.ranges = self.wanted_ranges();
         let updates = self.updates(self.known.index().services().keys());
         let known = Arc::clone(&self.known);
         let names = Box::new(move |zone| {
@@ -316,6 +343,7 @@ impl Proxy<'_> {
         *locked(&self.kernel) = Some(kernel);
         self.set_nodeports()?;
         self.settle(&work, rejected, began, true).await;
+        self.take_over();
         Ok(())
     }
 
@@ -325,6 +353,16 @@ impl Proxy<'_> {
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let of = |family| nodeports.get(&family).cloned().unwrap_or(NodePorts::All);
         options(self.config, &node, &routing::Family::BOTH.map(of))
+    }
+
+    /// Ours are in place: theirs may go.
+    fn take_over(&mut self) {
+        if self.rivals.is_empty() {
+            return;
+        }
+        let removal = block_in_place(|| rivals::remove(&std::mem::take(&mut self.rivals)));
+        removal.removed.iter().for_each(|what| tracing::info!(what, "removed"));
+        removal.problems.iter().for_each(|problem| tracing::error!("{problem}"));
     }
 
     fn node_ips(&self) -> NodeIps {
@@ -406,8 +444,13 @@ impl Proxy<'_> {
         }
     }
 
+    /// Which addresses are nobody's can be told only by who has all Services.
+    fn wanted_ranges(&self) -> Vec<Cidr> {
+        if self.config.proxy_name.is_some() { Vec::new() } else { self.known.ranges() }
+    }
+
     fn set_ranges(&mut self) -> Result<(), KernelError> {
-        let ranges = self.known.ranges();
+        let ranges = self.wanted_ranges();
         if ranges != self.ranges {
             block_in_place(|| match locked(&self.kernel).as_mut() {
                 Some(kernel) => kernel.set_ranges(ranges.clone()),
@@ -607,10 +650,13 @@ impl Proxy<'_> {
 
     /// Is everything in the kernel what it should be?
     fn verify(&mut self) {
+        let began = Instant::now();
         let result = block_in_place(|| match locked(&self.kernel).as_mut() {
             Some(kernel) => kernel.restore(),
             None => Ok(crate::kernel::Mended::default()),
         });
+        // A large table takes long to read: at most one part in a hundred of the time.
+        self.verify_at = Instant::now() + self.config.verify_period.max(began.elapsed() * 100);
         match result {
             Ok(mended) if mended.is_clean() => {
                 tracing::debug!("the kernel's tables are as they should be")

@@ -129,6 +129,17 @@ fn most_connections(conntrack: &Conntrack, cpus: u32) -> Option<i64> {
     i64::try_from(most).ok()
 }
 
+/// Settings of conntrack exist once its module is loaded, which the first question does. A kernel
+/// without it shows in the settings that are missing.
+fn load_conntrack() {
+    let asked = zonewise_nft::conntrack::Conntrack::open().and_then(|mut conntrack| {
+        conntrack.flows(zonewise_nft::Family::Ip, Some(u8::MAX), &mut |_| {})
+    });
+    if let Err(error) = asked {
+        tracing::debug!(%error, "conntrack does not answer");
+    }
+}
+
 impl Machine {
     /// A machine whose file system begins here.
     pub fn at(root: impl Into<PathBuf>) -> Self {
@@ -140,6 +151,7 @@ impl Machine {
     /// # Errors
     /// With everything that could not be set; the rest is.
     pub fn init(&self, config: &Config) -> Result<(), Incomplete> {
+        load_conntrack();
         let errors = self.set_up(config);
         if errors.is_empty() { Ok(()) } else { Err(Incomplete(errors)) }
     }

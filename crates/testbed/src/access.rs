@@ -13,10 +13,12 @@ pub enum User {
     Admin,
     /// The controller's service account: may do what the roles that a test applies let it do.
     Controller,
+    /// The proxy's service account, likewise.
+    Proxy,
 }
 
 impl User {
-    pub(crate) const ALL: [Self; 2] = [Self::Admin, Self::Controller];
+    pub(crate) const ALL: [Self; 3] = [Self::Admin, Self::Controller, Self::Proxy];
 
     /// The name that the API server knows.
     #[must_use]
@@ -24,13 +26,14 @@ impl User {
         match self {
             Self::Admin => "admin",
             Self::Controller => "system:serviceaccount:zonewise-system:zonewise-controller",
+            Self::Proxy => "system:serviceaccount:zonewise-system:zonewise-proxy",
         }
     }
 
     pub(crate) fn groups(self) -> &'static str {
         match self {
             Self::Admin => "system:masters",
-            Self::Controller => {
+            Self::Controller | Self::Proxy => {
                 "system:serviceaccounts,system:serviceaccounts:zonewise-system,system:authenticated"
             }
         }
@@ -42,6 +45,7 @@ impl fmt::Display for User {
         formatter.write_str(match self {
             Self::Admin => "admin",
             Self::Controller => "controller",
+            Self::Proxy => "proxy",
         })
     }
 }

@@ -136,6 +136,12 @@ impl Cluster {
         Process::spawn(&program, &all, &[], &self.log("kube-controller-manager"))
     }
 
+    /// Where a reference program is, such as `kube-proxy`.
+    #[must_use]
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.programs.path(name)
+    }
+
     /// A name for a new log file in the directory of the cluster.
     #[must_use]
     pub fn log(&self, name: &str) -> PathBuf {

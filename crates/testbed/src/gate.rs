@@ -49,7 +49,13 @@ struct Counters {
 impl Gate {
     /// Opens a relay to the API server of `cluster`.
     pub async fn open(cluster: &Cluster) -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        Self::open_at(cluster, std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?)
+    }
+
+    /// Opens a relay behind a listener made elsewhere, such as in another network namespace.
+    pub fn open_at(cluster: &Cluster, listener: std::net::TcpListener) -> Result<Self> {
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
         let port = listener.local_addr()?.port();
         let (valve, view) = watch::channel(Valve::default());
         let counters = Arc::new(Counters::default());

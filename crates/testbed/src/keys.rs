@@ -52,6 +52,7 @@ impl Keys {
         match user {
             User::Admin => &self.tokens[0],
             User::Controller => &self.tokens[1],
+            User::Proxy => &self.tokens[2],
         }
     }
 }

@@ -62,6 +62,8 @@ pub enum Code {
     TooManyZonesForHints,
     SecondWriter,
     NoProxyReports,
+    ProxiesBehind,
+    ProxiesReady,
     Accepted,
     SameNodeHints,
     SameZoneHints,
@@ -108,7 +110,7 @@ const fn entry(
 }
 
 /// Every code, in the order of [`Code`].
-pub static TABLE: [Entry; 57] = {
+pub static TABLE: [Entry; 59] = {
     use Code::*;
     use Outcome::*;
     [
@@ -328,6 +330,13 @@ pub static TABLE: [Entry; 57] = {
             "no proxy reports what it has applied",
             "run the zonewise proxy, or ignore this condition with other proxies",
         ),
+        entry(
+            ProxiesBehind,
+            Setting,
+            "a proxy that reports has not applied this yet",
+            "wait a moment; if it stays, compare zonewise.dev/applied on the Leases in zonewise-system and look at the proxy that is behind",
+        ),
+        entry(ProxiesReady, InForce, "every proxy that reports has applied this", "nothing to do"),
         entry(Accepted, InForce, "the routing preference was understood", "nothing to do"),
         entry(SameNodeHints, InForce, "this node uses the endpoints hinted to it", "nothing to do"),
         entry(
@@ -526,6 +535,8 @@ pub enum Reason {
     TooManyZonesForHints { zones: u64, limit: u64 },
     SecondWriter,
     NoProxyReports,
+    ProxiesBehind,
+    ProxiesReady,
     Accepted,
     SameNodeHints { endpoints: u64, of: u64 },
     SameZoneHints { endpoints: u64, of: u64 },
@@ -589,6 +600,8 @@ impl Reason {
             Self::TooManyZonesForHints { .. } => Code::TooManyZonesForHints,
             Self::SecondWriter => Code::SecondWriter,
             Self::NoProxyReports => Code::NoProxyReports,
+            Self::ProxiesBehind => Code::ProxiesBehind,
+            Self::ProxiesReady => Code::ProxiesReady,
             Self::Accepted => Code::Accepted,
             Self::SameNodeHints { .. } => Code::SameNodeHints,
             Self::SameZoneHints { .. } => Code::SameZoneHints,
@@ -688,6 +701,8 @@ impl Reason {
             | Self::TopologyModeUnknown
             | Self::SecondWriter
             | Self::NoProxyReports
+            | Self::ProxiesBehind
+            | Self::ProxiesReady
             | Self::Accepted => return None,
             Self::TooManyZonesForHints { zones, limit } => {
                 format!("{zones} zones of at most {limit}")

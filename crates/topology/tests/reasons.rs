@@ -48,7 +48,7 @@ fn the_documentation_lists_every_code() {
 
 /// Codes about what people ask for, about running and about the way of traffic: `slices`,
 /// `controller` and `routing` prove them.
-const OF_OTHER_ROOMS: [Code; 31] = [
+const OF_OTHER_ROOMS: [Code; 33] = [
     Code::ChoiceOverridden,
     Code::GateOff,
     Code::LocalPolicy,
@@ -59,6 +59,8 @@ const OF_OTHER_ROOMS: [Code; 31] = [
     Code::TooManyZonesForHints,
     Code::SecondWriter,
     Code::NoProxyReports,
+    Code::ProxiesBehind,
+    Code::ProxiesReady,
     Code::Accepted,
     Code::SameNodeHints,
     Code::SameZoneHints,

@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use zonewise_cluster::connect::connect_to;
 use zonewise_proxy::config::{Config, Connection, Count, GATES, Settings, Span, host_name};
 use zonewise_proxy::setup::Machine;
+use zonewise_proxy::{dry_run, rivals};
 use zonewise_telemetry::log::{self, Format};
 use zonewise_telemetry::shutdown::Shutdown;
 
@@ -26,6 +27,7 @@ Examples:
   zonewise proxy --init-only                     kernel settings, with privileges, then stop
   zonewise proxy --take-over                     replace a running kube-proxy without a gap
   zonewise proxy --cleanup                       remove every rule of ours and of kube-proxy
+  zonewise proxy --cleanup=ours                  remove ours, to go back to kube-proxy
   zonewise proxy --dry-run -f services.yaml      print the rules instead of loading them
 
 Flags win over the file. Everything is explained in docs/proxy.md.")]
@@ -56,9 +58,10 @@ struct ActionFlags {
     /// Check the configuration, say what is wrong with it, and stop
     #[arg(long, group = "action")]
     check: bool,
-    /// Remove all rules of this proxy and of kube-proxy, then stop
-    #[arg(long, group = "action")]
-    cleanup: bool,
+    /// Remove rules, then stop: ours, those of kube-proxy (others), or all
+    #[arg(long, group = "action", value_enum, value_name = "WHOSE", num_args = 0..=1,
+          require_equals = true, default_missing_value = "all")]
+    cleanup: Option<Whose>,
     /// Do what needs privileges (kernel settings), then stop
     #[arg(long, group = "action")]
     init_only: bool,
@@ -73,10 +76,17 @@ struct ActionFlags {
     take_over: bool,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Whose {
+    Ours,
+    Others,
+    All,
+}
+
 #[derive(Args)]
 #[command(next_help_heading = "Cluster")]
 struct ConnectionFlags {
-    /// How to reach the cluster; without it the Pod's own account
+    /// How to reach the cluster; without it KUBECONFIG or ~/.kube/config
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// Address of the API server; wins over the kubeconfig's
@@ -263,8 +273,12 @@ fn act(action: &ActionFlags, config: Config) -> anyhow::Result<()> {
         return std::fs::write(path, config.to_yaml())
             .with_context(|| format!("cannot write {}", path.display()));
     }
-    if action.cleanup || action.take_over || action.dry_run {
-        anyhow::bail!("not yet: --cleanup, --take-over and --dry-run {:?}", action.files);
+    if action.dry_run {
+        let text = dry_run::tables(&config, &contents(&action.files)?)?;
+        return Ok(std::io::stdout().write_all(text.as_bytes())?);
+    }
+    if let Some(whose) = action.cleanup {
+        return clean_up(whose);
     }
     let machine = Machine::default();
     if action.init_only {
@@ -274,28 +288,61 @@ fn act(action: &ActionFlags, config: Config) -> anyhow::Result<()> {
     // One thread for the kernel, one for the API server and whoever asks for pages.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(serve(config))
+    runtime.block_on(serve(config, action.take_over))
 }
 
-async fn serve(config: Config) -> anyhow::Result<()> {
+/// The files by name, `-` from standard input.
+fn contents(files: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
+    let read = |file: &PathBuf| {
+        let name = file.display().to_string();
+        let text = match name.as_str() {
+            "-" => std::io::read_to_string(std::io::stdin()),
+            _ => std::fs::read_to_string(file),
+        };
+        let text = text.with_context(|| format!("cannot read {name}"))?;
+        Ok((name, text))
+    };
+    files.iter().map(read).collect()
+}
+
+fn clean_up(whose: Whose) -> anyhow::Result<()> {
+    let mut removal = rivals::Removal::default();
+    if whose != Whose::Ours {
+        removal = removal.and(rivals::remove(&rivals::find()?));
+    }
+    if whose != Whose::Others {
+        removal = removal.and(rivals::remove_ours());
+    }
+    for line in &removal.removed {
+        writeln!(std::io::stdout(), "removed: {line}")?;
+    }
+    anyhow::ensure!(removal.problems.is_empty(), "{}", removal.problems.join("; "));
+    Ok(())
+}
+
+async fn serve(config: Config, take_over: bool) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals(GRACE).context("signals cannot be received")?;
     let Connection { kubeconfig, master } = &config.connection;
-    warn_of_circle(kubeconfig.is_some() || master.is_some());
+    let own_way = kubeconfig.is_some() || master.is_some() || has_kubeconfig();
+    if !own_way {
+        return Err(Usage(
+            "the API server's address is not known: in a Pod it would be that of a Service, whose rules this \
+             proxy has yet to write; pass --kubeconfig FILE or --master URL with the server's own address"
+                .into(),
+        )
+        .into());
+    }
     let client = connect_to(master.as_deref(), kubeconfig.as_deref()).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name, "proxy starts");
-    zonewise_proxy::run(client, config, shutdown).await?;
+    zonewise_proxy::run(client, config, take_over, shutdown).await?;
     tracing::info!("proxy ended; its rules stay");
     Ok(())
 }
 
-/// A proxy that needs a Service to hear of Services hears nothing.
-fn warn_of_circle(has_address: bool) {
-    if !has_address {
-        tracing::warn!(
-            "neither --kubeconfig nor --master: in a Pod the API server is then reached through a \
-             Service, whose rules are not there after a reboot; pass its own address"
-        );
-    }
+/// Whether there is a file where clients of Kubernetes look for one.
+fn has_kubeconfig() -> bool {
+    let home = std::env::home_dir().map(|home| home.join(".kube/config"));
+    std::env::var_os("KUBECONFIG").is_some() || home.is_some_and(|file| file.exists())
 }
 
 /// The configuration: flags over file over defaults.

@@ -6,15 +6,20 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use zonewise_nft::{Batch, Bytes, Data, Family, Rule, Seen, SeenData, Verb};
+use zonewise_nft::{Batch, Bytes, Data, Family, Parts, Rule, Seen, SeenData, Verb};
 
 use super::encode::{self, Names, counter_name};
 use super::{Found, Kernel, KernelError};
 use crate::rules::TABLE;
 use crate::rules::chains::Chain;
-use crate::rules::entries::{Entry, Value};
-use crate::rules::layout::{self, STRAYS};
+use crate::rules::desired::Key;
+use crate::rules::entries::{Entry, Frontend, Value};
+use crate::rules::layout::{self, Count, STRAYS};
 use crate::rules::sets::Set;
+use crate::rules::text::protocol_name;
+
+/// A Service, a protocol and a port of the Service.
+pub type Counted = (Key, String, u16);
 
 /// What was not as it should be, and is now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -155,7 +160,7 @@ impl Kernel {
         Ok(extra)
     }
 
-    fn mend_counters(&mut self, batch: &mut Batch) -> Result<(), KernelError> {
+    pub(super) fn mend_counters(&mut self, batch: &mut Batch) -> Result<(), KernelError> {
         for family in self.families.clone() {
             let there: Vec<String> =
                 self.socket.counters(family, TABLE)?.into_iter().map(|(name, ..)| name).collect();
@@ -180,7 +185,7 @@ impl Kernel {
     }
 
     /// Chains whose rules are not what they should be are written anew; unknown ones are removed.
-    fn mend_chains(
+    pub(super) fn mend_chains(
         &mut self,
         batch: &mut Batch,
         uses: &BTreeMap<(Family, Chain), i64>,
@@ -208,7 +213,8 @@ impl Kernel {
                 .collect();
             let unknown: Vec<&String> =
                 rules.keys().filter(|name| !wanted.contains_key(*name)).collect();
-            changed += broken.len() + unknown.len();
+            let new = |name: &&&String| !self.forgotten.contains(&(family, (**name).clone()));
+            changed += broken.len() + unknown.iter().filter(new).count();
             for name in &broken {
                 let base = layout::base_chains(family, &self.options);
                 let base =
@@ -248,6 +254,33 @@ impl Kernel {
         for family in self.families.clone() {
             for (name, packets, _) in self.socket.counters(family, TABLE)? {
                 *sums.entry(name).or_insert(0) += packets;
+            }
+        }
+        Ok(sums)
+    }
+
+    /// Connections per Service, protocol and Service port, where they are counted.
+    ///
+    /// # Errors
+    /// If the kernel cannot be read.
+    pub fn service_connections(&mut self) -> Result<BTreeMap<Counted, u64>, KernelError> {
+        let mut sums = BTreeMap::new();
+        if self.options.count < Count::Services {
+            return Ok(sums);
+        }
+        let desired = &self.desired;
+        for family in self.families.clone() {
+            for (set, nodeport) in [(Set::Connections, false), (Set::NodePortConnections, true)] {
+                self.socket.dump(family, TABLE, set.name(), &mut |seen: Seen<'_>| {
+                    let mut key = Parts(seen.key);
+                    let address = if nodeport { None } else { key.address(family) };
+                    let (Some(protocol), Some(port)) = (key.protocol(), key.port()) else { return };
+                    let frontend = Frontend { address, family, protocol, port };
+                    if let Some((service, port)) = desired.owner(&frontend) {
+                        let counted = (service.clone(), protocol_name(protocol), port);
+                        *sums.entry(counted).or_insert(0) += seen.packets.unwrap_or(0);
+                    }
+                })?;
             }
         }
         Ok(sums)

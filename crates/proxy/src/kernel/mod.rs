@@ -32,7 +32,7 @@ use crate::rules::entries::{Node, Programmed, Value};
 use crate::rules::layout::{self, Options, STRAYS};
 
 pub use encode::counter_name;
-pub use mend::Mended;
+pub use mend::{Counted, Mended};
 use trouble::Trouble;
 
 /// Why the kernel could not be brought to the desired state.
@@ -96,9 +96,16 @@ pub struct Kernel {
     forgotten: Vec<(Family, String)>,
     /// The kernel lets nobody else change the tables.
     owned: bool,
+    /// Whether the kernel knows owners that outlive their process; tried once.
+    knows_owners: Option<bool>,
     /// Our last generation, where known.
     generation: u32,
+    batches: u64,
 }
+
+/// Tables up to this many elements are read back and mended. Reading takes the kernel time that grows
+/// with the square of the size: larger ones are written again, in one batch, in less time.
+const READABLE: usize = 30_000;
 
 /// Elements encoded at a time, so that memory stays small.
 const PORTION: usize = 16 << 10;
@@ -123,8 +130,15 @@ impl Kernel {
             counters: BTreeSet::new(),
             forgotten: Vec::new(),
             owned: false,
+            knows_owners: None,
             generation: 0,
+            batches: 0,
         })
+    }
+
+    /// Does without owners, as kernels before 6.9 have to.
+    pub fn do_without_owner(&mut self) {
+        self.knows_owners = Some(false);
     }
 
     /// What should be in the kernel.
@@ -135,6 +149,11 @@ impl Kernel {
     /// The kernel keeps others from changing the tables.
     pub fn is_owned(&self) -> bool {
         self.owned
+    }
+
+    /// How many batches the kernel has taken.
+    pub fn batches(&self) -> u64 {
+        self.batches
     }
 
     /// Elements waiting for their removal.
@@ -173,7 +192,7 @@ impl Kernel {
         match self.establish(found) {
             Ok(()) => Ok((found, Vec::new())),
             // Somebody's element, then: first the table without any, then the Services.
-            Err(error) if matches!(Trouble::of(&error), Trouble::Content | Trouble::Surprise) => {
+            Err(error) if Trouble::of(&error) != Trouble::Other => {
                 tracing::warn!(%error, "the kernel refused the table: trying Service by Service");
                 Ok((found, self.one_by_one()?))
             }
@@ -187,7 +206,7 @@ impl Kernel {
             Found::Other => self.build(true),
             Found::Ours => {
                 self.claim()?;
-                self.mend().map(drop)
+                if self.elements() <= READABLE { self.mend().map(drop) } else { self.refill() }
             }
         }
     }
@@ -219,8 +238,8 @@ impl Kernel {
                     Err((error, updates)) => self.halve(updates, error),
                 }
             }
-            Trouble::Content => self.halve(updates, error),
-            Trouble::Unsupported | Trouble::Other => Err(error),
+            Trouble::Content | Trouble::Unsupported => self.halve(updates, error),
+            Trouble::Other => Err(error),
         }
     }
 
@@ -248,7 +267,7 @@ impl Kernel {
         mut updates: Vec<Update>,
         error: KernelError,
     ) -> Result<Vec<Rejected>, KernelError> {
-        if !matches!(Trouble::of(&error), Trouble::Content | Trouble::Surprise) {
+        if Trouble::of(&error) == Trouble::Other {
             return Err(error);
         }
         if updates.len() <= 1 {
@@ -339,6 +358,7 @@ impl Kernel {
 
     fn send(&mut self, batch: &Batch) -> Result<(), KernelError> {
         self.socket.commit(batch)?;
+        self.batches += 1;
         if !self.owned {
             self.generation = self.socket.generation().unwrap_or(0);
         }
@@ -381,6 +401,33 @@ impl Kernel {
         self.send(&batch)
     }
 
+    /// Writes all elements again, and nothing else: what clients stay with is kept.
+    fn refill(&mut self) -> Result<(), KernelError> {
+        let uses = self.uses();
+        let mut batch = Batch::new(TABLE);
+        self.mend_chains(&mut batch, &uses)?;
+        self.mend_counters(&mut batch)?;
+        for &family in &self.families {
+            let sets = self.options.sets().filter(|set| !set.learned());
+            sets.for_each(|set| batch.flush_set(family, set.name()));
+        }
+        let mut portion = Vec::new();
+        let (families, zones) = (&self.families, &self.zone_names);
+        self.desired.each(|entry| {
+            if families.contains(&entry.family) {
+                portion.push(entry);
+            }
+            if portion.len() >= PORTION {
+                encode::all(&mut batch, &mut portion, zones);
+            }
+        });
+        encode::all(&mut batch, &mut portion, &self.zone_names);
+        self.send(&batch)?;
+        self.pending.clear();
+        self.chains = uses;
+        self.purge_affinity().map(drop)
+    }
+
     /// Writes everything again after somebody has taken it away.
     pub fn rebuild(&mut self) -> Result<(), KernelError> {
         let found = self.look()?;
@@ -421,6 +468,12 @@ impl Kernel {
     /// The table's comment: people read the first half, the next start of this program the second.
     fn comment(&self) -> String {
         format!("Services, kept by zonewise proxy; layout {:016x}", self.options.fingerprint())
+    }
+
+    fn elements(&self) -> usize {
+        let mut elements = 0;
+        self.desired.each(|_| elements += 1);
+        elements
     }
 
     /// How many elements lead to each chain that comes and goes.
@@ -475,16 +528,18 @@ impl Kernel {
 
     /// Whether the kernel knows owners that outlive their process: tried on a table of no use.
     fn probe_ownership(&mut self) -> Result<bool, KernelError> {
-        if self.owned {
-            return Ok(true);
+        if let Some(known) = self.knows_owners {
+            return Ok(known);
         }
         let mut batch = Batch::new("zonewise-probe");
         batch.add_table(Family::Ip, TableFlags { owner: true, persist: true }, "");
         batch.delete_table(Family::Ip);
-        match self.send(&batch) {
-            Ok(()) => Ok(true),
-            Err(error) if Trouble::of(&error) == Trouble::Unsupported => Ok(false),
-            Err(error) => Err(error),
-        }
+        let known = match self.send(&batch) {
+            Ok(()) => true,
+            Err(error) if Trouble::of(&error) == Trouble::Unsupported => false,
+            Err(error) => return Err(error),
+        };
+        self.knows_owners = Some(known);
+        Ok(known)
     }
 }

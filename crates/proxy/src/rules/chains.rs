@@ -69,7 +69,8 @@ impl fmt::Display for Chain {
             }
             Self::ExternalLocal(place) => write!(f, "{}external-local", at(place)),
             Self::Remember(seconds) => write!(f, "remember-{seconds}"),
-            Self::Reject => f.write_str("reject"),
+            // `reject` itself is a word of the rule language.
+            Self::Reject => f.write_str("refuse"),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use zonewise_nft::Bytes;
-use zonewise_routing::{Name, ZoneId};
+use zonewise_routing::{Name, ServicePort, ZoneId};
 
 use super::delta::Delta;
 use super::entries::{Entry, Frontend, Node, Programmed, Shared, Value};
@@ -142,6 +142,17 @@ impl Desired {
             [owner, others @ ..] if !others.is_empty() => Some((frontend, owner, others)),
             _ => None,
         })
+    }
+
+    /// Whose a frontend is, and the port of the Service behind it.
+    pub fn owner(&self, frontend: &Frontend) -> Option<(&Key, u16)> {
+        let owner = self.claims.get(frontend)?.owner()?;
+        let service = &self.services.get(owner)?.service;
+        let behind = |port: &&ServicePort| {
+            let number = if frontend.address.is_some() { port.port } else { port.node_port };
+            port.protocol.number() == frontend.protocol && number == frontend.port
+        };
+        Some((owner, service.ports.iter().find(behind)?.port))
     }
 
     /// Whether clients of the first of these frontends that anybody has may stay with an endpoint.

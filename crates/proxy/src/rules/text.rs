@@ -113,7 +113,7 @@ fn parts(family: Family, kinds: &[Type], bytes: &[u8]) -> Vec<String> {
     let mut parts = Parts(bytes);
     let part = |kind: &Type| match kind {
         Type::Address => parts.address(family).map(|address| address.to_string()),
-        Type::Protocol => parts.protocol().map(protocol),
+        Type::Protocol => parts.protocol().map(protocol_name),
         Type::Port => parts.port().map(|port| port.to_string()),
         Type::Number => parts.number().map(|number| number.to_string()),
         Type::Verdict | Type::Counter => None,
@@ -121,7 +121,8 @@ fn parts(family: Family, kinds: &[Type], bytes: &[u8]) -> Vec<String> {
     kinds.iter().filter_map(part).collect()
 }
 
-fn protocol(number: u8) -> String {
+/// What a protocol is called.
+pub fn protocol_name(number: u8) -> String {
     match number {
         6 => "tcp".into(),
         17 => "udp".into(),

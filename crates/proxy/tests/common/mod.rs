@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test file uses its part of this")]
 
 pub(crate) mod objects;
+pub(crate) mod town;
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;

@@ -1,0 +1,171 @@
+//! A small cluster with our tables on one node: two nodes, a pod that serves on each, a pod and an
+//! outside client that ask.
+//!
+//! ```text
+//!   client ── fabric ─┬─ n1 (zone a, our tables) ── here (serves), asker
+//!                     └─ n2 (zone b)             ── there (serves)
+//! ```
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use serde_json::{Value, json};
+use zonewise_netns::traffic::{Answer, Protocol, Server, ask_from, ask_tcp, ask_udp};
+use zonewise_netns::world::{Client, Node, Pod, World};
+use zonewise_netns::{Cidr as NetCidr, Namespace};
+use zonewise_proxy::rules::layout::{Local, Options};
+use zonewise_routing::{Cidr, Place};
+
+use super::objects::{endpoint, ports, service, slice, with, with_status};
+use super::{PATIENCE, Tables, at, ip, usual_node};
+
+pub(crate) const FAMILIES: [bool; 2] = [false, true];
+
+pub(crate) struct Town {
+    pub(crate) world: World,
+    pub(crate) n1: Node,
+    pub(crate) n2: Node,
+    pub(crate) here: Pod,
+    pub(crate) there: Pod,
+    pub(crate) asker: Pod,
+    pub(crate) client: Client,
+    pub(crate) tables: Tables,
+    pub(crate) servers: Vec<Server>,
+}
+
+/// Pods are recognised by their range, as most clusters do it.
+pub(crate) fn by_range() -> Options {
+    let cidrs = ["10.244.0.0/16", "fd00:10:244::/48"].map(|text| Cidr::parse(text).unwrap());
+    Options { local: Local::Cidrs(cidrs.into()), ..Options::default() }
+}
+
+impl Town {
+    pub(crate) fn new(options: Options) -> Self {
+        let mut world = World::new().expect("network namespaces can be made; this test needs root");
+        let n1 = world.node("n1", "a").unwrap();
+        let n2 = world.node("n2", "b").unwrap();
+        let here = world.pod(&n1, "here").unwrap();
+        let there = world.pod(&n2, "there").unwrap();
+        let asker = world.pod(&n1, "asker").unwrap();
+        let client = world.client("client").unwrap();
+        for range in ["10.96.0.0/12", "fd96::/108", "198.51.100.0/24", "2001:db8:1::/48"] {
+            client.route_via(net(range), &n1).unwrap();
+        }
+        let node = usual_node([Some(n1.address(false)), Some(n1.address(true))]);
+        let place = Place::new("n1", Some("a"), None);
+        let mut tables = Tables::new(&n1.namespace, place, options, node);
+        tables.ranges =
+            ["10.96.0.0/12", "fd96::/108"].map(|text| Cidr::parse(text).unwrap()).into();
+        let mut town =
+            Self { world, n1, n2, here, there, asker, client, tables, servers: Vec::new() };
+        for pod in [town.here.clone(), town.there.clone()] {
+            town.serve(&pod);
+        }
+        town
+    }
+
+    /// A pod answers on port 8080, TCP and UDP, both families.
+    pub(crate) fn serve(&mut self, pod: &Pod) {
+        for v6 in FAMILIES {
+            let address = at(pod.address(v6), 8080);
+            self.servers.push(Server::both(&pod.namespace, &pod.name, address).unwrap());
+        }
+    }
+
+    /// Writes a Service with endpoints `here` and `there`.
+    pub(crate) fn offer(&mut self, service: &Value) {
+        let name = service["metadata"]["name"].as_str().unwrap().to_owned();
+        let pods = [self.here.clone(), self.there.clone()];
+        self.tables.service(service);
+        for v6 in FAMILIES {
+            let members: Vec<_> =
+                pods.iter().map(|pod| endpoint(pod.address(v6), &pod.node, &pod.zone)).collect();
+            let object = slice(&name, &format!("{name}-{}", u8::from(v6)), &members);
+            self.tables.slice(&both_protocols(object));
+        }
+    }
+
+    /// Who answers over all of these tries, and under which source addresses.
+    pub(crate) fn answers(&self, from: &Namespace, to: SocketAddr, tries: usize) -> Heard {
+        let mut heard = Heard::default();
+        for _ in 0..tries {
+            heard.note(ask_tcp(from, to, PATIENCE));
+        }
+        heard
+    }
+
+    pub(crate) fn answers_udp(&self, from: &Namespace, to: SocketAddr, tries: usize) -> Heard {
+        let mut heard = Heard::default();
+        for _ in 0..tries {
+            heard.note(ask_udp(from, to, PATIENCE));
+        }
+        heard
+    }
+
+    pub(crate) fn answer_from(&self, from: &Namespace, source: IpAddr, to: SocketAddr) -> Answer {
+        ask_from(from, Protocol::Tcp, at(source, 0), to, PATIENCE)
+    }
+}
+
+/// Who was heard, by name; sources they saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Heard {
+    pub(crate) names: BTreeSet<String>,
+    pub(crate) sources: BTreeSet<IpAddr>,
+}
+
+impl Heard {
+    fn note(&mut self, answer: Answer) {
+        self.names.insert(answer.to_string());
+        if let Answer::From { source, .. } = answer {
+            self.sources.insert(source);
+        }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.names.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
+}
+
+pub(crate) fn net(text: &str) -> NetCidr {
+    let (address, length) = text.split_once('/').unwrap();
+    (address.parse().unwrap(), length.parse().unwrap())
+}
+
+/// The slice's port under two protocols.
+pub(crate) fn both_protocols(slice: Value) -> Value {
+    ports(slice, &[("http", 8080, "TCP"), ("udp", 8080, "UDP")])
+}
+
+/// A dual-stack Service, number `n`, with TCP and UDP on port 80, a NodePort and a load balancer's
+/// address.
+pub(crate) fn full(name: &str, n: u8, changes: Value) -> Value {
+    let four = format!("10.96.0.{n}");
+    let six = format!("fd96::{n}");
+    let object = service(name, &[&four, &six]);
+    let node_port = 30_000 + u16::from(n);
+    let object = with(
+        object,
+        json!({
+            "type": "LoadBalancer",
+            "ports": [
+                {"name": "http", "port": 80, "protocol": "TCP", "nodePort": node_port},
+                {"name": "udp", "port": 80, "protocol": "UDP", "nodePort": node_port},
+            ],
+        }),
+    );
+    let vips = json!([{"ip": format!("198.51.100.{n}")}, {"ip": format!("2001:db8:1::{n}")}]);
+    with_status(with(object, changes), json!({"loadBalancer": {"ingress": vips}}))
+}
+
+pub(crate) fn cluster_ip(n: u8, v6: bool) -> SocketAddr {
+    at(ip(&if v6 { format!("fd96::{n}") } else { format!("10.96.0.{n}") }), 80)
+}
+
+pub(crate) fn vip(n: u8, v6: bool) -> SocketAddr {
+    at(ip(&if v6 { format!("2001:db8:1::{n}") } else { format!("198.51.100.{n}") }), 80)
+}
+
+pub(crate) fn node_port(node: &Node, n: u8, v6: bool) -> SocketAddr {
+    at(node.address(v6), 30_000 + u16::from(n))
+}

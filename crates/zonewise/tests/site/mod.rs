@@ -1,0 +1,248 @@
+//! A real API server, nodes and pods as network namespaces, and our programs (or the reference's) on
+//! them.
+//!
+//! ```text
+//!   kube-apiserver + etcd ◄── gate ◄── 127.0.0.1:PORT inside each node's namespace
+//!                                         ▲
+//!                                zonewise proxy, or kube-proxy, of that node
+//! ```
+#![allow(dead_code, reason = "every test file uses its part of this")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use zonewise_netns::traffic::{Server, ask_tcp, ask_udp};
+use zonewise_netns::{Client, Namespace, Node, Pod, World};
+use zonewise_testbed::{Cluster, Gate, Options, Process, User, manifests, objects};
+
+pub(crate) const PATIENCE: Duration = Duration::from_millis(400);
+pub(crate) const RANGES: [&str; 2] = ["10.96.0.0/16", "fd00:96::/108"];
+const OTHERS: [&str; 2] = ["198.51.100.0/24", "2001:db8:1::/48"];
+
+/// A machine: its namespace, its way to the API server, its proxy.
+pub(crate) struct Machine {
+    pub(crate) node: Node,
+    pub(crate) gate: Gate,
+    pub(crate) proxy: Option<Process>,
+}
+
+pub(crate) struct Site {
+    pub(crate) world: World,
+    pub(crate) machines: BTreeMap<String, Machine>,
+    pub(crate) servers: Vec<Server>,
+}
+
+/// An API server with our roles.
+pub(crate) async fn cluster() -> Cluster {
+    let cluster = Cluster::start_with(Options::default()).await.unwrap();
+    for file in ["deploy/controller/rbac.yaml", "deploy/proxy/rbac.yaml"] {
+        let all =
+            manifests(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file)).unwrap();
+        for object in all {
+            // Both files bring the namespace.
+            let known = object["kind"] == "Namespace"
+                && !cluster
+                    .list("Namespace", None)
+                    .await
+                    .unwrap()
+                    .iter()
+                    .all(|known| known["metadata"]["name"] != object["metadata"]["name"]);
+            if !known {
+                cluster.create(&[object]).await.unwrap();
+            }
+        }
+    }
+    cluster
+}
+
+impl Site {
+    pub(crate) fn new() -> Self {
+        let world = World::new().expect("network namespaces can be made; this test needs root");
+        Self { world, machines: BTreeMap::new(), servers: Vec::new() }
+    }
+
+    /// A machine with its own way to the API server, and its Node object.
+    pub(crate) fn machine(&mut self, cluster: &Cluster, name: &str, zone: &str) -> Value {
+        let node = self.world.node(name, zone).unwrap();
+        let listener = node.namespace.enter(|| TcpListener::bind("127.0.0.1:0")).unwrap();
+        let gate = Gate::open_at(cluster, listener).unwrap();
+        let mut object = objects::node(name, zone, "4");
+        object["status"]["addresses"] = json!([
+            {"type": "InternalIP", "address": node.v4},
+            {"type": "InternalIP", "address": node.v6},
+        ]);
+        object["spec"]["podCIDRs"] = json!([text(node.pods_v4), text(node.pods_v6)]);
+        object["spec"]["podCIDR"] = json!(text(node.pods_v4));
+        self.machines.insert(name.into(), Machine { node, gate, proxy: None });
+        object
+    }
+
+    pub(crate) fn node(&self, name: &str) -> &Node {
+        &self.machines[name].node
+    }
+
+    /// A pod that answers on port 8080 under its own name.
+    pub(crate) fn server(&mut self, node: &str, name: &str) -> Pod {
+        let pod = self.pod(node, name);
+        for v6 in [false, true] {
+            let address = SocketAddr::new(pod.address(v6), 8080);
+            self.servers.push(Server::both(&pod.namespace, name, address).unwrap());
+        }
+        pod
+    }
+
+    /// A pod that asks.
+    pub(crate) fn pod(&mut self, node: &str, name: &str) -> Pod {
+        let node = self.node(node).clone();
+        self.world.pod(&node, name).unwrap()
+    }
+
+    /// Somebody outside, whose way to Services leads through a node.
+    pub(crate) fn client(&mut self, name: &str, through: &str) -> Client {
+        let client = self.world.client(name).unwrap();
+        for range in RANGES.into_iter().chain(OTHERS) {
+            let (address, length) = range.split_once('/').unwrap();
+            let range = (address.parse().unwrap(), length.parse().unwrap());
+            client.route_via(range, self.node(through)).unwrap();
+        }
+        client
+    }
+
+    /// Starts our proxy on a machine.
+    pub(crate) fn start_proxy(&mut self, cluster: &Cluster, name: &str, flags: &[&str]) {
+        let machine = self.machines.get_mut(name).unwrap();
+        let kubeconfig = cluster.kubeconfig_through(User::Proxy, &machine.gate).unwrap();
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+        let node = format!("--node-name={name}");
+        let mut all = vec!["proxy", &kubeconfig, &node];
+        all.extend(CALM);
+        all.extend(flags);
+        let program = Path::new(env!("CARGO_BIN_EXE_zonewise"));
+        let log = cluster.log(&format!("proxy-{name}"));
+        let spawn = || Process::spawn(program, &all, &[], &log);
+        machine.proxy = Some(machine.node.namespace.enter(spawn).unwrap());
+    }
+
+    /// Starts the reference's proxy on a machine.
+    pub(crate) fn start_kube_proxy(&mut self, cluster: &Cluster, name: &str, flags: &[&str]) {
+        let machine = self.machines.get_mut(name).unwrap();
+        let kubeconfig = cluster.kubeconfig_through(User::Admin, &machine.gate).unwrap();
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+        let node = format!("--hostname-override={name}");
+        let mut all =
+            vec![&*kubeconfig, &node, "--proxy-mode=nftables", "--iptables-min-sync-period=100ms"];
+        all.extend(CALM);
+        all.extend(flags);
+        let program = cluster.program("kube-proxy");
+        let log = cluster.log(&format!("kube-proxy-{name}"));
+        let spawn = || Process::spawn(&program, &all, &[], &log);
+        machine.proxy = Some(machine.node.namespace.enter(spawn).unwrap());
+    }
+
+    pub(crate) fn proxy(&mut self, name: &str) -> &mut Process {
+        self.machines.get_mut(name).unwrap().proxy.as_mut().unwrap()
+    }
+
+    /// A page of a machine's proxy.
+    pub(crate) fn page(&self, name: &str, port: u16, path: &str) -> Option<String> {
+        let namespace = &self.node(name).namespace;
+        namespace.enter(|| get(SocketAddr::from(([127, 0, 0, 1], port)), path))
+    }
+}
+
+/// What a namespace cannot have: settings of the whole machine.
+const CALM: [&str; 5] = [
+    "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
+    "--conntrack-max-per-core=0",
+    "--conntrack-tcp-timeout-established=0s",
+    "--conntrack-tcp-timeout-close-wait=0s",
+    "--nodeport-addresses=primary",
+];
+
+fn text((address, length): (IpAddr, u8)) -> String {
+    format!("{address}/{length}")
+}
+
+/// A GET without a library; the body of a 200.
+fn get(to: SocketAddr, path: &str) -> Option<String> {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect_timeout(&to, PATIENCE).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    head.starts_with("HTTP/1.1 200").then(|| body.to_owned())
+}
+
+/// Who answers over so many tries.
+pub(crate) fn who(from: &Namespace, to: SocketAddr, tries: usize) -> BTreeSet<String> {
+    (0..tries).map(|_| ask_tcp(from, to, PATIENCE).to_string()).collect()
+}
+
+pub(crate) fn who_udp(from: &Namespace, to: SocketAddr, tries: usize) -> BTreeSet<String> {
+    (0..tries).map(|_| ask_udp(from, to, PATIENCE).to_string()).collect()
+}
+
+pub(crate) fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// Waits until something is so; shows what it is instead when it never is.
+pub(crate) async fn eventually<T: PartialEq + std::fmt::Debug>(
+    what: &str,
+    expected: T,
+    mut is: impl FnMut() -> T,
+) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let now = is();
+        if now == expected {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{what}: {now:?} instead of {expected:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// A Pod object for a pod of the world.
+pub(crate) fn pod_object(pod: &Pod, app: &str) -> Value {
+    let mut object = objects::pod("default", &pod.name, app, &pod.node, &pod.v4.to_string());
+    object["status"]["podIPs"] = json!([{"ip": pod.v4}, {"ip": pod.v6}]);
+    object
+}
+
+/// A dual-stack Service for an app, TCP and UDP on port 80.
+pub(crate) fn service_object(name: &str, app: &str, changes: &Value) -> Value {
+    let mut object = objects::service("default", name, app);
+    object["spec"]["ipFamilyPolicy"] = json!("RequireDualStack");
+    object["spec"]["ports"] = json!([
+        {"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"},
+        {"name": "udp", "port": 80, "targetPort": 8080, "protocol": "UDP"},
+    ]);
+    for (key, value) in changes.as_object().unwrap() {
+        object["spec"][key] = value.clone();
+    }
+    object
+}
+
+/// What the API server has made of a Service.
+pub(crate) async fn stored(cluster: &Cluster, name: &str) -> Value {
+    let all = cluster.list("Service", Some("default")).await.unwrap();
+    all.into_iter().find(|service| service["metadata"]["name"] == name).unwrap()
+}
+
+/// Where a stored Service is found in a family.
+pub(crate) fn cluster_ip(service: &Value, v6: bool) -> SocketAddr {
+    let all = service["spec"]["clusterIPs"].as_array().unwrap();
+    let ip = all.iter().find(|ip| ip.as_str().unwrap().contains(':') == v6).unwrap();
+    SocketAddr::new(ip.as_str().unwrap().parse().unwrap(), 80)
+}
+
+pub(crate) fn node_port(service: &Value, node: &Node, v6: bool) -> SocketAddr {
+    let port = service["spec"]["ports"][0]["nodePort"].as_u64().unwrap();
+    SocketAddr::new(node.address(v6), u16::try_from(port).unwrap())
+}
