@@ -11,7 +11,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use zonewise_slices::plan::{Event, EventType};
+pub use zonewise_slices::plan::{Event, EventType};
 use zonewise_slices::service::Service;
 use zonewise_slices::wire::{Uid, timestamp};
 
@@ -32,6 +32,13 @@ pub struct Subject {
     namespace: Box<str>,
     name: Box<str>,
     uid: Uid,
+}
+
+impl Subject {
+    /// A Service, by what identifies it.
+    pub fn service(namespace: &str, name: &str, uid: Uid) -> Self {
+        Self { namespace: namespace.into(), name: name.into(), uid }
+    }
 }
 
 impl From<&Service> for Subject {

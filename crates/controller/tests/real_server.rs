@@ -134,10 +134,8 @@ async fn taking_over_from_the_reference_writes_nothing() {
     auto["metadata"]["annotations"] = json!({ "service.kubernetes.io/topology-mode": "Auto" });
     let mut near = service("shop", "near", "web");
     near["spec"]["trafficDistribution"] = "PreferSameZone".into();
-    cluster
-        .create(&[auto, near, service("shop", "plain", "web"), service("shop", "empty", "nobody")])
-        .await
-        .unwrap();
+    let others = [near, service("shop", "plain", "web"), service("shop", "empty", "nobody")];
+    cluster.create(&[std::slice::from_ref(&auto), &others].concat()).await.unwrap();
     let reference = cluster.controller_manager(&[]).unwrap();
     for name in ["auto", "near", "plain"] {
         complete(&cluster, "shop", name).await;
@@ -147,6 +145,7 @@ async fn taking_over_from_the_reference_writes_nothing() {
         if found.len() == 1 { Ok(()) } else { Err("no placeholder".to_owned()) }
     })
     .await;
+    the_reference_gives_hints(&cluster, auto).await;
     reference.stop().await.unwrap();
     let before = writes(&cluster).await;
     let running = Running::start(&cluster, "").await;
@@ -163,6 +162,19 @@ async fn taking_over_from_the_reference_writes_nothing() {
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
     assert_eq!(writes(&cluster).await, before, "and so did the reference afterwards");
     reference.stop().await.unwrap();
+}
+
+/// The reference looks at Services before it has counted the nodes, if it happens so, and then at
+/// this one no more: a change of the Service makes it.
+async fn the_reference_gives_hints(cluster: &Cluster, mut service: serde_json::Value) {
+    let mut tries = 0;
+    while hints(&slices(cluster, "shop", "auto").await).len() != 3 {
+        tries += 1;
+        assert!(tries < 20, "still no hints");
+        service["metadata"]["labels"] = json!({ "try": tries.to_string() });
+        cluster.update(std::slice::from_ref(&service)).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
 }
 
 const SYSTEM: &str = "zonewise-system";

@@ -21,6 +21,7 @@ pub mod report;
 pub mod rivals;
 pub mod rules;
 pub mod setup;
+pub mod tell;
 pub mod watches;
 
 pub use proxy::{RunError, run};

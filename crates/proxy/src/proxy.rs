@@ -40,6 +40,7 @@ use crate::rivals::{self, Rival};
 use crate::rules::entries::{self, Portion, Programmed};
 use crate::rules::layout::{self, Count, FAMILIES, Local, Options};
 use crate::setup::Machine;
+use crate::tell::{NO_HEALTH_CHECK, REFUSED, Teller};
 use crate::watches::{self, Known, Watches};
 
 /// Why the proxy ended, or could not start.
@@ -128,6 +129,7 @@ pub async fn run(
             applied,
             rivals: if take_over { rivals } else { Vec::new() },
             asked,
+            teller: Teller::new(client.clone()),
         };
         let result = proxy.work(&mut watches).await;
         reporting.abort();
@@ -228,6 +230,7 @@ struct Proxy<'a> {
     /// Whose rules go once ours are in place.
     rivals: Vec<Rival>,
     asked: Option<Signal>,
+    teller: Teller,
 }
 
 /// Another proxy's rules, said aloud.
@@ -321,7 +324,8 @@ impl Proxy<'_> {
         let options = self.options();
         let node = node(self.config, &self.node_ips());
         self.ranges = self.wanted_ranges();
-        let updates = self.updates(self.known.index().services().keys());
+        let all: Vec<Key> = self.known.index().services().keys().cloned().collect();
+        let updates = self.updates(all.iter());
         let known = Arc::clone(&self.known);
         let names = Box::new(move |zone| {
             known.door().zone_name(zone).map_or_else(String::new, |name| name.to_string())
@@ -495,11 +499,15 @@ impl Proxy<'_> {
     }
 
     fn reject(&mut self, work: &Work, rejected: Vec<Rejected>) {
-        self.rejected.retain(|key, _| !work.services.contains(key));
+        let again = |key: &Key| rejected.iter().any(|rejected| rejected.service == *key);
+        self.rejected.retain(|key, _| !work.services.contains(key) || again(key));
         for Rejected { service, error } in rejected {
             tracing::error!(namespace = %service.0, service = %service.1, %error,
                 "the kernel refuses this Service; what was there of it stays, the others are in place");
-            self.rejected.insert(service, error.to_string());
+            let error = error.to_string();
+            if self.rejected.insert(service.clone(), error.clone()).as_ref() != Some(&error) {
+                self.teller.warn(&service, REFUSED, error);
+            }
         }
         self.metrics.ours.rejected.set(self.rejected.len() as f64);
     }
@@ -603,6 +611,8 @@ impl Proxy<'_> {
         }
         for error in self.ports.reconcile(&self.health_services, &self.nodeports).await {
             if !error.again {
+                let service: Key = (error.namespace.as_str().into(), error.name.as_str().into());
+                self.teller.warn(&service, NO_HEALTH_CHECK, error.to_string());
                 tracing::warn!(%error, "a health check port stays closed; it is tried again with the next change");
             }
         }

@@ -78,7 +78,8 @@ fn a_contested_address_has_one_stable_owner() {
     }
     let to = common::at(ip("198.51.100.50"), 80);
     assert_eq!(town.answers(&town.asker.namespace, to, 6).text(), "here");
-    assert_eq!(town.tables.kernel.desired().contested().count(), 1);
+    // TCP and UDP.
+    assert_eq!(town.tables.kernel.desired().contested().count(), 2);
     town.tables.delete_service("ns", "abc").sync().assert_mended();
     assert_eq!(town.answers(&town.asker.namespace, to, 6).text(), "there");
     assert_eq!(town.tables.kernel.desired().contested().count(), 0);

@@ -202,8 +202,7 @@ impl Kernel {
 
     fn establish(&mut self, found: Found) -> Result<(), KernelError> {
         match found {
-            Found::Nothing => self.build(false),
-            Found::Other => self.build(true),
+            Found::Nothing | Found::Other => self.build(),
             Found::Ours => {
                 self.claim()?;
                 if self.elements() <= READABLE { self.mend().map(drop) } else { self.refill() }
@@ -219,8 +218,7 @@ impl Kernel {
         };
         let updates: Vec<Update> =
             keys.into_iter().map(|key| take(&mut self.desired, key)).collect();
-        let found = self.look()?;
-        self.build(found != Found::Nothing)?;
+        self.build()?;
         self.apply(updates)
     }
 
@@ -289,7 +287,7 @@ impl Kernel {
         if self.look()? == Found::Ours {
             return self.mend();
         }
-        self.rebuild()?;
+        self.build()?;
         Ok(Mended { chains: self.chains.len(), ..Mended::default() })
     }
 
@@ -366,14 +364,15 @@ impl Kernel {
     }
 
     /// Writes everything from nothing. Hooks come last: until then no packet sees the table.
-    fn build(&mut self, replace: bool) -> Result<(), KernelError> {
+    /// What is there already goes in the same batch.
+    fn build(&mut self) -> Result<(), KernelError> {
         self.pending.clear();
         self.chains = self.uses();
         self.counters = self.zones_in_use().into_keys().collect();
         let mut batch = Batch::new(TABLE);
-        if replace {
-            self.families.iter().for_each(|&family| batch.delete_table(family));
-        }
+        let old = self.socket.tables()?.into_iter().filter(|table| table.name == TABLE);
+        old.for_each(|table| batch.delete_table(table.family));
+        let replace = !batch.is_empty();
         self.owned = self.probe_ownership()?;
         self.frame(&mut batch);
         let mut portion = Vec::new();
@@ -426,12 +425,6 @@ impl Kernel {
         self.pending.clear();
         self.chains = uses;
         self.purge_affinity().map(drop)
-    }
-
-    /// Writes everything again after somebody has taken it away.
-    pub fn rebuild(&mut self) -> Result<(), KernelError> {
-        let found = self.look()?;
-        self.build(found != Found::Nothing)
     }
 
     fn frame(&self, batch: &mut Batch) {

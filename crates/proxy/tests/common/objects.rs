@@ -73,6 +73,13 @@ impl Endpoint {
         self
     }
 
+    /// With conditions of its own: ready, serving, terminating.
+    pub(crate) fn conditions(mut self, [ready, serving, terminating]: [bool; 3]) -> Self {
+        self.0["conditions"] =
+            json!({"ready": ready, "serving": serving, "terminating": terminating});
+        self
+    }
+
     pub(crate) fn unready(mut self) -> Self {
         self.0["conditions"] = json!({"ready": false, "serving": false, "terminating": false});
         self

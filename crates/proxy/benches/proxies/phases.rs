@@ -1,0 +1,260 @@
+//! The work of one program at one scale, and what is measured of it.
+//!
+//! ```text
+//!  start ─► marker answers ─► rest ─► memory ─► changes ─► burst ─► 50 changes per second ─► stop
+//! ```
+//!
+//! A change counts from the moment the API server is asked to make it until the first connection that ends where
+//! it should. The API server's own part is thus in the figures of both programs; it has a line of its own.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::machine::{Cpu, Machine, Subject};
+use crate::stage::Stage;
+use crate::table::{Figure, Measure};
+
+/// Nothing is waited for any longer.
+const LIMIT: Duration = Duration::from_secs(600);
+/// Where a sync of the reference takes so long that a few rounds must do.
+const HUGE: u32 = 20_000;
+/// Services that change at once, and from which scale on.
+const BURST: u32 = 1000;
+/// Changes per second, for so many seconds; shown for ten minutes.
+const RATE: u32 = 50;
+const SECONDS: u32 = 12;
+const SHOWN: f64 = 600.0 / SECONDS as f64;
+const FULL: &str = "kubeproxy_sync_full_proxy_rules_duration_seconds_sum";
+
+/// What to measure.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    First,
+    Memory,
+    Change,
+    Burst,
+    Cpu,
+    Path,
+}
+
+impl Part {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::First, Self::Memory, Self::Change, Self::Burst, Self::Cpu, Self::Path];
+
+    pub(crate) fn named(name: &str) -> Result<Self> {
+        Ok(match name {
+            "first" => Self::First,
+            "memory" => Self::Memory,
+            "change" => Self::Change,
+            "burst" => Self::Burst,
+            "cpu" => Self::Cpu,
+            "path" => Self::Path,
+            other => bail!("--only {other}: use first, memory, change, burst, cpu or path"),
+        })
+    }
+}
+
+/// What is wanted at one scale.
+pub(crate) struct Plan {
+    pub(crate) scale: u32,
+    pub(crate) parts: BTreeSet<Part>,
+    pub(crate) rounds: Option<usize>,
+}
+
+impl Plan {
+    pub(crate) fn has(&self, part: Part) -> bool {
+        self.parts.contains(&part)
+    }
+
+    /// How often one endpoint changes.
+    fn rounds(&self, subject: Subject) -> usize {
+        let usual = match subject {
+            Subject::Ours => 20,
+            _ if self.scale >= HUGE => 3,
+            _ => 10,
+        };
+        self.rounds.unwrap_or(usual)
+    }
+
+    /// How often a thousand Services change.
+    fn bursts(&self, subject: Subject) -> usize {
+        if subject != Subject::Ours && self.scale >= HUGE { 1 } else { 3 }
+    }
+}
+
+/// One program at one scale.
+pub(crate) struct Trial<'a> {
+    stage: &'a mut Stage,
+    plan: &'a Plan,
+    subject: Subject,
+    machine: Machine,
+    measures: Vec<Measure>,
+}
+
+impl<'a> Trial<'a> {
+    /// Measures a program, and stops it; returns its world with the rules that it has left.
+    pub(crate) async fn run(
+        stage: &'a mut Stage,
+        subject: Subject,
+        plan: &'a Plan,
+    ) -> Result<(Vec<Measure>, Machine)> {
+        let machine = Machine::new(&stage.cluster)?;
+        let mut trial = Self { stage, plan, subject, machine, measures: Vec::new() };
+        if trial.first().await? {
+            trial.rest().await?;
+        }
+        trial.machine.stop().await?;
+        Ok((trial.measures, trial.machine))
+    }
+
+    /// The start; whether the program ever came so far.
+    async fn first(&mut self) -> Result<bool> {
+        let watcher = self.machine.watch(self.stage.marker, self.stage.side(), LIMIT);
+        let begin = self.machine.start(self.subject, &self.stage.cluster)?;
+        let seen = self.machine.seen(watcher).await?;
+        if self.wants(Part::First) || seen.is_none() {
+            self.note("first sync: start to first connection", took(begin, seen), "s");
+        }
+        Ok(seen.is_some())
+    }
+
+    async fn rest(&mut self) -> Result<()> {
+        self.machine.rest().await?;
+        if self.wants(Part::First)
+            && let Some(reported) = self.machine.metric(FULL)
+        {
+            self.note("first sync: as the proxy reports it", Figure::Known(reported), "s");
+        }
+        if self.wants(Part::Memory) {
+            self.memory("settled after the first sync", "VmRSS")?;
+            self.memory("peak of the first sync", "VmHWM")?;
+        }
+        if self.plan.has(Part::Change) {
+            self.changes().await?;
+        }
+        if self.wants(Part::Burst) && self.plan.scale >= BURST {
+            self.bursts().await?;
+        }
+        if self.wants(Part::Cpu) {
+            self.stream().await?;
+        }
+        if self.wants(Part::Memory) && self.plan.parts.len() > 1 {
+            self.memory("peak after all changes", "VmHWM")?;
+        }
+        Ok(())
+    }
+
+    /// Of kube-proxy without its pause only the changes are of interest.
+    fn wants(&self, part: Part) -> bool {
+        self.subject != Subject::Eager && self.plan.has(part)
+    }
+
+    fn memory(&mut self, what: &str, field: &str) -> Result<()> {
+        let held = self.machine.memory(field)?;
+        self.note(&format!("memory: {what}"), Figure::Known(held), "MiB");
+        Ok(())
+    }
+
+    /// One endpoint changed, at moments that have nothing to do with the program's own rhythm.
+    async fn changes(&mut self) -> Result<()> {
+        let (mut reached, mut answered) = (Vec::new(), Vec::new());
+        for round in 0..self.plan.rounds(self.subject) {
+            tokio::time::sleep(pause(round as u64)).await;
+            let (figure, answer) = self.swap().await?;
+            reached.push(figure);
+            answered.push(Figure::Known(answer));
+            if matches!(figure, Figure::Above(_)) {
+                break;
+            }
+        }
+        for percent in [50, 99] {
+            let figure = percentile(&mut reached, percent);
+            self.note(&format!("one endpoint changed: p{percent}"), figure, "ms");
+        }
+        let answer = percentile(&mut answered, 50);
+        self.note("one endpoint changed: of it the API server's answer, p50", answer, "ms");
+        Ok(())
+    }
+
+    /// Many Services changed at once, the marker last.
+    async fn bursts(&mut self) -> Result<()> {
+        let mut reached = Vec::new();
+        for _ in 0..self.plan.bursts(self.subject) {
+            let begin = Instant::now();
+            self.stage.change(BURST, None).await?;
+            let wrote = begin.elapsed().as_secs_f64();
+            let (figure, _) = self.swap().await?;
+            self.say(&format!("{BURST} slices written in {wrote:.2} s; the marker in {figure} ms"));
+            reached.push(figure);
+            self.machine.rest().await?;
+        }
+        let median = percentile(&mut reached, 50);
+        self.note(&format!("{BURST} Services changed: last write to connection"), median, "ms");
+        Ok(())
+    }
+
+    /// Changes at a steady rate; counted until the last is in place and the program rests.
+    async fn stream(&mut self) -> Result<()> {
+        self.machine.rest().await?;
+        let (before, begin) = (self.machine.cpu()?, Instant::now());
+        let every = Duration::from_secs(1) / RATE;
+        self.stage.change(RATE * SECONDS, Some(every)).await?;
+        let wrote = begin.elapsed().as_secs_f64();
+        self.swap().await?;
+        let caught_up = begin.elapsed().as_secs_f64();
+        self.machine.rest().await?;
+        let after = self.machine.cpu()?;
+        let used = Cpu { user: after.user - before.user, kernel: after.kernel - before.kernel };
+        self.say(&format!(
+            "{} changes in {wrote:.1} s, in place after {caught_up:.1} s, for {:.2} s of CPU time",
+            RATE * SECONDS,
+            used.sum()
+        ));
+        let name = format!("{RATE} changes/s for 10 min ({SECONDS} s measured)");
+        self.note(&format!("{name}: CPU time"), Figure::Known(used.sum() * SHOWN), "s");
+        self.note(&format!("{name}: of it in the kernel"), Figure::Known(used.kernel * SHOWN), "s");
+        self.note(&format!("{name}: clock time"), Figure::Known(wrote * SHOWN), "s");
+        Ok(())
+    }
+
+    /// Leads the marker elsewhere; milliseconds until a connection follows, and until the API server answers.
+    async fn swap(&mut self) -> Result<(Figure, f64)> {
+        let wanted = if self.stage.side() == "left" { "right" } else { "left" };
+        let watcher = self.machine.watch(self.stage.marker, wanted, LIMIT);
+        let sent = self.stage.swap().await?;
+        let answered = sent.elapsed().as_secs_f64() * 1000.0;
+        let seen = self.machine.seen(watcher).await?;
+        Ok((took(sent, seen).times(1000.0), answered))
+    }
+
+    fn note(&mut self, name: &str, figure: Figure, unit: &'static str) {
+        self.say(&format!("{name}: {figure} {unit}"));
+        self.measures.push(Measure { name: name.to_owned(), figure, unit });
+    }
+
+    fn say(&self, text: &str) {
+        self.stage.say(&format!("{} Services, {}: {text}", self.plan.scale, self.subject));
+    }
+}
+
+fn took(begin: Instant, seen: Option<Instant>) -> Figure {
+    match seen {
+        Some(seen) => Figure::Known(seen.saturating_duration_since(begin).as_secs_f64()),
+        None => Figure::Above(LIMIT.as_secs_f64()),
+    }
+}
+
+/// Up to a second: the reference syncs at most once in that time.
+fn pause(round: u64) -> Duration {
+    // Multiples of the golden ratio are spread evenly, however many there are.
+    Duration::from_secs_f64((round as f64 * 0.618_033_988_749_895).fract())
+}
+
+/// The nearest rank: of less than a hundred figures the 99th percentile is the largest.
+fn percentile(figures: &mut [Figure], percent: usize) -> Figure {
+    figures.sort_by(Figure::order);
+    let rank = (figures.len() * percent).div_ceil(100).max(1);
+    figures.get(rank - 1).copied().unwrap_or(Figure::Above(0.0))
+}

@@ -1,0 +1,223 @@
+//! A cluster with our tables on every node.
+//!
+//! ```text
+//!   client ── fabric ─┬─ n1 (our tables) ── asker-1, pods that serve
+//!                     ├─ n2 (our tables) ── asker-2, pods that serve
+//!                     └─ …
+//! ```
+//!
+//! Pods are recognised by the range of their own node: a pod of another node is somebody from
+//! outside, as these specs expect it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use serde_json::Value;
+use zonewise_netns::traffic::{Answer, Protocol, Server, ask_from, ask_tcp, ask_udp};
+use zonewise_netns::world::{Client, Node, Pod, World};
+use zonewise_netns::{Cidr as NetCidr, Namespace};
+use zonewise_nft::Family;
+use zonewise_proxy::addresses::interface_addresses;
+use zonewise_proxy::conntrack::{Frontends, clean};
+use zonewise_proxy::rules::entries::routing_family;
+use zonewise_proxy::rules::layout::{FAMILIES as TABLES, Local, Options};
+use zonewise_routing::{self as routing, Cidr, Place, Question, serving};
+
+use crate::common::objects::{Endpoint, endpoint, slice};
+use crate::common::town::{FAMILIES, both_protocols, net};
+use crate::common::{PATIENCE, Tables, at, usual_node};
+
+/// One of three equal endpoints is missed once in a hundred million times.
+pub(crate) const TRIES: usize = 48;
+const RANGES: [&str; 2] = ["10.96.0.0/12", "fd96::/108"];
+
+pub(crate) struct Spot {
+    pub(crate) node: Node,
+    pub(crate) tables: Tables,
+    pub(crate) asker: Pod,
+}
+
+pub(crate) struct Land {
+    pub(crate) world: World,
+    pub(crate) spots: Vec<Spot>,
+    pub(crate) client: Client,
+    pub(crate) servers: Vec<Server>,
+}
+
+/// Pods of a node, by their range.
+fn of_node(node: &Node) -> Options {
+    let range = |(address, length): NetCidr| Cidr::parse(&format!("{address}/{length}")).unwrap();
+    let cidrs = [node.pods_v4, node.pods_v6].map(range);
+    Options { local: Local::Cidrs(cidrs.into()), ..Options::default() }
+}
+
+impl Land {
+    /// A node in each of these zones: `n1`, `n2` and so on.
+    pub(crate) fn new(zones: &[&str]) -> Self {
+        let mut world = World::new().expect("network namespaces can be made; this test needs root");
+        let nodes: Vec<Node> = (1..)
+            .zip(zones)
+            .map(|(number, zone)| world.node(&format!("n{number}"), zone).unwrap())
+            .collect();
+        let client = world.client("client").unwrap();
+        for range in RANGES.into_iter().chain(["198.51.100.0/24", "2001:db8:1::/48"]) {
+            client.route_via(net(range), &nodes[0]).unwrap();
+        }
+        let spots = nodes.into_iter().map(|node| Spot::new(&mut world, node)).collect();
+        Self { world, spots, client, servers: Vec::new() }
+    }
+
+    /// A pod on a node that answers on port 8080.
+    pub(crate) fn pod(&mut self, spot: usize, name: &str) -> Pod {
+        let pod = self.world.pod(&self.spots[spot].node, name).unwrap();
+        for v6 in FAMILIES {
+            self.serve(&pod.namespace, name, at(pod.address(v6), 8080));
+        }
+        pod
+    }
+
+    /// Somebody answers here, TCP and UDP.
+    pub(crate) fn serve(&mut self, namespace: &Namespace, name: &str, address: SocketAddr) {
+        self.servers.push(Server::both(namespace, name, address).unwrap());
+    }
+
+    pub(crate) fn each(&mut self, change: impl Fn(&mut Tables)) -> &mut Self {
+        self.spots.iter_mut().for_each(|spot| change(&mut spot.tables));
+        self
+    }
+
+    pub(crate) fn service(&mut self, object: &Value) -> &mut Self {
+        self.each(|tables| drop(tables.service(object)))
+    }
+
+    pub(crate) fn slice(&mut self, object: &Value) -> &mut Self {
+        self.each(|tables| drop(tables.slice(object)))
+    }
+
+    /// The endpoints of a Service, in a slice for each family.
+    pub(crate) fn members(
+        &mut self,
+        service: &str,
+        members: impl Fn(bool) -> Vec<Endpoint>,
+    ) -> &mut Self {
+        for v6 in FAMILIES {
+            let name = format!("{service}-{}", u8::from(v6));
+            let members = members(v6);
+            if members.is_empty() {
+                self.each(|tables| drop(tables.delete_slice("ns", &name)));
+            } else {
+                self.slice(&both_protocols(slice(service, &name, &members)));
+            }
+        }
+        self
+    }
+
+    /// A Service with these pods behind it, written everywhere.
+    pub(crate) fn offer(&mut self, service: &Value, pods: &[&Pod]) -> &mut Self {
+        let name = service["metadata"]["name"].as_str().unwrap().to_owned();
+        self.service(service).members(&name, |v6| ready(pods, v6)).sync()
+    }
+
+    pub(crate) fn sync(&mut self) -> &mut Self {
+        self.spots.iter_mut().for_each(|spot| drop(spot.sync()));
+        self
+    }
+
+    /// Pods and the node itself, on every node.
+    pub(crate) fn inside(&self) -> Vec<&Namespace> {
+        self.spots.iter().flat_map(|spot| [&spot.asker.namespace, &spot.node.namespace]).collect()
+    }
+
+    /// The same, and somebody from outside.
+    pub(crate) fn everybody(&self) -> Vec<&Namespace> {
+        let mut all = self.inside();
+        all.push(&self.client.namespace);
+        all
+    }
+
+    pub(crate) fn asker(&self, spot: usize) -> &Namespace {
+        &self.spots[spot].asker.namespace
+    }
+
+    pub(crate) fn node(&self, spot: usize) -> &Node {
+        &self.spots[spot].node
+    }
+}
+
+impl Spot {
+    fn new(world: &mut World, node: Node) -> Self {
+        let asker = world.pod(&node, &format!("asker-{}", node.number)).unwrap();
+        let addresses = usual_node([Some(node.address(false)), Some(node.address(true))]);
+        let place = Place::new(&node.name, Some(&node.zone), None);
+        let mut tables = Tables::new(&node.namespace, place, of_node(&node), addresses);
+        tables.ranges = RANGES.map(|text| Cidr::parse(text).unwrap()).into();
+        Self { node, tables, asker }
+    }
+
+    /// A sync, and what the shell does after it: how many stale flows were removed.
+    pub(crate) fn sync(&mut self) -> usize {
+        self.tables.sync().kernel.purge_affinity().unwrap();
+        let frontends = frontends(&self.tables);
+        self.node.namespace.enter(|| {
+            let own: BTreeSet<IpAddr> = interface_addresses().unwrap().into_iter().collect();
+            frontends.iter().map(|(family, of)| clean(*family, of, &own).unwrap()).sum()
+        })
+    }
+}
+
+/// As the shell collects them, of all Services.
+fn frontends(tables: &Tables) -> BTreeMap<Family, Frontends> {
+    let mut frontends: BTreeMap<Family, Frontends> = BTreeMap::new();
+    for (key, service) in tables.index.services() {
+        let slices = tables.index.slices(key);
+        let udp = service.ports.iter().filter(|port| port.protocol == routing::Protocol::Udp);
+        for (port, family) in udp.flat_map(|port| TABLES.map(|family| (port, family))) {
+            let question = Question {
+                door: &tables.door,
+                settings: &tables.settings,
+                service,
+                port,
+                family: routing_family(family),
+                slices: &slices,
+            };
+            frontends.entry(family).or_default().add(service, port, &serving(&question));
+        }
+    }
+    frontends
+}
+
+/// These pods, ready.
+pub(crate) fn ready(pods: &[&Pod], v6: bool) -> Vec<Endpoint> {
+    pods.iter().map(|pod| endpoint(pod.address(v6), &pod.node, &pod.zone)).collect()
+}
+
+pub(crate) fn ask(protocol: Protocol, from: &Namespace, to: SocketAddr) -> Answer {
+    match protocol {
+        Protocol::Tcp => ask_tcp(from, to, PATIENCE),
+        Protocol::Udp => ask_udp(from, to, PATIENCE),
+    }
+}
+
+/// Who is reached over one protocol. Silence takes long to hear: one try is enough for it.
+pub(crate) fn reached(protocol: Protocol, from: &Namespace, to: SocketAddr) -> String {
+    let first = ask(protocol, from, to);
+    if first.name().is_none() {
+        return first.to_string();
+    }
+    let mut names: BTreeSet<String> =
+        (1..TRIES).map(|_| ask(protocol, from, to).to_string()).collect();
+    names.insert(first.to_string());
+    names.into_iter().collect::<Vec<_>>().join(" ")
+}
+
+/// Who is reached, over TCP and UDP alike.
+pub(crate) fn reach(from: &Namespace, to: SocketAddr) -> String {
+    let [tcp, udp] = [Protocol::Tcp, Protocol::Udp].map(|protocol| reached(protocol, from, to));
+    assert_eq!(tcp, udp, "{from:?} to {to}: TCP and UDP");
+    tcp
+}
+
+/// One datagram from a port that does not change, as `nc -p` sends it.
+pub(crate) fn repeat(from: &Namespace, source: IpAddr, to: SocketAddr) -> String {
+    ask_from(from, Protocol::Udp, at(source, 12_345), to, PATIENCE).to_string()
+}

@@ -1,0 +1,152 @@
+//! Packets that are large, or of a protocol that the kernel has no sockets for.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, recvfrom, sendto,
+    setsockopt, socket, sockopt,
+};
+use nix::sys::time::TimeVal;
+use serde_json::json;
+use zonewise_netns::Namespace;
+
+use crate::common::at;
+use crate::common::objects::{ports, service, slice, with};
+use crate::common::town::{FAMILIES, cluster_ip, full, node_port};
+use crate::land::{Land, ready};
+
+const LONG: Duration = Duration::from_secs(5);
+
+/// Sends back what one client says, over TCP and UDP.
+fn echo(namespace: &Namespace, address: SocketAddr) {
+    let (tcp, udp) = namespace
+        .enter(|| (TcpListener::bind(address).unwrap(), UdpSocket::bind(address).unwrap()));
+    thread::spawn(move || {
+        while let Ok((mut stream, _)) = tcp.accept() {
+            let mut heard = Vec::new();
+            if stream.read_to_end(&mut heard).is_ok() {
+                let _ = stream.write_all(&heard);
+            }
+        }
+    });
+    thread::spawn(move || {
+        let mut buffer = [0; 9000];
+        while let Ok((length, peer)) = udp.recv_from(&mut buffer) {
+            let _ = udp.send_to(&buffer[..length], peer);
+        }
+    });
+}
+
+fn said_udp(to: SocketAddr, message: &[u8]) -> Vec<u8> {
+    let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+    let socket = UdpSocket::bind((any, 0)).unwrap();
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    socket.send_to(message, to).unwrap();
+    let mut buffer = [0; 9000];
+    let length = socket.recv(&mut buffer).unwrap();
+    buffer[..length].to_vec()
+}
+
+fn said_tcp(to: SocketAddr, message: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect_timeout(&to, LONG).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream.write_all(message).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut heard = Vec::new();
+    stream.read_to_end(&mut heard).unwrap();
+    heard
+}
+
+/// A message of many packets, and a datagram in several pieces, there and back.
+#[test]
+fn large_messages_arrive_whole() {
+    let mut land = Land::new(&["a", "b"]);
+    let there = land.world.pod(&land.spots[1].node, "there").unwrap();
+    FAMILIES.map(|v6| echo(&there.namespace, at(there.address(v6), 8080)));
+    land.offer(&full("svc", 1, json!({})), &[&there]);
+    let message: Vec<u8> = (0..60_000_u32).map(|n| u8::try_from(n % 251).unwrap()).collect();
+    for v6 in FAMILIES {
+        for to in [cluster_ip(1, v6), node_port(land.node(0), 1, v6)] {
+            for from in [land.asker(0), &land.client.namespace] {
+                let heard = from.enter(|| said_tcp(to, &message));
+                assert!(heard == message, "TCP, {from:?} to {to}: {} bytes", heard.len());
+                let heard = from.enter(|| said_udp(to, &message[..4000]));
+                assert!(heard == message[..4000], "UDP, {from:?} to {to}: {} bytes", heard.len());
+            }
+        }
+    }
+}
+
+// === SCTP ===
+
+/// The checksum of SCTP.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let bit = |crc: u32, _| if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
+    !bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), bit))
+}
+
+/// An INIT: "let us have an association".
+fn init(from: u16, to: u16) -> Vec<u8> {
+    let mut packet = [from.to_be_bytes(), to.to_be_bytes()].concat();
+    packet.extend([0; 8]);
+    packet.extend([1, 0, 0, 20, 1, 2, 3, 4, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 7]);
+    let sum = crc32c(&packet).to_le_bytes();
+    packet[8..12].copy_from_slice(&sum);
+    packet
+}
+
+fn raw(v6: bool) -> OwnedFd {
+    let family = if v6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    let socket = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Sctp).unwrap();
+    setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(5, 0)).unwrap();
+    socket
+}
+
+/// Source and destination port of the next packet, without its IP header.
+fn ports_of_next(socket: &OwnedFd, v6: bool) -> Option<(u16, u16)> {
+    let mut buffer = [0; 200];
+    let (length, _) = recvfrom::<SockaddrStorage>(socket.as_raw_fd(), &mut buffer).ok()?;
+    let header = if v6 { 0 } else { usize::from(buffer[0] & 15) * 4 };
+    let sctp = buffer.get(header..length)?;
+    let port = |at: usize| Some(u16::from_be_bytes([*sctp.get(at)?, *sctp.get(at + 1)?]));
+    Some((port(0)?, port(2)?))
+}
+
+/// SCTP to a ClusterIP and a NodePort arrives at the endpoint's port. Packets are made by hand: the
+/// kernel needs no module for what only passes through.
+#[test]
+fn sctp_is_led_to_its_endpoint() {
+    let mut land = Land::new(&["a", "b"]);
+    let there = land.pod(1, "there");
+    let wanted = json!([{"name": "sig", "port": 5060, "protocol": "SCTP", "nodePort": 30_060}]);
+    let object = service("svc", &["10.96.0.1", "fd96::1"]);
+    land.service(&with(object, json!({"type": "NodePort", "ports": wanted})));
+    for v6 in FAMILIES {
+        let object = slice("svc", &format!("svc-{v6}"), &ready(&[&there], v6));
+        land.slice(&ports(object, &[("sig", 5061, "SCTP")]));
+    }
+    land.sync().each(crate::common::Tables::assert_mended);
+    for v6 in FAMILIES {
+        let inbox = there.namespace.enter(|| raw(v6));
+        let to = [at(cluster_ip(1, v6).ip(), 5060), at(land.node(0).address(v6), 30_060)];
+        for (source, to) in (4000..).zip(to) {
+            land.asker(0).enter(|| {
+                // The port belongs to the packet; a raw socket's address has none.
+                let address = SockaddrStorage::from(at(to.ip(), 0));
+                let sent = sendto(
+                    raw(v6).as_raw_fd(),
+                    &init(source, to.port()),
+                    &address,
+                    MsgFlags::empty(),
+                );
+                sent.unwrap();
+            });
+            let seen = ports_of_next(&inbox, v6).map(|(_, port)| port);
+            assert_eq!(seen, Some(5061), "{to}");
+        }
+    }
+}
