@@ -102,6 +102,7 @@ async fn d15_requests_stay_in_their_zone() {
     node["kind"] = json!("Node");
     node["apiVersion"] = json!("v1");
     node["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!("b");
+    node["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     cluster.update(&[node]).await.unwrap();
     let to = cluster_ip(&service, false);
     eventually("n3 in zone b", set(&["b1"]), || who(&askers[2].namespace, to, TRIES)).await;

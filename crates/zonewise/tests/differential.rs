@@ -126,10 +126,9 @@ fn look(twin: &Twin, services: &[Value]) -> Matrix {
                 let name = service["metadata"]["name"].as_str().unwrap();
                 for (what, to) in frontends(twin, service) {
                     for (who_asks, namespace) in askers {
-                        let heard = settled(|| who(namespace, to, 1), || who(namespace, to, TRIES));
+                        let heard = settled(|tries| who(namespace, to, tries));
                         part.insert(format!("{name}: {who_asks} to {what}, TCP"), heard);
-                        let heard =
-                            settled(|| who_udp(namespace, to, 1), || who_udp(namespace, to, TRIES));
+                        let heard = settled(|tries| who_udp(namespace, to, tries));
                         part.insert(format!("{name}: {who_asks} to {what}, UDP"), heard);
                     }
                 }
@@ -143,13 +142,10 @@ fn look(twin: &Twin, services: &[Value]) -> Matrix {
     matrix
 }
 
-/// Silence takes long to hear: one try is enough for it.
-fn settled(
-    once: impl Fn() -> BTreeSet<String>,
-    often: impl Fn() -> BTreeSet<String>,
-) -> BTreeSet<String> {
-    let first = once();
-    if first.contains("silent") || first.contains("refused") { first } else { often() }
+/// A refusal is for everybody; anything else may depend on the endpoint that was picked.
+fn settled(ask: impl Fn(usize) -> BTreeSet<String>) -> BTreeSet<String> {
+    let first = ask(1);
+    if first.contains("refused") { first } else { &first | &ask(TRIES) }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,14 +13,17 @@ use crate::rules::entries::{Frontend, Value};
 use crate::rules::sets::Set;
 
 impl Kernel {
-    /// Forgets clients whose endpoint is gone, or whose Service no longer asks for it.
+    /// Forgets clients whose endpoint is gone, or not theirs any more, or whose Service no longer
+    /// asks for it.
     pub fn purge_affinity(&mut self) -> Result<usize, KernelError> {
         let mut stale: Vec<(Family, Bytes)> = Vec::new();
         for family in self.families.clone() {
-            let desired = &self.desired;
+            let (desired, options) = (&self.desired, &self.options);
+            let inside =
+                |client| options.is_pod(client) || desired.node().addresses.contains(&Some(client));
             self.socket.dump(family, TABLE, Set::Affinity.name(), &mut |seen: Seen<'_>| {
-                let keeps = remembered(family, &seen).is_some_and(|(frontends, endpoint)| {
-                    desired.is_sticky_to(&frontends, endpoint)
+                let keeps = remembered(family, &seen).is_some_and(|known| {
+                    desired.is_sticky_to(&known.frontends, inside(known.client), known.endpoint)
                 });
                 if !keeps {
                     stale.push((family, Bytes::from_slice(seen.key)));
@@ -42,14 +45,22 @@ impl Kernel {
     }
 }
 
-/// The frontends a client may have used, most specific first, and the endpoint it stays with.
-fn remembered(family: Family, seen: &Seen<'_>) -> Option<([Frontend; 2], (IpAddr, u16))> {
+/// A client that is remembered.
+struct Remembered {
+    client: IpAddr,
+    /// Those it may have used, most specific first.
+    frontends: [Frontend; 2],
+    /// The one it stays with.
+    endpoint: (IpAddr, u16),
+}
+
+fn remembered(family: Family, seen: &Seen<'_>) -> Option<Remembered> {
     let mut key = Parts(seen.key);
-    key.address(family)?;
+    let client = key.address(family)?;
     let (address, protocol, port) = (key.address(family)?, key.protocol()?, key.port()?);
     let SeenData::Value(data) = seen.data else { return None };
     let mut data = Parts(data);
     let endpoint = (data.address(family)?, data.port()?);
     let at = |address| Frontend { address, family, protocol, port };
-    Some(([at(Some(address)), at(None)], endpoint))
+    Some(Remembered { client, frontends: [at(Some(address)), at(None)], endpoint })
 }

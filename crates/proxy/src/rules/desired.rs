@@ -155,13 +155,18 @@ impl Desired {
         Some((owner, service.ports.iter().find(behind)?.port))
     }
 
-    /// Whether clients of the first of these frontends that anybody has may stay with an endpoint.
-    pub fn is_sticky_to(&self, frontends: &[Frontend], endpoint: (IpAddr, u16)) -> bool {
+    /// Whether a client of the first of these frontends that anybody has may stay with an endpoint.
+    pub fn is_sticky_to(
+        &self,
+        frontends: &[Frontend],
+        inside: bool,
+        endpoint: (IpAddr, u16),
+    ) -> bool {
         let owned = |frontend: &Frontend| Some((*frontend, self.claims.get(frontend)?.owner()?));
         let Some((frontend, owner)) = frontends.iter().find_map(owned) else { return false };
         self.services
             .get(owner)
-            .is_some_and(|owner| owner.is_sticky_to(&self.node, frontend, endpoint))
+            .is_some_and(|owner| owner.is_sticky_to(&self.node, frontend, inside, endpoint))
     }
 
     fn entries(&self, key: &Key) -> Vec<Entry> {

@@ -209,13 +209,25 @@ impl Programmed {
         frontends
     }
 
-    /// Whether clients of this frontend may stay with this endpoint.
-    pub fn is_sticky_to(&self, node: &Node, frontend: Frontend, endpoint: (IpAddr, u16)) -> bool {
-        let portions = self.each(node).filter(|(at, _, _)| *at == frontend);
-        let mut targets =
-            portions.flat_map(|(_, _, portion)| portion.cluster.iter().chain(&portion.local));
+    /// Whether a client of this frontend may stay with this endpoint: it would be sent there today.
+    /// `inside`: it is known to be a pod or the node itself.
+    pub fn is_sticky_to(
+        &self,
+        node: &Node,
+        frontend: Frontend,
+        inside: bool,
+        endpoint: (IpAddr, u16),
+    ) -> bool {
+        let Some((_, kind, portion)) = self.each(node).find(|(at, _, _)| *at == frontend) else {
+            return false;
+        };
+        let local = match kind {
+            Kind::ClusterIp => self.service.internal == routing::Policy::Local,
+            Kind::Outside { .. } => self.service.external == routing::Policy::Local && !inside,
+        };
+        let targets = if local { &portion.local } else { &portion.cluster };
         self.service.affinity.is_some()
-            && targets.any(|target| (target.address, target.port) == endpoint)
+            && targets.iter().any(|target| (target.address, target.port) == endpoint)
     }
 
     /// Its elements at the frontends that are its own (`owns`), in no particular order.

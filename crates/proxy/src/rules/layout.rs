@@ -92,6 +92,11 @@ impl Options {
         }
     }
 
+    /// Whether an address is known to be a pod's. Interfaces tell of packets, not of addresses.
+    pub fn is_pod(&self, address: IpAddr) -> bool {
+        matches!(&self.local, Local::Cidrs(cidrs) if cidrs.iter().any(|cidr| cidr.contains(address)))
+    }
+
     /// The sets of a table.
     pub fn sets(&self) -> impl Iterator<Item = Set> {
         let count = self.count;

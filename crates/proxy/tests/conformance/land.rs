@@ -17,6 +17,7 @@ use zonewise_netns::traffic::{Answer, Protocol, Server, ask_from, ask_tcp, ask_u
 use zonewise_netns::world::{Client, Node, Pod, World};
 use zonewise_netns::{Cidr as NetCidr, Namespace};
 use zonewise_nft::Family;
+use zonewise_nft::conntrack::Conntrack;
 use zonewise_proxy::addresses::interface_addresses;
 use zonewise_proxy::conntrack::{Frontends, clean};
 use zonewise_proxy::rules::entries::routing_family;
@@ -82,16 +83,38 @@ impl Land {
     }
 
     pub(crate) fn each(&mut self, change: impl Fn(&mut Tables)) -> &mut Self {
-        self.spots.iter_mut().for_each(|spot| change(&mut spot.tables));
+        for spot in &mut self.spots {
+            change(&mut spot.tables);
+        }
+        self
+    }
+
+    pub(crate) fn delete_service(&mut self, name: &str) -> &mut Self {
+        for spot in &mut self.spots {
+            spot.tables.delete_service("ns", name);
+        }
+        self
+    }
+
+    pub(crate) fn delete_slice(&mut self, name: &str) -> &mut Self {
+        for spot in &mut self.spots {
+            spot.tables.delete_slice("ns", name);
+        }
         self
     }
 
     pub(crate) fn service(&mut self, object: &Value) -> &mut Self {
-        self.each(|tables| drop(tables.service(object)))
+        for spot in &mut self.spots {
+            spot.tables.service(object);
+        }
+        self
     }
 
     pub(crate) fn slice(&mut self, object: &Value) -> &mut Self {
-        self.each(|tables| drop(tables.slice(object)))
+        for spot in &mut self.spots {
+            spot.tables.slice(object);
+        }
+        self
     }
 
     /// The endpoints of a Service, in a slice for each family.
@@ -104,7 +127,7 @@ impl Land {
             let name = format!("{service}-{}", u8::from(v6));
             let members = members(v6);
             if members.is_empty() {
-                self.each(|tables| drop(tables.delete_slice("ns", &name)));
+                self.delete_slice(&name);
             } else {
                 self.slice(&both_protocols(slice(service, &name, &members)));
             }
@@ -118,21 +141,33 @@ impl Land {
         self.service(service).members(&name, |v6| ready(pods, v6)).sync()
     }
 
+    /// Writes what has changed. UDP clients begin anew: a port that is used again would find its old
+    /// flow, and that may lead to whom it likes for as long as the endpoint serves.
     pub(crate) fn sync(&mut self) -> &mut Self {
-        self.spots.iter_mut().for_each(|spot| drop(spot.sync()));
+        self.settle();
+        self.spots.iter().for_each(Spot::forget_flows);
         self
+    }
+
+    /// Writes what has changed, and does what the shell does after it.
+    pub(crate) fn settle(&mut self) -> &mut Self {
+        for spot in &mut self.spots {
+            spot.sync();
+        }
+        self
+    }
+
+    /// What is in the kernel is what should be, once what nothing leads to is gone.
+    pub(crate) fn assert_clean(&mut self) {
+        self.each(|tables| {
+            tables.kernel.sweep().unwrap();
+            tables.assert_mended();
+        });
     }
 
     /// Pods and the node itself, on every node.
     pub(crate) fn inside(&self) -> Vec<&Namespace> {
         self.spots.iter().flat_map(|spot| [&spot.asker.namespace, &spot.node.namespace]).collect()
-    }
-
-    /// The same, and somebody from outside.
-    pub(crate) fn everybody(&self) -> Vec<&Namespace> {
-        let mut all = self.inside();
-        all.push(&self.client.namespace);
-        all
     }
 
     pub(crate) fn asker(&self, spot: usize) -> &Namespace {
@@ -162,6 +197,17 @@ impl Spot {
             let own: BTreeSet<IpAddr> = interface_addresses().unwrap().into_iter().collect();
             frontends.iter().map(|(family, of)| clean(*family, of, &own).unwrap()).sum()
         })
+    }
+
+    fn forget_flows(&self) {
+        self.node.namespace.enter(|| {
+            let mut conntrack = Conntrack::open().unwrap();
+            for family in TABLES {
+                let mut flows = Vec::new();
+                conntrack.flows(family, Some(17), &mut |flow| flows.push(flow.clone())).unwrap();
+                flows.iter().for_each(|flow| conntrack.delete(flow).unwrap());
+            }
+        });
     }
 }
 

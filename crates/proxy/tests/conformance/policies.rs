@@ -5,7 +5,6 @@ use zonewise_netns::traffic::{Answer, Protocol};
 
 use serde_json::json;
 
-use crate::common::Tables;
 use crate::common::at;
 use crate::common::objects::endpoint;
 use crate::common::town::{FAMILIES, cluster_ip, full, node_port, vip};
@@ -17,7 +16,9 @@ const BOTH: &str = "n1 n2";
 fn hosts(land: &mut Land) {
     for spot in [0, 1] {
         let node = land.node(spot).clone();
-        FAMILIES.map(|v6| land.serve(&node.namespace, &node.name, at(node.address(v6), 8080)));
+        for v6 in FAMILIES {
+            land.serve(&node.namespace, &node.name, at(node.address(v6), 8080));
+        }
     }
 }
 
@@ -39,7 +40,7 @@ fn endpoints_of_the_hosts_network_are_endpoints() {
         let heard = to.map(|to| reach(&land.client.namespace, to));
         assert_eq!(heard, [BOTH; 4], "from outside, IPv6 {v6}");
     }
-    land.each(Tables::assert_mended);
+    land.assert_clean();
 }
 
 /// Internal policy Local, with an endpoint on the first node only: a pod, or the node itself.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::common::objects::{endpoint, labelled, ports, service, slice, with, with_status};
 use crate::common::town::{FAMILIES, cluster_ip, full, node_port, vip};
-use crate::common::{Tables, at, ip};
+use crate::common::{at, ip};
 use crate::land::{Land, ask, reach, reached, ready};
 
 const BOTH: &str = "here there";
@@ -59,7 +59,7 @@ fn types_change_and_what_is_served_follows() {
             }
         }
     }
-    land.each(Tables::assert_mended);
+    land.assert_clean();
 }
 
 /// Ports and protocols come and go; a port that went is refused.
@@ -116,7 +116,7 @@ fn services_with_the_same_endpoints_do_not_need_each_other() {
             assert_eq!(heard(&land, n, v6), [BOTH; 2], "IPv6 {v6}: {n}");
         }
     }
-    land.each(|tables| drop(tables.delete_service("ns", "one"))).sync();
+    land.delete_service("one").sync();
     for v6 in FAMILIES {
         assert_eq!(heard(&land, 1, v6), ["silent", "refused"], "IPv6 {v6}: gone");
         assert_eq!(heard(&land, 2, v6), [BOTH; 2], "IPv6 {v6}: stays");
@@ -127,7 +127,7 @@ fn services_with_the_same_endpoints_do_not_need_each_other() {
         assert_eq!(heard(&land, 1, v6), ["silent", "refused"], "IPv6 {v6}: its old address");
         assert_eq!(heard(&land, 3, v6), [BOTH; 2], "IPv6 {v6}: its new address");
     }
-    land.each(Tables::assert_mended);
+    land.assert_clean();
 }
 
 /// A label takes a Service away from us, as its watch shows it: it is gone, and back when the label
@@ -139,19 +139,24 @@ fn labels_take_services_and_slices_away_and_give_them_back() {
     let service = full("svc", 1, json!({}));
     let plain = |v6| slice("svc", &format!("svc-{v6}"), &ready(&[&here], v6));
     let headless = |v6| labelled(plain(v6), "service.kubernetes.io/headless", "");
+    let write = |land: &mut Land, slice: &dyn Fn(bool) -> Value| {
+        for v6 in FAMILIES {
+            land.slice(&slice(v6));
+        }
+    };
     let given = |land: &Land| FAMILIES.map(|v6| reached(Tcp, land.asker(1), cluster_ip(1, v6)));
     land.offer(&service, &[]);
     assert_eq!(given(&land), ["refused"; 2]);
     for _ in 0..2 {
-        FAMILIES.map(|v6| drop(land.slice(&plain(v6))));
+        write(&mut land, &plain);
         assert_eq!(given(land.sync()), ["here"; 2]);
-        FAMILIES.map(|v6| drop(land.slice(&headless(v6))));
+        write(&mut land, &headless);
         assert_eq!(given(land.sync()), ["refused"; 2], "headless");
     }
-    FAMILIES.map(|v6| drop(land.slice(&plain(v6))));
+    write(&mut land, &plain);
     for _ in 0..2 {
         assert_eq!(given(land.service(&service).sync()), ["here"; 2]);
-        land.each(|tables| drop(tables.delete_service("ns", "svc"))).sync();
+        land.delete_service("svc").sync();
         assert_eq!(given(&land), ["silent"; 2], "of another proxy");
     }
 }
@@ -163,7 +168,9 @@ fn slices_name_ports_and_each_says_its_own_number() {
     let mut land = two();
     let (here, there) = (land.pod(0, "here-8080"), land.pod(1, "there-8080"));
     for (pod, name) in [(&here, "here-9090"), (&there, "there-9090")] {
-        FAMILIES.map(|v6| land.serve(&pod.namespace, name, at(pod.address(v6), 9090)));
+        for v6 in FAMILIES {
+            land.serve(&pod.namespace, name, at(pod.address(v6), 9090));
+        }
     }
     let ports_80_81 = json!([
         {"name": "p80", "port": 80, "protocol": "TCP"},
@@ -209,7 +216,7 @@ fn slices_name_ports_and_each_says_its_own_number() {
             for number in 0..2 {
                 let name = format!("custom-{v6}-{number}");
                 let Some((pod, port, target, protocol)) = slices.get(number) else {
-                    land.each(|tables| drop(tables.delete_slice("ns", &name)));
+                    land.delete_slice(&name);
                     continue;
                 };
                 let mut object = slice("svc", &name, &ready(&[pod], v6));
@@ -348,7 +355,7 @@ fn affinity_is_switched_on_and_off() {
         for affinity in ["ClientIP", "None", "ClientIP"] {
             let spec = json!({"sessionAffinity": affinity, "externalTrafficPolicy": policy});
             land.offer(&full("svc", 1, spec), &[&pods[0], &pods[1], &pods[2]]);
-            land.each(Tables::assert_mended);
+            land.assert_clean();
             for v6 in FAMILIES {
                 let outside = if policy == "Local" { mine } else { all };
                 let (pod, client) = (land.asker(0), &land.client.namespace);

@@ -18,7 +18,7 @@ use zonewise_netns::traffic::{Server, ask_tcp, ask_udp};
 use zonewise_netns::{Client, Namespace, Node, Pod, World};
 use zonewise_testbed::{Cluster, Gate, Options, Process, User, manifests, objects};
 
-pub(crate) const PATIENCE: Duration = Duration::from_millis(400);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(300);
 pub(crate) const RANGES: [&str; 2] = ["10.96.0.0/16", "fd00:96::/108"];
 const OTHERS: [&str; 2] = ["198.51.100.0/24", "2001:db8:1::/48"];
 
