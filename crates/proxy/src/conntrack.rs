@@ -66,7 +66,7 @@ pub fn clean(family: Family, frontends: &Frontends, own: &BTreeSet<IpAddr>) -> i
         stale.clear();
         let listed = conntrack.flows(family, Some(UDP), &mut |flow| {
             if frontends.is_stale(flow, own) {
-                stale.push(flow.clone());
+                stale.push(*flow);
             }
         });
         match listed {

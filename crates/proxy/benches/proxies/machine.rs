@@ -191,6 +191,11 @@ impl Machine {
         samples.reduce(|sum, sample| sum + sample)
     }
 
+    /// The end of what the program wrote.
+    pub(crate) fn log(&self) -> String {
+        self.process.as_ref().map(Process::log_tail).unwrap_or_default()
+    }
+
     fn proc(&self, file: &str) -> Result<String> {
         let pid = self.process.as_ref().context("nothing runs")?.pid();
         fs::read_to_string(format!("/proc/{pid}/{file}")).context("the program has ended")

@@ -117,6 +117,9 @@ impl<'a> Trial<'a> {
         if self.wants(Part::First) || seen.is_none() {
             self.note("first sync: start to first connection", took(begin, seen), "s");
         }
+        if seen.is_none() {
+            self.say(&format!("never came so far; its log ends with\n{}", self.machine.log()));
+        }
         Ok(seen.is_some())
     }
 
@@ -163,6 +166,7 @@ impl<'a> Trial<'a> {
         for round in 0..self.plan.rounds(self.subject) {
             tokio::time::sleep(pause(round as u64)).await;
             let (figure, answer) = self.swap().await?;
+            eprintln!("DEBUG {figure}");
             reached.push(figure);
             answered.push(Figure::Known(answer));
             if matches!(figure, Figure::Above(_)) {

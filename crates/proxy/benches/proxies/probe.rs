@@ -63,7 +63,10 @@ impl Drop for Watcher {
 fn until(to: SocketAddr, wanted: &str, limit: Duration, stop: &AtomicBool) -> Option<Instant> {
     let begin = Instant::now();
     while begin.elapsed() < limit && !stop.load(Ordering::Relaxed) {
-        if ask(to).is_ok_and(|name| name == wanted) {
+        let t = Instant::now();
+        let a = ask(to);
+        if t.elapsed() > Duration::from_millis(20) { eprintln!("DEBUG slow ask {:?} {:?}", t.elapsed(), a); }
+        if a.is_ok_and(|name| name == wanted) {
             return Some(Instant::now());
         }
         thread::sleep(PAUSE);

@@ -57,7 +57,8 @@ impl Stage {
             slice(MARKER, &[endpoint(MARKER, 0, LEFT, NODE)]),
             slice(ROAD, &[endpoint(ROAD, 0, PATH, NODE)]),
         ];
-        objects.create(&[node()]).await?;
+        // Where our proxy says what it has applied.
+        objects.create(&[node(), objects::namespace("zonewise-system")]).await?;
         objects.create(&services).await?;
         objects.create(&slices).await?;
         let marker = cluster_ip(&objects, MARKER).await?;

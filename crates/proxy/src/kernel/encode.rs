@@ -136,10 +136,10 @@ impl Kernel {
         {
             match (&change.was, &change.is, self.pending.get(place)) {
                 (Some(was), None, _) if place.1.outlives() => {
-                    prepared.pended.push((place.clone(), was.clone()));
+                    prepared.pended.push((*place, was.clone()));
                 }
                 (None, Some(is), Some(waiting)) => {
-                    prepared.unpended.push(place.clone());
+                    prepared.unpended.push(*place);
                     if is != waiting {
                         gone.push(item(place, waiting));
                         come.push(item(place, is));

@@ -36,7 +36,7 @@ pub fn tables(
         let _ = writeln!(text, "table {family} {TABLE} {{");
         for set in options.sets() {
             let mut members = entries.remove(&(family, set)).unwrap_or_default();
-            members.sort_by(|a, b| a.key.cmp(&b.key));
+            members.sort_by_key(|entry| entry.key);
             write_set(&mut text, family, set.spec(), &members, counter);
         }
         write_chains(&mut text, family, options, ranges, used);

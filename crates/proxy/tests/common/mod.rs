@@ -43,14 +43,19 @@ pub(crate) fn usual_node(addresses: [Option<IpAddr>; 2]) -> Node {
 
 impl Tables {
     /// In this namespace, for a node of that name and zone.
-    pub(crate) fn new(namespace: &Namespace, place: Place, options: Options, node: Node) -> Self {
+    pub(crate) fn new(
+        namespace: &Namespace,
+        place: Place,
+        options: Options,
+        mut node: Node,
+    ) -> Self {
         let door = Arc::new(Door::new(place));
         let names = Arc::clone(&door);
         let names = Box::new(move |zone| {
             names.zone_name(zone).map_or_else(String::new, |name| name.to_string())
         });
         let families = vec![Family::Ip, Family::Ip6];
-        let node = Node { count: options.count, ..node };
+        node.count = options.count;
         let kernel = namespace
             .enter(|| Kernel::open(options.clone(), families, node, names))
             .expect("netlink works; this test needs root");

@@ -1,4 +1,5 @@
 //! Kubernetes objects, said in few words.
+#![allow(clippy::needless_pass_by_value, reason = "`json!` makes values, and builders take them")]
 
 use std::net::IpAddr;
 
@@ -22,17 +23,17 @@ pub(crate) fn service(name: &str, cluster_ips: &[&str]) -> Value {
 
 /// Changes parts of a `spec`.
 pub(crate) fn with(mut service: Value, changes: Value) -> Value {
-    merge(&mut service["spec"], changes);
+    merge(&mut service["spec"], &changes);
     service
 }
 
 /// Changes parts of a `status`.
 pub(crate) fn with_status(mut service: Value, changes: Value) -> Value {
-    merge(&mut service["status"], changes);
+    merge(&mut service["status"], &changes);
     service
 }
 
-fn merge(into: &mut Value, changes: Value) {
+fn merge(into: &mut Value, changes: &Value) {
     if into.is_null() {
         *into = json!({});
     }

@@ -89,7 +89,7 @@ impl Town {
     pub(crate) fn answers(&self, from: &Namespace, to: SocketAddr, tries: usize) -> Heard {
         let mut heard = Heard::default();
         for _ in 0..tries {
-            heard.note(ask_tcp(from, to, PATIENCE));
+            heard.note(&ask_tcp(from, to, PATIENCE));
         }
         heard
     }
@@ -97,7 +97,7 @@ impl Town {
     pub(crate) fn answers_udp(&self, from: &Namespace, to: SocketAddr, tries: usize) -> Heard {
         let mut heard = Heard::default();
         for _ in 0..tries {
-            heard.note(ask_udp(from, to, PATIENCE));
+            heard.note(&ask_udp(from, to, PATIENCE));
         }
         heard
     }
@@ -115,10 +115,10 @@ pub(crate) struct Heard {
 }
 
 impl Heard {
-    fn note(&mut self, answer: Answer) {
+    fn note(&mut self, answer: &Answer) {
         self.names.insert(answer.to_string());
         if let Answer::From { source, .. } = answer {
-            self.sources.insert(source);
+            self.sources.insert(*source);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Packets that are large, or of a protocol that the kernel has no sockets for.
+//! Packets that are large, late, or of a protocol that the kernel has no sockets for.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -13,6 +13,8 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 use serde_json::json;
 use zonewise_netns::Namespace;
+use zonewise_netns::traffic::Held;
+use zonewise_netns::traffic::Protocol::Tcp;
 
 use crate::common::at;
 use crate::common::objects::{ports, service, slice, with};
@@ -101,21 +103,26 @@ fn init(from: u16, to: u16) -> Vec<u8> {
     packet
 }
 
-fn raw(v6: bool) -> OwnedFd {
+fn raw(v6: bool, protocol: SockProtocol) -> OwnedFd {
     let family = if v6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
-    let socket = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Sctp).unwrap();
+    let socket = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol).unwrap();
     setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(5, 0)).unwrap();
     socket
 }
 
-/// Source and destination port of the next packet, without its IP header.
-fn ports_of_next(socket: &OwnedFd, v6: bool) -> Option<(u16, u16)> {
+/// Ports belong to the packet: the address of a raw socket has none.
+fn send(socket: &OwnedFd, to: IpAddr, packet: &[u8]) {
+    let to = SockaddrStorage::from(at(to, 0));
+    sendto(socket.as_raw_fd(), packet, &to, MsgFlags::empty()).unwrap();
+}
+
+/// The destination port of the next packet.
+fn port_of_next(socket: &OwnedFd, v6: bool) -> Option<u16> {
     let mut buffer = [0; 200];
     let (length, _) = recvfrom::<SockaddrStorage>(socket.as_raw_fd(), &mut buffer).ok()?;
     let header = if v6 { 0 } else { usize::from(buffer[0] & 15) * 4 };
     let sctp = buffer.get(header..length)?;
-    let port = |at: usize| Some(u16::from_be_bytes([*sctp.get(at)?, *sctp.get(at + 1)?]));
-    Some((port(0)?, port(2)?))
+    Some(u16::from_be_bytes([*sctp.get(2)?, *sctp.get(3)?]))
 }
 
 /// SCTP to a ClusterIP and a NodePort arrives at the endpoint's port. Packets are made by hand: the
@@ -133,22 +140,81 @@ fn sctp_is_led_to_its_endpoint() {
     }
     land.sync().assert_clean();
     for v6 in FAMILIES {
-        let inbox = there.namespace.enter(|| raw(v6));
+        let inbox = there.namespace.enter(|| raw(v6, SockProtocol::Sctp));
         let to = [at(cluster_ip(1, v6).ip(), 5060), at(land.node(0).address(v6), 30_060)];
         for (source, to) in (4000..).zip(to) {
-            land.asker(0).enter(|| {
-                // The port belongs to the packet; a raw socket's address has none.
-                let address = SockaddrStorage::from(at(to.ip(), 0));
-                let sent = sendto(
-                    raw(v6).as_raw_fd(),
-                    &init(source, to.port()),
-                    &address,
-                    MsgFlags::empty(),
-                );
-                sent.unwrap();
-            });
-            let seen = ports_of_next(&inbox, v6).map(|(_, port)| port);
-            assert_eq!(seen, Some(5061), "{to}");
+            let packet = init(source, to.port());
+            land.asker(0).enter(|| send(&raw(v6, SockProtocol::Sctp), to.ip(), &packet));
+            assert_eq!(port_of_next(&inbox, v6), Some(5061), "{to}");
+        }
+    }
+}
+
+// === packets that conntrack does not believe ===
+
+/// The Internet checksum of a TCP segment between two addresses.
+fn tcp_sum(from: IpAddr, to: IpAddr, segment: &[u8]) -> u16 {
+    let octets = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    let length = u16::try_from(segment.len()).unwrap().to_be_bytes();
+    let all = [&octets(from), &octets(to), &[0, 6][..], &length, segment].concat();
+    let words = all.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+    let sum: u32 = words.sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap()
+}
+
+/// An acknowledgement, with numbers of our choice.
+fn segment(from: SocketAddr, to: SocketAddr, sequence: u32, acknowledged: u32) -> Vec<u8> {
+    let mut segment = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
+    segment.extend(sequence.to_be_bytes());
+    segment.extend(acknowledged.to_be_bytes());
+    segment.extend([5 << 4, 1 << 4, 16, 0, 0, 0, 0, 0]);
+    let sum = tcp_sum(from.ip(), to.ip(), &segment).to_be_bytes();
+    segment[16..18].copy_from_slice(&sum);
+    segment
+}
+
+/// The next numbers of a client and of the server it talks to, from its first acknowledgement.
+fn numbers(inbox: &OwnedFd, client: SocketAddr) -> (u32, u32) {
+    loop {
+        let mut buffer = [0; 200];
+        recvfrom::<SockaddrStorage>(inbox.as_raw_fd(), &mut buffer).unwrap();
+        let header = if client.is_ipv6() { 0 } else { usize::from(buffer[0] & 15) * 4 };
+        let number = |at: usize| u32::from_be_bytes(buffer[header + at..][..4].try_into().unwrap());
+        let is_theirs = number(0) >> 16 == u32::from(client.port());
+        if is_theirs && buffer[header + 13] & 0x12 == 0x10 {
+            return (number(4), number(8));
+        }
+    }
+}
+
+/// A late packet of the server, long out of the window. Conntrack does not translate it, the client
+/// does not know where it comes from and resets the connection: unless the kernel is told to be
+/// liberal, which `--conntrack-tcp-be-liberal` does.
+#[test]
+fn late_packets_reset_nothing_where_conntrack_is_liberal() {
+    let mut land = Land::new(&["a", "b"]);
+    let there = land.pod(1, "there");
+    land.offer(&full("svc", 1, json!({})), &[&there]);
+    let asker = land.spots[0].asker.clone();
+    for (port, liberal) in [(40_000, "1"), (40_001, "0")] {
+        let setting = "net/netfilter/nf_conntrack_tcp_be_liberal";
+        land.node(0).namespace.sysctl(setting, liberal).unwrap();
+        for v6 in FAMILIES {
+            let inbox = there.namespace.enter(|| raw(v6, SockProtocol::Tcp));
+            let (client, server) = (at(asker.address(v6), port), at(there.address(v6), 8080));
+            let to = cluster_ip(1, v6);
+            let mut held = Held::open(&asker.namespace, Tcp, Some(client), to, LONG).unwrap();
+            let (mine, theirs) = numbers(&inbox, client);
+            assert_eq!(held.ask().to_string(), "there");
+            let mine = mine.wrapping_add(u32::try_from("hold\n".len()).unwrap());
+            let late = segment(server, client, theirs.wrapping_sub(100_000), mine);
+            there.namespace.enter(|| send(&inbox, client.ip(), &late));
+            let stands = held.ask().name() == Some("there");
+            assert_eq!(stands, liberal == "1", "liberal {liberal}, IPv6 {v6}");
         }
     }
 }

@@ -8,7 +8,10 @@
 //!   a moment later: remove what nothing leads to   └─ failed: everything stays as it was, again soon
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+mod care;
+mod settle;
+
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,21 +21,20 @@ use thiserror::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::block_in_place;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, Interval, sleep, sleep_until};
 use zonewise_cluster::watch::Backoff;
 use zonewise_nft::Family;
-use zonewise_routing::{self as routing, Cidr, Policy, Question, route};
+use zonewise_routing::{self as routing, Cidr, Question, route};
 use zonewise_telemetry::metrics::{self, MetricError, Registry};
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::addresses::{self, NodeIps, NodePorts};
 use crate::config::{Config, DetectLocal};
-use crate::conntrack;
 use crate::health::{
     BindError, Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, serve,
 };
-use crate::index::{Index, Key, Work};
-use crate::kernel::{Kernel, KernelError, Rejected, Update};
+use crate::index::{Index, Key};
+use crate::kernel::{Kernel, KernelError, Update};
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::page;
@@ -40,8 +42,8 @@ use crate::rivals::{self, Rival};
 use crate::rules::entries::{self, Portion, Programmed};
 use crate::rules::layout::{self, Count, FAMILIES, Local, Options};
 use crate::setup::Machine;
-use crate::tell::{NO_HEALTH_CHECK, REFUSED, Teller};
-use crate::watches::{self, Known, Watches};
+use crate::tell::Teller;
+use crate::watches::{Known, Watches};
 
 /// Why the proxy ended, or could not start.
 #[derive(Debug, Error)]
@@ -92,7 +94,7 @@ pub async fn run(
     metrics::process(&registry, env!("CARGO_PKG_VERSION"))?;
     let metrics = Arc::new(Metrics::new(&registry)?);
     let health = Health::new(config.sync_period);
-    let known = Known::new(&config.node_name, config.routing.clone(), Arc::clone(&metrics));
+    let known = Known::new(&config.node_name, config.routing, Arc::clone(&metrics));
     let kernel: Arc<Mutex<Option<Kernel>>> = Arc::default();
     page::gauges(&registry, &kernel, &known)?;
     let servers = servers(&config, &health, registry, &kernel, &known).await?;
@@ -258,43 +260,52 @@ impl Proxy<'_> {
         });
         self.queued();
         while let Err(error) = self.start().await {
-            tracing::error!(%error, "the kernel does not take the rules; trying again");
-            self.failed();
+            self.failed(&error);
             sleep(backoff.next()).await;
         }
         backoff.reset();
         let mut poll = tokio::time::interval(POLL);
         let mut again = tokio::time::interval_at(Instant::now() + AGAIN, AGAIN);
         loop {
-            let (sweep_at, verify_at) = (self.sweep_at, self.verify_at);
-            let changed = tokio::select! {
-                () = self.known.changed.notified() => true,
-                () = async { sleep_until(sweep_at.unwrap_or_else(Instant::now)).await }, if sweep_at.is_some() => {
-                    self.sweep();
-                    false
-                }
-                _ = poll.tick() => { self.look(); false }
-                () = sleep_until(verify_at) => { self.verify(); false }
-                Some(()) = async { self.asked.as_mut()?.recv().await } => { self.verify(); false }
-                _ = again.tick() => {
-                    self.known.index().mark(self.rejected.keys().cloned().collect::<Vec<_>>());
-                    !self.rejected.is_empty()
-                }
-            };
-            if changed {
-                self.queued();
-                sleep(self.config.min_sync_period).await;
-                self.follow_node(watches);
-                if let Err(error) = self.sync().await {
-                    tracing::error!(%error, "a sync failed; what is in the kernel stays, and it is tried again");
-                    self.failed();
+            if !self.wait(&mut poll, &mut again).await {
+                continue;
+            }
+            self.queued();
+            sleep(self.config.min_sync_period).await;
+            self.follow_node(watches);
+            match self.sync().await {
+                Ok(()) => backoff.reset(),
+                Err(error) => {
+                    self.failed(&error);
                     sleep(backoff.next()).await;
                     self.known.changed.notify_one();
-                } else {
-                    backoff.reset();
                 }
             }
         }
+    }
+
+    /// Waits for something to do and does what is small; true if Services are to be synced.
+    async fn wait(&mut self, poll: &mut Interval, again: &mut Interval) -> bool {
+        let (sweep_at, verify_at) = (self.sweep_at, self.verify_at);
+        let swept = async {
+            match sweep_at {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.known.changed.notified() => return true,
+            () = swept => self.sweep(),
+            _ = poll.tick() => self.look(),
+            () = sleep_until(verify_at) => self.verify(),
+            Some(()) = async { self.asked.as_mut()?.recv().await } => self.verify(),
+            _ = again.tick() => {
+                let rejected: Vec<Key> = self.rejected.keys().cloned().collect();
+                self.known.index().mark(rejected);
+                return !self.rejected.is_empty();
+            }
+        }
+        false
     }
 
     fn queued(&self) {
@@ -305,7 +316,8 @@ impl Proxy<'_> {
         }
     }
 
-    fn failed(&self) {
+    fn failed(&self, error: &KernelError) {
+        tracing::error!(%error, "the kernel does not take the rules; what is there stays, and it is tried again");
         self.families().for_each(|family| self.metrics.failures.with([name(family)]).inc());
     }
 
@@ -479,208 +491,6 @@ impl Proxy<'_> {
         keys.map(|key| (key.clone(), programmed(&index, &door, &self.config.routing, key)))
             .collect()
     }
-
-    /// What follows a batch that the kernel has taken.
-    async fn settle(&mut self, work: &Work, rejected: Vec<Rejected>, began: Instant, first: bool) {
-        self.reject(work, rejected);
-        if self.needs_purge(work, first) {
-            block_in_place(|| self.purge());
-        }
-        self.stale_flows(work, first);
-        self.measure(work, began, first);
-        self.health_ports(work, first).await;
-        if self.sweep_at.is_none()
-            && locked(&self.kernel).as_ref().is_some_and(|kernel| kernel.pending() > 0)
-        {
-            self.sweep_at = Some(Instant::now() + SWEEP);
-        }
-        self.borrow(work).await;
-        self.applied.send_replace(work.version);
-    }
-
-    fn reject(&mut self, work: &Work, rejected: Vec<Rejected>) {
-        let again = |key: &Key| rejected.iter().any(|rejected| rejected.service == *key);
-        self.rejected.retain(|key, _| !work.services.contains(key) || again(key));
-        for Rejected { service, error } in rejected {
-            tracing::error!(namespace = %service.0, service = %service.1, %error,
-                "the kernel refuses this Service; what was there of it stays, the others are in place");
-            let error = error.to_string();
-            if self.rejected.insert(service.clone(), error.clone()).as_ref() != Some(&error) {
-                self.teller.warn(&service, REFUSED, error);
-            }
-        }
-        self.metrics.ours.rejected.set(self.rejected.len() as f64);
-    }
-
-    fn needs_purge(&self, work: &Work, first: bool) -> bool {
-        let index = self.known.index();
-        let sticky =
-            |key: &Key| index.services().get(key).is_none_or(|service| service.affinity.is_some());
-        !first && work.services.iter().any(sticky)
-    }
-
-    fn purge(&self) {
-        if let Some(kernel) = locked(&self.kernel).as_mut()
-            && let Err(error) = kernel.purge_affinity()
-        {
-            tracing::warn!(%error, "clients of endpoints that are gone could not be forgotten");
-        }
-    }
-
-    fn measure(&self, work: &Work, began: Instant, first: bool) {
-        let took = began.elapsed().as_secs_f64();
-        let now = jiff::Timestamp::now();
-        for family in self.families() {
-            let label = [name(family)];
-            self.metrics.sync.with(label).observe(took);
-            let kind = if first { &self.metrics.full } else { &self.metrics.partial };
-            kind.with(label).observe(took);
-            self.metrics.last.with(label).set(now.as_millisecond() as f64 / 1000.0);
-            self.health.updated(entries::routing_family(family), Moment::now());
-            let triggers = work.triggers.values().flatten().filter(|at| **at > self.started);
-            for at in triggers {
-                let seconds = (now.as_microsecond() - at) as f64 / 1e6;
-                self.metrics.programming.with(label).observe(seconds.max(0.0));
-            }
-        }
-    }
-
-    fn stale_flows(&self, work: &Work, first: bool) {
-        let door = self.known.door();
-        let index = self.known.index();
-        let mut frontends: BTreeMap<Family, conntrack::Frontends> = BTreeMap::new();
-        let keys: Box<dyn Iterator<Item = &Key>> =
-            if first { Box::new(index.services().keys()) } else { Box::new(work.services.iter()) };
-        for key in keys {
-            let Some(service) = index.services().get(key) else { continue };
-            let udp = service.ports.iter().filter(|port| port.protocol == routing::Protocol::Udp);
-            for port in udp {
-                let slices = index.slices(key);
-                for family in self.families() {
-                    let question = Question {
-                        door: &door,
-                        settings: &self.config.routing,
-                        service,
-                        port,
-                        family: entries::routing_family(family),
-                        slices: &slices,
-                    };
-                    frontends.entry(family).or_default().add(
-                        service,
-                        port,
-                        &routing::serving(&question),
-                    );
-                }
-            }
-        }
-        drop(index);
-        frontends.retain(|_, frontends| !frontends.is_empty());
-        if !frontends.is_empty() {
-            block_in_place(|| self.clean_flows(&frontends));
-        }
-    }
-
-    fn clean_flows(&self, frontends: &BTreeMap<Family, conntrack::Frontends>) {
-        let own: BTreeSet<IpAddr> =
-            addresses::interface_addresses().unwrap_or_default().into_iter().collect();
-        for (&family, frontends) in frontends {
-            let began = Instant::now();
-            match conntrack::clean(family, frontends, &own) {
-                Ok(deleted) => self.metrics.flows_deleted.with([name(family)]).add(deleted as u64),
-                Err(error) => tracing::warn!(%error, "stale UDP flows could not be removed"),
-            }
-            self.metrics.conntrack.with([name(family)]).observe(began.elapsed().as_secs_f64());
-        }
-    }
-
-    async fn health_ports(&mut self, work: &Work, first: bool) {
-        {
-            let index = self.known.index();
-            let all: Vec<Key> = if first {
-                index.services().keys().cloned().collect()
-            } else {
-                work.services.iter().cloned().collect()
-            };
-            for key in all {
-                let name = (key.0.to_string(), key.1.to_string());
-                match health_port(&index, &key) {
-                    Some(port) => drop(self.health_services.insert(name, port)),
-                    None => drop(self.health_services.remove(&name)),
-                }
-            }
-        }
-        for error in self.ports.reconcile(&self.health_services, &self.nodeports).await {
-            if !error.again {
-                let service: Key = (error.namespace.as_str().into(), error.name.as_str().into());
-                self.teller.warn(&service, NO_HEALTH_CHECK, error.to_string());
-                tracing::warn!(%error, "a health check port stays closed; it is tried again with the next change");
-            }
-        }
-    }
-
-    /// C8: Services that the subset watches leave without endpoints.
-    async fn borrow(&self, work: &Work) {
-        let lonely = self.known.index().not_shown(work.services.iter());
-        if !self.known.is_subset() {
-            return;
-        }
-        for service in lonely {
-            watches::lend(&self.client, &self.known, &service).await;
-        }
-    }
-
-    // === now and then ===
-
-    fn sweep(&mut self) {
-        self.sweep_at = None;
-        let result = block_in_place(|| match locked(&self.kernel).as_mut() {
-            Some(kernel) => kernel.sweep(),
-            None => Ok(()),
-        });
-        if let Err(error) = result {
-            tracing::warn!(%error, "what nothing leads to could not be removed; mending");
-            self.families()
-                .for_each(|family| self.metrics.cleanup_failures.with([name(family)]).inc());
-            self.verify();
-        }
-    }
-
-    /// Is the table still there? Asked only where the kernel lets others take it away.
-    fn look(&mut self) {
-        let disturbed = block_in_place(|| match locked(&self.kernel).as_mut() {
-            Some(kernel) => kernel.is_disturbed(),
-            None => Ok(false),
-        });
-        match disturbed {
-            Ok(false) => {}
-            Ok(true) => self.verify(),
-            Err(error) => tracing::warn!(%error, "the kernel's tables cannot be read"),
-        }
-    }
-
-    /// Is everything in the kernel what it should be?
-    fn verify(&mut self) {
-        let began = Instant::now();
-        let result = block_in_place(|| match locked(&self.kernel).as_mut() {
-            Some(kernel) => kernel.restore(),
-            None => Ok(crate::kernel::Mended::default()),
-        });
-        // A large table takes long to read: at most one part in a hundred of the time.
-        self.verify_at = Instant::now() + self.config.verify_period.max(began.elapsed() * 100);
-        match result {
-            Ok(mended) if mended.is_clean() => {
-                tracing::debug!("the kernel's tables are as they should be")
-            }
-            Ok(mended) => {
-                self.metrics.ours.mended.inc();
-                tracing::warn!(?mended, "the kernel's tables were not as they should be: mended");
-            }
-            Err(error) => {
-                self.failed();
-                tracing::error!(%error, "the kernel's tables could not be verified");
-            }
-        }
-    }
 }
 
 fn name(family: Family) -> &'static str {
@@ -744,15 +554,4 @@ pub fn programmed(
     let ports =
         service.ports.iter().map(|port| layout::FAMILIES.map(|family| portion(port, family)));
     Some(Programmed { service: Arc::clone(service), ports: ports.collect() })
-}
-
-fn health_port(index: &Index, key: &Key) -> Option<HealthPort> {
-    let service = index.services().get(key)?;
-    let port = service.health_check_node_port.filter(|_| service.external == Policy::Local)?;
-    let slices = index.slices(key);
-    let families =
-        routing::Family::BOTH.into_iter().filter(|family| service.cluster_ip(*family).is_some());
-    let ready =
-        families.map(|family| (family, routing::local_ready(service, &slices, family))).collect();
-    Some(HealthPort { port, ready })
 }
