@@ -20,8 +20,8 @@ run: ## Score every heuristic on the small data set and write a report
 	@$(ZONEWISE) simulate --dataset kep-small -o html --to $(REPORT)
 	@printf 'Report with distributions and worst inputs: %s\n' "$(REPORT)"
 
-test: ## Run all tests, those against a real kube-apiserver included
-	@scripts/setup build
+test: ## Run all tests, against a real kube-apiserver and the real kernel (as root: network namespaces)
+	@scripts/setup tests
 	@ZONEWISE_REFERENCE=$$(scripts/reference tests) cargo test --locked --workspace
 
 bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in the same run)

@@ -48,7 +48,7 @@ pub struct Index {
     dirty: BTreeSet<Key>,
     /// When the changes behind a Service's slices happened, in microseconds since 1970.
     triggers: BTreeMap<Key, Vec<i64>>,
-    /// The newest version seen.
+    /// The newest version that a watch of slices has seen.
     version: u64,
 }
 
@@ -85,6 +85,11 @@ impl Index {
         self.belongs.len()
     }
 
+    /// Everything up to this version of the slices is known.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     /// Takes what has changed since the last time.
     pub fn take(&mut self) -> Work {
         Work {
@@ -117,7 +122,6 @@ impl Index {
         if service.skipped {
             return self.delete_service(&key);
         }
-        self.version = self.version.max(service.version);
         let known = self.services.get(&key);
         if known.is_some_and(|known| known.same_content(&service)) {
             return false;
@@ -182,7 +186,6 @@ impl Index {
 
     /// A slice has left a watch. `sure`: it cannot be on another. True if it is gone.
     pub fn leave(&mut self, key: &Key, version: u64, source: Source, sure: bool) -> bool {
-        self.version = self.version.max(version);
         let Some(stored) = self.stored(key) else { return false };
         // Another watch has it already.
         if stored.source != source || stored.slice.version > version {

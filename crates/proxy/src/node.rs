@@ -14,6 +14,8 @@ const REGION: &str = "topology.kubernetes.io/region";
 pub struct Node {
     /// Its name.
     pub name: Name,
+    /// Its unique id.
+    pub uid: String,
     /// Its zone.
     pub zone: Option<Name>,
     /// Its region.
@@ -49,6 +51,8 @@ struct Wire {
 #[serde(rename_all = "camelCase")]
 struct Metadata {
     name: Name,
+    #[serde(default)]
+    uid: String,
     labels: Option<std::collections::BTreeMap<String, Name>>,
     deletion_timestamp: Option<IgnoredAny>,
 }
@@ -103,6 +107,7 @@ impl From<Wire> for Node {
             pod_cidrs: cidrs.iter().filter_map(|cidr| Cidr::parse(cidr)).collect(),
             eligible: is_eligible(deleted, taints.iter().map(|taint| &*taint.key)),
             name: wire.metadata.name,
+            uid: wire.metadata.uid,
         }
     }
 }
@@ -113,12 +118,13 @@ mod tests {
 
     #[test]
     fn what_matters_of_a_node() {
-        let json = r#"{"metadata":{"name":"n1","labels":{"topology.kubernetes.io/zone":"a","topology.kubernetes.io/region":""}},
+        let json = r#"{"metadata":{"name":"n1","uid":"u1","labels":{"topology.kubernetes.io/zone":"a","topology.kubernetes.io/region":""}},
             "spec":{"podCIDR":"10.1.0.0/24","podCIDRs":["10.1.0.0/24","fd00::/64","nonsense"],"taints":[{"key":"other"}]},
             "status":{"addresses":[{"type":"ExternalIP","address":"203.0.113.1"},{"type":"InternalIP","address":"192.168.0.1"}]}}"#;
         let node = Node::read(json).unwrap();
         let expected = Node {
             name: "n1".into(),
+            uid: "u1".into(),
             zone: Some("a".into()),
             region: None,
             addresses: vec![

@@ -19,22 +19,27 @@ use tokio::time::{Instant, sleep, timeout_at};
 use zonewise_cluster::api;
 use zonewise_cluster::watch::jitter;
 
+use crate::node::Node;
+
 /// The namespace of the Leases.
 pub const NAMESPACE: &str = "zonewise-system";
 /// Who wrote them.
 const MANAGER: &str = "zonewise-proxy";
+/// Slices come by several watches. What one of them has seen, the others have a moment later.
+const MOMENT: Duration = Duration::from_secs(1);
 /// Changes within this time are told together.
-const GATHER: Duration = Duration::from_secs(5);
+const GATHER: Duration = Duration::from_secs(4);
 /// Told even if nothing has changed.
 const RENEW: Duration = Duration::from_secs(20);
 /// A proxy that has not told anything for so long is not waited for.
 const LIFE: u64 = 60;
 
 /// Tells what is applied until dropped. Failures are tried again with the next change.
-pub async fn run(client: Client, node: String, mut applied: watch::Receiver<u64>) {
+pub async fn run(client: Client, node: Node, mut applied: watch::Receiver<u64>) {
     let mut failing = false;
     loop {
         let version = *applied.borrow_and_update();
+        sleep(MOMENT).await;
         match tell(&client, &node, version).await {
             Ok(()) => failing = false,
             Err(error) if !failing => {
@@ -51,12 +56,12 @@ pub async fn run(client: Client, node: String, mut applied: watch::Receiver<u64>
     }
 }
 
-async fn tell(client: &Client, node: &str, version: u64) -> Result<(), api::ApiError> {
-    let name = format!("zonewise-proxy-{node}");
+async fn tell(client: &Client, node: &Node, version: u64) -> Result<(), api::ApiError> {
+    let name = format!("zonewise-proxy-{}", node.name);
     let path = format!(
         "/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{name}?fieldManager={MANAGER}&force=true"
     );
-    let lease = json!({
+    let mut lease = json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {
@@ -66,11 +71,16 @@ async fn tell(client: &Client, node: &str, version: u64) -> Result<(), api::ApiE
             "annotations": {"zonewise.dev/applied": version.to_string()},
         },
         "spec": {
-            "holderIdentity": node,
+            "holderIdentity": node.name,
             "leaseDurationSeconds": LIFE,
             "renewTime": format!("{:.6}", jiff::Timestamp::now()),
         },
     });
+    if !node.uid.is_empty() {
+        // The Lease goes with its node.
+        lease["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}]);
+    }
     api::call(client, http::Method::PATCH, &path, (api::APPLY, lease.to_string().into_bytes()))
         .await?;
     Ok(())

@@ -24,6 +24,7 @@ impl Proxy<'_> {
 
     /// Is the table still there? Asked only where the kernel lets others take it away.
     pub(super) fn look(&mut self) {
+        self.acknowledge();
         let disturbed = block_in_place(|| match locked(&self.kernel).as_mut() {
             Some(kernel) => kernel.is_disturbed(),
             None => Ok(false),
@@ -32,6 +33,15 @@ impl Proxy<'_> {
             Ok(false) => {}
             Ok(true) => self.verify(),
             Err(error) => tracing::warn!(%error, "the kernel's tables cannot be read"),
+        }
+    }
+
+    /// Nothing is left to do: what the watches have seen is applied, bookmarks included.
+    fn acknowledge(&self) {
+        let index = self.known.index();
+        if index.is_clean() {
+            let version = index.version();
+            self.applied.send_if_modified(|applied| std::mem::replace(applied, version) != version);
         }
     }
 

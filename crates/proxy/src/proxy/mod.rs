@@ -109,7 +109,7 @@ pub async fn run(
         let (applied, _) = watch::channel(0);
         let reporting = tokio::spawn(crate::report::run(
             client.clone(),
-            config.node_name.clone(),
+            Node { name: config.node_name.as_str().into(), ..known.node().unwrap_or_default() },
             applied.subscribe(),
         ));
         let ports = HealthPorts::new(health.clone());
