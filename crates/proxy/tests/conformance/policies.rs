@@ -2,6 +2,7 @@
 
 use zonewise_netns::Namespace;
 use zonewise_netns::traffic::{Answer, Protocol};
+use zonewise_routing::{Family, local_ready};
 
 use serde_json::json;
 
@@ -195,5 +196,38 @@ fn endpoints_that_go_serve_until_somebody_else_does() {
         // Pods of the node itself reach every ready endpoint by its NodePort; others this node's.
         let local = ["going", "fresh", "fresh", "going", "fresh"];
         assert_eq!(heard(&land, 2, v6), local, "Local, IPv6 {v6}: another is ready");
+    }
+}
+
+/// What the health check port of a balancer tells: endpoints of this node that are ready. One that
+/// goes does not count, and serves all the same.
+#[test]
+fn health_checks_count_who_is_ready_here() {
+    let mut land = Land::new(&["a", "b"]);
+    let (here, there) = (land.pod(0, "here"), land.pod(1, "there"));
+    let spec = json!({"externalTrafficPolicy": "Local", "healthCheckNodePort": 32_000});
+    land.service(&full("svc", 1, spec));
+    let rows = [
+        ("ready", [true, true, false], 1, "here"),
+        ("going", [false, true, true], 0, "here"),
+        ("not ready", [false, false, false], 0, "silent"),
+        ("published, going", [true, false, true], 1, "here"),
+    ];
+    for (row, conditions, expected, heard) in rows {
+        let members = |v6| {
+            let mut members = ready(&[&there], v6);
+            members.push(endpoint(here.address(v6), "n1", "a").conditions(conditions));
+            members
+        };
+        land.members("svc", members).sync();
+        let index = &land.spots[0].tables.index;
+        let (key, service) = index.services().first_key_value().unwrap();
+        assert_eq!(service.health_check_node_port, Some(32_000));
+        let counts = Family::BOTH.map(|family| local_ready(service, &index.slices(key), family));
+        assert_eq!(counts, [expected; 2], "{row}");
+        for v6 in FAMILIES {
+            let to = node_port(land.node(0), 1, v6);
+            assert_eq!(reach(&land.client.namespace, to), heard, "{row}, IPv6 {v6}");
+        }
     }
 }
