@@ -116,6 +116,14 @@ pub(super) struct Prepared {
     unpended: Vec<Place>,
 }
 
+/// Whether packets still come to this place.
+fn is_open(delta: &Delta, &(family, set, key): &Place) -> bool {
+    set.entrance().is_some_and(|entrance| {
+        let leads = delta.after(&(family, entrance, key));
+        matches!(leads, Some(Value::Chain(Chain::ExternalLocal(_), _)))
+    })
+}
+
 impl Kernel {
     /// The batch for a change: chains and counters first, then what goes, then what comes.
     pub(super) fn prepare(&self, delta: &Delta) -> Prepared {
@@ -135,7 +143,7 @@ impl Kernel {
         for (place, change) in delta.changes().filter(|(place, _)| self.families.contains(&place.0))
         {
             match (&change.was, &change.is, self.pending.get(place)) {
-                (Some(was), None, _) if place.1.outlives() => {
+                (Some(was), None, _) if place.1.outlives() && !is_open(delta, place) => {
                     prepared.pended.push((*place, was.clone()));
                 }
                 (None, Some(is), Some(waiting)) => {
@@ -150,12 +158,27 @@ impl Kernel {
                     come.extend(is.as_ref().map(|is| item(place, is)));
                 }
             }
+            for (waiting, value) in self.reopened(delta, place) {
+                prepared.unpended.push(*waiting);
+                gone.push(item(waiting, value));
+            }
         }
         let mut names = Names::default();
         come.iter().for_each(|(_, _, _, value)| names.learn(value, &self.zone_names));
         write(&mut prepared.batch, &names, Verb::Delete, gone.into_iter());
         write(&mut prepared.batch, &names, Verb::Add, come.into_iter());
         prepared
+    }
+
+    /// What waits to be removed behind an entrance that opens again.
+    fn reopened<'a>(
+        &'a self,
+        delta: &'a Delta,
+        &(family, set, key): &'a Place,
+    ) -> impl Iterator<Item = (&'a Place, &'a Value)> {
+        let behind = set.behind().map(move |picks| (family, picks, key));
+        let waiting = behind.filter_map(|place| self.pending.get_key_value(&place));
+        waiting.filter(|(place, _)| is_open(delta, place) && delta.after(place).is_none())
     }
 
     fn new_chains(&self, prepared: &mut Prepared) {

@@ -50,6 +50,11 @@ impl Delta {
         known.is = Some(entry.value);
     }
 
+    /// What a place says afterwards, as far as this knows it.
+    pub fn after(&self, place: &Place) -> Option<&Value> {
+        self.0.get(place)?.is.as_ref()
+    }
+
     /// What is left to do, by table and set.
     pub fn changes(&self) -> impl Iterator<Item = (&Place, &Change)> {
         self.0.iter().filter(|(_, change)| change.was != change.is)

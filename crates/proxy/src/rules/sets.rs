@@ -174,6 +174,21 @@ impl Set {
         )
     }
 
+    /// The map whose elements send packets here by way of a chain that is always there. Unlike slots
+    /// beyond a count, what is left in such a map is found.
+    pub fn entrance(self) -> Option<Self> {
+        match self {
+            Self::ClusterPicks | Self::LocalPicks => Some(Self::Services),
+            Self::NodePortClusterPicks | Self::NodePortLocalPicks => Some(Self::NodePorts),
+            _ => None,
+        }
+    }
+
+    /// The maps that this one is the entrance of.
+    pub fn behind(self) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(move |set| set.entrance() == Some(self))
+    }
+
     /// Whether the kernel fills it by itself.
     pub fn learned(self) -> bool {
         self == Self::Affinity

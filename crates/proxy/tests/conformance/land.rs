@@ -204,7 +204,7 @@ impl Spot {
             let mut conntrack = Conntrack::open().unwrap();
             for family in TABLES {
                 let mut flows = Vec::new();
-                conntrack.flows(family, Some(17), &mut |flow| flows.push(flow.clone())).unwrap();
+                conntrack.flows(family, Some(17), &mut |flow| flows.push(*flow)).unwrap();
                 flows.iter().for_each(|flow| conntrack.delete(flow).unwrap());
             }
         });

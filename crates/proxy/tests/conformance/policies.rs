@@ -231,3 +231,30 @@ fn health_checks_count_who_is_ready_here() {
         }
     }
 }
+
+/// The last endpoint of a node leaves: outside clients are dropped at once, not a moment later. Nor
+/// is it found again by a Service that goes and comes back.
+#[test]
+fn the_last_endpoint_of_a_node_leaves_at_once() {
+    let mut land = Land::new(&["a", "b"]);
+    let (here, there) = (land.pod(0, "here"), land.pod(1, "there"));
+    let local = full("svc", 1, json!({"externalTrafficPolicy": "Local"}));
+    let heard = |land: &Land| {
+        let client = &land.client.namespace;
+        FAMILIES.map(|v6| {
+            [vip(1, v6), node_port(land.node(0), 1, v6)].map(|to| reach(client, to)).join(" ")
+        })
+    };
+    for _ in 0..2 {
+        land.offer(&local, &[&here, &there]);
+        assert_eq!(heard(&land), ["here here"; 2]);
+        land.offer(&local, &[&there]);
+        assert_eq!(heard(&land), ["silent silent"; 2], "left");
+        land.offer(&local, &[&here, &there]);
+        assert_eq!(heard(&land), ["here here"; 2], "back");
+        land.delete_service("svc").sync();
+        land.offer(&local, &[&there]);
+        assert_eq!(heard(&land), ["silent silent"; 2], "recreated");
+    }
+    land.assert_clean();
+}
