@@ -33,6 +33,8 @@ bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in 
 	@HINTS_PEER=$$(scripts/reference bench)/hints cargo bench --locked --package zonewise-slices --bench hints
 	@ZONEWISE_REFERENCE=$$(scripts/reference bench) ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) \
 		cargo test --locked --workspace --bench side_by_side
+	@ZONEWISE_REFERENCE=$$(scripts/reference bench) ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) \
+		cargo test --locked --workspace --bench proxies
 
 lint: ## Check format, lints, documentation and dependencies
 	@scripts/setup lint

@@ -180,15 +180,12 @@ impl Machine {
         Ok(kilobytes / 1024.0)
     }
 
-    /// The sum over all labels of one of the program's own metrics; none if it has none.
+    /// One of the program's own metrics, for IPv4; none if it has none.
     pub(crate) fn metric(&self, name: &str) -> Option<f64> {
-        let page = page(&self.node.namespace)?;
-        let samples = page.lines().filter_map(|line| {
-            let rest = line.strip_prefix(name)?;
-            let named = rest.starts_with(['{', ' ']);
-            rest.rsplit_once(' ').filter(|_| named)?.1.parse::<f64>().ok()
-        });
-        samples.reduce(|sum, sample| sum + sample)
+        let series = format!("{name}{{ip_family=\"IPv4\"}} ");
+        page(&self.node.namespace)?
+            .lines()
+            .find_map(|line| line.strip_prefix(&series)?.parse().ok())
     }
 
     /// The end of what the program wrote.

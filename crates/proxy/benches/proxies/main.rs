@@ -103,7 +103,7 @@ fn arguments(mut given: impl Iterator<Item = String>) -> Result<Arguments> {
         match flag.as_str() {
             "--scale" => found.scales = scales(&value()?)?,
             "--only" => {
-                found.parts = value()?.split(',').map(Part::named).collect::<Result<_>>()?
+                found.parts = value()?.split(',').map(Part::named).collect::<Result<_>>()?;
             }
             "--rounds" => found.rounds = Some(rounds(&value()?)?),
             "-o" => match &*value()? {
