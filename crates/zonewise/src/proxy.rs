@@ -143,7 +143,7 @@ struct RuleFlags {
     /// A change that waits for twice as long makes the proxy unhealthy [default: 30s]
     #[arg(long, value_name = "TIME", alias = "iptables-sync-period")]
     sync_period: Option<Span>,
-    /// How long changes are gathered [default: 10ms]
+    /// Syncs are at least this far apart [default: 50ms]
     #[arg(long, value_name = "TIME", alias = "iptables-min-sync-period")]
     min_sync_period: Option<Span>,
     /// How often the kernel's rules are compared with what they should be [default: 1m]

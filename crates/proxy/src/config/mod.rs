@@ -9,7 +9,7 @@
 //!
 //! Flags win over the file, also those that kube-proxy ignores once it has a file. Defaults are
 //! those of kube-proxy in its nftables mode, but for one: changes are gathered for
-//! [10 ms](MIN_SYNC_PERIOD) instead of a second, because a sync costs so little.
+//! [50 ms](MIN_SYNC_PERIOD) instead of a second, because a sync costs so little.
 
 mod document;
 mod effective;
@@ -188,9 +188,9 @@ impl fmt::Display for Count {
     }
 }
 
-/// How long changes are gathered. The reference waits a second, because its syncs are dear; this is
-/// long enough for the slices of one change to arrive together.
-pub const MIN_SYNC_PERIOD: Duration = Duration::from_millis(10);
+/// How far apart syncs are at the least. The reference waits a second, because its syncs are dear.
+/// Here a change after a pause is synced at once, and a stream of changes up to 20 times a second.
+pub const MIN_SYNC_PERIOD: Duration = Duration::from_millis(50);
 
 /// As in the reference.
 pub const SYNC_PERIOD: Duration = Duration::from_secs(30);

@@ -108,7 +108,7 @@ pub struct Kernel {
 const READABLE: usize = 30_000;
 
 /// Elements encoded at a time, so that memory stays small.
-const PORTION: usize = 16 << 10;
+const PORTION: usize = 4 << 10;
 
 impl Kernel {
     /// Opens the way to the kernel; changes nothing.

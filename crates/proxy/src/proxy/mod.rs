@@ -65,8 +65,7 @@ pub enum RunError {
     NoPodCidrs,
 }
 
-/// How long changes are gathered at the least: one write of the API server is often followed by
-/// another.
+/// How often the kernel is asked whether our tables are still there.
 const POLL: Duration = Duration::from_millis(500);
 /// How long after their last use elements are removed.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -74,6 +73,8 @@ const SWEEP: Duration = Duration::from_secs(1);
 const POD_CIDRS: Duration = Duration::from_secs(300);
 /// How long the node's addresses are waited for.
 const ADDRESSES: Duration = Duration::from_secs(30);
+/// The machine's addresses are looked at this often: NodePorts follow them.
+const ADDRESSES_AGAIN: Duration = Duration::from_secs(5);
 /// Rejected Services are tried again this often.
 const AGAIN: Duration = Duration::from_secs(60);
 
@@ -132,6 +133,8 @@ pub async fn run(
             rivals: if take_over { rivals } else { Vec::new() },
             asked,
             teller: Teller::new(client.clone()),
+            has_ipv6: Machine::default().has_ipv6(),
+            synced_at: Instant::now(),
         };
         let result = proxy.work(&mut watches).await;
         reporting.abort();
@@ -233,6 +236,8 @@ struct Proxy<'a> {
     rivals: Vec<Rival>,
     asked: Option<Signal>,
     teller: Teller,
+    has_ipv6: bool,
+    synced_at: Instant,
 }
 
 /// Another proxy's rules, said aloud.
@@ -266,14 +271,18 @@ impl Proxy<'_> {
         backoff.reset();
         let mut poll = tokio::time::interval(POLL);
         let mut again = tokio::time::interval_at(Instant::now() + AGAIN, AGAIN);
+        let mut moved = tokio::time::interval(ADDRESSES_AGAIN);
         loop {
-            if !self.wait(&mut poll, &mut again).await {
+            if !self.wait([&mut poll, &mut again, &mut moved]).await {
                 continue;
             }
             self.queued();
-            sleep(self.config.min_sync_period).await;
+            // At once after a pause; then what comes in the meantime is gathered.
+            sleep_until(self.synced_at + self.config.min_sync_period).await;
             self.follow_node(watches);
-            match self.sync().await {
+            let result = self.sync().await;
+            self.synced_at = Instant::now();
+            match result {
                 Ok(()) => backoff.reset(),
                 Err(error) => {
                     self.failed(&error);
@@ -285,7 +294,7 @@ impl Proxy<'_> {
     }
 
     /// Waits for something to do and does what is small; true if Services are to be synced.
-    async fn wait(&mut self, poll: &mut Interval, again: &mut Interval) -> bool {
+    async fn wait(&mut self, [poll, again, moved]: [&mut Interval; 3]) -> bool {
         let (sweep_at, verify_at) = (self.sweep_at, self.verify_at);
         let swept = async {
             match sweep_at {
@@ -297,6 +306,11 @@ impl Proxy<'_> {
             () = self.known.changed.notified() => return true,
             () = swept => self.sweep(),
             _ = poll.tick() => self.look(),
+            _ = moved.tick() => {
+                if let Err(error) = self.set_nodeports() {
+                    self.failed(&error);
+                }
+            }
             () = sleep_until(verify_at) => self.verify(),
             Some(()) = async { self.asked.as_mut()?.recv().await } => self.verify(),
             _ = again.tick() => {
@@ -322,7 +336,7 @@ impl Proxy<'_> {
     }
 
     fn families(&self) -> impl Iterator<Item = Family> + use<> {
-        let six = Machine::default().has_ipv6();
+        let six = self.has_ipv6;
         FAMILIES.into_iter().filter(move |family| *family == Family::Ip || six)
     }
 
@@ -439,7 +453,6 @@ impl Proxy<'_> {
     async fn sync(&mut self) -> Result<(), KernelError> {
         let began = Instant::now();
         self.set_ranges()?;
-        self.set_nodeports()?;
         self.set_node()?;
         let work = self.known.index().take();
         self.metrics.taken();

@@ -381,7 +381,7 @@ fn configz_shows_what_is_in_force() {
     let theirs = &page["kubeproxy.config.k8s.io"];
     assert_eq!(theirs["kind"], "KubeProxyConfiguration");
     assert_eq!(theirs["conntrack"]["tcpEstablishedTimeout"], "24h0m0s");
-    assert_eq!(theirs["nftables"]["minSyncPeriod"], "10ms");
+    assert_eq!(theirs["nftables"]["minSyncPeriod"], "50ms");
     assert_eq!(theirs["hostnameOverride"], "host");
     assert_eq!(page["config.zonewise.dev"]["verifyPeriod"], "1m0s");
 }
