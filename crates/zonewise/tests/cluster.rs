@@ -259,3 +259,49 @@ async fn half_of_the_endpoints_may_flap() {
     }
     eventually("all again", all, || who(&askers[0].namespace, to, TRIES)).await;
 }
+
+/// C6: what a node receives with subsets and without, with three zones.
+#[tokio::test(flavor = "multi_thread")]
+async fn c6_a_node_receives_the_subset_of_its_zone() {
+    let cluster = cluster().await;
+    let (mut site, askers) = three_zones(&cluster).await;
+    let mut service = service_object("web", "web", &json!({}));
+    service["spec"].as_object_mut().unwrap().remove("selector");
+    cluster.create(&[service]).await.unwrap();
+    let server = &site.world.pods()[0];
+    let endpoints: Vec<Value> = (0..50)
+        .map(|n| json!({"addresses": [format!("10.200.0.{n}")], "conditions": {"ready": false}}))
+        .chain([json!({"addresses": [server.v4], "conditions": {"ready": true}})])
+        .collect();
+    let slices: Vec<Value> = ["a", "b", "c"]
+        .into_iter()
+        .flat_map(|zone| (0..20).map(move |n| (zone, n)))
+        .map(|(zone, n)| {
+            json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                "metadata": {"namespace": "default", "name": format!("s-{zone}-{n}"), "labels": {
+                    "kubernetes.io/service-name": "web",
+                    "endpointslice.kubernetes.io/for-zone": zone,
+                }},
+                "addressType": "IPv4",
+                "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+                "endpoints": endpoints,
+            })
+        })
+        .collect();
+    cluster.create(&slices).await.unwrap();
+    let to = cluster_ip(&stored(&cluster, "web").await, false);
+    let mut received = Vec::new();
+    for gate in ["EndpointSliceSubsetting=true", "EndpointSliceSubsetting=false"] {
+        let before = site.machines["n1"].gate.bytes_down();
+        site.start_proxy(&cluster, "n1", &[&format!("--feature-gates={gate}")]);
+        eventually(gate, set(&["a1"]), || who(&askers[0].namespace, to, 2)).await;
+        site.machines.get_mut("n1").unwrap().proxy.take().unwrap().stop().await.unwrap();
+        received.push(site.machines["n1"].gate.bytes_down() - before);
+    }
+    let (subset, everything) = (received[0], received[1]);
+    println!(
+        "bytes received by a node of one of three zones: {subset} with subsets, {everything} without"
+    );
+    assert!(subset * 2 < everything, "{subset} of {everything}");
+}
