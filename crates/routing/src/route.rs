@@ -158,7 +158,8 @@ pub fn route(question: &Question<'_>) -> Route {
 pub fn serving(question: &Question<'_>) -> Vec<Target> {
     let Question { slices, family, port, .. } = *question;
     let all = merge(slices, family, &port.name, port.protocol).into_iter();
-    all.filter(|target| target.marks.serving()).map(Target::without_hints).collect()
+    let serves = |target: &Target| target.marks.serving() || target.marks.ready();
+    all.filter(serves).map(Target::without_hints).collect()
 }
 
 /// The slices of the family that offer the port and are for this node.

@@ -89,8 +89,12 @@ impl Kernel {
     pub fn mend(&mut self) -> Result<Mended, KernelError> {
         let mut mended = Mended::default();
         let mut batch = Batch::new(TABLE);
-        let uses = self.uses();
-        mended.chains = self.mend_chains(&mut batch, &uses)?;
+        let mut uses = self.uses();
+        // Chains that nothing uses any more wait for their removal, too.
+        self.chains.keys().for_each(|chain| {
+            uses.entry(*chain).or_insert(0);
+        });
+        (mended.chains, self.forgotten) = self.mend_chains(&mut batch, &uses)?;
         self.mend_counters(&mut batch)?;
         let mut wanted = self.wanted();
         let extra = self.extra(&mut wanted)?;
@@ -108,7 +112,6 @@ impl Kernel {
         if !batch.is_empty() {
             self.send(&batch)?;
         }
-        self.pending.clear();
         self.chains = uses;
         self.purge_affinity()?;
         Ok(mended)
@@ -138,25 +141,30 @@ impl Kernel {
         Wanted { seen: vec![false; hashes.len()], hashes }
     }
 
-    /// Elements in the kernel that should not be there.
+    /// Elements in the kernel that should not be there. What waits for its removal may wait on.
     fn extra(
         &mut self,
         wanted: &mut Wanted,
     ) -> Result<Vec<(Family, Set, Bytes, Value)>, KernelError> {
         let mut extra = Vec::new();
+        let (mut waiting, mut still) = (self.pending.clone(), BTreeMap::new());
         let sets: Vec<Set> = self.options.sets().filter(|set| !set.learned()).collect();
         for family in self.families.clone() {
             for &set in &sets {
                 self.socket.dump(family, TABLE, set.name(), &mut |seen: Seen<'_>| {
                     let hash = hash(family, set, seen.key, (data(&seen.data), seen.key_end));
-                    if !wanted.see(hash) {
+                    let key = Bytes::from_slice(seen.key);
+                    if let Some(value) = waiting.remove(&(family, set, key)) {
+                        still.insert((family, set, key), value);
+                    } else if !wanted.see(hash) {
                         let until = seen.key_end.map(|end| Value::Until(Bytes::from_slice(end)));
                         let value = until.unwrap_or(Value::Present);
-                        extra.push((family, set, Bytes::from_slice(seen.key), value));
+                        extra.push((family, set, key, value));
                     }
                 })?;
             }
         }
+        self.pending = still;
         Ok(extra)
     }
 
@@ -181,15 +189,16 @@ impl Kernel {
         }
         let mut batch = Batch::new(TABLE);
         let uses = self.chains.clone();
-        Ok(self.mend_chains(&mut batch, &uses)? == 0)
+        Ok(self.mend_chains(&mut batch, &uses)?.0 == 0)
     }
 
-    /// Chains whose rules are not what they should be are written anew; unknown ones are removed.
+    /// Chains whose rules are not what they should be are written anew. Unknown ones are emptied, and
+    /// returned to be removed once nothing leads there.
     pub(super) fn mend_chains(
         &mut self,
         batch: &mut Batch,
         uses: &BTreeMap<(Family, Chain), i64>,
-    ) -> Result<usize, KernelError> {
+    ) -> Result<(usize, Vec<(Family, String)>), KernelError> {
         let mut changed = 0;
         let mut unknown_chains = Vec::new();
         for family in self.families.clone() {
@@ -230,8 +239,7 @@ impl Kernel {
             }
             unknown_chains.extend(unknown.into_iter().map(|name| (family, name.clone())));
         }
-        self.forgotten = unknown_chains;
-        Ok(changed)
+        Ok((changed, unknown_chains))
     }
 
     fn wanted_chains(

@@ -404,7 +404,7 @@ impl Kernel {
     fn refill(&mut self) -> Result<(), KernelError> {
         let uses = self.uses();
         let mut batch = Batch::new(TABLE);
-        self.mend_chains(&mut batch, &uses)?;
+        (_, self.forgotten) = self.mend_chains(&mut batch, &uses)?;
         self.mend_counters(&mut batch)?;
         for &family in &self.families {
             let sets = self.options.sets().filter(|set| !set.learned());
