@@ -284,6 +284,7 @@ fn act(action: &ActionFlags, config: Config) -> anyhow::Result<()> {
     if action.init_only {
         return Ok(machine.init(&config)?);
     }
+    has_own_way(&config)?;
     machine.prepare(&config)?;
     // One thread for the kernel, one for the API server and whoever asks for pages.
     let runtime =
@@ -320,18 +321,22 @@ fn clean_up(whose: Whose) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether the API server can be reached without a Service.
+fn has_own_way(config: &Config) -> Result<(), Usage> {
+    let Connection { kubeconfig, master } = &config.connection;
+    if kubeconfig.is_some() || master.is_some() || has_kubeconfig() {
+        return Ok(());
+    }
+    Err(Usage(
+        "the API server's address is not known: in a Pod it would be that of a Service, whose rules this proxy has \
+         yet to write; pass --kubeconfig FILE or --master URL with the server's own address"
+            .into(),
+    ))
+}
+
 async fn serve(config: Config, take_over: bool) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals(GRACE).context("signals cannot be received")?;
     let Connection { kubeconfig, master } = &config.connection;
-    let own_way = kubeconfig.is_some() || master.is_some() || has_kubeconfig();
-    if !own_way {
-        return Err(Usage(
-            "the API server's address is not known: in a Pod it would be that of a Service, whose rules this \
-             proxy has yet to write; pass --kubeconfig FILE or --master URL with the server's own address"
-                .into(),
-        )
-        .into());
-    }
     let client = connect_to(master.as_deref(), kubeconfig.as_deref()).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name, "proxy starts");
     zonewise_proxy::run(client, config, take_over, shutdown).await?;
