@@ -12,10 +12,11 @@ use zonewise_cluster::connect::connect;
 use zonewise_controller::config::{
     CapacityFile, Compat, Config, File, GATES, LeaderElection, MissingCpuFile, Span,
 };
-use zonewise_telemetry::log::{self, Format};
+use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::args::Usage;
+use crate::serving::LogFormat;
 
 /// Writes under way may end this long after a signal.
 const GRACE: Duration = Duration::from_secs(20);
@@ -110,31 +111,12 @@ enum MissingCpuFlag {
     CountNodes,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
-}
-
 fn gates(text: &str) -> Result<BTreeMap<String, bool>, String> {
-    let wrong = |pair: &str| {
-        format!("`{pair}`: write Name=true or Name=false; gates are {}", GATES.join(", "))
-    };
-    text.split(',')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').ok_or_else(|| wrong(pair))?;
-            let value = value.trim().parse().map_err(|_| wrong(pair))?;
-            Ok((name.trim().to_owned(), value))
-        })
-        .collect()
+    crate::serving::gates(text, &GATES)
 }
 
 pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
-    let format = match flags.log_format {
-        LogFormat::Text => Format::Text,
-        LogFormat::Json => Format::Json,
-    };
+    let format = flags.log_format.into();
     let (log_level, check) = (flags.log_level.clone(), flags.check);
     let kubeconfig = flags.kubeconfig.clone();
     let config = read(flags).map_err(|error| Usage(format!("{error:#}")))?;

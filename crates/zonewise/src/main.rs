@@ -5,6 +5,7 @@ mod controller;
 mod output;
 mod progress;
 mod proxy;
+mod serving;
 mod simulate;
 
 use std::io::{ErrorKind, Write};

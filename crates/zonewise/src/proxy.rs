@@ -11,10 +11,11 @@ use zonewise_cluster::connect::connect_to;
 use zonewise_proxy::config::{Config, Connection, Count, GATES, Settings, Span, host_name};
 use zonewise_proxy::setup::Machine;
 use zonewise_proxy::{dry_run, rivals};
-use zonewise_telemetry::log::{self, Format};
+use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::args::Usage;
+use crate::serving::LogFormat;
 
 /// What was begun may end this long after a signal.
 const GRACE: Duration = Duration::from_secs(5);
@@ -229,31 +230,12 @@ struct UnusedFlags {
     kube_api_qps: Option<String>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
-}
-
 fn gates(text: &str) -> Result<BTreeMap<String, bool>, String> {
-    let wrong = |pair: &str| {
-        format!("`{pair}`: write Name=true or Name=false; gates are {}", GATES.join(", "))
-    };
-    text.split(',')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').ok_or_else(|| wrong(pair))?;
-            let value = value.trim().parse().map_err(|_| wrong(pair))?;
-            Ok((name.trim().to_owned(), value))
-        })
-        .collect()
+    crate::serving::gates(text, &GATES)
 }
 
 pub(crate) fn run(arguments: ProxyArgs) -> anyhow::Result<()> {
-    let format = match arguments.serve.log_format {
-        LogFormat::Text => Format::Text,
-        LogFormat::Json => Format::Json,
-    };
+    let format = arguments.serve.log_format.into();
     let log_level = arguments.serve.log_level.clone();
     let (action, settings) = arguments.split();
     let config =

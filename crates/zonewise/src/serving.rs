@@ -1,0 +1,36 @@
+//! What the programs that stay have in common on the command line.
+
+use std::collections::BTreeMap;
+
+use clap::ValueEnum;
+use zonewise_telemetry::log::Format;
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+impl From<LogFormat> for Format {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Text => Self::Text,
+            LogFormat::Json => Self::Json,
+        }
+    }
+}
+
+/// Reads `Name=true,Name=false`.
+pub(crate) fn gates(text: &str, known: &[&str]) -> Result<BTreeMap<String, bool>, String> {
+    let wrong = |pair: &str| {
+        format!("`{pair}`: write Name=true or Name=false; gates are {}", known.join(", "))
+    };
+    text.split(',')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').ok_or_else(|| wrong(pair))?;
+            let value = value.trim().parse().map_err(|_| wrong(pair))?;
+            Ok((name.trim().to_owned(), value))
+        })
+        .collect()
+}
