@@ -9,9 +9,10 @@ use crate::batch::{
     describe,
 };
 use crate::error::{CommitError, Refusal};
-use crate::expression::code;
+use crate::expression::{self, code};
 use crate::link::{Link, Received, is_verdict};
 use crate::parse::{Attribute, Attributes, Message, Verdict, verdict};
+use crate::rule::Rule;
 use crate::value::Family;
 use crate::wire::{self, ACK, DUMP, HEADER, Header, REQUEST};
 
@@ -243,13 +244,13 @@ impl Socket {
     pub fn rules(&mut self, family: Family, table: &str) -> io::Result<Vec<RuleInfo>> {
         let mut rules = Vec::new();
         self.list(GET_RULE, family, table, &mut |attributes| {
-            let expressions = attributes.get(4).map(Attribute::nested);
+            let expressions = attributes.get(4).map_or(Attributes(&[]), Attribute::nested);
             rules.push(RuleInfo {
                 chain: text(attributes, 2),
                 handle: attributes.get(3).and_then(Attribute::be64).unwrap_or_default(),
                 comment: comment(attributes, 7, 0).to_owned(),
-                jumps_to: expressions.into_iter().flatten().filter_map(jump).collect(),
-                expressions: expressions.into_iter().flatten().count(),
+                jumps_to: expressions.filter_map(jump).collect(),
+                expressions: expressions.count(),
             });
         })?;
         Ok(rules)
@@ -414,6 +415,22 @@ fn table(message: &Message<'_>) -> Option<TableInfo> {
 }
 
 /// The chain an expression always leads to.
+impl Rule {
+    /// How the kernel would describe it; a rule that is not there has no handle.
+    #[must_use]
+    pub fn info(&self, family: Family, chain: &str) -> RuleInfo {
+        let mut bytes = Vec::new();
+        expression::encode(&mut bytes, family, self);
+        RuleInfo {
+            chain: chain.to_owned(),
+            handle: 0,
+            comment: self.comment.clone(),
+            jumps_to: Attributes(&bytes).filter_map(jump).collect(),
+            expressions: Attributes(&bytes).count(),
+        }
+    }
+}
+
 fn jump(expression: Attribute<'_>) -> Option<String> {
     let expression = expression.nested();
     if expression.get(1)?.str() != "immediate" {

@@ -88,6 +88,16 @@ pub enum NodePorts {
     Listed(Vec<IpAddr>),
 }
 
+impl NodePorts {
+    /// The addresses, where not all answer.
+    pub fn listed(&self) -> &[IpAddr] {
+        match self {
+            Self::All => &[],
+            Self::Listed(addresses) => addresses,
+        }
+    }
+}
+
 /// Where NodePorts of a family answer, with what a person should know about it. `interfaces` are the
 /// addresses that the machine has now.
 pub fn node_ports(

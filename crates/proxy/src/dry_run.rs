@@ -91,10 +91,7 @@ fn render(config: &Config, node: &Node, door: &Door, index: &Index, ranges: &[Ci
     let options = proxy::options(config, node, &nodeports);
     let mut delta = Delta::default();
     let mut desired = Desired::new(proxy::node(config, &ips));
-    let listed = nodeports.iter().flat_map(|ports| match ports {
-        NodePorts::All => Vec::new(),
-        NodePorts::Listed(addresses) => addresses.clone(),
-    });
+    let listed = nodeports.iter().flat_map(NodePorts::listed).copied();
     desired.set_nodeport_ips(listed.collect(), &mut delta);
     for key in index.services().keys() {
         let programmed = programmed(index, door, &config.routing, key);

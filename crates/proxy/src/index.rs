@@ -80,11 +80,6 @@ impl Index {
         mine.into_iter().chain(borrowed).collect()
     }
 
-    /// All slices that are known.
-    pub fn slice_count(&self) -> usize {
-        self.belongs.len()
-    }
-
     /// Everything up to this version of the slices is known.
     pub fn version(&self) -> u64 {
         self.version

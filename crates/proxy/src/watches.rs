@@ -56,6 +56,9 @@ pub struct Known {
     pub changed: Notify,
     /// Slices are in doubt.
     doubts: Notify,
+    /// Services whose slices are to be listed by name.
+    lonely: Mutex<BTreeSet<Key>>,
+    loans: Notify,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -77,6 +80,8 @@ impl Known {
             metrics,
             changed: Notify::new(),
             doubts: Notify::new(),
+            lonely: Mutex::default(),
+            loans: Notify::new(),
         })
     }
 
@@ -117,9 +122,15 @@ impl Known {
         lock(&self.listed).contains(&Kind::Node)
     }
 
-    /// Slices are watched by subset: some may not be shown.
-    pub fn is_subset(&self) -> bool {
-        lock(&self.watches).1 > 1
+    /// C8: of these Services, those that the subset watches leave without endpoints are listed by
+    /// name, in the background.
+    pub fn ask_for_lonely(&self, services: &BTreeSet<Key>) {
+        let subset = lock(&self.watches).1 > 1;
+        let lonely = if subset { self.index().not_shown(services.iter()) } else { Vec::new() };
+        if !lonely.is_empty() {
+            lock(&self.lonely).extend(lonely);
+            self.loans.notify_one();
+        }
     }
 
     fn list(&self, kind: Kind) {
@@ -290,21 +301,28 @@ const LOAN: Duration = Duration::from_secs(10);
 
 /// C8: a Service that the watches leave without endpoints is served from all of its slices.
 async fn borrow(client: Client, known: Arc<Known>) {
+    let mut again = tokio::time::interval(LOAN);
     loop {
-        sleep(LOAN).await;
-        let borrowers = known.index().borrowers();
-        let served = {
-            let index = known.index();
-            let without = index.without_endpoints(borrowers.iter());
-            borrowers.iter().filter(|key| !without.contains(key)).cloned().collect::<Vec<_>>()
-        };
-        for service in borrowers {
-            if served.contains(&service) {
-                known.index().return_borrowed(&service);
-                known.changed.notify_one();
-            } else {
-                lend(&client, &known, &service).await;
-            }
+        tokio::select! {
+            () = known.loans.notified() => {}
+            _ = again.tick() => renew(&client, &known).await,
+        }
+        let lonely = std::mem::take(&mut *lock(&known.lonely));
+        for service in lonely {
+            lend(&client, &known, &service).await;
+        }
+    }
+}
+
+/// Reads again what is borrowed, and returns what the watches show by now.
+async fn renew(client: &Client, known: &Known) {
+    let borrowers = known.index().borrowers();
+    let without = known.index().without_endpoints(borrowers.iter());
+    for service in borrowers {
+        if without.contains(&service) {
+            lend(client, known, &service).await;
+        } else if known.index().return_borrowed(&service) {
+            known.changed.notify_one();
         }
     }
 }
@@ -316,7 +334,7 @@ struct Items<'a> {
 }
 
 /// Lists a Service's slices by its name, and uses them.
-pub async fn lend(client: &Client, known: &Known, service: &Key) {
+async fn lend(client: &Client, known: &Known, service: &Key) {
     let selector = parameter("labelSelector", &format!("kubernetes.io/service-name={}", service.1));
     let path = format!(
         "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?limit=500{selector}",

@@ -139,6 +139,8 @@ fn what_others_change_is_noticed_and_mended() {
         &["delete", "table", "ip", "zonewise"],
         &["flush", "chain", "ip", "zonewise", "services"],
         &["add", "chain", "ip", "zonewise", "stranger"],
+        // A rule more without a comment, as the base chains have them.
+        &["add", "rule", "ip", "zonewise", "nat-output", "accept"],
     ] {
         nft(&namespace, damage);
         assert!(tables.kernel.is_disturbed().unwrap(), "{damage:?}");
@@ -147,6 +149,11 @@ fn what_others_change_is_noticed_and_mended() {
         assert!(!tables.kernel.is_disturbed().unwrap(), "{damage:?}");
         tables.assert_mended();
     }
+    // A rule in the place of another that has no comment either.
+    nft(&namespace, &["flush", "chain", "ip", "zonewise", "nat-output"]);
+    nft(&namespace, &["add", "rule", "ip", "zonewise", "nat-output", "accept"]);
+    assert!(tables.kernel.is_disturbed().unwrap());
+    assert_eq!(tables.kernel.restore().unwrap().chains, 1);
     // Elements are found out by a verification.
     nft(&namespace, &["flush", "map", "ip", "zonewise", "slots"]);
     let mended = tables.kernel.restore().unwrap();

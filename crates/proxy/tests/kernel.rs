@@ -148,6 +148,30 @@ fn a_restart_mends_what_has_changed_meanwhile() {
     assert!(listed.contains("clusterip-5") && !listed.contains("clusterip-3"), "{listed}");
 }
 
+/// Addresses of NodePorts are part of a start: no moment without them.
+#[test]
+fn a_restart_does_not_forget_the_addresses_of_nodeports() {
+    let namespace = Namespace::new("addresses").unwrap();
+    let listed = || vec![ip("192.168.0.1")];
+    let mut first = tables(&namespace, everything());
+    first.kernel = first.kernel.with_nodeport_ips(listed());
+    all_of_a_service(&mut first);
+    first.sync().assert_mended();
+    drop(first);
+    let mut second = tables(&namespace, everything());
+    second.kernel = second.kernel.with_nodeport_ips(listed());
+    all_of_a_service(&mut second);
+    let generation = |namespace: &Namespace| {
+        namespace.enter(|| zonewise_nft::Socket::open().unwrap().generation().unwrap())
+    };
+    let before = generation(&namespace);
+    assert_eq!(second.start(), Found::Ours);
+    // The probe for owners and the claim: no element was written.
+    assert_eq!(generation(&namespace), before + 2);
+    let set = nft(&namespace, &["list", "set", "ip", "zonewise", "nodeport-ips"]);
+    assert!(set.contains("192.168.0.1"), "{set}");
+}
+
 fn pods(count: u8) -> Vec<Endpoint> {
     (1..=count).map(|n| endpoint(ip(&format!("10.244.3.{n}")), "n3", "c")).collect()
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use zonewise_nft::{Batch, Bytes, Data, Family, Parts, Rule, Seen, SeenData, Verb};
+use zonewise_nft::{Batch, Bytes, Data, Family, Parts, Rule, RuleInfo, Seen, SeenData, Verb};
 
 use super::encode::{self, Names, counter_name};
 use super::{Found, Kernel, KernelError};
@@ -203,21 +203,21 @@ impl Kernel {
         let mut unknown_chains = Vec::new();
         for family in self.families.clone() {
             let wanted = self.wanted_chains(family, uses);
-            let mut rules: BTreeMap<String, Vec<(String, usize)>> = BTreeMap::new();
+            let mut rules: BTreeMap<String, Vec<RuleInfo>> = BTreeMap::new();
             for chain in self.socket.chains(family, TABLE)? {
                 rules.entry(chain.name).or_default();
             }
             for rule in self.socket.rules(family, TABLE)? {
-                rules.entry(rule.chain).or_default().push((rule.comment, rule.expressions));
+                // Which number the kernel gave it says nothing.
+                rules.entry(rule.chain.clone()).or_default().push(RuleInfo { handle: 0, ..rule });
             }
+            let intact = |name: &String, wanted: &[Rule]| {
+                let wanted = wanted.iter().map(|rule| rule.info(family, name));
+                rules.get(name).is_some_and(|is| is.iter().cloned().eq(wanted))
+            };
             let broken: Vec<&String> = wanted
                 .iter()
-                .filter(|(name, wanted)| {
-                    let is: Option<Vec<&str>> = rules
-                        .get(*name)
-                        .map(|rules| rules.iter().map(|(comment, _)| comment.as_str()).collect());
-                    is != Some(wanted.iter().map(|rule| rule.comment.as_str()).collect())
-                })
+                .filter(|(name, wanted)| !intact(name, wanted))
                 .map(|(name, _)| name)
                 .collect();
             let unknown: Vec<&String> =

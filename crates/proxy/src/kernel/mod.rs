@@ -141,6 +141,13 @@ impl Kernel {
         self.knows_owners = Some(false);
     }
 
+    /// The addresses that accept NodePorts from the start on.
+    #[must_use]
+    pub fn with_nodeport_ips(mut self, addresses: Vec<std::net::IpAddr>) -> Self {
+        self.desired.set_nodeport_ips(addresses, &mut Delta::default());
+        self
+    }
+
     /// What should be in the kernel.
     pub fn desired(&self) -> &Desired {
         &self.desired
@@ -298,14 +305,14 @@ impl Kernel {
     ) -> Result<(), KernelError> {
         let mut delta = Delta::default();
         self.desired.set_nodeport_ips(addresses, &mut delta);
-        self.commit(&delta)
+        self.commit_or_mend(&delta)
     }
 
     /// What Services do not decide about themselves.
     pub fn set_node(&mut self, node: Node) -> Result<(), KernelError> {
         let mut delta = Delta::default();
         self.desired.set_node(node, &mut delta);
-        self.commit(&delta)
+        self.commit_or_mend(&delta)
     }
 
     /// The ranges that ClusterIPs come from.
@@ -352,6 +359,13 @@ impl Kernel {
         }
         self.settle(prepared);
         Ok(())
+    }
+
+    /// For changes that are not taken back: what is desired has gone ahead, the kernel is to follow.
+    fn commit_or_mend(&mut self, delta: &Delta) -> Result<(), KernelError> {
+        let Err(error) = self.commit(delta) else { return Ok(()) };
+        tracing::warn!(%error, "a change was refused: mending the tables");
+        self.restore().map(drop)
     }
 
     fn send(&mut self, batch: &Batch) -> Result<(), KernelError> {

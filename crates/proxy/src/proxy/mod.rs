@@ -115,7 +115,6 @@ pub async fn run(
         ));
         let ports = HealthPorts::new(health.clone());
         let mut proxy = Proxy {
-            client: client.clone(),
             config: &config,
             known: Arc::clone(&known),
             metrics,
@@ -135,6 +134,7 @@ pub async fn run(
             teller: Teller::new(client.clone()),
             has_ipv6: Machine::default().has_ipv6(),
             synced_at: Instant::now(),
+            in_force: Options::default(),
         };
         let result = proxy.work(&mut watches).await;
         reporting.abort();
@@ -216,7 +216,6 @@ async fn complete(known: &Known) {
 }
 
 struct Proxy<'a> {
-    client: Client,
     config: &'a Config,
     known: Arc<Known>,
     metrics: Arc<Metrics>,
@@ -238,6 +237,8 @@ struct Proxy<'a> {
     teller: Teller,
     has_ipv6: bool,
     synced_at: Instant,
+    /// What the rules in the kernel depend on.
+    in_force: Options,
 }
 
 /// Another proxy's rules, said aloud.
@@ -263,12 +264,7 @@ impl Proxy<'_> {
         self.families().for_each(|family| {
             self.health.updated(entries::routing_family(family), Moment::now());
         });
-        self.queued();
-        while let Err(error) = self.start().await {
-            self.failed(&error);
-            sleep(backoff.next()).await;
-        }
-        backoff.reset();
+        self.begin().await;
         let mut poll = tokio::time::interval(POLL);
         let mut again = tokio::time::interval_at(Instant::now() + AGAIN, AGAIN);
         let mut moved = tokio::time::interval(ADDRESSES_AGAIN);
@@ -293,6 +289,31 @@ impl Proxy<'_> {
         }
     }
 
+    /// Brings the tables into being, however often it takes.
+    async fn begin(&mut self) {
+        let mut backoff = Backoff::default();
+        self.queued();
+        while let Err(error) = self.start().await {
+            self.failed(&error);
+            sleep(backoff.next()).await;
+        }
+    }
+
+    /// The machine's addresses or the node's ranges may be others by now. Where rules depend on that
+    /// and not only elements, the tables are replaced, in one batch.
+    async fn follow_machine(&mut self) {
+        if self.options() == self.in_force {
+            if let Err(error) = self.set_nodeports() {
+                self.failed(&error);
+            }
+            return;
+        }
+        tracing::info!("addresses of this node have changed: the tables are written anew");
+        // Its socket owns the tables: they are free for the next one then, and stay.
+        *locked(&self.kernel) = None;
+        self.begin().await;
+    }
+
     /// Waits for something to do and does what is small; true if Services are to be synced.
     async fn wait(&mut self, [poll, again, moved]: [&mut Interval; 3]) -> bool {
         let (sweep_at, verify_at) = (self.sweep_at, self.verify_at);
@@ -306,11 +327,7 @@ impl Proxy<'_> {
             () = self.known.changed.notified() => return true,
             () = swept => self.sweep(),
             _ = poll.tick() => self.look(),
-            _ = moved.tick() => {
-                if let Err(error) = self.set_nodeports() {
-                    self.failed(&error);
-                }
-            }
+            _ = moved.tick() => self.follow_machine().await,
             () = sleep_until(verify_at) => self.verify(),
             Some(()) = async { self.asked.as_mut()?.recv().await } => self.verify(),
             _ = again.tick() => {
@@ -348,6 +365,7 @@ impl Proxy<'_> {
         self.metrics.taken();
         self.health.node_seen(self.known.node().is_some_and(|node| node.eligible));
         let options = self.options();
+        self.in_force = options.clone();
         let node = node(self.config, &self.node_ips());
         self.ranges = self.wanted_ranges();
         let all: Vec<Key> = self.known.index().services().keys().cloned().collect();
@@ -357,8 +375,10 @@ impl Proxy<'_> {
             known.door().zone_name(zone).map_or_else(String::new, |name| name.to_string())
         });
         let services = updates.len();
+        let (nodeports, _) = self.find_nodeports();
         let result = block_in_place(|| {
-            let mut kernel = Kernel::open(options, self.families().collect(), node, names)?;
+            let kernel = Kernel::open(options, self.families().collect(), node, names)?;
+            let mut kernel = kernel.with_nodeport_ips(listed(&nodeports));
             let (found, rejected) = kernel.start(updates, self.ranges.clone())?;
             Ok((kernel, found, rejected))
         });
@@ -371,7 +391,7 @@ impl Proxy<'_> {
         };
         tracing::info!(services, ?found, owned = kernel.is_owned(), took = ?began.elapsed(), "rules are in place");
         *locked(&self.kernel) = Some(kernel);
-        self.set_nodeports()?;
+        self.nodeports = nodeports;
         self.settle(&work, rejected, began, true).await;
         self.take_over();
         Ok(())
@@ -380,7 +400,9 @@ impl Proxy<'_> {
     fn options(&self) -> Options {
         let node = self.known.node().unwrap_or_default();
         let (nodeports, warnings) = self.find_nodeports();
-        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        if self.nodeports != nodeports {
+            warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        }
         let of = |family| nodeports.get(&family).cloned().unwrap_or(NodePorts::All);
         options(self.config, &node, &routing::Family::BOTH.map(of))
     }
@@ -424,15 +446,8 @@ impl Proxy<'_> {
         if nodeports == self.nodeports {
             return Ok(());
         }
-        let listed: Vec<IpAddr> = nodeports
-            .values()
-            .flat_map(|ports| match ports {
-                NodePorts::All => Vec::new(),
-                NodePorts::Listed(addresses) => addresses.clone(),
-            })
-            .collect();
         block_in_place(|| match locked(&self.kernel).as_mut() {
-            Some(kernel) => kernel.set_nodeport_ips(listed),
+            Some(kernel) => kernel.set_nodeport_ips(listed(&nodeports)),
             None => Ok(()),
         })?;
         self.nodeports = nodeports;
@@ -504,6 +519,11 @@ impl Proxy<'_> {
         keys.map(|key| (key.clone(), programmed(&index, &door, &self.config.routing, key)))
             .collect()
     }
+}
+
+/// The addresses that accept NodePorts, where not all do.
+fn listed(nodeports: &BTreeMap<routing::Family, NodePorts>) -> Vec<IpAddr> {
+    nodeports.values().flat_map(NodePorts::listed).copied().collect()
 }
 
 fn name(family: Family) -> &'static str {

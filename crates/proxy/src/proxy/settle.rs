@@ -17,7 +17,6 @@ use crate::index::{Index, Key, Work};
 use crate::kernel::Rejected;
 use crate::rules::entries;
 use crate::tell::{NO_HEALTH_CHECK, REFUSED};
-use crate::watches;
 
 impl Proxy<'_> {
     /// What follows a batch that the kernel has taken.
@@ -40,7 +39,7 @@ impl Proxy<'_> {
         {
             self.sweep_at = Some(Instant::now() + SWEEP);
         }
-        self.borrow(work).await;
+        self.known.ask_for_lonely(&work.services);
         self.applied.send_replace(work.version);
     }
 
@@ -161,17 +160,6 @@ impl Proxy<'_> {
                 self.teller.warn(&service, NO_HEALTH_CHECK, error.to_string());
                 tracing::warn!(%error, "a health check port stays closed; it is tried again with the next change");
             }
-        }
-    }
-
-    /// C8: Services that the subset watches leave without endpoints.
-    async fn borrow(&self, work: &Work) {
-        let lonely = self.known.index().not_shown(work.services.iter());
-        if !self.known.is_subset() {
-            return;
-        }
-        for service in lonely {
-            watches::lend(&self.client, &self.known, &service).await;
         }
     }
 }
