@@ -1,0 +1,1 @@
+//! Manifests and dumps, YAML or JSON, read as a stream.
