@@ -8,7 +8,9 @@ export PATH := $(CACHE)/tools/bin:$(HOME)/.cargo/bin:$(PATH)
 REPORT := target/report.html
 ZONEWISE := target/release/zonewise
 
-.PHONY: help run test bench lint docs simulate-kep
+PREFIX := /usr/local
+
+.PHONY: help run test bench lint docs install simulate-kep
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +37,7 @@ bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in 
 		cargo test --locked --workspace --bench side_by_side
 	@ZONEWISE_REFERENCE=$$(scripts/reference bench) ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) \
 		cargo test --locked --workspace --bench proxies
+	@ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) cargo test --locked --workspace --bench dumps
 
 lint: ## Check format, lints, documentation and dependencies
 	@scripts/setup lint
@@ -43,6 +46,11 @@ lint: ## Check format, lints, documentation and dependencies
 	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 	@# Advisories are not checked here: they change without us and need a database from the network.
 	@cargo deny --locked check bans licenses sources
+
+install: ## Install zonewise, the kubectl plugin, man pages and completions (PREFIX=/usr/local)
+	@scripts/setup build
+	@cargo build --release --locked --package zonewise
+	@scripts/install $(ZONEWISE) $(PREFIX)
 
 docs: ## Build the API documentation, and renew the generated pages in docs/
 	@scripts/setup build

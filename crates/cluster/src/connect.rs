@@ -63,6 +63,32 @@ pub async fn connect_to(
     Ok(Client::try_from(config)?)
 }
 
+/// A client for a context of the kubeconfig, and the namespace that context names.
+///
+/// # Errors
+/// If there is no such cluster.
+pub async fn reach(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+) -> Result<(Client, String), ConnectError> {
+    let options =
+        KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    let config = match (kubeconfig, context) {
+        (None, None) => Config::infer().await?,
+        (path, _) => {
+            let wrong = |source| ConnectError::Kubeconfig {
+                path: path
+                    .map_or_else(|| "~/.kube/config".into(), |path| path.display().to_string()),
+                source,
+            };
+            let file = path.map_or_else(Kubeconfig::read, Kubeconfig::read_from).map_err(wrong)?;
+            Config::from_custom_kubeconfig(file, &options).await.map_err(wrong)?
+        }
+    };
+    let namespace = config.default_namespace.clone();
+    Ok((Client::try_from(config)?, namespace))
+}
+
 async fn from_file(path: &Path) -> Result<Config, kube::config::KubeconfigError> {
     let file = Kubeconfig::read_from(path)?;
     Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await

@@ -203,27 +203,37 @@ async fn list<S: Sink>(
     sink: &mut S,
 ) -> Result<String, Broken> {
     let mut keys = BTreeSet::new();
+    let version = each(client, resource.path, &resource.selector, &mut |json| {
+        if let Some(key) = take(sink, json) {
+            keys.insert(key);
+        }
+    })
+    .await?;
+    sink.listed(number(&version), &keys);
+    Ok(version)
+}
+
+/// Lists what is at a path, page by page, and hands over each object as JSON. Returns the version
+/// of the list. Selectors are [`parameter`]s.
+///
+/// # Errors
+/// If the server does not answer with lists.
+pub async fn each(
+    client: &Client,
+    path: &str,
+    selector: &str,
+    take: &mut (dyn FnMut(&str) + Send),
+) -> Result<String, ApiError> {
     let mut next = String::new();
     loop {
-        let path = format!(
-            "{}?limit={PAGE}{}{}",
-            resource.path,
-            parameter("continue", &next),
-            resource.selector
-        );
-        let body = api::call(client, http::Method::GET, &path, (api::JSON, Vec::new())).await?;
+        let page = format!("{path}?limit={PAGE}{}{selector}", parameter("continue", &next));
+        let body = api::call(client, http::Method::GET, &page, (api::JSON, Vec::new())).await?;
         let page: Page<'_> = serde_json::from_slice(&body)
             .map_err(|error| ApiError::Unavailable(format!("a list cannot be read: {error}")))?;
-        for item in page.items.unwrap_or_default() {
-            if let Some(key) = take(sink, item.get()) {
-                keys.insert(key);
-            }
-        }
+        page.items.unwrap_or_default().into_iter().for_each(|item| take(item.get()));
         next = page.metadata.r#continue.unwrap_or_default().into();
         if next.is_empty() {
-            let version = page.metadata.resource_version.unwrap_or_default();
-            sink.listed(number(version), &keys);
-            return Ok(version.into());
+            return Ok(page.metadata.resource_version.unwrap_or_default().into());
         }
     }
 }

@@ -282,7 +282,7 @@ impl<L: Listener> Syncer<L> {
     }
 
     fn transition(&self, key: &Key, service: &Service, plan: &Plan) {
-        let code = tell::settled(tell::reason(plan).code()).to_string();
+        let code = tell::settled(plan.reason().code()).to_string();
         let told = tell::is_told(service);
         let before = self.memories.with(key, |memory| {
             let before =

@@ -7,7 +7,7 @@ use zonewise_slices::service::{
     TOPOLOGY_MODE,
 };
 use zonewise_slices::wire::timestamp;
-use zonewise_topology::reason::{Code, Outcome, Reason};
+use zonewise_topology::reason::{Code, Outcome};
 
 use crate::proxies::Standing;
 
@@ -18,13 +18,6 @@ const ANSWERED: [&str; 4] = [ROUTING_PREFERENCE, SUBSETTING, TOPOLOGY_MODE, TOPO
 /// Whether a Service is told how its routing stands.
 pub(crate) fn is_told(service: &Service) -> bool {
     service.topology_keys || ANSWERED.iter().any(|key| service.annotations.get(key).is_some())
-}
-
-/// The one reason that stands for all address families: the first that is not as asked.
-pub(crate) fn reason(plan: &Plan) -> Reason {
-    let reasons = || plan.families.iter().map(|family| family.reason);
-    let fallback = reasons().find(|reason| reason.outcome() != Outcome::InForce);
-    fallback.or_else(|| reasons().next()).unwrap_or(Reason::ClusterWide)
 }
 
 /// The code that people see: one for hints, whether new or kept.
@@ -48,7 +41,7 @@ pub(crate) fn conditions(
     if !is_told(service) {
         return Vec::new();
     }
-    let code = settled(reason(plan).code());
+    let code = settled(plan.reason().code());
     let programmed = code.entry().outcome == Outcome::InForce;
     let programmed = if programmed { "True" } else { "False" };
     [accepted(asked), ("Programmed", programmed, code, sentence(code))]
@@ -135,7 +128,7 @@ pub(crate) fn code_before(service: &Service) -> Option<Box<str>> {
 
 /// The event for a transition.
 pub(crate) fn transition(plan: &Plan) -> Event {
-    let reason = reason(plan);
+    let reason = plan.reason();
     let entry = reason.code().entry();
     let kind = match entry.outcome {
         Outcome::InForce => EventType::Normal,

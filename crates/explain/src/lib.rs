@@ -9,4 +9,19 @@
 //!  API server ────────────┘
 //! ```
 
+pub mod change;
+pub mod cost;
+pub mod explanation;
 pub mod input;
+pub mod live;
+pub mod margin;
+pub mod matrix;
+mod names;
+pub mod overview;
+pub mod plan;
+pub mod route;
+pub mod scene;
+pub mod screens;
+pub mod snapshot;
+pub mod view;
+pub mod ways;

@@ -12,6 +12,9 @@ use std::sync::Arc;
 use zonewise_topology::heuristic::Heuristic;
 use zonewise_topology::heuristics::auto::Auto;
 use zonewise_topology::heuristics::local_subset::LocalSubset;
+use zonewise_topology::heuristics::random::Random;
+use zonewise_topology::heuristics::same_node::SameNode;
+use zonewise_topology::heuristics::same_zone::SameZone;
 use zonewise_topology::reason::Reason;
 use zonewise_topology::threshold::Start;
 
@@ -82,6 +85,24 @@ impl Choice {
         matches!(self, Self::Heuristic(_) | Self::Subsets(..))
     }
 
+    /// The heuristic behind it.
+    pub fn heuristic(&self) -> Arc<dyn Heuristic> {
+        match self {
+            Self::Everywhere => Arc::new(Random),
+            Self::Near(Near::Zone) => Arc::new(SameZone),
+            Self::Near(Near::Node) => Arc::new(SameNode),
+            Self::Heuristic(heuristic) | Self::Subsets(heuristic, _) => Arc::clone(heuristic),
+        }
+    }
+
+    /// Who has slices of its own, if anybody.
+    pub fn consumers(&self) -> Option<Consumers> {
+        match self {
+            Self::Subsets(_, consumers) => Some(*consumers),
+            Self::Everywhere | Self::Near(_) | Self::Heuristic(_) => None,
+        }
+    }
+
     /// The heuristic's name.
     pub fn name(&self) -> &str {
         match self {
@@ -113,12 +134,14 @@ pub fn traffic_distribution(service: &Service) -> Option<Near> {
     }
 }
 
-/// What a Service asks for.
+/// What a Service asks for. The reference knows the topology annotation and the field only.
 pub fn asked(service: &Service, settings: &Settings) -> Asked {
     let mut asking = Asking { service, settings, winner: None, notes: Vec::new() };
     asking.topology_mode();
-    asking.subsetting();
-    asking.routing_preference();
+    if !settings.upstream {
+        asking.subsetting();
+        asking.routing_preference();
+    }
     asking.traffic_distribution();
     if service.topology_keys {
         asking.note("spec.topologyKeys", "", Reason::ChoiceOverridden);
@@ -160,7 +183,8 @@ impl Asking<'_> {
         let Some((source, value)) = topology_mode(self.service) else { return };
         match value {
             "Auto" | "auto" => {
-                let heuristic = Arc::new(Auto::KEP_2433);
+                let upstream = self.settings.upstream;
+                let heuristic = Arc::new(if upstream { Auto::UPSTREAM } else { Auto::KEP_2433 });
                 self.offer(source, value, Choice::Heuristic(heuristic), self.gates().hints);
             }
             "Disabled" | "disabled" | "" => {}

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use zonewise_topology::allocation::{Allocation, Carrier, Label};
+use zonewise_topology::capacity::Capacity;
 use zonewise_topology::heuristic::{Assignment, Case, Heuristic};
 use zonewise_topology::heuristics::auto::Auto;
 use zonewise_topology::hints::{self, place};
@@ -47,6 +48,30 @@ impl Decision {
     }
 }
 
+/// What a decision rests on, as numbers: for those who explain it.
+#[derive(Debug)]
+pub struct Grounds<'a> {
+    /// What each zone, or region, can send.
+    pub capacity: &'a Capacity,
+    /// That, and where the ready endpoints are.
+    pub situation: Situation,
+    /// What is in force.
+    pub previous: Option<Assignment>,
+}
+
+/// What [`decide`] goes by.
+pub(crate) fn grounds<'a>(
+    choice: &Choice,
+    desired: &Desired<'_>,
+    slices: &[&Slice],
+    nodes: &'a Nodes,
+) -> Grounds<'a> {
+    let consumers = choice.consumers();
+    let question = Question::new(desired, slices, nodes, consumers);
+    let previous = question.previous();
+    Grounds { capacity: capacity(nodes, consumers), previous, situation: question.situation }
+}
+
 /// Decides for one address family.
 pub(crate) fn decide(
     choice: &Choice,
@@ -70,20 +95,25 @@ pub(crate) fn decide(
 /// As `trafficDistribution` asks: every endpoint to where it is.
 fn nearby(near: Near, desired: &Desired<'_>, nodes: &Nodes) -> Decision {
     let mut hints = NearHints::new(near);
+    let reason = near_reason(near, desired, nodes);
+    let hint = |endpoint: &Endpoint| hints.of(endpoint).filter(|_| endpoint.is_ready());
+    Decision { hints: desired.endpoints.iter().map(hint).collect(), ..Decision::everywhere(reason) }
+}
+
+/// What comes of hinting every endpoint to where it is.
+pub(crate) fn near_reason(near: Near, desired: &Desired<'_>, nodes: &Nodes) -> Reason {
     let ready = |endpoint: &&Endpoint| endpoint.is_ready();
     let zones: BTreeSet<&Name> =
         desired.endpoints.iter().filter(ready).filter_map(|one| one.zone.as_ref()).collect();
     let unplaced = desired.endpoints.iter().filter(ready).filter(|one| one.zone.is_none()).count();
     let without = nodes.zones.zones.iter().filter(|zone| !zones.contains(&Name::from(&*zone.name)));
     let zones_without_endpoints = without.count() as u64;
-    let reason = match near {
+    match near {
         _ if unplaced > 0 => Reason::EndpointsWithoutZone { endpoints: unplaced as u64 },
         _ if zones.is_empty() => Reason::NoEndpoints,
         Near::Zone => Reason::OwnZone { zones_without_endpoints },
         Near::Node => Reason::OwnNode { zones_without_endpoints },
-    };
-    let hint = |endpoint: &Endpoint| hints.of(endpoint).filter(|_| endpoint.is_ready());
-    Decision { hints: desired.endpoints.iter().map(hint).collect(), ..Decision::everywhere(reason) }
+    }
 }
 
 /// The numbers a heuristic sees, and how to get back from them to endpoints.
@@ -319,12 +349,15 @@ fn situation(places: &[Option<&str>], nodes: &Nodes, consumers: Option<Consumers
         }
     }
     let unplaced = places.iter().filter(|place| place.is_none()).count() as u64;
-    let capacity = match consumers {
+    Situation::new(capacity(nodes, consumers), &counts, unplaced)
+}
+
+fn capacity(nodes: &Nodes, consumers: Option<Consumers>) -> &Capacity {
+    match consumers {
         None => &nodes.zones,
         Some(Consumers::Zones) => &nodes.zones_counted,
         Some(Consumers::Regions) => &nodes.regions_counted,
-    };
-    Situation::new(capacity, &counts, unplaced)
+    }
 }
 
 /// Zones that send traffic to a group. A zone that no group is meant for is left out: consumers

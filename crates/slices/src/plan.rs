@@ -8,10 +8,11 @@
 
 use std::sync::Arc;
 
-use zonewise_topology::reason::Reason;
+use zonewise_topology::reason::{Outcome, Reason};
 
 use crate::asked::{self, Asked, Choice};
-use crate::decide::{Decision, decide};
+pub use crate::decide::Grounds;
+use crate::decide::{self, Decision, decide, near_reason};
 use crate::desired::Desired;
 pub use crate::desired::MissingNode;
 use crate::node::Nodes;
@@ -133,6 +134,24 @@ impl Plan {
     pub fn writes(&self) -> usize {
         self.families.iter().map(FamilyPlan::writes).sum::<usize>() + self.leftovers.len()
     }
+
+    /// The one reason that stands for all address families: the first that is not as asked.
+    pub fn reason(&self) -> Reason {
+        let reasons = || self.families.iter().map(|family| family.reason);
+        let fallback = reasons().find(|reason| reason.outcome() != Outcome::InForce);
+        fallback.or_else(|| reasons().next()).unwrap_or(Reason::ClusterWide)
+    }
+}
+
+impl<'a> Input<'a> {
+    /// What the decision for a family rests on.
+    pub fn grounds(&self, choice: &Choice, family: &AddressType) -> Grounds<'a> {
+        let desired = Desired::new(self.service, family, self.pods, self.nodes);
+        let uid = &self.service.uid;
+        let owned = |slice: &&Slice| slice.family == *family && slice.is_owned_by(uid);
+        let slices: Vec<&Slice> = self.slices.iter().map(|slice| &**slice).filter(owned).collect();
+        decide::grounds(choice, &desired, &slices, self.nodes)
+    }
 }
 
 /// Plans one Service.
@@ -205,11 +224,16 @@ impl<'a> Planner<'a> {
             shares: None,
         };
         let mut lists = self.pack(&shape, &desired, &everywhere, slices);
-        let allocated = self.reference_hints(&mut lists, plan);
-        FamilyPlan { allocated, ..self.finish(lists, &desired, Reason::ClusterWide, &shape) }
+        let (allocated, reason) = self.reference_hints(&desired, &mut lists, plan);
+        FamilyPlan { allocated, ..self.finish(lists, &desired, reason, &shape) }
     }
 
-    fn reference_hints(&self, lists: &mut Lists<'_>, plan: &mut Plan) -> Allocated {
+    fn reference_hints(
+        &self,
+        desired: &Desired<'_>,
+        lists: &mut Lists<'_>,
+        plan: &mut Plan,
+    ) -> (Allocated, Reason) {
         let service = self.input.service;
         if asked::is_auto(service) {
             return match upstream::auto(lists, self.input.nodes) {
@@ -218,12 +242,12 @@ impl<'a> Planner<'a> {
                         plan.events.push(upstream::enabled(self.family));
                     }
                     plan.populated = true;
-                    allocated
+                    (allocated, Reason::HintsAssigned { moved: away_from_home(lists) })
                 }
                 Err(refusal) => {
                     plan.events.push(upstream::refused(refusal, self.family));
                     plan.populated = false;
-                    Allocated::new()
+                    (Allocated::new(), refusal.reason(without_zone(desired)))
                 }
             };
         }
@@ -231,11 +255,17 @@ impl<'a> Planner<'a> {
             plan.events.push(upstream::disabled(self.family));
             plan.populated = false;
         }
-        match asked::traffic_distribution(service) {
-            Some(near) => upstream::near(lists, near),
-            None => upstream::remove(lists),
-        }
-        Allocated::new()
+        let reason = match asked::traffic_distribution(service) {
+            Some(near) => {
+                upstream::near(lists, near);
+                near_reason(near, desired, self.input.nodes)
+            }
+            None => {
+                upstream::remove(lists);
+                Reason::ClusterWide
+            }
+        };
+        (Allocated::new(), reason)
     }
 
     fn desired(&self) -> Desired<'a> {
@@ -332,6 +362,21 @@ impl<'a> Planner<'a> {
             place.is_none()
         });
     }
+}
+
+/// Ready endpoints that are hinted to another zone than their own.
+fn away_from_home(lists: &Lists<'_>) -> u64 {
+    let slices = lists.create.iter().chain(&lists.update).chain(lists.unchanged.iter().copied());
+    let endpoints = slices.flat_map(|slice| &slice.endpoints).filter(|one| one.is_ready());
+    let away = |one: &&crate::slice::Endpoint| {
+        one.zone.as_ref().is_some_and(|zone| !one.zone_hints().contains(zone))
+    };
+    endpoints.filter(away).count() as u64
+}
+
+fn without_zone(desired: &Desired<'_>) -> u64 {
+    let homeless = |one: &&crate::slice::Endpoint| one.is_ready() && one.zone.is_none();
+    desired.endpoints.iter().filter(homeless).count() as u64
 }
 
 /// Buckets with their endpoints and stored slices.

@@ -75,6 +75,9 @@ impl Settings {
     /// What Services get that ask for nothing: subsets if they are the default, else a preference.
     pub(crate) fn default_choice(&self, local_policy: bool) -> (&'static str, String, Choice) {
         const SOURCE: &str = "the controller's default";
+        if self.upstream {
+            return (SOURCE, "Default".into(), Choice::Everywhere);
+        }
         let subsets = self.default_subsets().filter(|_| self.gates.subsetting && !local_policy);
         if let Some(choice) = subsets {
             return (SOURCE, self.default_subsetting.clone(), choice);

@@ -526,7 +526,7 @@ impl Serialize for Slice {
     /// As the API server takes it.
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let generate = self.labels.get(SERVICE_NAME).filter(|_| self.uid.is_empty());
+        let generate = self.labels.get(SERVICE_NAME).filter(|_| self.name.is_none());
         Written {
             api_version: "discovery.k8s.io/v1",
             kind: "EndpointSlice",

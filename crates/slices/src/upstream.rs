@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zonewise_topology::heuristics::auto::{Auto, Bounds, transfers};
+use zonewise_topology::reason::Reason;
 use zonewise_topology::region::{Region, Situation};
 
 use crate::asked::Near;
@@ -22,26 +23,41 @@ use crate::slice::{AddressType, Endpoint, Hints, Slice};
 /// Why the reference refuses hints, in its own words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    NodeInformation,
+    NodeInformation { nodes: u64 },
     Endpoints { endpoints: u64, zones: usize },
-    Minimum { endpoints: u64, zones: usize },
+    Minimum { endpoints: u64, zones: usize, minimums: u64 },
     NoZone,
 }
 
 impl Refusal {
     fn text(self) -> String {
         match self {
-            Self::NodeInformation => {
+            Self::NodeInformation { .. } => {
                 "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes".into()
             }
             Self::Endpoints { endpoints, zones } => {
                 format!("Insufficient number of endpoints ({endpoints} endpoints, {zones} zones)")
             }
-            Self::Minimum { endpoints, zones } => format!(
+            Self::Minimum { endpoints, zones, .. } => format!(
                 "Unable to allocate minimum required endpoints to each zone without exceeding overload threshold \
                  ({endpoints} endpoints, {zones} zones)"
             ),
             Self::NoZone => "One or more endpoints do not have a zone specified".into(),
+        }
+    }
+
+    /// The same as a code; `unplaced` endpoints have no zone.
+    pub(crate) fn reason(self, unplaced: u64) -> Reason {
+        match self {
+            Self::NodeInformation { nodes } => Reason::NodeInformationMissing { nodes },
+            Self::Endpoints { endpoints, zones } => {
+                Reason::TooFewEndpoints { endpoints, zones: zones as u64 }
+            }
+            Self::Minimum { endpoints, minimums, .. } => {
+                let limit = Auto::UPSTREAM.hysteresis.enter;
+                Reason::TooFewForBalance { endpoints, minimums, limit }
+            }
+            Self::NoZone => Reason::EndpointsWithoutZone { endpoints: unplaced },
         }
     }
 }
@@ -121,14 +137,15 @@ impl Allocation {
         let situation = Situation::new(&nodes.zones, &BTreeMap::new(), 0);
         let zones = situation.zones.len();
         if situation.unknown_nodes > 0 || zones < 2 {
-            return Err(Refusal::NodeInformation);
+            return Err(Refusal::NodeInformation { nodes: situation.unknown_nodes });
         }
         if zones as u64 > endpoints {
             return Err(Refusal::Endpoints { endpoints, zones });
         }
         let bounds = Auto::UPSTREAM.bounds(&Region { total: endpoints, ..situation.region() });
-        if bounds.iter().map(|bounds| bounds.minimum).sum::<u64>() > endpoints {
-            return Err(Refusal::Minimum { endpoints, zones });
+        let minimums = bounds.iter().map(|bounds| bounds.minimum).sum::<u64>();
+        if minimums > endpoints {
+            return Err(Refusal::Minimum { endpoints, zones, minimums });
         }
         let zones: Vec<Name> = situation.names.iter().map(|name| Name::from(&**name)).collect();
         let hints = zones.iter().map(own_zone).collect();

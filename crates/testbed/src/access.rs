@@ -15,10 +15,12 @@ pub enum User {
     Controller,
     /// The proxy's service account, likewise.
     Proxy,
+    /// The service account of those who only look, likewise.
+    Observer,
 }
 
 impl User {
-    pub(crate) const ALL: [Self; 3] = [Self::Admin, Self::Controller, Self::Proxy];
+    pub(crate) const ALL: [Self; 4] = [Self::Admin, Self::Controller, Self::Proxy, Self::Observer];
 
     /// The name that the API server knows.
     #[must_use]
@@ -27,13 +29,14 @@ impl User {
             Self::Admin => "admin",
             Self::Controller => "system:serviceaccount:zonewise-system:zonewise-controller",
             Self::Proxy => "system:serviceaccount:zonewise-system:zonewise-proxy",
+            Self::Observer => "system:serviceaccount:zonewise-system:zonewise-observer",
         }
     }
 
     pub(crate) fn groups(self) -> &'static str {
         match self {
             Self::Admin => "system:masters",
-            Self::Controller | Self::Proxy => {
+            Self::Controller | Self::Proxy | Self::Observer => {
                 "system:serviceaccounts,system:serviceaccounts:zonewise-system,system:authenticated"
             }
         }
@@ -46,6 +49,7 @@ impl fmt::Display for User {
             Self::Admin => "admin",
             Self::Controller => "controller",
             Self::Proxy => "proxy",
+            Self::Observer => "observer",
         })
     }
 }

@@ -76,10 +76,26 @@ pub struct ZoneRow {
 /// Traffic that stays in its zone.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct InZone {
-    /// With this outcome; absent when some zone reaches no endpoint.
+    /// As it is now; absent when some zone reaches no endpoint.
     pub now: Option<f64>,
+    /// With this outcome; likewise.
+    pub planned: Option<f64>,
     /// The most any router could reach without overloading an endpoint.
     pub best: f64,
+}
+
+impl Explanation {
+    /// The same, with the reason that was given where the decision was taken.
+    pub fn because(self, reason: Reason) -> Self {
+        Self {
+            reason: reason.code(),
+            arithmetic: reason,
+            sentence: reason.to_string(),
+            remedy: reason.code().entry().remedy,
+            outcome: reason.outcome(),
+            ..self
+        }
+    }
 }
 
 /// Takes the decision and explains it.
@@ -117,6 +133,7 @@ pub fn explain(
         nodes_left_out: capacity.left_out.clone(),
         in_zone: InZone {
             now: traffic.map(|traffic| traffic.in_zone),
+            planned: traffic.map(|traffic| traffic.in_zone),
             best: region.best_in_zone(0.0),
         },
     }

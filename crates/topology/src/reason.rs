@@ -453,6 +453,13 @@ impl Code {
     }
 }
 
+impl Code {
+    /// Where the documentation explains it.
+    pub fn docs(self) -> String {
+        format!("docs/reasons.md#{}", self.to_string().to_lowercase())
+    }
+}
+
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)

@@ -34,8 +34,11 @@ fn the_documentation_lists_every_code() {
         let outcome = serde_json::to_string(&entry.outcome).unwrap();
         let outcome = outcome.trim_matches('"');
         page.push_str(&format!(
-            "| `{}` | {outcome} | {} | {} |\n",
-            entry.code, entry.sentence, entry.remedy
+            "| <a id=\"{}\"></a>`{}` | {outcome} | {} | {} |\n",
+            anchor(entry.code),
+            entry.code,
+            entry.sentence,
+            entry.remedy
         ));
     }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reasons.md");
@@ -44,6 +47,11 @@ fn the_documentation_lists_every_code() {
     }
     let written = std::fs::read_to_string(path).unwrap_or_default();
     assert!(written == page, "docs/reasons.md is out of date: run UPDATE_DOCS=1 make test");
+}
+
+fn anchor(code: Code) -> String {
+    let docs = code.docs();
+    docs.split('#').nth(1).unwrap().to_owned()
 }
 
 /// Codes about what people ask for, about running and about the way of traffic: `slices`,

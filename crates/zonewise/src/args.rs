@@ -52,11 +52,36 @@ pub(crate) enum Command {
     /// rules that are kernel data, and traffic that stays in its zone where the EndpointSlices ask
     /// for that. Rules stay in place when it stops.
     Proxy(Box<crate::proxy::ProxyArgs>),
+    /// Say what the controller would write, without writing
+    ///
+    /// Nodes, Pods, Services and EndpointSlices in, as manifests, as `kubectl get -o yaml|json`
+    /// dumps or from a live cluster; the slices that the controller would create, update and
+    /// delete out. The same functions as the controller's.
+    Plan(Box<crate::observe::plan::Plan>),
+    /// Say which endpoints a node uses for each Service port, and why
+    ///
+    /// The same functions as the proxy's, on files or a live cluster, for a node that exists or
+    /// one that might.
+    Route(Box<crate::observe::route::Route>),
+    /// Say why a Service has (no) zone routing, and what would change that
+    ///
+    /// For one Service: what was asked, capacity per zone, the arithmetic, the outcome, what each
+    /// kind of proxy does with it, the smallest changes that turn it on, or how much loss it
+    /// survives. Without a Service: a table of all, with what crossing zones costs.
+    Explain(Box<crate::observe::explain::Explain>),
     /// Print a completion script for a shell
-    #[command(hide = true)]
+    ///
+    /// For example: zonewise completions bash > /etc/bash_completion.d/zonewise
     Completions {
         #[arg(value_enum)]
         shell: clap_complete::Shell,
+    },
+    /// Write man pages into a folder
+    ///
+    /// For example: zonewise man /usr/local/share/man/man1
+    Man {
+        /// The folder; it must exist
+        folder: PathBuf,
     },
 }
 

@@ -40,36 +40,14 @@ pub(crate) struct Flags {
     /// Check the configuration, say what is wrong with it, and stop
     #[arg(long)]
     check: bool,
-    /// Follow the design documents (none), or the reference with its quirks (upstream)
-    #[arg(long, value_enum, value_name = "MODE")]
-    compat: Option<CompatFlag>,
-    /// Name on the slices we write [default: endpointslice-controller.k8s.io]
-    #[arg(long, value_name = "NAME")]
-    managed_by: Option<String>,
-    /// Take over slices that carry this name (repeatable)
-    #[arg(long, value_name = "NAME")]
-    adopt_managed_by: Vec<String>,
-    /// Most endpoints in a slice [default: 100]
-    #[arg(long, value_name = "N")]
-    max_endpoints_per_slice: Option<u32>,
+    #[command(flatten)]
+    slices: SliceFlags,
     /// Services worked on at once [default: 5]
     #[arg(long, value_name = "N", alias = "concurrent-service-endpoint-syncs")]
     concurrent_service_syncs: Option<u32>,
     /// How long Pod changes are gathered before a Service is looked at [default: 0s]
     #[arg(long, value_name = "TIME", alias = "endpointslice-updates-batch-period")]
     endpoint_updates_batch_period: Option<Span>,
-    /// Routing preference of Services that ask for nothing [default: Default]
-    #[arg(long, value_name = "VALUE")]
-    default_preference: Option<String>,
-    /// Subsetting of Services that ask for nothing [default: Random]
-    #[arg(long, value_name = "APPROACH")]
-    default_subsetting: Option<String>,
-    /// Features on or off, as Name=true,Name=false
-    #[arg(long, value_name = "GATES", value_parser = gates)]
-    feature_gates: Option<BTreeMap<String, bool>>,
-    /// What to do when a ready node does not report CPU [default: refuse]
-    #[arg(long, value_enum, value_name = "WHAT")]
-    missing_cpu: Option<MissingCpuFlag>,
     /// Take part in leader election [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     leader_elect: Option<bool>,
@@ -97,6 +75,35 @@ pub(crate) struct Flags {
     /// What is logged: error, warn, info, debug, or a filter such as zonewise_cluster=debug
     #[arg(long, default_value = "info", value_name = "FILTER")]
     log_level: String,
+}
+
+/// What shapes the slices: the same for the controller and for those who say what it would do.
+#[derive(Args)]
+pub(crate) struct SliceFlags {
+    /// Follow the design documents (none), or the reference with its quirks (upstream)
+    #[arg(long, value_enum, value_name = "MODE")]
+    compat: Option<CompatFlag>,
+    /// Name on the slices we write [default: endpointslice-controller.k8s.io]
+    #[arg(long, value_name = "NAME")]
+    managed_by: Option<String>,
+    /// Take over slices that carry this name (repeatable)
+    #[arg(long, value_name = "NAME")]
+    adopt_managed_by: Vec<String>,
+    /// Most endpoints in a slice [default: 100]
+    #[arg(long, value_name = "N")]
+    max_endpoints_per_slice: Option<u32>,
+    /// Routing preference of Services that ask for nothing [default: Default]
+    #[arg(long, value_name = "VALUE")]
+    default_preference: Option<String>,
+    /// Subsetting of Services that ask for nothing [default: Random]
+    #[arg(long, value_name = "APPROACH")]
+    default_subsetting: Option<String>,
+    /// Features on or off, as Name=true,Name=false
+    #[arg(long, value_name = "GATES", value_parser = gates)]
+    feature_gates: Option<BTreeMap<String, bool>>,
+    /// What to do when a ready node does not report CPU [default: refuse]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    missing_cpu: Option<MissingCpuFlag>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -147,14 +154,24 @@ async fn serve(kubeconfig: Option<&Path>, config: Config) -> anyhow::Result<()> 
 
 /// The configuration: flags over file over defaults.
 fn read(flags: Flags) -> anyhow::Result<Config> {
-    let file = flags.config.as_deref().map(File::read).transpose()?.unwrap_or_default();
     let host = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
     let host = host.unwrap_or_else(|_| "zonewise-controller".into());
-    Ok(file.overridden_by(flags.into()).resolve(&host)?)
+    let config = flags.config.clone();
+    resolve(config.as_deref(), flags.into(), &host)
 }
 
-impl From<Flags> for File {
-    fn from(flags: Flags) -> Self {
+/// The configuration of the controller, for those who say what it would do.
+pub(crate) fn configuration(config: Option<&Path>, flags: SliceFlags) -> anyhow::Result<Config> {
+    resolve(config, flags.into(), "")
+}
+
+fn resolve(config: Option<&Path>, flags: File, host: &str) -> anyhow::Result<Config> {
+    let file = config.map(File::read).transpose()?.unwrap_or_default();
+    Ok(file.overridden_by(flags).resolve(host)?)
+}
+
+impl From<SliceFlags> for File {
+    fn from(flags: SliceFlags) -> Self {
         let missing_cpu = flags.missing_cpu.map(|what| match what {
             MissingCpuFlag::Refuse => MissingCpuFile::Refuse,
             MissingCpuFlag::CountNodes => MissingCpuFile::CountNodes,
@@ -168,13 +185,21 @@ impl From<Flags> for File {
             adopt_managed_by: (!flags.adopt_managed_by.is_empty())
                 .then_some(flags.adopt_managed_by),
             max_endpoints_per_slice: flags.max_endpoints_per_slice,
-            concurrent_service_syncs: flags.concurrent_service_syncs,
-            endpoint_updates_batch_period: flags.endpoint_updates_batch_period,
             default_preference: flags.default_preference,
             default_subsetting: flags.default_subsetting,
             feature_gates: flags.feature_gates,
             capacity: missing_cpu
                 .map(|missing_cpu| CapacityFile { missing_cpu: Some(missing_cpu) }),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<Flags> for File {
+    fn from(flags: Flags) -> Self {
+        Self {
+            concurrent_service_syncs: flags.concurrent_service_syncs,
+            endpoint_updates_batch_period: flags.endpoint_updates_batch_period,
             leader_election: Some(LeaderElection {
                 leader_elect: flags.leader_elect,
                 lease_duration: flags.leader_elect_lease_duration,
@@ -185,7 +210,7 @@ impl From<Flags> for File {
                 identity: None,
             }),
             metrics_address: flags.metrics_address,
-            ..Self::default()
+            ..flags.slices.into()
         }
     }
 }

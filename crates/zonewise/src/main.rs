@@ -2,6 +2,7 @@
 
 mod args;
 mod controller;
+mod observe;
 mod output;
 mod progress;
 mod proxy;
@@ -9,22 +10,29 @@ mod serving;
 mod simulate;
 
 use std::io::{ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 
 use args::{Arguments, Command, Usage};
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = arguments();
     let result = match arguments.command {
         Command::Simulate(simulate) => simulate::run(simulate),
         Command::Controller(flags) => controller::run(*flags),
         Command::Proxy(arguments) => proxy::run(*arguments),
+        Command::Plan(arguments) => observe::plan::run(*arguments),
+        Command::Route(arguments) => observe::route::run(*arguments),
+        Command::Explain(arguments) => observe::explain::run(*arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "zonewise", &mut script);
             std::io::stdout().write_all(&script).map_err(Into::into)
+        }
+        Command::Man { folder } => {
+            clap_mangen::generate_to(Arguments::command(), folder).map_err(Into::into)
         }
     };
     match result {
@@ -36,6 +44,17 @@ fn main() -> ExitCode {
             ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
         }
     }
+}
+
+/// The command line, under the name it was called by: `kubectl zonewise` runs `kubectl-zonewise`.
+fn arguments() -> Arguments {
+    let called = std::env::args_os().next();
+    let called = called.as_deref().map(Path::new).and_then(Path::file_name);
+    let command = match called.and_then(|name| name.to_str()) {
+        Some("kubectl-zonewise") => Arguments::command().bin_name("kubectl zonewise"),
+        _ => Arguments::command(),
+    };
+    Arguments::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -5,7 +5,7 @@ use crate::heuristic::{Case, Heuristic};
 use crate::reason::Reason;
 
 /// The heuristic `random`.
-pub(super) struct Random;
+pub struct Random;
 
 impl Heuristic for Random {
     fn name(&self) -> &str {

@@ -12,7 +12,7 @@ use crate::heuristic::{Case, Heuristic};
 use crate::reason::Reason;
 
 /// The heuristic `same-node`.
-pub(super) struct SameNode;
+pub struct SameNode;
 
 impl Heuristic for SameNode {
     fn name(&self) -> &str {

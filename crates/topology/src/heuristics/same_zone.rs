@@ -7,7 +7,7 @@ use crate::reason::Reason;
 use crate::region::Region;
 
 /// The heuristic `same-zone`.
-pub(super) struct SameZone;
+pub struct SameZone;
 
 impl Heuristic for SameZone {
     fn name(&self) -> &str {

@@ -1,0 +1,63 @@
+//! Money: what crosses zones is paid for by the gigabyte.
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+
+use crate::overview::Cost;
+
+/// Prices and amounts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Prices {
+    /// What a GB that crosses zones costs, both directions together.
+    pub per_gb: f64,
+    /// GB per month of each Service that `bytes` does not name.
+    pub gb: f64,
+    /// Bytes per month, by Service.
+    pub bytes: BTreeMap<String, f64>,
+}
+
+/// Why a list of bytes cannot be used.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("{file}: line {line}: {message}")]
+pub struct BytesError {
+    file: String,
+    line: usize,
+    message: String,
+}
+
+/// What providers bill by.
+const BYTES_PER_GB: f64 = 1e9;
+
+impl Prices {
+    /// Reads `namespace/service,bytes` lines; a first line of names is skipped.
+    ///
+    /// # Errors
+    /// With the line that cannot be used.
+    pub fn read_bytes(file: &str, text: &str) -> Result<BTreeMap<String, f64>, BytesError> {
+        let mut bytes = BTreeMap::new();
+        let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
+        for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
+            let wrong = |message: String| BytesError { file: file.into(), line: number, message };
+            let (service, amount) = line
+                .rsplit_once(',')
+                .ok_or_else(|| wrong(format!("`{line}`: write namespace/service,bytes")))?;
+            let amount = amount.trim();
+            match amount.parse::<f64>() {
+                Ok(amount) if amount.is_finite() && amount >= 0.0 => {
+                    *bytes.entry(service.trim().to_owned()).or_default() += amount;
+                }
+                Err(_) if number == 1 => {}
+                _ => return Err(wrong(format!("`{amount}` is no number of bytes"))),
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// What a Service costs; `None` where nobody knows what stays in its zone.
+    pub fn cost(&self, service: &str, in_zone: Option<f64>, best: f64) -> Option<Cost> {
+        let gb = self.bytes.get(service).map_or(self.gb, |bytes| bytes / BYTES_PER_GB);
+        let paid = |part: f64| gb * (1.0 - part).max(0.0) * self.per_gb;
+        in_zone.map(|part| Cost { gb, now: paid(part), best: paid(best.max(part)) })
+    }
+}

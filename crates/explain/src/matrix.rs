@@ -1,0 +1,234 @@
+//! Where traffic goes: from every zone to every zone, and how loaded each endpoint gets.
+//!
+//! Traffic is taken as proportional to what the nodes can send, as the controller takes it. Every
+//! zone is asked through the proxy's own function; where endpoints are hinted to nodes, every node.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use zonewise_routing::{Place, Policy, Route, Settings, Target};
+use zonewise_slices::node::{Node, Nodes};
+use zonewise_topology::capacity::{Capacity, ZoneCapacity};
+use zonewise_topology::reason::Code;
+
+use crate::view::{PortRoute, Seen, View};
+
+/// Traffic of one port of a Service.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Matrix {
+    /// The Service.
+    pub service: String,
+    /// The port's name.
+    pub port: String,
+    /// Its protocol.
+    pub protocol: String,
+    /// The address family.
+    pub family: String,
+    /// Zones that send.
+    pub from: Vec<Row>,
+    /// Part of all traffic that stays in its zone; absent where some zone reaches no endpoint.
+    pub in_zone: Option<f64>,
+    /// The endpoints.
+    pub endpoints: Vec<Load>,
+}
+
+/// Traffic from one zone.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// The zone.
+    pub zone: String,
+    /// Its part of all traffic.
+    pub share: f64,
+    /// How far its traffic goes, and why; the first where its nodes differ.
+    pub mode: String,
+    /// The reason's code.
+    pub reason: Code,
+    /// Parts of its traffic by zone of the endpoint; endpoints without a zone are in ``.
+    pub to: BTreeMap<String, f64>,
+}
+
+/// One endpoint.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Load {
+    /// Its address and port.
+    pub endpoint: String,
+    /// Its zone.
+    pub zone: String,
+    /// Its load above its fair share (negative: below).
+    pub overload: f64,
+}
+
+/// Somebody who sends traffic.
+struct Sender {
+    place: Place,
+    zone: String,
+    /// Its part of all traffic.
+    share: f64,
+}
+
+/// The matrices of a Service, one per port and family.
+///
+/// # Errors
+/// If an object is not what it should be.
+pub fn matrices(
+    view: &View<'_>,
+    nodes: &Nodes,
+    settings: &Settings,
+) -> Result<Vec<Matrix>, serde_json::Error> {
+    let mut sums: Vec<Sums> = Vec::new();
+    for sender in senders(view, nodes) {
+        let seen = view.from(sender.place.clone())?;
+        for (index, routed) in seen.routes(settings).into_iter().enumerate() {
+            if sums.len() <= index {
+                sums.push(Sums::new(&seen, &routed));
+            }
+            sums[index].add(&seen, &sender, &routed.route);
+        }
+    }
+    Ok(sums.into_iter().map(Sums::finish).collect())
+}
+
+/// What the controller goes by, unless no zone is known to it.
+fn capacity(nodes: &Nodes) -> &Capacity {
+    if nodes.zones.zones.is_empty() { &nodes.zones_counted } else { &nodes.zones }
+}
+
+fn senders(view: &View<'_>, nodes: &Nodes) -> Vec<Sender> {
+    let capacity = capacity(nodes);
+    let by_node = view.slices.iter().any(|json| json.contains("\"forNodes\""));
+    if by_node {
+        let left_out = |node: &Node| capacity.left_out.iter().any(|left| *left.node == *node.name);
+        let counted = nodes.by_name.values().filter(|node| !left_out(node));
+        return counted.filter_map(|node| sender(node, capacity)).collect();
+    }
+    let zone = |zone: &ZoneCapacity| Sender {
+        place: place_in(nodes, &zone.name),
+        zone: zone.name.to_string(),
+        share: zone.share,
+    };
+    capacity.zones.iter().map(zone).collect()
+}
+
+/// A node sends its part of what its zone sends.
+fn sender(node: &Node, capacity: &Capacity) -> Option<Sender> {
+    let zone = capacity.zones.iter().find(|zone| Some(&*zone.name) == node.zone.as_deref())?;
+    let part = match node.cpu_milli {
+        Some(cpu) if zone.cpu_milli > 0 => cpu as f64 / zone.cpu_milli as f64,
+        _ => 1.0 / zone.nodes as f64,
+    };
+    Some(Sender { place: place_of(node), zone: zone.name.to_string(), share: zone.share * part })
+}
+
+/// Where a node is.
+pub fn place_of(node: &Node) -> Place {
+    Place::new(&node.name, node.zone.as_deref(), node.region.as_deref())
+}
+
+/// A node that might be in a zone, without endpoints of its own.
+pub fn place_in(nodes: &Nodes, zone: &str) -> Place {
+    let same = |node: &&Node| node.zone.as_deref() == Some(zone);
+    let region = nodes.by_name.values().find(same).and_then(|node| node.region.clone());
+    Place::new("", Some(zone), region.as_deref())
+}
+
+/// A matrix in the making.
+struct Sums {
+    matrix: Matrix,
+    /// Load of each endpoint, as a part of all traffic.
+    loads: BTreeMap<String, (String, f64)>,
+    /// Traffic that reaches an endpoint.
+    arrived: f64,
+    sent: f64,
+}
+
+impl Sums {
+    fn new(seen: &Seen, routed: &PortRoute<'_>) -> Self {
+        let matrix = Matrix {
+            service: format!("{}/{}", seen.service.namespace, seen.service.name),
+            port: routed.port.name.to_string(),
+            protocol: routed.port.protocol.to_string(),
+            family: routed.family.to_string(),
+            from: Vec::new(),
+            in_zone: None,
+            endpoints: Vec::new(),
+        };
+        // Ready endpoints that nobody uses are part of the picture: they idle.
+        let ready = seen.ready(routed.port, routed.family).into_iter();
+        let loads = ready.map(|target| (target.to_string(), (seen.zone_of(&target), 0.0)));
+        Self { matrix, loads: loads.collect(), arrived: 0.0, sent: 0.0 }
+    }
+
+    fn add(&mut self, seen: &Seen, sender: &Sender, route: &Route) {
+        let place = self.row(sender, route);
+        let row = &mut self.matrix.from[place];
+        row.share += sender.share;
+        self.sent += sender.share;
+        for (target, part) in parts(seen, route) {
+            let zone = seen.zone_of(target);
+            *row.to.entry(zone.clone()).or_default() += part * sender.share;
+            self.arrived += part * sender.share;
+            self.loads.entry(target.to_string()).or_insert((zone, 0.0)).1 += part * sender.share;
+        }
+    }
+
+    fn row(&mut self, sender: &Sender, route: &Route) -> usize {
+        let rows = &mut self.matrix.from;
+        rows.iter().position(|row| row.zone == sender.zone).unwrap_or_else(|| {
+            rows.push(Row {
+                zone: sender.zone.clone(),
+                share: 0.0,
+                mode: route.mode.to_string(),
+                reason: route.reason.code(),
+                to: BTreeMap::new(),
+            });
+            rows.len() - 1
+        })
+    }
+
+    fn finish(mut self) -> Matrix {
+        let fair = if self.loads.is_empty() { 1.0 } else { 1.0 / self.loads.len() as f64 };
+        let load = |(endpoint, (zone, load)): (String, (String, f64))| Load {
+            endpoint,
+            zone,
+            overload: round(load / fair - 1.0),
+        };
+        self.matrix.endpoints = self.loads.into_iter().map(load).collect();
+        let home = |row: &Row| row.to.get(&row.zone).copied().unwrap_or(0.0);
+        let in_zone: f64 = self.matrix.from.iter().map(home).sum();
+        let all = self.sent > 0.0 && self.arrived > self.sent * 0.999;
+        self.matrix.in_zone = all.then(|| round(in_zone / self.sent));
+        for row in &mut self.matrix.from {
+            let share = row.share;
+            row.to.values_mut().for_each(|part| *part = round(*part / share));
+            row.share = round(share);
+        }
+        self.matrix
+    }
+}
+
+/// Each endpoint that traffic to the cluster IP uses, with its part of it.
+fn parts<'r>(seen: &Seen, route: &'r Route) -> Vec<(&'r Target, f64)> {
+    let targets = match seen.service.internal {
+        Policy::Cluster => route.cluster.as_deref().unwrap_or_default(),
+        Policy::Local => route.local.as_deref().unwrap_or_default(),
+    };
+    match (&route.weights, seen.service.internal) {
+        (Some(weights), Policy::Cluster) => {
+            let all: f64 = weights.iter().copied().map(f64::from).sum();
+            targets
+                .iter()
+                .zip(weights)
+                .map(|(one, weight)| (one, f64::from(*weight) / all))
+                .collect()
+        }
+        _ => targets.iter().map(|one| (one, 1.0 / targets.len() as f64)).collect(),
+    }
+}
+
+/// Sums of doubles end in noise that nobody should read.
+fn round(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}

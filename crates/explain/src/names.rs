@@ -1,0 +1,51 @@
+//! Names for slices that do not exist yet.
+//!
+//! The API server gives new slices random names. A plan that people pipe into `kubectl apply` needs
+//! names, and the same plan should give the same names every time: they are drawn from the content.
+
+use zonewise_slices::plan::Plan;
+use zonewise_slices::service::Service;
+use zonewise_slices::slice::Slice;
+
+/// The letters the API server draws from: no vowels, so no words.
+const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// The longest name the API server makes: a random tail of five is added to this much.
+const LONGEST_BASE: usize = 63 - 5;
+
+/// The slices a plan creates, each with a name.
+pub(crate) fn named(service: &Service, plan: &Plan) -> Vec<Slice> {
+    let creates = plan.families.iter().flat_map(|family| &family.creates);
+    let base: String = format!("{}-", service.name).chars().take(LONGEST_BASE).collect();
+    creates
+        .enumerate()
+        .map(|(number, slice)| {
+            let name = format!("{base}{}", tail(service, slice, number));
+            Slice { name: Some(name.into()), ..slice.clone() }
+        })
+        .collect()
+}
+
+/// Five letters from who the slice is: its Service, family, ports, subset and place in the plan.
+/// Not from its endpoints, so that a plan made a moment later writes the same slice.
+fn tail(service: &Service, slice: &Slice, number: usize) -> String {
+    let subset = slice.subset();
+    let text = format!(
+        "{}/{}/{}/{}/{:?}/{:?}/{number}",
+        service.namespace, service.name, service.uid, slice.family, slice.ports, subset
+    );
+    let mut hash = fnv(text.as_bytes());
+    let mut letters = String::with_capacity(5);
+    for _ in 0..5 {
+        letters.push(char::from(LETTERS[(hash % 27) as usize]));
+        hash /= 27;
+    }
+    letters
+}
+
+/// FNV-1a: small, and the same for ever, which the standard library's hasher does not promise.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}

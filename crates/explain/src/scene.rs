@@ -1,0 +1,110 @@
+//! One Service with everything its slices depend on, and what the controller makes of it.
+
+use std::sync::Arc;
+
+use zonewise_slices::asked::{Asked, asked};
+use zonewise_slices::labels::Name;
+use zonewise_slices::node::Nodes;
+use zonewise_slices::plan::{Input, Plan, plan};
+use zonewise_slices::pod::Pod;
+use zonewise_slices::service::Service;
+use zonewise_slices::settings::Settings;
+use zonewise_slices::slice::{MANAGED_BY, Slice};
+use zonewise_topology::reason::{Code, Outcome, Reason};
+
+use crate::names;
+
+/// A Service as the controller sees it.
+#[derive(Clone)]
+pub struct Scene {
+    /// The Service.
+    pub service: Arc<Service>,
+    /// The Pods it selects, by name.
+    pub pods: Vec<Arc<Pod>>,
+    /// Its slices, whoever wrote them.
+    pub slices: Vec<Arc<Slice>>,
+    /// The nodes.
+    pub nodes: Arc<Nodes>,
+}
+
+/// What the controller makes of a scene.
+pub struct Verdict {
+    /// What is asked for.
+    pub asked: Asked,
+    /// What is written.
+    pub plan: Plan,
+}
+
+impl Verdict {
+    /// Why routing is as it is.
+    pub fn reason(&self) -> Reason {
+        self.plan.reason()
+    }
+
+    /// Whether traffic is kept near: something was asked for and is in force.
+    pub fn is_on(&self) -> bool {
+        let reason = self.reason();
+        reason.outcome() == Outcome::InForce && reason.code() != Code::ClusterWide
+    }
+}
+
+impl Scene {
+    /// Its slices that the controller counts as its own.
+    pub fn own_slices(&self, settings: &Settings) -> Vec<Arc<Slice>> {
+        let own =
+            |slice: &&Arc<Slice>| !slice.deleting && settings.manages(slice.labels.get(MANAGED_BY));
+        self.slices.iter().filter(own).map(Arc::clone).collect()
+    }
+
+    /// Runs the controller's own functions.
+    pub fn judge(&self, settings: &Settings) -> Verdict {
+        let slices = self.own_slices(settings);
+        let asked = asked(&self.service, settings);
+        let plan = plan(&self.input(&slices), &asked, settings);
+        Verdict { asked, plan }
+    }
+
+    /// What the controller's functions take. Whether the reference has told of hints before is
+    /// what only a running controller knows; that there are hints says the same.
+    pub fn input<'a>(&'a self, slices: &'a [Arc<Slice>]) -> Input<'a> {
+        let hinted = |slice: &Arc<Slice>| {
+            slice.endpoints.iter().any(|endpoint| !endpoint.zone_hints().is_empty())
+        };
+        Input {
+            service: &self.service,
+            pods: &self.pods,
+            slices,
+            nodes: &self.nodes,
+            trigger: None,
+            populated: slices.iter().any(hinted),
+        }
+    }
+
+    /// The scene once a plan has been carried out.
+    pub fn after(&self, plan: &Plan) -> Self {
+        let slices = self.slices_after(plan).into_iter().map(Arc::new).collect();
+        Self { slices, ..self.clone() }
+    }
+
+    /// The slices there are once a plan has been carried out; new ones have names.
+    pub fn slices_after(&self, plan: &Plan) -> Vec<Slice> {
+        let gone = |slice: &Arc<Slice>| {
+            let deletes = plan.families.iter().flat_map(|family| &family.deletes);
+            deletes.chain(&plan.leftovers).any(|deleted| *deleted.name == *slice.name())
+        };
+        let updated = |slice: &Arc<Slice>| {
+            let mut updates = plan.families.iter().flat_map(|family| &family.updates);
+            updates.any(|update| update.name() == slice.name())
+        };
+        let kept = self.slices.iter().filter(|slice| !gone(slice) && !updated(slice));
+        let mut slices: Vec<Slice> = kept.map(|slice| (**slice).clone()).collect();
+        slices.extend(plan.families.iter().flat_map(|family| family.updates.iter().cloned()));
+        slices.extend(names::named(&self.service, plan));
+        slices
+    }
+
+    /// `namespace/name`, to be shared.
+    pub fn key(&self) -> (Name, Name) {
+        (Name::clone(&self.service.namespace), Name::clone(&self.service.name))
+    }
+}

@@ -1,0 +1,62 @@
+//! What a plan changes, line by line.
+
+use similar::{ChangeTag, TextDiff};
+use zonewise_slices::slice::Slice;
+
+use super::{BAD, BOLD, DIM, GOOD, paint, yaml};
+use crate::plan::ServicePlan;
+
+/// Lines around a change.
+const CONTEXT: usize = 3;
+
+/// The changes of a Service's slices against those that are stored; empty if there are none.
+///
+/// # Errors
+/// If a slice cannot be written as YAML.
+pub fn diff(plan: &ServicePlan) -> Result<String, serde_saphyr::ser::Error> {
+    let stored = |name: &str| plan.stored.iter().find(|slice| slice.name() == name);
+    let text = |slice: Option<&Slice>| slice.map_or_else(|| Ok(String::new()), yaml);
+    let mut out = String::new();
+    for slice in &plan.creates {
+        out.push_str(&one(plan, slice.name(), ("", &text(Some(slice))?)));
+    }
+    for slice in &plan.updates {
+        let before = text(stored(slice.name()).map(|slice| &**slice))?;
+        out.push_str(&one(plan, slice.name(), (&before, &text(Some(slice))?)));
+    }
+    for name in &plan.deletes {
+        let before = text(stored(name).map(|slice| &**slice))?;
+        out.push_str(&one(plan, name, (&before, "")));
+    }
+    Ok(out)
+}
+
+fn one(plan: &ServicePlan, name: &str, (before, after): (&str, &str)) -> String {
+    let namespace = plan.service.split('/').next().unwrap_or_default();
+    let file = |text: &str| {
+        if text.is_empty() { "/dev/null".into() } else { format!("{namespace}/{name}") }
+    };
+    let mut out = paint(BOLD, &format!("--- {}\n+++ {}", file(before), file(after))) + "\n";
+    let diff = TextDiff::from_lines(before, after);
+    for group in diff.grouped_ops(CONTEXT) {
+        let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
+        let header = format!(
+            "@@ -{},{} +{},{} @@",
+            first.old_range().start + 1,
+            last.old_range().end - first.old_range().start,
+            first.new_range().start + 1,
+            last.new_range().end - first.new_range().start,
+        );
+        out.push_str(&(paint(DIM, &header) + "\n"));
+        for change in group.iter().flat_map(|op| diff.iter_changes(op)) {
+            let line = change.value().trim_end_matches('\n');
+            out.push_str(&match change.tag() {
+                ChangeTag::Delete => paint(BAD, &format!("-{line}")),
+                ChangeTag::Insert => paint(GOOD, &format!("+{line}")),
+                ChangeTag::Equal => format!(" {line}"),
+            });
+            out.push('\n');
+        }
+    }
+    out
+}

@@ -1,0 +1,57 @@
+//! All Services as a table.
+
+use super::table::table;
+use super::{BOLD, clean, maybe_percent, paint, percent};
+use crate::overview::Line;
+
+/// Heuristics with a column of their own; the document has all of them.
+const SHOWN: [&str; 3] = ["auto", "same-zone", "balanced"];
+
+/// The table, and what it adds up to.
+pub fn overview(lines: &[Line]) -> String {
+    let mut header = vec!["service", "asked", "mode", "reason", "endpoints", "in zone", "crosses"];
+    header.extend(SHOWN);
+    header.push("best");
+    let priced = lines.iter().any(|line| line.cost.is_some());
+    if priced {
+        header.extend(["cost", "at best"]);
+    }
+    let rows = lines.iter().map(|line| row(line, priced)).collect();
+    let mut text = table(&header, 4, rows) + "\n";
+    if priced {
+        text.push_str(&format!("\n{}\n", paint(BOLD, &sum(lines))));
+    }
+    text
+}
+
+fn row(line: &Line, priced: bool) -> Vec<String> {
+    let modes = if line.modes.is_empty() { "-".into() } else { line.modes.join(",") };
+    let mut cells = vec![
+        line.service.clone(),
+        clean(&line.asked),
+        modes,
+        line.reason.to_string(),
+        line.endpoints.to_string(),
+        maybe_percent(line.in_zone),
+        maybe_percent(line.cross_zone),
+    ];
+    cells.extend(SHOWN.iter().map(|name| maybe_percent(line.by_heuristic.get(*name).copied())));
+    cells.push(percent(line.best));
+    if priced {
+        let money = |of: fn(&crate::overview::Cost) -> f64| {
+            line.cost.as_ref().map_or_else(|| "-".into(), |cost| format!("{:.2}", of(cost)))
+        };
+        cells.extend([money(|cost| cost.now), money(|cost| cost.best)]);
+    }
+    cells
+}
+
+fn sum(lines: &[Line]) -> String {
+    let costs = || lines.iter().filter_map(|line| line.cost.as_ref());
+    let (now, best): (f64, f64) =
+        (costs().map(|cost| cost.now).sum(), costs().map(|cost| cost.best).sum());
+    format!(
+        "per month: {now:.2} for traffic that crosses zones, {best:.2} at best, {:.2} could be saved",
+        now - best
+    )
+}

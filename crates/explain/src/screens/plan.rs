@@ -1,0 +1,100 @@
+//! A plan as a table.
+
+use std::collections::BTreeMap;
+
+use zonewise_slices::slice::Slice;
+
+use super::table::table;
+use super::{counted, outcome, paint};
+use crate::plan::ServicePlan;
+
+const HEADER: [&str; 7] =
+    ["service", "reason", "outcome", "endpoints", "slices", "writes", "hints"];
+
+/// The first line of the table.
+pub fn plan_header() -> &'static [&'static str] {
+    &HEADER
+}
+
+/// Sums over all Services of a plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Services looked at.
+    pub services: usize,
+    /// Slices to create.
+    pub creates: usize,
+    /// Slices to update.
+    pub updates: usize,
+    /// Slices to delete.
+    pub deletes: usize,
+}
+
+impl Totals {
+    /// Adds a Service.
+    pub fn add(&mut self, plan: &ServicePlan) {
+        self.services += 1;
+        self.creates += plan.creates.len();
+        self.updates += plan.updates.len();
+        self.deletes += plan.deletes.len();
+    }
+}
+
+/// A Service as a row.
+pub fn plan_row(plan: &ServicePlan) -> Vec<String> {
+    let numbers = &plan.explanation.numbers;
+    let endpoints: u64 = numbers.zones.iter().map(|zone| zone.endpoints).sum();
+    let slices = plan.creates.len() + plan.updates.len() + plan.unchanged.len();
+    vec![
+        plan.service.clone(),
+        numbers.reason.to_string(),
+        outcome(numbers.outcome).1.into(),
+        endpoints.to_string(),
+        slices.to_string(),
+        writes(plan),
+        hints(plan),
+    ]
+}
+
+/// `+1 ~2 -0`.
+fn writes(plan: &ServicePlan) -> String {
+    match (plan.creates.len(), plan.updates.len(), plan.deletes.len()) {
+        (0, 0, 0) => "none".into(),
+        (creates, updates, deletes) => format!("+{creates} ~{updates} -{deletes}"),
+    }
+}
+
+/// Endpoints hinted to each zone, once the plan is carried out.
+fn hints(plan: &ServicePlan) -> String {
+    let unchanged = plan
+        .stored
+        .iter()
+        .map(|slice| &**slice)
+        .filter(|slice| plan.unchanged.iter().any(|name| name == slice.name()));
+    let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
+    for slice in plan.creates.iter().chain(&plan.updates).chain(unchanged) {
+        add(slice, &mut zones);
+    }
+    let parts: Vec<String> = zones.iter().map(|(zone, count)| format!("{zone}:{count}")).collect();
+    if parts.is_empty() { "-".into() } else { parts.join(" ") }
+}
+
+fn add<'a>(slice: &'a Slice, zones: &mut BTreeMap<&'a str, usize>) {
+    for zone in slice.endpoints.iter().flat_map(|endpoint| endpoint.zone_hints()) {
+        *zones.entry(zone).or_default() += 1;
+    }
+}
+
+/// The whole table with its last line.
+pub fn totals(rows: Vec<Vec<String>>, totals: &Totals) -> String {
+    let sum = format!(
+        "{}: {} to create, {} to update, {} to delete",
+        counted(totals.services, "Service"),
+        totals.creates,
+        totals.updates,
+        totals.deletes
+    );
+    if rows.is_empty() {
+        return format!("{sum}\n");
+    }
+    format!("{}\n\n{}\n", table(&HEADER, 3, rows), paint(super::BOLD, &sum))
+}

@@ -1,0 +1,97 @@
+//! Routes and matrices as tables.
+
+use super::table::table;
+use super::{BOLD, clean, maybe_percent, paint, percent, signed_percent};
+use crate::matrix::Matrix;
+use crate::route::Line;
+
+/// More endpoints than fit on a line are counted.
+const SHOWN: usize = 4;
+
+/// Lines of routes.
+pub fn routes(lines: &[Line]) -> String {
+    let header = ["service", "port", "family", "mode", "reason", "endpoints"];
+    let row = |line: &Line| {
+        vec![
+            line.service.clone(),
+            port(&line.port, &line.protocol),
+            line.family.clone(),
+            line.mode.clone(),
+            line.reason.to_string(),
+            endpoints(line),
+        ]
+    };
+    table(&header, header.len(), lines.iter().map(row).collect()) + "\n"
+}
+
+fn port(name: &str, protocol: &str) -> String {
+    if name.is_empty() { protocol.into() } else { format!("{name}/{protocol}") }
+}
+
+fn endpoints(line: &Line) -> String {
+    let list = |targets: &Option<Vec<String>>, weights: Option<&[u32]>| {
+        let Some(targets) = targets else { return String::new() };
+        let all: f64 =
+            weights.iter().flat_map(|weights| weights.iter()).map(|one| f64::from(*one)).sum();
+        let text = |(index, target): (usize, &String)| match weights {
+            Some(weights) => format!("{target} ({})", percent(f64::from(weights[index]) / all)),
+            None => target.clone(),
+        };
+        let shown: Vec<String> = targets.iter().enumerate().take(SHOWN).map(text).collect();
+        let rest = targets.len().saturating_sub(SHOWN);
+        let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+        shown.join(" ") + &rest
+    };
+    let cluster = list(&line.cluster, line.weights.as_deref());
+    let local = list(&line.local, None);
+    match (cluster.is_empty(), local.is_empty()) {
+        (false, true) => cluster,
+        (true, false) => format!("this node: {local}"),
+        (false, false) => format!("{cluster}; this node: {local}"),
+        (true, true) => "none".into(),
+    }
+}
+
+/// A matrix with the load of each endpoint.
+pub fn matrix(matrix: &Matrix) -> String {
+    let title =
+        format!("{} {} {}", matrix.service, port(&matrix.port, &matrix.protocol), matrix.family);
+    let zones = columns(matrix);
+    let mut header = vec!["from", "traffic", "mode", "reason"];
+    let named: Vec<String> = zones.iter().map(|zone| format!("to {}", zone_name(zone))).collect();
+    header.extend(named.iter().map(String::as_str));
+    let rows = matrix.from.iter().map(|row| {
+        let mut cells =
+            vec![clean(&row.zone), percent(row.share), row.mode.clone(), row.reason.to_string()];
+        cells.extend(
+            zones
+                .iter()
+                .map(|zone| row.to.get(zone).map_or_else(|| "-".into(), |part| percent(*part))),
+        );
+        cells
+    });
+    let endpoints = matrix.endpoints.iter().map(|load| {
+        vec![load.endpoint.clone(), zone_name(&load.zone), signed_percent(load.overload)]
+    });
+    format!(
+        "{}\n{}\n\nstays in its zone: {}\n\n{}\n",
+        paint(BOLD, &title),
+        table(&header, 4, rows.collect()),
+        maybe_percent(matrix.in_zone),
+        table(&["endpoint", "zone", "overload"], 2, endpoints.collect())
+    )
+}
+
+fn zone_name(zone: &str) -> String {
+    if zone.is_empty() { "no zone".into() } else { clean(zone) }
+}
+
+/// Zones that send or serve.
+fn columns(matrix: &Matrix) -> Vec<String> {
+    let senders = matrix.from.iter().map(|row| row.zone.clone());
+    let mut zones: Vec<String> =
+        senders.chain(matrix.endpoints.iter().map(|load| load.zone.clone())).collect();
+    zones.sort();
+    zones.dedup();
+    zones
+}

@@ -1,0 +1,63 @@
+//! Objects as YAML, as `kubectl` writes them.
+
+use serde::Serialize;
+use zonewise_slices::slice::Slice;
+
+use crate::plan::ServicePlan;
+
+/// A value as YAML.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn yaml<T: Serialize>(value: &T) -> Result<String, serde_saphyr::ser::Error> {
+    let options = serde_saphyr::ser_options! {
+        compact_list_indent: true,
+        prefer_block_scalars: false,
+    };
+    let mut text = String::new();
+    serde_saphyr::to_fmt_writer_with_options(&mut text, value, options)?;
+    Ok(text)
+}
+
+/// A `List` of slices for `kubectl apply --server-side -f -`, written piece by piece.
+#[derive(Default)]
+pub struct List {
+    items: usize,
+}
+
+impl List {
+    /// The slices of a Service; what is to be deleted as comments.
+    ///
+    /// # Errors
+    /// If a slice cannot be written.
+    pub fn add(&mut self, plan: &ServicePlan) -> Result<String, serde_saphyr::ser::Error> {
+        let mut text = String::new();
+        if self.items == 0 {
+            text.push_str("apiVersion: v1\nkind: List\nitems:\n");
+        }
+        for slice in plan.creates.iter().chain(&plan.updates) {
+            self.items += 1;
+            text.push_str(&item(slice)?);
+        }
+        let namespace = plan.service.split('/').next().unwrap_or_default();
+        for name in &plan.deletes {
+            self.items += 1;
+            text.push_str(&format!("# kubectl -n {namespace} delete endpointslice {name}\n"));
+        }
+        Ok(text)
+    }
+
+    /// What comes last.
+    pub fn end(&self) -> &'static str {
+        if self.items == 0 { "apiVersion: v1\nkind: List\nitems: []\n" } else { "" }
+    }
+}
+
+fn item(slice: &Slice) -> Result<String, serde_saphyr::ser::Error> {
+    let text = yaml(slice)?;
+    let lines = text
+        .lines()
+        .enumerate()
+        .map(|(number, line)| format!("{}{line}\n", if number == 0 { "- " } else { "  " }));
+    Ok(lines.collect())
+}

@@ -1,0 +1,85 @@
+//! A Service as consumers see it: its own JSON and that of its slices, routed from any place.
+
+use std::borrow::Cow;
+
+use zonewise_routing::{
+    Door, Family, Place, Question, Route, Service, ServicePort, Settings, Slice, Target, merge,
+    route,
+};
+
+/// What consumers read of one Service.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    /// The Service, as JSON.
+    pub service: Cow<'a, str>,
+    /// Its slices, as JSON.
+    pub slices: Vec<Cow<'a, str>>,
+}
+
+/// A Service seen from one place.
+pub struct Seen {
+    /// The way the objects came in; it knows the zones' names.
+    pub door: Door,
+    /// The Service.
+    pub service: Service,
+    slices: Vec<Slice>,
+}
+
+/// One port of a Service in one family, as it is routed from a place.
+pub struct PortRoute<'a> {
+    /// The port.
+    pub port: &'a ServicePort,
+    /// The family.
+    pub family: Family,
+    /// Where its traffic goes.
+    pub route: Route,
+}
+
+impl View<'_> {
+    /// Looks at it from a place.
+    ///
+    /// # Errors
+    /// If an object is not what it should be.
+    pub fn from(&self, place: Place) -> Result<Seen, serde_json::Error> {
+        let door = Door::new(place);
+        let service = door.service(&self.service)?;
+        let slices = self.slices.iter().map(|json| door.slice(json)).collect::<Result<_, _>>()?;
+        Ok(Seen { door, service, slices })
+    }
+}
+
+impl Seen {
+    /// All ready endpoints of a port.
+    pub fn ready(&self, port: &ServicePort, family: Family) -> Vec<Target> {
+        let slices: Vec<&Slice> = self.slices.iter().collect();
+        let all = merge(&slices, family, &port.name, port.protocol).into_iter();
+        all.filter(|target| target.marks.ready()).collect()
+    }
+
+    /// The zone of an endpoint; empty for none.
+    pub fn zone_of(&self, target: &Target) -> String {
+        self.door.zone_name(target.zone).map_or_else(String::new, |zone| zone.to_string())
+    }
+
+    /// Where the traffic of each port goes, in every family the Service has.
+    pub fn routes(&self, settings: &Settings) -> Vec<PortRoute<'_>> {
+        let slices: Vec<&Slice> = self.slices.iter().collect();
+        let families =
+            Family::BOTH.into_iter().filter(|family| self.service.cluster_ip(*family).is_some());
+        let ports = |family| self.service.ports.iter().map(move |port| (port, family));
+        families
+            .flat_map(ports)
+            .map(|(port, family)| {
+                let question = Question {
+                    door: &self.door,
+                    settings,
+                    service: &self.service,
+                    port,
+                    family,
+                    slices: &slices,
+                };
+                PortRoute { port, family, route: route(&question) }
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,111 @@
+//! The commands that look and write nothing: `plan`, `route`, `explain`.
+//!
+//! ```text
+//!  -f FILE…  ─► input ─┐
+//!                      ├─► Snapshot ─► documents ─► table, json or yaml
+//!  cluster   ─► live ──┘
+//! ```
+
+pub(crate) mod explain;
+pub(crate) mod plan;
+pub(crate) mod route;
+mod source;
+
+use std::io::{BufWriter, Write};
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use serde::Serialize;
+use zonewise_explain::screens;
+use zonewise_explain::snapshot::Snapshot;
+use zonewise_slices::labels::Name;
+use zonewise_slices::service::Service;
+
+use crate::args::Usage;
+
+/// How a result is written.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// For programs and people
+    Yaml,
+}
+
+/// Standard output; colours go where they are understood.
+type Out = BufWriter<anstream::AutoStream<std::io::StdoutLock<'static>>>;
+
+fn out() -> Out {
+    BufWriter::new(anstream::AutoStream::auto(std::io::stdout().lock()))
+}
+
+/// Writes a document for programs.
+fn document<T: Serialize>(value: &T, output: Output) -> Result<()> {
+    let mut out = out();
+    match output {
+        Output::Yaml => out.write_all(screens::yaml(value)?.as_bytes())?,
+        Output::Json | Output::Table => {
+            serde_json::to_writer_pretty(&mut out, value)?;
+            out.write_all(b"\n")?;
+        }
+    }
+    Ok(out.flush()?)
+}
+
+/// A Service as people name it: `name` or `namespace/name`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServiceName {
+    namespace: Option<String>,
+    name: String,
+}
+
+impl std::str::FromStr for ServiceName {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` names no Service: write NAMESPACE/NAME or NAME");
+        let (namespace, name) = match text.split_once('/') {
+            Some((namespace, name)) => (Some(namespace), name),
+            None => (None, text),
+        };
+        let fine = |part: &str| !part.is_empty() && !part.contains(['/', ' ', '?', '#', '%']);
+        let name = Some(name).filter(|name| fine(name)).ok_or_else(wrong)?;
+        let namespace = namespace.map(|part| if fine(part) { Ok(part) } else { Err(wrong()) });
+        Ok(Self { namespace: namespace.transpose()?.map(Into::into), name: name.into() })
+    }
+}
+
+/// The Services that were asked for: one, those of a namespace, or all.
+fn chosen(
+    snapshot: &Snapshot,
+    service: Option<&(String, String)>,
+    namespace: Option<&str>,
+) -> Result<Vec<Arc<Service>>> {
+    if let Some((namespace, name)) = service {
+        let key = (Name::from(namespace.as_str()), Name::from(name.as_str()));
+        let found = snapshot.service(&key).ok_or_else(|| missing(snapshot, namespace, name))?;
+        return Ok(vec![found]);
+    }
+    let wanted = |service: &&Arc<Service>| namespace.is_none_or(|name| *service.namespace == *name);
+    let found: Vec<Arc<Service>> = snapshot.services().filter(wanted).map(Arc::clone).collect();
+    if found.is_empty() {
+        let place = namespace.map_or_else(String::new, |name| format!(" in namespace `{name}`"));
+        anyhow::bail!(
+            "there is no Service{place}; add the output of `kubectl get services -A -o yaml`, or \
+             name another namespace"
+        );
+    }
+    Ok(found)
+}
+
+/// What to say about a Service that is not there.
+fn missing(snapshot: &Snapshot, namespace: &str, name: &str) -> anyhow::Error {
+    let same_name = snapshot.services().find(|service| *service.name == *name);
+    let hint = match same_name {
+        Some(other) => format!("; there is {}", other.key()),
+        None => String::new(),
+    };
+    Usage(format!("there is no Service {namespace}/{name}{hint}")).into()
+}

@@ -1,0 +1,184 @@
+//! `zonewise plan`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::Args;
+use zonewise_explain::explanation::Depth;
+use zonewise_explain::plan::{Planning, ServicePlan};
+use zonewise_explain::screens::{self, Totals};
+use zonewise_explain::snapshot::Snapshot;
+use zonewise_slices::service::Service;
+
+use super::source::{Source, Wanted};
+use super::{Out, Output, ServiceName, chosen, out};
+use crate::args::Usage;
+use crate::controller::{SliceFlags, configuration};
+use crate::output::complain;
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  kubectl get nodes,pods,services,endpointslices -A -o yaml | zonewise plan -f -
+  zonewise plan -f dump.json --diff                   what would change, in colour
+  zonewise plan -f dump.json --explain -n shop        and why
+  zonewise plan -f dump.json -o yaml | kubectl apply --server-side --force-conflicts -f -
+  zonewise plan -f dump.json --compat upstream        what the built-in controller would write
+  zonewise plan                                       the cluster of the kubeconfig
+
+Everything is explained in docs/plan.md.")]
+pub(crate) struct Plan {
+    #[command(flatten)]
+    source: Source,
+    /// Only this Service: NAMESPACE/NAME, or NAME with -n
+    #[arg(long, value_name = "SERVICE")]
+    service: Option<ServiceName>,
+    /// Show what changes in the slices that are stored, line by line
+    #[arg(long, conflicts_with = "output")]
+    diff: bool,
+    /// Add the arithmetic, what would turn zone routing on and what would turn it off
+    #[arg(long)]
+    explain: bool,
+    /// How to write the result; yaml is a List for `kubectl apply --server-side`
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
+    output: Output,
+    /// Configuration file of the controller (ControllerConfiguration); flags win over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    slices: SliceFlags,
+}
+
+pub(crate) fn run(arguments: Plan) -> Result<()> {
+    let Plan { source, service, diff, explain, output, config, slices } = arguments;
+    let config =
+        configuration(config.as_deref(), slices).map_err(|error| Usage(format!("{error:#}")))?;
+    let missing_cpu = config.missing_cpu;
+    let wanted = Wanted { service: service.as_ref(), json: explain, missing_cpu };
+    let gathered = source.gather(&wanted)?;
+    let snapshot = &gathered.snapshot;
+    let services = chosen(snapshot, gathered.service.as_ref(), source.namespace.as_deref())?;
+    let services = ours(&services)?;
+    warn(snapshot);
+    let depth = if explain { Depth::Full } else { Depth::Arithmetic };
+    let planning = Planning { settings: config.settings, missing_cpu, depth };
+    let mut printer = printer(output, diff, explain);
+    let mut out = out();
+    planning.each::<anyhow::Error>(snapshot, &services, |plan| printer.service(&plan, &mut out))?;
+    printer.end(&mut out)?;
+    Ok(out.flush()?)
+}
+
+/// Services whose slices the controller writes.
+fn ours(services: &[Arc<Service>]) -> Result<Vec<Arc<Service>>> {
+    let ours: Vec<Arc<Service>> =
+        services.iter().filter(|service| service.is_ours()).map(Arc::clone).collect();
+    match (services, ours.is_empty()) {
+        ([only], true) => anyhow::bail!(
+            "Service {} has no selector, so the controller writes no slices for it",
+            only.key()
+        ),
+        _ => Ok(ours),
+    }
+}
+
+fn warn(snapshot: &Snapshot) {
+    if snapshot.nodes().by_name.is_empty() {
+        complain(
+            "warning: no Node was given, so every Pod is on a node that is not known and becomes \
+             no endpoint; add the output of `kubectl get nodes -o yaml`",
+        );
+    }
+}
+
+/// Writes plans one by one.
+trait Printer {
+    fn service(&mut self, plan: &ServicePlan, out: &mut Out) -> Result<()>;
+    fn end(&mut self, out: &mut Out) -> Result<()>;
+}
+
+fn printer(output: Output, diff: bool, explain: bool) -> Box<dyn Printer> {
+    match output {
+        _ if diff => Box::new(Diff { explain, totals: Totals::default() }),
+        Output::Table => Box::new(Table { explain, rows: Vec::new(), totals: Totals::default() }),
+        Output::Json => Box::new(Json { first: true }),
+        Output::Yaml => Box::new(Yaml { list: screens::List::default() }),
+    }
+}
+
+struct Table {
+    explain: bool,
+    rows: Vec<Vec<String>>,
+    totals: Totals,
+}
+
+impl Printer for Table {
+    fn service(&mut self, plan: &ServicePlan, out: &mut Out) -> Result<()> {
+        self.totals.add(plan);
+        self.rows.push(screens::plan_row(plan));
+        if self.explain {
+            writeln!(out, "{}", screens::explanation(&plan.explanation))?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, out: &mut Out) -> Result<()> {
+        let rows = std::mem::take(&mut self.rows);
+        Ok(out.write_all(screens::totals(rows, &self.totals).as_bytes())?)
+    }
+}
+
+struct Diff {
+    explain: bool,
+    totals: Totals,
+}
+
+impl Printer for Diff {
+    fn service(&mut self, plan: &ServicePlan, out: &mut Out) -> Result<()> {
+        self.totals.add(plan);
+        let diff = screens::diff(plan)?;
+        if self.explain && !diff.is_empty() {
+            writeln!(out, "{}", screens::explanation(&plan.explanation))?;
+        }
+        Ok(out.write_all(diff.as_bytes())?)
+    }
+
+    fn end(&mut self, out: &mut Out) -> Result<()> {
+        Ok(out.write_all(screens::totals(Vec::new(), &self.totals).as_bytes())?)
+    }
+}
+
+struct Json {
+    first: bool,
+}
+
+impl Printer for Json {
+    fn service(&mut self, plan: &ServicePlan, out: &mut Out) -> Result<()> {
+        let start: &[u8] = if self.first { b"{\"kind\":\"Plan\",\"services\":[\n" } else { b",\n" };
+        self.first = false;
+        out.write_all(start)?;
+        Ok(serde_json::to_writer(out, plan)?)
+    }
+
+    fn end(&mut self, out: &mut Out) -> Result<()> {
+        let end: &[u8] =
+            if self.first { b"{\"kind\":\"Plan\",\"services\":[]}\n" } else { b"\n]}\n" };
+        Ok(out.write_all(end)?)
+    }
+}
+
+struct Yaml {
+    list: screens::List,
+}
+
+impl Printer for Yaml {
+    fn service(&mut self, plan: &ServicePlan, out: &mut Out) -> Result<()> {
+        Ok(out.write_all(self.list.add(plan)?.as_bytes())?)
+    }
+
+    fn end(&mut self, out: &mut Out) -> Result<()> {
+        Ok(out.write_all(self.list.end().as_bytes())?)
+    }
+}

@@ -1,0 +1,14 @@
+//! `plan`, `route` and `explain` as people use them: every screen, wrong input, and whether what
+//! is advised works.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed unwrap is the failure report"
+)]
+
+mod advice;
+mod input;
+mod live;
+mod pages;
+mod run;
+mod screens;
