@@ -1,0 +1,475 @@
+//! A stream of bytes, cut into objects.
+//!
+//! ```text
+//!  bytes ─► documents ─► a list: its items, one chunk each; the rest of it is its shell
+//!                     └► anything else: one chunk
+//! ```
+//!
+//! A batch holds some megabytes of whole chunks. A document that is not too long stands in one
+//! batch as a whole, so that an item that cannot be understood alone (YAML anchors, a list whose
+//! kind is told after its items) can be understood with its document.
+
+use std::io::{self, Read};
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::head::Head;
+use super::place::{InputError, Place};
+use super::{json, yaml};
+
+/// How much is in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Bytes that are read at once.
+    pub(super) step: usize,
+    /// A batch is closed when it is this long,
+    pub(super) batch: usize,
+    /// unless a list goes on that is shorter than this.
+    pub(super) document: usize,
+    /// The longest object, and the longest document that cannot be cut.
+    pub(super) object: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { step: 256 << 10, batch: 4 << 20, document: 16 << 20, object: 64 << 20 }
+    }
+}
+
+/// What can be parsed at once.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) bytes: Vec<u8>,
+    pub(super) chunks: Vec<Chunk>,
+    pub(super) documents: Vec<Document>,
+    /// Bytes read so far.
+    pub(super) read: u64,
+    pub(super) end: End,
+}
+
+/// What follows a batch.
+#[derive(Debug)]
+pub(super) enum End {
+    More,
+    Nothing,
+    Error(InputError),
+}
+
+/// The text of one object.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub(super) bytes: Range<usize>,
+    pub(super) line: usize,
+    /// The index of its document in the batch.
+    pub(super) document: usize,
+    pub(super) item: Option<usize>,
+}
+
+/// A document of the file.
+#[derive(Clone, Debug)]
+pub(super) struct Document {
+    pub(super) number: usize,
+    pub(super) line: usize,
+    pub(super) json: bool,
+    /// What a list says about its items.
+    pub(super) head: Head,
+    /// Where it stands in the batch, if it does as a whole.
+    pub(super) whole: Option<Range<usize>>,
+}
+
+#[derive(Debug)]
+enum Scan {
+    Json(json::Scan),
+    Yaml(yaml::Scan),
+}
+
+/// The document that is being read.
+#[derive(Debug)]
+struct Current {
+    scan: Scan,
+    document: Document,
+    /// Where it begins, while that is still in memory.
+    start: Option<usize>,
+    list: Option<List>,
+}
+
+/// A list that is being read.
+#[derive(Debug)]
+struct List {
+    /// The document without the items.
+    shell: Vec<u8>,
+    /// Lines before the items.
+    lines: usize,
+    items: usize,
+    in_item: bool,
+}
+
+/// What is unfinished: an object, or what follows a list.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    at: usize,
+    line: usize,
+}
+
+/// Cuts a source into batches.
+pub(super) struct Splitter<R> {
+    source: R,
+    file: Arc<str>,
+    limits: Limits,
+    bytes: Vec<u8>,
+    /// What stands before has been looked at,
+    at: usize,
+    /// and before this there is no end of the line.
+    searched: usize,
+    line: usize,
+    open: Option<Open>,
+    current: Option<Current>,
+    chunks: Vec<Chunk>,
+    documents: Vec<Document>,
+    /// Documents so far.
+    number: usize,
+    read: u64,
+    ended: bool,
+}
+
+impl<R: Read> Splitter<R> {
+    pub(super) fn new(file: &Arc<str>, source: R, limits: Limits) -> Self {
+        Self {
+            source,
+            file: Arc::clone(file),
+            limits,
+            bytes: Vec::new(),
+            at: 0,
+            searched: 0,
+            line: 1,
+            open: None,
+            current: None,
+            chunks: Vec::new(),
+            documents: Vec::new(),
+            number: 0,
+            read: 0,
+            ended: false,
+        }
+    }
+
+    /// The next batch.
+    pub(super) fn batch(&mut self) -> Batch {
+        let end = loop {
+            match self.scan() {
+                Err(error) => break End::Error(error),
+                Ok(()) if self.is_full() => break End::More,
+                Ok(()) if self.ended => break self.finish().err().map_or(End::Nothing, End::Error),
+                Ok(()) => {}
+            }
+            if let Err(error) = self.fill() {
+                break End::Error(error);
+            }
+        };
+        self.cut(end)
+    }
+
+    fn is_full(&self) -> bool {
+        let goes_on = self.current.as_ref().filter(|current| current.list.is_some());
+        let held = goes_on.and_then(|current| current.start);
+        let short = held.is_some_and(|start| self.at - start < self.limits.document);
+        !self.chunks.is_empty() && self.kept_from() >= self.limits.batch && !short
+    }
+
+    /// Where the next batch begins.
+    fn kept_from(&self) -> usize {
+        self.open.map_or(self.at, |open| open.at)
+    }
+
+    /// Closes the batch; what is unfinished goes to the next one.
+    fn cut(&mut self, end: End) -> Batch {
+        let from = self.kept_from();
+        let rest = self.bytes.split_off(from);
+        self.at -= from;
+        self.searched = self.searched.saturating_sub(from);
+        if let Some(open) = &mut self.open {
+            open.at = 0;
+        }
+        let mut documents = std::mem::take(&mut self.documents);
+        if let Some(current) = &mut self.current {
+            current.start = current.start.and_then(|start| start.checked_sub(from));
+            self.documents.extend(current.list.is_some().then(|| current.document.clone()));
+        }
+        documents.shrink_to_fit();
+        Batch {
+            bytes: std::mem::replace(&mut self.bytes, rest),
+            chunks: std::mem::take(&mut self.chunks),
+            documents,
+            read: self.read,
+            end,
+        }
+    }
+
+    fn fill(&mut self) -> Result<(), InputError> {
+        let length = self.bytes.len();
+        let start = self.kept_from();
+        if length - start > self.limits.object {
+            let place = self.place();
+            return Err(InputError::TooLarge { place, limit: self.limits.object });
+        }
+        self.bytes.resize(length + self.limits.step, 0);
+        let count = loop {
+            match self.source.read(&mut self.bytes[length..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        self.bytes.truncate(length + count.as_ref().map_or(0, |count| *count));
+        let count = count.map_err(|source| {
+            let file = Arc::clone(&self.file);
+            InputError::Unreadable { file, source }
+        })?;
+        self.read += count as u64;
+        self.ended = count == 0;
+        Ok(())
+    }
+
+    /// Looks at everything that is there.
+    fn scan(&mut self) -> Result<(), InputError> {
+        loop {
+            let moved = match self.current.as_ref().map(|current| &current.scan) {
+                None => self.between()?,
+                Some(Scan::Json(_)) => self.json()?,
+                Some(Scan::Yaml(_)) => self.yaml()?,
+            };
+            if !moved {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Skips what stands between documents. `false` when more bytes are needed.
+    fn between(&mut self) -> Result<bool, InputError> {
+        let rest = &self.bytes[self.at..];
+        let indent = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r')).count();
+        let text = &rest[indent..];
+        let decided = matches!(text, [b'\n' | b'{' | b'[', ..] | [_, _, _, _, ..]) || self.ended;
+        match text {
+            _ if !decided || text.is_empty() => return Ok(false),
+            [b'\n', ..] => {
+                self.at += indent + 1;
+                self.line += 1;
+            }
+            [b'{' | b'[', ..] => self.begin(self.at + indent, Scan::Json(json::Scan::default())),
+            [b'#' | b'%', ..] => {
+                let Some(end) = self.line_end() else { return Ok(false) };
+                self.at = end;
+            }
+            [0xef, 0xbb, 0xbf, ..] => self.at += indent + 3,
+            _ if self.number == 0 => match no_text(text) {
+                Some(message) => {
+                    return Err(InputError::NotText { place: self.place(), message });
+                }
+                None => self.marker_or_yaml(indent),
+            },
+            _ => self.marker_or_yaml(indent),
+        }
+        Ok(true)
+    }
+
+    fn marker_or_yaml(&mut self, indent: usize) {
+        let start = &self.bytes[self.at..];
+        if indent == 0 && yaml::is_marker(&start[..start.len().min(4)]) {
+            self.at += 3;
+        } else {
+            self.begin(self.at, Scan::Yaml(yaml::Scan::default()));
+        }
+    }
+
+    fn begin(&mut self, at: usize, scan: Scan) {
+        self.at = at;
+        self.number += 1;
+        self.open = Some(Open { at, line: self.line });
+        let document = Document {
+            number: self.number,
+            line: self.line,
+            json: matches!(scan, Scan::Json(_)),
+            head: Head::default(),
+            whole: None,
+        };
+        self.current = Some(Current { scan, document, start: Some(at), list: None });
+    }
+
+    fn json(&mut self) -> Result<bool, InputError> {
+        let Some(Current { scan: Scan::Json(scan), .. }) = &mut self.current else {
+            return Ok(false);
+        };
+        let (at, lines, event) = scan.next(&self.bytes, self.at);
+        self.at = at;
+        self.line += lines;
+        match event {
+            None => return Ok(false),
+            Some(json::Event::ListBegins) => self.list_begins(),
+            Some(json::Event::ItemBegins) => self.item_begins(),
+            Some(json::Event::ItemEnds) => self.item_ends(),
+            Some(json::Event::ListEnds) => self.list_ends(),
+            Some(json::Event::DocumentEnds) => self.document_ends()?,
+        }
+        Ok(true)
+    }
+
+    fn yaml(&mut self) -> Result<bool, InputError> {
+        let Some(end) = self.line_end() else { return Ok(false) };
+        let Some(Current { scan: Scan::Yaml(scan), list, .. }) = &mut self.current else {
+            return Ok(false);
+        };
+        let line = &self.bytes[self.at..end];
+        if yaml::is_marker(line) {
+            self.document_ends()?;
+            return Ok(true);
+        }
+        match (scan.next(line), list.is_some()) {
+            (yaml::Line::Inside, _) => {}
+            (yaml::Line::Item, false) => {
+                self.list_begins();
+                self.item_begins();
+            }
+            (yaml::Line::Item, true) => {
+                self.item_ends();
+                self.item_begins();
+            }
+            (yaml::Line::ListEnds, _) => {
+                self.item_ends();
+                self.list_ends();
+            }
+        }
+        self.at = (end + 1).min(self.bytes.len());
+        self.line += 1;
+        Ok(true)
+    }
+
+    /// Where the line at `at` ends, if that is known.
+    fn line_end(&mut self) -> Option<usize> {
+        let from = self.searched.max(self.at);
+        let found = self.bytes[from..].iter().position(|byte| *byte == b'\n');
+        self.searched = found.map_or(self.bytes.len(), |found| from + found);
+        let last = (self.ended && self.at < self.bytes.len()).then_some(self.bytes.len());
+        found.map(|found| from + found).or(last)
+    }
+
+    // === what both formats have in common ===
+
+    fn list_begins(&mut self) {
+        let (Some(current), Some(open)) = (&mut self.current, self.open.take()) else { return };
+        let shell = self.bytes[open.at..self.at].to_vec();
+        current.document.head = Head::of_beginning(&shell, current.document.json);
+        self.documents.push(current.document.clone());
+        let lines = lines(&shell);
+        current.list = Some(List { shell, lines, items: 0, in_item: false });
+    }
+
+    fn item_begins(&mut self) {
+        self.open = Some(Open { at: self.at, line: self.line });
+        if let Some(list) = self.current.as_mut().and_then(|current| current.list.as_mut()) {
+            list.items += 1;
+            list.in_item = true;
+        }
+    }
+
+    fn item_ends(&mut self) {
+        let list = self.current.as_mut().and_then(|current| current.list.as_mut());
+        let (Some(list), Some(open)) = (list, self.open.take()) else { return };
+        list.in_item = false;
+        let item = Some(list.items);
+        self.push(open, item);
+    }
+
+    fn list_ends(&mut self) {
+        self.open = Some(Open { at: self.at, line: self.line });
+    }
+
+    fn document_ends(&mut self) -> Result<(), InputError> {
+        let list = self.current.as_ref().and_then(|current| current.list.as_ref());
+        if list.is_some_and(|list| list.in_item) {
+            self.item_ends();
+        }
+        let Some(Current { document, start, list, .. }) = self.current.take() else {
+            return Ok(());
+        };
+        let open = self.open.take();
+        let whole = start.map(|start| start..self.at);
+        let Some(list) = list else {
+            self.documents.push(Document { whole, ..document });
+            open.into_iter().for_each(|open| self.push(open, None));
+            return Ok(());
+        };
+        let tail = open.unwrap_or(Open { at: self.at, line: self.line });
+        let head = self.close_list(&document, list, tail)?;
+        if let Some(listed) = self.documents.last_mut() {
+            *listed = Document { whole, head, ..document };
+        }
+        Ok(())
+    }
+
+    /// Checks what stands around the items.
+    fn close_list(
+        &self,
+        document: &Document,
+        mut list: List,
+        tail: Open,
+    ) -> Result<Head, InputError> {
+        list.shell.extend_from_slice(&self.bytes[tail.at..self.at]);
+        Head::of_shell(&list.shell, document.json).map_err(|(line, message)| {
+            let line = match line.checked_sub(list.lines + 1) {
+                Some(after) => tail.line + after,
+                None => document.line + line - 1,
+            };
+            let file = Arc::clone(&self.file);
+            let place = Place { file, document: document.number, item: None, line };
+            InputError::Syntax { place, message }
+        })
+    }
+
+    fn push(&mut self, open: Open, item: Option<usize>) {
+        self.chunks.push(Chunk {
+            bytes: open.at..self.at,
+            line: open.line,
+            document: self.documents.len() - 1,
+            item,
+        });
+    }
+
+    /// The file has no more bytes.
+    fn finish(&mut self) -> Result<(), InputError> {
+        match &self.current {
+            Some(Current { scan: Scan::Json(_), .. }) => {
+                Err(InputError::Truncated { place: self.place() })
+            }
+            Some(_) => self.document_ends(),
+            None => Ok(()),
+        }
+    }
+
+    /// Where the unfinished object stands.
+    fn place(&self) -> Place {
+        let current = self.current.as_ref();
+        let list = current.and_then(|current| current.list.as_ref());
+        let document = current.map_or(self.line, |current| current.document.line);
+        Place {
+            file: Arc::clone(&self.file),
+            document: self.number.max(1),
+            item: list.filter(|list| list.in_item).map(|list| list.items),
+            line: self.open.map_or(document, |open| open.line),
+        }
+    }
+}
+
+/// How many lines end in a text.
+pub(super) fn lines(text: &[u8]) -> usize {
+    text.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// What a file is that is no text, and what to do about it.
+fn no_text(start: &[u8]) -> Option<&'static str> {
+    match start {
+        [0x1f, 0x8b, ..] => Some("this is gzip: unpack it first, for instance with `gunzip`"),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => {
+            Some("this is UTF-16: save it as UTF-8, in PowerShell with `Out-File -Encoding utf8`")
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,113 @@
+//! What an object or a list says it is.
+
+use std::fmt;
+
+use serde::Deserializer;
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+
+use super::yaml;
+
+/// `kind` and `apiVersion`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) kind: Option<Box<str>>,
+    pub(super) api_version: Option<Box<str>>,
+}
+
+impl Head {
+    /// Of an object.
+    pub(super) fn of(value: &Value) -> Self {
+        let text = |key: &str| value.get(key).and_then(Value::as_str).map(Into::into);
+        Self { kind: text("kind"), api_version: text("apiVersion") }
+    }
+
+    /// Of a JSON text, which is read only as far as needed, and may be cut off.
+    pub(super) fn of_json(text: &str) -> Self {
+        let mut head = Self::default();
+        // An error is either the early end, or one that the parser will name.
+        let _ = serde_json::Deserializer::from_str(text).deserialize_map(Seek(&mut head));
+        head
+    }
+
+    /// Of a list, by what stands before its items.
+    pub(super) fn of_beginning(text: &[u8], json: bool) -> Self {
+        let text = std::str::from_utf8(text).unwrap_or_default();
+        if json {
+            return Self::of_json(text);
+        }
+        yaml::parse::<Value>(text).map(|value| Self::of(&value)).unwrap_or_default()
+    }
+
+    /// Of a list, by everything around its items. Says the line and what is wrong with it.
+    pub(super) fn of_shell(text: &[u8], json: bool) -> Result<Self, (usize, String)> {
+        let text = std::str::from_utf8(text)
+            .map_err(|_| (1, "the list around these items is not text in UTF-8".to_owned()))?;
+        let value: Value = if json {
+            serde_json::from_str(text).map_err(|error| (error.line(), syntax(&error)))?
+        } else {
+            match yaml::parse(text) {
+                // The anchor may stand in an item; nothing we read has one.
+                Err(problem) if problem.anchor => return Ok(Self::default()),
+                other => other.map_err(|problem| (problem.line, problem.message))?,
+            }
+        };
+        match value.get("items") {
+            None | Some(Value::Null) => Ok(Self::of(&value)),
+            Some(Value::Array(items)) if items.is_empty() => Ok(Self::of(&value)),
+            Some(_) => Err((1, "this list has `items` twice: make it two lists".to_owned())),
+        }
+    }
+
+    /// With what a typed list says about an item that does not say it itself.
+    pub(super) fn or(self, list: &Self) -> Self {
+        let kind = list.kind.as_deref().map(|kind| kind.strip_suffix("List").unwrap_or(kind));
+        match kind.filter(|kind| !kind.is_empty()) {
+            Some(kind) if self.kind.as_deref().is_none_or(|own| own == kind) => Self {
+                kind: Some(kind.into()),
+                api_version: self.api_version.or_else(|| list.api_version.clone()),
+            },
+            _ => self,
+        }
+    }
+}
+
+/// What the JSON parser has against a text, without the place.
+pub(super) fn syntax(error: &serde_json::Error) -> String {
+    // Brackets are balanced already: only nothing at all ends too early.
+    if error.is_eof() {
+        return "an item is missing here: is there a comma too many?".to_owned();
+    }
+    format!("this is not JSON: {}", without_place(error))
+}
+
+/// The message of an error, without the place.
+pub(super) fn without_place(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text).to_owned()
+}
+
+/// Reads keys until both are found.
+struct Seek<'a>(&'a mut Head);
+
+impl<'de> Visitor<'de> for Seek<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "kind" => self.0.kind = map.next_value()?,
+                "apiVersion" => self.0.api_version = map.next_value()?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+            if self.0.kind.is_some() && self.0.api_version.is_some() {
+                return Err(A::Error::custom("enough"));
+            }
+        }
+        Ok(())
+    }
+}

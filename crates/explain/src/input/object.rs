@@ -1,0 +1,287 @@
+//! One object: from its text to a small struct.
+
+use std::str::Utf8Error;
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use zonewise_slices::node::Node;
+use zonewise_slices::pod::Pod;
+use zonewise_slices::service::Service;
+use zonewise_slices::slice::Slice;
+
+use super::fault;
+use super::head::{Head, syntax};
+use super::place::{InputError, Place};
+use super::{Fault, Found, Item, Object, Options, chunks, json, yaml};
+
+/// The kinds that are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Node,
+    Pod,
+    Service,
+    Slice,
+}
+
+/// The kinds of lists of these.
+const LISTS: [&str; 5] = ["List", "NodeList", "PodList", "ServiceList", "EndpointSliceList"];
+
+/// What an object turned out to be.
+#[derive(Debug)]
+pub(super) enum Read {
+    One(Item),
+    /// The items of a list that could not be cut.
+    Many(Vec<Item>),
+    /// A document without content.
+    Nothing,
+}
+
+/// What is known about an object before it is read.
+#[derive(Debug)]
+pub(super) struct Around<'a> {
+    pub(super) place: Place,
+    /// What its list says, if it is an item.
+    pub(super) list: Option<&'a Head>,
+    pub(super) options: &'a Options,
+}
+
+/// The text of a chunk.
+pub(super) fn text<'b>(bytes: &'b [u8], place: &Place) -> Result<&'b str, InputError> {
+    std::str::from_utf8(bytes).map_err(|error: Utf8Error| {
+        let line = chunks::lines(&bytes[..error.valid_up_to()]) + 1;
+        let message = "this line is not text in UTF-8: is it a binary file?";
+        InputError::NotText { place: place.at_line(line), message }
+    })
+}
+
+impl Around<'_> {
+    /// Reads what begins like JSON.
+    pub(super) fn json(&self, text: &str) -> Result<Read, InputError> {
+        if is_flow(text) {
+            let value = yaml::parse(text);
+            return value
+                .map_or_else(|problem| self.problem(problem), |value| Ok(self.value(value)));
+        }
+        let head = Head::of_json(text);
+        let Some(Wanted::Kind(kind)) = self.wanted(&head).ok() else {
+            return self.untyped(&head, text);
+        };
+        match typed_text(kind, text) {
+            Ok(object) if is_complete(&object) => {
+                Ok(Read::One(self.found(object, || json::compact(text))))
+            }
+            Ok(_) => parsed(text, &self.place).map(|value| self.value(value)),
+            Err(error) if error.is_data() => {
+                let line = error.line();
+                parsed(text, &self.place).map(|value| Read::One(self.refuse(kind, &value, line)))
+            }
+            Err(error) => Err(self.syntax(&error)),
+        }
+    }
+
+    /// Something that is not used, or a list that could not be cut, or a mistake.
+    fn untyped(&self, head: &Head, text: &str) -> Result<Read, InputError> {
+        match self.wanted(head) {
+            // Not used, but what follows it unseparated must not get lost.
+            Ok(Wanted::Other(kind)) => parsed::<IgnoredAny>(text, &self.place)
+                .map(|IgnoredAny| Read::One(Item::Ignored { kind })),
+            _ => parsed(text, &self.place).map(|value| self.value(value)),
+        }
+    }
+
+    fn syntax(&self, error: &serde_json::Error) -> InputError {
+        InputError::Syntax { place: self.place.at_line(error.line()), message: syntax(error) }
+    }
+
+    /// What a problem of the YAML parser means.
+    pub(super) fn problem(&self, problem: yaml::Problem) -> Result<Read, InputError> {
+        let place = self.place.at_line(problem.line);
+        if problem.harmless {
+            let (subject, message) = ("object".to_owned(), problem.message);
+            return Ok(Read::One(Item::Fault(Fault { place, subject, message })));
+        }
+        Err(InputError::Syntax { place, message: problem.message })
+    }
+
+    /// Takes what was parsed.
+    pub(super) fn value(&self, value: Value) -> Read {
+        let head = Head::of(&value);
+        match self.wanted(&head) {
+            _ if value.is_null() && self.list.is_none() => Read::Nothing,
+            _ if !value.is_object() && !(value.is_array() && self.list.is_none()) => Read::One(
+                self.fault(&value, "this is no object: an object has `kind` and `metadata`"),
+            ),
+            Ok(Wanted::Kind(kind)) => Read::One(self.typed(kind, value)),
+            Ok(Wanted::Other(kind)) => Read::One(Item::Ignored { kind }),
+            Ok(Wanted::List) => self.items(&head, value),
+            Err(_) if value.is_array() => self.items(&head, value),
+            Err(message) => Read::One(self.fault(&value, &message)),
+        }
+    }
+
+    /// The items of a list that was parsed as a whole.
+    fn items(&self, head: &Head, mut value: Value) -> Read {
+        let items = match value.get_mut("items").map(Value::take) {
+            None if value.is_array() => Some(value),
+            items => items,
+        };
+        let kind = head.kind.as_deref().unwrap_or_default();
+        let list = serde_json::json!({"kind": kind});
+        let Some(items) = items else {
+            // There are kinds that end like this and are no lists.
+            return Read::One(if LISTS.contains(&kind) {
+                self.fault(&list, "a list needs `items`")
+            } else {
+                Item::Ignored { kind: kind.to_owned() }
+            });
+        };
+        match items {
+            Value::Null => Read::Nothing,
+            Value::Array(items) => {
+                let one = |(index, value)| {
+                    let place = Place { item: Some(index + 1), ..self.place.clone() };
+                    let around = Around { place, list: Some(head), options: self.options };
+                    match around.value(value) {
+                        Read::One(item) => Some(item),
+                        Read::Many(_) | Read::Nothing => None,
+                    }
+                };
+                Read::Many(items.into_iter().enumerate().filter_map(one).collect())
+            }
+            _ => Read::One(self.fault(&list, "`items` of a list has to be a list")),
+        }
+    }
+
+    fn typed(&self, kind: Kind, mut value: Value) -> Item {
+        let namespace = &value["metadata"]["namespace"];
+        let absent = namespace.is_null() || namespace.as_str() == Some("");
+        if absent && kind != Kind::Node && value["metadata"].is_object() {
+            value["metadata"]["namespace"] = "default".into();
+        }
+        match typed(kind, &value) {
+            Ok(object) if is_complete(&object) => {
+                self.found(object, || value.to_string().into_boxed_str())
+            }
+            Ok(_) => self.fault(&value, "it has no name: set `metadata.name`"),
+            Err(_) => self.refuse(kind, &value, 1),
+        }
+    }
+
+    fn found(&self, mut object: Object, text: impl Fn() -> Box<str>) -> Item {
+        if self.options.keep_json
+            && let Object::Service { json, .. } | Object::Slice { json, .. } = &mut object
+        {
+            *json = Some(text());
+        }
+        Item::Found(Found { place: self.place.clone(), object })
+    }
+
+    /// An object whose fields are not what they should be.
+    fn refuse(&self, kind: Kind, value: &Value, line: usize) -> Item {
+        let message = fault::message(value, |text| typed_text(kind, text).err());
+        let subject = self.subject(value);
+        Item::Fault(Fault { place: self.place.at_line(line), subject, message })
+    }
+
+    fn fault(&self, value: &Value, message: &str) -> Item {
+        let (subject, message) = (self.subject(value), message.to_owned());
+        Item::Fault(Fault { place: self.place.clone(), subject, message })
+    }
+
+    fn subject(&self, value: &Value) -> String {
+        let head = Head::of(value);
+        let kind = self.list.map_or_else(|| head.clone(), |list| head.clone().or(list)).kind;
+        fault::subject(kind.as_deref(), value)
+    }
+
+    /// What to do with an object, by what it says it is; or what it lacks.
+    fn wanted(&self, head: &Head) -> Result<Wanted, String> {
+        let head = self.list.map_or_else(|| head.clone(), |list| head.clone().or(list));
+        let Some(kind) = head.kind else {
+            return Err(match self.list {
+                Some(_) => "it has no `kind`, and its list does not tell one before its items: add `kind` and `apiVersion`",
+                None => "it has no `kind`: add `kind` and `apiVersion`",
+            }
+            .to_owned());
+        };
+        let (known, group) = match &*kind {
+            "Node" => (Kind::Node, ""),
+            "Pod" => (Kind::Pod, ""),
+            "Service" => (Kind::Service, ""),
+            "EndpointSlice" => (Kind::Slice, "discovery.k8s.io"),
+            list if LISTS.contains(&list) && self.list.is_some() => {
+                return Err("a list inside a list is not read: take it out".to_owned());
+            }
+            list if list.ends_with("List") && self.list.is_none() => return Ok(Wanted::List),
+            _ => return Ok(Wanted::Other(kind.into())),
+        };
+        let version = head.api_version.as_deref().unwrap_or_default();
+        let (own, number) = version.rsplit_once('/').unwrap_or(("", version));
+        match (own == group, number) {
+            (_, "") => Err("it has no `apiVersion`: add it".to_owned()),
+            (true, "v1") => Ok(Wanted::Kind(known)),
+            (true, _) => Err(other_version(known, version)),
+            // Knative, for one, has Services of its own.
+            (false, _) => Ok(Wanted::Other(kind.into())),
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Wanted {
+    Kind(Kind),
+    List,
+    Other(String),
+}
+
+fn other_version(kind: Kind, version: &str) -> String {
+    let resource = match kind {
+        Kind::Node => "nodes",
+        Kind::Pod => "pods -A",
+        Kind::Service => "services -A",
+        Kind::Slice => "endpointslices.v1.discovery.k8s.io -A",
+    };
+    format!("version {version} is not read: fetch it again with `kubectl get {resource} -o json`")
+}
+
+/// Flow style of YAML, which looks like JSON but has bare words for keys.
+fn is_flow(text: &str) -> bool {
+    let inner = text.trim_start().strip_prefix(['{', '[']).map(str::trim_start);
+    let bare = |c: char| c.is_alphanumeric() || matches!(c, '\'' | '#' | '_' | '*' | '&' | '!');
+    text.trim_start().starts_with('{') && inner.is_some_and(|inner| inner.starts_with(bare))
+}
+
+fn parsed<'a, T: Deserialize<'a>>(text: &'a str, place: &Place) -> Result<T, InputError> {
+    serde_json::from_str(text).map_err(|error| {
+        let message = syntax(&error);
+        InputError::Syntax { place: place.at_line(error.line()), message }
+    })
+}
+
+fn typed_text(kind: Kind, text: &str) -> Result<Object, serde_json::Error> {
+    let mut parser = serde_json::Deserializer::from_str(text);
+    let object = typed(kind, &mut parser)?;
+    parser.end()?;
+    Ok(object)
+}
+
+fn typed<'de, D: Deserializer<'de>>(kind: Kind, from: D) -> Result<Object, D::Error> {
+    Ok(match kind {
+        Kind::Node => Object::Node(Node::deserialize(from)?),
+        Kind::Pod => Object::Pod(Pod::deserialize(from)?),
+        Kind::Service => Object::Service { small: Service::deserialize(from)?, json: None },
+        Kind::Slice => Object::Slice { small: Slice::deserialize(from)?, json: None },
+    })
+}
+
+/// It has a name, and a namespace if it lives in one.
+fn is_complete(object: &Object) -> bool {
+    let (namespace, name) = match object {
+        Object::Node(node) => ("-", &*node.name),
+        Object::Pod(pod) => (&*pod.namespace, &*pod.name),
+        Object::Service { small, .. } => (&*small.namespace, &*small.name),
+        Object::Slice { small, .. } => (&*small.namespace, small.name()),
+    };
+    !namespace.is_empty() && !name.is_empty()
+}
