@@ -11,7 +11,7 @@ use thiserror::Error;
 use tokio::time::timeout;
 
 /// Longer than any list takes on a healthy server; a hung connection ends here.
-const READ_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Writes end before a lease that is not renewed can be taken by somebody else (15 s after the
 /// last renewal, 10 s of which its holder may write).
 const WRITE_TIMEOUT: Duration = Duration::from_secs(4);

@@ -13,6 +13,7 @@
 
 pub mod api;
 pub mod connect;
+mod cut;
 pub mod events;
 pub mod follow;
 pub mod index;

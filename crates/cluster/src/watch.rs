@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Our own loop instead of a client library's: objects are decoded straight from the bytes into
-//! small structs and never exist in full; an object that cannot be read stops nobody, and its
+//! small structs and never exist in full, and neither does a page of them; an object that cannot be read stops nobody, and its
 //! deletion still counts, because a deletion needs a name only; a silent connection is given up.
 
 use std::borrow::Cow;
@@ -29,6 +29,7 @@ use zonewise_slices::service::Service;
 use zonewise_slices::slice::Slice;
 
 use crate::api::{self, ApiError};
+use crate::cut::Cutter;
 
 /// A kind of object.
 #[derive(Clone, Debug)]
@@ -194,7 +195,7 @@ pub fn jitter() -> f64 {
     f64::from(nanos.wrapping_mul(2_654_435_761) >> 8) / f64::from(u32::MAX >> 8)
 }
 
-/// Larger pages take the server less time, smaller ones take us less memory.
+/// What a server reads for one answer; of ours it takes no memory.
 const PAGE: usize = 1000;
 
 async fn list<S: Sink>(
@@ -227,15 +228,45 @@ pub async fn each(
     let mut next = String::new();
     loop {
         let page = format!("{path}?limit={PAGE}{}{selector}", parameter("continue", &next));
-        let body = api::call(client, http::Method::GET, &page, (api::JSON, Vec::new())).await?;
-        let page: Page<'_> = serde_json::from_slice(&body)
-            .map_err(|error| ApiError::Unavailable(format!("a list cannot be read: {error}")))?;
-        page.items.unwrap_or_default().into_iter().for_each(|item| take(item.get()));
+        let rest = items(client, &page, &mut *take).await?;
+        let page: Page<'_> = serde_json::from_slice(&rest).map_err(unreadable_list)?;
         next = page.metadata.r#continue.unwrap_or_default().into();
         if next.is_empty() {
             return Ok(page.metadata.resource_version.unwrap_or_default().into());
         }
     }
+}
+
+/// Hands each item of a page to `take` as soon as it has arrived; returns the page without them.
+async fn items(
+    client: &Client,
+    path: &str,
+    mut take: impl FnMut(&str),
+) -> Result<Vec<u8>, ApiError> {
+    let mut body = api::open(client, get(path)?).await?.into_body();
+    let mut cutter = Cutter::default();
+    let stopped = |_| ApiError::Unavailable("the list stopped half-way".into());
+    while let Some(frame) = timeout(api::READ_TIMEOUT, body.frame()).await.map_err(stopped)? {
+        let frame = frame.map_err(|error| ApiError::Unavailable(error.to_string()))?;
+        let Ok(data) = frame.into_data() else { continue };
+        let mut text = Ok(());
+        cutter.feed(&data, |item| match std::str::from_utf8(item) {
+            Ok(item) => take(item),
+            Err(error) => text = Err(error),
+        });
+        text.map_err(unreadable_list)?;
+    }
+    Ok(cutter.rest())
+}
+
+fn unreadable_list(error: impl std::fmt::Display) -> ApiError {
+    ApiError::Unavailable(format!("a list cannot be read: {error}"))
+}
+
+fn get(path: &str) -> Result<Request<Body>, ApiError> {
+    Request::get(path)
+        .body(Body::empty())
+        .map_err(|error| ApiError::Refused(format!("`{path}` is no path: {error}")))
 }
 
 /// A parameter of a request, as `&name=value`; nothing for an empty value.
@@ -259,8 +290,6 @@ pub fn parameter(name: &str, value: &str) -> String {
 struct Page<'a> {
     #[serde(borrow)]
     metadata: PageMeta<'a>,
-    #[serde(borrow)]
-    items: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Deserialize)]
@@ -332,9 +361,7 @@ async fn watch<S: Sink>(
         "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={version}{}",
         resource.path, resource.selector
     );
-    let request = Request::get(path)
-        .body(Body::empty())
-        .map_err(|error| ApiError::Refused(error.to_string()))?;
+    let request = get(&path)?;
     let broken = |error, version: &str| Broken { error, version: Some(version.into()) };
     let mut body =
         api::open(client, request).await.map_err(|error| broken(error, &version))?.into_body();

@@ -89,13 +89,12 @@ fn render(config: &Config, node: &Node, door: &Door, index: &Index, ranges: &[Ci
     let nodeports = zonewise_routing::Family::BOTH
         .map(|family| addresses::node_ports(&config.nodeport_addresses, &ips, &own, family).0);
     let options = proxy::options(config, node, &nodeports);
-    let mut delta = Delta::default();
     let mut desired = Desired::new(proxy::node(config, &ips));
     let listed = nodeports.iter().flat_map(NodePorts::listed).copied();
-    desired.set_nodeport_ips(listed.collect(), &mut delta);
+    desired.set_nodeport_ips(listed.collect(), &mut Delta::default());
     for key in index.services().keys() {
         let programmed = programmed(index, door, &config.routing, key);
-        desired.replace(key, programmed, &mut delta);
+        desired.replace(key, programmed, None);
     }
     let counter = |zone| counter_name(&door.zone_name(zone).unwrap_or_default());
     text::tables(&desired, &options, ranges, &counter)

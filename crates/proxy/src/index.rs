@@ -30,7 +30,7 @@ pub struct Source {
 
 #[derive(Debug)]
 struct Stored {
-    slice: Arc<Slice>,
+    slice: Box<Slice>,
     source: Source,
 }
 
@@ -38,12 +38,11 @@ struct Stored {
 #[derive(Debug, Default)]
 pub struct Index {
     services: BTreeMap<Key, Arc<Service>>,
-    /// By namespace and name of the Service, then by name of the slice.
-    slices: BTreeMap<Key, BTreeMap<Name, Stored>>,
-    /// The Service of each slice.
-    belongs: BTreeMap<Key, Name>,
+    slices: BTreeMap<Key, Stored>,
+    /// Which slices a Service has: namespace, Service, slice.
+    members: BTreeSet<(Name, Name, Name)>,
     /// Slices of Services that the watches leave without endpoints: all of theirs, listed by name.
-    borrowed: BTreeMap<Key, Vec<Arc<Slice>>>,
+    borrowed: BTreeMap<Key, Vec<Slice>>,
     doubted: BTreeSet<Key>,
     dirty: BTreeSet<Key>,
     /// When the changes behind a Service's slices happened, in microseconds since 1970.
@@ -71,13 +70,12 @@ impl Index {
 
     /// The slices of a Service.
     pub fn slices(&self, service: &Key) -> Vec<&Slice> {
-        let stored = self.slices.get(service).into_iter().flat_map(BTreeMap::values);
-        let borrowed = self.borrowed.get(service).into_iter().flatten();
-        let mine: Vec<&Slice> = stored.map(|stored| &*stored.slice).collect();
-        let known: BTreeSet<&Name> = mine.iter().map(|slice| &slice.name).collect();
-        let borrowed: Vec<&Slice> =
-            borrowed.filter(|slice| !known.contains(&slice.name)).map(|slice| &**slice).collect();
-        mine.into_iter().chain(borrowed).collect()
+        let mut slices: Vec<&Slice> = self.shown(service).collect();
+        if let Some(borrowed) = self.borrowed.get(service) {
+            let known: BTreeSet<&Name> = slices.iter().map(|slice| &slice.name).collect();
+            slices.extend(borrowed.iter().filter(|slice| !known.contains(&slice.name)));
+        }
+        slices
     }
 
     /// Everything up to this version of the slices is known.
@@ -112,11 +110,12 @@ impl Index {
     // === Services ===
 
     /// A Service is new or has changed. True if it matters.
-    pub fn apply_service(&mut self, service: Service) -> bool {
-        let key = (Name::clone(&service.namespace), Name::clone(&service.name));
+    pub fn apply_service(&mut self, mut service: Service) -> bool {
+        let key = self.names_of(&service.namespace, &service.name);
         if service.skipped {
             return self.delete_service(&key);
         }
+        (service.namespace, service.name) = key.clone();
         let known = self.services.get(&key);
         if known.is_some_and(|known| known.same_content(&service)) {
             return false;
@@ -139,49 +138,57 @@ impl Index {
     // === slices ===
 
     /// A slice is new or has changed. True if it matters.
-    pub fn apply_slice(&mut self, slice: Slice, source: Source) -> bool {
+    pub fn apply_slice(&mut self, mut slice: Slice, source: Source) -> bool {
         let key = (Name::clone(&slice.namespace), Name::clone(&slice.name));
         self.doubted.remove(&key);
         self.version = self.version.max(slice.version);
-        let service = (Name::clone(&slice.namespace), Name::clone(&slice.service));
-        let mut changed = self.leave_former_service(&key, &service.1);
+        let changed = self.leave_former_service(&key, &slice.service);
         if slice.service.is_empty() || slice.family.is_none() || slice.headless {
             return self.remove_slice(&key) || changed;
         }
-        let known = self.slices.get(&service).and_then(|slices| slices.get(&key.1));
-        if let Some(known) = known {
+        if let Some(known) = self.slices.get_mut(&key) {
             // An older version from another watch says nothing new.
             if known.slice.version > slice.version && known.source.epoch >= source.epoch {
                 return changed;
             }
             if known.slice.same_content(&slice) {
-                let slices = self.slices.entry(service).or_default();
-                slices.insert(key.1, Stored { slice: Arc::new(slice), source });
+                (known.slice.version, known.source) = (slice.version, source);
                 return changed;
             }
         }
-        changed = true;
+        let service = self.names_of(&slice.namespace, &slice.service);
+        let key = self.slices.get_key_value(&key).map_or(key, |(known, _)| known.clone());
+        let (namespace, name) = (Name::clone(&service.0), Name::clone(&key.1));
+        (slice.namespace, slice.service, slice.name) = (namespace, Name::clone(&service.1), name);
         if let Some(trigger) = slice.triggered {
             self.triggers.entry(service.clone()).or_default().push(trigger);
         }
-        self.dirty.insert(service.clone());
-        self.belongs.insert(key.clone(), Name::clone(&service.1));
-        let slices = self.slices.entry(service).or_default();
-        slices.insert(key.1, Stored { slice: Arc::new(slice), source });
-        changed
+        self.members.insert(member(&service, &key.1));
+        self.slices.insert(key, Stored { slice: Box::new(slice), source });
+        self.dirty.insert(service);
+        true
+    }
+
+    /// The names of a Service as they are known already: a name is kept once, whoever has it.
+    fn names_of(&self, namespace: &Name, service: &Name) -> Key {
+        let asked = (Name::clone(namespace), Name::clone(service));
+        if let Some((known, _)) = self.services.get_key_value(&asked) {
+            return known.clone();
+        }
+        let slice = self.shown(&asked).next();
+        let known = slice.map(|slice| (Name::clone(&slice.namespace), Name::clone(&slice.service)));
+        known.unwrap_or(asked)
     }
 
     /// A slice may carry another Service's name than before.
     fn leave_former_service(&mut self, key: &Key, service: &Name) -> bool {
-        match self.belongs.get(key) {
-            Some(former) if former != service => self.remove_slice(key),
-            _ => false,
-        }
+        let former = self.slices.get(key).map(|stored| &stored.slice.service);
+        former.is_some_and(|former| former != service) && self.remove_slice(key)
     }
 
     /// A slice has left a watch. `sure`: it cannot be on another. True if it is gone.
     pub fn leave(&mut self, key: &Key, version: u64, source: Source, sure: bool) -> bool {
-        let Some(stored) = self.stored(key) else { return false };
+        let Some(stored) = self.slices.get(key) else { return false };
         // Another watch has it already.
         if stored.source != source || stored.slice.version > version {
             return false;
@@ -196,28 +203,18 @@ impl Index {
     /// A slice does not exist any more.
     pub fn remove_slice(&mut self, key: &Key) -> bool {
         self.doubted.remove(key);
-        let Some(service) = self.belongs.remove(key) else { return false };
-        let service = (Name::clone(&key.0), service);
-        if let Some(slices) = self.slices.get_mut(&service) {
-            slices.remove(&key.1);
-            if slices.is_empty() {
-                self.slices.remove(&service);
-            }
-        }
+        let Some(Stored { slice, .. }) = self.slices.remove(key) else { return false };
+        let service = (Name::clone(&key.0), slice.service);
+        self.members.remove(&member(&service, &key.1));
         self.triggers.remove(&service);
         self.dirty.insert(service)
     }
 
     /// A watch has listed all it sees: what it does not see any more is doubted.
     pub fn listed(&mut self, keys: &BTreeSet<Key>, source: Source, sure: bool) -> bool {
-        let missing: Vec<Key> = self
-            .belongs
-            .keys()
-            .filter(|key| {
-                !keys.contains(*key) && self.stored(key).is_some_and(|known| known.source == source)
-            })
-            .cloned()
-            .collect();
+        let known = self.slices.iter().filter(|(_, stored)| stored.source == source);
+        let missing: Vec<Key> =
+            known.map(|(key, _)| key).filter(|key| !keys.contains(*key)).cloned().collect();
         let mut changed = false;
         for key in missing {
             changed |= self.leave(&key, u64::MAX, source, sure);
@@ -227,9 +224,8 @@ impl Index {
 
     /// Watches of a new epoch have all listed: what only older ones saw is doubted.
     pub fn forget_before(&mut self, epoch: u32) {
-        let old = |key: &&Key| self.stored(key).is_some_and(|known| known.source.epoch < epoch);
-        let old: Vec<Key> = self.belongs.keys().filter(old).cloned().collect();
-        self.doubted.extend(old);
+        let old = self.slices.iter().filter(|(_, stored)| stored.source.epoch < epoch);
+        self.doubted.extend(old.map(|(key, _)| key.clone()));
     }
 
     /// Slices that have left a watch and may be anywhere.
@@ -244,7 +240,6 @@ impl Index {
 
     /// Slices of a Service that the watches do not show.
     pub fn lend(&mut self, service: &Key, slices: Vec<Slice>) -> bool {
-        let slices: Vec<Arc<Slice>> = slices.into_iter().map(Arc::new).collect();
         let known = self.borrowed.get(service);
         let same = known.is_some_and(|known| {
             known.len() == slices.len() && known.iter().zip(&slices).all(|(a, b)| a.same_content(b))
@@ -268,10 +263,10 @@ impl Index {
 
     /// Those of these Services that the watches show no usable endpoint of.
     pub fn without_endpoints<'a>(&'a self, services: impl Iterator<Item = &'a Key>) -> Vec<Key> {
-        let usable =
-            |slice: &Arc<Slice>| slice.endpoints.iter().any(|endpoint| endpoint.marks.usable());
         services
-            .filter(|key| self.services.contains_key(*key) && !self.shown(key).any(usable))
+            .filter(|key| {
+                self.services.contains_key(*key) && !self.shown(key).any(Slice::is_usable)
+            })
             .cloned()
             .collect()
     }
@@ -287,12 +282,17 @@ impl Index {
         lonely
     }
 
-    fn shown(&self, service: &Key) -> impl Iterator<Item = &Arc<Slice>> {
-        self.slices.get(service).into_iter().flat_map(BTreeMap::values).map(|stored| &stored.slice)
+    fn shown<'a, 'k>(&'a self, service: &'k Key) -> impl Iterator<Item = &'a Slice> + use<'a, 'k> {
+        let members = self.members.range(member(service, &Name::default())..);
+        let mine = members
+            .take_while(|(namespace, name, _)| (namespace, name) == (&service.0, &service.1));
+        mine.filter_map(|(namespace, _, slice)| {
+            let key = (Name::clone(namespace), Name::clone(slice));
+            self.slices.get(&key).map(|stored| &*stored.slice)
+        })
     }
+}
 
-    fn stored(&self, key: &Key) -> Option<&Stored> {
-        let service = self.belongs.get(key)?;
-        self.slices.get(&(Name::clone(&key.0), Name::clone(service)))?.get(&key.1)
-    }
+fn member(service: &Key, slice: &Name) -> (Name, Name, Name) {
+    (Name::clone(&service.0), Name::clone(&service.1), Name::clone(slice))
 }

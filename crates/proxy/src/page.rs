@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
-use zonewise_routing::{Door, Policy, Target};
+use zonewise_routing::{Door, Policy};
 use zonewise_telemetry::metrics::{Kind, MetricError, Registry};
 
 use crate::kernel::Kernel;
-use crate::rules::entries::{Portion, Programmed};
+use crate::rules::entries::{Portion, Programmed, Targets};
 use crate::rules::layout::FAMILIES;
 use crate::watches::Known;
 
@@ -71,8 +71,8 @@ pub fn lines(programmed: &Programmed) -> Vec<Line> {
         .collect()
 }
 
-fn texts(targets: &[Target]) -> Vec<String> {
-    targets.iter().map(ToString::to_string).collect()
+fn texts(targets: &Targets) -> Vec<String> {
+    targets.iter().map(|target| target.to_string()).collect()
 }
 
 /// Registers what is computed from the tables when it is asked for.

@@ -351,8 +351,7 @@ async fn lend(client: &Client, known: &Known, service: &Key) {
     let door = known.door();
     let items = list.items.unwrap_or_default();
     let slices: Vec<Slice> = items.iter().filter_map(|item| door.slice(item.get()).ok()).collect();
-    let usable = |slice: &Slice| slice.endpoints.iter().any(|endpoint| endpoint.marks.usable());
-    if slices.iter().any(usable) && known.index().lend(service, slices) {
+    if slices.iter().any(Slice::is_usable) && known.index().lend(service, slices) {
         tracing::info!(namespace = %service.0, service = %service.1,
             "no slice for this zone or region has endpoints: served from all");
         known.changed.notify_one();

@@ -1,7 +1,7 @@
 //! Bytes come in, small structs leave.
 //!
 //! What is the same for all objects is decided here once: which node this is, and a short number
-//! for each zone. An endpoint of a slice then takes 20 bytes and no memory of its own.
+//! for each zone. An IPv4 endpoint of a slice then takes 8 bytes and no memory of its own.
 //!
 //! ```text
 //!  {"addresses":["10.0.0.1"],"zone":"a","nodeName":"n1","hints":{…}}
@@ -12,7 +12,7 @@
 //!
 //! A node that moves to another zone needs a new door, and all slices must pass it again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zonewise_topology::reason::Reason;
@@ -22,7 +22,7 @@ use crate::Name;
 use crate::place::Place;
 use crate::service::{self, Service};
 use crate::shares;
-use crate::slice::{self, Slice};
+use crate::slice::{self, Port, Slice};
 use crate::wire::object;
 
 /// A zone, by the number its door gave it; 0 is no zone.
@@ -43,37 +43,64 @@ impl ZoneId {
 #[derive(Debug)]
 pub struct Door {
     place: Place,
-    zones: Mutex<Zones>,
+    common: Mutex<Common>,
 }
 
-/// Zones seen so far, and the last zone shares: the slices of a Service carry the same text, and
-/// its ports ask for the same shares one after the other.
+/// At most so many names and lists of ports are looked for; whoever has one keeps it.
+const COMMON: usize = 1024;
+
+/// What objects have in common: zones seen so far, names and lists of ports that many share, and the
+/// last zone shares: the slices of a Service carry the same text, and its ports ask for the same shares
+/// one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Zones {
+pub(crate) struct Common {
     ids: BTreeMap<Name, ZoneId>,
-    names: Vec<Name>,
+    zones: Vec<Name>,
+    names: BTreeSet<Name>,
+    ports: BTreeSet<Arc<[Port]>>,
     text: Option<Arc<str>>,
     read: Option<(Arc<str>, Shares)>,
 }
 
 type Shares = Result<Arc<ZoneShares>, Reason>;
 
-impl Zones {
+impl Common {
     /// Zones beyond the last number count as no zone: traffic still flows, only not by zone.
-    pub(crate) fn id(&mut self, name: &str) -> ZoneId {
+    pub(crate) fn zone(&mut self, name: &str) -> ZoneId {
         if name.is_empty() {
             return ZoneId::NONE;
         }
         if let Some(id) = self.ids.get(name) {
             return *id;
         }
-        let Some(id) = u16::try_from(self.names.len() + 1).ok().filter(|id| *id < u16::MAX) else {
+        let Some(id) = u16::try_from(self.zones.len() + 1).ok().filter(|id| *id < u16::MAX) else {
             return ZoneId::NONE;
         };
         let name = Name::from(name);
-        self.names.push(Name::clone(&name));
+        self.zones.push(Name::clone(&name));
         self.ids.insert(name, ZoneId(id));
         ZoneId(id)
+    }
+
+    /// A name that many objects share; none is the empty name.
+    pub(crate) fn name(&mut self, text: Option<&str>) -> Name {
+        let text = text.unwrap_or("");
+        if let Some(known) = self.names.get(text) {
+            return Name::clone(known);
+        }
+        let name = Name::from(text);
+        keep(&mut self.names, Name::clone(&name));
+        name
+    }
+
+    /// A list of ports that many slices share.
+    pub(crate) fn ports(&mut self, list: Vec<Port>) -> Arc<[Port]> {
+        if let Some(known) = self.ports.get(&*list) {
+            return Arc::clone(known);
+        }
+        let list: Arc<[Port]> = list.into();
+        keep(&mut self.ports, Arc::clone(&list));
+        list
     }
 
     /// The annotation's text, shared with the slice before if it is the same.
@@ -85,18 +112,25 @@ impl Zones {
     }
 }
 
+fn keep<T: Ord>(all: &mut BTreeSet<T>, one: T) {
+    if all.len() >= COMMON {
+        all.clear();
+    }
+    all.insert(one);
+}
+
 impl Door {
     /// The door of a node.
     pub fn new(place: Place) -> Self {
-        Self { place: place.tidy(), zones: Mutex::default() }
+        Self { place: place.tidy(), common: Mutex::default() }
     }
 
     /// The door of the same node in another place; zones keep their numbers.
     pub fn moved(&self, place: Place) -> Self {
-        let zones = self.zones();
-        let known =
-            Zones { ids: zones.ids.clone(), names: zones.names.clone(), ..Zones::default() };
-        Self { place: place.tidy(), zones: Mutex::new(known) }
+        let common = self.common();
+        let (ids, zones) = (common.ids.clone(), common.zones.clone());
+        let known = Common { ids, zones, ..Common::default() };
+        Self { place: place.tidy(), common: Mutex::new(known) }
     }
 
     /// Who this node is.
@@ -108,41 +142,42 @@ impl Door {
     /// wrong shape is an error.
     pub fn slice(&self, json: &str) -> Result<Slice, serde_json::Error> {
         let wire: slice::Wire<'_> = object(json)?;
-        Ok(wire.read(&self.place, &mut self.zones()))
+        Ok(wire.read(&self.place, &mut self.common()))
     }
 
     /// Reads a Service. Addresses and ports that cannot be used are left out; JSON of the wrong
     /// shape is an error.
     pub fn service(&self, json: &str) -> Result<Service, serde_json::Error> {
-        object::<service::Wire<'_>>(json).map(Service::from)
+        let wire: service::Wire<'_> = object(json)?;
+        Ok(wire.read(&mut self.common()))
     }
 
     /// The name of a zone; `None` for no zone.
     pub fn zone_name(&self, id: ZoneId) -> Option<Name> {
         let index = usize::from(id.0).checked_sub(1)?;
-        self.zones().names.get(index).cloned()
+        self.common().zones.get(index).cloned()
     }
 
     /// The number of a zone.
     pub fn zone_id(&self, name: &str) -> ZoneId {
-        self.zones().id(name)
+        self.common().zone(name)
     }
 
     /// Zone shares of an annotation, read again only when another one was asked for in between.
     pub(crate) fn shares(&self, text: &Arc<str>) -> Shares {
-        let mut zones = self.zones();
-        match &zones.read {
+        let mut common = self.common();
+        match &common.read {
             Some((last, read)) if Arc::ptr_eq(last, text) => read.clone(),
             _ => {
                 let read = shares::parse(text).map(Arc::new).map_err(|error| (&error).into());
-                zones.read = Some((Arc::clone(text), read.clone()));
+                common.read = Some((Arc::clone(text), read.clone()));
                 read
             }
         }
     }
 
     /// Nothing panics while it is held, and a zone half entered does no harm.
-    fn zones(&self) -> MutexGuard<'_, Zones> {
-        self.zones.lock().unwrap_or_else(PoisonError::into_inner)
+    fn common(&self) -> MutexGuard<'_, Common> {
+        self.common.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

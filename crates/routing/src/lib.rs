@@ -18,6 +18,7 @@
 mod door;
 mod merge;
 mod net;
+mod packed;
 mod place;
 mod route;
 mod service;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 pub use door::{Door, ZoneId};
 pub use merge::{local_ready, merge};
 pub use net::{Cidr, Family, Protocol, parse_address};
+pub use packed::Packed;
 pub use place::Place;
 pub use route::{Mode, Question, Route, route, serving};
 pub use service::{Policy, Service, ServicePort};

@@ -30,7 +30,7 @@ pub fn merge(slices: &[&Slice], family: Family, port: &str, protocol: Protocol) 
     let mut targets = Vec::new();
     for slice in mine {
         for port in slice.ports.iter().filter(|known| known.is(port, protocol)) {
-            targets.extend(slice.endpoints.iter().map(|one| Target::new(one, port.number)));
+            targets.extend(slice.endpoints().map(|one| Target::new(&one, port.number)));
         }
     }
     // The sort is stable: what comes first stays first.
@@ -56,7 +56,7 @@ pub fn local_ready(service: &Service, slices: &[&Slice], family: Family) -> usiz
             && slice.namespace == service.namespace
             && !slice.ports.is_empty()
     };
-    let endpoints = slices.iter().filter(counts).flat_map(|slice| &slice.endpoints);
+    let endpoints = slices.iter().filter(counts).flat_map(|slice| slice.endpoints());
     let ready = endpoints.filter(|one| one.marks.ready() && one.marks.local());
     ready.map(|one| one.address).collect::<BTreeSet<IpAddr>>().len()
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use serde::Deserialize;
 
 use crate::Name;
+use crate::door::Common;
 use crate::net::{Cidr, Family, Protocol, parse_address};
 use crate::slice::version;
 use crate::wire::{Text, lenient, name, port};
@@ -252,28 +253,29 @@ struct Ingress<'a> {
     ip_mode: Option<Text<'a>>,
 }
 
-impl From<Wire<'_>> for Service {
-    fn from(wire: Wire<'_>) -> Self {
-        let Wire { metadata, spec, status } = &wire;
+impl Wire<'_> {
+    /// The small form.
+    pub(crate) fn read(&self, common: &mut Common) -> Service {
+        let Wire { metadata, spec, status } = self;
         let cluster_ips = spec.cluster_ips();
         let external = spec.external();
         let sources = spec.load_balancer_source_ranges.iter();
-        Self {
-            namespace: name(metadata.namespace.as_ref()),
+        Service {
+            namespace: common.name(metadata.namespace.as_deref()),
             name: name(metadata.name.as_ref()),
             skipped: spec.kind() == "ExternalName" || cluster_ips.is_empty(),
             cluster_ips,
             external_ips: addresses(&spec.external_ips),
             vips: status.load_balancer.ingress.iter().filter_map(Ingress::read).collect(),
             sources: sources.filter_map(|source| Cidr::parse(source.trim())).collect(),
-            ports: spec.ports.iter().filter_map(WirePort::read).collect(),
+            ports: spec.ports.iter().filter_map(|port| port.read(common)).collect(),
             internal: policy(spec.internal_traffic_policy.as_deref()),
             external,
             affinity: spec.affinity(),
             health_check_node_port: port(spec.health_check_node_port)
                 .filter(|_| spec.kind() == "LoadBalancer" && external == Policy::Local),
             topology_auto: metadata.annotations.is_auto(),
-            proxy_name: metadata.labels.proxy_name.as_deref().map(Name::from),
+            proxy_name: metadata.labels.proxy_name.as_deref().map(|text| common.name(Some(text))),
             version: metadata.resource_version.as_deref().map_or(0, version),
         }
     }
@@ -347,9 +349,9 @@ impl Ingress<'_> {
 }
 
 impl WirePort<'_> {
-    fn read(&self) -> Option<ServicePort> {
+    fn read(&self, common: &mut Common) -> Option<ServicePort> {
         Some(ServicePort {
-            name: name(self.name.as_ref()),
+            name: common.name(self.name.as_deref()),
             protocol: Protocol::named(self.protocol.as_deref())?,
             port: port(self.port)?,
             node_port: port(self.node_port).unwrap_or(0),

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::Name;
-use crate::door::{ZoneId, Zones};
+use crate::door::{Common, ZoneId};
 use crate::net::{Family, Protocol, parse_address};
+use crate::packed::Packed;
 use crate::place::Place;
 use crate::wire::{First, Names, Text, lenient, name, port};
 
@@ -29,8 +30,8 @@ pub struct Slice {
     pub headless: bool,
     /// Its usable ports.
     pub ports: Arc<[Port]>,
-    /// Its usable endpoints.
-    pub endpoints: Box<[Endpoint]>,
+    /// Its usable endpoints; see [`Self::endpoints`].
+    pub endpoints: Packed<(ZoneId, Marks)>,
     /// The annotation `zonewise.dev/zone-shares` as it was written.
     pub shares: Option<Arc<str>>,
     /// The time of the change that led to this state, in microseconds since 1970.
@@ -169,6 +170,16 @@ impl fmt::Debug for Marks {
 }
 
 impl Slice {
+    /// Its usable endpoints.
+    pub fn endpoints(&self) -> impl Iterator<Item = Endpoint> {
+        self.endpoints.iter().map(|(address, (zone, marks))| Endpoint { address, zone, marks })
+    }
+
+    /// Whether an endpoint can get traffic, at least as a last resort.
+    pub fn is_usable(&self) -> bool {
+        self.endpoints().any(|endpoint| endpoint.marks.usable())
+    }
+
     /// Whether the content is the same, whatever version it has and whenever it was made.
     pub fn same_content(&self, other: &Self) -> bool {
         self.namespace == other.namespace
@@ -290,23 +301,39 @@ struct Hints<'a> {
 
 impl Wire<'_> {
     /// The small form, seen from a place.
-    pub(crate) fn read(&self, place: &Place, zones: &mut Zones) -> Slice {
+    pub(crate) fn read(&self, place: &Place, common: &mut Common) -> Slice {
         let Meta { labels, annotations, .. } = &self.metadata;
         let family = self.address_type.as_deref().and_then(Family::named);
-        let endpoints = self.endpoints.iter();
+        let ports = self.ports.iter().filter_map(|port| port.read(common)).collect();
         Slice {
-            namespace: name(self.metadata.namespace.as_ref()),
+            namespace: common.name(self.metadata.namespace.as_deref()),
             name: name(self.metadata.name.as_ref()),
             service: name(labels.service.as_ref()),
             family,
-            subset: labels.subset(),
+            subset: labels.subset(common),
             headless: labels.headless.is_some(),
-            ports: self.ports.iter().filter_map(WirePort::read).collect(),
-            endpoints: endpoints.filter_map(|one| one.read(family?, place, zones)).collect(),
-            shares: annotations.shares.as_deref().map(|text| zones.shares(text)),
+            ports: common.ports(ports),
+            endpoints: family
+                .map(|family| self.endpoints(family, place, common))
+                .unwrap_or_default(),
+            shares: annotations.shares.as_deref().map(|text| common.shares(text)),
             triggered: annotations.triggered.as_deref().and_then(microseconds),
             version: self.metadata.resource_version.as_deref().map_or(0, version),
         }
+    }
+
+    fn endpoints(
+        &self,
+        family: Family,
+        place: &Place,
+        common: &mut Common,
+    ) -> Packed<(ZoneId, Marks)> {
+        let read = |one: &WireEndpoint<'_>| {
+            // Only the first address counts, and only if it is of the slice's family.
+            let address = parse_address(one.addresses.0.as_ref()?)?;
+            Some((address, (common.zone(one.zone.as_deref().unwrap_or("")), one.marks(place))))
+        };
+        Packed::of(family, self.endpoints.iter().filter_map(read))
     }
 }
 
@@ -320,18 +347,20 @@ fn microseconds(text: &str) -> Option<i64> {
 }
 
 impl WireLabels<'_> {
-    fn subset(&self) -> Subset {
-        let zone = self.zone.as_deref().map(|zone| Subset::Zone(zone.into()));
-        let region = || self.region.as_deref().map(|region| Subset::Region(region.into()));
-        zone.or_else(region).unwrap_or_default()
+    fn subset(&self, common: &mut Common) -> Subset {
+        match (self.zone.as_deref(), self.region.as_deref()) {
+            (Some(zone), _) => Subset::Zone(common.name(Some(zone))),
+            (None, Some(region)) => Subset::Region(common.name(Some(region))),
+            (None, None) => Subset::All,
+        }
     }
 }
 
 impl WirePort<'_> {
     /// A port without a name or a number is not used: it does not mean "all ports".
-    fn read(&self) -> Option<Port> {
+    fn read(&self, common: &mut Common) -> Option<Port> {
         Some(Port {
-            name: (&**self.name.as_ref()?).into(),
+            name: common.name(Some(self.name.as_deref()?)),
             protocol: Protocol::named(self.protocol.as_deref())?,
             number: port(self.port)?,
         })
@@ -339,16 +368,6 @@ impl WirePort<'_> {
 }
 
 impl WireEndpoint<'_> {
-    /// Only the first address counts, and only if it is of the slice's family.
-    fn read(&self, family: Family, place: &Place, zones: &mut Zones) -> Option<Endpoint> {
-        let address = parse_address(self.addresses.0.as_ref()?)?;
-        (Family::of(&address) == family).then(|| Endpoint {
-            address,
-            zone: zones.id(self.zone.as_deref().unwrap_or("")),
-            marks: self.marks(place),
-        })
-    }
-
     fn marks(&self, place: &Place) -> Marks {
         let node = (!place.node.is_empty()).then_some(&*place.node);
         let Hints { for_zones, for_nodes } = &self.hints;

@@ -107,8 +107,7 @@ pub(crate) fn choose<'a>(
     }
     let wanted: Vec<&Slice> =
         slices.iter().copied().filter(|slice| wanted(slice, place, settings)).collect();
-    let usable = |slice: &&Slice| slice.endpoints.iter().any(|one| one.marks.usable());
-    if wanted.len() < slices.len() && !wanted.iter().any(usable) {
+    if wanted.len() < slices.len() && !wanted.iter().any(|slice| slice.is_usable()) {
         return Chosen { slices, scope: Scope::Empty };
     }
     let scope = scope(&wanted, place);

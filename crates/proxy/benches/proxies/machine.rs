@@ -48,6 +48,8 @@ pub(crate) enum Subject {
     Eager,
     /// `zonewise proxy`, with its defaults.
     Ours,
+    /// The same with a counter for every Service port.
+    Counting,
 }
 
 impl fmt::Display for Subject {
@@ -56,6 +58,7 @@ impl fmt::Display for Subject {
             Self::Reference => "kube-proxy",
             Self::Eager => "kube-proxy without a pause between syncs",
             Self::Ours => "ours",
+            Self::Counting => "ours with --count services",
         })
     }
 }
@@ -120,6 +123,7 @@ impl Machine {
             Subject::Reference => (cluster.program("kube-proxy"), &REFERENCE),
             Subject::Eager => (cluster.program("kube-proxy"), &EAGER),
             Subject::Ours => (binary()?, &["proxy"]),
+            Subject::Counting => (binary()?, &["proxy", "--count=services"]),
         };
         let args = [own, &[&kubeconfig, &name], &FLAGS].concat();
         let log = cluster.log("proxy");

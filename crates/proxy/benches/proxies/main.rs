@@ -14,18 +14,20 @@
 //! * `probe`: connections from a pod.
 //! * `phases`: the work, and what is measured of it.
 //! * `path`: connections per second through the rules that each program has left.
+//! * `counters`: what `--count services` costs; only when asked for, and without kube-proxy.
 //! * `table`: the figures side by side.
 //!
 //! ```text
 //!  ZONEWISE_REFERENCE=$(scripts/reference tests) ZONEWISE_BINARY=target/release/zonewise \
 //!    cargo test --workspace --bench proxies -- [--scale 100,1000,5000,20000] [--rounds N] [-o json]
-//!      [--only first|memory|change|burst|cpu|path]
+//!      [--only first|memory|change|burst|cpu|path|counters]
 //! ```
 //!
 //! Root is needed, and `nft` for kube-proxy. Without `ZONEWISE_BINARY` that is `target/release/zonewise`.
 #![allow(clippy::print_stdout, reason = "the table is the product")]
 #![allow(clippy::print_stderr, reason = "a run takes minutes and must show that it moves")]
 
+mod counters;
 mod machine;
 mod path;
 mod phases;
@@ -61,10 +63,14 @@ async fn main() -> Result<()> {
     let mut all = Vec::new();
     for scale in &arguments.scales {
         let rows = measure(&mut stage, &arguments, *scale).await?;
-        if !arguments.json {
+        if !arguments.json && !rows.is_empty() {
             println!("{}", table::render(*scale, &rows));
         }
         all.push((*scale, rows));
+        if arguments.parts.contains(&Part::Counters) {
+            let rows = counters::measure(&stage, arguments.rounds).await?;
+            println!("{}", table::render_counters(*scale, &rows));
+        }
     }
     if arguments.json {
         println!("{:#}", table::json(&all));
@@ -75,6 +81,9 @@ async fn main() -> Result<()> {
 /// Everything at one scale.
 async fn measure(stage: &mut Stage, arguments: &Arguments, scale: u32) -> Result<Vec<Row>> {
     stage.fill(scale).await?;
+    if arguments.parts.iter().all(|part| *part == Part::Counters) {
+        return Ok(Vec::new());
+    }
     let plan = Plan { scale, parts: arguments.parts.clone(), rounds: arguments.rounds };
     let (theirs, machine) = Trial::run(stage, Subject::Reference, &plan).await?;
     let eager = match scale <= EAGER_LIMIT && plan.has(Part::Change) {
@@ -94,7 +103,7 @@ async fn measure(stage: &mut Stage, arguments: &Arguments, scale: u32) -> Result
 fn arguments(mut given: impl Iterator<Item = String>) -> Result<Arguments> {
     let mut found = Arguments {
         scales: BTreeSet::from([100, 1000, 5000, 20000]),
-        parts: BTreeSet::from(Part::ALL),
+        parts: BTreeSet::from(Part::USUAL),
         rounds: None,
         json: false,
     };

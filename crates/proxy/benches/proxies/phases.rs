@@ -17,7 +17,7 @@ use crate::stage::Stage;
 use crate::table::{Figure, Measure};
 
 /// Nothing is waited for any longer.
-const LIMIT: Duration = Duration::from_secs(600);
+pub(crate) const LIMIT: Duration = Duration::from_secs(600);
 /// Where a sync of the reference takes so long that a few rounds must do.
 const HUGE: u32 = 20_000;
 /// Services that change at once, and from which scale on.
@@ -40,10 +40,12 @@ pub(crate) enum Part {
     Burst,
     Cpu,
     Path,
+    Counters,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 6] =
+    /// What is measured if nothing else is said.
+    pub(crate) const USUAL: [Self; 6] =
         [Self::First, Self::Memory, Self::Change, Self::Burst, Self::Cpu, Self::Path];
 
     pub(crate) fn named(name: &str) -> Result<Self> {
@@ -54,7 +56,10 @@ impl Part {
             "burst" => Self::Burst,
             "cpu" => Self::Cpu,
             "path" => Self::Path,
-            other => bail!("--only {other}: use first, memory, change, burst, cpu or path"),
+            "counters" => Self::Counters,
+            other => {
+                bail!("--only {other}: use first, memory, change, burst, cpu, path or counters")
+            }
         })
     }
 }

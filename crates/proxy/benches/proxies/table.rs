@@ -78,6 +78,13 @@ impl Row {
         Self { name, unit, direct: Some(direct), theirs, ours, more_is_better }
     }
 
+    /// A row of what counting costs: the defaults, and with it.
+    pub(crate) fn counters(name: &str, plain: Figure, counting: Figure) -> Self {
+        let name = name.to_owned();
+        let (theirs, ours) = (Some(plain), Some(counting));
+        Self { name, unit: "MiB", direct: None, theirs, ours, more_is_better: false }
+    }
+
     /// A row that compares with kube-proxy without its pause; none for what it was not measured for.
     pub(crate) fn eager(mut self) -> Option<Self> {
         self.theirs?;
@@ -174,6 +181,17 @@ pub(crate) fn render(scale: u32, rows: &[Row]) -> String {
         }
     }
     align(&lines)
+}
+
+/// A table of what counting costs.
+pub(crate) fn render_counters(scale: u32, rows: &[Row]) -> String {
+    let title = format!("{scale} Services × 10 endpoints");
+    let header = [&title, "--count zones", "--count services"].map(str::to_owned).to_vec();
+    let cells = rows.iter().map(|row| {
+        let cells = row.cells();
+        vec![cells[0].clone(), cells[2].clone(), cells[3].clone()]
+    });
+    align(&std::iter::once(header).chain(cells).collect::<Vec<_>>())
 }
 
 fn align(lines: &[Vec<String>]) -> String {

@@ -3,13 +3,14 @@
 //! Elements are compared by a hash of 64 bits, so that a table of any size costs eight bytes per
 //! element to look at.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use zonewise_nft::{Batch, Bytes, Data, Family, Parts, Rule, RuleInfo, Seen, SeenData, Verb};
+use zonewise_routing::ZoneId;
 
 use super::encode::{self, Names, counter_name};
-use super::{Found, Kernel, KernelError};
+use super::{Census, Found, Kernel, KernelError};
 use crate::rules::TABLE;
 use crate::rules::chains::Chain;
 use crate::rules::desired::Key;
@@ -51,6 +52,10 @@ impl Wanted {
         place.is_ok_and(|place| !std::mem::replace(&mut self.seen[place], true))
     }
 
+    fn saw_all(&self) -> bool {
+        self.seen.iter().all(|seen| *seen)
+    }
+
     fn saw(&self, hash: u64) -> bool {
         self.hashes.binary_search(&hash).is_ok_and(|place| self.seen[place])
     }
@@ -87,26 +92,32 @@ fn data<'a>(seen: &SeenData<'a>) -> Data<'a> {
 impl Kernel {
     /// Reads the tables back and makes good what differs. Nothing is written when nothing does.
     pub fn mend(&mut self) -> Result<Mended, KernelError> {
+        self.mend_to(self.census())
+    }
+
+    pub(super) fn mend_to(&mut self, census: Census) -> Result<Mended, KernelError> {
         let mut mended = Mended::default();
         let mut batch = Batch::new(TABLE);
-        let mut uses = self.uses();
+        let mut uses = census.chains;
         // Chains that nothing uses any more wait for their removal, too.
         self.chains.keys().for_each(|chain| {
             uses.entry(*chain).or_insert(0);
         });
         (mended.chains, self.forgotten) = self.mend_chains(&mut batch, &uses)?;
-        self.mend_counters(&mut batch)?;
+        self.mend_counters(&mut batch, census.zones)?;
         let mut wanted = self.wanted();
         let extra = self.extra(&mut wanted)?;
         mended.removed = extra.len();
         let items = extra.iter().map(|(family, set, key, value)| (*family, *set, key, value));
         encode::write(&mut batch, &Names::default(), Verb::Delete, items);
         let mut missing: Vec<Entry> = Vec::new();
-        self.each_with_hash(|entry, hash| {
-            if !wanted.saw(hash) {
-                missing.push(entry);
-            }
-        });
+        if !wanted.saw_all() {
+            self.each_with_hash(|entry, hash| {
+                if !wanted.saw(hash) {
+                    missing.push(entry);
+                }
+            });
+        }
         mended.added = missing.len();
         encode::all(&mut batch, &mut missing, &self.zone_names);
         if !batch.is_empty() {
@@ -168,17 +179,22 @@ impl Kernel {
         Ok(extra)
     }
 
-    pub(super) fn mend_counters(&mut self, batch: &mut Batch) -> Result<(), KernelError> {
+    pub(super) fn mend_counters(
+        &mut self,
+        batch: &mut Batch,
+        zones: BTreeSet<(Family, ZoneId)>,
+    ) -> Result<(), KernelError> {
         for family in self.families.clone() {
             let there: Vec<String> =
                 self.socket.counters(family, TABLE)?.into_iter().map(|(name, ..)| name).collect();
-            for ((of, _), name) in self.zones_in_use() {
-                if of == family && !there.contains(&name) {
+            for (_, zone) in zones.iter().filter(|(of, _)| *of == family) {
+                let name = counter_name(&(self.zone_names)(*zone));
+                if !there.contains(&name) {
                     batch.add_counter(family, &name, "");
                 }
             }
         }
-        self.counters = self.zones_in_use().into_keys().collect();
+        self.counters = zones;
         Ok(())
     }
 
@@ -295,7 +311,7 @@ impl Kernel {
     }
 
     /// What each zone's counter is called.
-    pub fn counters_of_zones(&self) -> BTreeMap<String, zonewise_routing::ZoneId> {
+    pub fn counters_of_zones(&self) -> BTreeMap<String, ZoneId> {
         let name = |zone| counter_name(&(self.zone_names)(zone));
         self.counters.iter().map(|(_, zone)| (name(*zone), *zone)).collect()
     }

@@ -103,6 +103,16 @@ pub struct Kernel {
     batches: u64,
 }
 
+/// What there should be of everything that elements lead to, counted in one pass.
+#[derive(Debug, Default)]
+struct Census {
+    elements: usize,
+    /// Chains that come and go, and how many elements lead there.
+    chains: BTreeMap<(Family, Chain), i64>,
+    /// Zones with a counter.
+    zones: BTreeSet<(Family, ZoneId)>,
+}
+
 /// Tables up to this many elements are read back and mended. Reading takes the kernel time that grows
 /// with the square of the size: larger ones are written again, in one batch, in less time.
 const READABLE: usize = 30_000;
@@ -193,7 +203,7 @@ impl Kernel {
     ) -> Result<(Found, Vec<Rejected>), KernelError> {
         self.ranges = ranges;
         for (key, programmed) in updates {
-            self.desired.replace(&key, programmed, &mut Delta::default());
+            self.desired.replace(&key, programmed, None);
         }
         let found = self.look()?;
         match self.establish(found) {
@@ -212,7 +222,11 @@ impl Kernel {
             Found::Nothing | Found::Other => self.build(),
             Found::Ours => {
                 self.claim()?;
-                if self.elements() <= READABLE { self.mend().map(drop) } else { self.refill() }
+                let census = self.census();
+                match census.elements <= READABLE {
+                    true => self.mend_to(census).map(drop),
+                    false => self.refill(census),
+                }
             }
         }
     }
@@ -220,7 +234,7 @@ impl Kernel {
     fn one_by_one(&mut self) -> Result<Vec<Rejected>, KernelError> {
         let keys: Vec<Key> = self.desired.services().keys().cloned().collect();
         let take = |desired: &mut Desired, key: Key| {
-            let programmed = desired.replace(&key, None, &mut Delta::default());
+            let programmed = desired.replace(&key, None, None);
             (key, programmed)
         };
         let updates: Vec<Update> =
@@ -253,13 +267,13 @@ impl Kernel {
         let mut delta = Delta::default();
         let mut before: Vec<Update> = Vec::with_capacity(updates.len());
         for (key, programmed) in updates {
-            let old = self.desired.replace(&key, programmed, &mut delta);
+            let old = self.desired.replace(&key, programmed, Some(&mut delta));
             before.push((key, old));
         }
         let Err(error) = self.commit(&delta) else { return Ok(()) };
         let mut after: Vec<Update> = Vec::with_capacity(before.len());
         for (key, old) in before.into_iter().rev() {
-            let new = self.desired.replace(&key, old, &mut Delta::default());
+            let new = self.desired.replace(&key, old, None);
             after.push((key, new));
         }
         after.reverse();
@@ -381,8 +395,8 @@ impl Kernel {
     /// What is there already goes in the same batch.
     fn build(&mut self) -> Result<(), KernelError> {
         self.pending.clear();
-        self.chains = self.uses();
-        self.counters = self.zones_in_use().into_keys().collect();
+        let census = self.census();
+        (self.chains, self.counters) = (census.chains, census.zones);
         let mut batch = Batch::new(TABLE);
         let old = self.socket.tables()?.into_iter().filter(|table| table.name == TABLE);
         old.for_each(|table| batch.delete_table(table.family));
@@ -415,11 +429,10 @@ impl Kernel {
     }
 
     /// Writes all elements again, and nothing else: what clients stay with is kept.
-    fn refill(&mut self) -> Result<(), KernelError> {
-        let uses = self.uses();
+    fn refill(&mut self, census: Census) -> Result<(), KernelError> {
         let mut batch = Batch::new(TABLE);
-        (_, self.forgotten) = self.mend_chains(&mut batch, &uses)?;
-        self.mend_counters(&mut batch)?;
+        (_, self.forgotten) = self.mend_chains(&mut batch, &census.chains)?;
+        self.mend_counters(&mut batch, census.zones)?;
         for &family in &self.families {
             let sets = self.options.sets().filter(|set| !set.learned());
             sets.for_each(|set| batch.flush_set(family, set.name()));
@@ -437,13 +450,12 @@ impl Kernel {
         encode::all(&mut batch, &mut portion, &self.zone_names);
         self.send(&batch)?;
         self.pending.clear();
-        self.chains = uses;
+        self.chains = census.chains;
         self.purge_affinity().map(drop)
     }
 
     fn frame(&self, batch: &mut Batch) {
         let flags = TableFlags { owner: self.owned, persist: self.owned };
-        let zones = self.zones_in_use();
         for &family in &self.families {
             batch.add_table(family, flags, &self.comment());
             self.options.sets().for_each(|set| batch.add_set(family, set.spec()));
@@ -457,8 +469,8 @@ impl Kernel {
             for (name, rules) in &chains {
                 rules.iter().for_each(|rule| batch.add_rule(family, name, rule));
             }
-            for (_, name) in zones.iter().filter(|((of, _), _)| *of == family) {
-                batch.add_counter(family, name, "");
+            for (_, zone) in self.counters.iter().filter(|(of, _)| *of == family) {
+                batch.add_counter(family, &counter_name(&(self.zone_names)(*zone)), "");
             }
         }
     }
@@ -477,38 +489,22 @@ impl Kernel {
         format!("Services, kept by zonewise proxy; layout {:016x}", self.options.fingerprint())
     }
 
-    fn elements(&self) -> usize {
-        let mut elements = 0;
-        self.desired.each(|_| elements += 1);
-        elements
-    }
-
-    /// How many elements lead to each chain that comes and goes.
-    fn uses(&self) -> BTreeMap<(Family, Chain), i64> {
-        let mut uses = BTreeMap::new();
+    fn census(&self) -> Census {
+        let mut census = Census::default();
         self.desired.each(|entry| {
-            if let Value::Chain(chain, _) = entry.value
-                && !chain.is_fixed()
-                && self.families.contains(&entry.family)
-            {
-                *uses.entry((entry.family, chain)).or_insert(0) += 1;
+            if !self.families.contains(&entry.family) {
+                return;
+            }
+            census.elements += 1;
+            match entry.value {
+                Value::Chain(chain, _) if !chain.is_fixed() => {
+                    *census.chains.entry((entry.family, chain)).or_insert(0) += 1;
+                }
+                Value::Zone(zone) => drop(census.zones.insert((entry.family, zone))),
+                _ => {}
             }
         });
-        uses
-    }
-
-    fn zones_in_use(&self) -> BTreeMap<(Family, ZoneId), String> {
-        let mut zones = BTreeMap::new();
-        self.desired.each(|entry| {
-            if let Value::Zone(zone) = entry.value
-                && self.families.contains(&entry.family)
-            {
-                zones
-                    .entry((entry.family, zone))
-                    .or_insert_with(|| counter_name(&(self.zone_names)(zone)));
-            }
-        });
-        zones
+        census
     }
 
     /// What is there under our name.

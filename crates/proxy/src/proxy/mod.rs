@@ -582,7 +582,7 @@ pub fn programmed(
         let family = entries::routing_family(family);
         service.cluster_ip(family)?;
         let question = Question { door, settings, service, port, family, slices: &slices };
-        Some(Portion::from(route(&question)))
+        Some(Box::new(Portion::new(family, route(&question))))
     };
     let ports =
         service.ports.iter().map(|port| layout::FAMILIES.map(|family| portion(port, family)));

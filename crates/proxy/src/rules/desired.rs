@@ -5,7 +5,7 @@
 //! kernel depends on the objects alone.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use zonewise_nft::Bytes;
 use zonewise_routing::{Name, ServicePort, ZoneId};
@@ -45,13 +45,50 @@ struct Uses {
     zone: ZoneId,
 }
 
+/// The uses of shared elements. IPv4 addresses have a map of their own: they are many, and small.
+#[derive(Debug, Default)]
+struct AllUses {
+    v4: BTreeMap<(Set, Ipv4Addr), Uses>,
+    v6: BTreeMap<(Set, Ipv6Addr), Uses>,
+}
+
+impl AllUses {
+    fn get_mut(&mut self, set: Set, address: IpAddr) -> Option<&mut Uses> {
+        match address {
+            IpAddr::V4(address) => self.v4.get_mut(&(set, address)),
+            IpAddr::V6(address) => self.v6.get_mut(&(set, address)),
+        }
+    }
+
+    fn get_or_insert(&mut self, shared: &Shared) -> &mut Uses {
+        let new = Uses { count: 0, zone: shared.zone };
+        match shared.address {
+            IpAddr::V4(address) => self.v4.entry((shared.set, address)).or_insert(new),
+            IpAddr::V6(address) => self.v6.entry((shared.set, address)).or_insert(new),
+        }
+    }
+
+    fn remove(&mut self, set: Set, address: IpAddr) {
+        match address {
+            IpAddr::V4(address) => drop(self.v4.remove(&(set, address))),
+            IpAddr::V6(address) => drop(self.v6.remove(&(set, address))),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Shared> {
+        let v4 = self.v4.iter().map(|(&(set, address), uses)| (set, address.into(), uses.zone));
+        let v6 = self.v6.iter().map(|(&(set, address), uses)| (set, address.into(), uses.zone));
+        v4.chain(v6).map(|(set, address, zone)| Shared { set, address, zone })
+    }
+}
+
 /// What the tables should hold.
 #[derive(Debug, Default)]
 pub struct Desired {
     node: Node,
     services: BTreeMap<Key, Programmed>,
     claims: BTreeMap<Frontend, Claims>,
-    shared: BTreeMap<(Set, IpAddr), Uses>,
+    shared: AllUses,
     nodeport_ips: Vec<IpAddr>,
 }
 
@@ -71,12 +108,13 @@ impl Desired {
         &self.services
     }
 
-    /// Puts a Service in, changes it or takes it out; returns what it was.
+    /// Puts a Service in, changes it or takes it out; returns what it was. How the tables change by it
+    /// is noted for whoever wants to know.
     pub fn replace(
         &mut self,
         key: &Key,
         new: Option<Programmed>,
-        delta: &mut Delta,
+        mut delta: Option<&mut Delta>,
     ) -> Option<Programmed> {
         let old = self.services.remove(key);
         let frontends = |programmed: &Option<Programmed>| {
@@ -84,21 +122,13 @@ impl Desired {
         };
         let (before, after) = (frontends(&old), frontends(&new));
         let others = self.rivals(key, before.iter().chain(&after));
-        for other in &others {
-            self.entries(other).into_iter().for_each(|entry| delta.removed(entry));
-        }
-        if let Some(old) = &old {
-            let owned = old.entries(&self.node, &|frontend| self.owns(key, frontend));
-            owned.into_iter().for_each(|entry| delta.removed(entry));
+        if let Some(delta) = delta.as_deref_mut() {
+            self.with_rivals(key, &old, &others).for_each(|entry| delta.removed(entry));
         }
         before.iter().for_each(|frontend| self.release(key, frontend));
         after.iter().for_each(|frontend| self.claim(key, *frontend));
-        if let Some(new) = &new {
-            let owned = new.entries(&self.node, &|frontend| self.owns(key, frontend));
-            owned.into_iter().for_each(|entry| delta.added(entry));
-        }
-        for other in &others {
-            self.entries(other).into_iter().for_each(|entry| delta.added(entry));
+        if let Some(delta) = delta.as_deref_mut() {
+            self.with_rivals(key, &new, &others).for_each(|entry| delta.added(entry));
         }
         self.share(&old, &new, delta);
         if let Some(new) = new {
@@ -117,11 +147,13 @@ impl Desired {
     /// Changes what Services do not decide.
     pub fn set_node(&mut self, node: Node, delta: &mut Delta) {
         let keys: Vec<Key> = self.services.keys().cloned().collect();
-        let removed: Vec<(Key, Option<Programmed>)> =
-            keys.into_iter().map(|key| (key.clone(), self.replace(&key, None, delta))).collect();
+        let removed: Vec<(Key, Option<Programmed>)> = keys
+            .into_iter()
+            .map(|key| (key.clone(), self.replace(&key, None, Some(delta))))
+            .collect();
         self.node = node;
         for (key, programmed) in removed {
-            self.replace(&key, programmed, delta);
+            self.replace(&key, programmed, Some(delta));
         }
     }
 
@@ -130,9 +162,7 @@ impl Desired {
         for key in self.services.keys() {
             self.entries(key).into_iter().for_each(&mut take);
         }
-        for (&(set, address), uses) in &self.shared {
-            take(Shared { set, address, zone: uses.zone }.into());
-        }
+        self.shared.iter().for_each(|shared| take(shared.into()));
         self.nodeport_ips.iter().map(nodeport_ip).for_each(take);
     }
 
@@ -175,6 +205,18 @@ impl Desired {
         known.map(|known| known.entries(&self.node, &owns)).unwrap_or_default()
     }
 
+    /// The elements of a Service in this state, and of those that ask for the same frontends.
+    fn with_rivals(
+        &self,
+        key: &Key,
+        state: &Option<Programmed>,
+        others: &[Key],
+    ) -> impl Iterator<Item = Entry> {
+        let owns = |frontend: &Frontend| self.owns(key, frontend);
+        let own = state.as_ref().map(|known| known.entries(&self.node, &owns)).unwrap_or_default();
+        own.into_iter().chain(others.iter().flat_map(|other| self.entries(other)))
+    }
+
     fn owns(&self, key: &Key, frontend: &Frontend) -> bool {
         self.claims.get(frontend).and_then(Claims::owner) == Some(key)
     }
@@ -212,28 +254,33 @@ impl Desired {
         }
     }
 
-    fn share(&mut self, old: &Option<Programmed>, new: &Option<Programmed>, delta: &mut Delta) {
+    fn share(
+        &mut self,
+        old: &Option<Programmed>,
+        new: &Option<Programmed>,
+        mut delta: Option<&mut Delta>,
+    ) {
         let of = |programmed: &Option<Programmed>| {
             programmed.as_ref().map(|known| known.shared(&self.node)).unwrap_or_default()
         };
         let (before, after) = (of(old), of(new));
         for shared in after {
-            let place = (shared.set, shared.address);
-            let uses = self.shared.entry(place).or_insert(Uses { count: 0, zone: shared.zone });
+            let uses = self.shared.get_or_insert(&shared);
             uses.count += 1;
-            if uses.count == 1 {
+            if let (1, Some(delta)) = (uses.count, &mut delta) {
                 delta.added(shared.into());
             }
         }
-        self.relocate(new, delta);
+        self.relocate(new, delta.as_deref_mut());
         for shared in before {
-            let place = (shared.set, shared.address);
-            let Some(uses) = self.shared.get_mut(&place) else { continue };
+            let Some(uses) = self.shared.get_mut(shared.set, shared.address) else { continue };
             uses.count -= 1;
             if uses.count == 0 {
                 let zone = uses.zone;
-                self.shared.remove(&place);
-                delta.removed(Shared { zone, ..shared }.into());
+                self.shared.remove(shared.set, shared.address);
+                if let Some(delta) = &mut delta {
+                    delta.removed(Shared { zone, ..shared }.into());
+                }
             }
         }
     }
@@ -241,14 +288,16 @@ impl Desired {
 
 impl Desired {
     /// An address that one Service alone uses may move to another zone (a pod's address used again).
-    fn relocate(&mut self, new: &Option<Programmed>, delta: &mut Delta) {
+    fn relocate(&mut self, new: &Option<Programmed>, mut delta: Option<&mut Delta>) {
         let Some(new) = new else { return };
         for shared in new.shared(&self.node) {
-            let Some(uses) = self.shared.get_mut(&(shared.set, shared.address)) else { continue };
+            let Some(uses) = self.shared.get_mut(shared.set, shared.address) else { continue };
             // Its old use is not counted off yet.
             if uses.count <= 2 && uses.zone != shared.zone {
-                delta.removed(Shared { zone: uses.zone, ..shared }.into());
-                delta.added(shared.into());
+                if let Some(delta) = &mut delta {
+                    delta.removed(Shared { zone: uses.zone, ..shared }.into());
+                    delta.added(shared.into());
+                }
                 uses.zone = shared.zone;
             }
         }

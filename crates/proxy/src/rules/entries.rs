@@ -17,7 +17,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use zonewise_nft::{Bytes, Family};
-use zonewise_routing::{self as routing, Cidr, Mode, Name, Service, ServicePort, Target, ZoneId};
+use zonewise_routing::{
+    self as routing, Cidr, Marks, Mode, Name, Packed, Service, ServicePort, Target, ZoneId,
+};
 use zonewise_topology::reason::Reason;
 
 use super::chains::{At, Chain, Policy, slot_map};
@@ -30,16 +32,16 @@ pub struct Programmed {
     /// The Service.
     pub service: Arc<Service>,
     /// Per port of the Service, per family.
-    pub ports: Box<[[Option<Portion>; 2]]>,
+    pub ports: Box<[[Option<Box<Portion>>; 2]]>,
 }
 
 /// The endpoints of one Service port in one family.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Portion {
     /// For traffic that may go anywhere.
-    pub cluster: Box<[Target]>,
+    pub cluster: Targets,
     /// For traffic that stays on this node.
-    pub local: Box<[Target]>,
+    pub local: Targets,
     /// Millionths, beside `cluster`; equal when absent.
     pub weights: Option<Box<[u32]>>,
     /// Somebody, somewhere, serves it.
@@ -50,11 +52,45 @@ pub struct Portion {
     pub reason: Reason,
 }
 
-impl From<routing::Route> for Portion {
-    fn from(route: routing::Route) -> Self {
+/// Targets of one family, in few bytes: what is remembered of the kernel is mostly these.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Targets(Packed<(u16, ZoneId, Marks)>);
+
+impl Targets {
+    fn of(family: routing::Family, targets: Option<Box<[Target]>>) -> Self {
+        let targets = targets.unwrap_or_default().into_iter();
+        let each = targets.map(|target| (target.address, (target.port, target.zone, target.marks)));
+        Self(Packed::of(family, each))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// One of them.
+    pub fn get(&self, place: usize) -> Option<Target> {
+        let (address, (port, zone, marks)) = self.0.get(place)?;
+        Some(Target { address, port, zone, local: marks.local(), marks })
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = Target> {
+        (0..self.len()).filter_map(|place| self.get(place))
+    }
+}
+
+impl Portion {
+    /// What is remembered of a route.
+    pub fn new(family: routing::Family, route: routing::Route) -> Self {
         Self {
-            cluster: route.cluster.unwrap_or_default(),
-            local: route.local.unwrap_or_default(),
+            cluster: Targets::of(family, route.cluster),
+            local: Targets::of(family, route.local),
             weights: route.weights,
             has_any: route.has_any,
             mode: route.mode,
@@ -171,7 +207,7 @@ impl Programmed {
         let ports = self.service.ports.iter().zip(&self.ports);
         let portions = ports.flat_map(|(port, portions)| {
             FAMILIES.into_iter().filter_map(move |family| {
-                portions[place(family)].as_ref().map(|portion| (port, family, portion))
+                portions[place(family)].as_deref().map(|portion| (port, family, portion))
             })
         });
         portions.flat_map(move |(port, family, portion)| {
@@ -248,14 +284,15 @@ impl Programmed {
     /// Elements it may share with other Services, each once.
     pub fn shared(&self, node: &Node) -> Vec<Shared> {
         let portions = self.ports.iter().flatten().flatten();
-        let targets = portions.flat_map(|portion| portion.cluster.iter().chain(&portion.local));
+        let targets =
+            portions.flat_map(|portion| portion.cluster.iter().chain(portion.local.iter()));
         let cluster_ips = self.service.cluster_ips.iter().map(|address| Shared {
             set: Set::ClusterIps,
             address: *address,
             zone: ZoneId::default(),
         });
         let mut shared: Vec<Shared> =
-            targets.flat_map(|target| of_endpoint(target, node)).chain(cluster_ips).collect();
+            targets.flat_map(|target| of_endpoint(&target, node)).chain(cluster_ips).collect();
         shared.sort_unstable();
         // The address decides; slices that disagree about its zone are not asked again.
         shared.dedup_by_key(|shared| (shared.set, shared.address));
@@ -287,7 +324,7 @@ impl From<Shared> for Entry {
     }
 }
 
-fn of_endpoint(target: &Target, node: &Node) -> impl Iterator<Item = Shared> {
+fn of_endpoint(target: &Target, node: &Node) -> impl Iterator<Item = Shared> + use<> {
     let (address, zone) = (target.address, target.zone);
     let hairpin =
         target.local.then(|| Shared { set: Set::Hairpins, address, zone: ZoneId::default() });
@@ -388,7 +425,7 @@ impl Writer<'_> {
         &mut self,
         frontend: Frontend,
         policy: Policy,
-        targets: &[Target],
+        targets: &Targets,
         weights: Option<&[u32]>,
     ) -> Option<Chain> {
         let slots = routing::slots(targets.len(), weights);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use zonewise_routing::{
-    Door, Family, Marks, Place, Port, Protocol, Slice, Subset, Target, ZoneId, local_ready, merge,
+    Door, Family, Marks, Packed, Place, Port, Protocol, Slice, Subset, Target, ZoneId, local_ready,
+    merge,
 };
 
 use crate::common::{NODE, door, endpoint, policies, read, slice};
@@ -65,7 +66,7 @@ fn a_slice_is_read_whole() {
     });
     let port = |name: &str, protocol, number| Port { name: name.into(), protocol, number };
     let read = door.slice(&json.to_string()).unwrap();
-    let only = read.endpoints[0];
+    let only = read.endpoints().next().unwrap();
     assert_eq!(
         read,
         Slice {
@@ -81,7 +82,10 @@ fn a_slice_is_read_whole() {
                 port("dns", Protocol::Udp, 53),
                 port("sctp", Protocol::Sctp, 54),
             ]),
-            endpoints: Box::new([only]),
+            endpoints: Packed::of(
+                Family::V6,
+                [(only.address, (only.zone, only.marks))].into_iter()
+            ),
             shares: Some("{\"v\":1}".into()),
             triggered: Some(1_767_323_045_000_006),
             version: 77,
@@ -141,7 +145,7 @@ fn local_needs_both_names_and_hints_need_an_entry() {
     let nameless = Door::new(Place::new("", None, None));
     let one = json!({ "addressType": "IPv4", "endpoints": [
         { "addresses": ["10.0.0.1"], "nodeName": "", "hints": { "forZones": [], "forNodes": [] } } ] });
-    let marks = nameless.slice(&one.to_string()).unwrap().endpoints[0].marks;
+    let marks = nameless.slice(&one.to_string()).unwrap().endpoints().next().unwrap().marks;
     assert!(!marks.local() && !marks.zone_hinted() && !marks.node_hinted());
 }
 
