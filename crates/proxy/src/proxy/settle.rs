@@ -154,6 +154,11 @@ impl Proxy<'_> {
                 }
             }
         }
+        self.open_health_ports().await;
+    }
+
+    /// Health checks answer where NodePorts do.
+    pub(super) async fn open_health_ports(&mut self) {
         for error in self.ports.reconcile(&self.health_services, &self.nodeports).await {
             if !error.again {
                 let service: Key = (error.namespace.as_str().into(), error.name.as_str().into());
