@@ -38,6 +38,7 @@ use crate::kernel::{Kernel, KernelError, Update};
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::page;
+use crate::report::Applied;
 use crate::rivals::{self, Rival};
 use crate::rules::entries::{self, Portion, Programmed};
 use crate::rules::layout::{self, Count, FAMILIES, Local, Options};
@@ -107,7 +108,7 @@ pub async fn run(
         let place = known.door().place().clone();
         watches.follow_place(known.node().map_or(place, |node| node.place()));
         complete(&known).await;
-        let (applied, _) = watch::channel(0);
+        let (applied, _) = watch::channel(Applied::default());
         let reporting = tokio::spawn(crate::report::run(
             client.clone(),
             Node { name: config.node_name.as_str().into(), ..known.node().unwrap_or_default() },
@@ -230,7 +231,7 @@ struct Proxy<'a> {
     started: i64,
     sweep_at: Option<Instant>,
     verify_at: Instant,
-    applied: watch::Sender<u64>,
+    applied: watch::Sender<Applied>,
     /// Whose rules go once ours are in place.
     rivals: Vec<Rival>,
     asked: Option<Signal>,
