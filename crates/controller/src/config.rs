@@ -13,16 +13,16 @@
 //! Fields that are not known are refused by name: a misspelt one must not be silently nothing.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_saphyr::{Location, Spanned};
+use serde_saphyr::Spanned;
 use thiserror::Error;
 use zonewise_cluster::lease;
 use zonewise_slices::settings::{Gates, Settings};
+use zonewise_telemetry::file::{self, FileError};
 use zonewise_topology::capacity::MissingCpu;
 use zonewise_topology::expression::{Definition, Library, LibraryError};
 
@@ -155,22 +155,9 @@ impl std::str::FromStr for Span {
 /// Why a configuration cannot be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read {file}: {source}")]
-    Unreadable {
-        /// The file.
-        file: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The file is not what it should be.
-    #[error("{place}: {message}")]
-    Syntax {
-        /// File, line and column.
-        place: String,
-        /// What is wrong there.
-        message: String,
-    },
+    /// The file cannot be read, or is not what it should be.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A gate that does not exist.
     #[error("unknown feature gate `{0}`; known are {known}", known = GATES.join(", "))]
     Gate(String),
@@ -207,25 +194,14 @@ const KIND: &str = "ControllerConfiguration";
 pub const GATES: [&str; 3] =
     ["TopologyAwareHints", "TopologyAwareSubsetting", "ServiceRoutingPreference"];
 
-/// More is no configuration that a person wrote.
-const MAX_BYTES: u64 = 1024 * 1024;
-
 impl File {
     /// Reads a file.
     ///
     /// # Errors
     /// If it is no configuration of this program, with line and column.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let file = path.display().to_string();
-        let mut text = String::new();
-        std::fs::File::open(path)
-            .and_then(|open| open.take(MAX_BYTES + 1).read_to_string(&mut text))
-            .map_err(|source| ConfigError::Unreadable { file: file.clone(), source })?;
-        if text.len() as u64 > MAX_BYTES {
-            let message = format!("more than {MAX_BYTES} bytes; this is no configuration");
-            return Err(ConfigError::Syntax { place: file, message });
-        }
-        Self::parse(&file, &text)
+        let (name, text) = file::read(path)?;
+        Self::parse(&name, &text)
     }
 
     /// Reads the text of a file with this name.
@@ -233,16 +209,10 @@ impl File {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
-        let file: Self = serde_saphyr::from_str(text).map_err(|error| {
-            let plain = error.without_snippet().to_string();
-            let message = plain.lines().next().unwrap_or_default();
-            // Line and column stand in front already.
-            let message = message.split(" at line ").next().unwrap_or(message).to_owned();
-            ConfigError::Syntax { place: place(name, error.location()), message }
-        })?;
+        let file: Self = file::decode(name, text)?;
         if file.api_version.as_deref() != Some(API_VERSION) || file.kind.as_deref() != Some(KIND) {
             let message = format!("expected apiVersion {API_VERSION} and kind {KIND}");
-            return Err(ConfigError::Syntax { place: name.to_owned(), message });
+            return Err(FileError::of(name, message).into());
         }
         Ok(Self { origin: name.to_owned(), ..file })
     }
@@ -256,7 +226,8 @@ impl File {
         let definitions: Vec<Definition> = found.iter().map(|item| item.value.clone()).collect();
         Library::new(&definitions).map_err(|error| {
             let location = found.get(error.index).map(|item| item.referenced);
-            ConfigError::Heuristic { place: place(&self.origin, location), error: Box::new(error) }
+            let place = file::place(&self.origin, location);
+            ConfigError::Heuristic { place, error: Box::new(error) }
         })
     }
 
@@ -349,13 +320,6 @@ impl File {
         };
         settings.check().map_err(ConfigError::Settings)?;
         Ok(settings)
-    }
-}
-
-fn place(file: &str, location: Option<Location>) -> String {
-    match location {
-        Some(at) => format!("{file}:{}:{}", at.line(), at.column()),
-        None => file.to_owned(),
     }
 }
 

@@ -17,6 +17,8 @@
 //! | False   | Unknown        | False              | True             |
 //! | True    | Unknown        | True               | True             |
 //!
+//! Whatever was: where somebody's kernel refuses the Service, it is False.
+//!
 //! So Pods that come and go, and proxies that start, cost no write. What was is read from the
 //! Service itself. Only the version that a Service waits for is in memory, so that one whose slices
 //! change faster than proxies report is not for ever behind; after a restart it waits for the newest.
@@ -46,6 +48,8 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/zonewise-system/le
 const OF_PROXIES: &str = "zonewise.dev/component=proxy";
 /// The annotation that says how far a proxy is.
 const APPLIED: &str = "zonewise.dev/applied";
+/// The annotation with the Services that its kernel refuses.
+const REFUSED: &str = "zonewise.dev/refused";
 
 /// Milliseconds since 1970.
 type Millis = i64;
@@ -58,6 +62,7 @@ type Millis = i64;
 pub(crate) struct Report {
     key: Key,
     applied: Option<u64>,
+    refused: BTreeSet<Key>,
     renewed: Option<Millis>,
     life: Option<Millis>,
 }
@@ -88,16 +93,24 @@ struct Spec {
 impl From<Wire> for Report {
     fn from(Wire { metadata, spec }: Wire) -> Self {
         let spec = spec.unwrap_or_default();
-        let applied = metadata.annotations.as_ref().and_then(|all| all.get(APPLIED));
+        let annotation = |key| metadata.annotations.as_ref().and_then(|all| all.get(key));
+        let (applied, refused) = (annotation(APPLIED), annotation(REFUSED));
         let renewed = spec.renew_time.and_then(|text| text.parse::<Timestamp>().ok());
         let seconds = spec.lease_duration_seconds.filter(|seconds| *seconds > 0);
         Self {
-            key: (metadata.namespace, metadata.name),
             applied: applied.and_then(|text| text.parse().ok()),
+            refused: refused.map_or_else(BTreeSet::new, |text| services(text)),
+            key: (metadata.namespace, metadata.name),
             renewed: renewed.map(Timestamp::as_millisecond),
             life: seconds.map(|seconds| seconds.saturating_mul(1000)),
         }
     }
+}
+
+/// Services as a proxy names them: `namespace/name`, with spaces between.
+fn services(text: &str) -> BTreeSet<Key> {
+    let names = text.split_whitespace().filter_map(|service| service.split_once('/'));
+    names.map(|(namespace, name)| (namespace.into(), name.into())).collect()
 }
 
 impl Keyed for Report {
@@ -106,9 +119,10 @@ impl Keyed for Report {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Proxy {
     applied: u64,
+    refused: BTreeSet<Key>,
     /// As it says.
     renewed: Option<Millis>,
     /// When we noticed, by our clock: nobody's clock is compared with another's, except once.
@@ -166,6 +180,7 @@ impl Proxies {
         let news = !readable && known.is_none_or(|known| known.readable);
         let proxy = Proxy {
             applied: report.applied.unwrap_or(0),
+            refused: report.refused.clone(),
             renewed: report.renewed,
             heard,
             life: report.renewed.and(report.life).unwrap_or(0),
@@ -206,15 +221,27 @@ impl Proxies {
             return Heard::Nobody;
         }
         let now = self.deaf.unwrap_or(now);
-        // An old Lease may be of one that could not renew it before we began to listen.
-        let counts = |proxy: &&Proxy| proxy.is_alive(now) || now < since.saturating_add(proxy.life);
-        let lowest = self.known.values().filter(counts).map(|proxy| proxy.applied).min();
+        let lowest = self.waited_for(since, now).map(|proxy| proxy.applied).min();
         let anybody = self.known.values().any(|proxy| proxy.is_alive(now));
         match lowest {
             None => Heard::Nobody,
             Some(_) if !anybody => Heard::NotYet,
             Some(lowest) => Heard::UpTo(lowest),
         }
+    }
+
+    /// Services that somebody's kernel refuses.
+    fn refused(&self, now: Millis) -> BTreeSet<Key> {
+        let now = self.deaf.unwrap_or(now);
+        let waited_for = self.since.into_iter().flat_map(|since| self.waited_for(since, now));
+        waited_for.flat_map(|proxy| proxy.refused.iter().cloned()).collect()
+    }
+
+    /// Who lives. An old Lease may be of one that could not renew it before we began to listen.
+    fn waited_for(&self, since: Millis, now: Millis) -> impl Iterator<Item = &Proxy> {
+        let counts =
+            move |proxy: &&Proxy| proxy.is_alive(now) || now < since.saturating_add(proxy.life);
+        self.known.values().filter(counts)
     }
 }
 
@@ -227,20 +254,29 @@ pub(crate) enum Standing {
     Unknown,
     /// Somebody has yet to apply this version.
     Behind(u64),
+    /// Somebody's kernel does not take it.
+    Refused,
     /// Everybody has it.
     Ready,
 }
 
 impl Standing {
     /// The table of the module. `last`: what it was judged, if ever; `was`: the status of the
-    /// condition, unless it is open again; `newest`: the highest version of the Service's slices.
-    fn next(last: Option<Self>, was: Option<&str>, newest: u64, heard: Heard) -> Self {
+    /// condition, unless it is open again; `newest`: the highest version of the Service's slices;
+    /// `refused`: somebody's kernel does not take it.
+    fn next(
+        last: Option<Self>,
+        was: Option<&str>,
+        newest: u64,
+        (heard, refused): (Heard, bool),
+    ) -> Self {
         let target = match (last, was) {
             (Some(Self::Behind(target)), Some("False")) => target.min(newest),
             _ => newest,
         };
         match (heard, was) {
             (Heard::Nobody, _) => Self::Unknown,
+            (Heard::UpTo(_), _) if refused => Self::Refused,
             (_, Some("True")) => Self::Ready,
             (Heard::NotYet, Some("False")) => Self::Behind(target),
             (Heard::NotYet, _) => Self::Unknown,
@@ -250,12 +286,13 @@ impl Standing {
     }
 
     /// Whether it is another one by what is heard now.
-    fn is_outdated(self, heard: Heard) -> bool {
+    fn is_outdated(self, heard: Heard, refused: bool) -> bool {
         match (heard, self) {
             (Heard::NotYet, _) | (Heard::Nobody, Self::Unknown) => false,
             (Heard::Nobody, _) | (Heard::UpTo(_), Self::Unknown) => true,
-            (Heard::UpTo(lowest), Self::Behind(target)) => lowest >= target,
-            (Heard::UpTo(_), Self::Ready) => false,
+            (Heard::UpTo(_), Self::Refused) => !refused,
+            (Heard::UpTo(lowest), Self::Behind(target)) => refused || lowest >= target,
+            (Heard::UpTo(_), Self::Ready) => refused,
         }
     }
 }
@@ -265,6 +302,7 @@ impl Standing {
 struct Board {
     proxies: Proxies,
     heard: Heard,
+    refused: BTreeSet<Key>,
     /// Services that are told, by what they were told.
     waiting: BTreeMap<Key, Standing>,
     ready: BTreeSet<Key>,
@@ -273,7 +311,8 @@ struct Board {
 impl Board {
     fn judge(&mut self, key: &Key, was: Option<&str>, newest: u64) -> Standing {
         let last = self.waiting.get(key).copied();
-        let standing = Standing::next(last, was, newest, self.heard);
+        let heard = (self.heard, self.refused.contains(key));
+        let standing = Standing::next(last, was, newest, heard);
         self.forget(key);
         match standing {
             Standing::Ready => drop(self.ready.insert(key.clone())),
@@ -289,16 +328,16 @@ impl Board {
 
     /// Asks the proxies again. Returns the Services that are to be told something else.
     fn look(&mut self, now: Millis) -> Vec<Key> {
-        let heard = self.proxies.lowest(now);
-        if std::mem::replace(&mut self.heard, heard) == heard {
+        let (heard, refused) = (self.proxies.lowest(now), self.proxies.refused(now));
+        if (self.heard, &self.refused) == (heard, &refused) {
             return Vec::new();
         }
-        let outdated = self.waiting.iter().filter(|(_, standing)| standing.is_outdated(heard));
-        let mut keys: Vec<Key> = outdated.map(|(key, _)| key.clone()).collect();
-        if Standing::Ready.is_outdated(heard) {
-            keys.extend(self.ready.iter().cloned());
-        }
-        keys
+        (self.heard, self.refused) = (heard, refused);
+        let outdated =
+            |standing: Standing, key: &Key| standing.is_outdated(heard, self.refused.contains(key));
+        let waiting = self.waiting.iter().filter(|(key, standing)| outdated(**standing, key));
+        let ready = self.ready.iter().filter(|key| outdated(Standing::Ready, key));
+        waiting.map(|(key, _)| key).chain(ready).cloned().collect()
     }
 }
 
@@ -422,7 +461,8 @@ mod tests {
     }
 
     fn report(node: &str, applied: u64, renewed: Millis) -> Report {
-        Report { key: key(node), applied: Some(applied), renewed: Some(renewed), life: Some(LIFE) }
+        let (applied, renewed, life) = (Some(applied), Some(renewed), Some(LIFE));
+        Report { key: key(node), applied, refused: BTreeSet::new(), renewed, life }
     }
 
     /// Somebody who has listened for long, at a time when these reports are new.
@@ -443,6 +483,10 @@ mod tests {
         let spec = json!({"renewTime": "1970-01-01T00:00:01.500000Z", "leaseDurationSeconds": 60});
         let good = read(json!({"zonewise.dev/applied": "12"}), spec.clone());
         assert_eq!(good, report("a", 12, 1500));
+        let names = "shop/web nonsense  shop/api";
+        let refusing = json!({"zonewise.dev/applied": "12", "zonewise.dev/refused": names});
+        let refused = ["api", "web"].map(|name| ("shop".into(), name.into())).into();
+        assert_eq!(read(refusing, spec.clone()), Report { refused, ..report("a", 12, 1500) });
         for applied in [json!(null), json!({}), json!({"zonewise.dev/applied": "-1"})] {
             assert_eq!(
                 read(applied, spec.clone()),
@@ -534,7 +578,7 @@ mod tests {
         ];
         for (was, last, expected) in table {
             let heard = [Heard::Nobody, Heard::NotYet, Heard::UpTo(4), Heard::UpTo(5)];
-            let found = heard.map(|heard| Standing::next(last, was, 5, heard));
+            let found = heard.map(|heard| Standing::next(last, was, 5, (heard, false)));
             assert_eq!(found, expected, "{was:?} {last:?}");
         }
     }
@@ -566,5 +610,35 @@ mod tests {
         board.proxies.apply(&report("a", 9, 4), 4);
         assert_eq!(board.judge(&key("late"), Some("False"), 9), Standing::Unknown, "not heard yet");
         assert_eq!(names(board.look(4)), ["late"]);
+    }
+    #[test]
+    fn d12_what_a_kernel_refuses_is_not_ready_whatever_it_was() {
+        for was in [None, Some("Unknown"), Some("False"), Some("True")] {
+            let next = |heard| Standing::next(None, was, 5, (heard, true));
+            assert_eq!(next(Heard::UpTo(9)), Standing::Refused, "{was:?}");
+            assert_eq!(next(Heard::Nobody), Standing::Unknown, "{was:?}");
+        }
+        let refusing = |node: &str, at: Millis| Report {
+            refused: BTreeSet::from([key("bad")]),
+            ..report(node, 9, at)
+        };
+        let mut board = Board { proxies: proxies(&[("a", 9), ("b", 9)], 0), ..Board::default() };
+        board.look(0);
+        for name in ["bad", "good"] {
+            assert_eq!(board.judge(&key(name), None, 5), Standing::Ready);
+        }
+        board.proxies.apply(&refusing("b", 1), 1);
+        assert_eq!(board.look(1), [key("bad")], "ready it is no more");
+        assert_eq!(board.judge(&key("bad"), Some("True"), 5), Standing::Refused);
+        assert_eq!(board.judge(&key("good"), Some("True"), 5), Standing::Ready);
+        board.proxies.apply(&refusing("b", 2), 2);
+        assert_eq!(board.look(2), [], "nothing new");
+        board.proxies.apply(&report("b", 9, 3), 3);
+        assert_eq!(board.look(3), [key("bad")], "the kernel takes it");
+        assert_eq!(board.judge(&key("bad"), Some("False"), 5), Standing::Ready);
+        board.proxies.apply(&refusing("b", 4), 4);
+        board.look(4);
+        board.proxies.apply(&report("a", 9, LIFE), LIFE);
+        assert_eq!(board.proxies.refused(LIFE + 4), BTreeSet::new(), "who is silent has no say");
     }
 }

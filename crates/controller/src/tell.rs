@@ -62,6 +62,7 @@ pub(crate) fn ready(standing: Standing, before: &[Condition], now: i64) -> Condi
     let (status, code) = match standing {
         Standing::Unknown => ("Unknown", Code::NoProxyReports),
         Standing::Behind(_) => ("False", Code::ProxiesBehind),
+        Standing::Refused => ("False", Code::RefusedByKernel),
         Standing::Ready => ("True", Code::ProxiesReady),
     };
     condition(before, ("Ready", status, code, sentence(code)), now)
@@ -292,7 +293,8 @@ mod tests {
 
     #[test]
     fn d12_ready_says_how_far_proxies_are_without_figures() {
-        let said = [Standing::Unknown, Standing::Behind(1234), Standing::Ready].map(|standing| {
+        use Standing::{Behind, Ready, Refused, Unknown};
+        let said = [Unknown, Behind(1234), Refused, Ready].map(|standing| {
             let ready = ready(standing, &[], 0);
             assert!(!ready.message.contains(|c: char| c.is_ascii_digit()), "{}", ready.message);
             row(&ready.r#type[CONDITION_PREFIX.len()..], &ready.status, &ready.reason)
@@ -300,6 +302,7 @@ mod tests {
         let expected = [
             row("Ready", "Unknown", "NoProxyReports"),
             row("Ready", "False", "ProxiesBehind"),
+            row("Ready", "False", "RefusedByKernel"),
             row("Ready", "True", "ProxiesReady"),
         ];
         assert_eq!(said, expected);

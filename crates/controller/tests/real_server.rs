@@ -212,9 +212,12 @@ fn lease(applied: &str, seconds: u64) -> serde_json::Value {
 
 /// A proxy reports again.
 async fn report(cluster: &Cluster, applied: &str, seconds: u64) {
+    write(cluster, lease(applied, seconds)).await;
+}
+
+async fn write(cluster: &Cluster, mut lease: serde_json::Value) {
     let objects = cluster.objects().unwrap();
     let stored = objects.get("Lease", Some(SYSTEM), "zonewise-proxy-a1").await.unwrap().unwrap();
-    let mut lease = lease(applied, seconds);
     lease["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
     cluster.update(&[lease]).await.unwrap();
 }
@@ -262,6 +265,13 @@ async fn d12_ready_comes_from_the_proxies() {
     near["metadata"]["annotations"] = json!({ PREFERENCE: "Spread" });
     cluster.update(&[near]).await.unwrap();
     ready(&cluster, "False", "ProxiesBehind").await;
+    report(&cluster, "1000000", 60).await;
+    ready(&cluster, "True", "ProxiesReady").await;
+
+    let mut refusing = lease("1000000", 60);
+    refusing["metadata"]["annotations"]["zonewise.dev/refused"] = json!("shop/other shop/near");
+    write(&cluster, refusing).await;
+    ready(&cluster, "False", "RefusedByKernel").await;
     report(&cluster, "1000000", 60).await;
     ready(&cluster, "True", "ProxiesReady").await;
 

@@ -34,6 +34,20 @@ impl Node {
         Place::new(&self.name, self.zone.as_deref(), self.region.as_deref())
     }
 
+    /// A node that registers anew has its ranges and addresses a moment later: until then those of
+    /// before hold, so that no rule changes twice.
+    #[must_use]
+    pub fn following(mut self, before: Option<Self>) -> Self {
+        let before = before.unwrap_or_default();
+        if self.addresses.is_empty() {
+            self.addresses = before.addresses;
+        }
+        if self.pod_cidrs.is_empty() {
+            self.pod_cidrs = before.pod_cidrs;
+        }
+        self
+    }
+
     /// Reads it.
     pub fn read(json: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str::<Wire>(json).map(Self::from)
@@ -135,6 +149,26 @@ mod tests {
             eligible: true,
         };
         assert_eq!(node, expected);
+    }
+
+    #[test]
+    fn a_node_that_registers_anew_keeps_what_it_has_not_said_yet() {
+        let node = |zone: &str, address: &[&str], cidr: &[&str]| Node {
+            zone: Some(zone.into()),
+            addresses: address.iter().map(|ip| ("InternalIP".into(), (*ip).into())).collect(),
+            pod_cidrs: cidr.iter().map(|cidr| Cidr::parse(cidr).unwrap()).collect(),
+            ..Node::default()
+        };
+        let before = node("a", &["192.168.0.1"], &["10.1.0.0/24"]);
+        let rows = [
+            (node("b", &[], &[]), node("b", &["192.168.0.1"], &["10.1.0.0/24"])),
+            (node("b", &["192.168.0.2"], &[]), node("b", &["192.168.0.2"], &["10.1.0.0/24"])),
+            (node("b", &[], &["10.2.0.0/24"]), node("b", &["192.168.0.1"], &["10.2.0.0/24"])),
+        ];
+        for (now, expected) in rows {
+            assert_eq!(now.clone().following(Some(before.clone())), expected);
+            assert_eq!(now.clone().following(None), now);
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  zonewise-system/zonewise-proxy-NODE   label zonewise.dev/component: proxy
-//!    annotation zonewise.dev/applied: "12345"     every change up to this version is in the kernel
+//!    annotation zonewise.dev/applied: "12345"     every change up to this version is in the kernel,
+//!    annotation zonewise.dev/refused: "shop/web"  but for these Services, which the kernel refuses
 //!    spec.renewTime                               still alive
 //! ```
 //!
@@ -19,6 +20,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use zonewise_cluster::api;
 use zonewise_cluster::watch::jitter;
 
+use crate::index::Key;
 use crate::node::Node;
 
 /// The namespace of the Leases.
@@ -34,13 +36,37 @@ const RENEW: Duration = Duration::from_secs(20);
 /// A proxy that has not told anything for so long is not waited for.
 const LIFE: u64 = 60;
 
+/// More refused Services than this are not named.
+const MOST_REFUSED: usize = 64;
+
+/// What is in the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Every change up to this version,
+    pub version: u64,
+    /// but for these Services: `namespace/name`, with spaces between.
+    pub refused: String,
+}
+
+impl Applied {
+    /// After another sync. Where more Services are refused than can be named, nobody could tell which
+    /// of them have the new version: it is not claimed, and this node counts as behind.
+    #[must_use]
+    pub fn then<'k>(&self, version: u64, refused: impl ExactSizeIterator<Item = &'k Key>) -> Self {
+        let version = if refused.len() > MOST_REFUSED { self.version } else { version };
+        let names =
+            refused.take(MOST_REFUSED).map(|(namespace, name)| format!("{namespace}/{name}"));
+        Self { version, refused: names.collect::<Vec<_>>().join(" ") }
+    }
+}
+
 /// Tells what is applied until dropped. Failures are tried again with the next change.
-pub async fn run(client: Client, node: Node, mut applied: watch::Receiver<u64>) {
+pub async fn run(client: Client, node: Node, mut applied: watch::Receiver<Applied>) {
     let mut failing = false;
     loop {
-        let version = *applied.borrow_and_update();
+        let now = applied.borrow_and_update().clone();
         sleep(MOMENT).await;
-        match tell(&client, &node, version).await {
+        match tell(&client, &node, &now).await {
             Ok(()) => failing = false,
             Err(error) if !failing => {
                 tracing::warn!(%error, "the controller cannot be told what is applied; routing does not depend on it");
@@ -56,7 +82,7 @@ pub async fn run(client: Client, node: Node, mut applied: watch::Receiver<u64>) 
     }
 }
 
-async fn tell(client: &Client, node: &Node, version: u64) -> Result<(), api::ApiError> {
+async fn tell(client: &Client, node: &Node, applied: &Applied) -> Result<(), api::ApiError> {
     let name = format!("zonewise-proxy-{}", node.name);
     let path = format!(
         "/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{name}?fieldManager={MANAGER}&force=true"
@@ -68,7 +94,7 @@ async fn tell(client: &Client, node: &Node, version: u64) -> Result<(), api::Api
             "name": name,
             "namespace": NAMESPACE,
             "labels": {"zonewise.dev/component": "proxy"},
-            "annotations": {"zonewise.dev/applied": version.to_string()},
+            "annotations": {"zonewise.dev/applied": applied.version.to_string()},
         },
         "spec": {
             "holderIdentity": node.name,
@@ -76,6 +102,9 @@ async fn tell(client: &Client, node: &Node, version: u64) -> Result<(), api::Api
             "renewTime": format!("{:.6}", jiff::Timestamp::now()),
         },
     });
+    if !applied.refused.is_empty() {
+        lease["metadata"]["annotations"]["zonewise.dev/refused"] = json!(applied.refused);
+    }
     if !node.uid.is_empty() {
         // The Lease goes with its node.
         lease["metadata"]["ownerReferences"] =
@@ -84,4 +113,21 @@ async fn tell(client: &Client, node: &Node, version: u64) -> Result<(), api::Api
     api::call(client, http::Method::PATCH, &path, (api::APPLY, lease.to_string().into_bytes()))
         .await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn d12_what_is_refused_is_named_and_what_cannot_be_named_is_not_claimed() {
+        let key = |n: usize| -> Key { ("shop".into(), format!("s{n}").as_str().into()) };
+        let keys = |count: usize| (0..count).map(key).collect::<Vec<_>>();
+        let before = Applied { version: 5, refused: String::new() };
+        let two = Applied { version: 9, refused: "shop/s0 shop/s1".into() };
+        assert_eq!(before.then(9, keys(2).iter()), two);
+        assert_eq!(two.then(9, keys(0).iter()), Applied { version: 9, ..Applied::default() });
+        let many = before.then(9, keys(MOST_REFUSED + 1).iter());
+        assert_eq!((many.version, many.refused.split(' ').count()), (5, MOST_REFUSED));
+    }
 }

@@ -515,7 +515,9 @@ impl Sink for ThisNode {
     }
 
     fn apply(&mut self, node: Self::Object) {
-        *lock(&self.0.node) = Some(node.object);
+        let mut known = lock(&self.0.node);
+        *known = Some(node.object.following(known.take()));
+        drop(known);
         self.0.changed.notify_one();
     }
 

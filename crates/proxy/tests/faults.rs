@@ -13,6 +13,7 @@ use common::{Tables, ip, nft, usual_node};
 use serde_json::{Value, json};
 use zonewise_netns::Namespace;
 use zonewise_nft::{Batch, Bytes, Data, Element, Family, Socket, Verb};
+use zonewise_proxy::report::Applied;
 use zonewise_proxy::rules::TABLE;
 use zonewise_proxy::rules::layout::Options;
 use zonewise_routing::Place;
@@ -208,6 +209,9 @@ fn a_service_that_the_kernel_refuses_stands_alone() {
     let rejected = tables.try_sync().unwrap();
     let names: Vec<&str> = rejected.iter().map(|rejected| &*rejected.service.1).collect();
     assert_eq!(names, ["s5"], "{rejected:?}");
+    // The controller is told which one is not there.
+    let applied = Applied::default().then(7, rejected.iter().map(|rejected| &rejected.service));
+    assert_eq!(applied, Applied { version: 7, refused: "ns/s5".into() });
     assert_eq!(tables.kernel.desired().services().len(), 8);
     // The stranger is removed, and the Service can go in.
     tables.kernel.restore().unwrap();

@@ -8,7 +8,7 @@ use crate::Name;
 use crate::door::Common;
 use crate::net::{Cidr, Family, Protocol, parse_address};
 use crate::slice::version;
-use crate::wire::{Text, lenient, name, port};
+use crate::wire::{Meta, Text, lenient, name, port};
 
 /// A client keeps its endpoint this long, unless its Service says otherwise.
 const AFFINITY_SECONDS: u32 = 10_800;
@@ -140,26 +140,11 @@ fn of(ips: &[IpAddr], family: Family) -> impl Iterator<Item = IpAddr> {
 #[derive(Deserialize)]
 pub(crate) struct Wire<'a> {
     #[serde(borrow, default, deserialize_with = "lenient")]
-    metadata: Meta<'a>,
+    metadata: Meta<'a, Labels<'a>, Annotations<'a>>,
     #[serde(borrow, default, deserialize_with = "lenient")]
     spec: Spec<'a>,
     #[serde(borrow, default, deserialize_with = "lenient")]
     status: Status<'a>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Meta<'a> {
-    #[serde(borrow)]
-    name: Option<Text<'a>>,
-    #[serde(borrow)]
-    namespace: Option<Text<'a>>,
-    #[serde(borrow)]
-    resource_version: Option<Text<'a>>,
-    #[serde(borrow, deserialize_with = "lenient")]
-    labels: Labels<'a>,
-    #[serde(borrow, deserialize_with = "lenient")]
-    annotations: Annotations<'a>,
 }
 
 #[derive(Default, Deserialize)]

@@ -11,7 +11,7 @@ use crate::door::{Common, ZoneId};
 use crate::net::{Family, Protocol, parse_address};
 use crate::packed::Packed;
 use crate::place::Place;
-use crate::wire::{First, Names, Text, lenient, name, port};
+use crate::wire::{First, Meta, Names, Text, lenient, name, port};
 
 /// An EndpointSlice, with everything about this node already decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -211,28 +211,13 @@ impl Port {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Wire<'a> {
     #[serde(borrow, default, deserialize_with = "lenient")]
-    metadata: Meta<'a>,
+    metadata: Meta<'a, WireLabels<'a>, Annotations<'a>>,
     #[serde(borrow, default)]
     address_type: Option<Text<'a>>,
     #[serde(borrow, default, deserialize_with = "lenient")]
     endpoints: Vec<WireEndpoint<'a>>,
     #[serde(borrow, default, deserialize_with = "lenient")]
     ports: Vec<WirePort<'a>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Meta<'a> {
-    #[serde(borrow)]
-    name: Option<Text<'a>>,
-    #[serde(borrow)]
-    namespace: Option<Text<'a>>,
-    #[serde(borrow)]
-    resource_version: Option<Text<'a>>,
-    #[serde(borrow, deserialize_with = "lenient")]
-    labels: WireLabels<'a>,
-    #[serde(borrow, deserialize_with = "lenient")]
-    annotations: Annotations<'a>,
 }
 
 #[derive(Default, Deserialize)]

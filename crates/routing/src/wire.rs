@@ -29,6 +29,23 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
+/// The metadata of an object, with those labels and annotations that matter of its kind.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[serde(bound(deserialize = "L: Default + Deserialize<'de>, A: Default + Deserialize<'de>"))]
+pub(crate) struct Meta<'a, L, A> {
+    #[serde(borrow)]
+    pub(crate) name: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(crate) namespace: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(crate) resource_version: Option<Text<'a>>,
+    #[serde(deserialize_with = "lenient")]
+    pub(crate) labels: L,
+    #[serde(deserialize_with = "lenient")]
+    pub(crate) annotations: A,
+}
+
 /// Text that borrows from the JSON, unless it holds an escape.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text<'a>(Cow<'a, str>);

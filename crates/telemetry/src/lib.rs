@@ -1,4 +1,5 @@
-//! Logs, metrics, the health and metrics server, shutdown: the same for every long-running command.
+//! Logs, metrics, the health and metrics server, shutdown, configuration files: the same for every
+//! long-running command.
 //!
 //! ```text
 //!  log       events ─► standard error, as text or JSON
@@ -6,6 +7,7 @@
 //!  checks    what must hold for the process to be alive, and to be ready
 //!  health    /healthz /livez /readyz /metrics over HTTP, for both of the above
 //!  server    what health and other pages are served with
+//!  file      a configuration file ─► what it says, or what is wrong and where
 //!  shutdown  SIGTERM, SIGINT ─► down ─► forced (second signal, or time is up)
 //! ```
 //!
@@ -30,6 +32,7 @@
 //! ```
 
 pub mod checks;
+pub mod file;
 pub mod health;
 mod lock;
 pub mod log;

@@ -53,6 +53,7 @@ impl Keys {
             User::Admin => &self.tokens[0],
             User::Controller => &self.tokens[1],
             User::Proxy => &self.tokens[2],
+            User::Observer => &self.tokens[3],
         }
     }
 }

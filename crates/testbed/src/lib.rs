@@ -25,6 +25,7 @@ mod ports;
 pub mod process;
 mod programs;
 mod requests;
+pub mod table;
 
 pub use access::User;
 pub use cluster::{Cluster, Options};

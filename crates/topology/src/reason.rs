@@ -26,6 +26,7 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[expect(missing_docs, reason = "TABLE documents each code, for people and for programs")]
 pub enum Code {
+    // What a decision says.
     ClusterWide,
     OwnZone,
     OwnNode,
@@ -52,6 +53,7 @@ pub enum Code {
     PaddingInvalid,
     SharesTooLarge,
     SharesMalformed,
+    // What people asked for, and how it goes.
     ChoiceOverridden,
     GateOff,
     LocalPolicy,
@@ -64,7 +66,10 @@ pub enum Code {
     NoProxyReports,
     ProxiesBehind,
     ProxiesReady,
+    RefusedByKernel,
+    FailedToStartServiceHealthcheck,
     Accepted,
+    // Which way traffic goes on a node.
     SameNodeHints,
     SameZoneHints,
     SharesApplied,
@@ -110,7 +115,7 @@ const fn entry(
 }
 
 /// Every code, in the order of [`Code`].
-pub static TABLE: [Entry; 59] = {
+pub static TABLE: [Entry; 61] = {
     use Code::*;
     use Outcome::*;
     [
@@ -337,6 +342,18 @@ pub static TABLE: [Entry; 59] = {
             "wait a moment; if it stays, compare zonewise.dev/applied on the Leases in zonewise-system and look at the proxy that is behind",
         ),
         entry(ProxiesReady, InForce, "every proxy that reports has applied this", "nothing to do"),
+        entry(
+            RefusedByKernel,
+            Failed,
+            "the kernel of a node refuses the rules of this Service; what it had of it before stays",
+            "look for the node in zonewise.dev/refused on the Leases in zonewise-system, and at the log of its proxy; it is tried again every minute",
+        ),
+        entry(
+            FailedToStartServiceHealthcheck,
+            Failed,
+            "a node cannot open the Service's health check port, so load balancers pass the node over",
+            "end what else listens on spec.healthCheckNodePort on that node; it is tried again with the next change",
+        ),
         entry(Accepted, InForce, "the routing preference was understood", "nothing to do"),
         entry(SameNodeHints, InForce, "this node uses the endpoints hinted to it", "nothing to do"),
         entry(
@@ -540,11 +557,6 @@ pub enum Reason {
     SubsettingUnknown,
     TopologyModeUnknown,
     TooManyZonesForHints { zones: u64, limit: u64 },
-    SecondWriter,
-    NoProxyReports,
-    ProxiesBehind,
-    ProxiesReady,
-    Accepted,
     SameNodeHints { endpoints: u64, of: u64 },
     SameZoneHints { endpoints: u64, of: u64 },
     SharesApplied { in_zone: f64, endpoints: u64 },
@@ -605,11 +617,6 @@ impl Reason {
             Self::SubsettingUnknown => Code::SubsettingUnknown,
             Self::TopologyModeUnknown => Code::TopologyModeUnknown,
             Self::TooManyZonesForHints { .. } => Code::TooManyZonesForHints,
-            Self::SecondWriter => Code::SecondWriter,
-            Self::NoProxyReports => Code::NoProxyReports,
-            Self::ProxiesBehind => Code::ProxiesBehind,
-            Self::ProxiesReady => Code::ProxiesReady,
-            Self::Accepted => Code::Accepted,
             Self::SameNodeHints { .. } => Code::SameNodeHints,
             Self::SameZoneHints { .. } => Code::SameZoneHints,
             Self::SharesApplied { .. } => Code::SharesApplied,
@@ -690,27 +697,6 @@ impl Reason {
                 format!("{endpoints} endpoints, at most {limit}")
             }
             Self::SharesTooLarge { bytes, limit } => format!("{bytes} bytes of {limit}"),
-            Self::ClusterWide
-            | Self::GroupsAssigned
-            | Self::ExpressionApplied
-            | Self::NoEndpoints
-            | Self::OneZoneOnly
-            | Self::NeverSettles
-            | Self::StartingThresholdInvalid
-            | Self::PaddingInvalid
-            | Self::SharesMalformed
-            | Self::ChoiceOverridden
-            | Self::GateOff
-            | Self::LocalPolicy
-            | Self::PreferenceReserved
-            | Self::PreferenceUnknown
-            | Self::SubsettingUnknown
-            | Self::TopologyModeUnknown
-            | Self::SecondWriter
-            | Self::NoProxyReports
-            | Self::ProxiesBehind
-            | Self::ProxiesReady
-            | Self::Accepted => return None,
             Self::TooManyZonesForHints { zones, limit } => {
                 format!("{zones} zones of at most {limit}")
             }

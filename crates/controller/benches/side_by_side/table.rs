@@ -1,6 +1,6 @@
 //! Measures of the programs side by side, as a Markdown table.
 
-use std::fmt::Write;
+use zonewise_testbed::table;
 
 use crate::subject::Subject;
 
@@ -15,7 +15,7 @@ pub(crate) fn render(columns: &[(Subject, Vec<Measure>)]) -> String {
     let mut lines = vec![header(columns)];
     let rows = columns.first().map_or(0, |(_, measures)| measures.len());
     lines.extend((0..rows).filter_map(|row| line(columns, row)));
-    align(&lines)
+    table::markdown(&lines)
 }
 
 fn header(columns: &[(Subject, Vec<Measure>)]) -> Vec<String> {
@@ -48,35 +48,4 @@ fn show(measure: &Measure) -> String {
 
 fn ratio(ours: f64, reference: f64) -> String {
     if reference == 0.0 { "–".to_owned() } else { format!("{:.2}", ours / reference) }
-}
-
-fn align(lines: &[Vec<String>]) -> String {
-    let columns = lines.first().map_or(0, Vec::len);
-    let width = |column: usize| {
-        lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for (number, cells) in lines.iter().enumerate() {
-        for (column, cell) in cells.iter().enumerate() {
-            let width = widths[column];
-            let _ = match column {
-                0 => write!(text, "| {cell:<width$} "),
-                _ => write!(text, "| {cell:>width$} "),
-            };
-        }
-        text.push_str("|\n");
-        if number == 0 {
-            text.push_str(&rule(&widths));
-        }
-    }
-    text
-}
-
-fn rule(widths: &[usize]) -> String {
-    let cells = widths.iter().enumerate().map(|(column, width)| match column {
-        0 => format!("|{}", "-".repeat(width + 2)),
-        _ => format!("|{}:", "-".repeat(width + 1)),
-    });
-    cells.collect::<String>() + "|\n"
 }

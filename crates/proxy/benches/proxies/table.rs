@@ -1,9 +1,10 @@
 //! Figures side by side: a Markdown table, or JSON.
 
 use std::cmp::Ordering;
-use std::fmt::{self, Write};
+use std::fmt;
 
 use serde_json::{Value, json};
+use zonewise_testbed::table;
 
 /// A number, or the limit at which nobody waited any longer.
 #[derive(Clone, Copy, PartialEq)]
@@ -180,7 +181,7 @@ pub(crate) fn render(scale: u32, rows: &[Row]) -> String {
             line.remove(1);
         }
     }
-    align(&lines)
+    table::markdown(&lines)
 }
 
 /// A table of what counting costs.
@@ -191,37 +192,7 @@ pub(crate) fn render_counters(scale: u32, rows: &[Row]) -> String {
         let cells = row.cells();
         vec![cells[0].clone(), cells[2].clone(), cells[3].clone()]
     });
-    align(&std::iter::once(header).chain(cells).collect::<Vec<_>>())
-}
-
-fn align(lines: &[Vec<String>]) -> String {
-    let columns = lines.first().map_or(0, Vec::len);
-    let width = |column: usize| {
-        lines.iter().map(|cells| cells[column].chars().count()).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for (number, cells) in lines.iter().enumerate() {
-        for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
-            let _ = match column {
-                0 => write!(text, "| {cell:<width$} "),
-                _ => write!(text, "| {cell:>width$} "),
-            };
-        }
-        text.push_str("|\n");
-        if number == 0 {
-            text.push_str(&rule(&widths));
-        }
-    }
-    text
-}
-
-fn rule(widths: &[usize]) -> String {
-    let cells = widths.iter().enumerate().map(|(column, width)| match column {
-        0 => format!("|{}", "-".repeat(width + 2)),
-        _ => format!("|{}:", "-".repeat(width + 1)),
-    });
-    cells.collect::<String>() + "|\n"
+    table::markdown(&std::iter::once(header).chain(cells).collect::<Vec<_>>())
 }
 
 /// Three digits that say something.

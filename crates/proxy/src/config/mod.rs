@@ -26,6 +26,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use thiserror::Error;
 use zonewise_routing::Cidr;
+use zonewise_telemetry::file::FileError;
 
 pub use resolve::host_name;
 pub use settings::Settings;
@@ -240,22 +241,9 @@ impl Config {
 /// Why a configuration cannot be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read {file}: {source}")]
-    Unreadable {
-        /// The file.
-        file: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The file is not what it should be.
-    #[error("{place}: {message}")]
-    Syntax {
-        /// File, line and column.
-        place: String,
-        /// What is wrong there.
-        message: String,
-    },
+    /// The file cannot be read, or is not what it should be.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// Something else than a configuration of the proxy.
     #[error(
         "{file}: expected apiVersion {} and kind {}, or apiVersion {} and kind {}",

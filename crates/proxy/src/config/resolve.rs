@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use zonewise_routing::{Cidr, parse_address};
+use zonewise_telemetry::file::FileError;
 
 use super::{
     Config, ConfigError, Connection, Conntrack, DetectLocal, GATES, NodePortAddresses, Settings,
@@ -19,10 +20,11 @@ type Checked<T> = Result<T, ConfigError>;
 /// If the kernel does not tell.
 pub fn host_name() -> Checked<String> {
     let path = Path::new("/proc/sys/kernel/hostname");
-    std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+    let read = std::fs::read_to_string(path).map_err(|source| FileError::Unreadable {
         file: format!("{} (or pass --node-name)", path.display()),
         source,
-    })
+    });
+    Ok(read?)
 }
 
 impl Settings {

@@ -1,18 +1,13 @@
 //! What a file says, or the flags: one flat list in which every entry may be absent.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use serde::de::DeserializeOwned;
-use serde_saphyr::Location;
+use zonewise_telemetry::file::{self, FileError};
 
 use super::document::{self, Head, KubeProxy, Own};
 use super::span::Span;
 use super::{ConfigError, Count};
-
-/// More is no configuration that a person wrote.
-const MAX_BYTES: u64 = 1024 * 1024;
 
 macro_rules! settings {
     ($($(#[$doc:meta])* $name:ident: $kind:ty,)*) => {
@@ -113,16 +108,8 @@ impl Settings {
     /// # Errors
     /// If it is no configuration of the proxy, with line and column.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let file = path.display().to_string();
-        let mut text = String::new();
-        std::fs::File::open(path)
-            .and_then(|open| open.take(MAX_BYTES + 1).read_to_string(&mut text))
-            .map_err(|source| ConfigError::Unreadable { file: file.clone(), source })?;
-        if text.len() as u64 > MAX_BYTES {
-            let message = format!("more than {MAX_BYTES} bytes; this is no configuration");
-            return Err(ConfigError::Syntax { place: file, message });
-        }
-        Self::parse(&file, &text)
+        let (name, text) = file::read(path)?;
+        Self::parse(&name, &text)
     }
 
     /// Reads the text of a file with this name: one document, or one of each kind.
@@ -132,20 +119,20 @@ impl Settings {
     pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         let mut found: [Option<Self>; 2] = [None, None];
         for document in documents(text) {
-            let head: Head = decode(name, &document)?;
+            let head: Head = file::decode(name, &document)?;
             let (at, settings) = match (head.api_version.as_deref(), head.kind.as_deref()) {
                 (Some(document::KUBE_API), Some(document::KUBE_KIND)) => {
-                    (0, decode::<KubeProxy>(name, &document)?.settings()?)
+                    (0, file::decode::<KubeProxy>(name, &document)?.settings()?)
                 }
                 (Some(document::OWN_API), Some(document::OWN_KIND)) => {
-                    (1, decode::<Own>(name, &document)?.settings()?)
+                    (1, file::decode::<Own>(name, &document)?.settings()?)
                 }
                 _ => return Err(ConfigError::Kind { file: name.to_owned() }),
             };
             if found[at].replace(settings).is_some() {
                 let kind = head.kind.unwrap_or_default();
                 let message = format!("{kind} is there twice; put both into one document");
-                return Err(ConfigError::Syntax { place: name.to_owned(), message });
+                return Err(FileError::of(name, message).into());
             }
         }
         match found {
@@ -175,21 +162,4 @@ fn documents(text: &str) -> Vec<String> {
 fn is_blank(line: &str) -> bool {
     let line = line.trim();
     line.is_empty() || line.starts_with('#')
-}
-
-fn decode<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, ConfigError> {
-    serde_saphyr::from_str(text).map_err(|error| {
-        let plain = error.without_snippet().to_string();
-        let message = plain.lines().next().unwrap_or_default();
-        // Line and column stand in front already.
-        let message = message.split(" at line ").next().unwrap_or(message).to_owned();
-        ConfigError::Syntax { place: place(name, error.location()), message }
-    })
-}
-
-fn place(file: &str, location: Option<Location>) -> String {
-    match location {
-        Some(at) => format!("{file}:{}:{}", at.line(), at.column()),
-        None => file.to_owned(),
-    }
 }

@@ -40,9 +40,18 @@ impl Proxy<'_> {
     fn acknowledge(&self) {
         let index = self.known.index();
         if index.is_clean() {
-            let version = index.version();
-            self.applied.send_if_modified(|applied| std::mem::replace(applied, version) != version);
+            self.report(index.version());
         }
+    }
+
+    /// This version is applied, but for what the kernel refuses.
+    pub(super) fn report(&self, version: u64) {
+        self.applied.send_if_modified(|applied| {
+            let now = applied.then(version, self.rejected.keys());
+            let news = *applied != now;
+            *applied = now;
+            news
+        });
     }
 
     /// Is everything in the kernel what it should be?

@@ -38,6 +38,7 @@ use crate::kernel::{Kernel, KernelError, Update};
 use crate::metrics::Metrics;
 use crate::node::Node;
 use crate::page;
+use crate::report::Applied;
 use crate::rivals::{self, Rival};
 use crate::rules::entries::{self, Portion, Programmed};
 use crate::rules::layout::{self, Count, FAMILIES, Local, Options};
@@ -107,7 +108,7 @@ pub async fn run(
         let place = known.door().place().clone();
         watches.follow_place(known.node().map_or(place, |node| node.place()));
         complete(&known).await;
-        let (applied, _) = watch::channel(0);
+        let (applied, _) = watch::channel(Applied::default());
         let reporting = tokio::spawn(crate::report::run(
             client.clone(),
             Node { name: config.node_name.as_str().into(), ..known.node().unwrap_or_default() },
@@ -230,7 +231,7 @@ struct Proxy<'a> {
     started: i64,
     sweep_at: Option<Instant>,
     verify_at: Instant,
-    applied: watch::Sender<u64>,
+    applied: watch::Sender<Applied>,
     /// Whose rules go once ours are in place.
     rivals: Vec<Rival>,
     asked: Option<Signal>,
@@ -303,8 +304,10 @@ impl Proxy<'_> {
     /// and not only elements, the tables are replaced, in one batch.
     async fn follow_machine(&mut self) {
         if self.options() == self.in_force {
-            if let Err(error) = self.set_nodeports() {
-                self.failed(&error);
+            match self.set_nodeports() {
+                Ok(true) => self.open_health_ports().await,
+                Ok(false) => {}
+                Err(error) => self.failed(&error),
             }
             return;
         }
@@ -425,10 +428,13 @@ impl Proxy<'_> {
     }
 
     fn find_nodeports(&self) -> (BTreeMap<routing::Family, NodePorts>, Vec<String>) {
-        let interfaces = addresses::interface_addresses().unwrap_or_else(|error| {
-            tracing::warn!(%error, "the addresses of this machine cannot be read");
-            Vec::new()
-        });
+        let interfaces = match addresses::interface_addresses() {
+            Ok(interfaces) => interfaces,
+            Err(error) => {
+                tracing::warn!(%error, "the addresses of this machine cannot be read; NodePorts stay where they are");
+                return (self.nodeports.clone(), Vec::new());
+            }
+        };
         let ips = self.node_ips();
         let mut warnings = Vec::new();
         let of = |family| {
@@ -440,18 +446,18 @@ impl Proxy<'_> {
         (routing::Family::BOTH.map(of).into_iter().collect(), warnings)
     }
 
-    /// The addresses that accept NodePorts now.
-    fn set_nodeports(&mut self) -> Result<(), KernelError> {
+    /// The addresses that accept NodePorts now; true if they are others than before.
+    fn set_nodeports(&mut self) -> Result<bool, KernelError> {
         let (nodeports, _) = self.find_nodeports();
         if nodeports == self.nodeports {
-            return Ok(());
+            return Ok(false);
         }
         block_in_place(|| match locked(&self.kernel).as_mut() {
             Some(kernel) => kernel.set_nodeport_ips(listed(&nodeports)),
             None => Ok(()),
         })?;
         self.nodeports = nodeports;
-        Ok(())
+        Ok(true)
     }
 
     // === syncs ===

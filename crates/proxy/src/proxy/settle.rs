@@ -8,6 +8,7 @@ use tokio::task::block_in_place;
 use tokio::time::Instant;
 use zonewise_nft::Family;
 use zonewise_routing::{self as routing, Policy, Question};
+use zonewise_topology::reason::Code;
 
 use super::{Proxy, SWEEP, locked, name};
 use crate::addresses;
@@ -16,7 +17,6 @@ use crate::health::{HealthPort, Moment};
 use crate::index::{Index, Key, Work};
 use crate::kernel::Rejected;
 use crate::rules::entries;
-use crate::tell::{NO_HEALTH_CHECK, REFUSED};
 
 impl Proxy<'_> {
     /// What follows a batch that the kernel has taken.
@@ -27,7 +27,7 @@ impl Proxy<'_> {
         began: Instant,
         first: bool,
     ) {
-        self.reject(work, rejected);
+        self.reject(work, rejected, first);
         if self.needs_purge(work, first) {
             block_in_place(|| self.purge());
         }
@@ -40,18 +40,19 @@ impl Proxy<'_> {
             self.sweep_at = Some(Instant::now() + SWEEP);
         }
         self.known.ask_for_lonely(&work.services);
-        self.applied.send_replace(work.version);
+        self.report(work.version);
     }
 
-    fn reject(&mut self, work: &Work, rejected: Vec<Rejected>) {
+    fn reject(&mut self, work: &Work, rejected: Vec<Rejected>, first: bool) {
         let again = |key: &Key| rejected.iter().any(|rejected| rejected.service == *key);
-        self.rejected.retain(|key, _| !work.services.contains(key) || again(key));
+        let tried = |key: &Key| first || work.services.contains(key);
+        self.rejected.retain(|key, _| !tried(key) || again(key));
         for Rejected { service, error } in rejected {
             tracing::error!(namespace = %service.0, service = %service.1, %error,
                 "the kernel refuses this Service; what was there of it stays, the others are in place");
             let error = error.to_string();
             if self.rejected.insert(service.clone(), error.clone()).as_ref() != Some(&error) {
-                self.teller.warn(&service, REFUSED, error);
+                self.teller.warn(&service, Code::RefusedByKernel, &error);
             }
         }
         self.metrics.ours.rejected.set(self.rejected.len() as f64);
@@ -154,10 +155,19 @@ impl Proxy<'_> {
                 }
             }
         }
+        self.open_health_ports().await;
+    }
+
+    /// Health checks answer where NodePorts do.
+    pub(super) async fn open_health_ports(&mut self) {
         for error in self.ports.reconcile(&self.health_services, &self.nodeports).await {
             if !error.again {
                 let service: Key = (error.namespace.as_str().into(), error.name.as_str().into());
-                self.teller.warn(&service, NO_HEALTH_CHECK, error.to_string());
+                self.teller.warn(
+                    &service,
+                    Code::FailedToStartServiceHealthcheck,
+                    &error.to_string(),
+                );
                 tracing::warn!(%error, "a health check port stays closed; it is tried again with the next change");
             }
         }

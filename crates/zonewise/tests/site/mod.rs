@@ -140,6 +140,7 @@ impl Site {
         let node = format!("--hostname-override={name}");
         let mut all =
             vec![&*kubeconfig, &node, "--proxy-mode=nftables", "--iptables-min-sync-period=100ms"];
+        all.push("--nodeport-addresses=primary");
         all.extend(CALM);
         all.extend(flags);
         let program = cluster.program("kube-proxy");
@@ -160,12 +161,11 @@ impl Site {
 }
 
 /// What a namespace cannot have: settings of the whole machine.
-const CALM: [&str; 5] = [
+const CALM: [&str; 4] = [
     "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
     "--conntrack-max-per-core=0",
     "--conntrack-tcp-timeout-established=0s",
     "--conntrack-tcp-timeout-close-wait=0s",
-    "--nodeport-addresses=primary",
 ];
 
 fn text((address, length): (IpAddr, u8)) -> String {
