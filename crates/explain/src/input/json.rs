@@ -249,9 +249,9 @@ mod tests {
                 &[
                     (1, ListBegins),
                     (1, ItemBegins),
-                    (8, ItemEnds),
-                    (8, ListEnds),
-                    (9, DocumentEnds),
+                    (6, ItemEnds),
+                    (6, ListEnds),
+                    (7, DocumentEnds),
                 ],
             ),
         ];

@@ -8,6 +8,7 @@
 //! While a batch is parsed, the next one is read. Neither a file nor a list is ever in memory as a
 //! whole, so a dump may be of any size.
 
+mod block;
 mod chunks;
 mod fault;
 mod head;
@@ -137,6 +138,7 @@ fn run(
 }
 
 /// A chunk, parsed.
+#[allow(clippy::large_enum_variant, reason = "nearly all are the large one")]
 enum Parsed {
     Read(Result<object::Read, InputError>),
     /// An item of a YAML list that cannot be understood alone.
@@ -174,8 +176,8 @@ fn parse_one(file: &Arc<str>, batch: &Batch, chunk: &Chunk, options: &Options) -
     }
     // An item still has its dash: it is a list of one.
     let value = match chunk.item {
-        Some(_) => yaml::parse(text).map(|(value,): (Value,)| value),
-        None => yaml::parse(text),
+        Some(_) => yaml::first(text),
+        None => yaml::value(text),
     };
     match value {
         Ok(value) => Parsed::Read(Ok(around.value(value))),

@@ -29,6 +29,7 @@ const LISTS: [&str; 5] = ["List", "NodeList", "PodList", "ServiceList", "Endpoin
 
 /// What an object turned out to be.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all are the large one")]
 pub(super) enum Read {
     One(Item),
     /// The items of a list that could not be cut.
@@ -109,7 +110,7 @@ impl Around<'_> {
         let head = Head::of(&value);
         match self.wanted(&head) {
             _ if value.is_null() && self.list.is_none() => Read::Nothing,
-            _ if !value.is_object() && !(value.is_array() && self.list.is_none()) => Read::One(
+            _ if !(value.is_object() || value.is_array() && self.list.is_none()) => Read::One(
                 self.fault(&value, "this is no object: an object has `kind` and `metadata`"),
             ),
             Ok(Wanted::Kind(kind)) => Read::One(self.typed(kind, value)),

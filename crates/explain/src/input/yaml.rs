@@ -12,7 +12,10 @@
 //! Lines are looked at once, and only their beginnings.
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use serde_saphyr::Error;
+
+use super::block;
 
 /// What a line is to its document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +106,19 @@ pub(super) struct Problem {
     pub(super) anchor: bool,
 }
 
+/// A document, the quick way if it is plain enough.
+pub(super) fn value(text: &str) -> Result<Value, Problem> {
+    block::read(text).map_or_else(|| parse(text), Ok)
+}
+
+/// The only item of a list.
+pub(super) fn first(text: &str) -> Result<Value, Problem> {
+    match block::read(text) {
+        Some(Value::Array(mut items)) if items.len() == 1 => Ok(items.swap_remove(0)),
+        _ => parse(text).map(|(value,): (Value,)| value),
+    }
+}
+
 /// Parses one document, by the core schema of YAML 1.2.
 pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     // What aliases can add grows with the text, never faster.
@@ -164,7 +180,7 @@ mod tests {
             ("99999999999999999999999", "1e+23"),
         ];
         for (text, expected) in rows {
-            let value: serde_json::Value = parse(text).unwrap();
+            let value: Value = parse(text).unwrap();
             assert_eq!(value.to_string(), expected, "{text:?}");
         }
     }

@@ -77,136 +77,132 @@ fn the_others_are_used() {
     assert_eq!(told(text), expected);
 }
 
+/// A text, and what is told about it.
+type Row = (&'static str, &'static [&'static str]);
+
+const MISTAKES: [Row; 24] = [
+    (
+        "hello",
+        &["f: document 1, line 1: object: this is no object: an object has `kind` and `metadata`"],
+    ),
+    (
+        "- a\n- b",
+        &[
+            "f: document 1, item 1, line 1: object: this is no object: an object has `kind` and `metadata`",
+            "f: document 1, item 2, line 1: object: this is no object: an object has `kind` and `metadata`",
+        ],
+    ),
+    (
+        "[1]",
+        &[
+            "f: document 1, item 1, line 1: object: this is no object: an object has `kind` and `metadata`",
+        ],
+    ),
+    (
+        "{\"items\":[{\"metadata\":{\"name\":\"a\"}}]}",
+        &[
+            "f: document 1, item 1, line 1: object a: it has no `kind`, and its list does not tell one before its items: add `kind` and `apiVersion`",
+        ],
+    ),
+    (
+        "{\"kind\":\"List\",\"items\":[{\"kind\":\"PodList\",\"items\":[]}]}",
+        &["f: document 1, item 1, line 1: PodList: a list inside a list is not read: take it out"],
+    ),
+    (
+        "{\"kind\":\"List\",\"items\":[null]}",
+        &[
+            "f: document 1, item 1, line 1: object: this is no object: an object has `kind` and `metadata`",
+        ],
+    ),
+    ("kind: List\n", &["f: document 1, line 1: List: a list needs `items`"]),
+    ("kind: AllowList\n", &["ignored: AllowList"]),
+    (
+        "kind: Node\nkind: Node\n",
+        &["f: document 1, line 2: object: `kind` stands here a second time: remove one of them"],
+    ),
+    (
+        "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\n\"metadata\":{\"name\":\"a\"},\n\"metadata\":{}}",
+        &["f: document 1, line 3: Node: a field stands here twice: remove one of them"],
+    ),
+    ("{\n\"kind\": tru }", &["error: f: document 1, line 2: this is not JSON: expected ident"]),
+    (
+        "{\"kind\":\"List\",\n\"items\":[{\"kind\":\"A\"},\n,{}]}",
+        &[
+            "ignored: A",
+            "error: f: document 1, item 2, line 3: an item is missing here: is there a comma too many?",
+        ],
+    ),
+    (
+        "{\"kind\":\"List\",\n\"items\":[{\"kind\":\"A\"}{}]}",
+        &["error: f: document 1, item 1, line 2: this is not JSON: trailing characters"],
+    ),
+    (
+        "{\"kind\":\"List\",\"items\":[{\"kind\":\"A\"}],\n\"a\"}",
+        &["ignored: A", "error: f: document 1, line 2: this is not JSON: expected `:`"],
+    ),
+    (
+        "{\"kind\":\"List\",\"items\":[{\"kind\":\"A\"}],\"items\":[{\"kind\":\"B\"}]}",
+        &[
+            "ignored: A",
+            "error: f: document 1, line 1: this list has `items` twice: make it two lists",
+        ],
+    ),
+    (
+        "{\"kind\":\"A\"}}",
+        &["ignored: A", "error: f: document 2, line 1: this is not YAML: misplaced bracket"],
+    ),
+    (
+        "a: b: c\n",
+        &[
+            "error: f: document 1, line 1: this is not YAML: mapping values are not allowed in this context",
+        ],
+    ),
+    (
+        "kind: List\nitems:\n- kind: A\n- kind: B: C\n",
+        &[
+            "ignored: A",
+            "error: f: document 1, item 2, line 4: this is not YAML: mapping values are not allowed in this context",
+        ],
+    ),
+    (
+        "kind: List\nitems:\n- kind: A\nx: y: z\n",
+        &[
+            "ignored: A",
+            "error: f: document 1, line 4: this is not YAML: mapping values are not allowed in this context",
+        ],
+    ),
+    (
+        "kind: List\nitems:\n- kind: A\n  b: *none\n",
+        &["error: f: document 1, item 1, line 4: the alias refers to an anchor that is not there"],
+    ),
+    (
+        "kind: List\nitems:\n- kind: A\n\t- b\n",
+        &[
+            "error: f: document 1, item 1, line 3: this is not YAML: while scanning a plain scalar, found a tab",
+        ],
+    ),
+    (
+        "kind: A\nmetadata:\n\tname: b\n",
+        &[
+            "error: f: document 1, line 3: this is not YAML: tabs disallowed within this context (block indentation)",
+        ],
+    ),
+    (
+        "kind: A\n---\nkind: \"B\n---\nkind: C\n",
+        &[
+            "ignored: A",
+            "error: f: document 2, line 4: this is not YAML: invalid indentation in multiline quoted scalar",
+        ],
+    ),
+    (
+        "kind: A\n---\nkind: [B\n",
+        &["ignored: A", "error: f: document 2, line 3: this is not YAML: unclosed bracket '['"],
+    ),
+];
+
 #[test]
 fn mistakes_are_told_with_their_line() {
-    let rows: [(&str, &[&str]); 24] = [
-        (
-            "hello",
-            &[
-                "f: document 1, line 1: object: this is no object: an object has `kind` and `metadata`",
-            ],
-        ),
-        (
-            "- a\n- b",
-            &[
-                "f: document 1, item 1, line 1: object: this is no object: an object has `kind` and `metadata`",
-                "f: document 1, item 2, line 1: object: this is no object: an object has `kind` and `metadata`",
-            ],
-        ),
-        (
-            "[1]",
-            &[
-                "f: document 1, item 1, line 1: object: this is no object: an object has `kind` and `metadata`",
-            ],
-        ),
-        (
-            "{\"items\":[{\"metadata\":{\"name\":\"a\"}}]}",
-            &[
-                "f: document 1, item 1, line 1: object a: it has no `kind`, and its list does not tell one before its items: add `kind` and `apiVersion`",
-            ],
-        ),
-        (
-            "{\"kind\":\"List\",\"items\":[{\"kind\":\"PodList\",\"items\":[]}]}",
-            &[
-                "f: document 1, item 1, line 1: PodList: a list inside a list is not read: take it out",
-            ],
-        ),
-        (
-            "{\"kind\":\"List\",\"items\":[null]}",
-            &[
-                "f: document 1, item 1, line 1: object: this is no object: an object has `kind` and `metadata`",
-            ],
-        ),
-        ("kind: List\n", &["f: document 1, line 1: List: a list needs `items`"]),
-        ("kind: AllowList\n", &["ignored: AllowList"]),
-        (
-            "kind: Node\nkind: Node\n",
-            &[
-                "f: document 1, line 2: object: `kind` stands here a second time: remove one of them",
-            ],
-        ),
-        (
-            "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\n\"metadata\":{\"name\":\"a\"},\n\"metadata\":{}}",
-            &["f: document 1, line 3: Node: a field stands here twice: remove one of them"],
-        ),
-        ("{\n\"kind\": tru }", &["error: f: document 1, line 2: this is not JSON: expected ident"]),
-        (
-            "{\"kind\":\"List\",\n\"items\":[{\"kind\":\"A\"},\n,{}]}",
-            &[
-                "ignored: A",
-                "error: f: document 1, item 2, line 3: an item is missing here: is there a comma too many?",
-            ],
-        ),
-        (
-            "{\"kind\":\"List\",\n\"items\":[{\"kind\":\"A\"}{}]}",
-            &["error: f: document 1, item 1, line 2: this is not JSON: trailing characters"],
-        ),
-        (
-            "{\"kind\":\"List\",\"items\":[{\"kind\":\"A\"}],\n\"a\"}",
-            &["ignored: A", "error: f: document 1, line 2: this is not JSON: expected `:`"],
-        ),
-        (
-            "{\"kind\":\"List\",\"items\":[{\"kind\":\"A\"}],\"items\":[{\"kind\":\"B\"}]}",
-            &[
-                "ignored: A",
-                "error: f: document 1, line 1: this list has `items` twice: make it two lists",
-            ],
-        ),
-        (
-            "{\"kind\":\"A\"}}",
-            &["ignored: A", "error: f: document 2, line 1: this is not YAML: misplaced bracket"],
-        ),
-        (
-            "a: b: c\n",
-            &[
-                "error: f: document 1, line 1: this is not YAML: mapping values are not allowed in this context",
-            ],
-        ),
-        (
-            "kind: List\nitems:\n- kind: A\n- kind: B: C\n",
-            &[
-                "ignored: A",
-                "error: f: document 1, item 2, line 4: this is not YAML: mapping values are not allowed in this context",
-            ],
-        ),
-        (
-            "kind: List\nitems:\n- kind: A\nx: y: z\n",
-            &[
-                "ignored: A",
-                "error: f: document 1, line 4: this is not YAML: mapping values are not allowed in this context",
-            ],
-        ),
-        (
-            "kind: List\nitems:\n- kind: A\n  b: *none\n",
-            &[
-                "error: f: document 1, item 1, line 4: the alias refers to an anchor that is not there",
-            ],
-        ),
-        (
-            "kind: List\nitems:\n- kind: A\n\t- b\n",
-            &[
-                "error: f: document 1, item 1, line 3: this is not YAML: while scanning a plain scalar, found a tab",
-            ],
-        ),
-        (
-            "kind: A\nmetadata:\n\tname: b\n",
-            &[
-                "error: f: document 1, line 3: this is not YAML: tabs disallowed within this context (block indentation)",
-            ],
-        ),
-        (
-            "kind: A\n---\nkind: \"B\n---\nkind: C\n",
-            &[
-                "ignored: A",
-                "error: f: document 2, line 4: this is not YAML: invalid indentation in multiline quoted scalar",
-            ],
-        ),
-        (
-            "kind: A\n---\nkind: [B\n",
-            &["ignored: A", "error: f: document 2, line 3: this is not YAML: unclosed bracket '['"],
-        ),
-    ];
-    for (text, expected) in rows {
+    for (text, expected) in MISTAKES {
         assert_eq!(told(text), expected, "{text}");
     }
 }
