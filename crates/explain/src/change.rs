@@ -256,7 +256,7 @@ impl Stage {
             name: "".into(),
             uid: "".into(),
             labels: model.map_or_else(
-                || Arc::new(service.selector.clone().unwrap_or_else(Labels::default)),
+                || Arc::new(service.selector.clone().unwrap_or_default()),
                 |pod| Arc::clone(&pod.labels),
             ),
             node: None,

@@ -41,7 +41,10 @@ fn main() {
     let yaml = folder.path().join("dump.yaml");
     write_yaml(&yaml);
     println!("{SERVICES} Services, {} Pods, {NODES} Nodes", SERVICES * PODS_PER_SERVICE);
-    println!("{:<34} {:>8} {:>10} {:>10} {:>12} {:>12}", "command", "MB read", "seconds", "peak MB", "of 5 s", "of 500 MB");
+    println!(
+        "{:<34} {:>8} {:>10} {:>10} {:>12} {:>12}",
+        "command", "MB read", "seconds", "peak MB", "of 5 s", "of 500 MB"
+    );
     for (name, file) in [("JSON", &json), ("YAML", &yaml)] {
         let file = file.to_str().unwrap();
         measure(&program, name, &["plan", "-f", file], folder.path());
@@ -63,8 +66,14 @@ fn measure(program: &Path, name: &str, arguments: &[&str], folder: &Path) {
     };
     let seconds = begin.elapsed().as_secs_f64();
     assert!(status.success(), "{}", process.log_tail());
-    let (peak, read) = (peak as f64 / 1e6, Path::new(arguments[2]).metadata().unwrap().len() as f64 / 1e6);
-    let shown = arguments.iter().filter(|part| !part.starts_with('/')).copied().collect::<Vec<_>>().join(" ");
+    let (peak, read) =
+        (peak as f64 / 1e6, Path::new(arguments[2]).metadata().unwrap().len() as f64 / 1e6);
+    let shown = arguments
+        .iter()
+        .filter(|part| !part.starts_with('/'))
+        .copied()
+        .collect::<Vec<_>>()
+        .join(" ");
     println!(
         "{:<34} {read:>8.0} {seconds:>10.2} {peak:>10.0} {:>11.2}x {:>11.2}x",
         format!("{shown} {name}"),

@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         Command::Controller(flags) => controller::run(*flags),
         Command::Proxy(arguments) => proxy::run(*arguments),
         Command::Plan(arguments) => observe::plan::run(*arguments),
-        Command::Route(arguments) => observe::route::run(*arguments),
+        Command::Route(arguments) => observe::route::run(&arguments),
         Command::Explain(arguments) => observe::explain::run(*arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -45,7 +45,7 @@ fn object(kind: &str, value: &Value) -> Value {
     value
 }
 
-fn dump(objects: Vec<Value>) -> Value {
+fn dump(objects: &[Value]) -> Value {
     json!({"kind": "List", "apiVersion": "v1", "items": objects})
 }
 
@@ -79,7 +79,7 @@ fn step(step: &Value, slices: &mut BTreeMap<String, Value>, max: &str) -> Step {
     objects.extend(all("Pod", &step["pods"]));
     objects.extend(slices.values().cloned());
     let arguments = ["plan", "--compat", "upstream", "--max-endpoints-per-slice", max];
-    let document = zonewise(&arguments, &dump(objects));
+    let document = zonewise(&arguments, &dump(&objects));
     let plan = &document["services"][0];
     carry_out(plan, slices);
     let count = |key: &str| plan[key].as_array().unwrap().len();
@@ -103,7 +103,7 @@ fn plan_ends_the_recorded_sequences_as_recorded() {
         let steps = case["steps"].as_array().unwrap();
         compare(case, steps.iter().map(|each| step(each, &mut slices, &max)).collect())
     };
-    assert_all(cases().par_iter().map(run).collect());
+    assert_all(&cases().par_iter().map(run).collect::<Vec<_>>());
 }
 
 /// One ready worker node per zone, ready Pods, and a Service that asks for hints.
@@ -115,15 +115,19 @@ fn auto_case(case: &Value) -> Value {
         let allocatable = cpu.map(|cpu| json!({"cpu": format!("{cpu}m")}));
         // A zone with endpoints and no capacity: a node that does not count.
         let role = json!({"topology.kubernetes.io/zone": zone, "node-role.kubernetes.io/control-plane": ""});
-        object("Node", &json!({
-            "metadata": {"name": zone, "labels": if cpu.is_some() { labels } else { role }},
-            "status": {"allocatable": allocatable, "conditions": ready},
-        }))
+        object(
+            "Node",
+            &json!({
+                "metadata": {"name": zone, "labels": if cpu.is_some() { labels } else { role }},
+                "status": {"allocatable": allocatable, "conditions": ready},
+            }),
+        )
     };
     let capacity = map("allocatableMilliCpuByZone");
     let endpoints = map("readyEndpointsByZone");
     let bare = endpoints.keys().filter(|zone| !capacity.contains_key(*zone));
-    let mut objects: Vec<Value> = capacity.iter().map(|(zone, cpu)| node(zone, Some(cpu))).collect();
+    let mut objects: Vec<Value> =
+        capacity.iter().map(|(zone, cpu)| node(zone, Some(cpu))).collect();
     objects.extend(bare.map(|zone| node(zone, None)));
     let mut serial = 0u32;
     for (zone, count) in &endpoints {
@@ -141,7 +145,7 @@ fn auto_case(case: &Value) -> Value {
         "metadata": {"name": "svc", "namespace": "ns", "uid": "svc", "annotations": {"service.kubernetes.io/topology-mode": "Auto"}},
         "spec": {"clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "svc"}, "ports": [{"port": 80}]},
     })));
-    dump(objects)
+    dump(&objects)
 }
 
 #[test]
@@ -162,9 +166,13 @@ fn b2_plan_gives_hints_as_the_reference_does() {
         let acceptable = case["acceptableHintsPerZone"].as_array().unwrap();
         let without_zeros = |hints: &Value| -> BTreeMap<String, u64> {
             let zones = hints.as_object().unwrap().iter();
-            zones.map(|(zone, count)| (zone.clone(), count.as_u64().unwrap())).filter(|(_, count)| *count > 0).collect()
+            zones
+                .map(|(zone, count)| (zone.clone(), count.as_u64().unwrap()))
+                .filter(|(_, count)| *count > 0)
+                .collect()
         };
-        let ours: BTreeMap<String, u64> = hints.iter().map(|(zone, count)| ((*zone).to_owned(), *count)).collect();
+        let ours: BTreeMap<String, u64> =
+            hints.iter().map(|(zone, count)| ((*zone).to_owned(), *count)).collect();
         assert!(acceptable.iter().any(|hints| without_zeros(hints) == ours), "{ours:?}: {case}");
     };
     let cases = lines("auto-hints.jsonl.gz");
@@ -181,16 +189,19 @@ fn route_case(case: &Value) -> Value {
     };
     let mut objects = vec![
         object("Node", &json!({"metadata": {"name": case["node"], "labels": labels}})),
-        object("Service", &json!({
-            "metadata": {"name": "svc", "namespace": "ns"},
-            "spec": {
-                "type": if node_port == 0 { "ClusterIP" } else { "NodePort" },
-                "clusterIP": "10.96.0.1",
-                "internalTrafficPolicy": case["internalTrafficPolicy"],
-                "externalTrafficPolicy": case["externalTrafficPolicy"],
-                "ports": [{"name": "http", "port": 80, "nodePort": node_port}],
-            },
-        })),
+        object(
+            "Service",
+            &json!({
+                "metadata": {"name": "svc", "namespace": "ns"},
+                "spec": {
+                    "type": if node_port == 0 { "ClusterIP" } else { "NodePort" },
+                    "clusterIP": "10.96.0.1",
+                    "internalTrafficPolicy": case["internalTrafficPolicy"],
+                    "externalTrafficPolicy": case["externalTrafficPolicy"],
+                    "ports": [{"name": "http", "port": 80, "nodePort": node_port}],
+                },
+            }),
+        ),
     ];
     let mut by_port: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     let names = |list: &Value| -> Vec<Value> {
@@ -213,7 +224,7 @@ fn route_case(case: &Value) -> Value {
             "endpoints": endpoints,
         }))
     }));
-    dump(objects)
+    dump(&objects)
 }
 
 #[test]
@@ -222,7 +233,8 @@ fn d1_d3_d4_b10_route_uses_the_endpoints_the_reference_uses() {
         let node = case["node"].as_str().unwrap();
         let document = zonewise(&["route", "--node", node], &route_case(case));
         let line = &document[0];
-        let answer = [&line["cluster"], &line["local"], &line["allReachable"], &line["hasAnyEndpoints"]];
+        let answer =
+            [&line["cluster"], &line["local"], &line["allReachable"], &line["hasAnyEndpoints"]];
         let expected =
             [&case["cluster"], &case["localOnly"], &case["allReachable"], &case["hasAnyEndpoints"]];
         assert_eq!(answer, expected, "{case}");

@@ -91,7 +91,8 @@ fn check(line: &str) {
 
 #[test]
 fn d1_d3_d4_b10_the_recorded_cases_of_the_reference() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/upstream/select-endpoints.jsonl.gz");
+    let path =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/upstream/select-endpoints.jsonl.gz");
     let lines = BufReader::new(GzDecoder::new(std::fs::File::open(path).unwrap())).lines();
     let count = lines.map(|line| check(&line.unwrap())).count();
     assert_eq!(count, 2000);

@@ -70,9 +70,8 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 fn endpoints(slice: &Value) -> Vec<Value> {
-    let names = |hints: &Value| -> Vec<Value> {
-        list(hints).map(|hint| hint["name"].clone()).collect()
-    };
+    let names =
+        |hints: &Value| -> Vec<Value> { list(hints).map(|hint| hint["name"].clone()).collect() };
     list(&slice["endpoints"])
         .map(|endpoint| {
             let target = &endpoint["targetRef"];
@@ -215,9 +214,16 @@ pub(crate) fn compare(case: &Value, steps: Vec<Step>) -> Result<bool, String> {
 }
 
 /// All sequences end as recorded, nearly all exactly.
-pub(crate) fn assert_all(results: Vec<Result<bool, String>>) {
+pub(crate) fn assert_all(results: &[Result<bool, String>]) {
     let exact = results.iter().filter(|result| **result == Ok(true)).count();
-    let failures: Vec<&String> = results.iter().filter_map(|result| result.as_ref().err()).collect();
-    assert!(failures.is_empty(), "{} of {} differ:\n{:#?}", failures.len(), results.len(), &failures[..failures.len().min(5)]);
+    let failures: Vec<&String> =
+        results.iter().filter_map(|result| result.as_ref().err()).collect();
+    assert!(
+        failures.is_empty(),
+        "{} of {} differ:\n{:#?}",
+        failures.len(),
+        results.len(),
+        &failures[..failures.len().min(5)]
+    );
     assert_eq!((results.len(), exact >= 295), (300, true), "{exact} agree exactly");
 }

@@ -76,5 +76,5 @@ fn recorded_sequences_end_as_recorded() {
         let ours = steps.iter().map(|each| step(each, &mut store, &mut populated, max));
         compare(case, ours.collect())
     };
-    assert_all(cases().iter().map(run).collect());
+    assert_all(&cases().iter().map(run).collect::<Vec<_>>());
 }

@@ -61,7 +61,7 @@ fn gates(text: &str) -> Result<BTreeMap<String, bool>, String> {
     crate::serving::gates(text, &GATES)
 }
 
-pub(crate) fn run(arguments: Route) -> Result<()> {
+pub(crate) fn run(arguments: &Route) -> Result<()> {
     let routing = settings(arguments.config.as_deref(), arguments.feature_gates.clone())
         .map_err(|error| Usage(format!("{error:#}")))?;
     let service = arguments.service.as_ref();
@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: Route) -> Result<()> {
     if arguments.matrix {
         return print_matrices(&matrices_of(snapshot, &services, &routing)?, arguments.output);
     }
-    let place = place(snapshot, &arguments)?;
+    let place = place(snapshot, arguments)?;
     let mut all = Vec::new();
     for service in &services {
         all.extend(lines(&snapshot.view(&key(service)), &place, &routing)?);

@@ -11,22 +11,29 @@ fn make(change: &Value, objects: &mut Vec<Value>) -> Vec<String> {
     match change["kind"].as_str().unwrap() {
         "add-endpoints" => {
             let home = objects.iter().find(|one| {
-                one["kind"] == "Node" && one["metadata"]["labels"]["topology.kubernetes.io/zone"] == change["zone"]
+                one["kind"] == "Node"
+                    && one["metadata"]["labels"]["topology.kubernetes.io/zone"] == change["zone"]
             });
             let home = home.unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
             for _ in 0..change["count"].as_u64().unwrap() {
                 objects.push(pod(objects.len() + 500, &home));
             }
         }
-        "label-node" => named(objects, &text("node"))["metadata"]["labels"] =
-            json!({"topology.kubernetes.io/zone": text("zone")}),
-        "report-cpu" => named(objects, &text("node"))["status"]["allocatable"] = json!({"cpu": "4"}),
+        "label-node" => {
+            named(objects, &text("node"))["metadata"]["labels"] =
+                json!({"topology.kubernetes.io/zone": text("zone")})
+        }
+        "report-cpu" => {
+            named(objects, &text("node"))["status"]["allocatable"] = json!({"cpu": "4"})
+        }
         "add-node" => objects.push(node("added", &text("zone"), &change["cpu"].to_string())),
         "annotate" => objects[0]["metadata"]["annotations"][text("key")] = text("value").into(),
         "remove-annotation" => {
             objects[0]["metadata"]["annotations"].as_object_mut().unwrap().remove(&text("key"));
         }
-        "set-traffic-distribution" => objects[0]["spec"]["trafficDistribution"] = text("value").into(),
+        "set-traffic-distribution" => {
+            objects[0]["spec"]["trafficDistribution"] = text("value").into()
+        }
         "turn-on-gate" => return vec!["--feature-gates".into(), format!("{}=true", text("gate"))],
         "count-nodes" => return vec!["--missing-cpu".into(), "count-nodes".into()],
         other => panic!("unknown change {other}"),
@@ -52,8 +59,11 @@ const AUTO: &str = "service.kubernetes.io/topology-mode";
 const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
 const PREFERENCE: &str = "zonewise.dev/routing-preference";
 
-/// Situations in which zone routing is off, with the reason and the kinds of the first way out.
-fn off() -> Vec<(Vec<Value>, Vec<String>, &'static str, Vec<&'static str>)> {
+/// Objects, flags, the reason, and the kinds of the first way out.
+type Off = (Vec<Value>, Vec<String>, &'static str, Vec<&'static str>);
+
+/// Situations in which zone routing is off.
+fn off() -> Vec<Off> {
     let auto = json!({AUTO: "Auto"});
     let none = Vec::new;
     let mut unlabelled = cluster(&auto, &[("4", 3), ("4", 3), ("4", 3)]);
@@ -65,22 +75,77 @@ fn off() -> Vec<(Vec<Value>, Vec<String>, &'static str, Vec<&'static str>)> {
     let mut homeless = cluster(&json!({PREFERENCE: "Zone"}), &[("4", 3), ("4", 3)]);
     named(&mut homeless, "b")["metadata"]["labels"] = json!({});
     vec![
-        (cluster(&auto, &[("4", 1), ("4", 1), ("4", 0)]), none(), "TooFewEndpoints", vec!["add-endpoints"]),
-        (cluster(&auto, &[("8", 2), ("8", 1), ("4", 0)]), none(), "TooFewForBalance", vec!["add-endpoints"]),
-        (cluster(&auto, &[("4", 0), ("4", 0), ("4", 0)]), none(), "NoEndpoints", vec!["add-endpoints"]),
+        (
+            cluster(&auto, &[("4", 1), ("4", 1), ("4", 0)]),
+            none(),
+            "TooFewEndpoints",
+            vec!["add-endpoints"],
+        ),
+        (
+            cluster(&auto, &[("8", 2), ("8", 1), ("4", 0)]),
+            none(),
+            "TooFewForBalance",
+            vec!["add-endpoints"],
+        ),
+        (
+            cluster(&auto, &[("4", 0), ("4", 0), ("4", 0)]),
+            none(),
+            "NoEndpoints",
+            vec!["add-endpoints"],
+        ),
         (cluster(&auto, &[("4", 4)]), none(), "OneZoneOnly", vec!["add-node"]),
         (cluster(&auto, &[("4", 1)]), none(), "OneZoneOnly", vec!["add-node", "add-endpoints"]),
         (unlabelled, none(), "NodeInformationMissing", vec!["label-node"]),
         (silent, none(), "NodeInformationMissing", vec!["report-cpu"]),
         (homeless, none(), "EndpointsWithoutZone", vec!["label-node"]),
-        (cluster(&json!({SUBSETTING: "Auto"}), &[("4", 2), ("4", 2), ("4", 2)]), none(), "BelowStartingThreshold", vec!["add-endpoints", "add-endpoints", "add-endpoints"]),
-        (cluster(&json!({}), &[("4", 2), ("4", 2), ("4", 2)]), none(), "ClusterWide", vec!["annotate"]),
-        (cluster(&json!({PREFERENCE: "Balanced"}), &[("4", 2), ("4", 2)]), none(), "ClusterWide", vec!["annotate"]),
-        (cluster(&json!({PREFERENCE: "zonewise.dev/ballanced"}), &[("4", 2), ("4", 2)]), none(), "ClusterWide", vec!["annotate"]),
-        (cluster(&json!({SUBSETTING: "yes"}), &[("4", 6), ("4", 6)]), none(), "ClusterWide", vec!["annotate"]),
-        (cluster(&json!({AUTO: "On"}), &[("4", 2), ("4", 2)]), none(), "ClusterWide", vec!["annotate"]),
-        (cluster(&auto, &[("4", 2), ("4", 2)]), vec!["--feature-gates".into(), "TopologyAwareHints=false".into()], "ClusterWide", vec!["turn-on-gate"]),
-        (cluster(&auto, &[("8", 2), ("8", 1), ("4", 0)]), vec!["--compat".into(), "upstream".into()], "TooFewForBalance", vec!["add-endpoints"]),
+        (
+            cluster(&json!({SUBSETTING: "Auto"}), &[("4", 2), ("4", 2), ("4", 2)]),
+            none(),
+            "BelowStartingThreshold",
+            vec!["add-endpoints", "add-endpoints", "add-endpoints"],
+        ),
+        (
+            cluster(&json!({}), &[("4", 2), ("4", 2), ("4", 2)]),
+            none(),
+            "ClusterWide",
+            vec!["annotate"],
+        ),
+        (
+            cluster(&json!({PREFERENCE: "Balanced"}), &[("4", 2), ("4", 2)]),
+            none(),
+            "ClusterWide",
+            vec!["annotate"],
+        ),
+        (
+            cluster(&json!({PREFERENCE: "zonewise.dev/ballanced"}), &[("4", 2), ("4", 2)]),
+            none(),
+            "ClusterWide",
+            vec!["annotate"],
+        ),
+        (
+            cluster(&json!({SUBSETTING: "yes"}), &[("4", 6), ("4", 6)]),
+            none(),
+            "ClusterWide",
+            vec!["annotate"],
+        ),
+        (
+            cluster(&json!({AUTO: "On"}), &[("4", 2), ("4", 2)]),
+            none(),
+            "ClusterWide",
+            vec!["annotate"],
+        ),
+        (
+            cluster(&auto, &[("4", 2), ("4", 2)]),
+            vec!["--feature-gates".into(), "TopologyAwareHints=false".into()],
+            "ClusterWide",
+            vec!["turn-on-gate"],
+        ),
+        (
+            cluster(&auto, &[("8", 2), ("8", 1), ("4", 0)]),
+            vec!["--compat".into(), "upstream".into()],
+            "TooFewForBalance",
+            vec!["add-endpoints"],
+        ),
     ]
 }
 
@@ -116,11 +181,16 @@ fn every_way_that_is_told_turns_it_on() {
 #[test]
 fn the_change_is_the_smallest() {
     let auto = json!({AUTO: "Auto"});
-    let rows = [[("8", 2), ("8", 1), ("4", 0)], [("4", 1), ("4", 0), ("4", 0)], [("16", 0), ("1", 1), ("1", 0)]];
+    let rows = [
+        [("8", 2), ("8", 1), ("4", 0)],
+        [("4", 1), ("4", 0), ("4", 0)],
+        [("16", 0), ("1", 1), ("1", 0)],
+    ];
     for zones in rows {
         let objects = cluster(&auto, &zones);
         let steps = explain(&objects, &[])["changes"][0]["steps"].clone();
-        let advised: u64 = steps.as_array().unwrap().iter().map(|step| step["count"].as_u64().unwrap()).sum();
+        let advised: u64 =
+            steps.as_array().unwrap().iter().map(|step| step["count"].as_u64().unwrap()).sum();
         assert!(advised > 0, "{steps}");
         for fewer in 0..advised {
             for zone in ["a", "b", "c"] {
@@ -186,7 +256,11 @@ fn what_it_survives_it_survives_and_one_more_turns_it_off() {
             lose(&mut objects, zone, u64::MAX);
             objects.retain(|one| one["kind"] != "Node" || one["metadata"]["name"] != zone);
             let after = explain(&objects, &[]);
-            assert_eq!((&after["reason"], is_on(&after)), (&loss["then"], loss["survives"] == true), "{zone}");
+            assert_eq!(
+                (&after["reason"], is_on(&after)),
+                (&loss["then"], loss["survives"] == true),
+                "{zone}"
+            );
         }
     }
 }

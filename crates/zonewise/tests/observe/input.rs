@@ -16,24 +16,74 @@ fn wrong_input_is_answered_with_place_and_remedy() {
         (PLAN, "", 1, "no Node, Pod, Service or EndpointSlice was given, but nothing"),
         (PLAN, "# nothing\n---\n", 1, "kubectl get nodes,pods,services,endpointslices -A -o yaml"),
         (PLAN, "kind: ConfigMap\napiVersion: v1\nmetadata: {name: x}\n", 1, "but 1 ConfigMap"),
-        (PLAN, "{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"na", 1, "standard input: document 1, line 1: the file ends inside this object"),
+        (
+            PLAN,
+            "{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"na",
+            1,
+            "standard input: document 1, line 1: the file ends inside this object",
+        ),
         (PLAN, "kind: Pod\n\tapiVersion: v1\n", 1, "standard input: document 1, line 2"),
         (PLAN, "\u{1f}\u{8b}", 1, "standard input"),
-        (PLAN, "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec:\n  ports: 5\n", 1, "document 1, line 1: Service default/web: spec.ports"),
-        (PLAN, "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec: {ports: 5}\n", 1, "pass --keep-going to go on without it"),
-        (PLAN, "kind: EndpointSlice\napiVersion: discovery.k8s.io/v1beta1\nmetadata: {name: s}\n", 1, "kubectl get endpointslices.v1.discovery.k8s.io"),
+        (
+            PLAN,
+            "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec:\n  ports: 5\n",
+            1,
+            "document 1, line 1: Service default/web: spec.ports",
+        ),
+        (
+            PLAN,
+            "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec: {ports: 5}\n",
+            1,
+            "pass --keep-going to go on without it",
+        ),
+        (
+            PLAN,
+            "kind: EndpointSlice\napiVersion: discovery.k8s.io/v1beta1\nmetadata: {name: s}\n",
+            1,
+            "kubectl get endpointslices.v1.discovery.k8s.io",
+        ),
         (PLAN, NODE, 1, "there is no Service"),
-        (&["plan", "-f", "-", "--keep-going"], "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec: {ports: 5}\n---\nkind: Service\napiVersion: v1\nmetadata: {name: ok}\nspec: {selector: {a: b}}\n", 0, "warning: standard input: document 1, line 1: Service default/web"),
+        (
+            &["plan", "-f", "-", "--keep-going"],
+            "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec: {ports: 5}\n---\nkind: Service\napiVersion: v1\nmetadata: {name: ok}\nspec: {selector: {a: b}}\n",
+            0,
+            "warning: standard input: document 1, line 1: Service default/web",
+        ),
         (&["plan", "-f", "no-such-file"], "", 1, "cannot read no-such-file"),
         (&["plan", "-f", "crates"], "", 2, "has no .yaml, .yml or .json file"),
         (&["plan", "-f", "-", "--service", "a/b/c"], NODE, 2, "names no Service"),
-        (&["plan", "-f", "examples/shop", "--service", "web"], "", 2, "there is no Service default/web; there is shop/web"),
-        (&["plan", "-f", "examples/shop", "--max-endpoints-per-slice", "0"], "", 2, "use 1 to 1000"),
-        (&["route", "-f", "examples/shop", "--node", "z9"], "", 2, "there is no node `z9`; nodes are a1, a2"),
+        (
+            &["plan", "-f", "examples/shop", "--service", "web"],
+            "",
+            2,
+            "there is no Service default/web; there is shop/web",
+        ),
+        (
+            &["plan", "-f", "examples/shop", "--max-endpoints-per-slice", "0"],
+            "",
+            2,
+            "use 1 to 1000",
+        ),
+        (
+            &["route", "-f", "examples/shop", "--node", "z9"],
+            "",
+            2,
+            "there is no node `z9`; nodes are a1, a2",
+        ),
         (&["route", "-f", "examples/shop"], "", 2, "--node"),
-        (&["route", "-f", "examples/shop", "--from", "mars"], "", 0, "no node is in zone `mars`; zones are eu-a, eu-b, eu-c"),
+        (
+            &["route", "-f", "examples/shop", "--from", "mars"],
+            "",
+            0,
+            "no node is in zone `mars`; zones are eu-a, eu-b, eu-c",
+        ),
         (&["explain", "-f", "examples/shop", "--cost-per-gb", "-1"], "", 2, "cost-per-gb"),
-        (&["explain", "-f", "examples/shop", "--cost-per-gb", "1"], "", 2, "--cost-per-gb needs --gb"),
+        (
+            &["explain", "-f", "examples/shop", "--cost-per-gb", "1"],
+            "",
+            2,
+            "--cost-per-gb needs --gb",
+        ),
         (&["explain"], "", 1, "pass --kubeconfig FILE"),
     ];
     for (arguments, input, code, expected) in rows {
@@ -46,7 +96,10 @@ fn wrong_input_is_answered_with_place_and_remedy() {
 
 #[test]
 fn an_object_given_twice_is_named_and_the_later_counts() {
-    let twice = format!("{NODE}---\n{}kind: Service\napiVersion: v1\nmetadata: {{name: web}}\nspec: {{selector: {{a: b}}}}\n", NODE.replace("{name: a}", "{name: a, labels: {topology.kubernetes.io/zone: z}}") + "---\n");
+    let twice = format!(
+        "{NODE}---\n{}kind: Service\napiVersion: v1\nmetadata: {{name: web}}\nspec: {{selector: {{a: b}}}}\n",
+        NODE.replace("{name: a}", "{name: a, labels: {topology.kubernetes.io/zone: z}}") + "---\n"
+    );
     let ran = run_on(&["explain", "web", "-f", "-"], twice.as_bytes());
     let expected = "warning: Node a is given twice: standard input: document 1, line 1 and standard input: document 2, line 5; the later counts";
     assert!(ran.err.contains(expected), "{}", ran.err);
@@ -58,11 +111,26 @@ fn bytes_per_service_are_read_from_a_file() {
     let explain = |text: &str| {
         std::fs::write(file.path(), text).unwrap();
         let path = file.path().to_str().unwrap();
-        run(&["explain", "-f", "examples/shop", "--cost-per-gb", "0.02", "--bytes", path, "-o", "json"])
+        run(&[
+            "explain",
+            "-f",
+            "examples/shop",
+            "--cost-per-gb",
+            "0.02",
+            "--bytes",
+            path,
+            "-o",
+            "json",
+        ])
     };
     let ran = explain("service,bytes\nshop/legacy,500e9\n");
     let lines: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
-    let legacy = lines["services"].as_array().unwrap().iter().find(|line| line["service"] == "shop/legacy").unwrap();
+    let legacy = lines["services"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|line| line["service"] == "shop/legacy")
+        .unwrap();
     assert_eq!(legacy["cost"]["gb"], json!(500.0));
     let ran = explain("service,bytes\nshop/legacy,many\n");
     assert_eq!(ran.code, 1);
@@ -72,7 +140,10 @@ fn bytes_per_service_are_read_from_a_file() {
 /// One Service that nobody can read does not stop the others.
 #[test]
 fn hostile_numbers_and_names_do_no_harm() {
-    let mut objects = cluster(&json!({"service.kubernetes.io/topology-mode": "Auto"}), &[("4", 3), ("1e30", 3), ("-5", 3)]);
+    let mut objects = cluster(
+        &json!({"service.kubernetes.io/topology-mode": "Auto"}),
+        &[("4", 3), ("1e30", 3), ("-5", 3)],
+    );
     objects[0]["spec"]["ports"] = json!([{"port": 99999, "targetPort": "http"}]);
     objects[2]["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!("'; rm -rf / #\n");
     let plan = document(&["plan"], &objects);

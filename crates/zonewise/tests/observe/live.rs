@@ -92,7 +92,8 @@ async fn what_plan_writes_the_api_server_takes_and_then_nothing_is_left_to_do() 
     assert_eq!(applied.code, 0, "{}\n{}", applied.err, plan.out);
     let again = live(&cluster, &["plan"]);
     assert!(again.out.ends_with("0 to create, 0 to update, 0 to delete\n"), "{}", again.out);
-    let matrix = json(&live(&cluster, &["route", "--matrix", "--service", "shop/web", "-o", "json"]));
+    let matrix =
+        json(&live(&cluster, &["route", "--matrix", "--service", "shop/web", "-o", "json"]));
     assert_eq!(matrix[0]["inZone"], json!(1.0), "{matrix:#}");
 }
 
@@ -120,7 +121,11 @@ async fn what_is_not_there_or_not_allowed_is_said() {
     let refused: Ran =
         program(&["explain", "--kubeconfig"]).arg(kubeconfig).output().unwrap().into();
     assert_eq!(refused.code, 1);
-    assert!(refused.err.contains("not allowed") && refused.err.contains("nodes"), "{}", refused.err);
+    assert!(
+        refused.err.contains("not allowed") && refused.err.contains("nodes"),
+        "{}",
+        refused.err
+    );
     cluster.kill_apiserver().unwrap();
     let gone = live(&cluster, &["explain"]);
     assert_eq!(gone.code, 1);

@@ -17,7 +17,8 @@ fn renewed(page: &str, slices: &str) -> String {
     for part in parts {
         let (command, rest) = part.split_once('\n').unwrap();
         let (_, after) = rest.split_once("```\n").unwrap();
-        let words = command.split(' ').map(|word| if word == "slices.yaml" { slices } else { word });
+        let words =
+            command.split(' ').map(|word| if word == "slices.yaml" { slices } else { word });
         let ran = run(&words.collect::<Vec<_>>());
         let shown = format!("{}{}", ran.out, ran.err).replace(slices, "slices.yaml");
         text.push_str(&format!("{FENCE}{command}\n{shown}```\n{after}"));

@@ -10,12 +10,47 @@ const SCREENS: [(&str, &[&str]); 20] = [
     ("plan-json", &["plan", "-f", "examples/shop", "--service", "shop/search", "-o", "json"]),
     ("plan-upstream", &["plan", "-f", "examples/shop", "--compat", "upstream"]),
     ("plan-diff", &["plan", "-f", "examples/shop", "-f", "{slices}", "--diff"]),
-    ("plan-diff-json", &["plan", "-f", "examples/shop", "-f", "{slices}", "-o", "json", "--service", "shop/cart"]),
+    (
+        "plan-diff-json",
+        &["plan", "-f", "examples/shop", "-f", "{slices}", "-o", "json", "--service", "shop/cart"],
+    ),
     ("route-node", &["route", "-f", "examples/shop", "-f", "{slices}", "--node", "a1"]),
-    ("route-json", &["route", "-f", "examples/shop", "-f", "{slices}", "--node", "a1", "--service", "shop/cart", "-o", "json"]),
+    (
+        "route-json",
+        &[
+            "route",
+            "-f",
+            "examples/shop",
+            "-f",
+            "{slices}",
+            "--node",
+            "a1",
+            "--service",
+            "shop/cart",
+            "-o",
+            "json",
+        ],
+    ),
     ("route-from", &["route", "-f", "examples/shop", "-f", "{slices}", "--from", "eu-c"]),
-    ("route-matrix", &["route", "-f", "examples/shop", "-f", "{slices}", "--matrix", "--service", "shop/cart"]),
-    ("route-matrix-json", &["route", "-f", "examples/shop", "-f", "{slices}", "--matrix", "--service", "shop/cart", "-o", "json"]),
+    (
+        "route-matrix",
+        &["route", "-f", "examples/shop", "-f", "{slices}", "--matrix", "--service", "shop/cart"],
+    ),
+    (
+        "route-matrix-json",
+        &[
+            "route",
+            "-f",
+            "examples/shop",
+            "-f",
+            "{slices}",
+            "--matrix",
+            "--service",
+            "shop/cart",
+            "-o",
+            "json",
+        ],
+    ),
     ("explain", &["explain", "-f", "examples/shop", "-f", "{slices}"]),
     ("explain-cost", &["explain", "-f", "examples/shop", "--cost-per-gb", "0.02", "--gb", "500"]),
     ("explain-fallback", &["explain", "shop/web", "-f", "examples/shop"]),
@@ -46,7 +81,11 @@ fn every_screen_is_as_it_was() {
             arguments.iter().map(|part| if *part == "{slices}" { file } else { part }).collect();
         let ran = run(&given);
         let shown = ran.out.replace(file, "slices.yaml");
-        let shown = format!("$ zonewise {}\n{shown}{}", arguments.join(" ").replace("{slices}", "slices.yaml"), ran.err);
+        let shown = format!(
+            "$ zonewise {}\n{shown}{}",
+            arguments.join(" ").replace("{slices}", "slices.yaml"),
+            ran.err
+        );
         assert_eq!(ran.code, 0, "{shown}");
         let path = root().join(format!("crates/zonewise/tests/observe/screens/{name}.txt"));
         if std::env::var_os("UPDATE_SCREENS").is_some() {
@@ -64,7 +103,8 @@ fn a_plan_of_what_a_plan_wrote_changes_nothing() {
     let plan = run(&["plan", "-f", "examples/shop", "-o", "yaml"]);
     let again = run_on(&["plan", "-f", "examples/shop", "-f", "-"], plan.out.as_bytes());
     assert!(again.out.ends_with("0 to create, 0 to update, 0 to delete\n"), "{}", again.out);
-    let nothing = run_on(&["plan", "-f", "examples/shop", "-f", "-", "-o", "yaml"], plan.out.as_bytes());
+    let nothing =
+        run_on(&["plan", "-f", "examples/shop", "-f", "-", "-o", "yaml"], plan.out.as_bytes());
     assert_eq!(nothing.out, "apiVersion: v1\nkind: List\nitems: []\n");
 }
 
@@ -117,7 +157,11 @@ fn completions_and_man_pages_know_every_command() {
     let ran = run(&["man", folder.path().to_str().unwrap()]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     for command in ["simulate", "controller", "proxy", "plan", "route", "explain"] {
-        assert!(script.contains(&format!("zonewise__{command}")) || script.contains(&format!("zonewise__subcmd__{command}")), "{command}");
+        assert!(
+            script.contains(&format!("zonewise__{command}"))
+                || script.contains(&format!("zonewise__subcmd__{command}")),
+            "{command}"
+        );
         assert!(folder.path().join(format!("zonewise-{command}.1")).exists(), "{command}");
     }
 }
