@@ -360,8 +360,7 @@ const KINDS: [Kind; 3] = [
         remark: "uses hints with loadBalancer.serviceTopology=true, and then only where the Service \
                  has trafficDistribution or the topology annotation",
         settings: |service| Routing {
-            hints: service.traffic_distribution.is_some()
-                || zonewise_slices::asked::is_auto(service),
+            routing_preference: service.traffic_distribution.is_some(),
             ..HINTS_ONLY
         },
     },

@@ -94,7 +94,7 @@ impl Planning {
         let verdict = stage.judge();
         let explanation =
             explain(&stage, &verdict, &snapshot.view(&stage.scene.key()), self.depth)?;
-        let creates = names::named(service, &verdict.plan);
+        let creates = names::named(service, &verdict.plan, &stage.scene.slices);
         let plan = verdict.plan;
         let names = |slices: Vec<zonewise_slices::plan::SliceName>| {
             slices.into_iter().map(|slice| slice.name.into_string())

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zonewise_slices::asked::{Asked, asked};
+use zonewise_slices::asked::{self, Asked, asked};
 use zonewise_slices::labels::Name;
 use zonewise_slices::node::Nodes;
 use zonewise_slices::plan::{Input, Plan, plan};
@@ -64,9 +64,12 @@ impl Scene {
         Verdict { asked, plan }
     }
 
-    /// What the controller's functions take. Whether the reference has told of hints before is
-    /// what only a running controller knows; that there are hints says the same.
+    /// What the controller's functions take. Whether the reference has given hints by the
+    /// annotation before is what only a running controller knows: taken as yes if there are hints,
+    /// unless the field explains them.
     pub fn input<'a>(&'a self, slices: &'a [Arc<Slice>]) -> Input<'a> {
+        let by_field =
+            !asked::is_auto(&self.service) && asked::traffic_distribution(&self.service).is_some();
         let hinted = |slice: &Arc<Slice>| {
             slice.endpoints.iter().any(|endpoint| !endpoint.zone_hints().is_empty())
         };
@@ -76,7 +79,7 @@ impl Scene {
             slices,
             nodes: &self.nodes,
             trigger: None,
-            populated: slices.iter().any(hinted),
+            populated: !by_field && slices.iter().any(hinted),
         }
     }
 
@@ -99,7 +102,7 @@ impl Scene {
         let kept = self.slices.iter().filter(|slice| !gone(slice) && !updated(slice));
         let mut slices: Vec<Slice> = kept.map(|slice| (**slice).clone()).collect();
         slices.extend(plan.families.iter().flat_map(|family| family.updates.iter().cloned()));
-        slices.extend(names::named(&self.service, plan));
+        slices.extend(names::named(&self.service, plan, &self.slices));
         slices
     }
 

@@ -89,16 +89,16 @@ fn slices(explanation: &Explanation) -> String {
 fn capacity(explanation: &Explanation) -> String {
     let numbers = &explanation.numbers;
     let header = [
-        "zone",
-        "nodes",
-        "cores",
-        "share",
-        "endpoints",
-        "expected",
-        "min",
-        "max",
-        "assigned",
-        "overload",
+        "ZONE",
+        "NODES",
+        "CORES",
+        "SHARE",
+        "ENDPOINTS",
+        "EXPECTED",
+        "MIN",
+        "MAX",
+        "ASSIGNED",
+        "OVERLOAD",
     ];
     let row = |zone: &ZoneRow| {
         vec![
@@ -154,7 +154,7 @@ fn traffic(explanation: &Explanation) -> String {
         percent(in_zone.best)
     )];
     if !explanation.in_zone_by_heuristic.is_empty() {
-        let header = ["heuristic", "reason", "in zone", "largest overload"];
+        let header = ["HEURISTIC", "REASON", "IN ZONE", "LARGEST OVERLOAD"];
         let rows = explanation.in_zone_by_heuristic.iter().map(|score| {
             vec![
                 score.heuristic.clone(),
@@ -186,7 +186,7 @@ fn consumers(consumers: &[Consumer]) -> String {
     let rows: Vec<Vec<String>> = rows.collect();
     let mut lines = Vec::new();
     if !rows.is_empty() {
-        lines.push(table(&["consumer", "from", "mode", "reason", "in zone"], 4, rows));
+        lines.push(table(&["CONSUMER", "FROM", "MODE", "REASON", "IN ZONE"], 4, rows));
     }
     lines.extend(
         consumers.iter().map(|one| paint(DIM, &format!("{}: {}", one.consumer, one.remark))),

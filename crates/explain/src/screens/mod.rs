@@ -12,7 +12,7 @@ mod yaml;
 pub use diff::diff;
 pub use explanation::explanation;
 pub use overview::overview;
-pub use plan::{Totals, plan_header, plan_row, totals};
+pub use plan::{Totals, plan_row, totals};
 pub use route::{matrix, routes};
 pub use yaml::{List, yaml};
 

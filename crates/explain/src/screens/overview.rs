@@ -5,16 +5,17 @@ use super::{BOLD, clean, maybe_percent, paint, percent};
 use crate::overview::Line;
 
 /// Heuristics with a column of their own; the document has all of them.
-const SHOWN: [&str; 3] = ["auto", "same-zone", "balanced"];
+const SHOWN: [(&str, &str); 3] =
+    [("auto", "AUTO"), ("same-zone", "SAME-ZONE"), ("balanced", "BALANCED")];
 
 /// The table, and what it adds up to.
 pub fn overview(lines: &[Line]) -> String {
-    let mut header = vec!["service", "asked", "mode", "reason", "endpoints", "in zone", "crosses"];
-    header.extend(SHOWN);
-    header.push("best");
+    let mut header = vec!["SERVICE", "ASKED", "MODE", "REASON", "ENDPOINTS", "IN ZONE", "CROSSES"];
+    header.extend(SHOWN.map(|(_, title)| title));
+    header.push("BEST");
     let priced = lines.iter().any(|line| line.cost.is_some());
     if priced {
-        header.extend(["cost", "at best"]);
+        header.extend(["COST", "AT BEST"]);
     }
     let rows = lines.iter().map(|line| row(line, priced)).collect();
     let mut text = table(&header, 4, rows) + "\n";
@@ -35,7 +36,8 @@ fn row(line: &Line, priced: bool) -> Vec<String> {
         maybe_percent(line.in_zone),
         maybe_percent(line.cross_zone),
     ];
-    cells.extend(SHOWN.iter().map(|name| maybe_percent(line.by_heuristic.get(*name).copied())));
+    cells
+        .extend(SHOWN.iter().map(|(name, _)| maybe_percent(line.by_heuristic.get(*name).copied())));
     cells.push(percent(line.best));
     if priced {
         let money = |of: fn(&crate::overview::Cost) -> f64| {

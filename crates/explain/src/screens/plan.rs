@@ -9,12 +9,7 @@ use super::{counted, outcome, paint};
 use crate::plan::ServicePlan;
 
 const HEADER: [&str; 7] =
-    ["service", "reason", "outcome", "endpoints", "slices", "writes", "hints"];
-
-/// The first line of the table.
-pub fn plan_header() -> &'static [&'static str] {
-    &HEADER
-}
+    ["SERVICE", "REASON", "OUTCOME", "ENDPOINTS", "SLICES", "WRITES", "HINTS"];
 
 /// Sums over all Services of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

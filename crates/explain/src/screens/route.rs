@@ -10,7 +10,7 @@ const SHOWN: usize = 4;
 
 /// Lines of routes.
 pub fn routes(lines: &[Line]) -> String {
-    let header = ["service", "port", "family", "mode", "reason", "endpoints"];
+    let header = ["SERVICE", "PORT", "FAMILY", "MODE", "REASON", "ENDPOINTS"];
     let row = |line: &Line| {
         vec![
             line.service.clone(),
@@ -57,8 +57,8 @@ pub fn matrix(matrix: &Matrix) -> String {
     let title =
         format!("{} {} {}", matrix.service, port(&matrix.port, &matrix.protocol), matrix.family);
     let zones = columns(matrix);
-    let mut header = vec!["from", "traffic", "mode", "reason"];
-    let named: Vec<String> = zones.iter().map(|zone| format!("to {}", zone_name(zone))).collect();
+    let mut header = vec!["FROM", "TRAFFIC", "MODE", "REASON"];
+    let named: Vec<String> = zones.iter().map(|zone| format!("TO {}", zone_name(zone))).collect();
     header.extend(named.iter().map(String::as_str));
     let rows = matrix.from.iter().map(|row| {
         let mut cells =
@@ -78,7 +78,7 @@ pub fn matrix(matrix: &Matrix) -> String {
         paint(BOLD, &title),
         table(&header, 4, rows.collect()),
         maybe_percent(matrix.in_zone),
-        table(&["endpoint", "zone", "overload"], 2, endpoints.collect())
+        table(&["ENDPOINT", "ZONE", "OVERLOAD"], 2, endpoints.collect())
     )
 }
 

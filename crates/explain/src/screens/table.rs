@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table};
 pub(super) fn table(header: &[&str], numbers: usize, rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(header.iter().map(|name| name.to_uppercase()));
+    table.set_header(header.iter().copied());
     for row in rows {
         table.add_row(row);
     }

@@ -32,7 +32,8 @@ impl List {
     /// If a slice cannot be written.
     pub fn add(&mut self, plan: &ServicePlan) -> Result<String, serde_saphyr::ser::Error> {
         let mut text = String::new();
-        if self.items == 0 {
+        let writes = plan.creates.len() + plan.updates.len() + plan.deletes.len();
+        if self.items == 0 && writes > 0 {
             text.push_str("apiVersion: v1\nkind: List\nitems:\n");
         }
         for slice in plan.creates.iter().chain(&plan.updates) {

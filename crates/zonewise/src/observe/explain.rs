@@ -38,10 +38,10 @@ pub(crate) struct Explain {
     #[command(flatten)]
     source: Source,
     /// What a GB that crosses zones costs, both directions together (0.02 for 2 cents)
-    #[arg(long, value_name = "MONEY", value_parser = amount)]
+    #[arg(long, value_name = "MONEY", value_parser = amount, allow_negative_numbers = true)]
     cost_per_gb: Option<f64>,
     /// GB per month of each Service
-    #[arg(long, value_name = "GB", value_parser = amount, requires = "cost_per_gb")]
+    #[arg(long, value_name = "GB", value_parser = amount, allow_negative_numbers = true, requires = "cost_per_gb")]
     gb: Option<f64>,
     /// Bytes per month, Service by Service: a CSV file of `namespace/service,bytes`
     #[arg(long, value_name = "FILE", requires = "cost_per_gb")]

@@ -10,83 +10,79 @@ type Row = (&'static [&'static str], &'static str, i32, &'static str);
 
 const PLAN: &[&str] = &["plan", "-f", "-"];
 
+const ROWS: [Row; 22] = [
+    (PLAN, "", 1, "no Node, Pod, Service or EndpointSlice was given, but nothing"),
+    (PLAN, "# nothing\n---\n", 1, "kubectl get nodes,pods,services,endpointslices -A -o yaml"),
+    (PLAN, "kind: ConfigMap\napiVersion: v1\nmetadata: {name: x}\n", 1, "but 1 ConfigMap"),
+    (
+        PLAN,
+        "{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"na",
+        1,
+        "standard input: document 1, line 1: the file ends inside this object",
+    ),
+    (
+        PLAN,
+        "kind: Pod\n\tapiVersion: v1\n",
+        1,
+        "standard input: document 1, line 1: this is not YAML",
+    ),
+    (PLAN, "\u{1f}\u{8b}", 1, "standard input"),
+    (
+        PLAN,
+        "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec:\n  ports: 5\n",
+        1,
+        "document 1, line 1: Service default/web: `spec.ports`: a list is needed, not integer `5`",
+    ),
+    (
+        PLAN,
+        "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec: {ports: 5}\n",
+        1,
+        "pass --keep-going to go on without it",
+    ),
+    (
+        PLAN,
+        "kind: EndpointSlice\napiVersion: discovery.k8s.io/v1beta1\nmetadata: {name: s}\n",
+        1,
+        "kubectl get endpointslices.v1.discovery.k8s.io",
+    ),
+    (PLAN, NODE, 1, "there is no Service"),
+    (
+        &["plan", "-f", "-", "--keep-going"],
+        "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec: {ports: 5}\n---\nkind: Service\napiVersion: v1\nmetadata: {name: ok}\nspec: {selector: {a: b}}\n",
+        0,
+        "warning: standard input: document 1, line 1: Service default/web",
+    ),
+    (&["plan", "-f", "no-such-file"], "", 1, "cannot read no-such-file"),
+    (&["plan", "-f", "crates"], "", 2, "has no .yaml, .yml or .json file"),
+    (&["plan", "-f", "-", "--service", "a/b/c"], NODE, 2, "names no Service"),
+    (
+        &["plan", "-f", "examples/shop", "--service", "web"],
+        "",
+        2,
+        "there is no Service default/web; there is shop/web",
+    ),
+    (&["plan", "-f", "examples/shop", "--max-endpoints-per-slice", "0"], "", 2, "use 1 to 1000"),
+    (
+        &["route", "-f", "examples/shop", "--node", "z9"],
+        "",
+        2,
+        "there is no node `z9`; nodes are a1, a2",
+    ),
+    (&["route", "-f", "examples/shop"], "", 2, "--node"),
+    (
+        &["route", "-f", "examples/shop", "--from", "mars"],
+        "",
+        0,
+        "no node is in zone `mars`; zones are eu-a, eu-b, eu-c",
+    ),
+    (&["explain", "-f", "examples/shop", "--cost-per-gb", "-1"], "", 2, "cost-per-gb"),
+    (&["explain", "-f", "examples/shop", "--cost-per-gb", "1"], "", 2, "--cost-per-gb needs --gb"),
+    (&["explain"], "", 1, "pass --kubeconfig FILE"),
+];
+
 #[test]
 fn wrong_input_is_answered_with_place_and_remedy() {
-    let rows: [Row; 22] = [
-        (PLAN, "", 1, "no Node, Pod, Service or EndpointSlice was given, but nothing"),
-        (PLAN, "# nothing\n---\n", 1, "kubectl get nodes,pods,services,endpointslices -A -o yaml"),
-        (PLAN, "kind: ConfigMap\napiVersion: v1\nmetadata: {name: x}\n", 1, "but 1 ConfigMap"),
-        (
-            PLAN,
-            "{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"na",
-            1,
-            "standard input: document 1, line 1: the file ends inside this object",
-        ),
-        (PLAN, "kind: Pod\n\tapiVersion: v1\n", 1, "standard input: document 1, line 2"),
-        (PLAN, "\u{1f}\u{8b}", 1, "standard input"),
-        (
-            PLAN,
-            "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec:\n  ports: 5\n",
-            1,
-            "document 1, line 1: Service default/web: spec.ports",
-        ),
-        (
-            PLAN,
-            "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec: {ports: 5}\n",
-            1,
-            "pass --keep-going to go on without it",
-        ),
-        (
-            PLAN,
-            "kind: EndpointSlice\napiVersion: discovery.k8s.io/v1beta1\nmetadata: {name: s}\n",
-            1,
-            "kubectl get endpointslices.v1.discovery.k8s.io",
-        ),
-        (PLAN, NODE, 1, "there is no Service"),
-        (
-            &["plan", "-f", "-", "--keep-going"],
-            "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec: {ports: 5}\n---\nkind: Service\napiVersion: v1\nmetadata: {name: ok}\nspec: {selector: {a: b}}\n",
-            0,
-            "warning: standard input: document 1, line 1: Service default/web",
-        ),
-        (&["plan", "-f", "no-such-file"], "", 1, "cannot read no-such-file"),
-        (&["plan", "-f", "crates"], "", 2, "has no .yaml, .yml or .json file"),
-        (&["plan", "-f", "-", "--service", "a/b/c"], NODE, 2, "names no Service"),
-        (
-            &["plan", "-f", "examples/shop", "--service", "web"],
-            "",
-            2,
-            "there is no Service default/web; there is shop/web",
-        ),
-        (
-            &["plan", "-f", "examples/shop", "--max-endpoints-per-slice", "0"],
-            "",
-            2,
-            "use 1 to 1000",
-        ),
-        (
-            &["route", "-f", "examples/shop", "--node", "z9"],
-            "",
-            2,
-            "there is no node `z9`; nodes are a1, a2",
-        ),
-        (&["route", "-f", "examples/shop"], "", 2, "--node"),
-        (
-            &["route", "-f", "examples/shop", "--from", "mars"],
-            "",
-            0,
-            "no node is in zone `mars`; zones are eu-a, eu-b, eu-c",
-        ),
-        (&["explain", "-f", "examples/shop", "--cost-per-gb", "-1"], "", 2, "cost-per-gb"),
-        (
-            &["explain", "-f", "examples/shop", "--cost-per-gb", "1"],
-            "",
-            2,
-            "--cost-per-gb needs --gb",
-        ),
-        (&["explain"], "", 1, "pass --kubeconfig FILE"),
-    ];
-    for (arguments, input, code, expected) in rows {
+    for (arguments, input, code, expected) in ROWS {
         let ran = run_on(arguments, input.as_bytes());
         assert_eq!(ran.code, code, "{arguments:?} {input:?}: {}", ran.err);
         assert!(ran.err.contains(expected), "{arguments:?} {input:?}:\n{}", ran.err);
