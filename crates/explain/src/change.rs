@@ -10,9 +10,11 @@ use zonewise_slices::node::{Node, Nodes, ZONE};
 use zonewise_slices::pod::{NamedPort, Pod};
 use zonewise_slices::service::{Service, TargetPort};
 use zonewise_slices::settings::Settings;
+use zonewise_slices::slice::AddressType;
 use zonewise_topology::capacity::MissingCpu;
 
 use crate::scene::{Scene, Verdict};
+use crate::shell::word;
 
 /// A scene with what the controller is told.
 #[derive(Clone)]
@@ -84,30 +86,36 @@ pub enum Change {
 impl Change {
     /// What to do, for people.
     pub fn sentence(&self, service: &Service) -> String {
-        let kubectl = |what: &str| format!("kubectl -n {} {what}", service.namespace);
+        let name = word(&service.name);
+        let kubectl = |what: &str| format!("kubectl -n {} {what}", word(&service.namespace));
         match self {
-            Self::AddEndpoints { zone, count: 1 } => format!("run 1 more ready endpoint in {zone}"),
             Self::AddEndpoints { zone, count } => {
-                format!("run {count} more ready endpoints in {zone}")
+                let endpoints = if *count == 1 { "endpoint" } else { "endpoints" };
+                format!("run {count} more ready {endpoints} in {}", word(zone))
             }
             Self::LabelNode { node, zone } => {
-                format!("give node {node} its zone: kubectl label node {node} {ZONE}={zone}")
+                let node = word(node);
+                format!(
+                    "give node {node} its zone: kubectl label node {node} {ZONE}=ZONE (tried with {})",
+                    word(zone)
+                )
             }
             Self::ReportCpu { node } => {
-                format!("let node {node} report allocatable CPU (status.allocatable.cpu)")
+                format!("let node {} report allocatable CPU (status.allocatable.cpu)", word(node))
             }
             Self::AddNode { zone, cpu } => {
-                format!("add a worker node with {cpu} cores in zone {zone}")
+                format!("add a worker node with {cpu} cores in zone {}", word(zone))
             }
-            Self::Annotate { key, value } => {
-                kubectl(&format!("annotate --overwrite service {} {key}={value}", service.name))
-            }
+            Self::Annotate { key, value } => kubectl(&format!(
+                "annotate --overwrite service {name} {}",
+                word(&format!("{key}={value}"))
+            )),
             Self::RemoveAnnotation { key } => {
-                kubectl(&format!("annotate service {} {key}-", service.name))
+                kubectl(&format!("annotate service {name} {}", word(&format!("{key}-"))))
             }
             Self::SetTrafficDistribution { value } => kubectl(&format!(
-                "patch service {} -p '{{\"spec\":{{\"trafficDistribution\":\"{value}\"}}}}'",
-                service.name
+                "patch service {name} -p {}",
+                word(&format!("{{\"spec\":{{\"trafficDistribution\":\"{value}\"}}}}"))
             )),
             Self::TurnOnGate { gate } => {
                 format!("start the controller with --feature-gates {gate}=true")
@@ -228,9 +236,7 @@ impl Stage {
     }
 
     fn add_endpoints(&mut self, zone: &str, count: u64) {
-        let in_zone = |node: &&Node| node.zone.as_deref() == Some(zone) && !node.control_plane;
-        let nodes = || self.scene.nodes.by_name.values().filter(in_zone);
-        let Some(node) = nodes().find(|node| node.ready).or_else(|| nodes().next()) else { return };
+        let Some(node) = self.node_in(zone) else { return };
         let (node, base) = (Name::clone(&node.name), self.scene.pods.len() as u32);
         let template = self.template();
         let added = (0..count as u32).map(|number| {
@@ -238,13 +244,26 @@ impl Stage {
                 name: format!("added-{}", base + number).into(),
                 uid: format!("added-{}", base + number).as_str().into(),
                 node: Some(Name::clone(&node)),
-                ips: addresses(base + number),
+                ips: template.ips.iter().map(|ip| fresh(ip, base + number)).collect(),
                 ..template.clone()
             })
         });
         let added: Vec<Arc<Pod>> = added.collect();
         self.scene.pods.extend(added);
         self.scene.pods.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+
+    /// A worker node of a zone, or of a region where regions have slices of their own.
+    fn node_in(&self, place: &str) -> Option<&Node> {
+        let workers = || self.scene.nodes.by_name.values().filter(|node| !node.control_plane);
+        let zone = |node: &&Node| node.zone.as_deref() == Some(place);
+        let region = |node: &&Node| node.region.as_deref() == Some(place);
+        let ready = workers().filter(|node| node.ready);
+        ready
+            .clone()
+            .find(zone)
+            .or_else(|| workers().find(zone))
+            .or_else(|| ready.clone().find(region))
     }
 
     /// A ready Pod like those there are, or like the Service wants them.
@@ -262,7 +281,7 @@ impl Stage {
             node: None,
             hostname: None,
             subdomain: None,
-            ips: Box::default(),
+            ips: model.map_or_else(|| wanted_addresses(service), |pod| pod.ips.clone()),
             named_ports: model
                 .map_or_else(|| wanted_ports(service), |pod| Arc::clone(&pod.named_ports)),
             ready_since: None,
@@ -285,11 +304,22 @@ fn wanted_ports(service: &Service) -> Arc<[NamedPort]> {
     service.ports.iter().filter_map(named).collect()
 }
 
-/// Addresses that no Pod has: reserved ranges, one per family.
-fn addresses(number: u32) -> Box<[IpAddr]> {
-    let v4 = Ipv4Addr::from(u32::from(Ipv4Addr::new(240, 0, 0, 1)) + number);
-    let v6 = Ipv6Addr::from(
-        u128::from(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)) + u128::from(number),
-    );
-    Box::new([v4.into(), v6.into()])
+/// An address of each family that the Service has.
+fn wanted_addresses(service: &Service) -> Box<[IpAddr]> {
+    let any = |family: &AddressType| match family {
+        AddressType::IPv6 => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        AddressType::IPv4 | AddressType::Other(_) => Ipv4Addr::UNSPECIFIED.into(),
+    };
+    service.families.iter().map(any).collect()
+}
+
+/// An address of the same family that no Pod has: from ranges that are reserved.
+fn fresh(like: &IpAddr, number: u32) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::from(u32::from(Ipv4Addr::new(240, 0, 0, 1)) + number).into(),
+        IpAddr::V6(_) => {
+            let first = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+            Ipv6Addr::from(u128::from(first) + u128::from(number)).into()
+        }
+    }
 }

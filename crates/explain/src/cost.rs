@@ -38,16 +38,18 @@ impl Prices {
         let mut bytes = BTreeMap::new();
         let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
         for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
+            let line = line.trim_start_matches('\u{feff}');
             let wrong = |message: String| BytesError { file: file.into(), line: number, message };
             let (service, amount) = line
                 .rsplit_once(',')
                 .ok_or_else(|| wrong(format!("`{line}`: write namespace/service,bytes")))?;
-            let amount = amount.trim();
+            let service = service.trim().trim_matches('"');
+            let amount = amount.trim().trim_matches('"');
             match amount.parse::<f64>() {
                 Ok(amount) if amount.is_finite() && amount >= 0.0 => {
-                    *bytes.entry(service.trim().to_owned()).or_default() += amount;
+                    *bytes.entry(service.to_owned()).or_default() += amount;
                 }
-                Err(_) if number == 1 => {}
+                Err(_) if number == 1 && !service.contains('/') => {}
                 _ => return Err(wrong(format!("`{amount}` is no number of bytes"))),
             }
         }

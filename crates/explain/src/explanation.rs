@@ -5,8 +5,8 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use zonewise_routing::Settings as Routing;
+use zonewise_slices::asked::Consumers;
 use zonewise_slices::service::Service;
-use zonewise_slices::slice::AddressType;
 use zonewise_topology::allocation::Allocation;
 use zonewise_topology::explanation as numbers;
 use zonewise_topology::heuristic::Case;
@@ -29,6 +29,8 @@ pub struct Explanation {
     pub service: String,
     /// The address family it speaks of: the first that is not as asked, else the first.
     pub family: String,
+    /// What `zones` are: zones, or regions where those have slices of their own.
+    pub grouped_by: &'static str,
     /// What was asked, the arithmetic, the outcome.
     #[serde(flatten)]
     pub numbers: numbers::Explanation,
@@ -126,6 +128,8 @@ pub struct Consumer {
     pub consumer: &'static str,
     /// What it needs, or does differently.
     pub remark: &'static str,
+    /// The address family.
+    pub family: String,
     /// What it does in each zone; empty where it does nothing by itself.
     pub from: Vec<ConsumerZone>,
     /// Part of the traffic that stays in its zone.
@@ -155,7 +159,7 @@ pub enum Depth {
     Full,
 }
 
-/// Explains a Service. `json` is the Service as it was read, `stored` its slices.
+/// Explains a Service. `view` is what consumers see of it now, `kind` which of them the nodes run.
 ///
 /// # Errors
 /// If an object is not what consumers expect.
@@ -163,13 +167,14 @@ pub fn explain(
     stage: &Stage,
     verdict: &Verdict,
     view: &View<'_>,
-    depth: Depth,
+    (depth, kind): (Depth, Kind),
 ) -> Result<Explanation, serde_json::Error> {
     let numbers = numbers(stage, verdict);
+    let family = verdict.family(&stage.scene.service).to_string();
     let mut explanation = Explanation {
         service: stage.scene.service.key(),
-        family: family(stage, verdict).to_string(),
         docs: numbers.reason.docs(),
+        grouped_by: grouped_by(verdict),
         numbers,
         notes: verdict.asked.notes.iter().map(Note::from).collect(),
         families: families(verdict),
@@ -179,33 +184,90 @@ pub fn explain(
         consumers: Vec::new(),
         changes: Vec::new(),
         margin: None,
+        family,
     };
     if depth == Depth::Full {
-        explanation.in_zone_by_heuristic = scores(stage, verdict);
-        explanation.consumers = consumers(stage, verdict, view)?;
-        explanation.changes = ways(stage);
-        explanation.margin = margin(stage);
-        if !stage.scene.slices.is_empty() {
-            explanation.numbers.in_zone.now = now(stage, view)?.and_then(|matrix| matrix.in_zone);
-        }
+        explanation.look_around(stage, verdict, (view, kind))?;
     }
     Ok(explanation)
 }
 
-/// What the slices that are stored do to traffic; `None` for Services that no proxy serves.
+impl Explanation {
+    /// Adds what takes trying: consumers, changes, margin.
+    fn look_around(
+        &mut self,
+        stage: &Stage,
+        verdict: &Verdict,
+        (view, kind): (&View<'_>, Kind),
+    ) -> Result<(), serde_json::Error> {
+        self.in_zone_by_heuristic = scores(stage, verdict);
+        self.consumers = consumers(stage, verdict, view)?;
+        if view.is_local()? {
+            // Hints mean nothing to this traffic, so nothing is to be turned on or off.
+            self.notes.push(Note::local_policy());
+        } else {
+            self.changes = ways(stage);
+            self.margin = margin(stage);
+        }
+        if self.grouped_by == "region" {
+            return Ok(());
+        }
+        self.numbers.in_zone.now = now(stage, view, (kind, &self.family))?.in_zone();
+        let same = |consumer: &&Consumer| {
+            consumer.consumer == kind.name() && consumer.family == self.family
+        };
+        if let Some(consumer) = self.consumers.iter().find(same) {
+            self.numbers.in_zone.planned = consumer.in_zone;
+            let near = consumer.from.iter().any(|zone| zone.mode != "any");
+            if verdict.is_on() && !near && self.slices.of_others > 0 && !consumer.from.is_empty() {
+                self.notes.push(Note::foreign_slices(stage));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the stored slices do to traffic.
+pub struct Now(Option<Matrix>);
+
+impl Now {
+    /// Part of the traffic that stays in its zone; `None` where nothing is stored or no proxy routes it.
+    pub fn in_zone(&self) -> Option<f64> {
+        self.0.as_ref().and_then(|matrix| matrix.in_zone)
+    }
+
+    /// How far traffic goes, each way once.
+    pub fn modes(&self) -> Vec<String> {
+        let rows = self.0.iter().flat_map(|matrix| &matrix.from);
+        let mut modes: Vec<String> = rows.map(|row| row.mode.clone()).collect();
+        modes.sort();
+        modes.dedup();
+        modes
+    }
+}
+
+/// What the slices that are stored do to the traffic of a family, with a kind of consumer.
 ///
 /// # Errors
 /// If an object is not what consumers expect.
-pub fn now(stage: &Stage, view: &View<'_>) -> Result<Option<Matrix>, serde_json::Error> {
-    Ok(matrices(view, &stage.scene.nodes, &Routing::default())?.into_iter().next())
+pub fn now(
+    stage: &Stage,
+    view: &View<'_>,
+    (kind, family): (Kind, &str),
+) -> Result<Now, serde_json::Error> {
+    if stage.scene.slices.is_empty() {
+        return Ok(Now(None));
+    }
+    let settings = kind.settings(&stage.scene.service);
+    let mut all = matrices(view, &stage.scene.nodes, &settings)?.into_iter();
+    Ok(Now(all.find(|matrix| matrix.family == family)))
 }
 
-/// The family that stands for the Service.
-fn family<'a>(stage: &'a Stage, verdict: &'a Verdict) -> &'a AddressType {
-    let families = &verdict.plan.families;
-    let fallback = families.iter().find(|family| family.reason.outcome() != Outcome::InForce);
-    let family = fallback.or(families.first()).map(|plan| &plan.family);
-    family.or(stage.scene.service.families.first()).unwrap_or(&AddressType::IPv4)
+fn grouped_by(verdict: &Verdict) -> &'static str {
+    match verdict.asked.choice.consumers() {
+        Some(Consumers::Regions) => "region",
+        Some(Consumers::Zones) | None => "zone",
+    }
 }
 
 /// The arithmetic; the reason is the plan's own.
@@ -213,7 +275,7 @@ fn numbers(stage: &Stage, verdict: &Verdict) -> numbers::Explanation {
     let asked = &verdict.asked;
     let slices = stage.scene.own_slices(&stage.settings);
     let input = stage.scene.input(&slices);
-    let grounds = input.grounds(&asked.choice, family(stage, verdict));
+    let grounds = input.grounds(&asked.choice, verdict.family(&stage.scene.service));
     let heuristic = asked.choice.heuristic();
     let said = numbers::Asked { value: asked.value.clone(), source: asked.source.into() };
     let previous = grounds.previous.as_ref();
@@ -238,6 +300,32 @@ impl From<&zonewise_slices::asked::Note> for Note {
             value: note.value.clone(),
             reason: note.reason.code(),
             sentence: note.reason.to_string(),
+        }
+    }
+}
+
+impl Note {
+    fn local_policy() -> Self {
+        let entry = Code::LocalOnly.entry();
+        Self {
+            source: "spec.internalTrafficPolicy".into(),
+            value: "Local".into(),
+            reason: entry.code,
+            sentence: entry.sentence.into(),
+        }
+    }
+
+    /// Slices of other writers without hints make consumers ignore all hints.
+    fn foreign_slices(stage: &Stage) -> Self {
+        let own = stage.scene.own_slices(&stage.settings);
+        let foreign = stage.scene.slices.iter().filter(|slice| !own.contains(slice));
+        let names: Vec<&str> = foreign.map(|slice| slice.name()).collect();
+        let entry = Code::HintMissing.entry();
+        Self {
+            source: "slices of other writers".into(),
+            value: names.join(", "),
+            reason: entry.code,
+            sentence: format!("{}; {}", entry.sentence, entry.remedy),
         }
     }
 }
@@ -272,7 +360,7 @@ fn slices(stage: &Stage, verdict: &Verdict) -> Slices {
 pub fn scores(stage: &Stage, verdict: &Verdict) -> Vec<Score> {
     let slices = stage.scene.own_slices(&stage.settings);
     let input = stage.scene.input(&slices);
-    let grounds = input.grounds(&verdict.asked.choice, family(stage, verdict));
+    let grounds = input.grounds(&verdict.asked.choice, verdict.family(&stage.scene.service));
     let region = grounds.situation.region();
     let (mut allocation, mut model) = (Allocation::new(), TrafficModel::new());
     let names = heuristics::names().into_iter();
@@ -294,7 +382,7 @@ pub fn scores(stage: &Stage, verdict: &Verdict) -> Vec<Score> {
         .collect()
 }
 
-/// What consumers do once the plan is carried out.
+/// What consumers do once the plan is carried out, family by family. The first port stands for all.
 fn consumers(
     stage: &Stage,
     verdict: &Verdict,
@@ -306,6 +394,7 @@ fn consumers(
             consumer: "clients",
             remark: "the Service is headless: clients get every address by DNS and choose \
                      themselves; no proxy and no hint is involved",
+            family: String::new(),
             from: Vec::new(),
             in_zone: None,
         }]);
@@ -313,19 +402,22 @@ fn consumers(
     let slices = stage.scene.slices_after(&verdict.plan);
     let texts = slices.iter().map(|slice| serde_json::to_string(slice).map(Cow::Owned));
     let planned = View { service: view.service.clone(), slices: texts.collect::<Result<_, _>>()? };
-    KINDS
-        .iter()
-        .map(|kind| {
-            let settings = (kind.settings)(service);
-            let first = matrices(&planned, &stage.scene.nodes, &settings)?.into_iter().next();
-            Ok(Consumer {
-                consumer: kind.name,
-                remark: kind.remark,
-                in_zone: first.as_ref().and_then(|matrix| matrix.in_zone),
-                from: first.map(zones).unwrap_or_default(),
-            })
-        })
-        .collect()
+    let mut consumers = Vec::new();
+    for kind in Kind::ALL {
+        let all = matrices(&planned, &stage.scene.nodes, &kind.settings(service))?;
+        for family in &verdict.plan.families {
+            let family = family.family.to_string();
+            let matrix = all.iter().find(|matrix| matrix.family == family).cloned();
+            consumers.push(Consumer {
+                consumer: kind.name(),
+                remark: kind.remark(),
+                in_zone: matrix.as_ref().and_then(|matrix| matrix.in_zone),
+                from: matrix.map(zones).unwrap_or_default(),
+                family,
+            });
+        }
+    }
+    Ok(consumers)
 }
 
 fn zones(matrix: Matrix) -> Vec<ConsumerZone> {
@@ -338,39 +430,55 @@ fn zones(matrix: Matrix) -> Vec<ConsumerZone> {
     matrix.from.into_iter().map(zone).collect()
 }
 
-struct Kind {
-    name: &'static str,
-    remark: &'static str,
-    settings: fn(&Service) -> Routing,
+/// A kind of consumer: what runs on the nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// Our proxy.
+    #[default]
+    Zonewise,
+    /// kube-proxy.
+    KubeProxy,
+    /// Cilium.
+    Cilium,
 }
 
-const KINDS: [Kind; 3] = [
-    Kind {
-        name: "zonewise proxy",
-        remark: "uses node hints, zone shares, zone hints and subsets",
-        settings: |_| ALL,
-    },
-    Kind {
-        name: "kube-proxy",
-        remark: "uses node and zone hints; zone shares and subset labels mean nothing to it",
-        settings: |_| HINTS_ONLY,
-    },
-    Kind {
-        name: "Cilium",
-        remark: "uses hints with loadBalancer.serviceTopology=true, and then only where the Service \
-                 has trafficDistribution or the topology annotation",
-        settings: |service| Routing {
-            routing_preference: service.traffic_distribution.is_some(),
-            ..HINTS_ONLY
-        },
-    },
-];
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Zonewise, Self::KubeProxy, Self::Cilium];
 
-const ALL: Routing = Routing {
-    hints: true,
-    node_hints: true,
-    routing_preference: true,
-    shares: true,
-    subsetting: true,
-};
-const HINTS_ONLY: Routing = Routing { shares: false, subsetting: false, ..ALL };
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Zonewise => "zonewise proxy",
+            Self::KubeProxy => "kube-proxy",
+            Self::Cilium => "Cilium",
+        }
+    }
+
+    fn remark(self) -> &'static str {
+        match self {
+            Self::Zonewise => "uses node hints, zone shares, zone hints and subsets",
+            Self::KubeProxy => {
+                "uses node and zone hints; zone shares and subset labels mean nothing to it"
+            }
+            Self::Cilium => {
+                "uses hints with loadBalancer.serviceTopology=true, and then only where the Service \
+                 has trafficDistribution or the topology annotation"
+            }
+        }
+    }
+
+    /// What it looks at.
+    fn settings(self, service: &Service) -> Routing {
+        let all = Routing::default();
+        let hints_only = Routing { shares: false, subsetting: false, ..all };
+        match self {
+            Self::Zonewise => all,
+            Self::KubeProxy => hints_only,
+            Self::Cilium => {
+                let routing_preference = service.traffic_distribution.is_some();
+                Routing { routing_preference, ..hints_only }
+            }
+        }
+    }
+}

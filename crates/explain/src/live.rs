@@ -26,16 +26,17 @@ pub enum Scope<'a> {
 
 const SOURCE: &str = "the API server";
 
-/// Reads a cluster and hands over every object.
+/// Reads a cluster and hands over every object. Pods are many, and routing does without them.
 ///
 /// # Errors
 /// If the API server does not answer, or does not let us read.
 pub async fn read(
     client: &Client,
     scope: &Scope<'_>,
+    pods: bool,
     take: &mut (dyn FnMut(Item) + Send),
 ) -> Result<(), ApiError> {
-    let mut reader = Reader { client, take };
+    let mut reader = Reader { client, pods, take };
     reader.list("Node", NODES.path, "").await?;
     match scope {
         Scope::All => {
@@ -60,11 +61,15 @@ fn within(namespace: &str, path: &str) -> String {
 
 struct Reader<'a> {
     client: &'a Client,
+    pods: bool,
     take: &'a mut (dyn FnMut(Item) + Send),
 }
 
 impl Reader<'_> {
     async fn list(&mut self, kind: &str, path: &str, selector: &str) -> Result<(), ApiError> {
+        if kind == "Pod" && !self.pods {
+            return Ok(());
+        }
         let take = &mut *self.take;
         each(self.client, path, selector, &mut |json| take(item(SOURCE, kind, json, &OPTIONS)))
             .await?;

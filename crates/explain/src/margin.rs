@@ -2,6 +2,7 @@
 //! and the controller's own functions are asked each time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::Serialize;
 use zonewise_slices::node::Node;
@@ -16,8 +17,10 @@ use crate::change::Stage;
 pub struct Margin {
     /// Endpoints lost in one zone.
     pub endpoints: Vec<Loss>,
-    /// Nodes whose loss, alone, turns it off.
+    /// Nodes whose loss, alone, turns it off: the first of them.
     pub critical_nodes: Vec<CriticalNode>,
+    /// How many such nodes there are.
+    pub critical_nodes_in_all: usize,
     /// Zones lost as a whole.
     pub zones: Vec<ZoneLoss>,
 }
@@ -30,9 +33,9 @@ pub struct Loss {
     pub zone: String,
     /// Ready endpoints it has.
     pub has: u64,
-    /// So many may go.
+    /// So many may go; more where the search ended before.
     pub survives: u64,
-    /// What happens with one more; absent if that was not found.
+    /// What happens with one more; absent if all may go, or if the search ended before.
     pub then: Option<Code>,
 }
 
@@ -70,9 +73,13 @@ pub fn margin(stage: &Stage) -> Option<Margin> {
     let scene = stage.scene.after(&verdict.plan);
     let settled = Stage { scene, ..stage.clone() };
     let zones = zones(&settled);
+    let mut critical_nodes = critical_nodes(&settled);
+    let critical_nodes_in_all = critical_nodes.len();
+    critical_nodes.truncate(MOST_NODES);
     Some(Margin {
         endpoints: zones.iter().map(|zone| endpoints(&settled, zone)).collect(),
-        critical_nodes: critical_nodes(&settled),
+        critical_nodes,
+        critical_nodes_in_all,
         zones: zones.iter().map(|zone| zone_loss(&settled, zone)).collect(),
     })
 }
@@ -87,10 +94,14 @@ fn zone_of<'a>(stage: &'a Stage, pod: &Pod) -> Option<&'a str> {
     node.zone.as_deref()
 }
 
+/// Whether a Pod is an endpoint that should get traffic.
+fn is_endpoint(stage: &Stage, pod: &Pod) -> bool {
+    let ready = stage.scene.service.publish_not_ready || (pod.ready && !pod.terminating);
+    ready && pod.is_considered()
+}
+
 fn endpoints(stage: &Stage, zone: &str) -> Loss {
-    let counts = |pod: &&std::sync::Arc<Pod>| {
-        pod.ready && !pod.terminating && pod.is_considered() && zone_of(stage, pod) == Some(zone)
-    };
+    let counts = |pod: &&Arc<Pod>| is_endpoint(stage, pod) && zone_of(stage, pod) == Some(zone);
     let here: Vec<&str> = stage.scene.pods.iter().filter(counts).map(|pod| &*pod.name).collect();
     let mut survives = 0;
     for lost in 1..=here.len().min(MOST_LOSSES) {
@@ -108,7 +119,8 @@ fn endpoints(stage: &Stage, zone: &str) -> Loss {
 /// Nodes that are alike (zone, CPU, endpoints) need one try together.
 fn critical_nodes(stage: &Stage) -> Vec<CriticalNode> {
     let mut load: BTreeMap<&str, u64> = BTreeMap::new();
-    for node in stage.scene.pods.iter().filter_map(|pod| pod.node.as_deref()) {
+    let ready = stage.scene.pods.iter().filter(|pod| is_endpoint(stage, pod));
+    for node in ready.filter_map(|pod| pod.node.as_deref()) {
         *load.entry(node).or_default() += 1;
     }
     let mut alike: BTreeMap<_, Vec<&Node>> = BTreeMap::new();
@@ -125,7 +137,6 @@ fn critical_nodes(stage: &Stage) -> Vec<CriticalNode> {
     });
     let mut named: Vec<CriticalNode> = named.collect();
     named.sort_by(|a, b| a.node.cmp(&b.node));
-    named.truncate(MOST_NODES);
     named
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use zonewise_routing::{Place, Policy, Route, Settings, Target};
 use zonewise_slices::node::{Node, Nodes};
-use zonewise_topology::capacity::{Capacity, ZoneCapacity};
+use zonewise_topology::capacity::{Basis, Capacity, ZoneCapacity};
 use zonewise_topology::reason::Code;
 
 use crate::view::{PortRoute, Seen, View};
@@ -79,7 +79,7 @@ pub fn matrices(
     settings: &Settings,
 ) -> Result<Vec<Matrix>, serde_json::Error> {
     let mut sums: Vec<Sums> = Vec::new();
-    for sender in senders(view, nodes) {
+    for sender in senders(view, nodes)? {
         let seen = view.from(sender.place.clone())?;
         for (index, routed) in seen.routes(settings).into_iter().enumerate() {
             if sums.len() <= index {
@@ -91,33 +91,35 @@ pub fn matrices(
     Ok(sums.into_iter().map(Sums::finish).collect())
 }
 
-/// What the controller goes by, unless no zone is known to it.
+/// What the controller goes by, unless it refuses that: nodes that do not report CPU send too.
 fn capacity(nodes: &Nodes) -> &Capacity {
-    if nodes.zones.zones.is_empty() { &nodes.zones_counted } else { &nodes.zones }
+    let refused = nodes.zones.zones.is_empty() || nodes.zones.unusable_nodes() > 0;
+    if refused { &nodes.zones_counted } else { &nodes.zones }
 }
 
-fn senders(view: &View<'_>, nodes: &Nodes) -> Vec<Sender> {
+/// Zones send; where it matters which node it is, nodes do.
+fn senders(view: &View<'_>, nodes: &Nodes) -> Result<Vec<Sender>, serde_json::Error> {
     let capacity = capacity(nodes);
-    let by_node = view.slices.iter().any(|json| json.contains("\"forNodes\""));
-    if by_node {
+    let hinted = || view.slices.iter().any(|json| json.contains("\"forNodes\""));
+    if view.is_local()? || hinted() {
         let left_out = |node: &Node| capacity.left_out.iter().any(|left| *left.node == *node.name);
         let counted = nodes.by_name.values().filter(|node| !left_out(node));
-        return counted.filter_map(|node| sender(node, capacity)).collect();
+        return Ok(counted.filter_map(|node| sender(node, capacity)).collect());
     }
     let zone = |zone: &ZoneCapacity| Sender {
         place: place_in(nodes, &zone.name),
         zone: zone.name.to_string(),
         share: zone.share,
     };
-    capacity.zones.iter().map(zone).collect()
+    Ok(capacity.zones.iter().map(zone).collect())
 }
 
 /// A node sends its part of what its zone sends.
 fn sender(node: &Node, capacity: &Capacity) -> Option<Sender> {
     let zone = capacity.zones.iter().find(|zone| Some(&*zone.name) == node.zone.as_deref())?;
-    let part = match node.cpu_milli {
-        Some(cpu) if zone.cpu_milli > 0 => cpu as f64 / zone.cpu_milli as f64,
-        _ => 1.0 / zone.nodes as f64,
+    let part = match capacity.basis {
+        Basis::Cpu => node.cpu_milli.unwrap_or(0) as f64 / zone.cpu_milli as f64,
+        Basis::Nodes => 1.0 / zone.nodes as f64,
     };
     Some(Sender { place: place_of(node), zone: zone.name.to_string(), share: zone.share * part })
 }

@@ -10,7 +10,7 @@ use zonewise_slices::service::Service;
 use zonewise_topology::reason::{Code, Outcome};
 
 use crate::cost::Prices;
-use crate::explanation::{now, scores};
+use crate::explanation::{Depth, explain, now, scores};
 use crate::plan::Planning;
 use crate::snapshot::Snapshot;
 
@@ -32,14 +32,16 @@ pub struct Line {
     pub outcome: Outcome,
     /// Ready endpoints.
     pub endpoints: u64,
-    /// Part of the traffic that stays in its zone now; absent where no proxy routes it.
+    /// Part of the traffic that stays in its zone with the slices that are stored; absent where there
+    /// are none, or no proxy routes it.
     pub in_zone: Option<f64>,
     /// Part of it that crosses zones.
     pub cross_zone: Option<f64>,
     /// What stays under each heuristic.
     pub by_heuristic: BTreeMap<String, f64>,
-    /// The most any router could keep without overloading an endpoint.
-    pub best: f64,
+    /// The most any router could keep without overloading an endpoint; absent without zones or
+    /// endpoints.
+    pub best: Option<f64>,
     /// Money per month.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
@@ -78,40 +80,30 @@ fn line(
 ) -> Result<Line, serde_json::Error> {
     let stage = planning.stage(snapshot, service);
     let verdict = stage.judge();
-    let plan = crate::explanation::explain(
-        &stage,
-        &verdict,
-        &snapshot.view(&stage.scene.key()),
-        crate::explanation::Depth::Arithmetic,
-    )?;
-    let numbers = &plan.numbers;
-    let matrix = match stage.scene.slices.is_empty() {
-        true => None,
-        false => now(&stage, &snapshot.view(&stage.scene.key()))?,
-    };
-    let in_zone = match &matrix {
-        Some(matrix) => matrix.in_zone,
-        None => numbers.in_zone.planned.filter(|_| !service.headless),
-    };
-    let mut modes: Vec<String> =
-        matrix.iter().flat_map(|matrix| &matrix.from).map(|row| row.mode.clone()).collect();
-    modes.sort();
-    modes.dedup();
+    let view = snapshot.view(service);
+    let explained = explain(&stage, &verdict, &view, (Depth::Arithmetic, planning.consumer))?;
+    let numbers = &explained.numbers;
+    let now = now(&stage, &view, (planning.consumer, &explained.family))?;
+    let in_zone = now.in_zone();
+    // Without zones or endpoints there is nothing to keep anywhere.
+    let sends = numbers.zones.iter().any(|zone| zone.share > 0.0) && numbers.endpoints > 0;
+    let best = sends.then_some(numbers.in_zone.best);
     let by_heuristic = scores(&stage, &verdict).into_iter();
     Ok(Line {
         service: service.key(),
         asked: verdict.asked.value.clone(),
         source: verdict.asked.source.into(),
-        modes,
+        modes: now.modes(),
         reason: numbers.reason,
         outcome: numbers.outcome,
-        endpoints: numbers.zones.iter().map(|zone| zone.endpoints).sum(),
+        endpoints: numbers.endpoints,
         in_zone,
         cross_zone: in_zone.map(|part| 1.0 - part),
         by_heuristic: by_heuristic
+            .filter(|_| sends)
             .filter_map(|score| Some((score.heuristic, score.in_zone?)))
             .collect(),
-        best: numbers.in_zone.best,
-        cost: prices.and_then(|prices| prices.cost(&service.key(), in_zone, numbers.in_zone.best)),
+        best,
+        cost: prices.and_then(|prices| prices.cost(&service.key(), in_zone, best?)),
     })
 }

@@ -11,7 +11,7 @@ use zonewise_slices::slice::Slice;
 use zonewise_topology::capacity::MissingCpu;
 
 use crate::change::Stage;
-use crate::explanation::{Depth, Explanation, explain};
+use crate::explanation::{Depth, Explanation, Kind, explain};
 use crate::names;
 use crate::snapshot::Snapshot;
 
@@ -69,6 +69,8 @@ pub struct Planning {
     pub missing_cpu: MissingCpu,
     /// How much is explained.
     pub depth: Depth,
+    /// What runs on the nodes.
+    pub consumer: Kind,
 }
 
 impl Planning {
@@ -92,8 +94,8 @@ impl Planning {
     ) -> Result<ServicePlan, serde_json::Error> {
         let stage = self.stage(snapshot, service);
         let verdict = stage.judge();
-        let explanation =
-            explain(&stage, &verdict, &snapshot.view(&stage.scene.key()), self.depth)?;
+        let view = snapshot.view(service);
+        let explanation = explain(&stage, &verdict, &view, (self.depth, self.consumer))?;
         let creates = names::named(service, &verdict.plan, &stage.scene.slices);
         let plan = verdict.plan;
         let names = |slices: Vec<zonewise_slices::plan::SliceName>| {

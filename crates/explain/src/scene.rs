@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use zonewise_slices::asked::{self, Asked, asked};
-use zonewise_slices::labels::Name;
 use zonewise_slices::node::Nodes;
 use zonewise_slices::plan::{Input, Plan, plan};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
-use zonewise_slices::slice::{MANAGED_BY, Slice};
+use zonewise_slices::slice::{AddressType, MANAGED_BY, Slice};
 use zonewise_topology::reason::{Code, Outcome, Reason};
 
 use crate::names;
@@ -39,6 +38,14 @@ impl Verdict {
     /// Why routing is as it is.
     pub fn reason(&self) -> Reason {
         self.plan.reason()
+    }
+
+    /// The address family that stands for the Service: the first that is not as asked.
+    pub fn family<'a>(&'a self, service: &'a Service) -> &'a AddressType {
+        let families = &self.plan.families;
+        let fallback = families.iter().find(|family| family.reason.outcome() != Outcome::InForce);
+        let family = fallback.or(families.first()).map(|plan| &plan.family);
+        family.or(service.families.first()).unwrap_or(&AddressType::IPv4)
     }
 
     /// Whether traffic is kept near: something was asked for and is in force.
@@ -104,10 +111,5 @@ impl Scene {
         slices.extend(plan.families.iter().flat_map(|family| family.updates.iter().cloned()));
         slices.extend(names::named(&self.service, plan, &self.slices));
         slices
-    }
-
-    /// `namespace/name`, to be shared.
-    pub fn key(&self) -> (Name, Name) {
-        (Name::clone(&self.service.namespace), Name::clone(&self.service.name))
     }
 }

@@ -59,6 +59,8 @@ pub struct Duplicate {
 #[derive(Default)]
 pub struct Gather {
     index: Index,
+    /// Services come last: a Pod that is applied asks every Service known by then.
+    services: Vec<Service>,
     json: Json,
     places: BTreeMap<(&'static str, Name, Name), input::Place>,
     remarks: Remarks,
@@ -88,13 +90,15 @@ impl Gather {
                 if let Some(json) = json {
                     self.json.services.insert(key, json);
                 }
-                self.index.apply_service(small);
+                self.services.push(small);
             }
             Object::Slice { small, json } => {
                 let key = (Name::clone(&small.namespace), Name::from(small.name()));
                 if let Some(json) = json {
-                    self.json.slices.insert(key, json);
+                    self.json.slices.insert(key.clone(), json);
                 }
+                // The later counts, whatever version it has.
+                self.index.delete_slice(0, &key);
                 self.index.wrote_slice(small);
             }
         }
@@ -114,7 +118,10 @@ impl Gather {
     }
 
     /// The snapshot, and what was noticed.
-    pub fn finish(self, missing_cpu: MissingCpu) -> (Snapshot, Remarks) {
+    pub fn finish(mut self, missing_cpu: MissingCpu) -> (Snapshot, Remarks) {
+        for service in self.services {
+            self.index.apply_service(service);
+        }
         let nodes = Arc::new(Nodes::new(self.index.nodes().clone(), missing_cpu));
         (Snapshot { index: self.index, nodes, json: self.json }, self.remarks)
     }
@@ -161,14 +168,15 @@ impl Snapshot {
     }
 
     /// A Service as consumers see it.
-    pub fn view(&self, key: &Key) -> View<'_> {
-        let slices = self.index.slices_of(key);
+    pub fn view(&self, service: &Service) -> View<'_> {
+        let key = (Name::clone(&service.namespace), Name::clone(&service.name));
+        let slices = self.index.slices_of(&key);
         let text = |slice: &Arc<zonewise_slices::slice::Slice>| {
             let key = (Name::clone(&slice.namespace), Name::from(slice.name()));
             self.json.slices.get(&key).map(|json| Cow::Borrowed(&**json))
         };
         View {
-            service: Cow::Borrowed(self.json.services.get(key).map_or("{}", |json| json)),
+            service: Cow::Borrowed(self.json.services.get(&key).map_or("{}", |json| json)),
             slices: slices.iter().filter_map(text).collect(),
         }
     }
@@ -178,7 +186,7 @@ impl Snapshot {
         self.nodes.by_name.get(node).map(matrix::place_of)
     }
 
-    /// Zones of nodes, and of endpoints.
+    /// Zones of nodes.
     pub fn zones(&self) -> Vec<Name> {
         let mut zones: Vec<Name> =
             self.nodes.by_name.values().filter_map(|node| node.zone.clone()).collect();

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use zonewise_routing::{
-    Door, Family, Place, Question, Route, Service, ServicePort, Settings, Slice, Target, merge,
-    route,
+    Door, Family, Place, Policy, Question, Route, Service, ServicePort, Settings, Slice, Target,
+    merge, route,
 };
 
 /// What consumers read of one Service.
@@ -36,6 +36,14 @@ pub struct PortRoute<'a> {
 }
 
 impl View<'_> {
+    /// Whether traffic from inside stays on its node, whatever hints say.
+    ///
+    /// # Errors
+    /// If the Service is not what it should be.
+    pub fn is_local(&self) -> Result<bool, serde_json::Error> {
+        Ok(Door::new(Place::default()).service(&self.service)?.internal == Policy::Local)
+    }
+
     /// Looks at it from a place.
     ///
     /// # Errors
@@ -43,7 +51,10 @@ impl View<'_> {
     pub fn from(&self, place: Place) -> Result<Seen, serde_json::Error> {
         let door = Door::new(place);
         let service = door.service(&self.service)?;
-        let slices = self.slices.iter().map(|json| door.slice(json)).collect::<Result<_, _>>()?;
+        let slices = self.slices.iter().map(|json| door.slice(json));
+        let mut slices: Vec<Slice> = slices.collect::<Result<_, _>>()?;
+        // No proxy watches the slices of headless Services.
+        slices.retain(|slice| !slice.headless);
         Ok(Seen { door, service, slices })
     }
 }

@@ -184,7 +184,7 @@ fn about_endpoints(reason: Reason) -> bool {
 /// Zones with what they have and should have a part of, the neediest first.
 fn needs(stage: &Stage, verdict: &Verdict) -> Vec<(String, (f64, f64))> {
     let slices = stage.scene.own_slices(&stage.settings);
-    let Some(family) = stage.scene.service.families.first() else { return Vec::new() };
+    let family = verdict.family(&stage.scene.service);
     let grounds = stage.scene.input(&slices).grounds(&verdict.asked.choice, family);
     let situation = &grounds.situation;
     let mut zones: Vec<(String, (f64, f64))> = situation
@@ -224,14 +224,14 @@ const BALANCED: &str = "zonewise.dev/balanced";
 
 /// Other things to ask for.
 fn ask_anew(stage: &Stage, verdict: &Verdict) -> Vec<Vec<Change>> {
-    let asked = &verdict.asked;
+    let (asked, ours) = (&verdict.asked, !stage.settings.upstream);
     let mut ways: Vec<Vec<Change>> =
-        asked.notes.iter().filter_map(understood).map(|one| vec![one]).collect();
+        asked.notes.iter().filter(|_| ours).filter_map(understood).map(|one| vec![one]).collect();
     match verdict.reason() {
         Reason::BelowStartingThreshold { endpoints, padding, .. } => {
             ways.extend(lower_threshold(endpoints, padding));
         }
-        Reason::NodeInformationMissing { .. } => ways.push(vec![Change::CountNodes]),
+        Reason::NodeInformationMissing { .. } if ours => ways.push(vec![Change::CountNodes]),
         Reason::ClusterWide => {
             ways.push(vec![annotate(TOPOLOGY_MODE, "Auto")]);
             let value = "PreferSameZone".into();
@@ -239,7 +239,7 @@ fn ask_anew(stage: &Stage, verdict: &Verdict) -> Vec<Vec<Change>> {
         }
         _ => {}
     }
-    if !stage.settings.upstream {
+    if ours {
         let mut steps = in_the_way(asked);
         steps.push(annotate(ROUTING_PREFERENCE, BALANCED));
         ways.push(steps);

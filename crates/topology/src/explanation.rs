@@ -39,6 +39,8 @@ pub struct Explanation {
     pub outcome: Outcome,
     /// What capacity was measured by.
     pub capacity_by: Basis,
+    /// Ready endpoints, those without a zone too.
+    pub endpoints: u64,
     /// The zones.
     pub zones: Vec<ZoneRow>,
     /// Nodes that did not count.
@@ -76,9 +78,9 @@ pub struct ZoneRow {
 /// Traffic that stays in its zone.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct InZone {
-    /// As it is now; absent when some zone reaches no endpoint.
+    /// As it is now; absent when that is not known, or some zone reaches no endpoint.
     pub now: Option<f64>,
-    /// With this outcome; likewise.
+    /// With this outcome; absent when some zone reaches no endpoint.
     pub planned: Option<f64>,
     /// The most any router could reach without overloading an endpoint.
     pub best: f64,
@@ -129,10 +131,11 @@ pub fn explain(
         remedy: reason.code().entry().remedy,
         outcome: reason.outcome(),
         capacity_by: capacity.basis,
+        endpoints: region.total,
         zones: rows.collect(),
         nodes_left_out: capacity.left_out.clone(),
         in_zone: InZone {
-            now: traffic.map(|traffic| traffic.in_zone),
+            now: None,
             planned: traffic.map(|traffic| traffic.in_zone),
             best: region.best_in_zone(0.0),
         },

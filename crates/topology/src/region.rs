@@ -84,7 +84,8 @@ impl<'a> Region<'a> {
         if all == 0.0 {
             0.0
         } else {
-            self.zones.iter().map(|zone| zone.share.min(fair(zone))).sum()
+            // The sum of nothing is -0.
+            self.zones.iter().map(|zone| zone.share.min(fair(zone))).sum::<f64>() + 0.0
         }
     }
 }

@@ -89,5 +89,6 @@ impl Write for Destination {
 
 /// Says something on standard error. If even that fails there is nobody left to tell.
 pub(crate) fn complain(message: &str) {
-    let _ = writeln!(io::stderr(), "{message}");
+    let lines: Vec<String> = message.lines().map(zonewise_explain::screens::clean).collect();
+    let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
 }

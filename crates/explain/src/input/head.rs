@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use super::yaml;
 
+const NO_KIND: &str =
+    "this list has no `kind`: it was cut off, so write it again; or add `kind: List`";
+
 /// `kind` and `apiVersion`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Head {
@@ -52,9 +55,14 @@ impl Head {
                 other => other.map_err(|problem| (problem.line, problem.message))?,
             }
         };
+        let head = Self::of(&value);
         match value.get("items") {
-            None | Some(Value::Null) => Ok(Self::of(&value)),
-            Some(Value::Array(items)) if items.is_empty() => Ok(Self::of(&value)),
+            Some(Value::Array(items)) if !items.is_empty() => {
+                Err((1, "this list has `items` twice: make it two lists".to_owned()))
+            }
+            // kubectl writes `kind` after the items: without it the rest of the items is missing too.
+            _ if head.kind.is_none() && !json => Err((1, NO_KIND.to_owned())),
+            None | Some(Value::Null | Value::Array(_)) => Ok(head),
             Some(_) => Err((1, "this list has `items` twice: make it two lists".to_owned())),
         }
     }

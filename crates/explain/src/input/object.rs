@@ -57,8 +57,17 @@ pub(super) fn text<'b>(bytes: &'b [u8], place: &Place) -> Result<&'b str, InputE
 }
 
 impl Around<'_> {
+    /// The kind around it, if that is no list: `items` of such an object are its own business.
+    fn inside(&self) -> Option<Read> {
+        let kind = self.list?.kind.as_deref().filter(|kind| !kind.ends_with("List"))?;
+        Some(Read::One(Item::Ignored { kind: kind.to_owned() }))
+    }
+
     /// Reads what begins like JSON.
     pub(super) fn json(&self, text: &str) -> Result<Read, InputError> {
+        if let Some(inside) = self.inside() {
+            return Ok(inside);
+        }
         if is_flow(text) {
             let value = yaml::parse(text);
             return value
@@ -107,6 +116,9 @@ impl Around<'_> {
 
     /// Takes what was parsed.
     pub(super) fn value(&self, value: Value) -> Read {
+        if let Some(inside) = self.inside() {
+            return inside;
+        }
         let head = Head::of(&value);
         match self.wanted(&head) {
             _ if value.is_null() && self.list.is_none() => Read::Nothing,

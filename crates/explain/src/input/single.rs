@@ -10,7 +10,7 @@ use super::{Fault, Item, Options, Place};
 pub fn item(source: &str, kind: &str, json: &str, options: &Options) -> Item {
     let place = Place { file: Arc::from(source), document: 1, item: None, line: 1 };
     let version = if kind == "EndpointSlice" { "discovery.k8s.io/v1" } else { "v1" };
-    let list = Head { kind: Some(kind.into()), api_version: Some(version.into()) };
+    let list = Head { kind: Some(format!("{kind}List").into()), api_version: Some(version.into()) };
     let around = Around { place: place.clone(), list: Some(&list), options };
     match around.json(json) {
         Ok(Read::One(item)) => item,

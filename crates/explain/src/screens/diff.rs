@@ -3,7 +3,7 @@
 use similar::{ChangeTag, TextDiff};
 use zonewise_slices::slice::Slice;
 
-use super::{BAD, BOLD, DIM, GOOD, paint, yaml};
+use super::{BAD, BOLD, DIM, GOOD, clean, paint, yaml};
 use crate::plan::ServicePlan;
 
 /// Lines around a change.
@@ -34,7 +34,7 @@ pub fn diff(plan: &ServicePlan) -> Result<String, serde_saphyr::ser::Error> {
 fn one(plan: &ServicePlan, name: &str, (before, after): (&str, &str)) -> String {
     let namespace = plan.service.split('/').next().unwrap_or_default();
     let file = |text: &str| {
-        if text.is_empty() { "/dev/null".into() } else { format!("{namespace}/{name}") }
+        if text.is_empty() { "/dev/null".into() } else { clean(&format!("{namespace}/{name}")) }
     };
     let mut out = paint(BOLD, &format!("--- {}\n+++ {}", file(before), file(after))) + "\n";
     let diff = TextDiff::from_lines(before, after);

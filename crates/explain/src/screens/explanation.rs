@@ -59,7 +59,7 @@ fn question(explanation: &Explanation) -> String {
     lines.push(format!("pods       {}", pods(explanation)));
     lines.push(format!("slices     {}", slices(explanation)));
     let title = format!("Service {} ({})", explanation.service, explanation.family);
-    section(&title, &lines.join("\n"))
+    section(&clean(&title), &lines.join("\n"))
 }
 
 fn pods(explanation: &Explanation) -> String {
@@ -88,8 +88,9 @@ fn slices(explanation: &Explanation) -> String {
 
 fn capacity(explanation: &Explanation) -> String {
     let numbers = &explanation.numbers;
+    let place = if explanation.grouped_by == "region" { "REGION" } else { "ZONE" };
     let header = [
-        "ZONE",
+        place,
         "NODES",
         "CORES",
         "SHARE",
@@ -102,7 +103,7 @@ fn capacity(explanation: &Explanation) -> String {
     ];
     let row = |zone: &ZoneRow| {
         vec![
-            clean(&zone.zone),
+            zone.zone.to_string(),
             zone.nodes.to_string(),
             format!("{}", (zone.cpu * 100.0).round() / 100.0),
             percent(zone.share),
@@ -165,7 +166,7 @@ fn traffic(explanation: &Explanation) -> String {
         });
         lines.push(table(&header, 2, rows.collect()));
     }
-    section("Traffic that stays in its zone", &lines.join("\n"))
+    section(&format!("Traffic that stays in its {}", explanation.grouped_by), &lines.join("\n"))
 }
 
 fn consumers(consumers: &[Consumer]) -> String {
@@ -176,7 +177,8 @@ fn consumers(consumers: &[Consumer]) -> String {
         consumer.from.iter().map(|zone| {
             vec![
                 consumer.consumer.to_owned(),
-                clean(&zone.zone),
+                consumer.family.clone(),
+                zone.zone.to_string(),
                 zone.mode.clone(),
                 zone.reason.to_string(),
                 percent(zone.in_zone),
@@ -186,11 +188,12 @@ fn consumers(consumers: &[Consumer]) -> String {
     let rows: Vec<Vec<String>> = rows.collect();
     let mut lines = Vec::new();
     if !rows.is_empty() {
-        lines.push(table(&["CONSUMER", "FROM", "MODE", "REASON", "IN ZONE"], 4, rows));
+        lines.push(table(&["CONSUMER", "FAMILY", "FROM", "MODE", "REASON", "IN ZONE"], 5, rows));
     }
-    lines.extend(
-        consumers.iter().map(|one| paint(DIM, &format!("{}: {}", one.consumer, one.remark))),
-    );
+    let mut remarks: Vec<String> =
+        consumers.iter().map(|one| format!("{}: {}", one.consumer, one.remark)).collect();
+    remarks.dedup();
+    lines.extend(remarks.iter().map(|remark| paint(DIM, remark)));
     section("What consumers will do", &lines.join("\n"))
 }
 
@@ -212,7 +215,10 @@ fn margin(margin: &Margin) -> String {
         .map(|loss| {
             let then = loss.then.map_or_else(String::new, |then| format!(", then {then}"));
             let lost = counted(loss.survives as usize, "endpoint");
-            format!("{}: survives the loss of {lost} of {}{then}", clean(&loss.zone), loss.has)
+            let least =
+                if loss.then.is_none() && loss.survives < loss.has { "at least " } else { "" };
+            let zone = clean(&loss.zone);
+            format!("{zone}: survives the loss of {least}{lost} of {}{then}", loss.has)
         })
         .collect();
     lines.push(match margin.critical_nodes.as_slice() {
@@ -220,7 +226,11 @@ fn margin(margin: &Margin) -> String {
         nodes => {
             let named =
                 nodes.iter().map(|node| format!("{} (then {})", clean(&node.node), node.then));
-            format!("does not survive the loss of {}", named.collect::<Vec<_>>().join(", "))
+            let more = match margin.critical_nodes_in_all - nodes.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            format!("does not survive the loss of {}{more}", named.collect::<Vec<_>>().join(", "))
         }
     });
     lines.extend(margin.zones.iter().map(|zone| {

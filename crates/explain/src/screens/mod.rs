@@ -26,7 +26,7 @@ const WARN: Style = AnsiColor::Yellow.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 
 /// Text from the cluster, safe to show: control characters could move the cursor or colour.
-fn clean(text: &str) -> String {
+pub fn clean(text: &str) -> String {
     text.chars()
         .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
         .collect()
@@ -46,7 +46,8 @@ fn outcome(outcome: Outcome) -> (Style, &'static str) {
 }
 
 fn percent(part: f64) -> String {
-    format!("{:.0} %", part * 100.0)
+    // Adding nothing makes a zero of minus zero.
+    format!("{:.0} %", (part * 100.0).round() + 0.0)
 }
 
 fn maybe_percent(part: Option<f64>) -> String {

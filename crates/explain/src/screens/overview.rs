@@ -1,7 +1,7 @@
 //! All Services as a table.
 
 use super::table::table;
-use super::{BOLD, clean, maybe_percent, paint, percent};
+use super::{BOLD, maybe_percent, paint};
 use crate::overview::Line;
 
 /// Heuristics with a column of their own; the document has all of them.
@@ -29,7 +29,7 @@ fn row(line: &Line, priced: bool) -> Vec<String> {
     let modes = if line.modes.is_empty() { "-".into() } else { line.modes.join(",") };
     let mut cells = vec![
         line.service.clone(),
-        clean(&line.asked),
+        line.asked.clone(),
         modes,
         line.reason.to_string(),
         line.endpoints.to_string(),
@@ -38,7 +38,7 @@ fn row(line: &Line, priced: bool) -> Vec<String> {
     ];
     cells
         .extend(SHOWN.iter().map(|(name, _)| maybe_percent(line.by_heuristic.get(*name).copied())));
-    cells.push(percent(line.best));
+    cells.push(maybe_percent(line.best));
     if priced {
         let money = |of: fn(&crate::overview::Cost) -> f64| {
             line.cost.as_ref().map_or_else(|| "-".into(), |cost| format!("{:.2}", of(cost)))

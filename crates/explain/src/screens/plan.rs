@@ -37,13 +37,12 @@ impl Totals {
 /// A Service as a row.
 pub fn plan_row(plan: &ServicePlan) -> Vec<String> {
     let numbers = &plan.explanation.numbers;
-    let endpoints: u64 = numbers.zones.iter().map(|zone| zone.endpoints).sum();
     let slices = plan.creates.len() + plan.updates.len() + plan.unchanged.len();
     vec![
         plan.service.clone(),
         numbers.reason.to_string(),
         outcome(numbers.outcome).1.into(),
-        endpoints.to_string(),
+        numbers.endpoints.to_string(),
         slices.to_string(),
         writes(plan),
         hints(plan),

@@ -75,7 +75,7 @@ pub fn matrix(matrix: &Matrix) -> String {
     });
     format!(
         "{}\n{}\n\nstays in its zone: {}\n\n{}\n",
-        paint(BOLD, &title),
+        paint(BOLD, &clean(&title)),
         table(&header, 4, rows.collect()),
         maybe_percent(matrix.in_zone),
         table(&["ENDPOINT", "ZONE", "OVERLOAD"], 2, endpoints.collect())
@@ -83,7 +83,7 @@ pub fn matrix(matrix: &Matrix) -> String {
 }
 
 fn zone_name(zone: &str) -> String {
-    if zone.is_empty() { "no zone".into() } else { clean(zone) }
+    if zone.is_empty() { "no zone".into() } else { zone.into() }
 }
 
 /// Zones that send or serve.

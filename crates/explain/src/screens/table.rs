@@ -2,13 +2,15 @@
 
 use comfy_table::{CellAlignment, Table};
 
+use super::clean;
+
 /// A table; the columns from `numbers` on are numbers.
 pub(super) fn table(header: &[&str], numbers: usize, rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
-    table.set_header(header.iter().copied());
+    table.set_header(header.iter().map(|name| clean(name)));
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.iter().map(|cell| clean(cell)));
     }
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, 2));

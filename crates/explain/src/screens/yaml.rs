@@ -4,6 +4,7 @@ use serde::Serialize;
 use zonewise_slices::slice::Slice;
 
 use crate::plan::ServicePlan;
+use crate::shell::word;
 
 /// A value as YAML.
 ///
@@ -43,6 +44,7 @@ impl List {
         let namespace = plan.service.split('/').next().unwrap_or_default();
         for name in &plan.deletes {
             self.items += 1;
+            let (namespace, name) = (word(namespace), word(name));
             text.push_str(&format!("# kubectl -n {namespace} delete endpointslice {name}\n"));
         }
         Ok(text)

@@ -1,5 +1,6 @@
 //! `zonewise explain`.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,9 +17,10 @@ use zonewise_explain::snapshot::Snapshot;
 use zonewise_slices::service::Service;
 
 use super::source::{Source, Wanted};
-use super::{Output, ServiceName, chosen, document, out};
+use super::{ConsumerFlag, Output, ServiceName, chosen, document, not_ours, ours, out, usual};
 use crate::args::Usage;
 use crate::controller::{SliceFlags, configuration};
+use crate::output::complain;
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -46,6 +48,9 @@ pub(crate) struct Explain {
     /// Bytes per month, Service by Service: a CSV file of `namespace/service,bytes`
     #[arg(long, value_name = "FILE", requires = "cost_per_gb")]
     bytes: Option<PathBuf>,
+    /// What runs on the nodes [default: zonewise, kube-proxy with --compat upstream]
+    #[arg(long, value_enum, value_name = "NAME")]
+    consumer: Option<ConsumerFlag>,
     /// How to write the result
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
     output: Output,
@@ -80,13 +85,20 @@ struct Overview<'a> {
 
 pub(crate) fn run(arguments: Explain) -> Result<()> {
     let prices = prices(&arguments)?;
-    let Explain { service, source, output, config, slices, .. } = arguments;
+    let Explain { service, source, consumer, output, config, slices, .. } = arguments;
     let config =
         configuration(config.as_deref(), slices).map_err(|error| Usage(format!("{error:#}")))?;
     let missing_cpu = config.missing_cpu;
-    let gathered = source.gather(&Wanted { service: service.as_ref(), json: true, missing_cpu })?;
+    let gathered = source.gather(&Wanted {
+        service: service.as_ref(),
+        pods: true,
+        json: true,
+        missing_cpu,
+    })?;
     let snapshot = &gathered.snapshot;
-    let planning = Planning { settings: config.settings, missing_cpu, depth: Depth::Full };
+    let consumer = consumer.map_or_else(|| usual(&config.settings), Into::into);
+    let planning =
+        Planning { settings: config.settings, missing_cpu, depth: Depth::Full, consumer };
     let services = chosen(snapshot, gathered.service.as_ref(), source.namespace.as_deref())?;
     match (&gathered.service, services.first()) {
         (Some(_), Some(service)) => one(snapshot, service, &planning, (prices, output)),
@@ -125,12 +137,12 @@ fn one(
         "Service {} {}, so the controller writes no slices for it; its traffic goes to whatever \
          slices others write: see `zonewise route`",
         service.key(),
-        if service.external_name { "is of type ExternalName" } else { "has no selector" }
+        not_ours(service)
     );
     let stage = planning.stage(snapshot, service);
     let verdict = stage.judge();
-    let view = snapshot.view(&stage.scene.key());
-    let explanation = explain(&stage, &verdict, &view, planning.depth)?;
+    let view = snapshot.view(service);
+    let explanation = explain(&stage, &verdict, &view, (planning.depth, planning.consumer))?;
     let in_zone = explanation.numbers.in_zone;
     let cost =
         prices.and_then(|prices| prices.cost(&explanation.service, in_zone.now, in_zone.best));
@@ -152,14 +164,23 @@ fn one(
     Ok(out.flush()?)
 }
 
+/// Names in the list of bytes that mean no Service.
+fn warn(services: &[Arc<Service>], prices: Option<&Prices>) {
+    let known: BTreeSet<String> = services.iter().map(|service| service.key()).collect();
+    let unknown = prices.iter().flat_map(|prices| prices.bytes.keys());
+    for name in unknown.filter(|name| !known.contains(*name)).take(10) {
+        complain(&format!("warning: --bytes names `{name}`, and there is no such Service"));
+    }
+}
+
 fn all(
     snapshot: &Snapshot,
     services: &[Arc<Service>],
     planning: &Planning,
     (prices, output): Printing,
 ) -> Result<()> {
-    let services: Vec<Arc<Service>> =
-        services.iter().filter(|service| service.is_ours()).map(Arc::clone).collect();
+    let services = ours(services);
+    warn(&services, prices.as_ref());
     let lines = overview(snapshot, &services, planning, prices.as_ref())?;
     if output != Output::Table {
         return document(&Overview { kind: "Overview", services: &lines }, output);

@@ -17,12 +17,14 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
+use zonewise_explain::explanation::Kind;
 use zonewise_explain::screens;
 use zonewise_explain::snapshot::Snapshot;
 use zonewise_slices::labels::Name;
 use zonewise_slices::service::Service;
+use zonewise_slices::settings::Settings;
 
-use crate::args::Usage;
+use crate::output::complain;
 
 /// How a result is written.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -33,6 +35,32 @@ pub(crate) enum Output {
     Json,
     /// For programs and people
     Yaml,
+}
+
+/// What runs on the nodes.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum ConsumerFlag {
+    /// Our proxy
+    Zonewise,
+    /// kube-proxy
+    KubeProxy,
+    /// Cilium, with loadBalancer.serviceTopology
+    Cilium,
+}
+
+impl From<ConsumerFlag> for Kind {
+    fn from(flag: ConsumerFlag) -> Self {
+        match flag {
+            ConsumerFlag::Zonewise => Self::Zonewise,
+            ConsumerFlag::KubeProxy => Self::KubeProxy,
+            ConsumerFlag::Cilium => Self::Cilium,
+        }
+    }
+}
+
+/// What runs on the nodes beside this controller, unless somebody says otherwise.
+fn usual(settings: &Settings) -> Kind {
+    if settings.upstream { Kind::KubeProxy } else { Kind::Zonewise }
 }
 
 /// Standard output; colours go where they are understood.
@@ -100,6 +128,28 @@ fn chosen(
     Ok(found)
 }
 
+/// Why the controller writes no slices for a Service.
+fn not_ours(service: &Service) -> &'static str {
+    if service.external_name { "is of type ExternalName" } else { "has no selector" }
+}
+
+/// Services whose slices the controller writes; says how many others there are.
+fn ours(services: &[Arc<Service>]) -> Vec<Arc<Service>> {
+    let (ours, others): (Vec<_>, Vec<_>) =
+        services.iter().map(Arc::clone).partition(|service| service.is_ours());
+    if !others.is_empty() {
+        complain(&format!(
+            "warning: {} without a selector or of type ExternalName left out: the controller writes \
+             no slices for them",
+            match others.len() {
+                1 => "1 Service".to_owned(),
+                some => format!("{some} Services"),
+            }
+        ));
+    }
+    ours
+}
+
 /// What to say about a Service that is not there.
 fn missing(snapshot: &Snapshot, namespace: &str, name: &str) -> anyhow::Error {
     let same_name = snapshot.services().find(|service| *service.name == *name);
@@ -107,5 +157,5 @@ fn missing(snapshot: &Snapshot, namespace: &str, name: &str) -> anyhow::Error {
         Some(other) => format!("; there is {}", other.key()),
         None => String::new(),
     };
-    Usage(format!("there is no Service {namespace}/{name}{hint}")).into()
+    anyhow::anyhow!("there is no Service {namespace}/{name}{hint}")
 }

@@ -2,21 +2,17 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use zonewise_explain::explanation::Depth;
 use zonewise_explain::plan::{Planning, ServicePlan};
 use zonewise_explain::screens::{self, Totals};
-use zonewise_explain::snapshot::Snapshot;
-use zonewise_slices::service::Service;
 
 use super::source::{Source, Wanted};
-use super::{Out, Output, ServiceName, chosen, out};
+use super::{ConsumerFlag, Out, Output, ServiceName, chosen, not_ours, ours, out, usual};
 use crate::args::Usage;
 use crate::controller::{SliceFlags, configuration};
-use crate::output::complain;
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -41,6 +37,9 @@ pub(crate) struct Plan {
     /// Add the arithmetic, what would turn zone routing on and what would turn it off
     #[arg(long)]
     explain: bool,
+    /// What runs on the nodes, for --explain [default: zonewise, kube-proxy with --compat upstream]
+    #[arg(long, value_enum, value_name = "NAME")]
+    consumer: Option<ConsumerFlag>,
     /// How to write the result; yaml is a List for `kubectl apply --server-side`
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
     output: Output,
@@ -52,45 +51,36 @@ pub(crate) struct Plan {
 }
 
 pub(crate) fn run(arguments: Plan) -> Result<()> {
-    let Plan { source, service, diff, explain, output, config, slices } = arguments;
+    let Plan { source, service, diff, explain, consumer, output, config, slices } = arguments;
+    if explain && output == Output::Yaml {
+        let message = "-o yaml is a List of slices and has no room for --explain; use -o json";
+        return Err(Usage(message.into()).into());
+    }
     let config =
         configuration(config.as_deref(), slices).map_err(|error| Usage(format!("{error:#}")))?;
     let missing_cpu = config.missing_cpu;
-    let wanted = Wanted { service: service.as_ref(), json: explain, missing_cpu };
+    let wanted = Wanted { service: service.as_ref(), pods: true, json: explain, missing_cpu };
     let gathered = source.gather(&wanted)?;
     let snapshot = &gathered.snapshot;
     let services = chosen(snapshot, gathered.service.as_ref(), source.namespace.as_deref())?;
-    let services = ours(&services)?;
-    warn(snapshot);
+    if let ([only], true) = (services.as_slice(), gathered.service.is_some())
+        && !only.is_ours()
+    {
+        bail!(
+            "Service {} {}, so the controller writes no slices for it",
+            only.key(),
+            not_ours(only)
+        );
+    }
+    let services = ours(&services);
     let depth = if explain { Depth::Full } else { Depth::Arithmetic };
-    let planning = Planning { settings: config.settings, missing_cpu, depth };
+    let consumer = consumer.map_or_else(|| usual(&config.settings), Into::into);
+    let planning = Planning { settings: config.settings, missing_cpu, depth, consumer };
     let mut printer = printer(output, diff, explain);
     let mut out = out();
     planning.each::<anyhow::Error>(snapshot, &services, |plan| printer.service(&plan, &mut out))?;
     printer.end(&mut out)?;
     Ok(out.flush()?)
-}
-
-/// Services whose slices the controller writes.
-fn ours(services: &[Arc<Service>]) -> Result<Vec<Arc<Service>>> {
-    let ours: Vec<Arc<Service>> =
-        services.iter().filter(|service| service.is_ours()).map(Arc::clone).collect();
-    match (services, ours.is_empty()) {
-        ([only], true) => anyhow::bail!(
-            "Service {} has no selector, so the controller writes no slices for it",
-            only.key()
-        ),
-        _ => Ok(ours),
-    }
-}
-
-fn warn(snapshot: &Snapshot) {
-    if snapshot.nodes().by_name.is_empty() {
-        complain(
-            "warning: no Node was given, so every Pod is on a node that is not known and becomes \
-             no endpoint; add the output of `kubectl get nodes -o yaml`",
-        );
-    }
 }
 
 /// Writes plans one by one.

@@ -13,7 +13,6 @@ use zonewise_explain::screens;
 use zonewise_explain::snapshot::Snapshot;
 use zonewise_proxy::config::{GATES, Settings};
 use zonewise_routing::{Place, Settings as Routing};
-use zonewise_slices::labels::Name;
 use zonewise_slices::service::Service;
 use zonewise_topology::capacity::MissingCpu;
 
@@ -62,21 +61,26 @@ fn gates(text: &str) -> Result<BTreeMap<String, bool>, String> {
 }
 
 pub(crate) fn run(arguments: &Route) -> Result<()> {
-    let routing = settings(arguments.config.as_deref(), arguments.feature_gates.clone())
-        .map_err(|error| Usage(format!("{error:#}")))?;
+    let (routing, proxy_name) =
+        settings(arguments.config.as_deref(), arguments.feature_gates.clone())
+            .map_err(|error| Usage(format!("{error:#}")))?;
     let service = arguments.service.as_ref();
-    let wanted = Wanted { service, json: true, missing_cpu: MissingCpu::default() };
+    let wanted = Wanted { service, pods: false, json: true, missing_cpu: MissingCpu::default() };
     let gathered = arguments.source.gather(&wanted)?;
     let snapshot = &gathered.snapshot;
     let namespace = arguments.source.namespace.as_deref();
-    let services = chosen(snapshot, gathered.service.as_ref(), namespace)?;
+    let mut services = chosen(snapshot, gathered.service.as_ref(), namespace)?;
+    services.retain(|service| is_served(service, proxy_name.as_deref()));
     if arguments.matrix {
+        if snapshot.zones().is_empty() {
+            complain("warning: no node has a zone, so it is not known where traffic starts");
+        }
         return print_matrices(&matrices_of(snapshot, &services, &routing)?, arguments.output);
     }
     let place = place(snapshot, arguments)?;
     let mut all = Vec::new();
     for service in &services {
-        all.extend(lines(&snapshot.view(&key(service)), &place, &routing)?);
+        all.extend(lines(&snapshot.view(service), &place, &routing)?);
     }
     if let ([only], true) = (services.as_slice(), all.is_empty()) {
         complain(&format!("warning: {}", unrouted(only)));
@@ -84,16 +88,32 @@ pub(crate) fn run(arguments: &Route) -> Result<()> {
     print_lines(&all, arguments.output)
 }
 
-/// What the proxy's flags and files say about routing.
-fn settings(config: Option<&Path>, gates: Option<BTreeMap<String, bool>>) -> Result<Routing> {
+/// What the proxy's flags and files say about routing, and the name of the proxy.
+fn settings(
+    config: Option<&Path>,
+    gates: Option<BTreeMap<String, bool>>,
+) -> Result<(Routing, Option<String>)> {
     let file = config.map(Settings::read).transpose()?.unwrap_or_default();
     let flags = Settings { feature_gates: gates.unwrap_or_default(), ..Settings::default() };
-    Ok(file.overridden_by(flags).resolve("any-node")?.routing)
+    let config = file.overridden_by(flags).resolve("any-node")?;
+    Ok((config.routing, config.proxy_name))
 }
 
-fn key(service: &Service) -> (Name, Name) {
-    (Name::clone(&service.namespace), Name::clone(&service.name))
+/// Whether a proxy of this name looks after a Service; says so where it does not.
+fn is_served(service: &Service, proxy_name: Option<&str>) -> bool {
+    let wanted = service.labels.get(PROXY_NAME);
+    if wanted != proxy_name {
+        complain(&format!(
+            "warning: Service {} left out: it is for the proxy `{}`",
+            service.key(),
+            wanted.unwrap_or("without a name")
+        ));
+    }
+    wanted == proxy_name
 }
+
+/// Label that names the proxy of a Service.
+const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 
 fn unrouted(service: &Service) -> String {
     let why = if service.external_name {
@@ -130,7 +150,7 @@ fn no_node(snapshot: &Snapshot, node: &str) -> anyhow::Error {
     } else {
         format!("nodes are {}", names.join(", "))
     };
-    Usage(format!("there is no node `{node}`; {known}; or pass --from ZONE")).into()
+    anyhow::anyhow!("there is no node `{node}`; {known}; or pass --from ZONE")
 }
 
 fn matrices_of(
@@ -140,7 +160,7 @@ fn matrices_of(
 ) -> Result<Vec<Matrix>> {
     let mut all = Vec::new();
     for service in services {
-        all.extend(matrices(&snapshot.view(&key(service)), snapshot.nodes(), routing)?);
+        all.extend(matrices(&snapshot.view(service), snapshot.nodes(), routing)?);
     }
     Ok(all)
 }

@@ -14,7 +14,6 @@ use zonewise_explain::snapshot::{Gather, Remarks, Snapshot};
 use zonewise_topology::capacity::MissingCpu;
 
 use super::ServiceName;
-use crate::args::Usage;
 use crate::output::complain;
 use crate::progress::reading;
 
@@ -49,6 +48,8 @@ pub(crate) struct Gathered {
 pub(crate) struct Wanted<'a> {
     /// One Service alone.
     pub(crate) service: Option<&'a ServiceName>,
+    /// Pods.
+    pub(crate) pods: bool,
     /// Services and slices as consumers see them.
     pub(crate) json: bool,
     /// What is done about nodes that do not report CPU.
@@ -63,11 +64,16 @@ impl Source {
             self.read_cluster(wanted, &mut gather)?
         } else {
             let options = Options { keep_json: wanted.json };
-            read_files(&files(&self.files)?, &options, &mut gather)?;
+            if let Err(error) = read_files(&files(&self.files)?, &options, &mut gather) {
+                // What was wrong before counts too.
+                self.tell_faults(&gather.finish(wanted.missing_cpu).1);
+                return Err(error);
+            }
             self.full(wanted.service, "default")
         };
         let (snapshot, remarks) = gather.finish(wanted.missing_cpu);
         self.tell(&remarks)?;
+        tell_missing(&remarks, wanted);
         Ok(Gathered { snapshot, service })
     }
 
@@ -94,7 +100,7 @@ impl Source {
                 (None, Some(namespace)) => Scope::Namespace(namespace),
                 (None, None) => Scope::All,
             };
-            live::read(&client, &scope, &mut |item| gather.take(item))
+            live::read(&client, &scope, wanted.pods, &mut |item| gather.take(item))
                 .await
                 .context("the cluster cannot be read")?;
             Ok(service)
@@ -115,10 +121,7 @@ impl Source {
                 remarks.duplicates.len() - SHOWN
             ));
         }
-        let word = if self.keep_going { "warning" } else { "error" };
-        for fault in remarks.faults.iter().take(SHOWN) {
-            complain(&format!("{word}: {}: {}: {}", fault.place, fault.subject, fault.message));
-        }
+        self.tell_faults(remarks);
         if remarks.used.is_empty() && remarks.faults.is_empty() {
             let ignored: Vec<String> =
                 remarks.ignored.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
@@ -138,6 +141,33 @@ impl Source {
                 "{faults} objects cannot be used; correct them, or pass --keep-going to go on without them"
             ),
         }
+    }
+}
+
+impl Source {
+    fn tell_faults(&self, remarks: &Remarks) {
+        let word = if self.keep_going { "warning" } else { "error" };
+        for fault in remarks.faults.iter().take(SHOWN) {
+            complain(&format!("{word}: {}: {}: {}", fault.place, fault.subject, fault.message));
+        }
+    }
+}
+
+/// What is missing, and what that means.
+fn tell_missing(remarks: &Remarks, wanted: &Wanted<'_>) {
+    let missing = |kind: &str| !remarks.used.contains_key(kind);
+    if missing("Node") {
+        let pods = if wanted.pods { ", and every Pod is on a node that is not known" } else { "" };
+        complain(&format!(
+            "warning: no Node was given, so no zone is known{pods}; add the output of `kubectl get \
+             nodes -o yaml`"
+        ));
+    }
+    if wanted.json && missing("EndpointSlice") {
+        complain(
+            "warning: no EndpointSlice was given, so nothing is known of how traffic goes now; add \
+             the output of `kubectl get endpointslices -A -o yaml`",
+        );
     }
 }
 
@@ -162,8 +192,7 @@ fn files(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
             .filter(|path| is_manifest(path))
             .collect();
         if inside.is_empty() {
-            let message = format!("{} has no .yaml, .yml or .json file", path.display());
-            return Err(Usage(message).into());
+            bail!("{} has no .yaml, .yml or .json file", path.display());
         }
         inside.sort();
         files.extend(inside);

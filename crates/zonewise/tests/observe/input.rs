@@ -1,6 +1,7 @@
 //! Wrong input: the message names the place and the remedy, and the exit code tells programs.
 
 use crate::run::{cluster, document, run, run_on};
+use crate::screens::stored;
 use serde_json::json;
 
 const NODE: &str = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n";
@@ -53,19 +54,19 @@ const ROWS: [Row; 22] = [
         "warning: standard input: document 1, line 1: Service default/web",
     ),
     (&["plan", "-f", "no-such-file"], "", 1, "cannot read no-such-file"),
-    (&["plan", "-f", "crates"], "", 2, "has no .yaml, .yml or .json file"),
+    (&["plan", "-f", "crates"], "", 1, "has no .yaml, .yml or .json file"),
     (&["plan", "-f", "-", "--service", "a/b/c"], NODE, 2, "names no Service"),
     (
         &["plan", "-f", "examples/shop", "--service", "web"],
         "",
-        2,
+        1,
         "there is no Service default/web; there is shop/web",
     ),
     (&["plan", "-f", "examples/shop", "--max-endpoints-per-slice", "0"], "", 2, "use 1 to 1000"),
     (
         &["route", "-f", "examples/shop", "--node", "z9"],
         "",
-        2,
+        1,
         "there is no node `z9`; nodes are a1, a2",
     ),
     (&["route", "-f", "examples/shop"], "", 2, "--node"),
@@ -103,7 +104,7 @@ fn an_object_given_twice_is_named_and_the_later_counts() {
 
 #[test]
 fn bytes_per_service_are_read_from_a_file() {
-    let file = tempfile::NamedTempFile::new().unwrap();
+    let (file, slices) = (tempfile::NamedTempFile::new().unwrap(), stored());
     let explain = |text: &str| {
         std::fs::write(file.path(), text).unwrap();
         let path = file.path().to_str().unwrap();
@@ -111,6 +112,8 @@ fn bytes_per_service_are_read_from_a_file() {
             "explain",
             "-f",
             "examples/shop",
+            "-f",
+            slices.path().to_str().unwrap(),
             "--cost-per-gb",
             "0.02",
             "--bytes",
@@ -131,6 +134,31 @@ fn bytes_per_service_are_read_from_a_file() {
     let ran = explain("service,bytes\nshop/legacy,many\n");
     assert_eq!(ran.code, 1);
     assert!(ran.err.contains("line 2: `many` is no number of bytes"), "{}", ran.err);
+}
+
+/// kubectl writes `kind: List` last: a list without it was cut off, wherever that was.
+#[test]
+fn a_dump_that_was_cut_off_is_never_taken_as_whole() {
+    let whole = run(&["plan", "-f", "examples/shop", "-o", "yaml"]).out;
+    let listed =
+        format!("apiVersion: v1\n{}kind: List\n", whole.split_once("kind: List\n").unwrap().1);
+    let dump = |text: &str| run_on(&["plan", "-f", "examples/shop", "-f", "-"], text.as_bytes());
+    assert_eq!(dump(&listed).code, 0, "{}", dump(&listed).err);
+    let lines: Vec<&str> = listed.lines().collect();
+    for length in 3..lines.len() - 1 {
+        let cut = dump(&lines[..length].join("\n"));
+        assert_eq!(cut.code, 1, "{length} lines: {}", cut.out);
+    }
+}
+
+/// Items of something that is no list are its own business.
+#[test]
+fn items_of_other_objects_are_left_alone() {
+    let manifest = format!(
+        "kind: ConfigMap\napiVersion: v1\nmetadata: {{name: x}}\nitems: [a, b]\n---\n{NODE}---\nkind: Service\napiVersion: v1\nmetadata: {{name: web}}\nspec: {{selector: {{a: b}}}}\n"
+    );
+    let ran = run_on(PLAN, manifest.as_bytes());
+    assert_eq!(ran.code, 0, "{}", ran.err);
 }
 
 /// One Service that nobody can read does not stop the others.

@@ -115,7 +115,7 @@ async fn it_is_a_plugin_of_kubectl() {
 async fn what_is_not_there_or_not_allowed_is_said() {
     let cluster = shop().await;
     let missing = live(&cluster, &["explain", "shop/none"]);
-    assert_eq!(missing.code, 2);
+    assert_eq!(missing.code, 1);
     assert!(missing.err.contains("there is no Service shop/none"), "{}", missing.err);
     let kubeconfig = cluster.kubeconfig(User::Proxy).unwrap();
     let refused: Ran =

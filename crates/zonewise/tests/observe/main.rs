@@ -7,6 +7,7 @@
 )]
 
 mod advice;
+mod answers;
 mod input;
 mod live;
 mod pages;

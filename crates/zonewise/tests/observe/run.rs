@@ -91,7 +91,7 @@ pub(crate) fn service(annotations: &Value) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {"name": "web", "namespace": "shop", "uid": "web-uid", "annotations": annotations},
-        "spec": {"clusterIP": "10.96.0.10", "ipFamilies": ["IPv4"], "selector": {"app": "web"}, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]},
+        "spec": {"clusterIP": "10.96.0.10", "clusterIPs": ["10.96.0.10"], "ipFamilies": ["IPv4"], "selector": {"app": "web"}, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]},
     })
 }
 

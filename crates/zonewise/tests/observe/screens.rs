@@ -52,7 +52,20 @@ const SCREENS: [(&str, &[&str]); 20] = [
         ],
     ),
     ("explain", &["explain", "-f", "examples/shop", "-f", "{slices}"]),
-    ("explain-cost", &["explain", "-f", "examples/shop", "--cost-per-gb", "0.02", "--gb", "500"]),
+    (
+        "explain-cost",
+        &[
+            "explain",
+            "-f",
+            "examples/shop",
+            "-f",
+            "{slices}",
+            "--cost-per-gb",
+            "0.02",
+            "--gb",
+            "500",
+        ],
+    ),
     ("explain-fallback", &["explain", "shop/web", "-f", "examples/shop"]),
     ("explain-hints", &["explain", "shop/cart", "-f", "examples/shop", "-f", "{slices}"]),
     ("explain-shares", &["explain", "shop/search", "-f", "examples/shop"]),
@@ -61,7 +74,7 @@ const SCREENS: [(&str, &[&str]); 20] = [
     ("explain-json", &["explain", "shop/web", "-f", "examples/shop", "-o", "json"]),
 ];
 
-/// The slices of a plan, with one endpoint that has gone and one hint that is wrong.
+/// The slices of a plan, with one hint that is wrong.
 pub(crate) fn stored() -> tempfile::NamedTempFile {
     let plan = run(&["plan", "-f", "examples/shop", "-o", "yaml"]);
     assert_eq!(plan.code, 0, "{}", plan.err);
