@@ -1,7 +1,6 @@
 //! Wrong input: the message names the place and the remedy, and the exit code tells programs.
 
 use crate::run::{cluster, document, run, run_on};
-use crate::screens::stored;
 use serde_json::json;
 
 const NODE: &str = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n";
@@ -104,7 +103,7 @@ fn an_object_given_twice_is_named_and_the_later_counts() {
 
 #[test]
 fn bytes_per_service_are_read_from_a_file() {
-    let (file, slices) = (tempfile::NamedTempFile::new().unwrap(), stored());
+    let file = tempfile::NamedTempFile::new().unwrap();
     let explain = |text: &str| {
         std::fs::write(file.path(), text).unwrap();
         let path = file.path().to_str().unwrap();
@@ -113,7 +112,7 @@ fn bytes_per_service_are_read_from_a_file() {
             "-f",
             "examples/shop",
             "-f",
-            slices.path().to_str().unwrap(),
+            "examples/shop-slices.yaml",
             "--cost-per-gb",
             "0.02",
             "--bytes",
