@@ -17,9 +17,8 @@ use zonewise_explain::snapshot::Snapshot;
 use zonewise_slices::service::Service;
 
 use super::source::{Source, Wanted};
-use super::{ConsumerFlag, Output, ServiceName, chosen, document, not_ours, ours, out, usual};
+use super::{ControllerFlags, Output, ServiceName, chosen, document, not_ours, ours, out};
 use crate::args::Usage;
-use crate::controller::{SliceFlags, configuration};
 use crate::output::complain;
 
 #[derive(Args)]
@@ -48,17 +47,11 @@ pub(crate) struct Explain {
     /// Bytes per month, Service by Service: a CSV file of `namespace/service,bytes`
     #[arg(long, value_name = "FILE", requires = "cost_per_gb")]
     bytes: Option<PathBuf>,
-    /// What runs on the nodes [default: zonewise, kube-proxy with --compat upstream]
-    #[arg(long, value_enum, value_name = "NAME")]
-    consumer: Option<ConsumerFlag>,
     /// How to write the result
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
     output: Output,
-    /// Configuration file of the controller (ControllerConfiguration); flags win over it
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
     #[command(flatten)]
-    slices: SliceFlags,
+    controller: ControllerFlags,
 }
 
 fn amount(text: &str) -> Result<f64, String> {
@@ -85,10 +78,9 @@ struct Overview<'a> {
 
 pub(crate) fn run(arguments: Explain) -> Result<()> {
     let prices = prices(&arguments)?;
-    let Explain { service, source, consumer, output, config, slices, .. } = arguments;
-    let config =
-        configuration(config.as_deref(), slices).map_err(|error| Usage(format!("{error:#}")))?;
-    let missing_cpu = config.missing_cpu;
+    let Explain { service, source, output, controller, .. } = arguments;
+    let planning = controller.planning(Depth::Full)?;
+    let missing_cpu = planning.missing_cpu;
     let gathered = source.gather(&Wanted {
         service: service.as_ref(),
         pods: true,
@@ -96,9 +88,6 @@ pub(crate) fn run(arguments: Explain) -> Result<()> {
         missing_cpu,
     })?;
     let snapshot = &gathered.snapshot;
-    let consumer = consumer.map_or_else(|| usual(&config.settings), Into::into);
-    let planning =
-        Planning { settings: config.settings, missing_cpu, depth: Depth::Full, consumer };
     let services = chosen(snapshot, gathered.service.as_ref(), source.namespace.as_deref())?;
     match (&gathered.service, services.first()) {
         (Some(_), Some(service)) => one(snapshot, service, &planning, (prices, output)),

@@ -12,18 +12,21 @@ pub(crate) mod route;
 mod source;
 
 use std::io::{BufWriter, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Result;
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
-use zonewise_explain::explanation::Kind;
+use zonewise_explain::explanation::{Depth, Kind};
+use zonewise_explain::plan::Planning;
 use zonewise_explain::screens;
 use zonewise_explain::snapshot::Snapshot;
 use zonewise_slices::labels::Name;
 use zonewise_slices::service::Service;
-use zonewise_slices::settings::Settings;
 
+use crate::args::Usage;
+use crate::controller::{SliceFlags, configuration};
 use crate::output::complain;
 
 /// How a result is written.
@@ -58,9 +61,32 @@ impl From<ConsumerFlag> for Kind {
     }
 }
 
-/// What runs on the nodes beside this controller, unless somebody says otherwise.
-fn usual(settings: &Settings) -> Kind {
-    if settings.upstream { Kind::KubeProxy } else { Kind::Zonewise }
+/// What is known of the controller and of the nodes, for those who say what both do.
+#[derive(Args)]
+pub(crate) struct ControllerFlags {
+    /// What runs on the nodes [default: zonewise, kube-proxy with --compat upstream]
+    #[arg(long, value_enum, value_name = "NAME")]
+    consumer: Option<ConsumerFlag>,
+    /// Configuration file of the controller (ControllerConfiguration); flags win over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    slices: SliceFlags,
+}
+
+impl ControllerFlags {
+    /// Planning as that controller plans.
+    fn planning(self, depth: Depth) -> Result<Planning, Usage> {
+        let config = configuration(self.config.as_deref(), self.slices)
+            .map_err(|error| Usage(format!("{error:#}")))?;
+        let usual = if config.settings.upstream { Kind::KubeProxy } else { Kind::Zonewise };
+        Ok(Planning {
+            consumer: self.consumer.map_or(usual, Into::into),
+            settings: config.settings,
+            missing_cpu: config.missing_cpu,
+            depth,
+        })
+    }
 }
 
 /// Standard output; colours go where they are understood.

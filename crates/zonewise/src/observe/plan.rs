@@ -1,18 +1,16 @@
 //! `zonewise plan`.
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
 use zonewise_explain::explanation::Depth;
-use zonewise_explain::plan::{Planning, ServicePlan};
+use zonewise_explain::plan::ServicePlan;
 use zonewise_explain::screens::{self, Totals};
 
 use super::source::{Source, Wanted};
-use super::{ConsumerFlag, Out, Output, ServiceName, chosen, not_ours, ours, out, usual};
+use super::{ControllerFlags, Out, Output, ServiceName, chosen, not_ours, ours, out};
 use crate::args::Usage;
-use crate::controller::{SliceFlags, configuration};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -37,28 +35,22 @@ pub(crate) struct Plan {
     /// Add the arithmetic, what would turn zone routing on and what would turn it off
     #[arg(long)]
     explain: bool,
-    /// What runs on the nodes, for --explain [default: zonewise, kube-proxy with --compat upstream]
-    #[arg(long, value_enum, value_name = "NAME")]
-    consumer: Option<ConsumerFlag>,
     /// How to write the result; yaml is a List for `kubectl apply --server-side`
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
     output: Output,
-    /// Configuration file of the controller (ControllerConfiguration); flags win over it
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
     #[command(flatten)]
-    slices: SliceFlags,
+    controller: ControllerFlags,
 }
 
 pub(crate) fn run(arguments: Plan) -> Result<()> {
-    let Plan { source, service, diff, explain, consumer, output, config, slices } = arguments;
+    let Plan { source, service, diff, explain, output, controller } = arguments;
     if explain && output == Output::Yaml {
         let message = "-o yaml is a List of slices and has no room for --explain; use -o json";
         return Err(Usage(message.into()).into());
     }
-    let config =
-        configuration(config.as_deref(), slices).map_err(|error| Usage(format!("{error:#}")))?;
-    let missing_cpu = config.missing_cpu;
+    let depth = if explain { Depth::Full } else { Depth::Arithmetic };
+    let planning = controller.planning(depth)?;
+    let missing_cpu = planning.missing_cpu;
     let wanted = Wanted { service: service.as_ref(), pods: true, json: explain, missing_cpu };
     let gathered = source.gather(&wanted)?;
     let snapshot = &gathered.snapshot;
@@ -73,9 +65,6 @@ pub(crate) fn run(arguments: Plan) -> Result<()> {
         );
     }
     let services = ours(&services);
-    let depth = if explain { Depth::Full } else { Depth::Arithmetic };
-    let consumer = consumer.map_or_else(|| usual(&config.settings), Into::into);
-    let planning = Planning { settings: config.settings, missing_cpu, depth, consumer };
     let mut printer = printer(output, diff, explain);
     let mut out = out();
     planning.each::<anyhow::Error>(snapshot, &services, |plan| printer.service(&plan, &mut out))?;
