@@ -286,7 +286,7 @@ impl Spec<'_> {
         if matches!(single, "" | "None") {
             return Box::default();
         }
-        if self.ip_families.is_empty() || self.cluster_ips.is_empty() {
+        if self.ip_families.is_empty() {
             return parse_address(single).into_iter().collect();
         }
         let listed = |family: Family| {

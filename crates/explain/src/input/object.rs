@@ -57,17 +57,14 @@ pub(super) fn text<'b>(bytes: &'b [u8], place: &Place) -> Result<&'b str, InputE
 }
 
 impl Around<'_> {
-    /// The kind around it, if that is no list: `items` of such an object are its own business.
-    fn inside(&self) -> Option<Read> {
+    /// The kind around it, if that is no list: what stands under `items` there is its own business.
+    fn inside(&self) -> Option<Item> {
         let kind = self.list?.kind.as_deref().filter(|kind| !kind.ends_with("List"))?;
-        Some(Read::One(Item::Ignored { kind: kind.to_owned() }))
+        Some(Item::Ignored { kind: kind.to_owned() })
     }
 
     /// Reads what begins like JSON.
     pub(super) fn json(&self, text: &str) -> Result<Read, InputError> {
-        if let Some(inside) = self.inside() {
-            return Ok(inside);
-        }
         if is_flow(text) {
             let value = yaml::parse(text);
             return value
@@ -116,15 +113,13 @@ impl Around<'_> {
 
     /// Takes what was parsed.
     pub(super) fn value(&self, value: Value) -> Read {
-        if let Some(inside) = self.inside() {
-            return inside;
-        }
         let head = Head::of(&value);
         match self.wanted(&head) {
             _ if value.is_null() && self.list.is_none() => Read::Nothing,
-            _ if !(value.is_object() || value.is_array() && self.list.is_none()) => Read::One(
-                self.fault(&value, "this is no object: an object has `kind` and `metadata`"),
-            ),
+            _ if !(value.is_object() || value.is_array() && self.list.is_none()) => {
+                let fault = "this is no object: an object has `kind` and `metadata`";
+                Read::One(self.inside().unwrap_or_else(|| self.fault(&value, fault)))
+            }
             Ok(Wanted::Kind(kind)) => Read::One(self.typed(kind, value)),
             Ok(Wanted::Other(kind)) => Read::One(Item::Ignored { kind }),
             Ok(Wanted::List) => self.items(&head, value),
