@@ -47,13 +47,7 @@ pub async fn connect_to(
     server: Option<&str>,
     kubeconfig: Option<&Path>,
 ) -> Result<Client, ConnectError> {
-    let mut config = match kubeconfig {
-        Some(path) => from_file(path).await.map_err(|source| ConnectError::Kubeconfig {
-            path: path.display().to_string(),
-            source,
-        })?,
-        None => Config::infer().await?,
-    };
+    let mut config = config(kubeconfig, None).await?;
     if let Some(server) = server {
         let wrong = |source| ConnectError::Server { server: server.to_owned(), source };
         config.cluster_url = server.parse().map_err(wrong)?;
@@ -71,25 +65,22 @@ pub async fn reach(
     kubeconfig: Option<&Path>,
     context: Option<&str>,
 ) -> Result<(Client, String), ConnectError> {
-    let options =
-        KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-    let config = match (kubeconfig, context) {
-        (None, None) => Config::infer().await?,
-        (path, _) => {
-            let wrong = |source| ConnectError::Kubeconfig {
-                path: path
-                    .map_or_else(|| "~/.kube/config".into(), |path| path.display().to_string()),
-                source,
-            };
-            let file = path.map_or_else(Kubeconfig::read, Kubeconfig::read_from).map_err(wrong)?;
-            Config::from_custom_kubeconfig(file, &options).await.map_err(wrong)?
-        }
-    };
+    let config = config(kubeconfig, context).await?;
     let namespace = config.default_namespace.clone();
     Ok((Client::try_from(config)?, namespace))
 }
 
-async fn from_file(path: &Path) -> Result<Config, kube::config::KubeconfigError> {
-    let file = Kubeconfig::read_from(path)?;
-    Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await
+/// How to reach a context of a kubeconfig; without either, whatever this process is meant to use.
+async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Config, ConnectError> {
+    if kubeconfig.is_none() && context.is_none() {
+        return Ok(Config::infer().await?);
+    }
+    let wrong = |source| ConnectError::Kubeconfig {
+        path: kubeconfig.map_or_else(|| "~/.kube/config".into(), |path| path.display().to_string()),
+        source,
+    };
+    let file = kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from).map_err(wrong)?;
+    let context = context.map(str::to_owned);
+    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+    Config::from_custom_kubeconfig(file, &options).await.map_err(wrong)
 }

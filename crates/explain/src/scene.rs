@@ -40,11 +40,9 @@ impl Verdict {
         self.plan.reason()
     }
 
-    /// The address family that stands for the Service: the first that is not as asked.
+    /// The address family that stands for the Service.
     pub fn family<'a>(&'a self, service: &'a Service) -> &'a AddressType {
-        let families = &self.plan.families;
-        let fallback = families.iter().find(|family| family.reason.outcome() != Outcome::InForce);
-        let family = fallback.or(families.first()).map(|plan| &plan.family);
+        let family = self.plan.leading().map(|plan| &plan.family);
         family.or(service.families.first()).unwrap_or(&AddressType::IPv4)
     }
 

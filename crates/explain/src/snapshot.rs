@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use zonewise_cluster::index::Index;
 use zonewise_cluster::watch::Key;
-use zonewise_routing::Place;
+use zonewise_routing::{Door, Place};
 use zonewise_slices::labels::Name;
 use zonewise_slices::node::Nodes;
 use zonewise_slices::service::Service;
@@ -77,6 +77,10 @@ impl Gather {
     }
 
     fn found(&mut self, Found { place, object }: Found) {
+        if let Some(message) = unreadable(&object) {
+            let subject = subject(&who(&object));
+            return self.remarks.faults.push(Fault { place, subject, message });
+        }
         self.note(&object, place);
         match object {
             Object::Node(node) => {
@@ -109,10 +113,7 @@ impl Gather {
         *self.remarks.used.entry(kind).or_default() += 1;
         let key = (kind, Name::clone(&namespace), Name::clone(&name));
         if let Some(first) = self.places.insert(key, place.clone()) {
-            let subject = match &*namespace {
-                "" => format!("{kind} {name}"),
-                namespace => format!("{kind} {namespace}/{name}"),
-            };
+            let subject = subject(&(kind, namespace, name));
             self.remarks.duplicates.push(Duplicate { subject, first, again: place });
         }
     }
@@ -124,6 +125,24 @@ impl Gather {
         }
         let nodes = Arc::new(Nodes::new(self.index.nodes().clone(), missing_cpu));
         (Snapshot { index: self.index, nodes, json: self.json }, self.remarks)
+    }
+}
+
+/// What consumers have against an object that the controller can use: their eyes are others.
+fn unreadable(object: &Object) -> Option<String> {
+    let door = Door::new(Place::default());
+    let error = match object {
+        Object::Service { json: Some(json), .. } => door.service(json).err()?,
+        Object::Slice { json: Some(json), .. } => door.slice(json).err()?,
+        _ => return None,
+    };
+    Some(format!("no proxy can read it: {error}"))
+}
+
+fn subject((kind, namespace, name): &(&'static str, Name, Name)) -> String {
+    match &**namespace {
+        "" => format!("{kind} {name}"),
+        namespace => format!("{kind} {namespace}/{name}"),
     }
 }
 

@@ -69,7 +69,7 @@ fn repair(stage: &Stage) -> Option<Vec<Change>> {
         let now = stage.with_all(&steps);
         let verdict = now.judge();
         if verdict.is_on() {
-            return Some(steps);
+            return Some(together(steps));
         }
         let next = mend(&now, &verdict);
         if next.is_empty() {
@@ -78,6 +78,25 @@ fn repair(stage: &Stage) -> Option<Vec<Change>> {
         steps.extend(next);
     }
     None
+}
+
+/// Endpoints that several rounds add to one zone, told as one change.
+fn together(steps: Vec<Change>) -> Vec<Change> {
+    let mut merged: Vec<Change> = Vec::new();
+    for step in steps {
+        let known = merged.iter_mut().find_map(|known| match (known, &step) {
+            (
+                Change::AddEndpoints { zone, count },
+                Change::AddEndpoints { zone: same, count: more },
+            ) if zone == same => Some((count, *more)),
+            _ => None,
+        });
+        match known {
+            Some((count, more)) => *count += more,
+            None => merged.push(step),
+        }
+    }
+    merged
 }
 
 fn mend(stage: &Stage, verdict: &Verdict) -> Vec<Change> {

@@ -135,11 +135,15 @@ impl Plan {
         self.families.iter().map(FamilyPlan::writes).sum::<usize>() + self.leftovers.len()
     }
 
-    /// The one reason that stands for all address families: the first that is not as asked.
+    /// The address family that stands for all: the first that is not as asked.
+    pub fn leading(&self) -> Option<&FamilyPlan> {
+        let fallback = |family: &&FamilyPlan| family.reason.outcome() != Outcome::InForce;
+        self.families.iter().find(fallback).or(self.families.first())
+    }
+
+    /// Its reason.
     pub fn reason(&self) -> Reason {
-        let reasons = || self.families.iter().map(|family| family.reason);
-        let fallback = reasons().find(|reason| reason.outcome() != Outcome::InForce);
-        fallback.or_else(|| reasons().next()).unwrap_or(Reason::ClusterWide)
+        self.leading().map_or(Reason::ClusterWide, |family| family.reason)
     }
 }
 

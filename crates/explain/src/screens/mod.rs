@@ -19,6 +19,15 @@ pub use yaml::{List, yaml};
 use anstyle::{AnsiColor, Style};
 use zonewise_topology::reason::Outcome;
 
+/// How much fits on a screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Width {
+    /// What matters most.
+    Usual,
+    /// Everything.
+    Wide,
+}
+
 const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 const GOOD: Style = AnsiColor::Green.on_default();

@@ -1,23 +1,26 @@
 //! All Services as a table.
 
+use std::collections::BTreeSet;
+
 use super::table::table;
-use super::{BOLD, maybe_percent, paint};
+use super::{BOLD, Width, maybe_percent, paint};
 use crate::overview::Line;
 
-/// Heuristics with a column of their own; the document has all of them.
-const SHOWN: [(&str, &str); 3] =
-    [("auto", "AUTO"), ("same-zone", "SAME-ZONE"), ("balanced", "BALANCED")];
+/// Heuristics with a column of their own where not all fit.
+const SHOWN: [&str; 3] = ["auto", "same-zone", "balanced"];
 
 /// The table, and what it adds up to.
-pub fn overview(lines: &[Line]) -> String {
+pub fn overview(lines: &[Line], width: Width) -> String {
+    let heuristics = heuristics(lines, width);
+    let titles: Vec<String> = heuristics.iter().map(|name| name.to_uppercase()).collect();
     let mut header = vec!["SERVICE", "ASKED", "MODE", "REASON", "ENDPOINTS", "IN ZONE", "CROSSES"];
-    header.extend(SHOWN.map(|(_, title)| title));
+    header.extend(titles.iter().map(String::as_str));
     header.push("BEST");
     let priced = lines.iter().any(|line| line.cost.is_some());
     if priced {
         header.extend(["COST", "AT BEST"]);
     }
-    let rows = lines.iter().map(|line| row(line, priced)).collect();
+    let rows = lines.iter().map(|line| row(line, &heuristics, priced)).collect();
     let mut text = table(&header, 4, rows) + "\n";
     if priced {
         text.push_str(&format!("\n{}\n", paint(BOLD, &sum(lines))));
@@ -25,7 +28,16 @@ pub fn overview(lines: &[Line]) -> String {
     text
 }
 
-fn row(line: &Line, priced: bool) -> Vec<String> {
+fn heuristics(lines: &[Line], width: Width) -> Vec<&str> {
+    if width == Width::Usual {
+        return SHOWN.to_vec();
+    }
+    let all: BTreeSet<&str> =
+        lines.iter().flat_map(|line| line.by_heuristic.keys()).map(|name| &**name).collect();
+    all.into_iter().collect()
+}
+
+fn row(line: &Line, heuristics: &[&str], priced: bool) -> Vec<String> {
     let modes = if line.modes.is_empty() { "-".into() } else { line.modes.join(",") };
     let mut cells = vec![
         line.service.clone(),
@@ -36,8 +48,8 @@ fn row(line: &Line, priced: bool) -> Vec<String> {
         maybe_percent(line.in_zone),
         maybe_percent(line.cross_zone),
     ];
-    cells
-        .extend(SHOWN.iter().map(|(name, _)| maybe_percent(line.by_heuristic.get(*name).copied())));
+    let score = |name: &&str| maybe_percent(line.by_heuristic.get(*name).copied());
+    cells.extend(heuristics.iter().map(score));
     cells.push(maybe_percent(line.best));
     if priced {
         let money = |of: fn(&crate::overview::Cost) -> f64| {

@@ -1,7 +1,7 @@
 //! Routes and matrices as tables.
 
 use super::table::table;
-use super::{BOLD, clean, maybe_percent, paint, percent, signed_percent};
+use super::{BOLD, Width, clean, maybe_percent, paint, percent, signed_percent};
 use crate::matrix::Matrix;
 use crate::route::Line;
 
@@ -9,7 +9,7 @@ use crate::route::Line;
 const SHOWN: usize = 4;
 
 /// Lines of routes.
-pub fn routes(lines: &[Line]) -> String {
+pub fn routes(lines: &[Line], width: Width) -> String {
     let header = ["SERVICE", "PORT", "FAMILY", "MODE", "REASON", "ENDPOINTS"];
     let row = |line: &Line| {
         vec![
@@ -18,7 +18,7 @@ pub fn routes(lines: &[Line]) -> String {
             line.family.clone(),
             line.mode.clone(),
             line.reason.to_string(),
-            endpoints(line),
+            endpoints(line, if width == Width::Wide { usize::MAX } else { SHOWN }),
         ]
     };
     table(&header, header.len(), lines.iter().map(row).collect()) + "\n"
@@ -28,7 +28,7 @@ fn port(name: &str, protocol: &str) -> String {
     if name.is_empty() { protocol.into() } else { format!("{name}/{protocol}") }
 }
 
-fn endpoints(line: &Line) -> String {
+fn endpoints(line: &Line, most: usize) -> String {
     let list = |targets: &Option<Vec<String>>, weights: Option<&[u32]>| {
         let Some(targets) = targets else { return String::new() };
         let all: f64 =
@@ -37,8 +37,8 @@ fn endpoints(line: &Line) -> String {
             Some(weights) => format!("{target} ({})", percent(f64::from(weights[index]) / all)),
             None => target.clone(),
         };
-        let shown: Vec<String> = targets.iter().enumerate().take(SHOWN).map(text).collect();
-        let rest = targets.len().saturating_sub(SHOWN);
+        let shown: Vec<String> = targets.iter().enumerate().take(most).map(text).collect();
+        let rest = targets.len().saturating_sub(most);
         let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
         shown.join(" ") + &rest
     };

@@ -135,7 +135,7 @@ fn one(
     let in_zone = explanation.numbers.in_zone;
     let cost =
         prices.and_then(|prices| prices.cost(&explanation.service, in_zone.now, in_zone.best));
-    if output != Output::Table {
+    if !output.is_screen() {
         return document(
             &Document { kind: "Explanation", explanation: &explanation, cost },
             output,
@@ -171,10 +171,10 @@ fn all(
     let services = ours(services);
     warn(&services, prices.as_ref());
     let lines = overview(snapshot, &services, planning, prices.as_ref())?;
-    if output != Output::Table {
+    if !output.is_screen() {
         return document(&Overview { kind: "Overview", services: &lines }, output);
     }
     let mut out = out();
-    out.write_all(screens::overview(&lines).as_bytes())?;
+    out.write_all(screens::overview(&lines, output.width()).as_bytes())?;
     Ok(out.flush()?)
 }

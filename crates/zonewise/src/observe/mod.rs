@@ -20,7 +20,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use zonewise_explain::explanation::{Depth, Kind};
 use zonewise_explain::plan::Planning;
-use zonewise_explain::screens;
+use zonewise_explain::screens::{self, Width};
 use zonewise_explain::snapshot::Snapshot;
 use zonewise_slices::labels::Name;
 use zonewise_slices::service::Service;
@@ -34,10 +34,24 @@ use crate::output::complain;
 pub(crate) enum Output {
     /// For people
     Table,
+    /// For people with wide screens: every heuristic, every endpoint
+    Wide,
     /// For programs
     Json,
     /// For programs and people
     Yaml,
+}
+
+impl Output {
+    /// Whether people read it.
+    fn is_screen(self) -> bool {
+        matches!(self, Self::Table | Self::Wide)
+    }
+
+    /// How much fits on it.
+    fn width(self) -> Width {
+        if self == Self::Wide { Width::Wide } else { Width::Usual }
+    }
 }
 
 /// What runs on the nodes.
@@ -101,7 +115,7 @@ fn document<T: Serialize>(value: &T, output: Output) -> Result<()> {
     let mut out = out();
     match output {
         Output::Yaml => out.write_all(screens::yaml(value)?.as_bytes())?,
-        Output::Json | Output::Table => {
+        Output::Json | Output::Table | Output::Wide => {
             serde_json::to_writer_pretty(&mut out, value)?;
             out.write_all(b"\n")?;
         }

@@ -81,7 +81,9 @@ trait Printer {
 fn printer(output: Output, diff: bool, explain: bool) -> Box<dyn Printer> {
     match output {
         _ if diff => Box::new(Diff { explain, totals: Totals::default() }),
-        Output::Table => Box::new(Table { explain, rows: Vec::new(), totals: Totals::default() }),
+        Output::Table | Output::Wide => {
+            Box::new(Table { explain, rows: Vec::new(), totals: Totals::default() })
+        }
         Output::Json => Box::new(Json { first: true }),
         Output::Yaml => Box::new(Yaml { list: screens::List::default() }),
     }

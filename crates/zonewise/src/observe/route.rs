@@ -166,16 +166,16 @@ fn matrices_of(
 }
 
 fn print_lines(lines: &[Line], output: Output) -> Result<()> {
-    if output != Output::Table {
+    if !output.is_screen() {
         return document(&lines, output);
     }
     let mut out = out();
-    out.write_all(screens::routes(lines).as_bytes())?;
+    out.write_all(screens::routes(lines, output.width()).as_bytes())?;
     Ok(out.flush()?)
 }
 
 fn print_matrices(matrices: &[Matrix], output: Output) -> Result<()> {
-    if output != Output::Table {
+    if !output.is_screen() {
         return document(&matrices, output);
     }
     let mut out = out();

@@ -142,9 +142,7 @@ impl Source {
             ),
         }
     }
-}
 
-impl Source {
     fn tell_faults(&self, remarks: &Remarks) {
         let word = if self.keep_going { "warning" } else { "error" };
         for fault in remarks.faults.iter().take(SHOWN) {
