@@ -1,0 +1,187 @@
+//! What clients are told when something cannot be done: `Status` objects, as Kubernetes words them.
+
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::kind::Kind;
+
+/// Why a request was refused.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[error("{message}")]
+pub struct Problem {
+    /// The HTTP status.
+    pub code: u16,
+    /// `NotFound`, `Conflict`, …
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+    /// What it is about, and causes by field.
+    pub details: Option<Value>,
+}
+
+/// What is wrong with one field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// `FieldValueInvalid`, `FieldValueRequired`, `FieldManagerConflict`, …
+    pub reason: &'static str,
+    /// Such as `spec.ports[0].port`.
+    pub field: String,
+    /// For people, without the field.
+    pub message: String,
+}
+
+impl Cause {
+    /// A value that may not be: `Invalid value: 0: must be between 1 and 65535, inclusive`.
+    pub fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
+        let message = format!("Invalid value: {value}: {why}");
+        Self { reason: "FieldValueInvalid", field: field.into(), message }
+    }
+
+    /// A value that is missing.
+    pub fn required(field: impl Into<String>, why: &str) -> Self {
+        let message =
+            if why.is_empty() { "Required value".into() } else { format!("Required value: {why}") };
+        Self { reason: "FieldValueRequired", field: field.into(), message }
+    }
+
+    /// A value that is none of the known ones.
+    pub fn unsupported(field: impl Into<String>, value: &Value, known: &[&str]) -> Self {
+        let known: Vec<String> = known.iter().map(|one| format!("{one:?}")).collect();
+        let message = format!("Unsupported value: {value}: supported values: {}", known.join(", "));
+        Self { reason: "FieldValueNotSupported", field: field.into(), message }
+    }
+
+    fn json(&self) -> Value {
+        json!({"reason": self.reason, "field": self.field, "message": self.message})
+    }
+}
+
+impl Problem {
+    fn plain(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: None }
+    }
+
+    fn about(mut self, kind: &Kind, name: &str, causes: &[Cause]) -> Self {
+        let mut details = json!({"name": name, "kind": kind.plural});
+        if !kind.group.is_empty() {
+            details["group"] = kind.group.into();
+        }
+        if !causes.is_empty() {
+            details["causes"] = causes.iter().map(Cause::json).collect();
+        }
+        self.details = Some(details);
+        self
+    }
+
+    /// No such object.
+    pub fn not_found(kind: &Kind, name: &str) -> Self {
+        let message = format!("{} {name:?} not found", kind.qualified());
+        Self::plain(404, "NotFound", message).about(kind, name, &[])
+    }
+
+    /// No such path.
+    pub fn no_such_page() -> Self {
+        Self::plain(404, "NotFound", "the server could not find the requested resource")
+    }
+
+    /// Created twice.
+    pub fn already_exists(kind: &Kind, name: &str) -> Self {
+        let message = format!("{} {name:?} already exists", kind.qualified());
+        Self::plain(409, "AlreadyExists", message).about(kind, name, &[])
+    }
+
+    /// Somebody else was faster.
+    pub fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
+        let message =
+            format!("Operation cannot be fulfilled on {} {name:?}: {why}", kind.qualified());
+        Self::plain(409, "Conflict", message).about(kind, name, &[])
+    }
+
+    /// Fields that other managers own.
+    pub fn apply_conflict(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
+        let fields: Vec<String> =
+            causes.iter().map(|cause| format!("{}: {}", cause.message, cause.field)).collect();
+        let plural = if causes.len() == 1 { "conflict" } else { "conflicts" };
+        let message = format!("Apply failed with {} {plural}: {}", causes.len(), fields.join("\n"));
+        Self::plain(409, "Conflict", message).about(kind, name, causes)
+    }
+
+    /// Values that may not be.
+    pub fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
+        let texts: Vec<String> =
+            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        let texts = match &texts[..] {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let full = if kind.group.is_empty() {
+            kind.kind.to_owned()
+        } else {
+            format!("{}.{}", kind.kind, kind.group)
+        };
+        let message = format!("{full} {name:?} is invalid: {texts}");
+        let mut problem = Self::plain(422, "Invalid", message).about(kind, name, causes);
+        if let Some(details) = &mut problem.details {
+            details["kind"] = kind.kind.into();
+        }
+        problem
+    }
+
+    /// A request that makes no sense.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::plain(400, "BadRequest", message)
+    }
+
+    /// Nobody we know.
+    pub fn unauthorized() -> Self {
+        Self::plain(401, "Unauthorized", "Unauthorized")
+    }
+
+    /// Something that may not be done.
+    pub fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
+        let message = format!("{} {name:?} is forbidden: {why}", kind.qualified());
+        Self::plain(403, "Forbidden", message).about(kind, name, &[])
+    }
+
+    /// A method that the path does not know.
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::plain(405, "MethodNotAllowed", message)
+    }
+
+    /// A version that is no longer remembered.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::plain(410, "Expired", message)
+    }
+
+    /// A body in a form that is not understood.
+    pub fn unsupported_media_type(message: impl Into<String>) -> Self {
+        Self::plain(415, "UnsupportedMediaType", message)
+    }
+
+    /// A version of the future.
+    pub fn too_large_version(message: impl Into<String>) -> Self {
+        let mut problem = Self::plain(504, "Timeout", message);
+        let cause =
+            json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
+        problem.details = Some(json!({"retryAfterSeconds": 1, "causes": [cause]}));
+        problem
+    }
+
+    /// An error that was asked for.
+    pub fn injected(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self::plain(code, reason, message)
+    }
+
+    /// The document.
+    pub fn status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason, "code": self.code,
+        });
+        if let Some(details) = &self.details {
+            status["details"] = details.clone();
+        }
+        status
+    }
+}

@@ -1,0 +1,1 @@
+//! A multi-zone cluster on one Linux box.
