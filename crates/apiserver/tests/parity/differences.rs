@@ -23,3 +23,33 @@ impl Listed {
 
 /// All of them.
 pub(crate) const DIFFERENCES: &[Listed] = &[];
+
+/// `docs/apiserver.md` shows the list. To renew it: `UPDATE_DOCS=1 make test`.
+#[test]
+fn the_documentation_lists_every_difference() {
+    const BEGIN: &str = "<!-- differences: generated -->\n";
+    const END: &str = "<!-- end of differences -->\n";
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/apiserver.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let (head, rest) = page.split_once(BEGIN).unwrap();
+    let (_, tail) = rest.split_once(END).unwrap();
+    let now = format!("{head}{BEGIN}{}{END}{tail}", table());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, now).unwrap();
+    } else {
+        assert!(page == now, "docs/apiserver.md is out of date: run UPDATE_DOCS=1 make test");
+    }
+}
+
+fn table() -> String {
+    let mut table = "| requests | field of the answer | why |\n|---|---|---|\n".to_owned();
+    for Listed { group, request, field, why } in DIFFERENCES {
+        let requests = match (*group, *request) {
+            ("*", _) => "all".to_owned(),
+            (group, "*") => format!("`{group}`"),
+            (group, request) => format!("`{group}`: {request}"),
+        };
+        table.push_str(&format!("| {requests} | `{field}` | {why} |\n"));
+    }
+    table
+}

@@ -16,6 +16,9 @@
 mod compare;
 mod differences;
 mod groups;
+mod kubectl;
 mod normal;
 mod requests;
 mod servers;
+mod stream;
+mod watching;

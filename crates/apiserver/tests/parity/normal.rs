@@ -41,7 +41,9 @@ impl Normal {
         let text = self.addresses(&text);
         let text = self.ports(&text);
         let text = self.given(&text);
-        text.split_inclusive(char::is_whitespace).map(|word| moment(word, false)).collect()
+        let text: String =
+            text.split_inclusive(char::is_whitespace).map(|word| moment(word, false)).collect();
+        text.split_inclusive('\n').map(version_line).collect()
     }
 
     fn value(&mut self, value: &mut Value) {
@@ -60,22 +62,28 @@ impl Normal {
         let mut keys: Vec<String> = fields.keys().cloned().collect();
         keys.sort();
         for key in keys {
-            let Some(value) = fields.get_mut(&key) else { continue };
-            match (key.as_str(), &mut *value) {
-                ("resourceVersion", Value::String(text)) if is_number(text) => {
-                    *text = self.name("version", text);
-                }
-                ("nodePort" | "healthCheckNodePort", Value::Number(port)) => {
-                    let port = port.to_string();
-                    *value = self.port(&port).into();
-                }
-                ("cells", Value::Array(cells)) => cells.iter_mut().for_each(|cell| {
-                    if let Value::String(text) = cell {
-                        *text = age(&self.string(text));
-                    }
-                }),
-                _ => self.value(value),
+            let Some(mut value) = fields.remove(&key) else { continue };
+            self.field(&key, &mut value);
+            // Managed fields name elements of lists by what identifies them.
+            fields.insert(if key.starts_with("k:") { self.uids(&key) } else { key }, value);
+        }
+    }
+
+    fn field(&mut self, key: &str, value: &mut Value) {
+        match (key, &mut *value) {
+            ("resourceVersion", Value::String(text)) if is_number(text) => {
+                *text = self.name("version", text);
             }
+            ("nodePort" | "healthCheckNodePort", Value::Number(port)) => {
+                let port = port.to_string();
+                *value = self.port(&port).into();
+            }
+            ("cells", Value::Array(cells)) => cells.iter_mut().for_each(|cell| {
+                if let Value::String(text) = cell {
+                    *text = age(&self.string(text));
+                }
+            }),
+            _ => self.value(value),
         }
     }
 
@@ -89,6 +97,9 @@ impl Normal {
     }
 
     fn string(&mut self, text: &str) -> String {
+        if text.contains('\n') {
+            return self.text(text);
+        }
         let time = moment(text, true);
         if time != text {
             return time;
@@ -182,7 +193,7 @@ fn hide(fields: &mut Map<String, Value>, key: &str) {
 /// A moment of this run, in its form: whole seconds or a fraction.
 fn moment(text: &str, whole: bool) -> String {
     let bare = text.trim_end();
-    let bare = if whole { bare } else { bare.trim_matches('"') };
+    let bare = if whole { bare } else { bare.trim_matches(['"', ',']) };
     let near = |time: Timestamp| {
         Timestamp::now().duration_since(time).abs() < SignedDuration::from_hours(1)
     };
@@ -203,11 +214,26 @@ pub(crate) fn age(text: &str) -> String {
     if young { "<age>".to_owned() } else { text.to_owned() }
 }
 
-/// Messages that name the version of the whole server.
+/// Messages that name a version.
 fn current(text: &str) -> String {
-    match text.split_once(", current: ") {
-        Some((head, version)) if is_number(version) => format!("{head}, current: <version>"),
-        _ => text.to_owned(),
+    for before in [", current: ", "ResourceVersion in record ("] {
+        if let Some((head, rest)) = text.split_once(before) {
+            let rest = rest.trim_start_matches(|letter: char| letter.is_ascii_digit());
+            return format!("{head}{before}<version>{rest}");
+        }
+    }
+    text.to_owned()
+}
+
+/// `resourceVersion: "7"`, in YAML and in JSON that somebody has laid out.
+fn version_line(line: &str) -> String {
+    match line.split_once("resourceVersion") {
+        Some((head, rest)) => {
+            let digits = |letter: char| letter.is_ascii_digit();
+            let rest: String = rest.split(digits).collect();
+            format!("{head}resourceVersion{rest}")
+        }
+        None => line.to_owned(),
     }
 }
 

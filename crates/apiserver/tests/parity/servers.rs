@@ -9,7 +9,7 @@ use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::runtime::Runtime;
-use zonewise_testbed::{Cluster, User};
+use zonewise_testbed::{Cluster, Options, User};
 
 /// A running server, as a client sees it.
 pub(crate) struct Side {
@@ -52,11 +52,17 @@ impl Pair {
 
     fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let cluster = runtime.block_on(Cluster::start()).unwrap();
+        let cluster = runtime.block_on(Cluster::start_with(alone())).unwrap();
         let kubeconfig = cluster.kubeconfig(User::Admin).unwrap();
         let real = runtime.block_on(Side::new("real", kubeconfig));
         Self { real, embedded: None, cluster, runtime }
     }
+}
+
+/// Without the plugins that write into Nodes and Pods for controllers and schedulers: neither server has those.
+fn alone() -> Options {
+    let plugins = "ServiceAccount,DefaultTolerationSeconds,PodTopologyLabels,Priority,TaintNodesByCondition";
+    Options::default().apiserver(format!("--disable-admission-plugins={plugins}"))
 }
 
 impl Side {

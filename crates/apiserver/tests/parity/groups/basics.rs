@@ -81,6 +81,7 @@ fn life(name: &'static str, plural: &str, object: &str, body: Value) -> Group {
             delete_with("deleted", path, json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "{uid}"}})),
             delete("deleted twice", path),
             get("gone", path),
+            delete("the generated one goes", &format!("{plural}/{{generated}}")),
         ],
     )
 }

@@ -168,6 +168,8 @@ fn binding() -> Vec<Step> {
         post("bound nowhere", "pods/one/binding", bind("one", "")),
         post("no pod", "pods/none/binding", bind("none", "{ns}-a1")),
         get("cannot be read", "pods/one/binding"),
-        delete_with("delete", "pods/one", json!({"gracePeriodSeconds": 0})),
+        delete("asked", "pods/one"),
+        get("still there", "pods/one"),
+        delete_with("deleted", "pods/one", json!({"gracePeriodSeconds": 0})),
     ]
 }

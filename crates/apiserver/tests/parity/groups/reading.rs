@@ -11,6 +11,7 @@ pub(crate) fn groups() -> Vec<Group> {
         group("pages", pages()),
         group("versions", versions()),
         group("collections", collections()),
+        group("watches-refused", watches_refused()),
     ]
 }
 
@@ -143,4 +144,23 @@ fn collections() -> Vec<Step> {
         other("DELETE", "services", "services"),
     ]);
     steps
+}
+
+/// Watches that never begin.
+fn watches_refused() -> Vec<Step> {
+    [
+        "resourceVersion=abc",
+        "sendInitialEvents=true",
+        "sendInitialEvents=true&resourceVersionMatch=Exact",
+        "sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+        "resourceVersionMatch=NotOlderThan",
+        "resourceVersionMatch=NotOlderThan&resourceVersion=5",
+        "sendInitialEvents=perhaps",
+        "timeoutSeconds=soon",
+        "labelSelector=a%20b",
+        "fieldSelector=data.a%3D1",
+        "limit=1&continue=abc",
+    ]
+    .map(|query| get(query, &format!("configmaps?watch=true&timeoutSeconds=1&{query}")))
+    .into()
 }

@@ -113,7 +113,7 @@ fn addresses() -> Vec<Step> {
             ("dual", with("dual", json!({"ipFamilyPolicy": "PreferDualStack"}))),
             ("dual, required", with("required", json!({"ipFamilyPolicy": "RequireDualStack"}))),
             ("dual, six first", with("six-first", json!({"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv6", "IPv4"]}))),
-            ("dual, chosen", with("dual-chosen", json!({"ipFamilyPolicy": "RequireDualStack", "clusterIPs": ["10.96.7.20", "fd00:96::20"]}))),
+            ("dual, chosen", with("dual-chosen", json!({"ipFamilyPolicy": "RequireDualStack", "clusterIP": "10.96.7.20", "clusterIPs": ["10.96.7.20", "fd00:96::20"]}))),
             ("single, two families", with("single", json!({"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4", "IPv6"]}))),
             ("six alone", with("six-alone", json!({"ipFamilies": ["IPv6"]}))),
             ("an unknown family", with("ipx", json!({"ipFamilies": ["IPX"]}))),

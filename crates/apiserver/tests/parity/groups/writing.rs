@@ -20,7 +20,8 @@ pub(crate) fn groups() -> Vec<Group> {
 const ONE: &str = "configmaps/one";
 
 fn json_patches() -> Vec<Step> {
-    let made = config_map("one", json!({"a": "1", "b": "2", "c/d": "3"}));
+    let mut made = config_map("one", json!({"a": "1", "b": "2"}));
+    made["metadata"]["annotations"] = json!({"zonewise.dev/x": "3"});
     let mut steps = vec![post("made", "configmaps", made)];
     let op = |op: &str, path: &str, value: Value| json!([{"op": op, "path": path, "value": value}]);
     let cases = [
@@ -30,7 +31,7 @@ fn json_patches() -> Vec<Step> {
         ("replace nothing", op("replace", "/data/none", "7".into())),
         ("remove", json!([{"op": "remove", "path": "/data/b"}])),
         ("remove nothing", json!([{"op": "remove", "path": "/data/none"}])),
-        ("escaped", op("replace", "/data/c~1d", "33".into())),
+        ("escaped", op("replace", "/metadata/annotations/zonewise.dev~1x", "33".into())),
         ("move", json!([{"op": "move", "from": "/data/x", "path": "/data/y"}])),
         ("move nothing", json!([{"op": "move", "from": "/data/none", "path": "/data/z"}])),
         ("copy", json!([{"op": "copy", "from": "/data/y", "path": "/data/z"}])),
