@@ -127,7 +127,10 @@ fn common(real: &Value, embedded: &Value) -> Value {
         }
         (Value::Object(left), Value::Object(right)) => {
             let kept = left.iter().map(|(key, value)| {
-                (key.clone(), right.get(key).map_or_else(|| value.clone(), |other| common(value, other)))
+                (
+                    key.clone(),
+                    right.get(key).map_or_else(|| value.clone(), |other| common(value, other)),
+                )
             });
             Value::Object(kept.collect())
         }
@@ -162,5 +165,9 @@ fn walk<'a>(at: String, real: &'a Value, embedded: &'a Value, found: &mut Found<
 
 fn short(value: Option<&Value>) -> String {
     let text = value.map_or_else(|| "nothing".to_owned(), Value::to_string);
-    if text.chars().count() <= 400 { text } else { text.chars().take(400).collect::<String>() + "…" }
+    if text.chars().count() <= 400 {
+        text
+    } else {
+        text.chars().take(400).collect::<String>() + "…"
+    }
 }

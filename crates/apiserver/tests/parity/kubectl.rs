@@ -228,7 +228,12 @@ fn kubectl_prints_the_same() {
     }
     let outputs = both(&pair, |side| talk(&program, side, "k-within", &WITHIN));
     complaints.extend(compare("k-within", &WITHIN, &outputs, Held::Within));
-    assert!(complaints.is_empty(), "{} outputs differ:\n{}", complaints.len(), complaints.join("\n"));
+    assert!(
+        complaints.is_empty(),
+        "{} outputs differ:\n{}",
+        complaints.len(),
+        complaints.join("\n")
+    );
 }
 
 /// Both servers at the same time.
@@ -258,7 +263,11 @@ fn talk(program: &Path, side: &Side, namespace: &str, lines: &[&str]) -> Vec<Str
             plain(&normal.text(&kubectl.run(&split(line), &input)))
         })
         .collect();
-    let written: String = lines.iter().zip(&outputs).map(|(line, output)| format!("$ kubectl {line}\n{output}\n")).collect();
+    let written: String = lines
+        .iter()
+        .zip(&outputs)
+        .map(|(line, output)| format!("$ kubectl {line}\n{output}\n"))
+        .collect();
     let file = format!("{}/{namespace}-{}.txt", env!("CARGO_TARGET_TMPDIR"), side.name);
     std::fs::write(file, written).unwrap();
     outputs
@@ -289,7 +298,8 @@ impl Kubectl<'_> {
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         let output = child.wait_with_output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let code = output.status.code().map_or_else(|| "killed".to_owned(), |code| code.to_string());
+        let code =
+            output.status.code().map_or_else(|| "killed".to_owned(), |code| code.to_string());
         format!("{}{}exit {code}\n", text(&output.stdout), text(&output.stderr))
     }
 }
@@ -304,7 +314,9 @@ fn split(line: &str) -> Vec<String> {
     for letter in line.chars() {
         match letter {
             '\'' => quoted = !quoted,
-            ' ' if !quoted => words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty())),
+            ' ' if !quoted => {
+                words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty()))
+            }
             other => word.push(other),
         }
     }

@@ -126,7 +126,9 @@ impl Normal {
     fn uids(&mut self, text: &str) -> String {
         let mut out = String::new();
         let mut rest = text;
-        while let Some(start) = (0..rest.len()).find(|&at| rest.get(at..at + 36).is_some_and(is_uid)) {
+        while let Some(start) =
+            (0..rest.len()).find(|&at| rest.get(at..at + 36).is_some_and(is_uid))
+        {
             let (before, after) = rest.split_at(start);
             let (uid, after) = after.split_at(36);
             out.push_str(before);

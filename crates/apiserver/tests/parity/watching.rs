@@ -19,7 +19,8 @@ struct Scene<'a> {
 impl<'a> Scene<'a> {
     async fn new(side: &'a Side, namespace: &str) -> Self {
         let scene = Self { side, words: Words::from([("ns", namespace.to_owned())]) };
-        let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        let space =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         scene.send(post("namespace", "namespaces", space)).await;
         scene
     }

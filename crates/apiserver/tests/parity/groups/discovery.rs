@@ -3,7 +3,8 @@
 use crate::requests::{Group, get, group, other};
 
 pub(crate) fn groups() -> Vec<Group> {
-    let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+    let aggregated =
+        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
     vec![group(
         "discovery",
         vec![

@@ -1,15 +1,25 @@
-//! The requests, by what they are about.
+//! The requests, by what they are about. They are tables: a request is a line, however long.
 
+#[rustfmt::skip]
 mod applying;
+#[rustfmt::skip]
 mod basics;
+#[rustfmt::skip]
 mod core;
 mod discovery;
+#[rustfmt::skip]
 mod pods;
+#[rustfmt::skip]
 mod reading;
+#[rustfmt::skip]
 mod services;
+#[rustfmt::skip]
 mod slices;
+#[rustfmt::skip]
 mod tables;
+#[rustfmt::skip]
 mod writing;
+#[rustfmt::skip]
 mod wrong;
 
 use serde_json::{Value, json};
