@@ -21,4 +21,5 @@ pub mod patch;
 pub mod problem;
 pub mod select;
 pub mod strategy;
+mod syntax;
 pub mod table;
