@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 
 /// Remembers what it has named.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Normal {
     names: BTreeMap<String, String>,
     counts: BTreeMap<&'static str, usize>,

@@ -69,6 +69,11 @@ impl Step {
         )
     }
 
+    /// Whether nothing is to be kept of it.
+    pub(crate) fn is_dry(&self) -> bool {
+        self.path.contains("dryRun=All")
+    }
+
     /// The request, in words of its own: what a test may expect to see again in answers.
     pub(crate) fn text(&self, words: &Words) -> String {
         let body = String::from_utf8_lossy(&self.body);

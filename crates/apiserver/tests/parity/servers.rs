@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::client::Body;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::runtime::Runtime;
 use zonewise_testbed::{Cluster, Options, User};
@@ -59,7 +59,7 @@ impl Pair {
     }
 }
 
-/// Without the plugins that write into Nodes and Pods for controllers and schedulers: neither server has those.
+/// Without the plugins that need controllers to undo or complete what they do.
 fn alone() -> Options {
     let plugins =
         "ServiceAccount,DefaultTolerationSeconds,PodTopologyLabels,Priority,TaintNodesByCondition";
@@ -84,34 +84,5 @@ impl Side {
         let (head, body) = answer.unwrap_or_else(|error| panic!("{what}: {error}")).into_parts();
         let body = body.collect().await.unwrap_or_else(|error| panic!("{what}: {error}"));
         Response::from_parts(head, body.to_bytes().to_vec())
-    }
-}
-
-/// An embedded server of one test's own.
-pub(crate) struct Scratch {
-    pub(crate) server: Server,
-    pub(crate) side: Side,
-    directory: TempDir,
-}
-
-impl Scratch {
-    pub(crate) async fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let server = Server::start(Config::default()).await.unwrap();
-        let kubeconfig = directory.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, server.kubeconfig()).unwrap();
-        let side = Side::new("embedded", kubeconfig).await;
-        Self { server, side, directory }
-    }
-
-    /// A client without a token.
-    pub(crate) async fn stranger(&self) -> Side {
-        let mut file = Kubeconfig::read_from(&self.side.kubeconfig).unwrap();
-        for user in &mut file.auth_infos {
-            user.auth_info = Some(AuthInfo::default());
-        }
-        let path = self.directory.path().join("stranger");
-        std::fs::write(&path, serde_json::to_string(&file).unwrap()).unwrap();
-        Side::new("stranger", path).await
     }
 }

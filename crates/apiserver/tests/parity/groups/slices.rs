@@ -34,7 +34,6 @@ fn forms() -> Vec<Step> {
             ("a name in four", family("name-in-four", "IPv4", "shop.example.com")),
             ("names", family("names", "FQDN", "shop.example.com")),
             ("a wrong name", family("wrong-name", "FQDN", "no name")),
-            ("an unknown field", with("unknown", "color", "red".into())),
             ("a wrong name of its own", slice("Wrong_Name", json!([]))),
         ],
     );
@@ -94,8 +93,6 @@ fn endpoints() -> Vec<Step> {
             ("a wrong home zone", with(json!({"zone": "a b"}))),
             ("a thousand", many(1000)),
             ("a thousand and one", many(1001)),
-            ("endpoints that are a map", slice("one", json!({}))),
-            ("a ready that is a text", with(json!({"conditions": {"ready": "true"}}))),
         ],
     )
     .into_iter()

@@ -168,12 +168,7 @@ fn options() -> Vec<Step> {
     let unknown = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {}, "color": "red"});
     vec![
         post("a wrong dry run", "configmaps?dryRun=Some", config_map("one", json!({}))),
-        post("strict", "configmaps?fieldValidation=Strict", unknown.clone()),
-        post("warned", "configmaps?fieldValidation=Warn&dryRun=All", unknown.clone()),
-        post("ignored", "configmaps?fieldValidation=Ignore&dryRun=All", unknown.clone()),
         post("validated some way", "configmaps?fieldValidation=Perhaps", unknown),
-        other("POST", "twice the same field", "configmaps?dryRun=All").raw("application/json", r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one"},"data":{"a":"1","a":"2"}}"#),
-        other("POST", "twice the same field, strict", "configmaps?dryRun=All&fieldValidation=Strict").raw("application/json", r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one"},"data":{"a":"1","a":"2"}}"#),
         post("a manager", "configmaps?fieldManager=somebody", config_map("one", json!({"a": "1"}))),
         post("a long manager", &format!("configmaps?fieldManager={}", "m".repeat(129)), config_map("two", json!({}))),
         put("another manager", "configmaps/one?fieldManager=other", config_map("one", json!({"a": "2"}))),

@@ -1,12 +1,12 @@
 //! Requests that make no sense.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{config_map, pod};
+use super::{config_map, lease, pod, service, slice};
 use crate::requests::{Group, Step, delete, get, group, merge_patch, other, post, put};
 
 pub(crate) fn groups() -> Vec<Group> {
-    vec![group("wrong-bodies", bodies()), group("wrong-paths", paths()), group("wrong-methods", methods())]
+    vec![group("types", types()), group("wrong-bodies", bodies()), group("wrong-paths", paths()), group("wrong-methods", methods())]
 }
 
 fn bodies() -> Vec<Step> {
@@ -28,10 +28,7 @@ fn bodies() -> Vec<Step> {
         raw("another group", r#"{"apiVersion":"apps/v1","kind":"ConfigMap","metadata":{"name":"a"}}"#),
         raw("another kind", r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"a"}}"#),
         raw("a list of objects", r#"{"apiVersion":"v1","kind":"ConfigMapList","items":[]}"#),
-        raw("a kind that is a number", r#"{"apiVersion":"v1","kind":7,"metadata":{"name":"a"}}"#),
-        raw("metadata that is a list", r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":[]}"#),
         raw("metadata that is null", r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":null}"#),
-        raw("a name that is a number", r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":7}}"#),
         raw("wrong letters", "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"a\u{0}b\"}}"),
         raw("deep", &deep),
         other("POST", "no UTF-8", "configmaps").raw("application/json", vec![b'{', b'"', 0xff, 0xfe, b'"', b'}']),
@@ -100,5 +97,43 @@ fn methods() -> Vec<Step> {
         get("a binding", "/api/v1/namespaces/{ns}/bindings"),
         put("put to the version", "/version", json!({})),
         post("post to the health", "/healthz", json!({})),
+    ]
+}
+
+/// Values of wrong types, and fields that nobody knows: a matter of schemas.
+fn types() -> Vec<Step> {
+    let map = |name: &str, body: Value| post(name, "configmaps?dryRun=All", body);
+    let labels = |labels: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": labels}});
+    let svc = |name: &str, spec: Value| post(name, "services?dryRun=All", service("a", spec));
+    let held = |name: &str, spec: Value| post(name, "leases?dryRun=All", lease("a", spec));
+    let cut = |name: &str, endpoints: Value| post(name, "endpointslices?dryRun=All", slice("a", endpoints));
+    let unknown = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "color": "red"});
+    let twice = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":"1","a":"2"}}"#;
+    let raw = |name: &str, path: &str, body: &str| other("POST", name, path).raw("application/json", body);
+    vec![
+        map("a number as a value", config_map("a", json!({"a": 1}))),
+        map("a null as a value", config_map("a", json!({"a": null}))),
+        map("data is a list", config_map("a", json!(["a"]))),
+        map("not base64", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "binaryData": {"b": "%%"}})),
+        map("a label that is a number", labels(json!({"a": 1}))),
+        map("labels that are a list", labels(json!(["a"]))),
+        map("a name that is a number", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": 7}})),
+        map("metadata that is a list", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": []})),
+        map("a kind that is a number", json!({"apiVersion": "v1", "kind": 7, "metadata": {"name": "a"}})),
+        map("a wrong time", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "creationTimestamp": "once"}})),
+        map("an unknown field", unknown.clone()),
+        post("an unknown field, strictly", "configmaps?dryRun=All&fieldValidation=Strict", unknown.clone()),
+        post("an unknown field, ignored", "configmaps?dryRun=All&fieldValidation=Ignore", unknown),
+        raw("a field twice", "configmaps?dryRun=All", twice),
+        raw("a field twice, strictly", "configmaps?dryRun=All&fieldValidation=Strict", twice),
+        svc("a port as text", json!({"ports": [{"port": "80"}]})),
+        svc("ports that are no list", json!({"ports": {"port": 80}})),
+        svc("a selector that is no map", json!({"ports": [{"port": 80}], "selector": "a=b"})),
+        svc("an unknown field of a Service", json!({"ports": [{"port": 80}], "color": "red"})),
+        held("a time without a fraction", json!({"renewTime": "2025-01-01T00:00:00Z"})),
+        held("no time", json!({"renewTime": "yesterday"})),
+        held("a number as a holder", json!({"holderIdentity": 7})),
+        cut("endpoints that are a map", json!({})),
+        cut("a ready that is a text", json!([{"addresses": ["10.1.2.3"], "conditions": {"ready": "true"}}])),
     ]
 }
