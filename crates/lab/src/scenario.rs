@@ -1,0 +1,1 @@
+//! Scenarios: what the cluster is, what happens in it, and what is expected.
