@@ -15,6 +15,17 @@
 //! Nothing has a name that the system knows: namespaces are descriptors of this process, and with it go
 //! their links, rules and servers, however it ends.
 
+pub mod api;
+pub mod board;
+pub mod cluster;
+pub mod director;
+pub mod kubelet;
 pub mod measure;
+pub mod objects;
+pub mod proxies;
+pub mod relay;
+pub mod runner;
 pub mod scenario;
+pub mod traffic;
 pub mod view;
+pub mod watcher;

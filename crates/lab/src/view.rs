@@ -145,6 +145,8 @@ pub struct ActResult {
     pub service: String,
     /// The controller's reason at its end.
     pub reason: String,
+    /// Endpoints that took connections at its end.
+    pub endpoints: usize,
     /// Who went where.
     pub matrix: Matrix,
     /// The part of connections that stayed in their zone.
