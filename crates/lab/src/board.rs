@@ -185,6 +185,11 @@ impl Board {
         self.window = None;
     }
 
+    /// How many Services there are.
+    pub fn services(&self) -> usize {
+        self.services.len()
+    }
+
     /// All acts that have ended.
     pub fn ended(&self) -> &[ActResult] {
         &self.ended

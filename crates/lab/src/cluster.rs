@@ -358,7 +358,7 @@ impl Cluster {
     }
 
     /// Takes everything away that was created on an API server that lives on.
-    pub async fn clear(&self) -> anyhow::Result<()> {
+    pub async fn clear(&self) -> anyhow::Result<usize> {
         clear(&self.api).await
     }
 

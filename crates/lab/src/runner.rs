@@ -88,7 +88,7 @@ impl Runner {
         Arc::clone(&self.controls)
     }
 
-    /// Shows another Service: so many lines down, or up.
+    /// Where everything is noted.
     pub fn board(&self) -> Arc<Mutex<Board>> {
         Arc::clone(&self.board)
     }
@@ -167,6 +167,11 @@ impl Runner {
         }
         // The last connections have to be fetched.
         tokio::time::sleep(TICK).await;
+    }
+
+    /// Counts and looks no longer.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
     }
 
     fn service_of(&self, act: &Act) -> usize {
@@ -256,10 +261,11 @@ async fn look(cluster: Arc<Cluster>, glance: Arc<Mutex<Glance>>, board: Arc<Mute
         }
         pages.retain(|name, _| nodes.iter().any(|node| node.name == *name));
         let all: Vec<Pace> = paces.values().copied().collect();
-        let mut glance = lock(&glance);
-        glance.routed = routed(pages.values().map(String::as_str));
-        glance.programming = programming(&all);
-        drop(glance);
+        {
+            let mut glance = lock(&glance);
+            glance.routed = routed(pages.values().map(String::as_str));
+            glance.programming = programming(&all);
+        }
         tokio::time::sleep(TICK).await;
     }
 }

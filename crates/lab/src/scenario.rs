@@ -228,7 +228,7 @@ pub struct Range<T> {
 }
 
 /// A part of a whole, written `90%`.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Percent(pub f64);
 
