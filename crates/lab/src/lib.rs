@@ -16,5 +16,10 @@
 //! their links, rules and servers, however it ends.
 
 pub mod measure;
+pub mod picture;
+pub mod report;
 pub mod scenario;
+pub mod screen;
 pub mod view;
+
+mod words;
