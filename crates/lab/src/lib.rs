@@ -24,12 +24,17 @@ pub mod kubelet;
 pub mod lab;
 pub mod measure;
 pub mod objects;
+pub mod picture;
 pub mod preflight;
 pub mod proxies;
 pub mod relay;
+pub mod report;
 pub mod runner;
 pub mod scenario;
+pub mod screen;
 pub mod terminal;
 pub mod traffic;
 pub mod view;
 pub mod watcher;
+
+mod words;
