@@ -21,4 +21,6 @@ pub mod patch;
 pub mod problem;
 pub mod select;
 pub mod strategy;
+mod stub;
 pub mod table;
+pub use stub::{Config, Server};

@@ -63,9 +63,10 @@ pub async fn run(
     let (access, embedded) = access(&options, home).await?;
     let kubeconfig = options.api.clone().unwrap_or_else(|| home.path().join(KUBECONFIG));
     let kubectl = format!("kubectl --kubeconfig={}", kubeconfig.display());
+    let tell = |what: &str| audience.doing(what);
     let result = tokio::select! {
         () = quit.wait() => Ok(None),
-        cluster = Cluster::start(&options.scenario, access.clone(), &|what| audience.doing(what)) => cluster.map(Some),
+        cluster = Cluster::start(&options.scenario, access.clone(), &tell) => cluster.map(Some),
     };
     let played = match result {
         Ok(Some(cluster)) => {
