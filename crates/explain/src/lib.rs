@@ -22,7 +22,7 @@ pub mod plan;
 pub mod route;
 pub mod scene;
 pub mod screens;
-mod shell;
+pub mod shell;
 pub mod snapshot;
 pub mod view;
 pub mod ways;

@@ -2,7 +2,7 @@
 //! objects: what is no plain word is quoted, and control characters never get through.
 
 /// A word that a shell takes as it is.
-pub(crate) fn word(text: &str) -> String {
+pub fn word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-/=:".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         return text.to_owned();

@@ -47,6 +47,7 @@
 //! addresses, routes and settings stay as they are. It takes root: `CAP_SYS_ADMIN` to make a
 //! namespace and to enter it, `CAP_NET_ADMIN` to furnish it.
 
+mod delay;
 mod error;
 mod links;
 mod namespace;

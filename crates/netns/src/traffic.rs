@@ -10,10 +10,14 @@
 //!
 //! Over UDP every datagram gets the line. A client that says nothing gets it after a second.
 
+mod page;
 mod probe;
 mod server;
 
-pub use probe::{Answer, Held, Protocol, ask_from, ask_many, ask_many_udp, ask_tcp, ask_udp};
+pub use page::page;
+pub use probe::{
+    Answer, Held, Protocol, ask_from, ask_here, ask_many, ask_many_udp, ask_tcp, ask_udp,
+};
 pub use server::Server;
 
 /// Answer, and close.

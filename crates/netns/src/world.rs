@@ -18,6 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 use crate::routes::{everything, only};
 use crate::{Cidr, Error, Namespace, Route, bridge, enslave, release, veth};
@@ -42,6 +43,8 @@ const NAME: usize = 15;
 #[derive(Debug)]
 pub struct World {
     fabric: Namespace,
+    /// Bridges of zones that are some way off.
+    zones: BTreeMap<String, String>,
     nodes: Vec<Node>,
     pods: Vec<Pod>,
     clients: Vec<Client>,
@@ -120,6 +123,7 @@ impl World {
         fabric.route(&Route::to(everything(v6.into())))?;
         Ok(Self {
             fabric,
+            zones: BTreeMap::new(),
             nodes: Vec::new(),
             pods: Vec::new(),
             clients: Vec::new(),
@@ -146,6 +150,31 @@ impl World {
     /// All clients, in the order they came.
     pub fn clients(&self) -> &[Client] {
         &self.clients
+    }
+
+    /// Puts a zone some way off: a round trip between it and everybody else takes so much longer.
+    ///
+    /// For nodes of that zone that come later.
+    pub fn remote(&mut self, zone: &str, delay: Duration) -> Result<(), Error> {
+        let number = self.zones.len() + 1;
+        let [own, out, port] = ["zone", "out", "in"].map(|name| format!("{name}-{number}"));
+        bridge(&self.fabric, &own)?;
+        veth(&self.fabric, &out, &self.fabric, &port)?;
+        for (end, bridge) in [(&out, own.as_str()), (&port, BRIDGE)] {
+            enslave(&self.fabric, end, bridge)?;
+            self.fabric.set_up(end)?;
+        }
+        for end in [&out, &port] {
+            self.fabric.wait_running(end)?;
+        }
+        // Whoever crosses leaves one zone: half a round trip.
+        self.fabric.delay(&out, delay / 2)?;
+        self.zones.insert(zone.to_owned(), own);
+        Ok(())
+    }
+
+    fn bridge_of(&self, node: &Node) -> &str {
+        self.zones.get(&node.zone).map_or(BRIDGE, String::as_str)
     }
 
     /// One more node. It knows the way to the pods of all others, and they to its own.
@@ -229,7 +258,7 @@ impl World {
 
     /// Plugs a node's cable in again.
     pub fn mend(&self, node: &Node) -> Result<(), Error> {
-        enslave(&self.fabric, &node_port(node.number), BRIDGE)
+        enslave(&self.fabric, &node_port(node.number), self.bridge_of(node))
     }
 
     /// Connects a node with the fabric.
@@ -237,7 +266,7 @@ impl World {
         let (port, namespace) = (node_port(node.number), &node.namespace);
         namespace.forward()?;
         veth(&self.fabric, &port, namespace, INTERFACE)?;
-        enslave(&self.fabric, &port, BRIDGE)?;
+        enslave(&self.fabric, &port, self.bridge_of(node))?;
         self.fabric.set_up(&port)?;
         namespace.set_up(INTERFACE)?;
         namespace.add_address(INTERFACE, node.v4.into(), 24)?;

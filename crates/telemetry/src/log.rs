@@ -4,8 +4,10 @@
 //! read stops the program at the start, because a silent log is found out too late.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, IsTerminal};
 use std::str::FromStr;
+use std::sync::Mutex;
 
 use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
@@ -79,6 +81,15 @@ pub fn start(format: Format, filter: &str) -> Result<(), LogError> {
     subscriber(format, filter, colour, io::stderr)?.try_init().map_err(|_| LogError::Started)
 }
 
+/// Starts logging for the whole process, as text into a file.
+///
+/// # Errors
+/// If the filter cannot be read, or logging was started before.
+pub fn start_in(file: File, filter: &str) -> Result<(), LogError> {
+    let writer = Mutex::new(file);
+    subscriber(Format::Text, filter, false, writer)?.try_init().map_err(|_| LogError::Started)
+}
+
 fn subscriber<W>(
     format: Format,
     filter: &str,
@@ -104,7 +115,7 @@ where
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
 
     use super::*;
 

@@ -69,6 +69,13 @@ pub(crate) enum Command {
     /// kind of proxy does with it, the smallest changes that turn it on, or how much loss it
     /// survives. Without a Service: a table of all, with what crossing zones costs.
     Explain(Box<crate::observe::explain::Explain>),
+    /// Run a multi-zone cluster on this box, with real traffic, and watch it
+    ///
+    /// Network namespaces as nodes and Pods, an embedded API server (or yours), the controller, a
+    /// proxy on every node, clients in every zone. Plays a story: no topology, hints, balance, a
+    /// zone that loses its endpoints, a zone that goes away and comes back, a rolling update. Needs
+    /// root; nothing is left behind.
+    Lab(Box<crate::lab::Lab>),
     /// Print a completion script for a shell
     ///
     /// For example: zonewise completions bash > /etc/bash_completion.d/zonewise

@@ -2,6 +2,7 @@
 
 mod args;
 mod controller;
+mod lab;
 mod observe;
 mod output;
 mod progress;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Command::Plan(arguments) => observe::plan::run(*arguments),
         Command::Route(arguments) => observe::route::run(&arguments),
         Command::Explain(arguments) => observe::explain::run(*arguments),
+        Command::Lab(arguments) => lab::run(*arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "zonewise", &mut script);

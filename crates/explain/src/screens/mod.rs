@@ -14,6 +14,7 @@ pub use explanation::explanation;
 pub use overview::overview;
 pub use plan::{Totals, plan_row, totals};
 pub use route::{matrix, routes};
+pub use table::table;
 pub use yaml::{List, yaml};
 
 use anstyle::{AnsiColor, Style};
@@ -64,12 +65,12 @@ fn maybe_percent(part: Option<f64>) -> String {
 }
 
 /// `+12 %` or `-3 %`.
-fn signed_percent(part: f64) -> String {
+pub fn signed_percent(part: f64) -> String {
     let rounded = (part * 100.0).round();
     if rounded == 0.0 { "0 %".into() } else { format!("{rounded:+.0} %") }
 }
 
 /// `1 endpoint`, `2 endpoints`.
-fn counted(number: usize, thing: &str) -> String {
+pub fn counted(number: usize, thing: &str) -> String {
     if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }

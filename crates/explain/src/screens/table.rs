@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, Table};
 use super::clean;
 
 /// A table; the columns from `numbers` on are numbers.
-pub(super) fn table(header: &[&str], numbers: usize, rows: Vec<Vec<String>>) -> String {
+pub fn table(header: &[&str], numbers: usize, rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
     table.set_header(header.iter().map(|name| clean(name)));

@@ -96,6 +96,11 @@ pub fn ask_tcp(namespace: &Namespace, to: SocketAddr, timeout: Duration) -> Answ
     namespace.enter(|| ask(Protocol::Tcp, None, to, timeout))
 }
 
+/// Asks over a new TCP connection, for a thread that has [joined](Namespace::join) a namespace.
+pub fn ask_here(to: SocketAddr, timeout: Duration) -> Answer {
+    ask(Protocol::Tcp, None, to, timeout)
+}
+
 /// Asks with one datagram from a new port.
 pub fn ask_udp(namespace: &Namespace, to: SocketAddr, timeout: Duration) -> Answer {
     namespace.enter(|| ask(Protocol::Udp, None, to, timeout))

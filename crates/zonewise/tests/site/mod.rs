@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use zonewise_netns::traffic::{Server, ask_tcp, ask_udp};
+use zonewise_netns::traffic::{Server, ask_tcp, ask_udp, page};
 use zonewise_netns::{Client, Namespace, Node, Pod, World};
 use zonewise_testbed::{Cluster, Gate, Options, Process, User, manifests, objects};
 
@@ -155,8 +155,7 @@ impl Site {
 
     /// A page of a machine's proxy.
     pub(crate) fn page(&self, name: &str, port: u16, path: &str) -> Option<String> {
-        let namespace = &self.node(name).namespace;
-        namespace.enter(|| get(SocketAddr::from(([127, 0, 0, 1], port)), path))
+        page(&self.node(name).namespace, SocketAddr::from(([127, 0, 0, 1], port)), path)
     }
 }
 
@@ -170,18 +169,6 @@ const CALM: [&str; 4] = [
 
 fn text((address, length): (IpAddr, u8)) -> String {
     format!("{address}/{length}")
-}
-
-/// A GET without a library; the body of a 200.
-fn get(to: SocketAddr, path: &str) -> Option<String> {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect_timeout(&to, PATIENCE).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    head.starts_with("HTTP/1.1 200").then(|| body.to_owned())
 }
 
 /// Who answers over so many tries.

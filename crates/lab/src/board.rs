@@ -1,0 +1,372 @@
+//! What has been counted and said so far, and the View it makes. Pure.
+//!
+//! ```text
+//!  each tick: connections since the last ─► lately (a few seconds) ─► matrix, loads, rates
+//!                                        ─► this act's window ──────► what the act measured
+//!                                        ─► everything ─────────────► totals
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Display;
+use std::ops::Add;
+use std::time::Duration;
+
+use crate::kubelet::PodView;
+use crate::measure::{Counts, Matrix};
+use crate::scenario::{Expect, Percent, Range};
+use crate::view::{Act, ActResult, Endpoint, Expectation, Phase, Programming, Service, View, Zone};
+use crate::watcher::{Routed, Standing};
+
+/// How often things are looked at.
+pub const TICK: Duration = Duration::from_millis(250);
+/// What "lately" is, in ticks.
+const LATELY: usize = 8;
+/// Ticks of one value of the history.
+const PER_VALUE: usize = 2;
+/// Values of the history that are kept.
+const KEPT: usize = 240;
+
+/// What is seen of the cluster at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Glance {
+    /// Zones with their nodes.
+    pub zones: Vec<Zone>,
+    /// Pods that run.
+    pub pods: Vec<PodView>,
+    /// What Services ask for and get.
+    pub standings: BTreeMap<String, Standing>,
+    /// How they are routed.
+    pub routed: BTreeMap<String, Routed>,
+    /// How fast changes reach the kernel.
+    pub programming: Option<Programming>,
+}
+
+/// The state of a run.
+#[derive(Debug, Default)]
+pub struct Board {
+    title: String,
+    services: Vec<String>,
+    zones: Vec<String>,
+    kubectl: String,
+    glance: Glance,
+    /// Zones of all Pods that ever were.
+    homes: BTreeMap<String, usize>,
+    lately: VecDeque<Vec<Counts>>,
+    history: Vec<Vec<Option<f64>>>,
+    ticks: usize,
+    /// Since the measuring of this act began, by Service.
+    window: Option<Vec<Counts>>,
+    /// Of this act, all Services.
+    act_connections: u64,
+    act_failed: u64,
+    /// Of the whole run.
+    connections: u64,
+    failed: u64,
+    failed_by_service: Vec<u64>,
+    act: Option<Act>,
+    ended: Vec<ActResult>,
+    /// The Service that is shown.
+    pub selected: usize,
+    /// The story waits.
+    pub paused: bool,
+    /// What went wrong.
+    pub trouble: Option<String>,
+}
+
+impl Board {
+    /// Before anything has happened.
+    pub fn new(title: &str, services: Vec<String>, zones: Vec<String>, kubectl: String) -> Self {
+        let count = services.len();
+        Self {
+            title: title.to_owned(),
+            services,
+            zones,
+            kubectl,
+            history: vec![Vec::new(); count],
+            failed_by_service: vec![0; count],
+            ..Self::default()
+        }
+    }
+
+    /// Another moment: connections since the last, by Service, and what is seen now.
+    pub fn tick(&mut self, counts: Vec<Counts>, glance: Glance) {
+        for pod in &glance.pods {
+            if let Some(zone) = self.zones.iter().position(|zone| *zone == pod.zone) {
+                self.homes.insert(pod.name.clone(), zone);
+            }
+        }
+        self.glance = glance;
+        let (made, failed) = (
+            counts.iter().map(Counts::total).sum::<u64>(),
+            counts.iter().map(Counts::failures).sum::<u64>(),
+        );
+        self.connections += made;
+        self.failed += failed;
+        self.act_connections += made;
+        self.act_failed += failed;
+        for (known, counts) in self.failed_by_service.iter_mut().zip(&counts) {
+            *known += counts.failures();
+        }
+        if let Some(window) = &mut self.window {
+            window.iter_mut().zip(&counts).for_each(|(sum, counts)| sum.add(counts));
+        }
+        self.lately.push_back(counts);
+        if self.lately.len() > LATELY {
+            self.lately.pop_front();
+        }
+        self.ticks += 1;
+        if self.ticks.is_multiple_of(PER_VALUE) {
+            self.remember();
+        }
+    }
+
+    fn remember(&mut self) {
+        for service in 0..self.services.len() {
+            let mut counts = Counts::default();
+            self.lately.iter().rev().take(PER_VALUE).for_each(|tick| counts.add(&tick[service]));
+            let value = counts.matrix(&self.zones, &self.homes).in_zone();
+            let history = &mut self.history[service];
+            history.push(value);
+            if history.len() > KEPT {
+                history.remove(0);
+            }
+        }
+    }
+
+    /// An act begins.
+    pub fn begin(&mut self, act: Act, service: usize) {
+        self.act = Some(act);
+        self.selected = service;
+        self.act_connections = 0;
+        self.act_failed = 0;
+        self.window = None;
+    }
+
+    /// Steps of the act on stage, as they are done.
+    pub fn step(&mut self, text: String) {
+        if let Some(act) = &mut self.act {
+            act.steps.push(text);
+        }
+    }
+
+    /// How far the act is. The window opens with the first of its measuring.
+    pub fn phase(&mut self, phase: Phase) {
+        if let Some(act) = &mut self.act {
+            act.phase = phase;
+        }
+        if matches!(phase, Phase::Measuring { .. }) && self.window.is_none() {
+            self.window = Some(vec![Counts::default(); self.services.len()]);
+        }
+    }
+
+    /// The act's figures, before they are judged.
+    pub fn figures(&self, service: usize, settled: Option<f64>) -> ActResult {
+        let counts = self.window.as_ref().map(|window| window[service].clone()).unwrap_or_default();
+        let matrix = counts.matrix(&self.zones, &self.homes);
+        ActResult {
+            title: self.act.as_ref().map(|act| act.title.clone()).unwrap_or_default(),
+            service: self.services[service].clone(),
+            reason: self.reason(&self.services[service]),
+            in_zone: matrix.in_zone(),
+            endpoints: self.ready(service).len(),
+            overload: counts.overload(&self.ready(service)),
+            matrix,
+            connections: self.act_connections,
+            failed: self.act_failed,
+            settled,
+            expectations: Vec::new(),
+        }
+    }
+
+    /// The act on stage is over.
+    pub fn end(&mut self, result: ActResult) {
+        self.ended.push(result);
+        self.act = None;
+        self.window = None;
+    }
+
+    /// How many Services there are.
+    pub fn services(&self) -> usize {
+        self.services.len()
+    }
+
+    /// All acts that have ended.
+    pub fn ended(&self) -> &[ActResult] {
+        &self.ended
+    }
+
+    /// Connections of the whole run, and those that failed.
+    pub fn totals(&self) -> (u64, u64) {
+        (self.connections, self.failed)
+    }
+
+    /// How fast changes reach the kernel.
+    pub fn programming(&self) -> Option<Programming> {
+        self.glance.programming
+    }
+
+    /// Names of a Service's endpoints that take connections.
+    fn ready(&self, service: usize) -> Vec<String> {
+        let of = |pod: &&PodView| pod.app == self.services[service] && pod.ready && !pod.ending;
+        self.glance.pods.iter().filter(of).map(|pod| pod.name.clone()).collect()
+    }
+
+    /// Why a Service is routed as it is: the controller's word, or the proxies'.
+    fn reason(&self, service: &str) -> String {
+        let standing = self.glance.standings.get(service).cloned().unwrap_or_default();
+        let routed = || {
+            let routed = self.glance.routed.get(service);
+            routed.map(|routed| join(&routed.reasons)).unwrap_or_default()
+        };
+        match standing.reason {
+            Some(reason) => reason,
+            None if standing.asked.is_empty() => "ClusterWide".into(),
+            None => routed(),
+        }
+    }
+
+    fn recent(&self, service: usize) -> Counts {
+        let mut counts = Counts::default();
+        self.lately.iter().for_each(|tick| counts.add(&tick[service]));
+        counts
+    }
+
+    fn service(&self, index: usize) -> Service {
+        let name = &self.services[index];
+        let counts = self.recent(index);
+        let ready = self.ready(index);
+        let routed = self.glance.routed.get(name);
+        Service {
+            name: name.clone(),
+            asked: self.glance.standings.get(name).map(|one| one.asked.clone()).unwrap_or_default(),
+            mode: routed.map(|routed| join(&routed.modes)).unwrap_or_default(),
+            reason: self.reason(name),
+            endpoints: ready.len(),
+            in_zone: counts.matrix(&self.zones, &self.homes).in_zone(),
+            overload: counts.overload(&ready),
+            rate: counts.total() as f64 / self.span(),
+            failed: self.failed_by_service[index],
+        }
+    }
+
+    /// What "lately" is, in seconds.
+    fn span(&self) -> f64 {
+        self.lately.len().max(1) as f64 * TICK.as_secs_f64()
+    }
+
+    /// Everything there is to see.
+    pub fn view(&self, clock: Duration) -> View {
+        let selected = self.selected.min(self.services.len().saturating_sub(1));
+        let counts = self.recent(selected);
+        let matrix = if self.lately.is_empty() {
+            Matrix::new(&self.zones)
+        } else {
+            counts.matrix(&self.zones, &self.homes)
+        };
+        let services: Vec<Service> =
+            (0..self.services.len()).map(|one| self.service(one)).collect();
+        View {
+            title: self.title.clone(),
+            clock,
+            act: self.act.clone(),
+            ended: self.ended.clone(),
+            zones: self.glance.zones.clone(),
+            rate: services.iter().map(|service| service.rate).sum(),
+            services,
+            selected,
+            matrix,
+            endpoints: self.endpoints(selected, &counts),
+            history: self.history[selected].clone(),
+            connections: self.connections,
+            failed: self.failed,
+            programming: self.glance.programming,
+            kubectl: self.kubectl.clone(),
+            paused: self.paused,
+            trouble: self.trouble.clone(),
+        }
+    }
+
+    fn endpoints(&self, service: usize, counts: &Counts) -> Vec<Endpoint> {
+        let ready = self.ready(service);
+        let loads: BTreeMap<&String, f64> = ready.iter().zip(counts.loads(&ready)).collect();
+        let of = |pod: &&PodView| pod.app == self.services[service];
+        let mut all: Vec<Endpoint> = self
+            .glance
+            .pods
+            .iter()
+            .filter(of)
+            .map(|pod| Endpoint {
+                name: pod.name.clone(),
+                zone: pod.zone.clone(),
+                load: loads.get(&pod.name).copied().unwrap_or(0.0),
+                ready: pod.ready && !pod.ending,
+            })
+            .collect();
+        all.sort_by(|a, b| (&a.zone, &a.name).cmp(&(&b.zone, &b.name)));
+        all
+    }
+}
+
+fn join(texts: &BTreeSet<String>) -> String {
+    texts.iter().cloned().collect::<Vec<_>>().join(",")
+}
+
+/// Whether what was measured is what was expected.
+pub fn judge(result: &mut ActResult, expect: &Expect) {
+    let mut all = Vec::new();
+    let percent = |value: Option<f64>| value.map(Percent);
+    let counted = result.matrix.total() as f64;
+    bounds("in zone", expect.in_zone, percent(result.in_zone), share_noise(counted), &mut all);
+    bounds("overload", expect.overload, percent(result.overload), load_noise(result), &mut all);
+    let failed = match expect.failed {
+        Range { at_least: None, at_most: None } => Range { at_least: None, at_most: Some(0) },
+        given => given,
+    };
+    bounds("failed connections", failed, Some(result.failed), |_| 0, &mut all);
+    if !expect.reason.is_empty() {
+        all.push(Expectation {
+            expected: format!("reason {}", expect.reason.join(" or ")),
+            found: result.reason.clone(),
+            held: expect.reason.contains(&result.reason),
+        });
+    }
+    result.expectations = all;
+}
+
+/// The kernel chooses by chance: a short look sees more or less than there is. Four standard
+/// deviations happen once in 16,000 times.
+const CHANCE: f64 = 4.0;
+
+/// How far a counted share may be from a true one.
+fn share_noise(counted: f64) -> impl Fn(&Percent) -> Percent {
+    move |bound| {
+        let p = bound.0.clamp(0.0, 1.0);
+        Percent(CHANCE * (p * (1.0 - p) / counted.max(1.0)).sqrt())
+    }
+}
+
+/// How far a counted load may be from a true one.
+fn load_noise(result: &ActResult) -> impl Fn(&Percent) -> Percent {
+    let each = result.matrix.total() as f64 / result.endpoints.max(1) as f64;
+    move |_| Percent(CHANCE / each.max(1.0).sqrt())
+}
+
+fn bounds<T: PartialOrd + Display + Copy + Add<Output = T>>(
+    what: &str,
+    range: Range<T>,
+    found: Option<T>,
+    noise: impl Fn(&T) -> T,
+    all: &mut Vec<Expectation>,
+) {
+    let text = found.as_ref().map_or_else(|| "nothing measured".into(), ToString::to_string);
+    let mut expect = |words: &str, bound: &T, held: bool| {
+        let expected = format!("{what} {words} {bound}");
+        all.push(Expectation { expected, found: text.clone(), held });
+    };
+    if let Some(bound) = &range.at_least {
+        expect("at least", bound, found.is_some_and(|found| found + noise(bound) >= *bound));
+    }
+    if let Some(bound) = &range.at_most {
+        expect("at most", bound, found.is_some_and(|found| found <= *bound + noise(bound)));
+    }
+}

@@ -1,0 +1,303 @@
+//! Does what a scenario says.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::json;
+use zonewise_netns::Node;
+
+use crate::api::{NODES, PODS, SERVICES};
+use crate::cluster::{Cluster, Power};
+use crate::kubelet::{PodView, now};
+use crate::objects;
+use crate::scenario::Step;
+use crate::watcher::{pace, routes_page};
+
+/// How long it takes until somebody notices that a node is out of reach.
+const NOTICED: Duration = Duration::from_secs(1);
+/// Between two looks.
+const POLL: Duration = Duration::from_millis(100);
+/// Nothing has changed for so many looks: the proxies have followed.
+const STABLE: usize = 4;
+/// Whoever has not followed by then will not.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The hands of a scenario.
+pub struct Director<'c> {
+    cluster: &'c Cluster,
+    /// Connections per second of each Service.
+    totals: Vec<f64>,
+    /// Those that were said for one zone.
+    fixed: BTreeMap<(usize, usize), f64>,
+    /// Pods of zones that are away, by Service.
+    away: BTreeMap<String, BTreeMap<String, usize>>,
+}
+
+impl<'c> Director<'c> {
+    /// For a cluster whose Services are called as its scenario says.
+    pub fn new(cluster: &'c Cluster) -> Self {
+        let totals = cluster.services.iter().map(|service| service.connections).collect();
+        Self { cluster, totals, fixed: BTreeMap::new(), away: BTreeMap::new() }
+    }
+
+    /// Has everybody called who should be.
+    pub async fn aim(&self) -> anyhow::Result<()> {
+        let cores: Vec<f64> = self
+            .cluster
+            .zones
+            .iter()
+            .map(|zone| {
+                self.cluster.nodes_of(&zone.name, Power::On).len() as f64 * f64::from(zone.cores)
+            })
+            .collect();
+        self.cluster.aim(&rates(&self.totals, &self.fixed, &cores)).await
+    }
+
+    /// Does one thing.
+    ///
+    /// # Errors
+    /// If the API server or the kernel does not take it.
+    pub async fn perform(&mut self, step: &Step) -> anyhow::Result<()> {
+        match step {
+            Step::Annotate { service, key, value } => {
+                let patch = json!({"metadata": {"annotations": {key: value}}});
+                self.cluster.api.merge(&format!("{SERVICES}/{service}"), &patch).await?;
+            }
+            Step::Distribute { service, value } => {
+                let patch = json!({"spec": {"trafficDistribution": value}});
+                self.cluster.api.merge(&format!("{SERVICES}/{service}"), &patch).await?;
+            }
+            Step::Scale { service, zone, to } => self.scale(service, zone, *to).await?,
+            Step::Roll { service } => self.roll(service).await?,
+            Step::Drain { zone } => self.drain(zone).await?,
+            Step::Cut { zone } => self.cut(zone).await?,
+            Step::Restore { zone } => self.restore(zone).await?,
+            Step::Nodes { zone, to } => self.nodes(zone, *to).await?,
+            Step::Traffic { service, zone, connections } => {
+                self.call(service, zone.as_deref(), *connections)
+            }
+            Step::Wait(span) => tokio::time::sleep(span.0).await,
+        }
+        self.aim().await
+    }
+
+    fn call(&mut self, service: &str, zone: Option<&str>, connections: f64) {
+        let services = &self.cluster.services;
+        let Some(service) = services.iter().position(|one| one.name == service) else { return };
+        match zone {
+            Some(zone) => {
+                self.fixed.insert((service, self.cluster.zone_index(zone)), connections);
+            }
+            None => {
+                self.totals[service] = connections;
+                self.fixed.retain(|(of, _), _| *of != service);
+            }
+        }
+    }
+
+    // === Pods ===
+
+    fn pods(&self, service: &str, zone: &str) -> Vec<PodView> {
+        let of = |pod: &PodView| pod.app == service && pod.zone == zone && !pod.ending;
+        self.cluster.kubelet.pods().into_iter().filter(of).collect()
+    }
+
+    async fn delete(&self, pod: &str) -> anyhow::Result<()> {
+        Ok(self.cluster.api.delete(&format!("{PODS}/{pod}"), None).await?)
+    }
+
+    async fn scale(&self, service: &str, zone: &str, to: usize) -> anyhow::Result<()> {
+        let pods = self.pods(service, zone);
+        self.cluster.create_pods(service, zone, to.saturating_sub(pods.len())).await?;
+        for pod in pods.iter().skip(to) {
+            self.delete(&pod.name).await?;
+        }
+        self.cluster.pods_ready().await
+    }
+
+    /// One after the other in each zone: a new one answers before an old one is told to go.
+    async fn roll(&self, service: &str) -> anyhow::Result<()> {
+        let pods = self.cluster.kubelet.pods();
+        for old in pods.iter().filter(|pod| pod.app == service && !pod.ending) {
+            self.replace(old).await?;
+        }
+        self.cluster.pods_ready().await
+    }
+
+    async fn replace(&self, old: &PodView) -> anyhow::Result<()> {
+        let names = self.cluster.create_pods(&old.app, &old.zone, 1).await?;
+        while !self.cluster.kubelet.pods().iter().any(|pod| pod.ready && names.contains(&pod.name))
+        {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.delete(&old.name).await
+    }
+
+    // === zones ===
+
+    fn remember(&mut self, zone: &str) {
+        let services = &self.cluster.services;
+        let count = |name: &String| (name.clone(), self.pods(name, zone).len());
+        let pods = services.iter().map(|service| count(&service.name)).collect();
+        self.away.insert(zone.to_owned(), pods);
+    }
+
+    async fn drain(&mut self, zone: &str) -> anyhow::Result<()> {
+        self.remember(zone);
+        let nodes = self.cluster.nodes_of(zone, Power::On);
+        for node in &nodes {
+            self.cluster.stop_client(&node.name).await?;
+            self.cluster.set_power(&node.name, Power::Leaving);
+        }
+        for pod in self.cluster.kubelet.pods().iter().filter(|pod| pod.zone == zone) {
+            self.delete(&pod.name).await?;
+        }
+        self.cluster.pods_ready().await?;
+        for node in &nodes {
+            self.tell_node(node, false).await?;
+            self.cluster.switch_off(&node.name, Power::Lost).await?;
+        }
+        Ok(())
+    }
+
+    async fn cut(&mut self, zone: &str) -> anyhow::Result<()> {
+        let nodes = self.cluster.nodes_of(zone, Power::On);
+        for node in &nodes {
+            self.cluster.stop_client(&node.name).await?;
+        }
+        for node in &nodes {
+            self.cluster.switch_off(&node.name, Power::Lost).await?;
+        }
+        tokio::time::sleep(NOTICED).await;
+        for node in &nodes {
+            self.tell_node(node, false).await?;
+        }
+        self.tell_pods(zone, false).await
+    }
+
+    async fn restore(&mut self, zone: &str) -> anyhow::Result<()> {
+        for node in self.cluster.nodes_of(zone, Power::Lost) {
+            self.cluster.world().mend(&node)?;
+            self.cluster.switch_on(&node)?;
+            self.synced(&node).await;
+            self.tell_node(&node, true).await?;
+            self.cluster.start_client(&node).await?;
+        }
+        self.tell_pods(zone, true).await?;
+        for (service, count) in self.away.remove(zone).unwrap_or_default() {
+            self.cluster.create_pods(&service, zone, count).await?;
+        }
+        self.cluster.pods_ready().await
+    }
+
+    async fn tell_node(&self, node: &Node, ready: bool) -> anyhow::Result<()> {
+        let path = format!("{NODES}/{}/status", node.name);
+        self.cluster.api.merge(&path, &objects::node_ready(ready, &now())).await?;
+        Ok(())
+    }
+
+    async fn tell_pods(&self, zone: &str, ready: bool) -> anyhow::Result<()> {
+        for pod in self.cluster.kubelet.pods().iter().filter(|pod| pod.zone == zone) {
+            let path = format!("{PODS}/{}/status", pod.name);
+            self.cluster.api.merge(&path, &objects::pod_ready(ready, &now())).await?;
+        }
+        Ok(())
+    }
+
+    // === nodes ===
+
+    async fn nodes(&mut self, zone: &str, to: usize) -> anyhow::Result<()> {
+        let nodes = self.cluster.nodes_of(zone, Power::On);
+        for _ in nodes.len()..to {
+            let node = self.cluster.add_node(zone).await?;
+            self.synced(&node).await;
+            self.cluster.start_client(&node).await?;
+        }
+        for node in nodes.iter().skip(to) {
+            self.cluster.set_power(&node.name, Power::Leaving);
+        }
+        for node in nodes.iter().skip(to) {
+            self.leave(node).await?;
+        }
+        self.cluster.pods_ready().await
+    }
+
+    /// Moves everybody away from a node, and the node out of the cluster.
+    async fn leave(&self, node: &Node) -> anyhow::Result<()> {
+        self.cluster.stop_client(&node.name).await?;
+        let pods = self.cluster.kubelet.pods();
+        for pod in pods.iter().filter(|pod| pod.node == node.name && !pod.ending) {
+            self.replace(pod).await?;
+        }
+        self.cluster.pods_ready().await?;
+        self.cluster.remove_node(&node.name).await
+    }
+
+    /// Waits until a node's new proxy has written its rules.
+    async fn synced(&self, node: &Node) {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while tokio::time::Instant::now() < deadline {
+            let look = node.clone();
+            let pace = tokio::task::spawn_blocking(move || pace(&look)).await;
+            if pace.ok().flatten().is_some_and(|pace| pace.last_sync > 0.0) {
+                return;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+/// Waits until neither slices nor routes change any more. Returns when the last proxy wrote its last
+/// change, in seconds of the epoch.
+///
+/// # Errors
+/// If the API server does not answer.
+pub async fn settle(cluster: &Cluster) -> anyhow::Result<f64> {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let (mut before, mut stable) = (None, 0);
+    while stable < STABLE && tokio::time::Instant::now() < deadline {
+        let slices = cluster.api.list(crate::api::SLICES, "").await?;
+        let versions: Vec<String> =
+            slices.iter().map(|slice| slice["metadata"]["resourceVersion"].to_string()).collect();
+        let nodes = cluster.nodes();
+        let pages =
+            tokio::task::spawn_blocking(move || nodes.iter().map(routes_page).collect::<Vec<_>>())
+                .await?;
+        let now = Some((versions, pages));
+        stable = if now == before { stable + 1 } else { 0 };
+        before = now;
+        tokio::time::sleep(POLL).await;
+    }
+    let nodes = cluster.nodes();
+    let paces =
+        tokio::task::spawn_blocking(move || nodes.iter().filter_map(pace).collect::<Vec<_>>())
+            .await?;
+    Ok(paces.iter().map(|pace| pace.last_sync).fold(0.0, f64::max))
+}
+
+/// Connections per second by Service and zone: what was said for a zone, and the rest by cores.
+fn rates(totals: &[f64], fixed: &BTreeMap<(usize, usize), f64>, cores: &[f64]) -> Vec<Vec<f64>> {
+    let all: f64 = cores.iter().sum();
+    let rate = |service: usize, zone: usize| {
+        if cores[zone] == 0.0 {
+            return 0.0;
+        }
+        let by_cores = totals[service] * cores[zone] / all.max(1.0);
+        fixed.get(&(service, zone)).copied().unwrap_or(by_cores)
+    };
+    (0..totals.len())
+        .map(|service| (0..cores.len()).map(|zone| rate(service, zone)).collect())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_call_by_their_cores_unless_told_otherwise() {
+        let fixed = BTreeMap::from([((1, 0), 300.0)]);
+        let rates = rates(&[90.0, 30.0], &fixed, &[8.0, 4.0, 0.0]);
+        assert_eq!(rates, [vec![60.0, 30.0, 0.0], vec![300.0, 10.0, 0.0]]);
+    }
+}

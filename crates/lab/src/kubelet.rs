@@ -1,0 +1,348 @@
+//! Pods become real: a namespace, an address, a server; and end in good order.
+//!
+//! ```text
+//!  watch ─► Pod without a node ──► bound to a node
+//!           Pod on our node ─────► namespace, server ─► status: Running, ready, address
+//!           being deleted ───────► answers until its time is over ─► namespace removed, Pod deleted
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use zonewise_cluster::api::ApiError;
+use zonewise_cluster::watch::{self, Key, Keyed, Sink, follow};
+use zonewise_netns::traffic::Server;
+use zonewise_netns::{Node, Pod, World};
+use zonewise_slices::labels::Name;
+
+use crate::api::Api;
+use crate::objects::{self, PORT};
+
+/// All Pods of our nodes.
+#[derive(Debug)]
+pub struct Kubelet {
+    shared: Arc<Shared>,
+    _tasks: JoinSet<()>,
+}
+
+struct Shared {
+    api: Api,
+    world: Arc<Mutex<World>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    nodes: BTreeMap<String, Node>,
+    pods: BTreeMap<Key, Running>,
+}
+
+/// A Pod that runs.
+struct Running {
+    uid: String,
+    app: String,
+    pod: Pod,
+    servers: Vec<Server>,
+    ready: bool,
+    ending: bool,
+}
+
+/// What others may know about a Pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodView {
+    /// Its name.
+    pub name: String,
+    /// Its label `app`.
+    pub app: String,
+    /// Its node.
+    pub node: String,
+    /// Its zone.
+    pub zone: String,
+    /// It answers, and the API server knows.
+    pub ready: bool,
+    /// It is being deleted.
+    pub ending: bool,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Kubelet").finish_non_exhaustive()
+    }
+}
+
+impl Kubelet {
+    /// Begins to look after Pods.
+    pub fn start(api: Api, world: Arc<Mutex<World>>) -> Self {
+        let (heard, events) = mpsc::unbounded_channel();
+        let client = api.client().clone();
+        let shared = Arc::new(Shared { api, world, state: Mutex::default() });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(follow(client, watch::PODS, Ear { heard }));
+        tasks.spawn(work(Arc::clone(&shared), events));
+        Self { shared, _tasks: tasks }
+    }
+
+    /// Looks after the Pods of one more node.
+    pub fn add_node(&self, node: &Node) {
+        self.shared.state().nodes.insert(node.name.clone(), node.clone());
+    }
+
+    /// No Pod comes to a node any more.
+    pub fn remove_node(&self, node: &str) {
+        self.shared.state().nodes.remove(node);
+    }
+
+    /// All Pods that run, by name.
+    pub fn pods(&self) -> Vec<PodView> {
+        let state = self.shared.state();
+        let view = |running: &Running| PodView {
+            name: running.pod.name.clone(),
+            app: running.app.clone(),
+            node: running.pod.node.clone(),
+            zone: running.pod.zone.clone(),
+            ready: running.ready,
+            ending: running.ending,
+        };
+        state.pods.values().map(view).collect()
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === what the watch reports ===
+
+#[derive(Deserialize)]
+struct Seen {
+    metadata: Metadata,
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: Name,
+    #[serde(default)]
+    namespace: Name,
+    uid: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    deletion_timestamp: Option<String>,
+    deletion_grace_period_seconds: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    node_name: Option<String>,
+    #[serde(default)]
+    containers: Vec<Container>,
+}
+
+#[derive(Deserialize)]
+struct Container {
+    #[serde(default)]
+    ports: Vec<Port>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Port {
+    container_port: u16,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    #[serde(rename = "podIP")]
+    pod_ip: Option<String>,
+}
+
+impl Keyed for Seen {
+    fn key(&self) -> Key {
+        (Name::clone(&self.metadata.namespace), Name::clone(&self.metadata.name))
+    }
+}
+
+impl Seen {
+    fn ports(&self) -> BTreeSet<u16> {
+        let ports = self.spec.containers.iter().flat_map(|container| &container.ports);
+        let ports: BTreeSet<u16> = ports.map(|port| port.container_port).collect();
+        if ports.is_empty() { BTreeSet::from([PORT]) } else { ports }
+    }
+}
+
+enum Event {
+    Seen(Box<Seen>),
+    Gone(Key),
+    /// Only these are there.
+    Only(BTreeSet<Key>),
+}
+
+struct Ear {
+    heard: mpsc::UnboundedSender<Event>,
+}
+
+impl Sink for Ear {
+    type Object = Seen;
+
+    fn read(&self, json: &str) -> Result<Seen, serde_json::Error> {
+        serde_json::from_str(json)
+    }
+
+    fn apply(&mut self, object: Seen) {
+        let _ = self.heard.send(Event::Seen(Box::new(object)));
+    }
+
+    fn unreadable(&mut self, key: &Key, error: &str) {
+        tracing::warn!(pod = %key.1, error, "a Pod cannot be read, and is left alone");
+    }
+
+    fn delete(&mut self, _: u64, key: &Key) {
+        let _ = self.heard.send(Event::Gone(key.clone()));
+    }
+
+    fn listed(&mut self, _: u64, keys: &BTreeSet<Key>) {
+        let _ = self.heard.send(Event::Only(keys.clone()));
+    }
+
+    fn health(&mut self, _: Result<(), &ApiError>) {}
+}
+
+// === what is done about it ===
+
+async fn work(shared: Arc<Shared>, mut events: mpsc::UnboundedReceiver<Event>) {
+    let mut turn = 0;
+    while let Some(event) = events.recv().await {
+        match event {
+            Event::Seen(seen) => {
+                if let Err(error) = see(&shared, &seen, &mut turn).await {
+                    tracing::warn!(pod = %seen.metadata.name, "a Pod cannot be run: {error:#}");
+                }
+            }
+            Event::Gone(key) => remove(&shared, &key).await,
+            Event::Only(keys) => {
+                let known: Vec<Key> = shared.state().pods.keys().cloned().collect();
+                for key in known.iter().filter(|key| !keys.contains(*key)) {
+                    remove(&shared, key).await;
+                }
+            }
+        }
+    }
+}
+
+async fn see(shared: &Arc<Shared>, seen: &Seen, turn: &mut usize) -> anyhow::Result<()> {
+    let key = seen.key();
+    if seen.metadata.deletion_timestamp.is_some() {
+        end(shared, key, seen);
+        return Ok(());
+    }
+    let Some(node) = &seen.spec.node_name else {
+        return bind(shared, seen, turn).await;
+    };
+    let node = shared.state().nodes.get(node).cloned();
+    let known = shared.state().pods.contains_key(&key);
+    match node {
+        Some(node) if !known && seen.status.pod_ip.is_none() => {
+            begin(shared, key, seen, node).await
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The scheduler of a lab: nodes take turns.
+async fn bind(shared: &Arc<Shared>, seen: &Seen, turn: &mut usize) -> anyhow::Result<()> {
+    let nodes: Vec<String> = shared.state().nodes.keys().cloned().collect();
+    let Some(node) = nodes.get(*turn % nodes.len().max(1)) else { return Ok(()) };
+    *turn += 1;
+    let Metadata { namespace, name, .. } = &seen.metadata;
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/binding");
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    });
+    shared.api.create(&path, &binding).await?;
+    Ok(())
+}
+
+async fn begin(shared: &Arc<Shared>, key: Key, seen: &Seen, node: Node) -> anyhow::Result<()> {
+    let (name, ports) = (seen.metadata.name.to_string(), seen.ports());
+    let world = Arc::clone(&shared.world);
+    let made = tokio::task::spawn_blocking(move || make(&world, &node, &name, ports)).await?;
+    let (pod, servers) = made?;
+    let address = pod.v4;
+    let app = seen.metadata.labels.get("app").cloned().unwrap_or_default();
+    let uid = seen.metadata.uid.clone();
+    let running = Running { uid, app, pod, servers, ready: false, ending: false };
+    shared.state().pods.insert(key.clone(), running);
+    let path = format!("/api/v1/namespaces/{}/pods/{}/status", key.0, key.1);
+    shared.api.merge(&path, &objects::pod_running(address, &now())).await?;
+    if let Some(running) = shared.state().pods.get_mut(&key) {
+        running.ready = true;
+    }
+    Ok(())
+}
+
+fn make(
+    world: &Mutex<World>,
+    node: &Node,
+    name: &str,
+    ports: BTreeSet<u16>,
+) -> anyhow::Result<(Pod, Vec<Server>)> {
+    let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
+    let pod = world.pod(node, name)?;
+    drop(world);
+    let serve = |port| Server::tcp(&pod.namespace, name, SocketAddr::new(pod.v4.into(), port));
+    let servers = ports.into_iter().map(serve).collect::<Result<_, _>>()?;
+    Ok((pod, servers))
+}
+
+/// A Pod that is being deleted answers for a while, as a good server does, and goes.
+fn end(shared: &Arc<Shared>, key: Key, seen: &Seen) {
+    let mut state = shared.state();
+    let Some(running) = state.pods.get_mut(&key) else { return };
+    if running.ending || running.uid != seen.metadata.uid {
+        return;
+    }
+    running.ending = true;
+    drop(state);
+    let grace = Duration::from_secs(seen.metadata.deletion_grace_period_seconds.unwrap_or(0));
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        tokio::time::sleep(grace).await;
+        remove(&shared, &key).await;
+        let path = format!("/api/v1/namespaces/{}/pods/{}", key.0, key.1);
+        if let Err(error) = shared.api.delete(&path, Some(0)).await {
+            tracing::warn!(pod = %key.1, %error, "a Pod that has ended cannot be deleted");
+        }
+    });
+}
+
+async fn remove(shared: &Arc<Shared>, key: &Key) {
+    let Some(running) = shared.state().pods.remove(key) else { return };
+    let world = Arc::clone(&shared.world);
+    let removed = tokio::task::spawn_blocking(move || {
+        let Running { pod, servers, .. } = running;
+        drop(servers);
+        world.lock().unwrap_or_else(PoisonError::into_inner).remove(&pod)
+    });
+    if let Ok(Err(error)) = removed.await {
+        tracing::warn!(pod = %key.1, %error, "a Pod's namespace cannot be removed");
+    }
+}
+
+/// The time as objects have it.
+pub fn now() -> String {
+    format!("{:.0}", jiff::Timestamp::now())
+}

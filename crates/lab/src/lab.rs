@@ -1,0 +1,208 @@
+//! A lab from its start to its end.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use zonewise_apiserver::Server;
+use zonewise_telemetry::shutdown::Shutdown;
+
+use crate::api::{Api, NODES, SERVICES};
+use crate::cluster::{Access, Cluster, clear};
+use crate::home::Home;
+use crate::objects::LABEL;
+use crate::picture::svg;
+use crate::runner::Runner;
+use crate::scenario::Scenario;
+use crate::screen::draw;
+use crate::terminal::show;
+use crate::view::{ActResult, Summary, View};
+
+/// What a lab is told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is played.
+    pub scenario: Scenario,
+    /// Shown on the terminal, and kept until somebody leaves.
+    pub interactive: bool,
+    /// The kubeconfig of an API server to use instead of the embedded one.
+    pub api: Option<PathBuf>,
+    /// Use it although it holds objects of others.
+    pub force: bool,
+    /// A folder for a picture of each act.
+    pub pictures: Option<PathBuf>,
+}
+
+/// Who hears what is going on.
+pub trait Audience: Send + Sync {
+    /// Something is being set up.
+    fn doing(&self, what: &str);
+    /// The cluster can be reached.
+    fn ready(&self, kubectl: &str);
+    /// An act is over.
+    fn ended(&self, result: &ActResult);
+}
+
+/// Runs a lab to its end, or until it is told to quit. Everything is cleaned up either way.
+///
+/// # Errors
+/// If it cannot be set up, or the cluster does not do what it is told.
+pub async fn run(
+    options: Options,
+    home: &Home,
+    quit: &Shutdown,
+    audience: &dyn Audience,
+) -> anyhow::Result<Summary> {
+    let started = Instant::now();
+    audience.doing("API server");
+    let (access, embedded) = access(&options, home).await?;
+    let kubeconfig = options.api.clone().unwrap_or_else(|| home.path().join(KUBECONFIG));
+    let kubectl = format!("kubectl --kubeconfig={}", kubeconfig.display());
+    let tell = |what: &str| audience.doing(what);
+    let result = tokio::select! {
+        () = quit.wait() => Ok(None),
+        cluster = Cluster::start(&options.scenario, access.clone(), &tell) => cluster.map(Some),
+    };
+    let played = match result {
+        Ok(Some(cluster)) => {
+            audience.ready(&kubectl);
+            play(&options, cluster, kubectl, started, (quit, audience)).await
+        }
+        Ok(None) => Err(anyhow::anyhow!("stopped before the cluster was up")),
+        Err(error) => Err(error),
+    };
+    if options.api.is_some() {
+        audience.doing("removing the lab's objects");
+        clear(&Api::new(kube::Client::try_from(access.config)?)).await?;
+    }
+    if let Some(server) = embedded {
+        server.stop().await;
+    }
+    played
+}
+
+const KUBECONFIG: &str = "kubeconfig";
+
+async fn play(
+    options: &Options,
+    cluster: Cluster,
+    kubectl: String,
+    started: Instant,
+    (quit, audience): (&Shutdown, &dyn Audience),
+) -> anyhow::Result<Summary> {
+    let cluster = Arc::new(cluster);
+    let runner = Runner::new(Arc::clone(&cluster), options.scenario.clone(), kubectl, started);
+    let views = runner.views();
+    let screen = match options.interactive {
+        true => Some(
+            show(&runner, quit.clone())
+                .context("this terminal cannot be drawn on: pass --duration to run without")?,
+        ),
+        false => None,
+    };
+    let ended = |result: &ActResult| {
+        audience.ended(result);
+        if let Some(folder) = &options.pictures {
+            picture(folder, &views.borrow().clone());
+        }
+    };
+    let played = runner.play(quit, &ended).await;
+    if let Some(screen) = screen {
+        if played.is_err() {
+            quit.trigger();
+        }
+        quit.wait().await;
+        let _ = tokio::task::spawn_blocking(move || screen.join()).await;
+    }
+    let summary = runner.summary();
+    runner.stop().await;
+    if let Ok(cluster) = Arc::try_unwrap(cluster) {
+        cluster.stop().await;
+    }
+    played.map(|_| summary)
+}
+
+/// Writes what the screen looked like. A picture that cannot be written stops nothing.
+fn picture(folder: &Path, view: &View) {
+    let number = view.act.as_ref().map_or(0, |act| act.number);
+    let path = folder.join(format!("act-{number}.svg"));
+    let drawn = Terminal::new(TestBackend::new(120, 36)).and_then(|mut terminal| {
+        terminal.draw(|frame| draw(frame, view))?;
+        Ok(svg(terminal.backend().buffer()))
+    });
+    let written = match drawn {
+        Ok(text) => std::fs::write(&path, text),
+        Err(never) => match never {},
+    };
+    if let Err(error) = written {
+        tracing::warn!(%error, path = %path.display(), "a picture cannot be written");
+    }
+}
+
+/// The API server, and how it is reached.
+async fn access(options: &Options, home: &Home) -> anyhow::Result<(Access, Option<Server>)> {
+    let Some(path) = &options.api else {
+        let server = Server::start(zonewise_apiserver::Config::default()).await?;
+        let text = server.kubeconfig();
+        home.write(KUBECONFIG, &text)?;
+        let config = config(Kubeconfig::from_yaml(&text)?).await?;
+        return Ok((Access { config, address: server.address() }, Some(server)));
+    };
+    let file = Kubeconfig::read_from(path)
+        .with_context(|| format!("cannot use the kubeconfig {}", path.display()))?;
+    let config = config(file).await?;
+    let address = address(&config).await?;
+    let api = Api::new(kube::Client::try_from(config.clone())?);
+    if !options.force {
+        refuse_foreign(&api).await?;
+    }
+    // What a lab has left that was killed.
+    clear(&api).await?;
+    Ok((Access { config, address }, None))
+}
+
+async fn config(file: Kubeconfig) -> anyhow::Result<kube::Config> {
+    Ok(kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
+}
+
+async fn address(config: &kube::Config) -> anyhow::Result<SocketAddr> {
+    let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    let tls = config.cluster_url.scheme_str() != Some("http");
+    let port = config.cluster_url.port_u16().unwrap_or(if tls { 443 } else { 80 });
+    let name = host.clone();
+    let found = tokio::task::spawn_blocking(move || (host, port).to_socket_addrs()).await?;
+    let found = found.ok().and_then(|mut all| all.next());
+    found.with_context(|| format!("the API server's name {name:?} leads to no address"))
+}
+
+/// A lab writes Nodes, Services and slices: not beside those of others.
+async fn refuse_foreign(api: &Api) -> anyhow::Result<()> {
+    let foreign = format!("&labelSelector=%21{LABEL}");
+    let nodes = api.list(NODES, &foreign).await.context("the API server does not answer")?;
+    let services = api.list("/api/v1/services", &foreign).await?;
+    let name = |object: &serde_json::Value| {
+        object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+    };
+    let services: Vec<String> =
+        services.iter().map(name).filter(|name| name != "kubernetes").collect();
+    let nodes: Vec<String> = nodes.iter().map(name).collect();
+    if nodes.is_empty() && services.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "this API server holds {} Nodes and {} Services that are not a lab's{}: use one of your own, or pass --force \
+         to let the lab's controller and Nodes in beside them (in {SERVICES})",
+        nodes.len(),
+        services.len(),
+        nodes
+            .first()
+            .or(services.first())
+            .map(|first| format!(" ({first}, …)"))
+            .unwrap_or_default()
+    )
+}

@@ -1,0 +1,111 @@
+//! Connections counted: who asked whom. Pure.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// Connections by the zone they came from and the zone they went to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Matrix {
+    /// Names of zones, in order: rows and columns.
+    pub zones: Vec<String>,
+    /// `connections[from][to]`.
+    pub connections: Vec<Vec<u64>>,
+}
+
+impl Matrix {
+    /// Nobody has asked anybody.
+    pub fn new(zones: &[String]) -> Self {
+        Self { zones: zones.to_vec(), connections: vec![vec![0; zones.len()]; zones.len()] }
+    }
+
+    /// All connections.
+    pub fn total(&self) -> u64 {
+        self.connections.iter().flatten().sum()
+    }
+
+    /// The part that stayed in its zone; `None` without connections.
+    pub fn in_zone(&self) -> Option<f64> {
+        let total = self.total();
+        let home: u64 = (0..self.zones.len()).map(|zone| self.connections[zone][zone]).sum();
+        (total > 0).then(|| home as f64 / total as f64)
+    }
+
+    /// What part of a zone's connections went to another zone; `None` if it made none.
+    pub fn part(&self, from: usize, to: usize) -> Option<f64> {
+        let all: u64 = self.connections[from].iter().sum();
+        (all > 0).then(|| self.connections[from][to] as f64 / all as f64)
+    }
+}
+
+/// Connections of one Service over some time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// By zone of the client and name of the endpoint.
+    pub answered: BTreeMap<(usize, String), u64>,
+    /// Those that failed, by what was heard instead.
+    pub failed: BTreeMap<String, u64>,
+}
+
+impl Counts {
+    /// One more.
+    pub fn answered(&mut self, from: usize, endpoint: &str) {
+        // A name is copied only the first time it is heard.
+        match self.answered.get_mut(&(from, endpoint.to_owned())) {
+            Some(count) => *count += 1,
+            None => drop(self.answered.insert((from, endpoint.to_owned()), 1)),
+        }
+    }
+
+    /// One that failed.
+    pub fn failed(&mut self, why: &str) {
+        *self.failed.entry(why.to_owned()).or_default() += 1;
+    }
+
+    /// Both together.
+    pub fn add(&mut self, other: &Self) {
+        for (key, count) in &other.answered {
+            *self.answered.entry(key.clone()).or_default() += count;
+        }
+        for (why, count) in &other.failed {
+            *self.failed.entry(why.clone()).or_default() += count;
+        }
+    }
+
+    /// All connections, failed ones too.
+    pub fn total(&self) -> u64 {
+        self.answered.values().sum::<u64>() + self.failures()
+    }
+
+    /// Those that failed.
+    pub fn failures(&self) -> u64 {
+        self.failed.values().sum()
+    }
+
+    /// By zones. `homes` are the zones of the endpoints, by name.
+    pub fn matrix(&self, zones: &[String], homes: &BTreeMap<String, usize>) -> Matrix {
+        let mut matrix = Matrix::new(zones);
+        for ((from, endpoint), count) in &self.answered {
+            if let Some(to) = homes.get(endpoint) {
+                matrix.connections[*from][*to] += count;
+            }
+        }
+        matrix
+    }
+
+    /// What each of these endpoints got of its fair share: 1 is exactly that.
+    pub fn loads(&self, endpoints: &[String]) -> Vec<f64> {
+        let got = |name: &String| -> u64 {
+            self.answered.iter().filter(|((_, to), _)| to == name).map(|(_, count)| count).sum()
+        };
+        let got: Vec<u64> = endpoints.iter().map(got).collect();
+        let fair = got.iter().sum::<u64>() as f64 / endpoints.len().max(1) as f64;
+        got.iter().map(|&got| if fair > 0.0 { got as f64 / fair } else { 0.0 }).collect()
+    }
+
+    /// How much more than its fair share the busiest of these endpoints got.
+    pub fn overload(&self, endpoints: &[String]) -> Option<f64> {
+        let busiest = self.loads(endpoints).into_iter().reduce(f64::max)?;
+        (busiest > 0.0).then_some(busiest - 1.0)
+    }
+}

@@ -1,0 +1,120 @@
+//! The objects of a lab, as JSON. Pure.
+
+use std::net::Ipv4Addr;
+
+use serde_json::{Value, json};
+use zonewise_netns::{Cidr, Node};
+use zonewise_slices::node::ZONE;
+
+use crate::scenario::{GRACE, Service};
+
+/// On everything that a lab makes.
+pub const LABEL: &str = "zonewise.dev/lab";
+/// Where the Pods listen.
+pub const PORT: u16 = 8080;
+/// Where Services are found.
+pub const SERVICE_PORT: u16 = 80;
+
+/// A Node object for a machine.
+pub fn node(node: &Node, cores: u32, now: &str) -> Value {
+    let text = |(address, length): Cidr| format!("{address}/{length}");
+    let resources = json!({"cpu": cores.to_string(), "memory": "16Gi", "pods": "250"});
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": node.name, "labels": {
+            LABEL: "node", "kubernetes.io/hostname": node.name, ZONE: node.zone,
+        }},
+        "spec": {
+            "podCIDR": text(node.pods_v4),
+            "podCIDRs": [text(node.pods_v4), text(node.pods_v6)],
+        },
+        "status": {
+            "capacity": resources, "allocatable": resources,
+            "addresses": [
+                {"type": "InternalIP", "address": node.v4},
+                {"type": "InternalIP", "address": node.v6},
+                {"type": "Hostname", "address": node.name},
+            ],
+            "conditions": [condition("Ready", true, now)],
+            "nodeInfo": {
+                "kubeletVersion": concat!("zonewise-lab-", env!("CARGO_PKG_VERSION")),
+                "kubeProxyVersion": "", "architecture": std::env::consts::ARCH, "bootID": "",
+                "containerRuntimeVersion": "netns://1", "kernelVersion": "", "machineID": "",
+                "operatingSystem": "linux", "osImage": "network namespace", "systemUUID": "",
+            },
+        },
+    })
+}
+
+/// Whether a node is ready, as a patch of its status.
+pub fn node_ready(ready: bool, now: &str) -> Value {
+    json!({"status": {"conditions": [condition("Ready", ready, now)]}})
+}
+
+/// A Pod of a Service, on a node.
+pub fn pod(service: &str, name: &str, node: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": {LABEL: "pod", "app": service}},
+        "spec": {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": GRACE.as_secs(),
+            "containers": [{
+                "name": "server", "image": "zonewise.dev/lab:1",
+                "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
+            }],
+        },
+    })
+}
+
+/// A Pod that runs and answers, as a patch of its status.
+pub fn pod_running(address: Ipv4Addr, now: &str) -> Value {
+    let conditions = ["PodScheduled", "Initialized", "ContainersReady", "Ready"];
+    json!({"status": {
+        "phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "startTime": now,
+        "conditions": conditions.map(|kind| condition(kind, true, now)),
+        "containerStatuses": [{
+            "name": "server", "image": "zonewise.dev/lab:1", "imageID": "", "ready": true,
+            "restartCount": 0, "started": true, "state": {"running": {"startedAt": now}},
+        }],
+    }})
+}
+
+/// A Pod whose node is out of reach, or is again, as a patch of its status.
+pub fn pod_ready(ready: bool, now: &str) -> Value {
+    json!({"status": {"conditions": [
+        condition("PodScheduled", true, now), condition("Initialized", true, now),
+        condition("ContainersReady", ready, now), condition("Ready", ready, now),
+    ]}})
+}
+
+/// A Service.
+pub fn service(service: &Service) -> Value {
+    let mut object = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": service.name, "labels": {LABEL: "service"}, "annotations": service.annotations,
+        },
+        "spec": {
+            "selector": {"app": service.name},
+            "ports": [{"name": "http", "port": SERVICE_PORT, "targetPort": PORT, "protocol": "TCP"}],
+        },
+    });
+    if let Some(value) = &service.traffic_distribution {
+        object["spec"]["trafficDistribution"] = json!(value);
+    }
+    object
+}
+
+/// The namespace of the proxies' Leases.
+pub fn system_namespace() -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "zonewise-system"}})
+}
+
+fn condition(kind: &str, holds: bool, now: &str) -> Value {
+    json!({
+        "type": kind, "status": if holds { "True" } else { "False" },
+        "reason": if holds { "LabReady" } else { "LabUnreachable" }, "message": "",
+        "lastTransitionTime": now,
+    })
+}

@@ -1,0 +1,85 @@
+//! What a lab needs of this box, tried before anything is made.
+
+use std::time::Duration;
+
+use zonewise_netns::{Namespace, bridge, veth};
+use zonewise_proxy::kernel::Kernel;
+use zonewise_proxy::rules::entries::Node;
+use zonewise_proxy::rules::layout::{FAMILIES, Options};
+
+/// Something that is missing, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// What.
+    pub what: &'static str,
+    /// What the kernel says.
+    pub why: String,
+    /// What helps.
+    pub remedy: &'static str,
+}
+
+/// Whether this process may do everything.
+pub fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    line.and_then(|line| line.split_whitespace().nth(1)) == Some("0")
+}
+
+/// What a lab touches, for those who are asked to let it run as root.
+pub const TOUCHES: &str = "\
+It makes network namespaces of its own and joins them with virtual cables; in them it writes nftables rules and makes
+connections. It listens on a port of 127.0.0.1 and writes one small directory (see `zonewise lab clean`). The network
+of this machine, its rules and its settings stay as they are, and nothing is left when the lab ends, however it ends.";
+
+/// Everything that is missing.
+pub fn missing(delay: bool) -> Vec<Missing> {
+    let scratch = match Namespace::new("preflight") {
+        Ok(namespace) => namespace,
+        Err(error) => {
+            return vec![Missing {
+                what: "network namespaces",
+                why: error.to_string(),
+                remedy: "a kernel with CONFIG_NET_NS, and CAP_SYS_ADMIN; in a container, run it with --privileged",
+            }];
+        }
+    };
+    let other = Namespace::new("preflight-other");
+    let cable = other.and_then(|other| veth(&scratch, "try0", &other, "try1"));
+    let mut missing = Vec::new();
+    let mut note = |what, result: Result<(), String>, remedy| {
+        if let Err(why) = result {
+            missing.push(Missing { what, why, remedy });
+        }
+    };
+    note("virtual cables (veth)", text(cable), "modprobe veth, or a kernel with CONFIG_VETH");
+    note(
+        "bridges",
+        text(bridge(&scratch, "try-bridge")),
+        "modprobe bridge, or a kernel with CONFIG_BRIDGE",
+    );
+    note(
+        "nftables with NAT and connection tracking",
+        scratch.enter(rules),
+        "modprobe nf_tables nft_chain_nat nft_numgen nf_conntrack, or a kernel with CONFIG_NF_TABLES and CONFIG_NFT_NAT",
+    );
+    if delay {
+        note(
+            "delays (netem)",
+            text(scratch.delay("lo", Duration::from_millis(1))),
+            "modprobe sch_netem, or a kernel with CONFIG_NET_SCH_NETEM; or leave --delay out",
+        );
+    }
+    missing
+}
+
+fn text(result: Result<(), zonewise_netns::Error>) -> Result<(), String> {
+    result.map_err(|error| error.to_string())
+}
+
+/// Writes the proxy's tables into the namespace of this thread.
+fn rules() -> Result<(), String> {
+    let names = Box::new(|_| String::new());
+    let kernel = Kernel::open(Options::default(), FAMILIES.to_vec(), Node::default(), names);
+    let started = kernel.and_then(|mut kernel| kernel.start(Vec::new(), Vec::new()));
+    started.map(drop).map_err(|error| error.to_string())
+}

@@ -1,0 +1,118 @@
+//! What a run came to: a line per act while it goes on, a table and a JSON document at its end.
+
+use serde_json::{Value, json};
+use zonewise_explain::screens::{clean, counted, signed_percent, table as columns};
+
+use crate::view::{ActResult, Expectation, Summary};
+use crate::words::{fine_percent, grouped, seconds};
+
+/// The whole run.
+pub fn table(summary: &Summary) -> String {
+    let parts = [clean(&summary.scenario), acts(summary), failures(summary), totals(summary)];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    format!("{}\n{}\n", parts.join("\n\n"), verdict(summary))
+}
+
+/// The same for programs.
+pub fn json(summary: &Summary) -> Value {
+    let mut document = json!(summary);
+    document["apiVersion"] = "zonewise.dev/v1alpha1".into();
+    document["kind"] = "LabSummary".into();
+    document["held"] = summary.held().into();
+    for (act, result) in summary.acts.iter().enumerate() {
+        document["acts"][act]["held"] = result.held().into();
+    }
+    document
+}
+
+/// One act, when it ends.
+pub fn act_line(result: &ActResult) -> String {
+    let mut parts = vec![format!("{} in zone", fine_percent(result.in_zone))];
+    parts.extend(result.overload.map(|over| format!("busiest endpoint {}", signed_percent(over))));
+    parts.push(format!("{} connections", grouped(result.connections)));
+    parts.push(format!("{} failed", grouped(result.failed)));
+    parts.extend(result.settled.map(|settled| format!("settled in {}", seconds(settled))));
+    parts.extend(failed(result).map(told));
+    let (title, service) = (clean(&result.title), clean(&result.service));
+    let service = if service.is_empty() { service } else { format!(" ({service})") };
+    format!("{} {title}{service}: {}", mark(result.held()), parts.join(", "))
+}
+
+fn mark(held: bool) -> &'static str {
+    if held { "✓" } else { "✗" }
+}
+
+fn failed(act: &ActResult) -> impl Iterator<Item = &Expectation> {
+    act.expectations.iter().filter(|expectation| !expectation.held)
+}
+
+fn told(expectation: &Expectation) -> String {
+    format!("expected {}, found {}", clean(&expectation.expected), clean(&expectation.found))
+}
+
+fn acts(summary: &Summary) -> String {
+    let header = [
+        "HELD",
+        "ACT",
+        "SERVICE",
+        "REASON",
+        "IN ZONE",
+        "BUSIEST",
+        "CONNECTIONS",
+        "FAILED",
+        "SETTLED",
+    ];
+    let row = |act: &ActResult| {
+        vec![
+            mark(act.held()).to_owned(),
+            act.title.clone(),
+            act.service.clone(),
+            act.reason.clone(),
+            fine_percent(act.in_zone),
+            act.overload.map_or_else(|| "-".into(), signed_percent),
+            grouped(act.connections),
+            grouped(act.failed),
+            act.settled.map_or_else(|| "-".into(), seconds),
+        ]
+    };
+    columns(&header, 4, summary.acts.iter().map(row).collect())
+}
+
+fn failures(summary: &Summary) -> String {
+    let of_act = |act: &ActResult| {
+        let title = clean(&act.title);
+        failed(act).map(|one| format!("✗ {title}: {}", told(one))).collect::<Vec<_>>()
+    };
+    summary.acts.iter().flat_map(of_act).collect::<Vec<_>>().join("\n")
+}
+
+fn totals(summary: &Summary) -> String {
+    let size = summary.cluster;
+    let mut parts = vec![
+        [
+            counted(size.zones, "zone"),
+            counted(size.nodes, "node"),
+            counted(size.services, "Service"),
+            counted(size.endpoints, "endpoint"),
+        ]
+        .join(", "),
+        format!("first traffic after {}", seconds(summary.first_traffic)),
+        format!("{} connections, {} failed", grouped(summary.connections), grouped(summary.failed)),
+    ];
+    parts.extend(summary.programming.map(|programming| {
+        let (mean, count) = (seconds(programming.mean), grouped(programming.count));
+        format!("changes in the kernel after {mean} on average (of {count})")
+    }));
+    parts.push(format!("{} MiB of memory at most", grouped(summary.peak_memory >> 20)));
+    parts.join("; ")
+}
+
+fn verdict(summary: &Summary) -> String {
+    let failed = summary.acts.iter().flat_map(failed).count();
+    let missing = summary.planned.saturating_sub(summary.acts.len());
+    let told = [(failed, "expectation", "hold"), (missing, "act", "run")];
+    let told = told.into_iter().filter(|(count, ..)| *count > 0);
+    let told = told.map(|(count, thing, verb)| format!("{} did not {verb}", counted(count, thing)));
+    let told: Vec<String> = told.collect();
+    if told.is_empty() { "all expectations held".into() } else { told.join(", ") }
+}

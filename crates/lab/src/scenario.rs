@@ -1,0 +1,573 @@
+//! Scenarios: what the cluster is, what happens in it, and what is expected.
+//!
+//! ```yaml
+//! title: One zone loses its endpoints
+//! cluster:
+//!   zones: [{name: a, nodes: 2, cores: 4}, {name: b, nodes: 2, cores: 4}]
+//! services:
+//!   - name: web
+//!     endpoints: {a: 3, b: 3}
+//!     connections: 100
+//! acts:
+//!   - title: Balanced
+//!     look: The diagonal.
+//!     do:
+//!       - annotate: {service: web, key: zonewise.dev/routing-preference, value: zonewise.dev/balanced}
+//!     measure: 5s
+//!     expect: {service: web, inZone: {atLeast: 90%}}
+//! ```
+//!
+//! What is not known or does not fit is refused by name before anything is made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+use zonewise_proxy::config::Span;
+use zonewise_telemetry::file::{self, FileError};
+use zonewise_topology::reason::TABLE;
+
+/// Scenarios that come along: name, text.
+pub const SHIPPED: [(&str, &str); 4] = [
+    ("story", include_str!("../scenarios/story.yaml")),
+    ("hot-zone", include_str!("../scenarios/hot-zone.yaml")),
+    ("tiny-service", include_str!("../scenarios/tiny-service.yaml")),
+    ("node-churn", include_str!("../scenarios/node-churn.yaml")),
+];
+
+/// More nodes do not fit into the network of a lab.
+const MOST_NODES: usize = 250;
+/// More pods do not fit on a node.
+const MOST_PODS_OF_A_NODE: usize = 200;
+/// More connections than one box can make.
+const MOST_CONNECTIONS: f64 = 10_000.0;
+/// Longer is no measurement.
+const LONGEST: Duration = Duration::from_hours(1);
+
+/// A scenario.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Scenario {
+    /// What it shows.
+    pub title: String,
+    /// Where it plays.
+    pub cluster: Cluster,
+    /// Who is in it.
+    pub services: Vec<Service>,
+    /// What happens.
+    pub acts: Vec<Act>,
+}
+
+/// The cluster at the start.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Cluster {
+    /// Its zones.
+    pub zones: Vec<Zone>,
+    /// What a round trip between two zones takes longer than one inside a zone.
+    #[serde(default)]
+    pub delay: Span,
+}
+
+/// A zone.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Zone {
+    /// Its name.
+    pub name: String,
+    /// How many nodes it has.
+    #[serde(default = "two")]
+    pub nodes: usize,
+    /// Cores of each node.
+    #[serde(default = "four")]
+    pub cores: u32,
+}
+
+fn two() -> usize {
+    2
+}
+
+fn four() -> u32 {
+    4
+}
+
+/// A Service with its Pods and those who call it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Service {
+    /// Its name.
+    pub name: String,
+    /// Pods per zone.
+    pub endpoints: BTreeMap<String, usize>,
+    /// Annotations.
+    #[serde(default)]
+    pub annotations: BTreeMap<String, String>,
+    /// `spec.trafficDistribution`.
+    #[serde(default)]
+    pub traffic_distribution: Option<String>,
+    /// Connections per second over all zones, each zone by the cores of its nodes.
+    pub connections: f64,
+}
+
+/// An act: something is done, then connections are counted.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Act {
+    /// Its title.
+    pub title: String,
+    /// What to look at.
+    pub look: String,
+    /// What is done, in this order.
+    #[serde(default, rename = "do")]
+    pub steps: Vec<Step>,
+    /// How long connections are counted once the proxies have followed.
+    pub measure: Span,
+    /// What must be so.
+    #[serde(default)]
+    pub expect: Expect,
+}
+
+/// Something that is done.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum Step {
+    /// Sets an annotation of a Service; without a value, removes it.
+    Annotate {
+        /// The Service.
+        service: String,
+        /// The annotation.
+        key: String,
+        /// Its value.
+        #[serde(default)]
+        value: Option<String>,
+    },
+    /// Sets `spec.trafficDistribution` of a Service; without a value, removes it.
+    Distribute {
+        /// The Service.
+        service: String,
+        /// The value.
+        #[serde(default)]
+        value: Option<String>,
+    },
+    /// Brings the Pods of a Service in a zone to a number.
+    Scale {
+        /// The Service.
+        service: String,
+        /// The zone.
+        zone: String,
+        /// How many there shall be.
+        to: usize,
+    },
+    /// Replaces all Pods of a Service, one after the other: a new one is ready before an old one goes.
+    Roll {
+        /// The Service.
+        service: String,
+    },
+    /// Empties a zone in good order: Pods end, nodes become unready, the cables are pulled.
+    Drain {
+        /// The zone.
+        zone: String,
+    },
+    /// Pulls the cables of a zone without warning. Its nodes and Pods become unready a moment later.
+    Cut {
+        /// The zone.
+        zone: String,
+    },
+    /// Ends a drain or a cut: everything that was there comes back.
+    Restore {
+        /// The zone.
+        zone: String,
+    },
+    /// Brings the nodes of a zone to a number. Pods of nodes that go move to others of the zone.
+    Nodes {
+        /// The zone.
+        zone: String,
+        /// How many there shall be.
+        to: usize,
+    },
+    /// Changes who calls a Service how often.
+    Traffic {
+        /// The Service.
+        service: String,
+        /// From this zone; from all, by cores, without one.
+        #[serde(default)]
+        zone: Option<String>,
+        /// Connections per second.
+        connections: f64,
+    },
+    /// Lets time pass.
+    Wait(Span),
+}
+
+/// What must be so at the end of an act.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Expect {
+    /// The Service that is measured; the first without one.
+    pub service: Option<String>,
+    /// The part of connections that stays in its zone.
+    pub in_zone: Range<Percent>,
+    /// How much more than its fair share the busiest endpoint gets.
+    pub overload: Range<Percent>,
+    /// Connections that fail, in the whole act, of all Services. Without a word: none.
+    pub failed: Range<u64>,
+    /// The controller's reason: one of these, by name.
+    pub reason: Vec<String>,
+}
+
+/// Bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Range<T> {
+    /// Not less.
+    pub at_least: Option<T>,
+    /// Not more.
+    pub at_most: Option<T>,
+}
+
+/// A part of a whole, written `90%`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Deserialize)]
+#[serde(try_from = "String")]
+pub struct Percent(pub f64);
+
+impl TryFrom<String> for Percent {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        let number = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+        let number = number.filter(|number| (0.0..=10_000.0).contains(number));
+        number
+            .map(|number| Self(number / 100.0))
+            .ok_or_else(|| format!("`{text}` is no percentage; write for example 90% or \"12.5%\""))
+    }
+}
+
+impl std::ops::Add for Percent {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+}
+
+impl fmt::Display for Percent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:.1} %", self.0 * 100.0)
+    }
+}
+
+/// What the command line says about the cluster.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Size {
+    /// At least so many zones.
+    pub zones: Option<usize>,
+    /// Nodes of each zone.
+    pub nodes: Option<usize>,
+    /// At least so many Services.
+    pub services: Option<usize>,
+    /// Between zones.
+    pub delay: Option<Span>,
+}
+
+impl Scenario {
+    /// One that comes along, or one from a file.
+    ///
+    /// # Errors
+    /// With file, line and column of what is wrong.
+    pub fn find(name: &str) -> Result<Self, FileError> {
+        match SHIPPED.iter().find(|(shipped, _)| *shipped == name) {
+            Some((name, text)) => Self::parse(name, text),
+            None => {
+                let (file, text) = file::read(Path::new(name)).map_err(|error| match error {
+                    FileError::Unreadable { file, source } if !file.contains(['/', '.']) => {
+                        let known: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
+                        let known = known.join(", ");
+                        FileError::of(
+                            &file,
+                            format!("no such file ({source}), and no scenario that comes along: these are {known}"),
+                        )
+                    }
+                    error => error,
+                })?;
+                Self::parse(&file, &text)
+            }
+        }
+    }
+
+    /// From its text.
+    ///
+    /// # Errors
+    /// With file, line and column of what is wrong.
+    pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
+        let scenario: Self = file::decode(file, text)?;
+        scenario.check().map_err(|message| FileError::of(file, message))?;
+        Ok(scenario)
+    }
+
+    /// The same in another size. What is added is called like what is there.
+    ///
+    /// # Errors
+    /// If it does not fit on one box.
+    pub fn sized(mut self, size: Size) -> Result<Self, String> {
+        let last = self.cluster.zones.last().cloned();
+        while let (Some(last), true) = (&last, size.zones > Some(self.cluster.zones.len())) {
+            let name = format!("zone-{}", self.cluster.zones.len() + 1);
+            self.cluster.zones.push(Zone { name, ..last.clone() });
+        }
+        for zone in &mut self.cluster.zones {
+            zone.nodes = size.nodes.unwrap_or(zone.nodes);
+        }
+        let first = self.services.first().cloned();
+        while let (Some(first), true) = (&first, size.services > Some(self.services.len())) {
+            self.services.push(extra(first, self.services.len() + 1));
+        }
+        self.cluster.delay = size.delay.unwrap_or(self.cluster.delay);
+        self.check()?;
+        Ok(self)
+    }
+
+    /// The same with its measuring times stretched or shortened so that all acts together take about so long.
+    #[must_use]
+    pub fn lasting(mut self, duration: Duration) -> Self {
+        let measured: Duration = self.acts.iter().map(|act| act.measure.0).sum();
+        // What is done, and waiting until the proxies have followed, takes time of its own.
+        let rest: Duration = self.acts.iter().map(Act::unmeasured).sum();
+        let factor =
+            duration.saturating_sub(rest).as_secs_f64() / measured.as_secs_f64().max(0.001);
+        for act in &mut self.acts {
+            act.measure.0 = act.measure.0.mul_f64(factor.min(1000.0)).max(SHORTEST);
+        }
+        self
+    }
+
+    /// How many Pods there are at the start.
+    pub fn endpoints(&self) -> usize {
+        self.services.iter().flat_map(|service| service.endpoints.values()).sum()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.check_cluster()?;
+        self.check_services()?;
+        if self.acts.is_empty() {
+            return Err("a scenario needs at least one act".into());
+        }
+        for act in &self.acts {
+            self.check_act(act).map_err(|error| format!("act {:?}: {error}", act.title))?;
+        }
+        Ok(())
+    }
+
+    fn check_cluster(&self) -> Result<(), String> {
+        let zones = &self.cluster.zones;
+        if zones.is_empty() {
+            return Err("a cluster needs at least one zone".into());
+        }
+        if zones.len() > ZONE_LIMIT {
+            return Err(format!("{} zones are more than the {ZONE_LIMIT} that fit", zones.len()));
+        }
+        for zone in zones {
+            name("zone", &zone.name)?;
+            if zone.nodes == 0 || zone.cores == 0 || zone.cores > 10_000 {
+                return Err(format!(
+                    "zone {:?} needs nodes, with 1 to 10000 cores each",
+                    zone.name
+                ));
+            }
+        }
+        unique("zone", zones.iter().map(|zone| &zone.name))?;
+        let nodes = zones.iter().fold(0usize, |sum, zone| sum.saturating_add(zone.nodes));
+        if nodes > MOST_NODES {
+            return Err(format!(
+                "{nodes} nodes are more than the {MOST_NODES} that fit on one box"
+            ));
+        }
+        if self.cluster.delay.0 > Duration::from_secs(1) {
+            return Err("delay: more than a second between zones is no network".into());
+        }
+        Ok(())
+    }
+
+    fn check_services(&self) -> Result<(), String> {
+        if self.services.is_empty() {
+            return Err("a scenario needs at least one Service".into());
+        }
+        unique("Service", self.services.iter().map(|service| &service.name))?;
+        for service in &self.services {
+            name("Service", &service.name)?;
+            for zone in service.endpoints.keys() {
+                self.zone(zone).map_err(|error| format!("Service {:?}: {error}", service.name))?;
+            }
+            rate(service.connections)?;
+        }
+        for zone in &self.cluster.zones {
+            let pods = self.services.iter().filter_map(|service| service.endpoints.get(&zone.name));
+            let pods = pods.fold(0usize, |sum, pods| sum.saturating_add(*pods));
+            if pods > zone.nodes * MOST_PODS_OF_A_NODE {
+                return Err(format!(
+                    "zone {:?} has {pods} Pods, and room for {MOST_PODS_OF_A_NODE} on each of its {} nodes",
+                    zone.name, zone.nodes
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_act(&self, act: &Act) -> Result<(), String> {
+        if act.measure.0 < SHORTEST || act.measure.0 > LONGEST {
+            return Err(format!("measure: {} is not between 500ms and 1h", act.measure));
+        }
+        if let Some(service) = &act.expect.service {
+            self.service(service)?;
+        }
+        for reason in &act.expect.reason {
+            let known = TABLE.iter().any(|entry| entry.code.to_string() == *reason);
+            known.then_some(()).ok_or_else(|| {
+                format!("expect: no reason is called {reason:?}; docs/reasons.md has them all")
+            })?;
+        }
+        act.steps.iter().try_for_each(|step| self.check_step(step))
+    }
+
+    fn check_step(&self, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Annotate { service, .. }
+            | Step::Distribute { service, .. }
+            | Step::Roll { service } => self.service(service).map(drop),
+            Step::Scale { service, zone, to } => {
+                self.service(service)?;
+                let zone = self.zone(zone)?;
+                let room = zone.nodes * MOST_PODS_OF_A_NODE;
+                let fits = *to <= room;
+                fits.then_some(())
+                    .ok_or_else(|| format!("scale: {to} Pods do not fit; there is room for {room}"))
+            }
+            Step::Drain { zone } | Step::Cut { zone } | Step::Restore { zone } => {
+                self.zone(zone).map(drop)
+            }
+            Step::Nodes { zone, to } => {
+                self.zone(zone)?;
+                let fits = (1..=50).contains(to);
+                fits.then_some(()).ok_or_else(|| {
+                    format!("nodes: {to} is not between 1 and 50; to empty a zone, drain it")
+                })
+            }
+            Step::Traffic { service, zone, connections } => {
+                self.service(service)?;
+                zone.as_ref().map(|zone| self.zone(zone)).transpose()?;
+                rate(*connections)
+            }
+            Step::Wait(span) => {
+                let short = span.0 <= LONGEST;
+                short.then_some(()).ok_or_else(|| format!("wait: {span} is longer than an hour"))
+            }
+        }
+    }
+
+    fn zone(&self, name: &str) -> Result<&Zone, String> {
+        let zones = &self.cluster.zones;
+        let found = zones.iter().find(|zone| zone.name == name);
+        found.ok_or_else(|| {
+            let known: Vec<&str> = zones.iter().map(|zone| &*zone.name).collect();
+            format!("no zone is called {name:?}; there are {}", known.join(", "))
+        })
+    }
+
+    fn service(&self, name: &str) -> Result<&Service, String> {
+        let found = self.services.iter().find(|service| service.name == name);
+        found.ok_or_else(|| {
+            let known: Vec<&str> = self.services.iter().map(|service| &*service.name).collect();
+            format!("no Service is called {name:?}; there are {}", known.join(", "))
+        })
+    }
+}
+
+/// Less is noise.
+const SHORTEST: Duration = Duration::from_millis(500);
+/// More zones than any region has.
+const ZONE_LIMIT: usize = 26;
+/// Nodes and proxies follow within this time.
+const FOLLOW: Duration = Duration::from_millis(800);
+/// A Pod that ends takes this long.
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
+
+impl Act {
+    /// About how long it takes without measuring.
+    fn unmeasured(&self) -> Duration {
+        let step = |step: &Step| match step {
+            Step::Wait(span) => span.0,
+            Step::Scale { .. } | Step::Drain { .. } | Step::Nodes { .. } => GRACE,
+            Step::Roll { .. } => GRACE * 2,
+            _ => Duration::ZERO,
+        };
+        FOLLOW + self.steps.iter().map(step).sum::<Duration>()
+    }
+}
+
+/// One more Service like another, with one Pod per zone and few callers.
+fn extra(like: &Service, number: usize) -> Service {
+    Service {
+        name: format!("{}-{number}", like.name),
+        endpoints: like.endpoints.keys().map(|zone| (zone.clone(), 1)).collect(),
+        annotations: like.annotations.clone(),
+        traffic_distribution: like.traffic_distribution.clone(),
+        connections: 2.0,
+    }
+}
+
+/// A name that Kubernetes takes, and that is short enough for what is named after it.
+fn name(what: &str, name: &str) -> Result<(), String> {
+    let letters = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+    let begins = name.starts_with(|first: char| first.is_ascii_lowercase());
+    if letters && begins && !name.ends_with('-') && name.len() <= 40 {
+        return Ok(());
+    }
+    Err(format!(
+        "{what} {name:?}: names are small letters, digits and dashes, begin with a letter and have at most 40"
+    ))
+}
+
+fn unique<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    let mut names = names;
+    let again = names.find(|name| !seen.insert(*name));
+    again.map_or(Ok(()), |name| Err(format!("two {what}s are called {name:?}")))
+}
+
+fn rate(connections: f64) -> Result<(), String> {
+    if (0.0..=MOST_CONNECTIONS).contains(&connections) {
+        return Ok(());
+    }
+    Err(format!("connections: {connections} per second is not between 0 and {MOST_CONNECTIONS}"))
+}
+
+/// In a few words, for the screen.
+impl fmt::Display for Step {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Annotate { service, key, value: Some(value) } => {
+                write!(out, "annotate Service {service}: {key}={value}")
+            }
+            Self::Annotate { service, key, value: None } => {
+                write!(out, "annotate Service {service}: {key}-")
+            }
+            Self::Distribute { service, value } => write!(
+                out,
+                "Service {service}: trafficDistribution {}",
+                value.as_deref().unwrap_or("none")
+            ),
+            Self::Scale { service, zone, to } => write!(out, "{service}: {to} Pods in zone {zone}"),
+            Self::Roll { service } => write!(out, "{service}: replace every Pod"),
+            Self::Drain { zone } => write!(out, "drain zone {zone}"),
+            Self::Cut { zone } => write!(out, "cut zone {zone} off"),
+            Self::Restore { zone } => write!(out, "zone {zone} comes back"),
+            Self::Nodes { zone, to } => write!(out, "zone {zone}: {to} nodes"),
+            Self::Traffic { service, zone: Some(zone), connections } => {
+                write!(out, "{connections} connections/s from zone {zone} to {service}")
+            }
+            Self::Traffic { service, zone: None, connections } => {
+                write!(out, "{connections} connections/s to {service}")
+            }
+            Self::Wait(span) => write!(out, "wait {span}"),
+        }
+    }
+}

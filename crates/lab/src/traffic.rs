@@ -1,0 +1,200 @@
+//! Those who call: one client on each node, making real connections at a steady rate.
+//!
+//! ```text
+//!  Rates ──► client thread, inside its namespace ──► next due ─► connect ─► who answered ─► ledger
+//! ```
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use zonewise_netns::Namespace;
+use zonewise_netns::traffic::{Answer, ask_here};
+
+use crate::measure::Counts;
+
+/// Whoever has not answered by then has failed. A packet that was lost is sent again after a second.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How soon a client sees that rates have changed.
+const LOOK: Duration = Duration::from_millis(50);
+/// A client that was held up does not make up for more than this.
+const CATCH_UP: Duration = Duration::from_millis(200);
+
+/// A Service that is called.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// Where.
+    pub to: SocketAddr,
+    /// Connections per second of one client in each zone.
+    pub per_client: Vec<f64>,
+}
+
+/// All clients.
+#[derive(Debug)]
+pub struct Traffic {
+    shared: Arc<Shared>,
+    clients: Vec<Client>,
+}
+
+/// Somebody who calls from a node.
+#[derive(Debug)]
+pub struct Client {
+    node: String,
+    zone: usize,
+    running: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    version: u64,
+    targets: Vec<Option<Target>>,
+    /// By Service.
+    ledger: Vec<Counts>,
+    first: Option<Instant>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Traffic {
+    /// Nobody calls any of these Services yet.
+    pub fn new(services: usize) -> Self {
+        let shared = Arc::<Shared>::default();
+        let mut state = shared.state();
+        state.targets.resize(services, None);
+        state.ledger.resize_with(services, Counts::default);
+        drop(state);
+        Self { shared, clients: Vec::new() }
+    }
+
+    /// A client for a node, in its namespace.
+    pub fn start(&mut self, node: &str, zone: usize, namespace: Namespace) {
+        let running = Arc::new(AtomicBool::new(true));
+        let (shared, goes_on) = (Arc::clone(&self.shared), Arc::clone(&running));
+        let thread = std::thread::spawn(move || match namespace.join() {
+            Ok(()) => call(&shared, zone, &goes_on),
+            Err(error) => tracing::error!(%error, "a client cannot enter its namespace"),
+        });
+        let node = node.to_owned();
+        self.clients.push(Client { node, zone, running, thread: Some(thread) });
+    }
+
+    /// Takes the client of a node out. It ends, after its last connection, when it is dropped.
+    pub fn take(&mut self, node: &str) -> Option<Client> {
+        let index = self.clients.iter().position(|client| client.node == node)?;
+        Some(self.clients.remove(index))
+    }
+
+    /// How many clients a zone has.
+    pub fn clients(&self, zone: usize) -> usize {
+        self.clients.iter().filter(|client| client.zone == zone).count()
+    }
+
+    /// Says who is called how often; a Service without a target is not called.
+    pub fn aim(&self, targets: Vec<Option<Target>>) {
+        let mut state = self.shared.state();
+        if state.targets != targets {
+            state.targets = targets;
+            state.version += 1;
+        }
+    }
+
+    /// What has happened since the last call, by Service.
+    pub fn drain(&self) -> Vec<Counts> {
+        self.shared.state().ledger.iter_mut().map(std::mem::take).collect()
+    }
+
+    /// When the first connection was answered.
+    pub fn first(&self) -> Option<Instant> {
+        self.shared.state().first
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.running.store(false, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        // All at once: each may wait for an answer.
+        for client in &self.clients {
+            client.running.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+/// When a Service is called next.
+struct Due {
+    service: usize,
+    to: SocketAddr,
+    every: Duration,
+    next: Instant,
+}
+
+fn call(shared: &Shared, zone: usize, running: &AtomicBool) {
+    let (mut version, mut dues) = (u64::MAX, Vec::new());
+    while running.load(Ordering::Relaxed) {
+        let state = shared.state();
+        if state.version != version {
+            version = state.version;
+            dues = schedule(&state.targets, zone, Instant::now());
+        }
+        drop(state);
+        let Some(due) = dues.iter_mut().min_by_key(|due| due.next) else {
+            std::thread::sleep(LOOK);
+            continue;
+        };
+        let wait = due.next.saturating_duration_since(Instant::now());
+        std::thread::sleep(wait.min(LOOK));
+        if wait > LOOK {
+            continue;
+        }
+        due.next = (due.next + due.every).max(Instant::now() - CATCH_UP);
+        let answer = ask_here(due.to, PATIENCE);
+        note(&mut shared.state(), due.service, zone, &answer);
+    }
+}
+
+fn note(state: &mut State, service: usize, zone: usize, answer: &Answer) {
+    let counts = &mut state.ledger[service];
+    match answer {
+        Answer::From { name, .. } => {
+            counts.answered(zone, name);
+            state.first.get_or_insert_with(Instant::now);
+        }
+        other => counts.failed(&other.to_string()),
+    }
+}
+
+/// When each Service is called, not all at the same moment.
+fn schedule(targets: &[Option<Target>], zone: usize, now: Instant) -> Vec<Due> {
+    let called = targets.iter().enumerate().filter_map(|(service, target)| {
+        let target = target.as_ref()?;
+        let rate = *target.per_client.get(zone)?;
+        let every = Duration::try_from_secs_f64(1.0 / rate).ok().filter(|_| rate > 0.0)?;
+        Some((service, target.to, every))
+    });
+    called
+        .map(|(service, to, every)| {
+            // Golden ratio: spread evenly however many there are.
+            let phase = (service as f64 + zone as f64 / 7.0) * 0.618_034 % 1.0;
+            Due { service, to, every, next: now + every.min(Duration::from_secs(5)).mul_f64(phase) }
+        })
+        .collect()
+}

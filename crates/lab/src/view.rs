@@ -1,0 +1,229 @@
+//! What there is to see, as plain data: the screen and the report show it, the runner fills it.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::measure::Matrix;
+
+/// Everything on the screen at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// The scenario's title.
+    pub title: String,
+    /// Since the start.
+    pub clock: Duration,
+    /// What is going on now; `None` before the first act and after the last.
+    pub act: Option<Act>,
+    /// Acts that have ended.
+    pub ended: Vec<ActResult>,
+    /// Zones with their nodes, in the matrix's order.
+    pub zones: Vec<Zone>,
+    /// All Services.
+    pub services: Vec<Service>,
+    /// The Service whose matrix and endpoints are shown.
+    pub selected: usize,
+    /// Its connections of the last seconds.
+    pub matrix: Matrix,
+    /// Its endpoints.
+    pub endpoints: Vec<Endpoint>,
+    /// Its in-zone share over time, oldest first, one value per half second; `None` without connections.
+    pub history: Vec<Option<f64>>,
+    /// Connections made since the start, of all Services.
+    pub connections: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// Connections per second, lately.
+    pub rate: f64,
+    /// From a changed slice to the kernel, lately, over all nodes.
+    pub programming: Option<Programming>,
+    /// How to reach the cluster: `kubectl --kubeconfig=…`.
+    pub kubectl: String,
+    /// The story waits for a key.
+    pub paused: bool,
+    /// What went wrong lately, if anything did.
+    pub trouble: Option<String>,
+}
+
+/// The act on stage.
+#[derive(Clone, Debug, Default)]
+pub struct Act {
+    /// From 1.
+    pub number: usize,
+    /// How many there are.
+    pub of: usize,
+    /// Its title.
+    pub title: String,
+    /// What to look at.
+    pub look: String,
+    /// What is being done, one line per step.
+    pub steps: Vec<String>,
+    /// How far it is.
+    pub phase: Phase,
+}
+
+/// How far an act is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Phase {
+    /// Steps are done, and the proxies follow.
+    #[default]
+    Settling,
+    /// Connections are counted.
+    Measuring {
+        /// From 0 to 1.
+        done: f64,
+    },
+}
+
+/// A zone.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Zone {
+    /// Its name.
+    pub name: String,
+    /// Nodes it has.
+    pub nodes: usize,
+    /// Nodes that are ready.
+    pub ready: usize,
+    /// Cores of ready nodes.
+    pub cores: f64,
+}
+
+/// A Service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Service {
+    /// Its name.
+    pub name: String,
+    /// What it asks for, as `Key=Value` in short; empty for nothing.
+    pub asked: String,
+    /// How the proxies route it: `zone-hints`, `any`, …
+    pub mode: String,
+    /// The controller's reason.
+    pub reason: String,
+    /// Ready endpoints.
+    pub endpoints: usize,
+    /// The part of its connections that stayed in their zone.
+    pub in_zone: Option<f64>,
+    /// How much more than its fair share the busiest endpoint gets: 0.5 is half as much again.
+    pub overload: Option<f64>,
+    /// Connections per second.
+    pub rate: f64,
+    /// Connections that failed since the start.
+    pub failed: u64,
+}
+
+/// An endpoint of the selected Service.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Endpoint {
+    /// Its Pod.
+    pub name: String,
+    /// Its zone.
+    pub zone: String,
+    /// What it got of what would be fair: 1 is exactly its share.
+    pub load: f64,
+    /// Whether it takes new connections.
+    pub ready: bool,
+}
+
+/// How fast changes reach the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Programming {
+    /// Seconds, on average.
+    pub mean: f64,
+    /// How many were measured.
+    pub count: u64,
+}
+
+/// What came of an act.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ActResult {
+    /// Its title.
+    pub title: String,
+    /// The Service it is about.
+    pub service: String,
+    /// The controller's reason at its end.
+    pub reason: String,
+    /// Endpoints that took connections at its end.
+    pub endpoints: usize,
+    /// Who went where.
+    pub matrix: Matrix,
+    /// The part of connections that stayed in their zone.
+    pub in_zone: Option<f64>,
+    /// How much more than its fair share the busiest endpoint got.
+    pub overload: Option<f64>,
+    /// Connections of the whole act, settling included, of all Services.
+    pub connections: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// From the first step until the last proxy had written its last change, in seconds; `None` if nothing
+    /// changed.
+    pub settled: Option<f64>,
+    /// Expectations, and whether they held.
+    pub expectations: Vec<Expectation>,
+}
+
+impl ActResult {
+    /// Whether all expectations held.
+    pub fn held(&self) -> bool {
+        self.expectations.iter().all(|expectation| expectation.held)
+    }
+}
+
+/// One expectation and what was found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Expectation {
+    /// `in zone at least 90 %`.
+    pub expected: String,
+    /// `97.3 %`.
+    pub found: String,
+    /// Whether it held.
+    pub held: bool,
+}
+
+/// What a whole run came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// The scenario's title.
+    pub scenario: String,
+    /// Zones, nodes, Services, endpoints at the start.
+    pub cluster: ClusterSize,
+    /// Seconds from the start until the first connection was answered.
+    pub first_traffic: f64,
+    /// All acts that ended.
+    pub acts: Vec<ActResult>,
+    /// Acts that the scenario has.
+    pub planned: usize,
+    /// Connections of the whole run.
+    pub connections: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// From a changed slice to the kernel, over the whole run and all nodes.
+    pub programming: Option<Programming>,
+    /// Highest resident memory of the process, in bytes.
+    pub peak_memory: u64,
+}
+
+/// How large the cluster was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterSize {
+    /// Zones.
+    pub zones: usize,
+    /// Nodes.
+    pub nodes: usize,
+    /// Services.
+    pub services: usize,
+    /// Endpoints.
+    pub endpoints: usize,
+}
+
+impl Summary {
+    /// Whether every act ran and every expectation held.
+    pub fn held(&self) -> bool {
+        self.acts.len() == self.planned && self.acts.iter().all(ActResult::held)
+    }
+}

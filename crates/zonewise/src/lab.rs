@@ -1,0 +1,274 @@
+//! `zonewise lab`: what is typed, who may run it, and where words go.
+
+use std::io::{IsTerminal, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use zonewise_lab::api::Api;
+use zonewise_lab::home::{self, Found, Home};
+use zonewise_lab::lab::{self, Audience, Options};
+use zonewise_lab::scenario::{Scenario, Size};
+use zonewise_lab::view::ActResult;
+use zonewise_lab::{cluster, preflight, report};
+use zonewise_proxy::config::Span;
+use zonewise_telemetry::log;
+use zonewise_telemetry::shutdown::Shutdown;
+
+use crate::args::Usage;
+use crate::output::complain;
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+pub(crate) struct Lab {
+    #[command(subcommand)]
+    command: Option<LabCommand>,
+    #[command(flatten)]
+    flags: LabFlags,
+}
+
+const EXAMPLES: &str = "Examples:
+  zonewise lab                               the story, on this terminal
+  zonewise lab --duration 20s                the same without a terminal: a table, and an exit code
+  zonewise lab --scenario tiny-service       another one that comes along (story, hot-zone, tiny-service, node-churn)
+  zonewise lab --scenario mine.yaml -o json  your own; docs/lab.md has the reference
+  zonewise lab --nodes 20 --services 50      the story in a larger cluster
+  zonewise lab clean                         remove what labs have left that were killed";
+
+#[derive(Subcommand)]
+enum LabCommand {
+    /// Remove what labs have left that were killed
+    ///
+    /// Namespaces, rules and servers go with the process, however it ends. What may be left is a
+    /// small directory and, with --api, objects on an API server that lives on.
+    Clean {
+        /// Also remove the objects of labs from this API server
+        #[arg(long, value_name = "KUBECONFIG")]
+        api: Option<PathBuf>,
+    },
+}
+
+#[derive(Args)]
+struct LabFlags {
+    /// What is played: a scenario that comes along, or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "story")]
+    scenario: String,
+    /// Play without a terminal, in about this time, and end
+    #[arg(long, value_name = "TIME")]
+    duration: Option<Span>,
+    /// What is printed at the end
+    #[arg(short, long, value_enum, value_name = "FORM", default_value_t = Form::Table)]
+    output: Form,
+    /// Zones, at least
+    #[arg(long, value_name = "N")]
+    zones: Option<usize>,
+    /// Nodes of each zone [default: the scenario's]
+    #[arg(long, value_name = "N")]
+    nodes: Option<usize>,
+    /// Services, at least
+    #[arg(long, value_name = "N")]
+    services: Option<usize>,
+    /// What a round trip between two zones takes longer than one inside a zone
+    #[arg(long, value_name = "TIME")]
+    delay: Option<Span>,
+    /// Use this API server instead of the embedded one; refused if it holds Nodes or Services of others
+    #[arg(long, value_name = "KUBECONFIG")]
+    api: Option<PathBuf>,
+    /// Use it all the same
+    #[arg(long, requires = "api")]
+    force: bool,
+    /// Write a picture (SVG) of each act's screen into this folder
+    #[arg(long, value_name = "FOLDER")]
+    pictures: Option<PathBuf>,
+    /// Where controller and proxies log [default: in the lab's directory, gone with it]
+    #[arg(long, value_name = "FILE")]
+    log_file: Option<PathBuf>,
+    /// What is logged: error, warn, info, debug, or a filter such as zonewise_proxy=debug
+    #[arg(long, default_value = "info", value_name = "FILTER")]
+    log_level: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+pub(crate) fn run(lab: Lab) -> anyhow::Result<()> {
+    match lab.command {
+        Some(LabCommand::Clean { api }) => clean(api),
+        None => play(lab.flags),
+    }
+}
+
+fn play(flags: LabFlags) -> anyhow::Result<()> {
+    let options = options(&flags)?;
+    be_root()?;
+    let missing = preflight::missing(!options.scenario.cluster.delay.0.is_zero());
+    if !missing.is_empty() {
+        let lines =
+            missing.iter().map(|one| format!("\n  {}: {}\n    {}", one.what, one.why, one.remedy));
+        bail!("this box lacks what a lab needs:{}", lines.collect::<String>());
+    }
+    let home = Home::create(&home::place(), options.api.clone())?;
+    let file = match &flags.log_file {
+        Some(path) => std::fs::File::create(path)
+            .with_context(|| format!("cannot write {}", path.display()))?,
+        None => home.open("lab.log")?,
+    };
+    log::start_in(file, &format!("{},kube_client=off", flags.log_level))
+        .map_err(|error| Usage(error.to_string()))?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let interactive = options.interactive;
+    let summary = runtime.block_on(async {
+        let quit = Shutdown::on_signals(GRACE).context("signals cannot be received")?;
+        lab::run(options, &home, &quit, &Speaker { interactive }).await
+    });
+    drop(home);
+    let summary = summary?;
+    let text = match flags.output {
+        Form::Table => report::table(&summary),
+        Form::Json => serde_json::to_string_pretty(&report::json(&summary))? + "\n",
+    };
+    std::io::stdout().write_all(text.as_bytes())?;
+    // Whoever watches leaves when they like.
+    if !interactive && !summary.held() {
+        bail!("not every act went as it should");
+    }
+    Ok(())
+}
+
+/// How long a lab may take to end after a signal.
+const GRACE: std::time::Duration = std::time::Duration::from_secs(10);
+
+fn options(flags: &LabFlags) -> anyhow::Result<Options> {
+    let size = Size {
+        zones: flags.zones,
+        nodes: flags.nodes,
+        services: flags.services,
+        delay: flags.delay,
+    };
+    let scenario = Scenario::find(&flags.scenario).map_err(|error| Usage(error.to_string()))?;
+    let mut scenario = scenario.sized(size).map_err(Usage)?;
+    if let Some(duration) = flags.duration {
+        scenario = scenario.lasting(duration.0);
+    }
+    if let Some(folder) = &flags.pictures {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    Ok(Options {
+        scenario,
+        interactive: terminal && flags.duration.is_none() && flags.output == Form::Table,
+        api: flags.api.clone().map(std::path::absolute).transpose()?,
+        force: flags.force,
+        pictures: flags.pictures.clone(),
+    })
+}
+
+/// Says what goes on, on standard error; the terminal's screen says it better.
+struct Speaker {
+    interactive: bool,
+}
+
+impl Audience for Speaker {
+    fn doing(&self, what: &str) {
+        complain(&format!("lab: {what}"));
+    }
+
+    fn ready(&self, kubectl: &str) {
+        if !self.interactive {
+            complain(&format!(
+                "lab: the cluster is up; look at it with\n  {kubectl} get nodes,services,endpointslices"
+            ));
+        }
+    }
+
+    fn ended(&self, result: &ActResult) {
+        if !self.interactive {
+            complain(&report::act_line(result));
+        }
+    }
+}
+
+/// Becomes root, if somebody who may says so.
+fn be_root() -> anyhow::Result<()> {
+    if preflight::is_root() {
+        return Ok(());
+    }
+    let command: Vec<String> = std::env::args().collect();
+    let program = std::env::current_exe()?;
+    let words: Vec<String> =
+        command.iter().skip(1).map(|word| zonewise_explain::shell::word(word)).collect();
+    let line = format!("sudo {} {}", program.display(), words.join(" "));
+    let why =
+        format!("a lab needs root: only root may make network namespaces.\n{}", preflight::TOUCHES);
+    if !std::io::stdin().is_terminal() || !has_sudo() {
+        bail!("{why}\nRun it as root:\n  {line}");
+    }
+    complain(&format!("{why}\n\nRun this now?  {line}  [y/N] "));
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    if !matches!(answer.trim(), "y" | "Y" | "yes") {
+        bail!("not run: a lab needs root");
+    }
+    // Only returns if it could not be started.
+    let error = Command::new("sudo").arg(program).args(command.iter().skip(1)).exec();
+    Err(error).context("cannot run sudo")
+}
+
+fn has_sudo() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join("sudo").is_file())
+}
+
+fn clean(api: Option<PathBuf>) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    let mut servers: Vec<PathBuf> = api.into_iter().collect();
+    let found = home::clean(&home::place())?;
+    for one in &found {
+        match one {
+            Found::Running(owner) => {
+                writeln!(
+                    out,
+                    "process {} is a lab that runs: left alone (end it with q or Ctrl-C)",
+                    owner.pid
+                )?;
+            }
+            Found::Removed(owner) => {
+                let pid =
+                    owner.as_ref().map_or_else(|| "unknown".into(), |owner| owner.pid.to_string());
+                writeln!(out, "removed the directory of the lab of process {pid}")?;
+                servers.extend(owner.as_ref().and_then(|owner| owner.api.clone()));
+            }
+        }
+    }
+    servers.sort();
+    servers.dedup();
+    for path in &servers {
+        writeln!(
+            out,
+            "removed {} objects of labs from the API server of {}",
+            clear(path)?,
+            path.display()
+        )?;
+    }
+    if found.is_empty() && servers.is_empty() {
+        writeln!(out, "nothing to clean: no lab has left anything")?;
+    }
+    Ok(())
+}
+
+fn clear(kubeconfig: &std::path::Path) -> anyhow::Result<usize> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = zonewise_cluster::connect::connect(Some(kubeconfig)).await?;
+        cluster::clear(&Api::new(client)).await
+    })
+}
