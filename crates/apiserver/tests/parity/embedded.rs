@@ -65,12 +65,16 @@ async fn what_is_owned_goes_with_its_owner() {
     let other = made(&scratch, "configmaps", config_map("other", json!({}))).await;
     let child = made(&scratch, "services", owned(web("child"), &owner)).await;
     made(&scratch, "leases", owned(crate::groups::lease("grandchild", json!({})), &child)).await;
-    made(&scratch, "configmaps", owned(owned(config_map("shared", json!({})), &owner), &other)).await;
+    made(&scratch, "configmaps", owned(owned(config_map("shared", json!({})), &owner), &other))
+        .await;
     assert_eq!(ask(&scratch, delete("end", "configmaps/owner")).await.0, 200);
     until(&scratch, "services/child", 404).await;
     until(&scratch, "leases/grandchild", 404).await;
     let shared = until(&scratch, "configmaps/shared", 200).await;
-    assert_eq!(shared["metadata"]["ownerReferences"].as_array().unwrap().last().unwrap()["name"], "other");
+    assert_eq!(
+        shared["metadata"]["ownerReferences"].as_array().unwrap().last().unwrap()["name"],
+        "other"
+    );
     scratch.server.stop().await;
 }
 
@@ -138,7 +142,9 @@ async fn a_namespace_ends_with_all_that_is_in_it() {
 async fn only_those_with_the_token_are_heard() {
     let scratch = Scratch::start().await;
     let right = format!("Bearer {}", scratch.server.token());
-    for (token, wanted) in [(None, 401), (Some("Bearer wrong"), 401), (Some("Basic YTpi"), 401), (Some(&*right), 200)] {
+    for (token, wanted) in
+        [(None, 401), (Some("Bearer wrong"), 401), (Some("Basic YTpi"), 401), (Some(&*right), 200)]
+    {
         let mut request = Request::get("/api/v1/namespaces");
         if let Some(token) = token {
             request = request.header("authorization", token);

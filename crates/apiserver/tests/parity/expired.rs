@@ -25,18 +25,24 @@ async fn story(side: &Side, forget: impl AsyncFn()) -> Value {
     let mut words = Words::from([("ns", "default".to_owned())]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     for n in 0..5 {
-        let made = ask(side, &words, post("make", "configmaps", config_map(&format!("m{n}"), json!({})))).await.1;
+        let made =
+            ask(side, &words, post("make", "configmaps", config_map(&format!("m{n}"), json!({}))))
+                .await
+                .1;
         words.entry("first").or_insert_with(|| text(&made["metadata"]["resourceVersion"]));
     }
     let (_, page) = ask(side, &words, get("page", "configmaps?limit=2")).await;
     words.insert("next", text(&page["metadata"]["continue"]));
     ask(side, &words, merge_patch("touch", "configmaps/m4", json!({"data": {"a": "1"}}))).await;
     forget().await;
-    let (status, mut expired) = ask(side, &words, get("go on", "configmaps?limit=2&continue={next}")).await;
+    let (status, mut expired) =
+        ask(side, &words, get("go on", "configmaps?limit=2&continue={next}")).await;
     words.insert("again", text(&expired["metadata"]["continue"]));
     expired["metadata"] = json!({});
-    let (_, rest) = ask(side, &words, get("go on anyway", "configmaps?limit=2&continue={again}")).await;
-    let names: Vec<&Value> = rest["items"].as_array().unwrap().iter().map(|one| &one["metadata"]["name"]).collect();
+    let (_, rest) =
+        ask(side, &words, get("go on anyway", "configmaps?limit=2&continue={again}")).await;
+    let names: Vec<&Value> =
+        rest["items"].as_array().unwrap().iter().map(|one| &one["metadata"]["name"]).collect();
     let exact = get("exactly", "configmaps?resourceVersion={first}&resourceVersionMatch=Exact");
     let (code, exact) = ask(side, &words, exact).await;
     json!({
@@ -52,7 +58,8 @@ async fn ask(side: &Side, words: &Words, step: crate::requests::Step) -> (u16, V
 
 /// A server may refuse a watch at once, or say so in it: clients know both.
 async fn watch(side: &Side, version: &str) -> Value {
-    let path = format!("/api/v1/namespaces/default/configmaps?watch=true&resourceVersion={version}");
+    let path =
+        format!("/api/v1/namespaces/default/configmaps?watch=true&resourceVersion={version}");
     let request = http::Request::get(&path).body(kube::client::Body::empty()).unwrap();
     let answer = side.client.send(request).await.unwrap();
     if answer.status() == 410 {

@@ -15,6 +15,9 @@
 
 mod compare;
 mod differences;
+mod embedded;
+mod expired;
+mod faults;
 mod groups;
 mod kubectl;
 mod normal;

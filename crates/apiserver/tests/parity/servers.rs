@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, Weak};
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::client::Body;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
+use zonewise_apiserver::Server;
 use zonewise_testbed::{Cluster, Options, User};
 
 /// A running server, as a client sees it.
@@ -22,8 +24,9 @@ pub(crate) struct Side {
 /// The two of them. Dropped outside the runtime, by the last test that uses them.
 pub(crate) struct Pair {
     pub(crate) real: Side,
-    pub(crate) embedded: Option<Side>,
+    pub(crate) embedded: Side,
     pub(crate) cluster: Cluster,
+    _server: Server,
     runtime: Runtime,
 }
 
@@ -46,8 +49,8 @@ impl Pair {
     }
 
     /// Both sides, the real one first.
-    pub(crate) fn sides(&self) -> Vec<&Side> {
-        std::iter::once(&self.real).chain(&self.embedded).collect()
+    pub(crate) fn sides(&self) -> [&Side; 2] {
+        [&self.real, &self.embedded]
     }
 
     fn start() -> Self {
@@ -55,7 +58,11 @@ impl Pair {
         let cluster = runtime.block_on(Cluster::start_with(alone())).unwrap();
         let kubeconfig = cluster.kubeconfig(User::Admin).unwrap();
         let real = runtime.block_on(Side::new("real", kubeconfig));
-        Self { real, embedded: None, cluster, runtime }
+        let server = runtime.block_on(Server::start(Default::default())).unwrap();
+        let kubeconfig = cluster.directory().join("embedded.kubeconfig");
+        std::fs::write(&kubeconfig, server.kubeconfig()).unwrap();
+        let embedded = runtime.block_on(Side::new("embedded", kubeconfig));
+        Self { real, embedded, cluster, _server: server, runtime }
     }
 }
 
@@ -84,5 +91,34 @@ impl Side {
         let (head, body) = answer.unwrap_or_else(|error| panic!("{what}: {error}")).into_parts();
         let body = body.collect().await.unwrap_or_else(|error| panic!("{what}: {error}"));
         Response::from_parts(head, body.to_bytes().to_vec())
+    }
+}
+
+/// An embedded server of one test's own.
+pub(crate) struct Scratch {
+    pub(crate) server: Server,
+    pub(crate) side: Side,
+    directory: TempDir,
+}
+
+impl Scratch {
+    pub(crate) async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let server = Server::start(Default::default()).await.unwrap();
+        let kubeconfig = directory.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, server.kubeconfig()).unwrap();
+        let side = Side::new("embedded", kubeconfig).await;
+        Self { server, side, directory }
+    }
+
+    /// A client without a token.
+    pub(crate) async fn stranger(&self) -> Side {
+        let mut file = Kubeconfig::read_from(&self.side.kubeconfig).unwrap();
+        for user in &mut file.auth_infos {
+            user.auth_info = Some(AuthInfo::default());
+        }
+        let path = self.directory.path().join("stranger");
+        std::fs::write(&path, serde_json::to_string(&file).unwrap()).unwrap();
+        Side::new("stranger", path).await
     }
 }
