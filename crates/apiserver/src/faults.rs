@@ -69,7 +69,9 @@ impl Mishap {
         let (code, reason, text) = match self {
             Self::Busy => (429, "TooManyRequests", "too many requests, please try again later"),
             Self::Broken => (500, "InternalError", "an error on the server was asked for"),
-            Self::Unavailable => (503, "ServiceUnavailable", "the server is currently unable to handle the request"),
+            Self::Unavailable => {
+                (503, "ServiceUnavailable", "the server is currently unable to handle the request")
+            }
             Self::Silence => return None,
         };
         let mut problem = Problem::injected(code, reason, text);
@@ -86,12 +88,17 @@ impl Faults {
     /// # Errors
     /// Says what would be right.
     pub fn with(self, text: &str) -> Result<Self, FaultError> {
-        let (name, value) = text.split_once('=').ok_or_else(|| FaultError::Form(text.to_owned()))?;
+        let (name, value) =
+            text.split_once('=').ok_or_else(|| FaultError::Form(text.to_owned()))?;
         self.set(name.trim(), value.trim())
     }
 
     fn set(mut self, name: &str, value: &str) -> Result<Self, FaultError> {
-        let wrong = |expected| FaultError::Value { name: name.to_owned(), value: value.to_owned(), expected };
+        let wrong = |expected| FaultError::Value {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            expected,
+        };
         let a_span = "a time such as 2s, or off";
         let span = || if value == "off" { Some(None) } else { duration(value).map(Some) };
         match name {
@@ -102,7 +109,8 @@ impl Faults {
             }
             "errors" if value == "off" => self.errors = 0.0,
             "errors" => {
-                self.errors = percentage(value).ok_or_else(|| wrong("a percentage from 0% to 100%, or off"))?;
+                self.errors = percentage(value)
+                    .ok_or_else(|| wrong("a percentage from 0% to 100%, or off"))?;
             }
             "drop-watches" => self.drop_watches = span().ok_or_else(|| wrong(a_span))?,
             "stale" => self.stale = span().ok_or_else(|| wrong(a_span))?,
@@ -147,7 +155,11 @@ impl Faults {
         }
         // Which one is in the dice, too: every quarter of the unlucky throws.
         let quarter = dice / self.errors * 4.0;
-        kinds.into_iter().enumerate().find(|(index, _)| quarter < *index as f64 + 1.0).map(|(_, kind)| kind)
+        kinds
+            .into_iter()
+            .enumerate()
+            .find(|(index, _)| quarter < *index as f64 + 1.0)
+            .map(|(_, kind)| kind)
     }
 
     /// How long a watch lives: the span, give or take a half.
@@ -175,8 +187,16 @@ impl fmt::Display for Faults {
 }
 
 fn duration(text: &str) -> Option<Duration> {
-    let units = [("ms", 0.001), ("µs", 0.000_001), ("us", 0.000_001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    let (number, unit) = units.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, size)))?;
+    let units = [
+        ("ms", 0.001),
+        ("µs", 0.000_001),
+        ("us", 0.000_001),
+        ("s", 1.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+    ];
+    let (number, unit) =
+        units.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, size)))?;
     let number: f64 = number.trim().parse().ok()?;
     Duration::try_from_secs_f64(number * unit).ok()
 }
@@ -200,7 +220,8 @@ mod tests {
 
     #[test]
     fn faults_are_read_and_shown() {
-        let faults: Faults = "latency=10ms..50ms, errors=5%, drop-watches=10s, stale=2s".parse().unwrap();
+        let faults: Faults =
+            "latency=10ms..50ms, errors=5%, drop-watches=10s, stale=2s".parse().unwrap();
         let expected = Faults {
             latency: Some(MS * 10..=MS * 50),
             errors: 0.05,
@@ -217,11 +238,17 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_what_is_right() {
         let rows = [
-            ("errors", "`errors`: write NAME=VALUE, such as latency=10ms..50ms; names are latency, errors, drop-watches, stale"),
+            (
+                "errors",
+                "`errors`: write NAME=VALUE, such as latency=10ms..50ms; names are latency, errors, drop-watches, stale",
+            ),
             ("colour=red", "`colour` is no fault; names are latency, errors, drop-watches, stale"),
             ("errors=5", "errors: `5` is not a percentage from 0% to 100%, or off"),
             ("errors=101%", "errors: `101%` is not a percentage from 0% to 100%, or off"),
-            ("latency=50ms..10ms", "latency: `50ms..10ms` is not a time or a range of times such as 10ms..50ms, or off"),
+            (
+                "latency=50ms..10ms",
+                "latency: `50ms..10ms` is not a time or a range of times such as 10ms..50ms, or off",
+            ),
             ("stale=-1s", "stale: `-1s` is not a time such as 2s, or off"),
             ("drop-watches=10", "drop-watches: `10` is not a time such as 2s, or off"),
         ];

@@ -85,7 +85,9 @@ impl Shape {
                 out.extend_from_slice(head.as_bytes());
                 match self.kind.stored_as {
                     None => out.extend_from_slice(&object.bare()[1..]),
-                    Some(_) => out.extend_from_slice(&bare(&events::shown(self.kind, &object.value))[1..]),
+                    Some(_) => {
+                        out.extend_from_slice(&bare(&events::shown(self.kind, &object.value))[1..])
+                    }
                 }
             }
             Form::Table(include) => {
@@ -134,7 +136,13 @@ impl Shape {
         out
     }
 
-    fn table(&self, objects: &[&Object], metadata: Value, include: Include, columns: bool) -> Value {
+    fn table(
+        &self,
+        objects: &[&Object],
+        metadata: Value,
+        include: Include,
+        columns: bool,
+    ) -> Value {
         let shown: Vec<_> =
             objects.iter().map(|object| events::shown(self.kind, &object.value)).collect();
         let values: Vec<&Value> = shown.iter().map(AsRef::as_ref).collect();
@@ -167,7 +175,10 @@ mod tests {
             (kubectl, Some(Form::Table(Include::Metadata))),
             ("application/vnd.kubernetes.protobuf,application/json", Some(Form::Json)),
             ("application/vnd.kubernetes.protobuf", None),
-            ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Some(Form::Metadata)),
+            (
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+                Some(Form::Metadata),
+            ),
             ("application/json;as=Else, application/json", Some(Form::Json)),
         ];
         for (accept, expected) in rows {
@@ -178,8 +189,17 @@ mod tests {
 
     #[test]
     fn lists_say_their_kind_once() {
-        let object = |name: &str| Arc::new(Object::new(json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}})));
-        let part = Part { objects: vec![object("a"), object("b")], version: 7, resume: None, remaining: None };
+        let object = |name: &str| {
+            Arc::new(Object::new(
+                json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}}),
+            ))
+        };
+        let part = Part {
+            objects: vec![object("a"), object("b")],
+            version: 7,
+            resume: None,
+            remaining: None,
+        };
         let kind = Kind::find("", "v1", "nodes").unwrap();
         let shape = Shape { kind, form: Form::Json, now: Timestamp::UNIX_EPOCH };
         let told = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

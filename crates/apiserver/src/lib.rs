@@ -280,9 +280,13 @@ impl Drop for Server {
 
 fn remedy(error: &std::io::Error) -> &'static str {
     match error.kind() {
-        std::io::ErrorKind::AddrInUse => "end what listens there, or choose another port (0 takes a free one)",
+        std::io::ErrorKind::AddrInUse => {
+            "end what listens there, or choose another port (0 takes a free one)"
+        }
         std::io::ErrorKind::PermissionDenied => "choose a port above 1023",
-        std::io::ErrorKind::AddrNotAvailable => "choose an address of this machine, such as 127.0.0.1",
+        std::io::ErrorKind::AddrNotAvailable => {
+            "choose an address of this machine, such as 127.0.0.1"
+        }
         _ => "choose another address",
     }
 }

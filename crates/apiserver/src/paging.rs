@@ -62,7 +62,9 @@ impl Token {
 
     fn decode(text: &str) -> Result<Self, Problem> {
         let wrong = |why: &str| {
-            Problem::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+            Problem::bad_request(format!(
+                "invalid continue token: continue key is not valid: {why}"
+            ))
         };
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|error| wrong(&error.to_string()))?;
         let token: Self =
@@ -95,7 +97,8 @@ pub(crate) fn version(text: &str) -> Result<u64, String> {
     if text.is_empty() {
         return Ok(0);
     }
-    let why = || format!("resourceVersion: Invalid value: {text:?}: {}", not_a_number("ParseUint", text));
+    let why =
+        || format!("resourceVersion: Invalid value: {text:?}: {}", not_a_number("ParseUint", text));
     text.parse().map_err(|_| why())
 }
 
@@ -224,7 +227,10 @@ mod tests {
         assert_eq!((second.version, second.remaining, second.resume), (6, None, None));
         store.compact();
         let problem = listed(&store, "x/", &format!("limit=2&continue={resume}")).unwrap_err();
-        assert_eq!((problem.code, problem.reason, problem.message.as_str()), (410, "Expired", INCONSISTENT));
+        assert_eq!(
+            (problem.code, problem.reason, problem.message.as_str()),
+            (410, "Expired", INCONSISTENT)
+        );
         let rest = listed(&store, "x/", &format!("continue={}", problem.resume.unwrap())).unwrap();
         assert_eq!(names(&rest), ["x/bb", "x/d"]);
     }
@@ -248,14 +254,24 @@ mod tests {
                      \"x\": invalid syntax",
                 )),
             ),
-            ("resourceVersion=1&continue=!", Err((400, "invalid continue token: continue key is not valid: Invalid symbol 33, offset 0."))),
+            (
+                "resourceVersion=1&continue=!",
+                Err((
+                    400,
+                    "invalid continue token: continue key is not valid: Invalid symbol 33, offset 0.",
+                )),
+            ),
         ];
         let told = |store: &Store, query: &str| match listed(store, "", query) {
             Ok(part) => Ok(part.objects.len()),
             Err(problem) => Err((problem.code, problem.message)),
         };
         for (query, expected) in rows {
-            assert_eq!(told(&store, query), expected.map_err(|(code, text)| (code, text.to_owned())), "{query}");
+            assert_eq!(
+                told(&store, query),
+                expected.map_err(|(code, text)| (code, text.to_owned())),
+                "{query}"
+            );
         }
         store.compact();
         let old = told(&store, "resourceVersion=3&resourceVersionMatch=Exact");

@@ -26,7 +26,10 @@ pub(crate) fn secret() -> String {
 
 /// What is put behind `generateName`.
 pub(crate) fn suffix() -> String {
-    bytes::<5>().iter().map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()])).collect()
+    bytes::<5>()
+        .iter()
+        .map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]))
+        .collect()
 }
 
 /// A UUID of version 4.

@@ -242,7 +242,10 @@ impl Options {
     pub(crate) fn check_list(&self) -> Result<(), Problem> {
         let mut causes = self.check_match();
         if self.initial.is_some() {
-            causes.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+            causes.push(Cause::forbidden(
+                "sendInitialEvents",
+                "sendInitialEvents is forbidden for list",
+            ));
         }
         refuse("ListOptions", &causes)
     }
@@ -365,7 +368,8 @@ fn decode(mut rest: &[u8]) -> Option<String> {
         rest = match rest {
             [] => return String::from_utf8(bytes).ok(),
             [b'%', high, low, rest @ ..] => {
-                let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
+                let digit =
+                    |byte: u8| char::from(byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
                 bytes.push(digit(*high)? * 16 + digit(*low)?);
                 rest
             }
@@ -414,7 +418,12 @@ mod tests {
             ("GET", "/api/v1/namespaces/shop/pods/c%61rt", "", "Get pods shop cart"),
             ("GET", "/api/v1/namespaces/shop/pods/cart/status", "", "Get pods shop cart Status"),
             ("PUT", "/api/v1/namespaces/shop/pods/cart/status", "", "Update pods shop cart Status"),
-            ("POST", "/api/v1/namespaces/shop/pods/cart/binding", "", "Create pods shop cart Binding"),
+            (
+                "POST",
+                "/api/v1/namespaces/shop/pods/cart/binding",
+                "",
+                "Create pods shop cart Binding",
+            ),
             ("GET", "/api/v1/namespaces/shop/pods/cart/binding", "", "405"),
             ("DELETE", "/api/v1/namespaces/shop/pods/cart/status", "", "405"),
             ("POST", "/api/v1/namespaces/shop/pods", "", "Create pods shop"),
@@ -431,7 +440,12 @@ mod tests {
             ("GET", "/api/v1/pods/cart", "", "404"),
             ("GET", "/api/v1/namespaces/shop/configmaps/c/status", "", "404"),
             ("GET", "/api/v2/pods", "", "404"),
-            ("GET", "/apis/discovery.k8s.io/v1/endpointslices", "", "List endpointslices.discovery.k8s.io"),
+            (
+                "GET",
+                "/apis/discovery.k8s.io/v1/endpointslices",
+                "",
+                "List endpointslices.discovery.k8s.io",
+            ),
             ("GET", "/apis/discovery.k8s.io/v1", "", "Resources(\"discovery.k8s.io\", \"v1\")"),
             ("GET", "/apis/discovery.k8s.io/v1/namespaces/shop/pods", "", "404"),
             ("GET", "/api", "", "CoreVersions"),
@@ -479,13 +493,15 @@ mod tests {
             parse("dryRun=Some"),
             "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: supported values: \"All\""
         );
-        let list = |query: &str| Options::parse(query).unwrap().check_list().unwrap_err().to_string();
+        let list =
+            |query: &str| Options::parse(query).unwrap().check_list().unwrap_err().to_string();
         assert_eq!(
             list("resourceVersionMatch=Exact"),
             "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is \
              forbidden unless resourceVersion is provided"
         );
-        let watch = |query: &str| Options::parse(query).unwrap().check_watch().unwrap_err().to_string();
+        let watch =
+            |query: &str| Options::parse(query).unwrap().check_watch().unwrap_err().to_string();
         assert_eq!(
             watch("sendInitialEvents=true"),
             "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires \

@@ -14,7 +14,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
+use http::header::{
+    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT,
+};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -121,7 +123,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener, tls: Optio
             match tls {
                 None => converse(shared, stream).await,
                 Some(tls) => {
-                    if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await {
+                    if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await
+                    {
                         converse(shared, stream).await;
                     }
                 }
@@ -129,7 +132,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener, tls: Optio
         });
     }
     drop(listener);
-    let _ = tokio::time::timeout(GRACE, async { while connections.join_next().await.is_some() {} }).await;
+    let _ = tokio::time::timeout(GRACE, async { while connections.join_next().await.is_some() {} })
+        .await;
 }
 
 async fn converse<S>(shared: Arc<Shared>, stream: S)
@@ -178,7 +182,9 @@ impl hyper::body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64)),
+            Self::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64))
+            }
             Self::Stream(_) => SizeHint::new(),
         }
     }
@@ -247,9 +253,12 @@ fn open_page(target: &Target) -> Option<Answer> {
 
 /// Whether the request carries a token that we gave out. Takes as long whatever it carries.
 fn is_known(tokens: &[Token], headers: &HeaderMap) -> bool {
-    let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let given =
+        headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let given = given.strip_prefix("Bearer ").unwrap_or_default().trim();
-    tokens.iter().fold(false, |known, token| known | same(token.secret.as_bytes(), given.as_bytes()))
+    tokens
+        .iter()
+        .fold(false, |known, token| known | same(token.secret.as_bytes(), given.as_bytes()))
 }
 
 fn same(one: &[u8], other: &[u8]) -> bool {
@@ -290,7 +299,9 @@ fn show(shared: &Shared, page: &Page, parts: &Parts, body: &[u8]) -> Result<Answ
     }
     let accept = header(&parts.headers, &ACCEPT);
     let aggregated = accept.split(',').any(|one| {
-        one.contains("as=APIGroupDiscoveryList") && one.contains("g=apidiscovery.k8s.io") && one.contains("v=v2;")
+        one.contains("as=APIGroupDiscoveryList")
+            && one.contains("g=apidiscovery.k8s.io")
+            && one.contains("v=v2;")
             || one.replace(' ', "") == DISCOVERY
     });
     let missing = Problem::no_such_page;
@@ -320,9 +331,12 @@ fn show(shared: &Shared, page: &Page, parts: &Parts, body: &[u8]) -> Result<Answ
 fn faults(shared: &Shared, method: &Method, body: &[u8]) -> Result<Answer, Problem> {
     if *method == Method::PUT {
         let map: BTreeMap<String, String> = serde_json::from_slice(body).map_err(|error| {
-            Problem::bad_request(format!("write an object of texts, such as {{\"errors\":\"5%\"}}: {error}"))
+            Problem::bad_request(format!(
+                "write an object of texts, such as {{\"errors\":\"5%\"}}: {error}"
+            ))
         })?;
-        let faults = Faults::from_map(&map).map_err(|error| Problem::bad_request(error.to_string()))?;
+        let faults =
+            Faults::from_map(&map).map_err(|error| Problem::bad_request(error.to_string()))?;
         tracing::info!(%faults, "faults changed");
         *lock(&shared.faults) = faults;
     } else if *method != Method::GET {
@@ -345,21 +359,15 @@ fn perform(
     if verb == Verb::Watch {
         return start_watch(shared, resource, &options, shape);
     }
-    let content_type = header(&parts.headers, &CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+    let content_type =
+        header(&parts.headers, &CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
     let agent = header(&parts.headers, &USER_AGENT).split('/').next().unwrap_or_default();
     let agent = if agent.is_empty() { "unknown" } else { agent };
     let outcome = {
         let mut world = lock(&shared.world);
         let past = shared.past(&world);
-        let ask = Ask {
-            resource,
-            options: &options,
-            content_type,
-            body,
-            agent,
-            now: shape.now,
-            past,
-        };
+        let ask =
+            Ask { resource, options: &options, content_type, body, agent, now: shape.now, past };
         let outcome = api::act(&mut world, verb, &ask);
         if !world.chores.is_empty() {
             shared.chores.notify_one();
@@ -427,7 +435,8 @@ fn json(code: u16, value: &Value, pretty: bool) -> Answer {
 
 fn respond(code: u16, kind: &'static str, body: Bytes) -> Answer {
     let mut response = Response::new(Body::Whole(Some(body)));
-    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     head(&mut response, kind);
     response
 }
@@ -444,14 +453,17 @@ mod tests {
 
     #[test]
     fn tokens_are_whole_or_wrong() {
-        let tokens = ["abc", "defg"].map(|secret| Token { user: "u".into(), secret: secret.into() });
+        let tokens =
+            ["abc", "defg"].map(|secret| Token { user: "u".into(), secret: secret.into() });
         let known = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, text.parse().unwrap());
             is_known(&tokens, &headers)
         };
         assert!(known("Bearer abc") && known("Bearer defg"));
-        for wrong in ["", "Bearer", "Bearer ", "Bearer ab", "Bearer abcd", "Basic abc", "abc", "Bearer abd"] {
+        for wrong in
+            ["", "Bearer", "Bearer ", "Bearer ab", "Bearer abcd", "Basic abc", "abc", "Bearer abd"]
+        {
             assert!(!known(wrong), "{wrong:?}");
         }
         assert!(!is_known(&tokens, &HeaderMap::new()));

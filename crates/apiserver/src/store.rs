@@ -161,7 +161,8 @@ impl Store {
         let version = self.version + 1;
         let object = Arc::new(Object::new(versioned(value, version)));
         let Some(shelf) = self.shelves.get_mut(&room) else { return object };
-        let key = shelf.objects.get_key_value(key).map_or_else(|| key.into(), |(k, _)| Arc::clone(k));
+        let key =
+            shelf.objects.get_key_value(key).map_or_else(|| key.into(), |(k, _)| Arc::clone(k));
         let before = shelf.objects.insert(Arc::clone(&key), Arc::clone(&object));
         let change = if before.is_some() { Change::Modified } else { Change::Added };
         if let Some(before) = &before {
@@ -169,7 +170,10 @@ impl Store {
         }
         self.link(room, &key, &object);
         let now = Arc::clone(&object);
-        self.tell(room, Event { version, at, key, change, object: now, before, left: OnceLock::new() });
+        self.tell(
+            room,
+            Event { version, at, key, change, object: now, before, left: OnceLock::new() },
+        );
         object
     }
 
@@ -354,8 +358,12 @@ mod tests {
 
     fn told(objects: &Objects) -> Vec<String> {
         let tell = |(key, object): (&Arc<str>, &Arc<Object>)| {
-            format!("{key}={}@{}", object.value["metadata"]["labels"]["l"], object.meta("resourceVersion"))
-                .replace('"', "")
+            format!(
+                "{key}={}@{}",
+                object.value["metadata"]["labels"]["l"],
+                object.meta("resourceVersion")
+            )
+            .replace('"', "")
         };
         objects.iter().map(tell).collect()
     }
@@ -377,7 +385,9 @@ mod tests {
     #[test]
     fn events_tell_what_was_and_what_is() {
         let tell = |event: &Arc<Event>| {
-            let label = |object: &Object| object.value["metadata"]["labels"]["l"].as_str().unwrap().to_owned();
+            let label = |object: &Object| {
+                object.value["metadata"]["labels"]["l"].as_str().unwrap().to_owned()
+            };
             (
                 event.version,
                 event.change,
@@ -445,7 +455,8 @@ mod tests {
 
     #[test]
     fn lists_leave_out_what_they_say_once() {
-        let object = Object::new(json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}}));
+        let object =
+            Object::new(json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}}));
         assert_eq!(&object.bare()[..], br#"{"metadata":{"name":"a"}}"#);
     }
 }

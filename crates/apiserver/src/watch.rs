@@ -46,7 +46,11 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    pub(crate) fn new(kind: &'static Kind, prefix: String, options: &Options) -> Result<Self, Problem> {
+    pub(crate) fn new(
+        kind: &'static Kind,
+        prefix: String,
+        options: &Options,
+    ) -> Result<Self, Problem> {
         let selector = Selector::parse(kind, &options.labels, &options.fields)?;
         Ok(Self { kind, prefix, selector: (!options.selects_all()).then_some(selector) })
     }

@@ -70,7 +70,8 @@ enum Owner {
 
 fn state(world: &World, reference: &Value) -> Owner {
     let text = |field: &str| reference[field].as_str().unwrap_or_default();
-    let served = KINDS.iter().any(|k| k.kind == text("kind") && k.api_version() == text("apiVersion"));
+    let served =
+        KINDS.iter().any(|k| k.kind == text("kind") && k.api_version() == text("apiVersion"));
     if !served {
         // Nobody can know whether it is there.
         return Owner::There;
@@ -78,7 +79,10 @@ fn state(world: &World, reference: &Value) -> Owner {
     let object = world.store.place(text("uid")).and_then(|(room, key)| world.store.get(*room, key));
     match object {
         None => Owner::Gone,
-        Some(owner) if meta::finalizers(&owner.value).contains(&FOREGROUND) && meta::is_going(&owner.value) => {
+        Some(owner)
+            if meta::finalizers(&owner.value).contains(&FOREGROUND)
+                && meta::is_going(&owner.value) =>
+        {
             Owner::Waiting
         }
         Some(_) => Owner::There,
@@ -115,7 +119,8 @@ fn orphan(world: &mut World, uid: &str) {
     for (room, key) in world.store.dependents(uid) {
         let Some(object) = world.store.get(room, &key) else { continue };
         let mut value = object.value.clone();
-        let others: Vec<Value> = object.owners().filter(|owner| owner["uid"] != uid).cloned().collect();
+        let others: Vec<Value> =
+            object.owners().filter(|owner| owner["uid"] != uid).cloned().collect();
         meta::set(&mut value, "ownerReferences", (!others.is_empty()).then(|| others.into()));
         world.put(room, &key, value);
     }
@@ -138,7 +143,8 @@ fn finish(world: &mut World, (room, key): &Place, finalizer: &str) {
 
 fn empty(world: &mut World, namespace: &Arc<str>, now: Timestamp) {
     for place in world.store.contents(namespace) {
-        let going = world.store.get(place.0, &place.1).is_none_or(|object| meta::is_going(&object.value));
+        let going =
+            world.store.get(place.0, &place.1).is_none_or(|object| meta::is_going(&object.value));
         if !going {
             discard(world, &place, Propagation::Background, now);
         }

@@ -67,14 +67,16 @@ pub(super) fn delete_collection(world: &mut World, ask: &Ask<'_>) -> Result<Outc
     let terms = terms(ask)?;
     let part = read::list(world, ask)?;
     for object in &part.objects {
-        let key = crate::store::key(object.value["metadata"]["namespace"].as_str(), object.meta("name"));
+        let key =
+            crate::store::key(object.value["metadata"]["namespace"].as_str(), object.meta("name"));
         remove(world, ask.kind(), &key, &terms, ask.now)?;
     }
     Ok(Outcome::List(part))
 }
 
 fn success(kind: &Kind, object: &Object) -> Value {
-    let mut details = json!({"name": object.meta("name"), "kind": kind.plural, "uid": object.meta("uid")});
+    let mut details =
+        json!({"name": object.meta("name"), "kind": kind.plural, "uid": object.meta("uid")});
     if !kind.group.is_empty() {
         details["group"] = kind.group.into();
     }
@@ -85,8 +87,9 @@ fn success(kind: &Kind, object: &Object) -> Value {
 fn terms(ask: &Ask<'_>) -> Result<Terms, Problem> {
     let body: Value = match ask.body {
         [] => json!({}),
-        body => serde_json::from_slice(body)
-            .map_err(|error| Problem::bad_request(format!("couldn't read DeleteOptions: {error}")))?,
+        body => serde_json::from_slice(body).map_err(|error| {
+            Problem::bad_request(format!("couldn't read DeleteOptions: {error}"))
+        })?,
     };
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let policy = propagation(body["propagationPolicy"].as_str().unwrap_or_default())?;
@@ -100,7 +103,8 @@ fn terms(ask: &Ask<'_>) -> Result<Terms, Problem> {
         propagation: ask.options.propagation.or(policy).or(orphan),
         uid: text(&body["preconditions"]["uid"]),
         version: text(&body["preconditions"]["resourceVersion"]),
-        dry_run: ask.options.dry_run || body["dryRun"].as_array().is_some_and(|list| !list.is_empty()),
+        dry_run: ask.options.dry_run
+            || body["dryRun"].as_array().is_some_and(|list| !list.is_empty()),
     })
 }
 
@@ -273,12 +277,20 @@ mod tests {
             (on_node.clone(), &default, "marked 2026-01-02T03:04:35Z grace 30 generation 2"),
             (on_node.clone(), &with(5), "marked 2026-01-02T03:04:10Z grace 5 generation 2"),
             (on_node.clone(), &with(0), "goes 2026-01-02T03:04:05Z grace 0 generation 2"),
-            (json!({"spec": {"nodeName": "n"}, "status": {"phase": "Failed"}}), &default, "goes 2026-01-02T03:04:05Z grace 0 generation 2"),
+            (
+                json!({"spec": {"nodeName": "n"}, "status": {"phase": "Failed"}}),
+                &default,
+                "goes 2026-01-02T03:04:05Z grace 0 generation 2",
+            ),
             (going.clone(), &default, "waits"),
             (going.clone(), &with(60), "waits"),
             (going.clone(), &with(3), "marked 2026-01-02T03:04:08Z grace 3 generation 1"),
             (going, &with(0), "goes 2026-01-02T03:04:05Z grace 0 generation 1"),
-            (json!({"metadata": {"finalizers": ["a/b"]}}), &default, "marked 2026-01-02T03:04:05Z grace 0 generation 2"),
+            (
+                json!({"metadata": {"finalizers": ["a/b"]}}),
+                &default,
+                "marked 2026-01-02T03:04:05Z grace 0 generation 2",
+            ),
             (held, &default, "waits"),
         ];
         for (extra, terms, expected) in rows {
@@ -291,7 +303,10 @@ mod tests {
         let stored = json!({"metadata": {"finalizers": ["a/b", "orphan"]}});
         assert_eq!(finalizers(&stored, None), ["a/b", "orphan"]);
         assert_eq!(finalizers(&stored, Some(Propagation::Background)), ["a/b"]);
-        assert_eq!(finalizers(&stored, Some(Propagation::Foreground)), ["a/b", "foregroundDeletion"]);
+        assert_eq!(
+            finalizers(&stored, Some(Propagation::Foreground)),
+            ["a/b", "foregroundDeletion"]
+        );
         assert_eq!(finalizers(&stored, Some(Propagation::Orphan)), ["a/b", "orphan"]);
     }
 }

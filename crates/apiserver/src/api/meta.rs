@@ -29,11 +29,7 @@ pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
 
 /// The metadata, made if it is missing.
 pub(crate) fn metadata(object: &mut Value) -> Option<&mut Map<String, Value>> {
-    object
-        .as_object_mut()?
-        .entry("metadata")
-        .or_insert_with(|| json!({}))
-        .as_object_mut()
+    object.as_object_mut()?.entry("metadata").or_insert_with(|| json!({})).as_object_mut()
 }
 
 /// Sets a field of the metadata, or takes it away.
@@ -70,7 +66,9 @@ fn fault_of_name(kind: &Kind, name: &str) -> Option<String> {
     let part = |part: &str| {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         let bytes = part.as_bytes();
-        let first = bytes.first().is_some_and(|byte| plain(*byte) && (digit_first || byte.is_ascii_lowercase()));
+        let first = bytes
+            .first()
+            .is_some_and(|byte| plain(*byte) && (digit_first || byte.is_ascii_lowercase()));
         first
             && bytes.last().is_some_and(|byte| plain(*byte))
             && bytes.iter().all(|byte| plain(*byte) || *byte == b'-')
@@ -97,7 +95,8 @@ pub(crate) fn settle_namespace(resource: &Resource, object: &mut Value) -> Resul
     let given = text(object, "namespace");
     let expected = resource.namespace.as_deref().unwrap_or_default();
     if !given.is_empty() && given != expected {
-        let why = "the namespace of the provided object does not match the namespace sent on the request";
+        let why =
+            "the namespace of the provided object does not match the namespace sent on the request";
         return Err(Problem::bad_request(why));
     }
     set(object, "namespace", resource.namespace.as_deref().map(Value::from));
@@ -111,7 +110,9 @@ pub(crate) fn same_name(resource: &Resource, object: &Value) -> Result<(), Probl
         return Ok(());
     }
     let why = if given.is_empty() {
-        format!("the name of the object ({expected} based on URL) was undeterminable: name must be provided")
+        format!(
+            "the name of the object ({expected} based on URL) was undeterminable: name must be provided"
+        )
     } else {
         format!("the name of the object ({given}) does not match the name on the URL ({expected})")
     };
@@ -120,7 +121,8 @@ pub(crate) fn same_name(resource: &Resource, object: &Value) -> Result<(), Probl
 
 /// Gives a new object what the server owns.
 pub(crate) fn born(kind: &Kind, object: &mut Value, uid: String, time: &str) {
-    for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
+    for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"]
+    {
         set(object, field, None);
     }
     set(object, "uid", Some(uid.into()));
@@ -157,7 +159,8 @@ pub(crate) fn same_version(kind: &Kind, stored: &Value, object: &Value) -> Resul
 
 /// Leases are not overwritten unseen. Here Kubernetes names the plural.
 fn must_have_version(kind: &Kind, name: &str) -> Problem {
-    let cause = Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
+    let cause =
+        Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
     let mut problem = Problem::invalid(kind, name, &[cause]);
     let full = format!("{}.{}", kind.kind, kind.group);
     problem.message = problem.message.replacen(&full, &kind.qualified(), 1);
@@ -202,7 +205,12 @@ pub(crate) fn grow_generation(object: &mut Value) {
 
 fn counted(object: &Value) -> Vec<(&String, &Value)> {
     let apart = ["metadata", "status", "apiVersion", "kind"];
-    object.as_object().into_iter().flatten().filter(|(name, _)| !apart.contains(&name.as_str())).collect()
+    object
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| !apart.contains(&name.as_str()))
+        .collect()
 }
 
 /// An object that goes may not get new tasks.
@@ -211,8 +219,11 @@ pub(crate) fn check_finalizers(kind: &Kind, stored: &Value, object: &Value) -> R
         return Ok(());
     }
     let known = finalizers(stored);
-    let new: Vec<String> =
-        finalizers(object).iter().filter(|one| !known.contains(one)).map(|one| format!("{one:?}")).collect();
+    let new: Vec<String> = finalizers(object)
+        .iter()
+        .filter(|one| !known.contains(one))
+        .map(|one| format!("{one:?}"))
+        .collect();
     if new.is_empty() {
         return Ok(());
     }
@@ -277,17 +288,21 @@ mod tests {
             count_generation(slices, &before, &mut after);
             after["metadata"]["generation"].clone()
         };
-        assert_eq!(grown(json!({"metadata": {"generation": 4, "labels": {"a": "1"}}, "ports": [1]})), 5);
-        assert_eq!(grown(json!({"metadata": {"generation": 4, "labels": {"a": "2"}}, "ports": []})), 5);
+        assert_eq!(
+            grown(json!({"metadata": {"generation": 4, "labels": {"a": "1"}}, "ports": [1]})),
+            5
+        );
+        assert_eq!(
+            grown(json!({"metadata": {"generation": 4, "labels": {"a": "2"}}, "ports": []})),
+            5
+        );
         let annotated = json!({"metadata": {"generation": 4, "labels": {"a": "1"}, "annotations": {"b": "c"}}, "ports": []});
         assert_eq!(grown(annotated), 4);
     }
 
     #[test]
     fn a_later_time_alone_is_no_change() {
-        let object = |time: &str, value: i32| {
-            json!({"data": value, "metadata": {"managedFields": [{"manager": "m", "time": time}]}})
-        };
+        let object = |time: &str, value: i32| json!({"data": value, "metadata": {"managedFields": [{"manager": "m", "time": time}]}});
         assert!(same(&object("1", 1), &object("2", 1)));
         assert!(!same(&object("1", 1), &object("1", 2)));
     }

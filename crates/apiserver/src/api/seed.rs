@@ -18,7 +18,8 @@ pub(crate) fn seed(world: &mut World, port: u16, now: Timestamp) -> Result<(), P
         insert(world, ("", "namespaces"), json!({"metadata": {"name": name}}), now)?;
     }
     let ranges = world.allocator.ranges().to_vec();
-    let cidrs: Vec<String> = ranges.iter().map(|(address, bits)| format!("{address}/{bits}")).collect();
+    let cidrs: Vec<String> =
+        ranges.iter().map(|(address, bits)| format!("{address}/{bits}")).collect();
     let condition = json!({
         "type": "Ready", "status": "True", "reason": "", "lastTransitionTime": meta::time(now),
         "message": "Kubernetes default Service CIDR is ready",

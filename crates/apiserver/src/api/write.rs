@@ -31,7 +31,11 @@ pub(super) fn create(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Proble
 }
 
 /// Stores a new object.
-pub(super) fn insert(world: &mut World, ask: &Ask<'_>, mut object: Value) -> Result<Outcome, Problem> {
+pub(super) fn insert(
+    world: &mut World,
+    ask: &Ask<'_>,
+    mut object: Value,
+) -> Result<Outcome, Problem> {
     if !meta::text(&object, "resourceVersion").is_empty() {
         let why = "resourceVersion should not be set on objects to be created";
         return Err(Problem::without_reason(why));
@@ -145,7 +149,8 @@ pub(super) fn patch(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem
     };
     if ask.options.force.is_some() {
         let why = "may not be specified for non-apply patch";
-        return refuse("PatchOptions", &[Cause::forbidden("force", why)]).and(Err(Problem::no_such_page()));
+        return refuse("PatchOptions", &[Cause::forbidden("force", why)])
+            .and(Err(Problem::no_such_page()));
     }
     let kind = ask.kind();
     let change: Value = serde_json::from_slice(ask.body)
@@ -248,14 +253,16 @@ fn commit(
         take_back(world, kind, before, &object);
         return Ok(Arc::new(Object::new(events::stored(kind, object))));
     }
-    let key = crate::store::key(object["metadata"]["namespace"].as_str(), meta::text(&object, "name"));
+    let key =
+        crate::store::key(object["metadata"]["namespace"].as_str(), meta::text(&object, "name"));
     Ok(settle(world, kind, &key, object))
 }
 
 /// Stores the object, unless nothing has kept it here any more.
 fn settle(world: &mut World, kind: &Kind, key: &str, object: Value) -> Arc<Object> {
     let grace = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-    let kept = kind.plural == "namespaces" && !object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty);
+    let kept = kind.plural == "namespaces"
+        && !object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty);
     let free = meta::finalizers(&object).is_empty() && grace == 0 && !kept;
     let object = events::stored(kind, object);
     if meta::is_going(&object) && free {
@@ -401,7 +408,9 @@ fn typed(kind: &Kind, object: &mut Value) -> Result<(), Problem> {
     for field in ["name", "namespace", "generateName", "uid", "resourceVersion"] {
         let value = &object["metadata"][field];
         if !value.is_null() && !value.is_string() {
-            return Err(wrong(&format!("{value} into Go struct field ObjectMeta.metadata.{field} of type string")));
+            return Err(wrong(&format!(
+                "{value} into Go struct field ObjectMeta.metadata.{field} of type string"
+            )));
         }
     }
     object["apiVersion"] = version.into();
