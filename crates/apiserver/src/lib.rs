@@ -11,7 +11,6 @@
 //! ```
 //!
 //! Objects are whole JSON values: nothing that a client wrote is lost, known to us or not.
-
 //!
 //! ```no_run
 //! # async fn main_() -> Result<(), Box<dyn std::error::Error>> {
@@ -36,13 +35,16 @@ pub mod kind;
 pub mod openapi;
 mod paging;
 pub mod patch;
+mod place;
 pub mod problem;
 mod random;
 mod request;
+mod schema;
 pub mod select;
 mod server;
 mod store;
 pub mod strategy;
+mod syntax;
 pub mod table;
 mod watch;
 
