@@ -69,6 +69,12 @@ pub(crate) enum Command {
     /// kind of proxy does with it, the smallest changes that turn it on, or how much loss it
     /// survives. Without a Service: a table of all, with what crossing zones costs.
     Explain(Box<crate::observe::explain::Explain>),
+    /// Serve an embedded, in-memory Kubernetes API
+    ///
+    /// For labs, demonstrations and tests: Nodes, Pods, Services, EndpointSlices, Leases, Events,
+    /// ConfigMaps and Namespaces, with watches, patches, server-side apply and tables, so that kubectl,
+    /// the controller and the proxy work with it; and with trouble on purpose.
+    Apiserver(Box<crate::apiserver::Flags>),
     /// Print a completion script for a shell
     ///
     /// For example: zonewise completions bash > /etc/bash_completion.d/zonewise

@@ -1,5 +1,6 @@
 //! The binary: reads the command line and hands over.
 
+mod apiserver;
 mod args;
 mod controller;
 mod observe;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Command::Plan(arguments) => observe::plan::run(*arguments),
         Command::Route(arguments) => observe::route::run(&arguments),
         Command::Explain(arguments) => observe::explain::run(*arguments),
+        Command::Apiserver(flags) => apiserver::run(*flags),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "zonewise", &mut script);
