@@ -86,7 +86,7 @@ impl Shape {
                 match self.kind.stored_as {
                     None => out.extend_from_slice(&object.bare()[1..]),
                     Some(_) => {
-                        out.extend_from_slice(&bare(&events::shown(self.kind, &object.value))[1..])
+                        out.extend_from_slice(&bare(&events::shown(self.kind, &object.value))[1..]);
                     }
                 }
             }

@@ -5,7 +5,6 @@
 //!  limit=2&continue=…      │ c d │ e    as it was at version 7 ◄──────┘
 //! ```
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -163,7 +162,7 @@ pub(crate) fn list(
 }
 
 fn cut(
-    objects: &Cow<'_, Objects>,
+    objects: &Objects,
     prefix: &str,
     view: &View,
     version: u64,

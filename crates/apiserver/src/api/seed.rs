@@ -26,7 +26,7 @@ pub(crate) fn seed(world: &mut World, port: u16, now: Timestamp) -> Result<(), P
     });
     let range = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs}});
     insert(world, ("networking.k8s.io", "servicecidrs"), range, now)?;
-    ready(world, condition);
+    ready(world, &condition);
     let Some((network, _)) = ranges.first() else { return Ok(()) };
     let service = json!({
         "metadata": {
@@ -42,7 +42,7 @@ pub(crate) fn seed(world: &mut World, port: u16, now: Timestamp) -> Result<(), P
 }
 
 /// The status has a door of its own, which is not open yet.
-fn ready(world: &mut World, condition: Value) {
+fn ready(world: &mut World, condition: &Value) {
     let room = ("networking.k8s.io", "servicecidrs");
     if let Some(object) = world.store.get(room, "kubernetes") {
         let mut value = object.value.clone();
