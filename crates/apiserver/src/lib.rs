@@ -22,5 +22,6 @@ pub mod problem;
 pub mod select;
 pub mod strategy;
 mod stub;
+mod syntax;
 pub mod table;
 pub use stub::{Config, Server};
