@@ -18,6 +18,7 @@ pub mod discovery;
 pub mod kind;
 pub mod openapi;
 pub mod patch;
+mod place;
 pub mod problem;
 pub mod select;
 pub mod strategy;

@@ -51,6 +51,36 @@ impl Cause {
         Self { reason: "FieldValueNotSupported", field: field.into(), message }
     }
 
+    /// A field that may not be set, or not be changed.
+    pub fn forbidden(field: impl Into<String>, why: &str) -> Self {
+        let message = format!("Forbidden: {why}");
+        Self { reason: "FieldValueForbidden", field: field.into(), message }
+    }
+
+    /// A value that is there twice.
+    pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        let message = format!("Duplicate value: {value}");
+        Self { reason: "FieldValueDuplicate", field: field.into(), message }
+    }
+
+    /// A name that leads nowhere.
+    pub fn not_found(field: impl Into<String>, value: &Value) -> Self {
+        let message = format!("Not found: {value}");
+        Self { reason: "FieldValueNotFound", field: field.into(), message }
+    }
+
+    /// A list with more items than there may be.
+    pub fn too_many(field: impl Into<String>, count: usize, most: usize) -> Self {
+        let message = format!("Too many: {count}: must have at most {most} items");
+        Self { reason: "FieldValueTooMany", field: field.into(), message }
+    }
+
+    /// More bytes than there may be.
+    pub fn too_long(field: impl Into<String>, most: usize) -> Self {
+        let message = format!("Too long: may not be more than {most} bytes");
+        Self { reason: "FieldValueTooLong", field: field.into(), message }
+    }
+
     fn json(&self) -> Value {
         json!({"reason": self.reason, "field": self.field, "message": self.message})
     }
@@ -97,13 +127,25 @@ impl Problem {
         Self::plain(409, "Conflict", message).about(kind, name, &[])
     }
 
-    /// Fields that other managers own.
-    pub fn apply_conflict(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
-        let fields: Vec<String> =
-            causes.iter().map(|cause| format!("{}: {}", cause.message, cause.field)).collect();
+    /// Fields that other managers own. Causes come ordered by manager: each is told once.
+    pub fn apply_conflict(causes: &[Cause]) -> Self {
+        let groups: Vec<String> = causes
+            .chunk_by(|one, next| one.message == next.message)
+            .map(|group| match group {
+                [one] => format!("{}: {}", one.message, one.field),
+                many => {
+                    let fields: String =
+                        many.iter().map(|cause| format!("\n- {}", cause.field)).collect();
+                    format!("{}:{fields}", many[0].message.replacen("conflict", "conflicts", 1))
+                }
+            })
+            .collect();
         let plural = if causes.len() == 1 { "conflict" } else { "conflicts" };
-        let message = format!("Apply failed with {} {plural}: {}", causes.len(), fields.join("\n"));
-        Self::plain(409, "Conflict", message).about(kind, name, causes)
+        let message = format!("Apply failed with {} {plural}: {}", causes.len(), groups.join("\n"));
+        let mut problem = Self::plain(409, "Conflict", message);
+        let causes: Vec<Value> = causes.iter().map(Cause::json).collect();
+        problem.details = Some(json!({"causes": causes}));
+        problem
     }
 
     /// Values that may not be.
@@ -130,6 +172,19 @@ impl Problem {
     /// A request that makes no sense.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::plain(400, "BadRequest", message)
+    }
+
+    /// A patch that does not fit the object.
+    pub fn patch_rejected() -> Self {
+        let message = "the server rejected our request due to an error in our request";
+        let mut problem = Self::plain(422, "Invalid", message);
+        problem.details = Some(json!({}));
+        problem
+    }
+
+    /// Something that went wrong on the server's side, or that Kubernetes reports as such.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::plain(500, "InternalError", message)
     }
 
     /// Nobody we know.

@@ -6,21 +6,7 @@ use serde_json::{Map, Value};
 use super::age::since;
 use super::pods;
 use crate::kind::Kind;
-
-/// The text at a place, empty if there is none.
-pub(super) fn text<'a>(object: &'a Value, place: &str) -> &'a str {
-    object.pointer(place).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// The list at a place, empty if there is none.
-pub(super) fn list<'a>(object: &'a Value, place: &str) -> &'a [Value] {
-    object.pointer(place).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-/// The text at a place, or a word in its stead.
-pub(super) fn text_or<'a>(object: &'a Value, place: &str, otherwise: &'a str) -> &'a str {
-    Some(text(object, place)).filter(|text| !text.is_empty()).unwrap_or(otherwise)
-}
+use crate::place::{list, text, text_or};
 
 fn words(values: impl IntoIterator<Item = String>) -> String {
     let joined = values.into_iter().collect::<Vec<_>>().join(",");
