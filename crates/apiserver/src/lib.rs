@@ -20,6 +20,7 @@ pub mod openapi;
 pub mod patch;
 mod place;
 pub mod problem;
+mod schema;
 pub mod select;
 pub mod strategy;
 mod stub;
