@@ -204,6 +204,7 @@ fn containers(pod: &Value) -> Vec<Cause> {
             causes.push(Cause::required(format!("{field}.image"), ""));
         }
         causes.extend(ports(&field, one));
+        causes.extend(variables(&field, one));
         causes.extend(mounts(&field, pod, one));
         let known = ["Always", "IfNotPresent", "Never"];
         causes.extend(one_of(&format!("{field}.imagePullPolicy"), one, "/imagePullPolicy", &known));
@@ -233,6 +234,38 @@ fn ports(container: &str, of: &Value) -> Vec<Cause> {
         }
         let known = ["SCTP", "TCP", "UDP"];
         causes.extend(one_of(&format!("{field}.protocol"), port, "/protocol", &known));
+    }
+    causes
+}
+
+fn variables(container: &str, of: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for (at, variable) in list(of, "/env").iter().enumerate() {
+        let (field, name) = (format!("{container}.env[{at}].name"), text(variable, "/name"));
+        if name.is_empty() {
+            causes.push(Cause::required(field, ""));
+        } else if !name.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=') {
+            let why = "a valid environment variable name must consist only of printable ASCII characters other than '='";
+            causes.push(Cause::invalid(field, &json!(name), why));
+        }
+    }
+    causes
+}
+
+fn tolerations(pod: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for (at, one) in list(pod, "/spec/tolerations").iter().enumerate() {
+        let field = format!("spec.tolerations[{at}].operator");
+        let [key, operator, value] = ["/key", "/operator", "/value"].map(|place| text(one, place));
+        if key.is_empty() && operator != "Exists" {
+            let why = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+            causes.push(Cause::invalid(&field, &json!(operator), why));
+        }
+        causes.extend(one_of(&field, one, "/operator", &["Equal", "Exists"]));
+        if operator == "Exists" && !value.is_empty() {
+            let why = "value must be empty when `operator` is 'Exists'";
+            causes.push(Cause::invalid(&field, &json!(value), why));
+        }
     }
     causes
 }
@@ -268,6 +301,7 @@ fn spec(pod: &Value) -> Vec<Cause> {
         let why = "must be between 1 and 2147483647, inclusive";
         causes.push(Cause::invalid("spec.activeDeadlineSeconds", &json!(seconds), why));
     }
+    causes.extend(tolerations(pod));
     causes.extend(labels("spec.nodeSelector", pod, "/spec/nodeSelector"));
     let node = text(pod, "/spec/nodeName");
     if !node.is_empty() {
