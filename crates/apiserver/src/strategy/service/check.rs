@@ -1,211 +1,20 @@
-//! Services: what is given, what is inherited from the stored version, what is refused.
+//! What is refused, in the words of the reference.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::{labels, one_of, put, wrong};
-use crate::place::{default, items, list, map, number, text, texts};
+use super::{has_address, has_health_port, has_node_ports};
+use crate::place::{list, number, text, texts};
 use crate::problem::Cause;
+use crate::strategy::{labels, one_of, wrong};
 use crate::syntax;
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 
-/// Whether Services of this type have a cluster address.
-pub(crate) fn has_address(service: &Value) -> bool {
-    text(service, "/spec/type") != "ExternalName"
-}
-
-/// Whether Services of this type may have node ports.
-pub(crate) fn has_node_ports(service: &Value) -> bool {
-    matches!(text(service, "/spec/type"), "NodePort" | "LoadBalancer")
-}
-
-/// Whether a port for health checks belongs to the Service.
-pub(crate) fn has_health_port(service: &Value) -> bool {
-    text(service, "/spec/type") == "LoadBalancer"
-        && text(service, "/spec/externalTrafficPolicy") == "Local"
-}
-
-pub(super) fn defaults(service: &mut Value) {
-    let spec = map(service, "spec");
-    if spec.get("selector").is_some_and(|selector| *selector == json!({})) {
-        spec.remove("selector");
-    }
-    default(spec, "type", "ClusterIP");
-    default(spec, "sessionAffinity", "None");
-    match spec["sessionAffinity"].as_str() {
-        Some("None") => {
-            spec.remove("sessionAffinityConfig");
-        }
-        Some("ClientIP") if spec.get("sessionAffinityConfig").is_none() => {
-            let config = json!({"clientIP": {"timeoutSeconds": 10800}});
-            spec.insert("sessionAffinityConfig".into(), config);
-        }
-        _ => {}
-    }
-    let of = spec["type"].as_str().unwrap_or_default().to_owned();
-    if of != "ExternalName" {
-        default(spec, "internalTrafficPolicy", "Cluster");
-    }
-    if of == "NodePort" || of == "LoadBalancer" {
-        default(spec, "externalTrafficPolicy", "Cluster");
-    }
-    if of == "LoadBalancer" {
-        default(spec, "allocateLoadBalancerNodePorts", true);
-    }
-    if let (Some(address), false) =
-        (spec.get("clusterIP").cloned(), spec.contains_key("clusterIPs"))
-        && address != ""
-    {
-        spec.insert("clusterIPs".into(), json!([address]));
-    }
-    items(service, "/spec/ports").for_each(port_defaults);
-    status_defaults(service);
-}
-
-fn port_defaults(port: &mut Value) {
-    let number = port.get("port").cloned().unwrap_or(json!(0));
-    if let Some(port) = port.as_object_mut() {
-        default(port, "protocol", "TCP");
-        if port.get("targetPort").is_none_or(|target| *target == 0 || *target == "") {
-            port.insert("targetPort".into(), number);
-        }
-    }
-}
-
-fn status_defaults(service: &mut Value) {
-    default(map(service, "status"), "loadBalancer", json!({}));
-    for ingress in items(service, "/status/loadBalancer/ingress") {
-        if let Some(ingress) = ingress.as_object_mut()
-            && ingress.contains_key("ip")
-        {
-            default(ingress, "ipMode", "VIP");
-        }
-    }
-}
-
-/// What the stored version gives to the new one: addresses and ports that were allocated; and what a change of type
-/// takes away, unless it was changed too.
-pub(super) fn inherit(stored: &Value, service: &mut Value) {
-    follow_first_address(stored, service);
-    if has_address(stored) && has_address(service) {
-        inherit_addresses(stored, service);
-    }
-    if has_node_ports(stored) && has_node_ports(service) {
-        inherit_node_ports(stored, service);
-    }
-    if has_health_port(stored) && has_health_port(service) {
-        inherit_field(stored, service, "healthCheckNodePort");
-    }
-    drop_by_type(stored, service);
-    if text(service, "/spec/ipFamilyPolicy") == "SingleStack"
-        && text(stored, "/spec/ipFamilyPolicy") != "SingleStack"
-    {
-        for key in ["clusterIPs", "ipFamilies"] {
-            shorten(stored, service, key);
-        }
-    }
-    if text(service, "/spec/type") != "LoadBalancer" {
-        map(service, "status").insert("loadBalancer".into(), json!({}));
-    }
-}
-
-/// `clusterIP` was changed, `clusterIPs` was not: the list follows.
-fn follow_first_address(stored: &Value, service: &mut Value) {
-    let (old, new) = (text(stored, "/spec/clusterIP"), text(service, "/spec/clusterIP").to_owned());
-    if old != new && stored.pointer("/spec/clusterIPs") == service.pointer("/spec/clusterIPs") {
-        let spec = map(service, "spec");
-        if new.is_empty() {
-            spec.remove("clusterIPs");
-        } else {
-            spec.insert("clusterIPs".into(), json!([new]));
-        }
-    }
-}
-
-fn inherit_field(stored: &Value, service: &mut Value, key: &str) {
-    let empty = match service.pointer(&format!("/spec/{key}")) {
-        None => true,
-        Some(value) => *value == "" || *value == 0 || *value == json!([]),
-    };
-    if empty {
-        put(&mut service["spec"], key, stored.pointer(&format!("/spec/{key}")));
-    }
-}
-
-fn inherit_addresses(stored: &Value, service: &mut Value) {
-    inherit_field(stored, service, "clusterIP");
-    if text(stored, "/spec/clusterIP") == text(service, "/spec/clusterIP") {
-        inherit_field(stored, service, "clusterIPs");
-    }
-    // Families that nobody speaks of stay, unless a change of policy asks for others.
-    if list(service, "/spec/ipFamilies").is_empty() {
-        inherit_field(stored, service, "ipFamilies");
-    }
-    inherit_field(stored, service, "ipFamilyPolicy");
-}
-
-fn inherit_node_ports(stored: &Value, service: &mut Value) {
-    let key = |port: &Value| (text(port, "/protocol").to_owned(), number(port, "/port"));
-    let mut taken: BTreeSet<i64> =
-        list(service, "/spec/ports").iter().filter_map(|port| number(port, "/nodePort")).collect();
-    for port in items(service, "/spec/ports") {
-        if number(port, "/nodePort").unwrap_or(0) != 0 {
-            continue;
-        }
-        let before = list(stored, "/spec/ports").iter().find(|old| key(old) == key(port));
-        if let Some(node) = before.and_then(|old| number(old, "/nodePort"))
-            && taken.insert(node)
-        {
-            port["nodePort"] = node.into();
-        }
-    }
-}
-
-/// Drops a field that the new type does not know and that was left as it was.
-fn drop_by_type(stored: &Value, service: &mut Value) {
-    let balanced = |service: &Value| text(service, "/spec/type") == "LoadBalancer";
-    type Needs = fn(&Value) -> bool;
-    let fields: [(&[&str], Needs); 4] = [
-        (
-            &["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"],
-            has_address,
-        ),
-        (&["externalTrafficPolicy"], has_node_ports),
-        (&["healthCheckNodePort"], has_health_port),
-        (&["allocateLoadBalancerNodePorts", "loadBalancerClass"], balanced),
-    ];
-    for (keys, needs) in fields {
-        if !needs(stored) || needs(service) {
-            continue;
-        }
-        for key in keys {
-            if stored["spec"].get(key) == service["spec"].get(key) {
-                put(&mut service["spec"], key, None);
-            }
-        }
-    }
-    let nodes = |service: &Value| -> Vec<Option<i64>> {
-        list(service, "/spec/ports").iter().map(|port| number(port, "/nodePort")).collect()
-    };
-    if has_node_ports(stored) && !has_node_ports(service) && nodes(stored) == nodes(service) {
-        items(service, "/spec/ports").for_each(|port| put(port, "nodePort", None));
-    }
-}
-
-fn shorten(stored: &Value, service: &mut Value, key: &str) {
-    let same = stored["spec"].get(key) == service["spec"].get(key);
-    if let Some(values) = service["spec"].get_mut(key).and_then(Value::as_array_mut)
-        && same
-    {
-        values.truncate(1);
-    }
-}
-
-pub(super) fn check(stored: Option<&Value>, service: &Value) -> Vec<Cause> {
+pub(in crate::strategy) fn check(stored: Option<&Value>, service: &Value) -> Vec<Cause> {
     let mut causes = ports(service);
     causes.extend(labels("spec.selector", service, "/spec/selector"));
     causes.extend(sessions(service));
@@ -221,7 +30,7 @@ pub(super) fn check(stored: Option<&Value>, service: &Value) -> Vec<Cause> {
 }
 
 /// Addresses that a load balancer has given belong to load balancers.
-pub(super) fn check_status(service: &Value) -> Vec<Cause> {
+pub(in crate::strategy) fn check_status(service: &Value) -> Vec<Cause> {
     if text(service, "/spec/type") == "LoadBalancer"
         || list(service, "/status/loadBalancer/ingress").is_empty()
     {
