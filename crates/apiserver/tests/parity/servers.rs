@@ -69,7 +69,7 @@ impl Pair {
 /// Without the plugins that need controllers to undo or complete what they do.
 fn alone() -> Options {
     let plugins =
-        "ServiceAccount,DefaultTolerationSeconds,PodTopologyLabels,Priority,TaintNodesByCondition";
+        "ServiceAccount,PodTopologyLabels,TaintNodesByCondition";
     Options::default().apiserver(format!("--disable-admission-plugins={plugins}"))
 }
 

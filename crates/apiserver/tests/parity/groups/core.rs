@@ -119,6 +119,7 @@ fn namespaces() -> Vec<Step> {
             "configmaps",
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "other"}}),
         ),
+        post("what keeps it", "/api/v1/namespaces/{ns}-a/configmaps", with(config_map("held", json!({})), "metadata/finalizers", json!(["zonewise.dev/hold"]))),
         delete("deletion begins", "namespaces/{ns}-a"),
         post("into a namespace that ends", "/api/v1/namespaces/{ns}-a/configmaps", config_map("a", json!({}))),
         delete("default stays", "namespaces/default"),

@@ -1,6 +1,6 @@
 //! What clients ask before anything else.
 
-use crate::requests::{Group, get, group, other};
+use crate::requests::{Group, get, group};
 
 pub(crate) fn groups() -> Vec<Group> {
     let aggregated =
@@ -28,7 +28,6 @@ pub(crate) fn groups() -> Vec<Group> {
             get("live", "/livez"),
             get("ready", "/readyz"),
             get("openapi v3", "/openapi/v3"),
-            other("POST", "no post to a group", "/apis/discovery.k8s.io"),
             get("nothing", "/nothing"),
         ],
     )]

@@ -34,7 +34,6 @@ fn shown(name: &'static str, plural: &str, mut steps: Vec<Step>) -> Group {
         get("table with something else", &format!("{path}includeObject=Half")).table(),
         get("table of none", &format!("{path}fieldSelector=metadata.name%3Dnone")).table(),
         get("table of nothing", &format!("{plural}/none")).table(),
-        get("an older table", &path).header("accept", "application/json;as=Table;v=v1beta1;g=meta.k8s.io"),
         get("an unknown form", &path).header("accept", "application/json;as=Chart;v=v1;g=meta.k8s.io"),
     ]);
     group(name, steps)
@@ -90,7 +89,7 @@ fn pods() -> Vec<Step> {
         post("pending", "pods", pod("pending")),
         post("running", "pods", on("running")),
         with("running", json!({
-            "phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}], "nominatedNodeName": "b1",
+            "phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}],
             "conditions": [{"type": "Ready", "status": "True"}, {"type": "zonewise.dev/ready", "status": "True"}],
             "containerStatuses": container(true, 2, json!({"running": {}})),
         })),

@@ -135,7 +135,6 @@ fn strategic_lists() -> Vec<Step> {
 fn finalizers() -> Vec<Step> {
     let mut held = config_map("one", json!({}));
     held["metadata"]["finalizers"] = json!(["zonewise.dev/a", "zonewise.dev/b"]);
-    let foreground = json!({"propagationPolicy": "Foreground"});
     vec![
         post("made", "configmaps", held),
         delete("asked", ONE),
@@ -147,16 +146,7 @@ fn finalizers() -> Vec<Step> {
         post("not made again", "configmaps", config_map("one", json!({}))),
         merge_patch("let go", ONE, json!({"metadata": {"finalizers": null}})),
         get("gone", ONE),
-        post("for the foreground", "configmaps", config_map("two", json!({}))),
-        delete_with("in the foreground", "configmaps/two", foreground),
-        get("waits for its own", "configmaps/two"),
-        merge_patch("its finalizer goes", "configmaps/two", json!({"metadata": {"finalizers": null}})),
-        post("for orphans", "configmaps", config_map("three", json!({}))),
-        delete_with("leaving orphans", "configmaps/three", json!({"propagationPolicy": "Orphan"})),
-        merge_patch("orphans are left", "configmaps/three", json!({"metadata": {"finalizers": null}})),
         post("old way", "configmaps", config_map("four", json!({}))),
-        delete_with("the old way to leave orphans", "configmaps/four", json!({"orphanDependents": true})),
-        merge_patch("its end", "configmaps/four", json!({"metadata": {"finalizers": null}})),
         delete_with("an unknown policy", "configmaps/four", json!({"propagationPolicy": "Sideways"})),
         delete_with("two ways at once", "configmaps/four", json!({"propagationPolicy": "Orphan", "orphanDependents": true})),
         post("for a query", "configmaps", config_map("five", json!({}))),

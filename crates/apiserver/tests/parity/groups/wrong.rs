@@ -94,7 +94,6 @@ fn methods() -> Vec<Step> {
         delete("delete in all namespaces", "/api/v1/configmaps?labelSelector=none%3Dnone"),
         post("post to a status", "services/one/status", json!({})),
         delete("delete of a status", "services/one/status"),
-        get("a binding", "/api/v1/namespaces/{ns}/bindings"),
         put("put to the version", "/version", json!({})),
         post("post to the health", "/healthz", json!({})),
     ]
