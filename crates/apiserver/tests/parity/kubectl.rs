@@ -250,7 +250,9 @@ fn both<T: Send>(pair: &Pair, talk: impl Fn(&Side) -> T + Sync) -> Vec<T> {
 fn talk(program: &Path, side: &Side, namespace: &str, lines: &[&str]) -> Vec<String> {
     let kubectl = Kubectl { program, kubeconfig: &side.kubeconfig, namespace };
     let words = Words::from([("ns", namespace.to_owned())]);
-    kubectl.run(&["create".into(), "ns".into(), namespace.into()], "");
+    let space = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}");
+    let made = kubectl.run(&split("create -f -"), &space);
+    assert_eq!(made, format!("namespace/{namespace} created\nexit 0\n"), "on {}", side.name);
     let mut normal = Normal::default();
     let outputs: Vec<String> = lines
         .iter()

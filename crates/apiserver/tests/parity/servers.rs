@@ -68,8 +68,7 @@ impl Pair {
 
 /// Without the plugins that need controllers to undo or complete what they do.
 fn alone() -> Options {
-    let plugins =
-        "ServiceAccount,PodTopologyLabels,TaintNodesByCondition";
+    let plugins = "ServiceAccount,PodTopologyLabels,TaintNodesByCondition";
     Options::default().apiserver(format!("--disable-admission-plugins={plugins}"))
 }
 
