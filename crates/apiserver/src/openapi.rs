@@ -1,19 +1,170 @@
 //! As much of an OpenAPI description as kubectl needs before it applies anything. Pure.
+//!
+//! kubectl looks for one thing: whether patches of a kind know `fieldValidation`. Objects are described as open, so that
+//! nothing is refused on the client's side. That patches may be strategic is not said: kubectl would compute them from the
+//! description, and it knows the merge keys of all these kinds by itself.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
+
+use crate::discovery::group_versions;
+use crate::kind::{KINDS, Kind};
 
 /// `/openapi/v2`.
 pub fn v2() -> Value {
-    Value::Null
+    let mut paths = Map::new();
+    let mut definitions = Map::new();
+    for kind in &KINDS {
+        definitions.insert(schema_name(kind), schema(kind));
+        let patch = json!({
+            "operationId": operation(kind), "produces": ["application/json"], "schemes": ["https"],
+            "consumes": ["application/json-patch+json", "application/merge-patch+json"],
+            "parameters": parameters(false),
+            "responses": {"200": {"description": "OK",
+                "schema": {"$ref": format!("#/definitions/{}", schema_name(kind))}}},
+            "x-kubernetes-action": "patch", "x-kubernetes-group-version-kind": identity(kind),
+        });
+        paths.insert(path(kind), json!({"patch": patch}));
+    }
+    json!({"swagger": "2.0", "info": info(), "paths": paths, "definitions": definitions})
 }
 
 /// `/openapi/v3`: where the documents are.
 pub fn v3_index() -> Value {
-    Value::Null
+    let paths: Map<String, Value> = group_versions()
+        .into_iter()
+        .filter_map(|(group, version)| {
+            let place = place(group, version);
+            let hash = fingerprint(&v3(group, version)?.to_string());
+            let url = format!("/openapi/v3/{place}?hash={hash:016X}");
+            Some((place, json!({"serverRelativeURL": url})))
+        })
+        .collect();
+    json!({"paths": paths})
 }
 
 /// `/openapi/v3/api/v1`, `/openapi/v3/apis/GROUP/VERSION`.
 pub fn v3(group: &str, version: &str) -> Option<Value> {
-    let _ = (group, version);
-    None
+    let mut paths = Map::new();
+    let mut schemas = Map::new();
+    for kind in KINDS.iter().filter(|kind| kind.group == group && kind.version == version) {
+        schemas.insert(schema_name(kind), schema(kind));
+        let reference =
+            json!({"schema": {"$ref": format!("#/components/schemas/{}", schema_name(kind))}});
+        let patch = json!({
+            "operationId": operation(kind), "parameters": parameters(true),
+            "requestBody": {"required": true, "content": {
+                "application/json-patch+json": {"schema": {"type": "object"}},
+                "application/merge-patch+json": {"schema": {"type": "object"}},
+                "application/apply-patch+yaml": {"schema": {"type": "object"}},
+            }},
+            "responses": {"200": {"description": "OK", "content": {"application/json": reference}}},
+            "x-kubernetes-action": "patch", "x-kubernetes-group-version-kind": identity(kind),
+        });
+        paths.insert(path(kind), json!({"patch": patch}));
+    }
+    if paths.is_empty() {
+        return None;
+    }
+    let components = json!({"schemas": schemas});
+    Some(json!({"openapi": "3.0.0", "info": info(), "paths": paths, "components": components}))
+}
+
+fn info() -> Value {
+    json!({"title": "Kubernetes", "version": "1.36"})
+}
+
+fn identity(kind: &Kind) -> Value {
+    json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
+}
+
+/// `io.k8s.api.discovery.v1.EndpointSlice`.
+fn schema_name(kind: &Kind) -> String {
+    let group = kind.group.strip_suffix(".k8s.io").unwrap_or("core");
+    format!("io.k8s.api.{group}.{}.{}", kind.version, kind.kind)
+}
+
+fn schema(kind: &Kind) -> Value {
+    json!({
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        "properties": {
+            "apiVersion": {"type": "string"}, "kind": {"type": "string"},
+            "metadata": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        },
+        "x-kubernetes-group-version-kind": [identity(kind)],
+    })
+}
+
+fn place(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+fn path(kind: &Kind) -> String {
+    let namespace = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
+    format!("/{}{namespace}/{}/{{name}}", place(kind.group, kind.version), kind.plural)
+}
+
+fn operation(kind: &Kind) -> String {
+    let group: String = kind.group.strip_suffix(".k8s.io").unwrap_or("core").into();
+    format!("patch_{group}_{}_{}", kind.version, kind.kind)
+}
+
+fn parameters(third: bool) -> Vec<Value> {
+    [
+        ("dryRun", "string"),
+        ("fieldManager", "string"),
+        ("fieldValidation", "string"),
+        ("force", "boolean"),
+    ]
+    .into_iter()
+    .map(|(name, of)| {
+        if third {
+            json!({"name": name, "in": "query", "schema": {"type": of, "uniqueItems": true}})
+        } else {
+            json!({"name": name, "in": "query", "type": of, "uniqueItems": true})
+        }
+    })
+    .collect()
+}
+
+/// FNV-1a: clients keep a document as long as its address stays the same.
+fn fingerprint(text: &str) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_patch_that_knows_field_validation() {
+        for kind in &KINDS {
+            let document = v3(kind.group, kind.version).unwrap();
+            let patch = &document["paths"][path(kind)]["patch"];
+            assert_eq!(patch["x-kubernetes-group-version-kind"], identity(kind));
+            let known: Vec<_> =
+                patch["parameters"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+            assert_eq!(known, ["dryRun", "fieldManager", "fieldValidation", "force"]);
+            assert!(v2()["paths"].get(path(kind)).is_some());
+        }
+        assert_eq!(v3("apps", "v1"), None);
+    }
+
+    #[test]
+    fn the_index_leads_to_every_document() {
+        let index = v3_index();
+        let places: Vec<&String> = index["paths"].as_object().unwrap().keys().collect();
+        assert_eq!(
+            places,
+            [
+                "api/v1",
+                "apis/coordination.k8s.io/v1",
+                "apis/discovery.k8s.io/v1",
+                "apis/events.k8s.io/v1",
+                "apis/networking.k8s.io/v1",
+            ]
+        );
+        let url = index["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap();
+        assert!(url.starts_with("/openapi/v3/api/v1?hash="), "{url}");
+    }
 }

@@ -76,6 +76,12 @@ pub(crate) enum Command {
     /// zone that loses its endpoints, a zone that goes away and comes back, a rolling update. Needs
     /// root; nothing is left behind.
     Lab(Box<crate::lab::Lab>),
+    /// Serve an embedded, in-memory Kubernetes API
+    ///
+    /// For labs, demonstrations and tests: Nodes, Pods, Services, EndpointSlices, Leases, Events,
+    /// ConfigMaps and Namespaces, with watches, patches, server-side apply and tables, so that kubectl,
+    /// the controller and the proxy work with it; and with trouble on purpose.
+    Apiserver(Box<crate::apiserver::Flags>),
     /// Print a completion script for a shell
     ///
     /// For example: zonewise completions bash > /etc/bash_completion.d/zonewise

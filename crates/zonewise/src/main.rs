@@ -1,5 +1,6 @@
 //! The binary: reads the command line and hands over.
 
+mod apiserver;
 mod args;
 mod controller;
 mod lab;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Command::Route(arguments) => observe::route::run(&arguments),
         Command::Explain(arguments) => observe::explain::run(*arguments),
         Command::Lab(arguments) => lab::run(*arguments),
+        Command::Apiserver(flags) => apiserver::run(*flags),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "zonewise", &mut script);

@@ -1,0 +1,39 @@
+//! Get and list.
+
+use std::sync::Arc;
+
+use super::{Ask, Outcome, World};
+use crate::events;
+use crate::paging::{self, Part};
+use crate::problem::Problem;
+use crate::select::Selector;
+use crate::store::room;
+
+pub(super) fn get(world: &World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
+    let version = paging::version(&ask.options.version).map_err(Problem::without_reason)?;
+    paging::not_ahead(version, world.store.version())?;
+    let missing = || Problem::not_found(ask.kind(), ask.resource.name());
+    let key = ask.resource.key();
+    let past = ask.past.filter(|_| paging::may_be_stale(ask.options));
+    let object = match past {
+        Some(version) => match world.store.at(room(ask.kind()), version) {
+            Ok(objects) => objects.get(&*key).map(Arc::clone),
+            Err(_) => None,
+        },
+        None => world.store.get(room(ask.kind()), &key).map(Arc::clone),
+    };
+    Ok(Outcome::Object(200, object.ok_or_else(missing)?))
+}
+
+pub(super) fn list(world: &World, ask: &Ask<'_>) -> Result<Part, Problem> {
+    let kind = ask.kind();
+    let selector = Selector::parse(kind, &ask.options.labels, &ask.options.fields)?;
+    let all = ask.options.selects_all();
+    paging::list(
+        &world.store,
+        (room(kind), &ask.resource.prefix()),
+        ask.options,
+        ask.past,
+        |object| all || selector.matches(&events::shown(kind, &object.value)),
+    )
+}

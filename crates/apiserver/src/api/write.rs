@@ -1,0 +1,419 @@
+//! Create, update, patch and apply.
+//!
+//! ```text
+//!  body ─► read ─► what is meant ─► admit ─► commit: strategy ─► allocation ─► managers ─► store
+//!                  update: the body                                                └ nothing changed: nothing stored
+//!                  patch: the patch on what is stored
+//!                  apply: fields by manager
+//! ```
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{Ask, NAMESPACES, Outcome, World, meta};
+use crate::apply::{self, Writer};
+use crate::kind::{KINDS, Kind};
+use crate::patch::{self, Form};
+use crate::problem::{Cause, Problem};
+use crate::request::{Subresource, refuse};
+use crate::store::{Object, room};
+use crate::strategy::{self, Door};
+use crate::{events, random};
+
+const FORMS: &str = "the body of the request was in an unknown format - accepted media types include: \
+                     application/json, application/yaml";
+const GENERATED: usize = 8;
+
+pub(super) fn create(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
+    let object = read(ask)?;
+    insert(world, ask, object)
+}
+
+/// Stores a new object.
+pub(super) fn insert(
+    world: &mut World,
+    ask: &Ask<'_>,
+    mut object: Value,
+) -> Result<Outcome, Problem> {
+    if !meta::text(&object, "resourceVersion").is_empty() {
+        let why = "resourceVersion should not be set on objects to be created";
+        return Err(Problem::without_reason(why));
+    }
+    meta::set(&mut object, "managedFields", None);
+    meta::settle_namespace(ask.resource, &mut object)?;
+    name(world, ask, &mut object);
+    let object = give_birth(world, ask, object, true)?;
+    Ok(Outcome::Object(201, object))
+}
+
+/// Gives an object a name, if it asks for that.
+fn name(world: &World, ask: &Ask<'_>, object: &mut Value) {
+    let prefix = meta::text(object, "generateName").to_owned();
+    if !meta::text(object, "name").is_empty() || prefix.is_empty() {
+        return;
+    }
+    let taken = |name: &String| {
+        let key = crate::store::key(ask.resource.namespace.as_deref(), name);
+        world.store.get(room(ask.kind()), &key).is_some()
+    };
+    // Kubernetes cuts the prefix so that the whole has 63 characters.
+    let prefix: String = prefix.chars().take(58).collect();
+    let mut names = (0..GENERATED).map(|_| format!("{prefix}{}", random::suffix()));
+    if let Some(name) = names.find(|name| !taken(name)) {
+        meta::set(object, "name", Some(name.into()));
+    }
+}
+
+fn give_birth(
+    world: &mut World,
+    ask: &Ask<'_>,
+    mut object: Value,
+    noted: bool,
+) -> Result<Arc<Object>, Problem> {
+    let kind = ask.kind();
+    let name = meta::text(&object, "name").to_owned();
+    admit(world, ask, &name)?;
+    if !name.is_empty() {
+        let key = crate::store::key(ask.resource.namespace.as_deref(), &name);
+        if world.store.get(room(kind), &key).is_some() {
+            return Err(Problem::already_exists(kind, &name));
+        }
+    }
+    meta::check_name(kind, &name)?;
+    meta::born(kind, &mut object, random::uid(), &ask.time());
+    commit(world, ask, None, object, noted)
+}
+
+/// Whether there is a namespace for something new.
+fn admit(world: &World, ask: &Ask<'_>, name: &str) -> Result<(), Problem> {
+    let Some(namespace) = &ask.resource.namespace else { return Ok(()) };
+    match world.store.get(NAMESPACES, namespace) {
+        Some(found) if meta::is_going(&found.value) => {
+            Err(Problem::terminating(ask.kind(), name, namespace))
+        }
+        Some(_) => Ok(()),
+        None => Err(missing_namespace(namespace)),
+    }
+}
+
+fn missing_namespace(namespace: &str) -> Problem {
+    match Kind::find("", "v1", "namespaces") {
+        Some(kind) => Problem::not_found(kind, namespace),
+        None => Problem::no_such_page(),
+    }
+}
+
+pub(super) fn update(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
+    let mut object = read(ask)?;
+    let kind = ask.kind();
+    meta::same_name(ask.resource, &object)?;
+    meta::settle_namespace(ask.resource, &mut object)?;
+    let Some(stored) = world.store.get(room(kind), &ask.resource.key()).cloned() else {
+        if !["leases", "events"].contains(&kind.plural) {
+            return Err(Problem::not_found(kind, ask.resource.name()));
+        }
+        meta::set(&mut object, "resourceVersion", None);
+        return insert(world, ask, object);
+    };
+    replace(world, ask, &stored, object, true)
+}
+
+/// Puts a new state in the place of what is stored.
+fn replace(
+    world: &mut World,
+    ask: &Ask<'_>,
+    stored: &Arc<Object>,
+    mut object: Value,
+    noted: bool,
+) -> Result<Outcome, Problem> {
+    let kind = ask.kind();
+    let shown = events::shown(kind, &stored.value);
+    meta::same_version(kind, &shown, &object)?;
+    meta::carried(&shown, &mut object);
+    if noted {
+        let before = shown["metadata"].get("managedFields").cloned();
+        meta::set(&mut object, "managedFields", before);
+    }
+    meta::check_finalizers(kind, &shown, &object)?;
+    commit(world, ask, Some(stored), object, noted).map(|object| Outcome::Object(200, object))
+}
+
+pub(super) fn patch(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
+    let form = match ask.content_type {
+        "application/json-patch+json" => Form::Json,
+        "application/merge-patch+json" => Form::Merge,
+        "application/strategic-merge-patch+json" => Form::Strategic,
+        "application/apply-patch+yaml" => return apply(world, ask),
+        _ => return Err(Problem::unsupported_media_type("415: Unsupported Media Type")),
+    };
+    if ask.options.force.is_some() {
+        let why = "may not be specified for non-apply patch";
+        return refuse("PatchOptions", &[Cause::forbidden("force", why)])
+            .and(Err(Problem::no_such_page()));
+    }
+    let kind = ask.kind();
+    let change: Value = serde_json::from_slice(ask.body)
+        .map_err(|error| Problem::bad_request(format!("error decoding patch: {error}")))?;
+    let stored = world.store.get(room(kind), &ask.resource.key()).cloned();
+    let stored = stored.ok_or_else(|| Problem::not_found(kind, ask.resource.name()))?;
+    let mut object = patch::patch(kind, form, &events::shown(kind, &stored.value), &change)?;
+    typed(kind, &mut object)?;
+    meta::same_name(ask.resource, &object)?;
+    meta::settle_namespace(ask.resource, &mut object)?;
+    replace(world, ask, &stored, object, true)
+}
+
+fn apply(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
+    if ask.options.manager.is_empty() {
+        let cause = Cause::required("fieldManager", "is required for apply patch");
+        refuse("PatchOptions", &[cause])?;
+    }
+    let kind = ask.kind();
+    let mut applied = yaml(ask.body)
+        .map_err(|error| Problem::bad_request(format!("error decoding YAML: {error}")))?;
+    check_applied(ask, &mut applied)?;
+    let key = ask.resource.key();
+    let stored = world.store.get(room(kind), &key).cloned();
+    let time = ask.time();
+    let writer = writer(ask, &time);
+    let force = ask.options.force.unwrap_or(false);
+    let Some(stored) = stored else {
+        let mut object = apply::apply(kind, None, &applied, &writer, force)?;
+        meta::settle_namespace(ask.resource, &mut object)?;
+        let object = give_birth(world, ask, object, false)?;
+        return Ok(Outcome::Object(201, object));
+    };
+    let shown = events::shown(kind, &stored.value);
+    if !meta::text(&applied, "resourceVersion").is_empty() {
+        meta::same_version(kind, &shown, &applied)?;
+    }
+    let mut object = apply::apply(kind, Some(&shown), &applied, &writer, force)?;
+    // Which version was meant has been asked above.
+    meta::set(&mut object, "resourceVersion", shown["metadata"].get("resourceVersion").cloned());
+    replace(world, ask, &stored, object, false)
+}
+
+fn check_applied(ask: &Ask<'_>, applied: &mut Value) -> Result<(), Problem> {
+    let kind = ask.kind();
+    let text = |field: &str| applied[field].as_str().unwrap_or_default();
+    if text("kind") != kind.kind || text("apiVersion") != kind.api_version() {
+        let (group, version) = match text("apiVersion").split_once('/') {
+            Some(parts) => parts,
+            None => ("", text("apiVersion")),
+        };
+        let why = format!("invalid object type: {group}/{version}, Kind={}", text("kind"));
+        return Err(Problem::bad_request(why));
+    }
+    if applied["metadata"].get("managedFields").is_some_and(|fields| !fields.is_null()) {
+        return Err(Problem::bad_request("metadata.managedFields must be nil"));
+    }
+    meta::same_name(ask.resource, applied)?;
+    meta::settle_namespace(ask.resource, applied)
+}
+
+fn writer<'a>(ask: &Ask<'a>, time: &'a str) -> Writer<'a> {
+    let subresource = (ask.resource.subresource == Some(Subresource::Status)).then_some("status");
+    Writer { manager: ask.manager(), subresource, time }
+}
+
+/// The last steps of every write. `noted`: who wrote what is yet to be noted.
+fn commit(
+    world: &mut World,
+    ask: &Ask<'_>,
+    stored: Option<&Arc<Object>>,
+    mut object: Value,
+    noted: bool,
+) -> Result<Arc<Object>, Problem> {
+    let kind = ask.kind();
+    let before = stored.map(|stored| events::shown(kind, &stored.value));
+    let before = before.as_deref();
+    let door = match ask.resource.subresource {
+        Some(Subresource::Status) => Door::Status,
+        _ => Door::Main,
+    };
+    strategy::prepare(kind, door, before, &mut object)?;
+    furnish(kind, &mut object);
+    if let (Some(before), Door::Main) = (before, door) {
+        meta::count_generation(kind, before, &mut object);
+    }
+    if kind.plural == "services" {
+        world.allocator.assign(before, &mut object)?;
+    }
+    if noted {
+        let time = ask.time();
+        apply::note(kind, before, &mut object, &writer(ask, &time));
+    }
+    if let (Some(stored), Some(before)) = (stored, before)
+        && meta::same(before, &object)
+    {
+        return Ok(Arc::clone(stored));
+    }
+    if ask.options.dry_run {
+        take_back(world, kind, before, &object);
+        return Ok(Arc::new(Object::new(events::stored(kind, object))));
+    }
+    let key =
+        crate::store::key(object["metadata"]["namespace"].as_str(), meta::text(&object, "name"));
+    Ok(settle(world, kind, &key, object))
+}
+
+/// Stores the object, unless nothing has kept it here any more.
+fn settle(world: &mut World, kind: &Kind, key: &str, object: Value) -> Arc<Object> {
+    let grace = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+    let kept = kind.plural == "namespaces"
+        && !object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty);
+    let free = meta::finalizers(&object).is_empty() && grace == 0 && !kept;
+    let object = events::stored(kind, object);
+    if meta::is_going(&object) && free {
+        world.remove(room(kind), key);
+        return Arc::new(Object::new(object));
+    }
+    world.put(room(kind), key, object)
+}
+
+/// Gives back what a rehearsal has taken.
+fn take_back(world: &mut World, kind: &Kind, before: Option<&Value>, object: &Value) {
+    if kind.plural != "services" {
+        return;
+    }
+    match before {
+        None => world.allocator.release(object),
+        // It had all this a moment ago, so it can have it again.
+        Some(before) => drop(world.allocator.assign(Some(object), &mut before.clone())),
+    }
+}
+
+/// What namespaces have by themselves.
+fn furnish(kind: &Kind, object: &mut Value) {
+    if kind.plural != "namespaces" {
+        return;
+    }
+    let name = meta::text(object, "name").to_owned();
+    if !object["metadata"]["labels"].is_object() {
+        meta::set(object, "labels", Some(json!({})));
+    }
+    object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
+    if !object["spec"].is_object() {
+        object["spec"] = json!({});
+    }
+    if object["spec"]["finalizers"].is_null() {
+        object["spec"]["finalizers"] = json!(["kubernetes"]);
+    }
+    if !object["status"].is_object() {
+        object["status"] = json!({});
+    }
+    let phase = if meta::is_going(object) { "Terminating" } else { "Active" };
+    object["status"]["phase"] = phase.into();
+}
+
+/// `pods/NAME/binding`: gives a Pod its node.
+pub(super) fn bind(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
+    let binding = yaml_or_json(ask)?;
+    if meta::text(&binding, "name") != ask.resource.name() {
+        return Err(Problem::bad_request("name in URL does not match name in Binding object"));
+    }
+    let key = ask.resource.key();
+    let stored = world.store.get(room(ask.kind()), &key).cloned();
+    let stored = stored.ok_or_else(|| Problem::not_found(ask.kind(), ask.resource.name()))?;
+    let node = stored.value["spec"]["nodeName"].as_str().unwrap_or_default();
+    if !node.is_empty() {
+        return Err(Problem::bound(ask.resource.name(), node));
+    }
+    let mut pod = stored.value.clone();
+    pod["spec"]["nodeName"] = binding["target"]["name"].clone();
+    scheduled(&mut pod, &ask.time());
+    let time = ask.time();
+    let writer = Writer { manager: ask.manager(), subresource: Some("binding"), time: &time };
+    apply::note(ask.kind(), Some(&stored.value), &mut pod, &writer);
+    if !ask.options.dry_run {
+        world.put(room(ask.kind()), &key, pod);
+    }
+    let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    Ok(Outcome::Status(201, done))
+}
+
+fn scheduled(pod: &mut Value, time: &str) {
+    if !pod["status"].is_object() {
+        pod["status"] = json!({});
+    }
+    let known = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let mut conditions: Vec<Value> =
+        known.into_iter().filter(|condition| condition["type"] != "PodScheduled").collect();
+    conditions.push(json!({
+        "type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time,
+    }));
+    pod["status"]["conditions"] = conditions.into();
+}
+
+/// The body as an object of the kind that the path names.
+fn read(ask: &Ask<'_>) -> Result<Value, Problem> {
+    let mut object = yaml_or_json(ask)?;
+    typed(ask.kind(), &mut object)?;
+    Ok(object)
+}
+
+fn yaml_or_json(ask: &Ask<'_>) -> Result<Value, Problem> {
+    let unreadable = |error: String| {
+        Problem::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {error}",
+            ask.kind().kind
+        ))
+    };
+    let object = match ask.content_type {
+        "" | "application/json" => serde_json::from_slice(ask.body).map_err(|e| e.to_string()),
+        "application/yaml" => yaml(ask.body),
+        _ => return Err(Problem::unsupported_media_type(FORMS)),
+    };
+    let object: Value = object.map_err(unreadable)?;
+    if object.is_object() { Ok(object) } else { Err(unreadable("this is no object".into())) }
+}
+
+fn yaml(body: &[u8]) -> Result<Value, String> {
+    // JSON is YAML, but its own parser is faster and takes every JSON.
+    if let Ok(object) = serde_json::from_slice(body) {
+        return Ok(object);
+    }
+    let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
+    serde_saphyr::from_str(text).map_err(|error| error.without_snippet().to_string())
+}
+
+/// Whether the object says that it is of this kind; if it says nothing, it is.
+fn typed(kind: &Kind, object: &mut Value) -> Result<(), Problem> {
+    let (version, name) = (kind.api_version(), kind.kind);
+    let given = |field: &str, own: &str| match object[field].as_str() {
+        None | Some("") => own.to_owned(),
+        Some(given) => given.to_owned(),
+    };
+    let (given_version, given_kind) = (given("apiVersion", &version), given("kind", name));
+    if given_version != version || given_kind != name {
+        let known = KINDS.iter().any(|k| k.kind == given_kind && k.api_version() == given_version);
+        let why = if known {
+            "unknown conversion".to_owned()
+        } else {
+            format!("no kind {given_kind:?} is registered for version {given_version:?}")
+        };
+        return Err(Problem::bad_request(format!(
+            "{given_kind} in version {given_version:?} cannot be handled as a {name}: {why}"
+        )));
+    }
+    let wrong = |what: &str| {
+        Problem::bad_request(format!(
+            "{name} in version {version:?} cannot be handled as a {name}: json: cannot unmarshal {what}"
+        ))
+    };
+    if meta::metadata(object).is_none() {
+        return Err(wrong("metadata into Go struct field of type ObjectMeta"));
+    }
+    for field in ["name", "namespace", "generateName", "uid", "resourceVersion"] {
+        let value = &object["metadata"][field];
+        if !value.is_null() && !value.is_string() {
+            return Err(wrong(&format!(
+                "{value} into Go struct field ObjectMeta.metadata.{field} of type string"
+            )));
+        }
+    }
+    object["apiVersion"] = version.into();
+    object["kind"] = name.into();
+    Ok(())
+}

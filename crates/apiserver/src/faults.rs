@@ -1,0 +1,272 @@
+//! Trouble on purpose: what a client must live with in a bad hour of a real cluster. Pure.
+//!
+//! ```text
+//!  latency=10ms..50ms   every request waits that long, drawn anew each time
+//!  errors=5%            so many requests fail: 429, 500, 503, or no answer at all
+//!  drop-watches=10s     watches break off after about that time, in the middle of a chunk
+//!  stale=2s             reads that may be stale (resourceVersion=0) are that old; watches are that late
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::problem::Problem;
+
+const NAMES: &str = "latency, errors, drop-watches, stale";
+
+/// What goes wrong; the default is nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Faults {
+    /// How long every request waits.
+    pub latency: Option<RangeInclusive<Duration>>,
+    /// The fraction of requests that fail, from 0 to 1.
+    pub errors: f64,
+    /// How long watches live, about.
+    pub drop_watches: Option<Duration>,
+    /// How old stale reads are, and how late watches.
+    pub stale: Option<Duration>,
+}
+
+/// A fault that cannot be understood.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub enum FaultError {
+    /// No `=`.
+    #[error("`{0}`: write NAME=VALUE, such as latency=10ms..50ms; names are {NAMES}")]
+    Form(String),
+    /// A name that is not known.
+    #[error("`{0}` is no fault; names are {NAMES}")]
+    Name(String),
+    /// A value that does not fit the name.
+    #[error("{name}: `{value}` is not {expected}")]
+    Value {
+        /// Which fault.
+        name: String,
+        /// What was given.
+        value: String,
+        /// What would be right.
+        expected: &'static str,
+    },
+}
+
+/// How a request fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mishap {
+    Busy,
+    Broken,
+    Unavailable,
+    /// The connection is closed without an answer.
+    Silence,
+}
+
+impl Mishap {
+    /// What the client is told; nothing, if it is told nothing.
+    pub(crate) fn problem(self) -> Option<Problem> {
+        let (code, reason, text) = match self {
+            Self::Busy => (429, "TooManyRequests", "too many requests, please try again later"),
+            Self::Broken => (500, "InternalError", "an error on the server was asked for"),
+            Self::Unavailable => {
+                (503, "ServiceUnavailable", "the server is currently unable to handle the request")
+            }
+            Self::Silence => return None,
+        };
+        let mut problem = Problem::injected(code, reason, text);
+        if self == Self::Busy {
+            problem.details = Some(serde_json::json!({"retryAfterSeconds": 1}));
+        }
+        Some(problem)
+    }
+}
+
+impl Faults {
+    /// Sets one fault from a text such as `errors=5%`; `off` takes it away.
+    ///
+    /// # Errors
+    /// Says what would be right.
+    pub fn with(self, text: &str) -> Result<Self, FaultError> {
+        let (name, value) =
+            text.split_once('=').ok_or_else(|| FaultError::Form(text.to_owned()))?;
+        self.set(name.trim(), value.trim())
+    }
+
+    fn set(mut self, name: &str, value: &str) -> Result<Self, FaultError> {
+        let wrong = |expected| FaultError::Value {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            expected,
+        };
+        let a_span = "a time such as 2s, or off";
+        let span = || if value == "off" { Some(None) } else { duration(value).map(Some) };
+        match name {
+            "latency" if value == "off" => self.latency = None,
+            "latency" => {
+                let expected = "a time or a range of times such as 10ms..50ms, or off";
+                self.latency = Some(range(value).ok_or_else(|| wrong(expected))?);
+            }
+            "errors" if value == "off" => self.errors = 0.0,
+            "errors" => {
+                self.errors = percentage(value)
+                    .ok_or_else(|| wrong("a percentage from 0% to 100%, or off"))?;
+            }
+            "drop-watches" => self.drop_watches = span().ok_or_else(|| wrong(a_span))?,
+            "stale" => self.stale = span().ok_or_else(|| wrong(a_span))?,
+            _ => return Err(FaultError::Name(name.to_owned())),
+        }
+        Ok(self)
+    }
+
+    /// From names and values, as `/zonewise/faults` takes them; what is not named is off.
+    pub(crate) fn from_map(map: &BTreeMap<String, String>) -> Result<Self, FaultError> {
+        map.iter().try_fold(Self::default(), |faults, (name, value)| faults.set(name, value))
+    }
+
+    /// Names and values of what is on.
+    pub(crate) fn to_map(&self) -> BTreeMap<&'static str, String> {
+        let latency = self.latency.as_ref().map(|range| match (range.start(), range.end()) {
+            (start, end) if start == end => format!("{start:?}"),
+            (start, end) => format!("{start:?}..{end:?}"),
+        });
+        let errors = (self.errors > 0.0).then(|| format!("{}%", self.errors * 100.0));
+        let span = |span: Option<Duration>| span.map(|span| format!("{span:?}"));
+        let all = [
+            ("latency", latency),
+            ("errors", errors),
+            ("drop-watches", span(self.drop_watches)),
+            ("stale", span(self.stale)),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+
+    /// How long a request waits; the dice show 0 up to, but not, 1.
+    pub(crate) fn delay(&self, dice: f64) -> Duration {
+        let Some(range) = &self.latency else { return Duration::ZERO };
+        *range.start() + range.end().saturating_sub(*range.start()).mul_f64(dice)
+    }
+
+    /// Whether and how a request fails.
+    pub(crate) fn mishap(&self, dice: f64) -> Option<Mishap> {
+        let kinds = [Mishap::Busy, Mishap::Broken, Mishap::Unavailable, Mishap::Silence];
+        if dice >= self.errors {
+            return None;
+        }
+        // Which one is in the dice, too: every quarter of the unlucky throws.
+        let quarter = dice / self.errors * 4.0;
+        kinds
+            .into_iter()
+            .enumerate()
+            .find(|(index, _)| quarter < *index as f64 + 1.0)
+            .map(|(_, kind)| kind)
+    }
+
+    /// How long a watch lives: the span, give or take a half.
+    pub(crate) fn lifetime(&self, dice: f64) -> Option<Duration> {
+        self.drop_watches.map(|span| span.mul_f64(0.5 + dice))
+    }
+}
+
+impl FromStr for Faults {
+    type Err = FaultError;
+
+    /// Several, with commas between.
+    fn from_str(text: &str) -> Result<Self, FaultError> {
+        let parts = text.split(',').filter(|part| !part.trim().is_empty());
+        parts.into_iter().try_fold(Self::default(), Self::with)
+    }
+}
+
+impl fmt::Display for Faults {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<String> =
+            self.to_map().iter().map(|(name, value)| format!("{name}={value}")).collect();
+        out.write_str(&if parts.is_empty() { "none".to_owned() } else { parts.join(",") })
+    }
+}
+
+fn duration(text: &str) -> Option<Duration> {
+    let units = [
+        ("ms", 0.001),
+        ("µs", 0.000_001),
+        ("us", 0.000_001),
+        ("s", 1.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+    ];
+    let (number, unit) =
+        units.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, size)))?;
+    let number: f64 = number.trim().parse().ok()?;
+    Duration::try_from_secs_f64(number * unit).ok()
+}
+
+fn range(text: &str) -> Option<RangeInclusive<Duration>> {
+    let (from, to) = text.split_once("..").unwrap_or((text, text));
+    let (from, to) = (duration(from.trim())?, duration(to.trim())?);
+    (from <= to).then_some(from..=to)
+}
+
+fn percentage(text: &str) -> Option<f64> {
+    let number: f64 = text.strip_suffix('%')?.trim().parse().ok()?;
+    (0.0..=100.0).contains(&number).then_some(number / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn faults_are_read_and_shown() {
+        let faults: Faults =
+            "latency=10ms..50ms, errors=5%, drop-watches=10s, stale=2s".parse().unwrap();
+        let expected = Faults {
+            latency: Some(MS * 10..=MS * 50),
+            errors: 0.05,
+            drop_watches: Some(Duration::from_secs(10)),
+            stale: Some(Duration::from_secs(2)),
+        };
+        assert_eq!(faults, expected);
+        assert_eq!(faults.to_string(), "drop-watches=10s,errors=5%,latency=10ms..50ms,stale=2s");
+        assert_eq!(faults.to_string().parse(), Ok(expected));
+        assert_eq!(Faults::default().to_string(), "none");
+        assert_eq!(faults.with("stale=off").unwrap().stale, None);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_what_is_right() {
+        let rows = [
+            (
+                "errors",
+                "`errors`: write NAME=VALUE, such as latency=10ms..50ms; names are latency, errors, drop-watches, stale",
+            ),
+            ("colour=red", "`colour` is no fault; names are latency, errors, drop-watches, stale"),
+            ("errors=5", "errors: `5` is not a percentage from 0% to 100%, or off"),
+            ("errors=101%", "errors: `101%` is not a percentage from 0% to 100%, or off"),
+            (
+                "latency=50ms..10ms",
+                "latency: `50ms..10ms` is not a time or a range of times such as 10ms..50ms, or off",
+            ),
+            ("stale=-1s", "stale: `-1s` is not a time such as 2s, or off"),
+            ("drop-watches=10", "drop-watches: `10` is not a time such as 2s, or off"),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(Faults::default().with(text).unwrap_err().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn the_dice_decide() {
+        let faults: Faults = "latency=10ms..50ms,errors=40%,drop-watches=10s".parse().unwrap();
+        assert_eq!(faults.delay(0.0), MS * 10);
+        assert_eq!(faults.delay(0.5), MS * 30);
+        assert_eq!(faults.lifetime(0.5), Some(Duration::from_secs(10)));
+        let mishaps = [0.05, 0.15, 0.25, 0.35, 0.4, 0.9].map(|dice| faults.mishap(dice));
+        let [busy, broken, unavailable, silence] =
+            [Mishap::Busy, Mishap::Broken, Mishap::Unavailable, Mishap::Silence].map(Some);
+        assert_eq!(mishaps, [busy, broken, unavailable, silence, None, None]);
+        assert_eq!(Faults::default().mishap(0.0), None);
+    }
+}

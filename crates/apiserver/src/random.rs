@@ -1,0 +1,57 @@
+//! Names, tokens and dice. Not pure: everything else takes what comes from here as a value.
+
+use rustls::crypto::aws_lc_rs::default_provider;
+
+/// Letters of generated names: no vowels, so that no words come out.
+const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+fn bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    if default_provider().secure_random.fill(&mut bytes).is_err() {
+        // The kernel's source never fails once it has been seeded; a token of zeros would be worse than no server.
+        std::process::abort();
+    }
+    bytes
+}
+
+/// A number from 0 up to, but not, 1.
+pub(crate) fn fraction() -> f64 {
+    f64::from(u32::from_le_bytes(bytes())) / (f64::from(u32::MAX) + 1.0)
+}
+
+/// A secret of 256 bits, in hexadecimal.
+pub(crate) fn secret() -> String {
+    bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What is put behind `generateName`.
+pub(crate) fn suffix() -> String {
+    bytes::<5>()
+        .iter()
+        .map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]))
+        .collect()
+}
+
+/// A UUID of version 4.
+pub(crate) fn uid() -> String {
+    let mut bytes = bytes::<16>();
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]];
+    parts.join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uids_are_of_version_four() {
+        let uid = uid();
+        let lengths: Vec<usize> = uid.split('-').map(str::len).collect();
+        assert_eq!(lengths, [8, 4, 4, 4, 12], "{uid}");
+        assert_eq!(&uid[14..15], "4");
+        assert!("89ab".contains(&uid[19..20]), "{uid}");
+    }
+}

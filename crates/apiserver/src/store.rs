@@ -1,0 +1,462 @@
+//! Objects by kind, and what happened to them lately.
+//!
+//! ```text
+//!  put, remove ─► version + 1 ─► shelf of the kind: key ─► object
+//!                                  └─► history: event, event, event     at most so many; what is older is forgotten
+//!                                                  │
+//!            objects at a version  ◄── undo, from the newest back
+//!            events after a version ◄── watches
+//! ```
+//!
+//! Keys are `namespace/name`, or `name` alone for what belongs to the cluster: their order is that of lists. One
+//! version counts for all kinds. An object is encoded when it is first read, and then never again.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use bytes::Bytes;
+use serde_json::{Map, Value};
+use tokio::sync::watch;
+
+use crate::kind::{KINDS, Kind};
+
+/// Where objects of a kind are: group and plural of the kind they are stored as.
+pub(crate) type Room = (&'static str, &'static str);
+/// Where one object is.
+pub(crate) type Place = (Room, Arc<str>);
+/// The objects of a kind by key.
+pub(crate) type Objects = BTreeMap<Arc<str>, Arc<Object>>;
+
+/// Where objects of this kind are stored.
+pub(crate) fn room(kind: &Kind) -> Room {
+    kind.stored_as.unwrap_or((kind.group, kind.plural))
+}
+
+/// The key of an object.
+pub(crate) fn key(namespace: Option<&str>, name: &str) -> String {
+    namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
+}
+
+/// An object as it was at one version.
+#[derive(Debug)]
+pub(crate) struct Object {
+    pub(crate) value: Value,
+    json: OnceLock<Bytes>,
+}
+
+impl Object {
+    pub(crate) fn new(value: Value) -> Self {
+        Self { value, json: OnceLock::new() }
+    }
+
+    /// JSON without `kind` and `apiVersion`, as items of lists have it.
+    pub(crate) fn bare(&self) -> &Bytes {
+        self.json.get_or_init(|| Bytes::from(bare(&self.value)))
+    }
+
+    /// A text of the metadata; empty if it is missing.
+    pub(crate) fn meta(&self, field: &str) -> &str {
+        self.value["metadata"][field].as_str().unwrap_or_default()
+    }
+
+    /// The uids of its owners.
+    pub(crate) fn owners(&self) -> impl Iterator<Item = &Value> {
+        self.value["metadata"]["ownerReferences"].as_array().into_iter().flatten()
+    }
+}
+
+/// JSON of an object without `kind` and `apiVersion`.
+pub(crate) fn bare(value: &Value) -> Vec<u8> {
+    let all = value.as_object().into_iter().flatten();
+    let fields: BTreeMap<&String, &Value> =
+        all.filter(|(name, _)| !matches!(name.as_str(), "kind" | "apiVersion")).collect();
+    serde_json::to_vec(&fields).unwrap_or_default()
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    Added,
+    Modified,
+    Deleted,
+}
+
+/// What happened to one object.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) version: u64,
+    pub(crate) at: Instant,
+    pub(crate) key: Arc<str>,
+    pub(crate) change: Change,
+    /// As it is now; if it is gone, as it was, with the version at which it went.
+    pub(crate) object: Arc<Object>,
+    pub(crate) before: Option<Arc<Object>>,
+    left: OnceLock<Arc<Object>>,
+}
+
+impl Event {
+    /// The object as it was before, with the version of now: for those who no longer select it.
+    pub(crate) fn left(&self) -> Arc<Object> {
+        let make = || match &self.before {
+            Some(before) => Arc::new(Object::new(versioned(before.value.clone(), self.version))),
+            None => Arc::clone(&self.object),
+        };
+        Arc::clone(self.left.get_or_init(make))
+    }
+}
+
+fn versioned(mut value: Value, version: u64) -> Value {
+    if let Some(object) = value.as_object_mut() {
+        let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+        metadata["resourceVersion"] = version.to_string().into();
+    }
+    value
+}
+
+/// A version that is no longer remembered, and the oldest that is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Forgotten(pub(crate) u64);
+
+#[derive(Debug)]
+struct Shelf {
+    objects: Objects,
+    history: VecDeque<Arc<Event>>,
+    /// Nothing is known of this version and those before it.
+    forgotten: u64,
+    /// The version of the last event that is gone: who has read it has missed nothing.
+    dropped: u64,
+    news: watch::Sender<u64>,
+}
+
+/// Everything.
+#[derive(Debug)]
+pub(crate) struct Store {
+    version: u64,
+    limit: usize,
+    shelves: BTreeMap<Room, Shelf>,
+    uids: BTreeMap<String, Place>,
+    dependents: BTreeMap<String, BTreeSet<Place>>,
+}
+
+/// Writing.
+impl Store {
+    /// An empty store that remembers so many events of each kind.
+    pub(crate) fn new(limit: usize) -> Self {
+        let shelf = || Shelf {
+            objects: Objects::new(),
+            history: VecDeque::new(),
+            forgotten: 0,
+            dropped: 0,
+            news: watch::Sender::new(0),
+        };
+        let shelves = KINDS.iter().map(|kind| (room(kind), shelf())).collect();
+        Self { version: 1, limit, shelves, uids: BTreeMap::new(), dependents: BTreeMap::new() }
+    }
+
+    /// Adds or replaces an object; it gets the next version.
+    pub(crate) fn put(&mut self, room: Room, key: &str, value: Value, at: Instant) -> Arc<Object> {
+        let version = self.version + 1;
+        let object = Arc::new(Object::new(versioned(value, version)));
+        let Some(shelf) = self.shelves.get_mut(&room) else { return object };
+        let key =
+            shelf.objects.get_key_value(key).map_or_else(|| key.into(), |(k, _)| Arc::clone(k));
+        let before = shelf.objects.insert(Arc::clone(&key), Arc::clone(&object));
+        let change = if before.is_some() { Change::Modified } else { Change::Added };
+        if let Some(before) = &before {
+            self.unlink(room, &key, before);
+        }
+        self.link(room, &key, &object);
+        let now = Arc::clone(&object);
+        self.tell(
+            room,
+            Event { version, at, key, change, object: now, before, left: OnceLock::new() },
+        );
+        object
+    }
+
+    /// Takes an object away; what comes back has the version at which it went.
+    pub(crate) fn remove(&mut self, room: Room, key: &str, at: Instant) -> Option<Arc<Object>> {
+        let version = self.version + 1;
+        let (key, before) = self.shelves.get_mut(&room)?.objects.remove_entry(key)?;
+        self.unlink(room, &key, &before);
+        let object = Arc::new(Object::new(versioned(before.value.clone(), version)));
+        let event = Event {
+            version,
+            at,
+            key,
+            change: Change::Deleted,
+            object: Arc::clone(&object),
+            before: Some(before),
+            left: OnceLock::new(),
+        };
+        self.tell(room, event);
+        Some(object)
+    }
+
+    /// Forgets everything that happened so far.
+    pub(crate) fn compact(&mut self) {
+        for shelf in self.shelves.values_mut() {
+            shelf.dropped = shelf.history.back().map_or(shelf.dropped, |event| event.version);
+            shelf.history.clear();
+            shelf.forgotten = self.version;
+        }
+    }
+
+    fn tell(&mut self, room: Room, event: Event) {
+        self.version = event.version;
+        let Some(shelf) = self.shelves.get_mut(&room) else { return };
+        shelf.history.push_back(Arc::new(event));
+        while shelf.history.len() > self.limit {
+            let Some(old) = shelf.history.pop_front() else { break };
+            (shelf.forgotten, shelf.dropped) = (old.version, old.version);
+        }
+        shelf.news.send_replace(self.version);
+    }
+
+    fn link(&mut self, room: Room, key: &Arc<str>, object: &Object) {
+        self.uids.insert(object.meta("uid").into(), (room, Arc::clone(key)));
+        for owner in object.owners().filter_map(|owner| owner["uid"].as_str()) {
+            self.dependents.entry(owner.into()).or_default().insert((room, Arc::clone(key)));
+        }
+    }
+
+    fn unlink(&mut self, room: Room, key: &Arc<str>, object: &Object) {
+        self.uids.remove(object.meta("uid"));
+        for owner in object.owners().filter_map(|owner| owner["uid"].as_str()) {
+            if let Some(places) = self.dependents.get_mut(owner) {
+                places.remove(&(room, Arc::clone(key)));
+                if places.is_empty() {
+                    self.dependents.remove(owner);
+                }
+            }
+        }
+    }
+}
+
+/// Reading.
+impl Store {
+    /// The version of the last change.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// An object as it is now.
+    pub(crate) fn get(&self, room: Room, key: &str) -> Option<&Arc<Object>> {
+        self.shelves.get(&room)?.objects.get(key)
+    }
+
+    /// Where the object with this uid is.
+    pub(crate) fn place(&self, uid: &str) -> Option<&Place> {
+        self.uids.get(uid)
+    }
+
+    /// Where objects are that name this uid as an owner.
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<Place> {
+        self.dependents.get(uid).into_iter().flatten().cloned().collect()
+    }
+
+    /// Everything in a namespace.
+    pub(crate) fn contents(&self, namespace: &str) -> Vec<Place> {
+        let prefix = format!("{namespace}/");
+        let of = |(room, shelf): (&Room, &Shelf)| -> Vec<Place> {
+            range(&shelf.objects, &prefix, None).map(|(key, _)| (*room, Arc::clone(key))).collect()
+        };
+        self.shelves.iter().flat_map(of).collect()
+    }
+
+    /// The objects of a kind as they were at a version.
+    pub(crate) fn at(&self, room: Room, version: u64) -> Result<Cow<'_, Objects>, Forgotten> {
+        let Some(shelf) = self.shelves.get(&room) else { return Ok(Cow::Owned(Objects::new())) };
+        if version < shelf.forgotten {
+            return Err(Forgotten(shelf.forgotten));
+        }
+        let mut objects = Cow::Borrowed(&shelf.objects);
+        for event in shelf.history.iter().rev().take_while(|event| event.version > version) {
+            let objects = objects.to_mut();
+            match &event.before {
+                Some(before) => objects.insert(Arc::clone(&event.key), Arc::clone(before)),
+                None => objects.remove(&event.key),
+            };
+        }
+        Ok(objects)
+    }
+
+    /// What happened after a version.
+    pub(crate) fn since(&self, room: Room, version: u64) -> Result<Vec<Arc<Event>>, Forgotten> {
+        match self.shelves.get(&room) {
+            Some(shelf) if version < shelf.forgotten => Err(Forgotten(shelf.forgotten)),
+            _ => self.follow(room, version),
+        }
+    }
+
+    /// What happened after a version, for one who has read everything before it.
+    pub(crate) fn follow(&self, room: Room, version: u64) -> Result<Vec<Arc<Event>>, Forgotten> {
+        let Some(shelf) = self.shelves.get(&room) else { return Ok(Vec::new()) };
+        if version < shelf.dropped {
+            return Err(Forgotten(shelf.forgotten));
+        }
+        let first = shelf.history.partition_point(|event| event.version <= version);
+        Ok(shelf.history.range(first..).cloned().collect())
+    }
+
+    /// The last version of a time, as far back as anybody remembers.
+    pub(crate) fn version_at(&self, time: Instant) -> u64 {
+        let newer = |shelf: &Shelf| {
+            let first = shelf.history.partition_point(|event| event.at <= time);
+            shelf.history.get(first).map(|event| event.version - 1)
+        };
+        let known = self.shelves.values().map(|shelf| shelf.forgotten).max().unwrap_or(0);
+        self.shelves.values().filter_map(newer).min().unwrap_or(self.version).max(known)
+    }
+
+    /// Says when something happened to objects of a kind.
+    pub(crate) fn news(&self, room: Room) -> Option<watch::Receiver<u64>> {
+        Some(self.shelves.get(&room)?.news.subscribe())
+    }
+}
+
+/// The objects whose keys begin with a prefix, from a key on.
+pub(crate) fn range<'a>(
+    objects: &'a Objects,
+    prefix: &str,
+    from: Option<&str>,
+) -> impl Iterator<Item = (&'a Arc<str>, &'a Arc<Object>)> + use<'a> {
+    let prefix: Arc<str> = prefix.into();
+    let start = from.filter(|from| *from > &*prefix).unwrap_or(&prefix).to_owned();
+    objects
+        .range::<str, _>((Bound::Included(start.as_str()), Bound::Unbounded))
+        .take_while(move |(key, _)| key.starts_with(&*prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const PODS: Room = ("", "pods");
+    const NODES: Room = ("", "nodes");
+
+    fn object(name: &str, label: &str) -> Value {
+        json!({"metadata": {"name": name, "uid": format!("uid-{name}"), "labels": {"l": label}}})
+    }
+
+    /// Versions 2 to 6: a and b come, a changes, b goes, c comes.
+    fn store(limit: usize) -> Store {
+        let mut store = Store::new(limit);
+        let now = Instant::now();
+        store.put(PODS, "x/a", object("a", "1"), now);
+        store.put(PODS, "x/b", object("b", "1"), now);
+        store.put(PODS, "x/a", object("a", "2"), now);
+        store.remove(PODS, "x/b", now);
+        store.put(PODS, "y/c", object("c", "1"), now);
+        store
+    }
+
+    fn told(objects: &Objects) -> Vec<String> {
+        let tell = |(key, object): (&Arc<str>, &Arc<Object>)| {
+            format!(
+                "{key}={}@{}",
+                object.value["metadata"]["labels"]["l"],
+                object.meta("resourceVersion")
+            )
+            .replace('"', "")
+        };
+        objects.iter().map(tell).collect()
+    }
+
+    #[test]
+    fn every_remembered_version_can_be_read() {
+        let store = store(100);
+        let at = |version| told(&store.at(PODS, version).unwrap());
+        let nothing: [&str; 0] = [];
+        assert_eq!(at(1), nothing);
+        assert_eq!(at(2), ["x/a=1@2"]);
+        assert_eq!(at(3), ["x/a=1@2", "x/b=1@3"]);
+        assert_eq!(at(4), ["x/a=2@4", "x/b=1@3"]);
+        assert_eq!(at(5), ["x/a=2@4"]);
+        assert_eq!(at(6), ["x/a=2@4", "y/c=1@6"]);
+        assert_eq!(store.version(), 6);
+    }
+
+    #[test]
+    fn events_tell_what_was_and_what_is() {
+        let tell = |event: &Arc<Event>| {
+            let label = |object: &Object| {
+                object.value["metadata"]["labels"]["l"].as_str().unwrap().to_owned()
+            };
+            (
+                event.version,
+                event.change,
+                event.key.to_string(),
+                label(&event.object),
+                event.before.as_deref().map(label),
+            )
+        };
+        let events: Vec<_> = store(100).since(PODS, 3).unwrap().iter().map(tell).collect();
+        let text = String::from;
+        assert_eq!(
+            events,
+            [
+                (4, Change::Modified, text("x/a"), text("2"), Some(text("1"))),
+                (5, Change::Deleted, text("x/b"), text("1"), Some(text("1"))),
+                (6, Change::Added, text("y/c"), text("1"), None),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_too_old_is_forgotten_by_kind() {
+        let mut store = store(2);
+        assert_eq!(store.since(PODS, 3).unwrap_err(), Forgotten(4));
+        assert_eq!(store.at(PODS, 3).unwrap_err(), Forgotten(4));
+        assert_eq!(store.since(PODS, 4).unwrap().len(), 2);
+        assert_eq!(store.since(NODES, 1).unwrap().len(), 0, "nothing happened to nodes");
+        store.compact();
+        assert_eq!(store.since(PODS, 5).unwrap_err(), Forgotten(6));
+        assert_eq!(store.since(NODES, 5).unwrap_err(), Forgotten(6));
+        assert_eq!(store.since(PODS, 6).unwrap().len(), 0);
+        assert_eq!(store.follow(NODES, 3).unwrap().len(), 0, "nothing was missed");
+        assert_eq!(store.follow(PODS, 5).unwrap_err(), Forgotten(6));
+    }
+
+    #[test]
+    fn a_namespace_is_no_prefix_of_another() {
+        let mut store = Store::new(9);
+        for key in ["a/x", "a-b/x", "a/y", "ab/x"] {
+            store.put(PODS, key, object(key, ""), Instant::now());
+        }
+        let objects = store.at(PODS, store.version()).unwrap();
+        let keys = |prefix, from| -> Vec<String> {
+            range(&objects, prefix, from).map(|(key, _)| key.to_string()).collect()
+        };
+        assert_eq!(keys("", None), ["a-b/x", "a/x", "a/y", "ab/x"]);
+        assert_eq!(keys("a/", None), ["a/x", "a/y"]);
+        assert_eq!(keys("a/", Some("a/x\0")), ["a/y"]);
+        assert_eq!(store.contents("a").len(), 2);
+    }
+
+    #[test]
+    fn dependents_are_found_by_the_uid_of_their_owner() {
+        let mut store = Store::new(9);
+        let mut child = object("child", "");
+        child["metadata"]["ownerReferences"] = json!([{"uid": "uid-parent"}]);
+        store.put(PODS, "x/child", child, Instant::now());
+        assert_eq!(store.dependents("uid-parent"), [(PODS, "x/child".into())]);
+        assert_eq!(store.place("uid-child"), Some(&(PODS, "x/child".into())));
+        store.put(PODS, "x/child", object("child", ""), Instant::now());
+        assert_eq!(store.dependents("uid-parent"), []);
+        store.remove(PODS, "x/child", Instant::now());
+        assert_eq!(store.place("uid-child"), None);
+    }
+
+    #[test]
+    fn lists_leave_out_what_they_say_once() {
+        let object =
+            Object::new(json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}}));
+        assert_eq!(&object.bare()[..], br#"{"metadata":{"name":"a"}}"#);
+    }
+}

@@ -1,0 +1,81 @@
+//! Events: those of the old form need little, those with an `eventTime` need everything.
+
+use serde_json::{Value, json};
+
+use super::wrong;
+use crate::kind::Kind;
+use crate::place::{number, text};
+use crate::problem::Cause;
+use crate::syntax;
+
+const MOST: usize = 128;
+const MOST_MESSAGE: usize = 1024;
+
+pub(super) fn check(kind: &Kind, event: &Value) -> Vec<Cause> {
+    let new_form = !kind.group.is_empty();
+    let timed = !text(event, "/eventTime").is_empty();
+    if !new_form && !timed {
+        return old(event);
+    }
+    let mut causes = Vec::new();
+    if timed {
+        causes.extend(complete(event, new_form));
+    } else {
+        causes.push(Cause::required("eventTime", ""));
+    }
+    if new_form {
+        causes.extend(modern(event));
+    }
+    causes
+}
+
+fn old(event: &Value) -> Vec<Cause> {
+    let about = text(event, "/involvedObject/namespace");
+    if about.is_empty() || about == text(event, "/metadata/namespace") {
+        return Vec::new();
+    }
+    let why = "does not match event.namespace";
+    vec![Cause::invalid("involvedObject.namespace", &json!(about), why)]
+}
+
+fn complete(event: &Value, new_form: bool) -> Vec<Cause> {
+    let reporter = if new_form { "reportingController" } else { "reportingComponent" };
+    let name = text(event, &format!("/{reporter}"));
+    let mut causes = Vec::new();
+    if name.is_empty() {
+        causes.push(Cause::required(reporter, ""));
+    }
+    causes.extend(wrong(reporter, name, &syntax::qualified(name)));
+    for key in ["reportingInstance", "action", "reason"] {
+        let value = text(event, &format!("/{key}"));
+        if value.is_empty() {
+            causes.push(Cause::required(key, ""));
+        } else if value.len() > MOST {
+            causes.push(Cause::invalid(key, &json!(""), "can have at most 128 characters"));
+        }
+    }
+    causes
+}
+
+fn modern(event: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if text(event, "/note").len() > MOST_MESSAGE {
+        causes.push(Cause::invalid("message", &json!(""), "can have at most 1024 characters"));
+    }
+    let of = text(event, "/type");
+    if !["Normal", "Warning"].contains(&of) {
+        causes.push(Cause::invalid("type", &json!(""), &format!("has invalid value: {of}")));
+    }
+    if event.get("series").is_some() {
+        if number(event, "/series/count").unwrap_or(0) < 2 {
+            causes.push(Cause::invalid("series.count", &json!(""), "should be at least 2"));
+        }
+        if text(event, "/series/lastObservedTime").is_empty() {
+            causes.push(Cause::required("series.lastObservedTime", ""));
+        }
+    }
+    if number(event, "/deprecatedCount").unwrap_or(0) != 0 {
+        causes.push(Cause::invalid("count", &json!(""), "needs to be unset"));
+    }
+    causes
+}

@@ -1,0 +1,332 @@
+//! Pods: what kubelets and kubectl count on being there, and what may change once a Pod exists.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::{labels, one_of, put, wrong};
+use crate::place::{default, items, list, map, number, text};
+use crate::problem::Cause;
+use crate::syntax;
+
+const CONTAINERS: [&str; 2] = ["/spec/containers", "/spec/initContainers"];
+
+pub(super) fn defaults(stored: Option<&Value>, pod: &mut Value) {
+    let host = pod.pointer("/spec/hostNetwork") == Some(&Value::Bool(true));
+    for place in CONTAINERS {
+        items(pod, place)
+            .filter_map(Value::as_object_mut)
+            .for_each(|container| container_defaults(container, host));
+    }
+    items(pod, "/spec/volumes").filter_map(Value::as_object_mut).for_each(volume_defaults);
+    let spec = map(pod, "spec");
+    for (key, value) in [
+        ("restartPolicy", json!("Always")),
+        ("terminationGracePeriodSeconds", json!(30)),
+        ("dnsPolicy", json!("ClusterFirst")),
+        ("securityContext", json!({})),
+        ("schedulerName", json!("default-scheduler")),
+        ("enableServiceLinks", json!(true)),
+    ] {
+        default(spec, key, value);
+    }
+    let account = ["serviceAccountName", "serviceAccount"].iter().find_map(|key| spec.get(*key));
+    if let Some(account) = account.cloned() {
+        spec.insert("serviceAccountName".into(), account.clone());
+        spec.insert("serviceAccount".into(), account);
+    }
+    admit(stored, pod);
+    status_defaults(stored, pod);
+}
+
+/// What the reference's admission adds.
+fn admit(stored: Option<&Value>, pod: &mut Value) {
+    let spec = map(pod, "spec");
+    for (key, value) in
+        [("priority", json!(0)), ("preemptionPolicy", json!("PreemptLowerPriority"))]
+    {
+        let kept = stored.and_then(|stored| stored["spec"].get(key)).cloned();
+        default(spec, key, kept.unwrap_or(value));
+    }
+    default(spec, "tolerations", json!([]));
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let toleration = json!({
+            "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300,
+        });
+        if let Some(all) = spec.get_mut("tolerations").and_then(Value::as_array_mut)
+            && !all.iter().any(|one| one["key"] == key || one.get("key").is_none())
+        {
+            all.push(toleration);
+        }
+    }
+}
+
+fn container_defaults(container: &mut Map<String, Value>, host: bool) {
+    default(container, "terminationMessagePath", "/dev/termination-log");
+    default(container, "terminationMessagePolicy", "File");
+    let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
+    let policy = if floats(image) { "Always" } else { "IfNotPresent" };
+    default(container, "imagePullPolicy", policy);
+    default(container, "resources", json!({}));
+    if let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut)
+        && let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned()
+    {
+        default(resources, "requests", json!({}));
+        if let Some(requests) = resources.get_mut("requests").and_then(Value::as_object_mut) {
+            limits.into_iter().for_each(|(key, value)| default(requests, &key, value));
+        }
+    }
+    let ports = container.get_mut("ports").and_then(Value::as_array_mut);
+    for port in ports.into_iter().flatten().filter_map(Value::as_object_mut) {
+        default(port, "protocol", "TCP");
+        if let Some(number) = port.get("containerPort").cloned().filter(|_| host) {
+            default(port, "hostPort", number);
+        }
+    }
+    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        if let Some(probe) = container.get_mut(probe).and_then(Value::as_object_mut) {
+            probe_defaults(probe);
+        }
+    }
+    let variables = container.get_mut("env").and_then(Value::as_array_mut);
+    for variable in variables.into_iter().flatten() {
+        if let Some(field) =
+            variable.pointer_mut("/valueFrom/fieldRef").and_then(Value::as_object_mut)
+        {
+            default(field, "apiVersion", "v1");
+        }
+    }
+}
+
+/// Whether an image may be another one tomorrow: no tag, or `latest`.
+fn floats(image: &str) -> bool {
+    let name = image.rsplit('/').next().unwrap_or(image);
+    if name.contains('@') {
+        return false;
+    }
+    name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+}
+
+fn probe_defaults(probe: &mut Map<String, Value>) {
+    for (key, value) in [
+        ("timeoutSeconds", 1),
+        ("periodSeconds", 10),
+        ("successThreshold", 1),
+        ("failureThreshold", 3),
+    ] {
+        default(probe, key, value);
+    }
+    if let Some(get) = probe.get_mut("httpGet").and_then(Value::as_object_mut) {
+        default(get, "path", "/");
+        default(get, "scheme", "HTTP");
+    }
+}
+
+fn volume_defaults(volume: &mut Map<String, Value>) {
+    if volume.len() < 2 {
+        volume.insert("emptyDir".into(), json!({}));
+    }
+    for kind in ["configMap", "secret", "projected", "downwardAPI"] {
+        if let Some(source) = volume.get_mut(kind).and_then(Value::as_object_mut) {
+            default(source, "defaultMode", 420);
+        }
+    }
+    if let Some(source) = volume.get_mut("hostPath").and_then(Value::as_object_mut) {
+        default(source, "type", "");
+    }
+}
+
+fn status_defaults(stored: Option<&Value>, pod: &mut Value) {
+    let class = quality(pod);
+    let kept = stored.and_then(|stored| stored.pointer("/status/qosClass")).cloned();
+    let status = map(pod, "status");
+    status.insert("qosClass".into(), kept.unwrap_or_else(|| class.into()));
+    if stored.is_none() {
+        default(status, "phase", "Pending");
+    }
+    let first = status.get("podIPs").and_then(|all| all.pointer("/0/ip")).cloned();
+    match (status.get("podIP").cloned(), first) {
+        (Some(one), None) => {
+            status.insert("podIPs".into(), json!([{"ip": one}]));
+        }
+        (None, Some(first)) => {
+            status.insert("podIP".into(), first);
+        }
+        _ => {}
+    }
+}
+
+fn quality(pod: &Value) -> &'static str {
+    let containers = || CONTAINERS.iter().flat_map(|place| list(pod, place));
+    let has = |one: &Value, what: &str| {
+        one.pointer(what).and_then(Value::as_object).is_some_and(|map| !map.is_empty())
+    };
+    if !containers().any(|one| has(one, "/resources/requests") || has(one, "/resources/limits")) {
+        return "BestEffort";
+    }
+    let fixed = |one: &Value| {
+        ["cpu", "memory"].iter().all(|what| {
+            let limit = one.pointer(&format!("/resources/limits/{what}"));
+            limit.is_some() && limit == one.pointer(&format!("/resources/requests/{what}"))
+        })
+    };
+    if containers().all(fixed) { "Guaranteed" } else { "Burstable" }
+}
+
+pub(super) fn check(stored: Option<&Value>, pod: &Value) -> Vec<Cause> {
+    let mut causes = containers(pod);
+    causes.extend(spec(pod));
+    if let Some(stored) = stored {
+        causes.extend(changes(stored, pod));
+    }
+    causes
+}
+
+fn containers(pod: &Value) -> Vec<Cause> {
+    let containers = list(pod, "/spec/containers");
+    if containers.is_empty() {
+        return vec![Cause::required("spec.containers", "")];
+    }
+    let mut names = BTreeSet::new();
+    let mut causes = Vec::new();
+    for (at, one) in containers.iter().enumerate() {
+        let field = format!("spec.containers[{at}]");
+        let name = text(one, "/name");
+        if name.is_empty() {
+            causes.push(Cause::required(format!("{field}.name"), ""));
+        } else {
+            causes.extend(wrong(&format!("{field}.name"), name, &syntax::label(name)));
+            if !names.insert(name) {
+                causes.push(Cause::duplicate(format!("{field}.name"), &json!(name)));
+            }
+        }
+        if text(one, "/image").is_empty() {
+            causes.push(Cause::required(format!("{field}.image"), ""));
+        }
+        causes.extend(ports(&field, one));
+        causes.extend(mounts(&field, pod, one));
+        let known = ["Always", "IfNotPresent", "Never"];
+        causes.extend(one_of(&format!("{field}.imagePullPolicy"), one, "/imagePullPolicy", &known));
+    }
+    causes
+}
+
+fn ports(container: &str, of: &Value) -> Vec<Cause> {
+    let mut names = BTreeSet::new();
+    let mut causes = Vec::new();
+    for (at, port) in list(of, "/ports").iter().enumerate() {
+        let field = format!("{container}.ports[{at}]");
+        let name = text(port, "/name");
+        if !name.is_empty() {
+            causes.extend(wrong(&format!("{field}.name"), name, &syntax::port_name(name)));
+            if !names.insert(name) {
+                causes.push(Cause::duplicate(format!("{field}.name"), &json!(name)));
+            }
+        }
+        match number(port, "/containerPort").unwrap_or(0) {
+            0 => causes.push(Cause::required(format!("{field}.containerPort"), "")),
+            1..=65535 => {}
+            other => {
+                let why = "must be between 1 and 65535, inclusive";
+                causes.push(Cause::invalid(format!("{field}.containerPort"), &json!(other), why));
+            }
+        }
+        let known = ["SCTP", "TCP", "UDP"];
+        causes.extend(one_of(&format!("{field}.protocol"), port, "/protocol", &known));
+    }
+    causes
+}
+
+fn mounts(container: &str, pod: &Value, of: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let known = |name: &str| list(pod, "/spec/volumes").iter().any(|volume| volume["name"] == name);
+    for (at, mount) in list(of, "/volumeMounts").iter().enumerate() {
+        let field = format!("{container}.volumeMounts[{at}]");
+        let name = text(mount, "/name");
+        if name.is_empty() {
+            causes.push(Cause::required(format!("{field}.name"), ""));
+        }
+        if !known(name) {
+            causes.push(Cause::not_found(format!("{field}.name"), &json!(name)));
+        }
+        if text(mount, "/mountPath").is_empty() {
+            causes.push(Cause::required(format!("{field}.mountPath"), ""));
+        }
+    }
+    causes
+}
+
+fn spec(pod: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let restart = ["Always", "OnFailure", "Never"];
+    let names = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+    causes.extend(one_of("spec.restartPolicy", pod, "/spec/restartPolicy", &restart));
+    causes.extend(one_of("spec.dnsPolicy", pod, "/spec/dnsPolicy", &names));
+    if let Some(seconds) = number(pod, "/spec/activeDeadlineSeconds")
+        && !(1..=i64::from(i32::MAX)).contains(&seconds)
+    {
+        let why = "must be between 1 and 2147483647, inclusive";
+        causes.push(Cause::invalid("spec.activeDeadlineSeconds", &json!(seconds), why));
+    }
+    causes.extend(labels("spec.nodeSelector", pod, "/spec/nodeSelector"));
+    let node = text(pod, "/spec/nodeName");
+    if !node.is_empty() {
+        causes.extend(wrong("spec.nodeName", node, &syntax::subdomain(node)));
+    }
+    for key in ["hostname", "subdomain"] {
+        let name = text(pod, &format!("/spec/{key}"));
+        if !name.is_empty() {
+            causes.extend(wrong(&format!("spec.{key}"), name, &syntax::label(name)));
+        }
+    }
+    causes
+}
+
+const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
+    `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
+    tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+fn changes(stored: &Value, pod: &Value) -> Vec<Cause> {
+    for place in CONTAINERS {
+        if list(stored, place).len() != list(pod, place).len() {
+            let field = place[1..].replace('/', ".");
+            let why = "pod updates may not add or remove containers";
+            return vec![Cause::forbidden(field, why)];
+        }
+    }
+    let mut causes = Vec::new();
+    const DEADLINE: &str = "/spec/activeDeadlineSeconds";
+    const FIELD: &str = "spec.activeDeadlineSeconds";
+    match (number(stored, DEADLINE), number(pod, DEADLINE)) {
+        (Some(old), Some(new)) if new > old => {
+            let why = "must be less than or equal to previous value";
+            causes.push(Cause::invalid(FIELD, &json!(new), why));
+        }
+        (Some(_), None) => {
+            let why = "must not update from a positive integer to nil value";
+            causes.push(Cause::invalid(FIELD, &Value::Null, why));
+        }
+        _ => {}
+    }
+    if fixed(stored) != fixed(pod) || !keeps_tolerations(stored, pod) {
+        causes.push(Cause::forbidden("spec", FIXED));
+    }
+    causes
+}
+
+fn keeps_tolerations(stored: &Value, pod: &Value) -> bool {
+    let new = list(pod, "/spec/tolerations");
+    list(stored, "/spec/tolerations").iter().all(|one| new.contains(one))
+}
+
+/// A Pod's spec without what may change.
+fn fixed(pod: &Value) -> Value {
+    let mut fixed = json!({"spec": pod["spec"]});
+    for place in CONTAINERS {
+        items(&mut fixed, place).for_each(|container| put(container, "image", None));
+    }
+    for key in ["activeDeadlineSeconds", "tolerations"] {
+        put(&mut fixed["spec"], key, None);
+    }
+    fixed
+}
