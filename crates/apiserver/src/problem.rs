@@ -88,6 +88,13 @@ impl Cause {
     }
 }
 
+/// Conflicts with one manager.
+fn told(group: &[Cause]) -> String {
+    let manager = group[0].message.replacen("conflict", "conflicts", 1);
+    let fields: String = group.iter().map(|cause| format!("\n- {}", cause.field)).collect();
+    format!("{manager}:{fields}")
+}
+
 impl Problem {
     fn plain(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self { code, reason, message: message.into(), details: None, resume: None }
@@ -140,17 +147,10 @@ impl Problem {
 
     /// Fields that other managers own. Causes come ordered by manager: each is told once.
     pub fn apply_conflict(causes: &[Cause]) -> Self {
-        let groups: Vec<String> = causes
-            .chunk_by(|one, next| one.message == next.message)
-            .map(|group| match group {
-                [one] => format!("{}: {}", one.message, one.field),
-                many => {
-                    let fields: String =
-                        many.iter().map(|cause| format!("\n- {}", cause.field)).collect();
-                    format!("{}:{fields}", many[0].message.replacen("conflict", "conflicts", 1))
-                }
-            })
-            .collect();
+        let groups: Vec<String> = match causes {
+            [one] => vec![format!("{}: {}", one.message, one.field)],
+            many => many.chunk_by(|one, next| one.message == next.message).map(told).collect(),
+        };
         let plural = if causes.len() == 1 { "conflict" } else { "conflicts" };
         let message = format!("Apply failed with {} {plural}: {}", causes.len(), groups.join("\n"));
         let mut problem = Self::plain(409, "Conflict", message);

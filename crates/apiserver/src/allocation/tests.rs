@@ -7,7 +7,8 @@ fn dual() -> Allocator {
 }
 
 fn service(spec: Value) -> Value {
-    let mut service = json!({"metadata": {"name": "x"}, "spec": spec});
+    let mut service = json!({"metadata": {"name": "x"}});
+    service["spec"] = spec;
     let spec = map(&mut service, "spec");
     crate::place::default(spec, "type", "ClusterIP");
     if let Some(address) = spec.get("clusterIP").cloned() {

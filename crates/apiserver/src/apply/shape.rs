@@ -218,8 +218,11 @@ impl Shape<'_> {
     /// Takes away what was applied before and is not kept by anybody.
     pub(super) fn remove(&self, path: &str, value: &mut Value, last: &Fields, kept: &Fields) {
         let name = self.stepper(path);
+        let nobody = Fields::default();
         for (step, field) in &last.below {
-            let stays = kept.below.get(step);
+            // An object has metadata even if nobody owns any of it.
+            let metadata = (path.is_empty() && step == "f:metadata").then_some(&nobody);
+            let stays = kept.below.get(step).or(metadata);
             match value {
                 Value::Object(map) => {
                     let key = step.strip_prefix("f:").unwrap_or(step);

@@ -11,8 +11,10 @@ fn writer<'a>(manager: &'a str, time: &'a str) -> Writer<'a> {
 }
 
 fn service(labels: Value, spec: Value) -> Value {
-    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "labels": labels},
-        "spec": spec})
+    let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}});
+    service["metadata"]["labels"] = labels;
+    service["spec"] = spec;
+    service
 }
 
 fn owners(object: &Value) -> Vec<(String, String, Option<String>, Value)> {
@@ -40,7 +42,9 @@ fn owner(
 }
 
 fn port(fields: Value) -> Value {
-    json!({"k:{\"port\":80,\"protocol\":\"TCP\"}": fields})
+    let mut ports = json!({});
+    ports["k:{\"port\":80,\"protocol\":\"TCP\"}"] = fields;
+    ports
 }
 
 #[test]
@@ -78,7 +82,7 @@ fn conflicts_are_told_and_can_be_forced() {
     assert_eq!(
         problem.message,
         "Apply failed with 3 conflicts: conflicts with \"one\":\n- .metadata.labels.a\n- .spec.selector\n\
-         conflict with \"upd\" using v1: .spec.sessionAffinity"
+         conflicts with \"upd\" using v1:\n- .spec.sessionAffinity"
     );
     assert_eq!(
         problem.details.unwrap()["causes"][2],
@@ -135,6 +139,17 @@ fn what_is_no_longer_applied_goes_unless_others_own_it() {
     let gone = service(json!({"z": "1"}), json!({}));
     let gone = apply(services(), Some(&left), &gone, &writer("two", "4"), false).unwrap();
     assert_eq!(gone["metadata"]["labels"], json!({"a": "1", "z": "1"}));
+}
+
+#[test]
+fn an_object_keeps_its_name_when_nobody_owns_its_metadata() {
+    let labelled = service(json!({"a": "b"}), json!({"type": "ClusterIP"}));
+    let made = apply(services(), None, &labelled, &writer("one", "1"), false).unwrap();
+    let mut bare = labelled.clone();
+    bare["metadata"] = json!({"name": "s"});
+    let left = apply(services(), Some(&made), &bare, &writer("one", "2"), false).unwrap();
+    assert_eq!(left["metadata"]["name"], "s");
+    assert_eq!(left.pointer("/metadata/labels"), None);
 }
 
 #[test]

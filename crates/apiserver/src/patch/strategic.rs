@@ -104,7 +104,7 @@ impl Merge<'_> {
             Value::Array(patch) => {
                 let slot = current.entry(key).or_insert(Value::Null);
                 let old = slot.as_array().cloned().unwrap_or_default();
-                *slot = Value::Array(self.list(&path, old, patch, order)?);
+                *slot = Value::Array(self.list(&path, &old, patch, order)?);
             }
             value => {
                 current.insert(key.into(), value.clone());
@@ -116,18 +116,18 @@ impl Merge<'_> {
     fn list(
         &self,
         path: &str,
-        old: Vec<Value>,
+        old: &[Value],
         patch: &[Value],
         order: Option<&Value>,
     ) -> Result<Vec<Value>, Problem> {
         match schema::patched(self.kind, path) {
             Patched::Replaced => Ok(patch.to_vec()),
             Patched::Set => {
-                let mut merged = old.clone();
+                let mut merged = old.to_vec();
                 let new = patch.iter().filter(|value| !old.contains(value));
                 merged.extend(new.cloned());
                 let order = order.and_then(Value::as_array).map_or(patch, Vec::as_slice);
-                Ok(arrange(merged, &old, order, Value::eq))
+                Ok(arrange(merged, old, order, Value::eq))
             }
             Patched::By(key) => self.keyed(path, old, patch, order, key),
         }
@@ -136,7 +136,7 @@ impl Merge<'_> {
     fn keyed(
         &self,
         path: &str,
-        old: Vec<Value>,
+        old: &[Value],
         patch: &[Value],
         order: Option<&Value>,
         key: &str,
@@ -149,7 +149,7 @@ impl Merge<'_> {
             |one: &Value, other: &Value| one.get(key).is_some() && one.get(key) == other.get(key);
         let order = order.and_then(Value::as_array);
         check_order(patch, order, same)?;
-        let mut merged = old.clone();
+        let mut merged = old.to_vec();
         for item in patch {
             let Value::Object(change) = item else { continue };
             match change.get(DIRECTIVE).map(|directive| (directive, directive.as_str())) {
@@ -176,7 +176,7 @@ impl Merge<'_> {
                 }
             }
         }
-        Ok(arrange(merged, &old, order.map_or(patch, Vec::as_slice), same))
+        Ok(arrange(merged, old, order.map_or(patch, Vec::as_slice), same))
     }
 
     /// Orders of lists that the patch does not change otherwise.

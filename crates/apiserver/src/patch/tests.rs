@@ -12,8 +12,8 @@ fn service() -> Value {
         "spec": {"selector": {"q": "z"}, "ports": [{"port": 80, "name": "x", "targetPort": 99}]}})
 }
 
-fn strategic(sent: Value) -> Result<Value, Problem> {
-    patch(kind("services"), Form::Strategic, &service(), &sent)
+fn strategic(sent: &Value) -> Result<Value, Problem> {
+    patch(kind("services"), Form::Strategic, &service(), sent)
 }
 
 #[test]
@@ -103,11 +103,11 @@ fn strategic_patches() {
             json!(["c/d", "a/b"]),
         ),
     ] {
-        let patched = strategic(sent.clone()).unwrap();
+        let patched = strategic(&sent).unwrap();
         assert_eq!(patched.pointer(place), Some(&wanted), "{sent}");
     }
     assert_eq!(
-        strategic(json!({"spec": {"selector": null}})).unwrap().pointer("/spec/selector"),
+        strategic(&json!({"spec": {"selector": null}})).unwrap().pointer("/spec/selector"),
         None
     );
 }
@@ -129,10 +129,10 @@ fn strategic_patches_that_cannot_be() {
             "The order in patch list:\n[map[name:n port:90]]\n doesn't match $setElementOrder list:\n[map[port:80]]\n",
         ),
     ] {
-        assert_eq!(strategic(sent), Err(Problem::internal(message)));
+        assert_eq!(strategic(&sent), Err(Problem::internal(message)));
     }
     let message = "json: cannot unmarshal array into Go value of type map[string]interface {}";
-    assert_eq!(strategic(json!([1])), Err(Problem::bad_request(message)));
+    assert_eq!(strategic(&json!([1])), Err(Problem::bad_request(message)));
 }
 
 #[test]

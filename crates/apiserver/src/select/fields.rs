@@ -115,7 +115,8 @@ impl Term {
         let same = match found {
             None => self.value == self.field.otherwise,
             Some(Value::String(text)) => *text == self.value,
-            Some(other) => other.to_string() == self.value,
+            Some(Value::Bool(whether)) => self.value == if *whether { "true" } else { "false" },
+            Some(_) => false,
         };
         same == self.equal
     }

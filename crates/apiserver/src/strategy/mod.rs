@@ -43,7 +43,7 @@ pub fn prepare(
     tidy(object);
     metadata::tidy(object);
     keep(kind, door, stored, object);
-    defaults(kind, stored, object);
+    defaults(kind, door, stored, object);
     let mut causes = metadata::check(kind, stored, object);
     causes.extend(check(kind, door, stored, object));
     if causes.is_empty() {
@@ -69,7 +69,7 @@ fn keep(kind: &Kind, door: Door, stored: Option<&Value>, object: &mut Value) {
     match (door, stored) {
         (Door::Status, Some(stored)) => keep_all_but_status(kind, stored, object),
         (Door::Main, Some(stored)) if kind.has_status => {
-            put(object, "status", stored.get("status"))
+            put(object, "status", stored.get("status"));
         }
         (Door::Main, None) if kind.has_status && kind.kind != "Node" => put(object, "status", None),
         _ => {}
@@ -104,11 +104,11 @@ fn put(object: &mut Value, key: &str, value: Option<&Value>) {
     }
 }
 
-fn defaults(kind: &Kind, stored: Option<&Value>, object: &mut Value) {
+fn defaults(kind: &Kind, door: Door, stored: Option<&Value>, object: &mut Value) {
     match kind.kind {
         "Service" => {
             service::defaults(object);
-            if let Some(stored) = stored {
+            if let (Door::Main, Some(stored)) = (door, stored) {
                 service::inherit(stored, object);
             }
         }

@@ -6,7 +6,9 @@ fn kind(plural: &str) -> &'static Kind {
 }
 
 fn service(spec: Value) -> Value {
-    json!({"metadata": {"name": "x", "namespace": "default"}, "spec": spec})
+    let mut service = json!({"metadata": {"name": "x", "namespace": "default"}});
+    service["spec"] = spec;
+    service
 }
 
 fn made(plural: &str, mut object: Value) -> Value {
@@ -91,37 +93,41 @@ fn services_are_refused_in_the_words_of_the_reference() {
              \"LoadBalancer\", \"NodePort\""
                 .into(),
         ),
+    ] {
+        assert_eq!(told("services", None, service(spec.clone())), message, "{spec}");
+    }
+}
+
+#[test]
+fn addresses_and_policies_are_refused_in_the_words_of_the_reference() {
+    for (spec, message) in [
         (
             json!({"ports": [{"port": 80}], "clusterIPs": ["10.96.3.3", "fd00::1"]}),
-            "spec.clusterIPs: Invalid value: [\"10.96.3.3\",\"fd00::1\"]: must be empty when `clusterIP` is not specified"
-                .into(),
+            "spec.clusterIPs: Invalid value: [\"10.96.3.3\",\"fd00::1\"]: must be empty when `clusterIP` is not specified",
         ),
         (
             json!({"ports": [{"port": 80}], "clusterIP": "foo"}),
-            "spec.clusterIPs[0]: Invalid value: \"foo\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-                .into(),
+            "spec.clusterIPs[0]: Invalid value: \"foo\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
         ),
         (
             json!({"ports": [{"port": 80}], "clusterIP": "None", "type": "NodePort"}),
-            "spec.clusterIPs[0]: Invalid value: \"None\": may not be set to 'None' for NodePort services".into(),
+            "spec.clusterIPs[0]: Invalid value: \"None\": may not be set to 'None' for NodePort services",
         ),
         (
             json!({"ports": [{"port": 80}], "externalTrafficPolicy": "Local"}),
-            "spec.externalTrafficPolicy: Invalid value: \"Local\": may only be set for externally-accessible services"
-                .into(),
+            "spec.externalTrafficPolicy: Invalid value: \"Local\": may only be set for externally-accessible services",
         ),
         (
             json!({"ports": [{"port": 80, "nodePort": 30080}]}),
-            "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'".into(),
+            "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'",
         ),
         (
             json!({"ports": [{"port": 80}], "ipFamilies": ["IPv4", "IPv4"]}),
-            "spec.ipFamilies[1]: Duplicate value: \"IPv4\"".into(),
+            "spec.ipFamilies[1]: Duplicate value: \"IPv4\"",
         ),
         (
             json!({"ports": [{"port": 80}], "externalIPs": ["127.0.0.1"]}),
-            "spec.externalIPs[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)"
-                .into(),
+            "spec.externalIPs[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)",
         ),
     ] {
         assert_eq!(told("services", None, service(spec.clone())), message, "{spec}");
@@ -208,6 +214,20 @@ fn the_status_door_writes_status_and_labels() {
     wanted["metadata"]["labels"] = json!({"a": "b"});
     wanted["status"] = json!({"loadBalancer": {"ingress": [{"ip": "5.6.7.8", "ipMode": "VIP"}]}});
     assert_eq!(sent, wanted);
+}
+
+#[test]
+fn addresses_of_a_load_balancer_belong_to_load_balancers() {
+    let mut stored = stored_service();
+    stored["spec"]["type"] = "ClusterIP".into();
+    let mut sent = stored.clone();
+    sent["status"] = json!({"loadBalancer": {"ingress": [{"ip": "5.6.7.8"}]}});
+    let problem = prepare(kind("services"), Door::Status, Some(&stored), &mut sent).unwrap_err();
+    assert_eq!(
+        problem.message,
+        "Service \"x\" is invalid: status.loadBalancer.ingress: Forbidden: may only be used when `spec.type` is \
+         'LoadBalancer'"
+    );
 }
 
 #[test]
@@ -348,6 +368,36 @@ fn pods_hardly_change() {
     wanted["status"] = json!({"phase": "Running", "podIP": "10.0.0.1",
         "podIPs": [{"ip": "10.0.0.1"}], "qosClass": "BestEffort"});
     assert_eq!(status, wanted);
+}
+
+#[test]
+fn pods_are_refused_in_the_words_of_the_reference() {
+    let with = |key: &str, value: Value| {
+        let mut pod = pod();
+        pod["spec"][key] = value;
+        pod
+    };
+    for (sent, message) in [
+        (with("containers", json!([])), "spec.containers: Required value"),
+        (
+            with(
+                "containers",
+                json!([{"name": "c", "image": "a", "env": [{"name": ""}, {"name": "a=b"}]}]),
+            ),
+            "[spec.containers[0].env[0].name: Required value, spec.containers[0].env[1].name: Invalid value: \"a=b\": a \
+             valid environment variable name must consist only of printable ASCII characters other than '=']",
+        ),
+        (
+            with("tolerations", json!([{"key": "a", "operator": "Exists", "value": "v"}])),
+            "spec.tolerations[0].operator: Invalid value: \"v\": value must be empty when `operator` is 'Exists'",
+        ),
+        (
+            with("restartPolicy", json!("X")),
+            "spec.restartPolicy: Unsupported value: \"X\": supported values: \"Always\", \"OnFailure\", \"Never\"",
+        ),
+    ] {
+        assert_eq!(told("pods", None, sent), message);
+    }
 }
 
 #[test]

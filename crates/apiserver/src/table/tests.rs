@@ -11,12 +11,10 @@ fn cells_of(plural: &str, mut object: Value) -> Value {
         .clone()
 }
 
-fn pod(status: Value, spec: Value) -> Value {
-    let mut pod = json!({"metadata": {"name": "p"}, "status": status,
-        "spec": {"containers": [{"name": "c"}, {"name": "d"}]}});
-    for (key, value) in spec.as_object().unwrap() {
-        pod["spec"][key] = value.clone();
-    }
+fn pod(status: Value, spec: &Value) -> Value {
+    let mut pod = json!({"metadata": {"name": "p"}, "spec": spec});
+    pod["spec"]["containers"] = json!([{"name": "c"}, {"name": "d"}]);
+    pod["status"] = status;
     pod
 }
 
@@ -75,7 +73,7 @@ fn pods() {
             ["0/2", "SchedulingGated", "0"],
         ),
     ] {
-        let cells = cells_of("pods", pod(status, spec));
+        let cells = cells_of("pods", pod(status, &spec));
         let [ready, what, restarts] = wanted;
         let none = "<none>";
         assert_eq!(cells, json!(["p", ready, what, restarts, "5m", none, none, none, none]));
@@ -87,7 +85,7 @@ fn pods_at_their_end() {
     let mut leaving = pod(
         json!({"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}],
             "conditions": [{"type": "x", "status": "True"}]}),
-        json!({"nodeName": "n", "readinessGates": [{"conditionType": "x"}, {"conditionType": "y"}]}),
+        &json!({"nodeName": "n", "readinessGates": [{"conditionType": "x"}, {"conditionType": "y"}]}),
     );
     leaving["metadata"]["deletionTimestamp"] = "2026-11-16T05:05:00Z".into();
     assert_eq!(
@@ -95,7 +93,7 @@ fn pods_at_their_end() {
         json!(["p", "0/2", "Terminating", "0", "5m", "10.0.0.1", "n", "<none>", "1/2"])
     );
     let now = "2026-11-16T05:05:00Z".parse().unwrap();
-    let done = pod(json!({"phase": "Succeeded"}), json!({}));
+    let done = pod(json!({"phase": "Succeeded"}), &json!({}));
     let table = table(kind("pods"), &[&done], json!({}), Include::Metadata, false, now);
     assert_eq!(
         table["rows"][0]["conditions"],
