@@ -49,7 +49,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
     let inner = panel(buffer, area, &format!("{name}: zone to zone"), figure);
     let grid = grid(inner, &view.matrix);
     for (to, zone) in view.matrix.zones.iter().enumerate().take(grid.shown) {
-        let cell = grid.cell(inner, 0, to);
+        let cell = apart(grid.cell(inner, 0, to));
         centred(buffer, cell, 0, &format!("to {}", clean(zone)), head(view, zone));
     }
     for from in 0..view.matrix.zones.len() {
@@ -112,15 +112,14 @@ fn row(buffer: &mut Buffer, inner: Rect, grid: &Grid, view: &View, from: usize) 
             share(buffer, place, grid.counts, &Share { part, count, home: from == to });
         } else if to == 0 || !is_dead(view, zone) {
             let nothing = if is_dead(view, zone) { "no nodes" } else { "-" };
-            centred(buffer, place, (grid.height - 1) / 2, nothing, DIM);
+            centred(buffer, apart(place), (grid.height - 1) / 2, nothing, DIM);
         }
     }
 }
 
 fn share(buffer: &mut Buffer, place: Rect, counts: Counts, share: &Share) {
     let style = heat(share);
-    // A blank between cells keeps them apart.
-    let filled = Rect { width: place.width.saturating_sub(1), ..place };
+    let filled = apart(place);
     buffer.set_style(filled, style);
     let (part, count) = (percent(share.part), grouped(share.count));
     let middle = place.height.saturating_sub(1) / 2;
@@ -147,8 +146,13 @@ fn heat(share: &Share) -> Style {
     }
 }
 
+/// A cell without the blank that keeps it apart from the next.
+fn apart(cell: Rect) -> Rect {
+    Rect { width: cell.width.saturating_sub(1), ..cell }
+}
+
 fn centred(buffer: &mut Buffer, place: Rect, row: u16, text: &str, style: Style) {
-    let text = fit(text, usize::from(place.width.saturating_sub(1).max(1)));
+    let text = fit(text, usize::from(place.width));
     let left = usize::from(place.width).saturating_sub(Span::raw(&text).width()) / 2;
     let left = u16::try_from(left).unwrap_or(0);
     let place = Rect { x: place.x + left, width: place.width - left, ..place };
