@@ -198,7 +198,10 @@ pub(super) fn column(buffer: &mut Buffer, area: Rect, x: u16, part: f64, style: 
     for cell in 0..area.height {
         let symbol = UP[eighths(part, area.height, cell)];
         if symbol != " " {
-            buffer[(x, area.bottom() - 1 - cell)].set_symbol(symbol).set_style(style);
+            let place = &mut buffer[(x, area.bottom() - 1 - cell)];
+            // Styles add up: a bar on a dim line would be dim.
+            place.reset();
+            place.set_symbol(symbol).set_style(style);
         }
     }
 }
