@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 use zonewise_explain::screens::counted;
 
 use super::ended;
-use super::pen::{BOLD, DIM, GOOD, HINT, WARN, bar, clean, panel, put, unit, wrap};
+use super::pen::{BAD, BOLD, DIM, GOOD, HINT, WARN, bar, clean, panel, put, unit, wrap};
 use crate::view::{Act, Phase, View};
 use crate::words::percent;
 
@@ -103,7 +103,13 @@ fn after(buffer: &mut Buffer, area: Rect, view: &View) {
     let inner = panel(buffer, area, "after the last act", Span::raw(""));
     let held = view.ended.iter().filter(|act| act.held()).count();
     let verdict = format!("{held} of {} held.", counted(view.ended.len(), "act"));
-    let failures = view.ended.iter().flat_map(ended::failures);
+    let failures = view.ended.iter().flat_map(|act| {
+        let told = |failure| format!("{}: {failure}", clean(&act.title));
+        ended::failures(act).map(told)
+    });
+    let width = usize::from(inner.width);
+    let failures = failures.flat_map(|failure| wrap(&failure, width));
+    let failures = failures.map(|line| Line::styled(line, BAD));
     let lines = [Line::styled(verdict, BOLD)].into_iter().chain(failures);
     for (row, line) in (0..).zip(lines) {
         put(buffer, inner, row, line);

@@ -44,7 +44,7 @@ fn axis(buffer: &mut Buffer, area: Rect) {
         let label = match row {
             0 => "100 ┤",
             row if row == area.height - 1 => "  0 ┤",
-            row if area.height % 2 == 1 && row == area.height / 2 => " 50 ┤",
+            row if row == area.height / 2 && area.height >= 5 => " 50 ┤",
             _ => "    │",
         };
         put(buffer, area, row, Line::styled(label, DIM));

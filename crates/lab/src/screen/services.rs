@@ -62,9 +62,12 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
     let first = selected.saturating_sub(rows / 2).min(all.saturating_sub(rows));
     let shown = view.services.iter().enumerate().skip(first).take(rows);
     for (row, (index, service)) in (1..).zip(shown) {
-        let line = line(&columns, inner.width, |column| (column.of)(service));
-        let style = if index == selected { BOLD.add_modifier(Modifier::REVERSED) } else { PLAIN };
-        put(buffer, inner, row, line.style(style));
+        let name = if index == selected { BOLD.add_modifier(Modifier::REVERSED) } else { PLAIN };
+        let text = |column: &Column| match column.rank {
+            0 => (column.of)(service).style(name),
+            _ => (column.of)(service),
+        };
+        put(buffer, inner, row, line(&columns, inner.width, text));
     }
 }
 
