@@ -129,6 +129,7 @@ fn result(title: &str, reason: &str, in_zone: f64, expectation: Expectation) -> 
         title: title.into(),
         service: "web".into(),
         reason: reason.into(),
+        endpoints: 1,
         matrix: Matrix { zones: vec!["a".into()], connections: vec![vec![7]] },
         in_zone: Some(in_zone),
         overload: Some(0.04),

@@ -84,7 +84,10 @@ async fn an_api_server_that_others_use_is_refused() {
     let output = tokio::task::spawn_blocking(run).await.unwrap().unwrap();
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("holds 1 Nodes and 0 Services that are not a lab's (theirs, …)"), "{said}");
+    assert!(
+        said.contains("holds 1 Nodes and 0 Services that are not a lab's (theirs, …)"),
+        "{said}"
+    );
     assert!(said.contains("--force"), "{said}");
     let nodes = cluster.list("Node", None).await.unwrap();
     assert_eq!(nodes.len(), 1, "theirs is still there, and alone");
@@ -228,7 +231,12 @@ async fn kubectl_changes_a_service_and_the_traffic_follows() {
         assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
         text(&output.stdout)
     };
-    kubectl(&["annotate", "service", "web", "zonewise.dev/routing-preference=zonewise.dev/balanced"]);
+    kubectl(&[
+        "annotate",
+        "service",
+        "web",
+        "zonewise.dev/routing-preference=zonewise.dev/balanced",
+    ]);
     let nodes = kubectl(&["get", "nodes", "-o", "name"]);
     assert_eq!(nodes, "node/a-1\nnode/b-1\n");
     // A Pod of one's own runs like any other.
@@ -248,19 +256,30 @@ async fn kubectl_changes_a_service_and_the_traffic_follows() {
 fn what_is_wrong_with_a_scenario_is_said_before_anything_is_made() {
     let rows = [
         ("title: x\n  cluster", "2:"),
-        (&LONG.replace("connections: 100", "connections: 1e9"), "connections: 1000000000 per second"),
+        (
+            &LONG.replace("connections: 100", "connections: 1e9"),
+            "connections: 1000000000 per second",
+        ),
         (&LONG.replace("b: 2}", "z: 2}"), "no zone is called \"z\"; there are a, b"),
         (&LONG.replace("nodes: 1}]", "nodes: 9999}]"), "nodes are more than the 250 that fit"),
         (&LONG.replace("name: web", "name: \"../etc\""), "names are small letters"),
         (&LONG.replace("measure: 10m", "measure: 10"), "is no length of time"),
         (&LONG.replace("measure: 10m", "measure: 10m, wait: 1s"), "wait"),
-        (&LONG.replace("measure: 10m", "measure: 10m, expect: {reason: [Nonsense]}"), "no reason is called \"Nonsense\""),
-        (&LONG.replace("measure: 10m", "measure: 10m, do: [{drain: {zone: x}}]"), "no zone is called \"x\""),
+        (
+            &LONG.replace("measure: 10m", "measure: 10m, expect: {reason: [Nonsense]}"),
+            "no reason is called \"Nonsense\"",
+        ),
+        (
+            &LONG.replace("measure: 10m", "measure: 10m, do: [{drain: {zone: x}}]"),
+            "no zone is called \"x\"",
+        ),
         ("title: empty\ncluster: {zones: []}\nservices: []\nacts: []\n", "at least one zone"),
     ];
     for (content, expected) in rows {
         let file = scenario(content);
-        let output = lab(&["--scenario", file.path().to_str().unwrap(), "--duration", "1s"]).output().unwrap();
+        let output = lab(&["--scenario", file.path().to_str().unwrap(), "--duration", "1s"])
+            .output()
+            .unwrap();
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{content}: {said}");
         assert!(said.contains(expected), "{content}: {said}");
@@ -273,7 +292,11 @@ fn wrong_arguments_are_named() {
         (&["--scenario", "nonsense"], 2, "these are story, hot-zone, tiny-service, node-churn"),
         (&["--duration", "soon"], 2, "is no length of time"),
         (&["--nodes", "100", "--duration", "1s"], 2, "300 nodes are more than the 250"),
-        (&["--api", "/nowhere/kubeconfig", "--duration", "1s"], 1, "cannot use the kubeconfig /nowhere/kubeconfig"),
+        (
+            &["--api", "/nowhere/kubeconfig", "--duration", "1s"],
+            1,
+            "cannot use the kubeconfig /nowhere/kubeconfig",
+        ),
     ];
     for (arguments, code, expected) in rows {
         let output = lab(arguments).output().unwrap();

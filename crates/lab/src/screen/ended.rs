@@ -27,7 +27,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
         0 => Span::raw(""),
         all => Span::raw(format!("{held} of {all} held")),
     };
-    let inner = panel(buffer, area, "ended acts", figure);
+    let inner = panel(buffer, area, "ended acts", &figure);
     if inner.width >= NARROW {
         table(buffer, inner, view);
     } else {

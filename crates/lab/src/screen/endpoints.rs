@@ -18,7 +18,7 @@ const SCALE: f64 = 2.0;
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
     let ready = view.endpoints.iter().filter(|endpoint| endpoint.ready).count();
     let figure = Span::styled(format!("{ready} ready"), DIM);
-    let inner = panel(buffer, area, "load, 1.0 is fair", figure);
+    let inner = panel(buffer, area, "load, 1.0 is fair", &figure);
     if inner.height < 2 || inner.width < 8 {
         return;
     }

@@ -23,7 +23,7 @@ fn title(view: &View) -> Line<'static> {
 
 fn state(view: &View) -> Vec<Span<'static>> {
     let programming = view.programming.map(|programming| {
-        Span::styled(format!("kernel follows in {}", seconds(programming.mean)), DIM)
+        Span::styled(format!("rules written in {}", seconds(programming.mean)), DIM)
     });
     let paused = view.paused.then(|| Span::styled("PAUSED", WARN.add_modifier(Modifier::BOLD)));
     let clock = view.clock.as_secs();

@@ -17,7 +17,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
     let latest = view.history.iter().rev().find_map(|share| *share);
     let figure =
         latest.map_or_else(|| Span::raw(""), |share| Span::styled(percent(share), of_share(share)));
-    let inner = panel(buffer, area, "% in zone", figure);
+    let inner = panel(buffer, area, "% in zone", &figure);
     if inner.height < 2 || inner.width <= AXIS {
         return;
     }

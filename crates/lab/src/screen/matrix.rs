@@ -46,7 +46,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
         Some(share) => Span::styled(format!("{} in zone", percent(share)), of_share(share)),
         None => Span::styled("no connections", DIM),
     };
-    let inner = panel(buffer, area, &format!("{name}: zone to zone"), figure);
+    let inner = panel(buffer, area, &format!("{name}: zone to zone"), &figure);
     let grid = grid(inner, &view.matrix);
     for (to, zone) in view.matrix.zones.iter().enumerate().take(grid.shown) {
         let cell = apart(grid.cell(inner, 0, to));

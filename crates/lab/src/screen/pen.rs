@@ -51,7 +51,7 @@ pub(super) fn mark(held: bool) -> Span<'static> {
 }
 
 /// A frame with a title on the left and a figure on the right; what is inside is returned.
-pub(super) fn panel(buffer: &mut Buffer, area: Rect, title: &str, figure: Span<'_>) -> Rect {
+pub(super) fn panel(buffer: &mut Buffer, area: Rect, title: &str, figure: &Span<'_>) -> Rect {
     let block = Block::bordered().border_type(BorderType::Rounded).border_style(DIM);
     let inner = block.inner(area);
     let room = usize::from(area.width.saturating_sub(4));

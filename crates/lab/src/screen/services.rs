@@ -54,7 +54,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
     let all = view.services.len();
     let selected = view.selected.min(all.saturating_sub(1));
     let place = if all > rows { format!("{} of {all}", selected + 1) } else { String::new() };
-    let inner = panel(buffer, area, "Services", Span::raw(place));
+    let inner = panel(buffer, area, "Services", &Span::raw(place));
     let columns = columns(inner.width);
     let heads = |column: &Column| Span::styled(column.head, DIM);
     put(buffer, inner, 0, line(&columns, inner.width, heads));
