@@ -74,7 +74,7 @@ impl<'c> Director<'c> {
             Step::Restore { zone } => self.restore(zone).await?,
             Step::Nodes { zone, to } => self.nodes(zone, *to).await?,
             Step::Traffic { service, zone, connections } => {
-                self.call(service, zone.as_deref(), *connections)
+                self.call(service, zone.as_deref(), *connections);
             }
             Step::Wait(span) => tokio::time::sleep(span.0).await,
         }

@@ -101,7 +101,7 @@ fn totals(summary: &Summary) -> String {
     ];
     parts.extend(summary.programming.map(|programming| {
         let (mean, count) = (seconds(programming.mean), grouped(programming.count));
-        format!("changes in the kernel after {mean} on average (of {count})")
+        format!("a proxy writes a change in {mean} on average ({count} times)")
     }));
     parts.push(format!("{} MiB of memory at most", grouped(summary.peak_memory >> 20)));
     parts.join("; ")

@@ -35,7 +35,7 @@ pub struct View {
     pub failed: u64,
     /// Connections per second, lately.
     pub rate: f64,
-    /// From a changed slice to the kernel, lately, over all nodes.
+    /// How long a proxy takes to write a change into the kernel, over all nodes.
     pub programming: Option<Programming>,
     /// How to reach the cluster: `kubectl --kubeconfig=…`.
     pub kubectl: String,
@@ -201,7 +201,7 @@ pub struct Summary {
     pub connections: u64,
     /// Those that failed.
     pub failed: u64,
-    /// From a changed slice to the kernel, over the whole run and all nodes.
+    /// How long a proxy took to write a change into the kernel, over the whole run and all nodes.
     pub programming: Option<Programming>,
     /// Highest resident memory of the process, in bytes.
     pub peak_memory: u64,

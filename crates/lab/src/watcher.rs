@@ -107,9 +107,9 @@ pub fn routed<'p>(pages: impl Iterator<Item = &'p str>) -> BTreeMap<String, Rout
 pub struct Pace {
     /// When rules were last written, in seconds of the epoch.
     pub last_sync: f64,
-    /// Seconds from changes to the kernel, added up.
+    /// Seconds that writing rules took, added up.
     pub sum: f64,
-    /// How many changes.
+    /// How many times they were written.
     pub count: f64,
 }
 
@@ -128,8 +128,8 @@ fn read(metrics: &str) -> Pace {
     };
     Pace {
         last_sync: values("kubeproxy_sync_proxy_rules_last_timestamp_seconds").fold(0.0, f64::max),
-        sum: values("kubeproxy_network_programming_duration_seconds_sum").sum(),
-        count: values("kubeproxy_network_programming_duration_seconds_count").sum(),
+        sum: values("kubeproxy_sync_proxy_rules_duration_seconds_sum").sum(),
+        count: values("kubeproxy_sync_proxy_rules_duration_seconds_count").sum(),
     }
 }
 
@@ -171,8 +171,8 @@ mod tests {
         let text = "# HELP x y\n\
             kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"} 12.5\n\
             kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv6\"} 11\n\
-            kubeproxy_network_programming_duration_seconds_sum{ip_family=\"IPv4\"} 0.25\n\
-            kubeproxy_network_programming_duration_seconds_count{ip_family=\"IPv4\"} 5\n";
+            kubeproxy_sync_proxy_rules_duration_seconds_sum{ip_family=\"IPv4\"} 0.25\n\
+            kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 5\n";
         assert_eq!(read(text), Pace { last_sync: 12.5, sum: 0.25, count: 5.0 });
     }
 }

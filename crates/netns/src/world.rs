@@ -71,6 +71,8 @@ pub struct Node {
     pub pods_v4: Cidr,
     /// Where its pods live.
     pub pods_v6: Cidr,
+    /// The hardware address of its interface.
+    mac: Vec<u8>,
 }
 
 /// A pod. Copies mean the same pod.
@@ -182,7 +184,8 @@ impl World {
         let number = u8::try_from(self.nodes.len() + 1).ok().filter(|n| *n < FABRIC);
         let number = number.ok_or_else(|| full("nodes"))?;
         let (v4, v6) = node_addresses(number);
-        let node = Node {
+        let (gateway_v4, gateway_v6) = node_addresses(FABRIC);
+        let mut node = Node {
             name: name.to_owned(),
             zone: zone.to_owned(),
             number,
@@ -191,12 +194,18 @@ impl World {
             v6,
             pods_v4: (pod_addresses(number, 0).0.into(), 24),
             pods_v6: (pod_addresses(number, 0).1.into(), 64),
+            mac: Vec::new(),
         };
         self.plug(&node)?;
-        introduce(&node, &self.fabric)?;
+        node.mac = node.namespace.link(INTERFACE)?.mac;
+        introduce(&node, (&self.fabric, BRIDGE))?;
+        let router = self.fabric.link(BRIDGE)?.mac;
+        for address in [IpAddr::from(gateway_v4), gateway_v6.into()] {
+            node.namespace.add_neighbour(INTERFACE, address, &router)?;
+        }
         for other in &self.nodes {
-            introduce(&node, &other.namespace)?;
-            introduce(other, &node.namespace)?;
+            introduce(&node, (&other.namespace, INTERFACE))?;
+            introduce(other, (&node.namespace, INTERFACE))?;
         }
         self.pod_numbers.insert(number, Numbers::new(FIRST_POD, 254));
         self.nodes.push(node.clone());
@@ -405,8 +414,13 @@ impl Numbers {
     }
 }
 
-/// Tells a namespace the way to a node's pods.
-fn introduce(node: &Node, to: &Namespace) -> Result<(), Error> {
+/// Tells a namespace the way to a node's pods, and where the node is.
+///
+/// For good: the kernel keeps those it finds out by asking in one table for all namespaces, the
+/// host's too, with room for a thousand.
+fn introduce(node: &Node, (to, interface): (&Namespace, &str)) -> Result<(), Error> {
+    to.add_neighbour(interface, node.v4.into(), &node.mac)?;
+    to.add_neighbour(interface, node.v6.into(), &node.mac)?;
     to.add_route(node.pods_v4, node.v4.into())?;
     to.add_route(node.pods_v6, node.v6.into())
 }

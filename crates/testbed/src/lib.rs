@@ -32,4 +32,5 @@ pub use cluster::{Cluster, Options};
 pub use gate::Gate;
 pub use manifests::manifests;
 pub use process::Process;
+pub use programs::program;
 pub use requests::{Change, Objects, Watch};

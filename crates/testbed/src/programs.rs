@@ -39,6 +39,14 @@ impl Programs {
     }
 }
 
+/// Where a reference program is, such as `kubectl`.
+///
+/// # Errors
+/// If the programs are not there and cannot be built.
+pub fn program(name: &str) -> Result<PathBuf> {
+    Ok(Programs::find()?.path(name))
+}
+
 /// The root of this repository.
 pub(crate) fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))

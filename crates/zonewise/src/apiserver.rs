@@ -80,10 +80,7 @@ async fn serve(config: Config, file: &Path) -> anyhow::Result<()> {
     let (faults, wanted) = (config.faults.clone(), config.address);
     let server = Server::start(config).await?;
     write_secret(file, &server.kubeconfig())?;
-    if !wanted.ip().is_loopback() {
-        tracing::warn!(address = %server.address(), "others can reach this server; whoever has a token can change everything");
-    }
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), url = server.url(), %faults, "API server serves");
+    announce(&server, wanted, &faults);
     writeln!(std::io::stdout(), "kubectl --kubeconfig={} get nodes", file.display())?;
     shutdown.wait().await;
     if shutdown.grace(server.stop()).await.is_none() {
@@ -91,6 +88,13 @@ async fn serve(config: Config, file: &Path) -> anyhow::Result<()> {
     }
     tracing::info!("API server ended; its objects are gone");
     Ok(())
+}
+
+fn announce(server: &Server, wanted: SocketAddr, faults: &Faults) {
+    if !wanted.ip().is_loopback() {
+        tracing::warn!(address = %server.address(), "others can reach this server; whoever has a token can change everything");
+    }
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), url = server.url(), %faults, "API server serves");
 }
 
 /// A file that only its owner can read, and that appears only when it is complete.

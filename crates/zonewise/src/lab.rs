@@ -101,12 +101,12 @@ enum Form {
 pub(crate) fn run(lab: Lab) -> anyhow::Result<()> {
     match lab.command {
         Some(LabCommand::Clean { api }) => clean(api),
-        None => play(lab.flags),
+        None => play(&lab.flags),
     }
 }
 
-fn play(flags: LabFlags) -> anyhow::Result<()> {
-    let options = options(&flags)?;
+fn play(flags: &LabFlags) -> anyhow::Result<()> {
+    let options = options(flags)?;
     be_root()?;
     let missing = preflight::missing(!options.scenario.cluster.delay.0.is_zero());
     if !missing.is_empty() {

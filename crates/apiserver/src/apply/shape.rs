@@ -69,6 +69,19 @@ impl Shape<'_> {
         }
     }
 
+    /// The fields below by name; none, if there is no value.
+    fn named<'v>(
+        &self,
+        path: &str,
+        value: Option<&'v Value>,
+    ) -> Option<BTreeMap<String, Part<'v>>> {
+        let parts = match value {
+            None => Vec::new(),
+            Some(value) => self.parts(path, value)?,
+        };
+        Some(parts.into_iter().map(|part| (part.step.clone(), part)).collect())
+    }
+
     /// How items of a list are named, unless the list is one field.
     fn stepper(&self, path: &str) -> Option<impl Fn(&Value) -> String + use<>> {
         let rule = schema::applied(self.kind, path);
@@ -118,34 +131,17 @@ impl Shape<'_> {
         if before == after {
             return change;
         }
-        let parts = |value: Option<&Value>| match value {
-            None => Some(BTreeMap::new()),
-            Some(value) => {
-                let parts = self.parts(path, value)?;
-                Some(
-                    parts
-                        .into_iter()
-                        .map(|part| (part.step, (part.path, part.value.clone())))
-                        .collect(),
-                )
-            }
-        };
         change.added.own = before.is_none();
         change.removed.own = after.is_none();
-        let (old, new): (BTreeMap<_, _>, BTreeMap<_, _>) = match (parts(before), parts(after)) {
-            (Some(old), Some(new)) => (old, new),
-            _ => {
-                change.modified.own = before.is_some() && after.is_some();
-                return change;
-            }
+        let (Some(old), Some(new)) = (self.named(path, before), self.named(path, after)) else {
+            change.modified.own = before.is_some() && after.is_some();
+            return change;
         };
         let steps: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
         for step in steps {
-            let path = old.get(step).or(new.get(step)).map_or("", |(path, _)| path.as_str());
-            let value = |of: &BTreeMap<String, (String, Value)>| {
-                of.get(step).map(|(_, value)| value.clone())
-            };
-            let below = self.differ(path, value(&old).as_ref(), value(&new).as_ref());
+            let (one, other) = (old.get(step), new.get(step));
+            let path = one.or(other).map_or("", |part| part.path.as_str());
+            let below = self.differ(path, one.map(|part| part.value), other.map(|part| part.value));
             change.added.put(step, below.added);
             change.modified.put(step, below.modified);
             change.removed.put(step, below.removed);

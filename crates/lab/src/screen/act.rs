@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 use zonewise_explain::screens::counted;
 
 use super::ended;
-use super::pen::{BOLD, DIM, GOOD, HINT, WARN, bar, clean, panel, put, unit, wrap};
+use super::pen::{BAD, BOLD, DIM, GOOD, HINT, WARN, bar, clean, panel, put, unit, wrap};
 use crate::view::{Act, Phase, View};
 use crate::words::percent;
 
@@ -27,7 +27,7 @@ fn on_stage(buffer: &mut Buffer, area: Rect, view: &View, act: &Act) {
         Phase::Settling => Span::styled("settling", WARN),
         Phase::Measuring { .. } => Span::styled("measuring", GOOD),
     };
-    let inner = panel(buffer, area, &title, phase);
+    let inner = panel(buffer, area, &title, &phase);
     let room = inner.height.saturating_sub(1);
     let lines = told(act, usize::from(inner.width), usize::from(room));
     for (row, line) in (0..room).zip(lines) {
@@ -83,7 +83,7 @@ fn gauge(phase: Phase, width: u16, view: &View) -> Line<'static> {
 }
 
 fn before(buffer: &mut Buffer, area: Rect, view: &View) {
-    let inner = panel(buffer, area, "before the first act", Span::raw(""));
+    let inner = panel(buffer, area, "before the first act", &Span::raw(""));
     let ready: usize = view.zones.iter().map(|zone| zone.ready).sum();
     let nodes: usize = view.zones.iter().map(|zone| zone.nodes).sum();
     let endpoints: usize = view.services.iter().map(|service| service.endpoints).sum();
@@ -100,10 +100,16 @@ fn before(buffer: &mut Buffer, area: Rect, view: &View) {
 }
 
 fn after(buffer: &mut Buffer, area: Rect, view: &View) {
-    let inner = panel(buffer, area, "after the last act", Span::raw(""));
+    let inner = panel(buffer, area, "after the last act", &Span::raw(""));
     let held = view.ended.iter().filter(|act| act.held()).count();
     let verdict = format!("{held} of {} held.", counted(view.ended.len(), "act"));
-    let failures = view.ended.iter().flat_map(ended::failures);
+    let failures = view.ended.iter().flat_map(|act| {
+        let told = |failure| format!("{}: {failure}", clean(&act.title));
+        ended::failures(act).map(told)
+    });
+    let width = usize::from(inner.width);
+    let failures = failures.flat_map(|failure| wrap(&failure, width));
+    let failures = failures.map(|line| Line::styled(line, BAD));
     let lines = [Line::styled(verdict, BOLD)].into_iter().chain(failures);
     for (row, line) in (0..).zip(lines) {
         put(buffer, inner, row, line);

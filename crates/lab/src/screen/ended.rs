@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use zonewise_explain::screens::signed_percent;
 
-use super::pen::{BAD, Cell, DIM, clean, mark, of_failed, of_load, of_share, panel, put, row};
+use super::pen::{BAD, Cell, DIM, clean, fit, mark, of_failed, of_load, of_share, panel, put, row};
 use crate::view::{ActResult, View};
 use crate::words::{grouped, maybe_percent, seconds};
 
@@ -27,7 +27,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
         0 => Span::raw(""),
         all => Span::raw(format!("{held} of {all} held")),
     };
-    let inner = panel(buffer, area, "acts that ended", figure);
+    let inner = panel(buffer, area, "ended acts", &figure);
     if inner.width >= NARROW {
         table(buffer, inner, view);
     } else {
@@ -36,11 +36,11 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
 }
 
 /// Expectations of an act that did not hold.
-pub(super) fn failures(act: &ActResult) -> impl Iterator<Item = Line<'static>> {
+pub(super) fn failures(act: &ActResult) -> impl Iterator<Item = String> {
     let failed = act.expectations.iter().filter(|expectation| !expectation.held);
     failed.map(|expectation| {
         let (expected, found) = (clean(&expectation.expected), clean(&expectation.found));
-        Line::styled(format!("  expected {expected}, found {found}"), BAD)
+        format!("expected {expected}, found {found}")
     })
 }
 
@@ -48,7 +48,10 @@ fn table(buffer: &mut Buffer, inner: Rect, view: &View) {
     let heads = ["", "ACT", "SERVICE", "REASON", "IN ZONE", "BUSIEST", "FAILED", "SETTLED"];
     let heads = heads.map(|head| Span::styled(head, DIM));
     put(buffer, inner, 0, line(heads, inner.width));
-    let told = |act| [line(figures(act), inner.width)].into_iter().chain(failures(act));
+    let told = |act| {
+        let failures = failures(act).map(|failure| Line::styled(format!("  {failure}"), BAD));
+        [line(figures(act), inner.width)].into_iter().chain(failures)
+    };
     let lines: Vec<Line<'_>> = view.ended.iter().flat_map(told).collect();
     let skipped = lines.len().saturating_sub(usize::from(inner.height.saturating_sub(1)));
     for (row, line) in (1..).zip(lines.into_iter().skip(skipped)) {
@@ -87,15 +90,17 @@ fn in_zone(act: &ActResult) -> Span<'static> {
 }
 
 fn short(buffer: &mut Buffer, inner: Rect, view: &View) {
-    let lines: Vec<Line<'_>> = view.ended.iter().map(short_line).collect();
+    let line = |act| short_line(act, usize::from(inner.width));
+    let lines: Vec<Line<'_>> = view.ended.iter().map(line).collect();
     let skipped = lines.len().saturating_sub(usize::from(inner.height));
     for (row, line) in (0..).zip(lines.into_iter().skip(skipped)) {
         put(buffer, inner, row, line);
     }
 }
 
-fn short_line(act: &ActResult) -> Line<'static> {
+fn short_line(act: &ActResult, width: usize) -> Line<'static> {
     let share = in_zone(act);
     let share = Span::styled(format!(" {:>5} ", share.content), share.style);
-    Line::from(vec![mark(act.held()), share, Span::raw(clean(&act.title))])
+    let title = fit(&clean(&act.title), width.saturating_sub(8));
+    Line::from(vec![mark(act.held()), share, Span::raw(title)])
 }

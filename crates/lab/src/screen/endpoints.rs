@@ -18,7 +18,7 @@ const SCALE: f64 = 2.0;
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
     let ready = view.endpoints.iter().filter(|endpoint| endpoint.ready).count();
     let figure = Span::styled(format!("{ready} ready"), DIM);
-    let inner = panel(buffer, area, "load, 1.0 is fair", figure);
+    let inner = panel(buffer, area, "load, 1.0 is fair", &figure);
     if inner.height < 2 || inner.width < 8 {
         return;
     }
@@ -103,11 +103,12 @@ fn columns(buffer: &mut Buffer, inner: Rect, zones: &[(&str, Vec<&Endpoint>)], s
         0,
         Line::styled("╌".repeat(usize::from(plot.width)), DIM),
     );
-    let count: usize = zones.iter().map(|(_, members)| members.len()).sum();
     let room = usize::from(inner.width).saturating_sub(zones.len() - 1);
+    let (zones, hidden) = busiest(zones, room);
+    let count: usize = zones.iter().map(|(_, members)| members.len()).sum();
     let step = u16::try_from((room / count.max(1)).clamp(1, 5)).unwrap_or(1);
     let mut x = inner.x;
-    for (zone, members) in zones {
+    for (zone, members) in &zones {
         let wide = u16::try_from(members.len()).unwrap_or(u16::MAX).saturating_mul(step);
         let wide = wide.min(inner.right() - x);
         group(buffer, Rect { x, width: wide, ..plot }, (members, step), scale);
@@ -115,11 +116,30 @@ fn columns(buffer: &mut Buffer, inner: Rect, zones: &[(&str, Vec<&Endpoint>)], s
         put(buffer, label, 0, Line::styled(fit(&clean(zone), usize::from(wide)), BOLD));
         x = x.saturating_add(wide).saturating_add(1).min(inner.right());
     }
-    let shown = usize::from(inner.width / step.max(1));
-    if count > shown {
-        let more = format!(" and {} ", counted(count - shown, "more endpoint"));
+    if hidden > 0 {
+        let more = format!(" and {} ", counted(hidden, "quieter endpoint"));
         put_right(buffer, inner, 0, Line::styled(more, DIM));
     }
+}
+
+/// The busiest endpoints of every zone, if not all have room, and how many are left out.
+fn busiest<'a>(
+    zones: &[(&'a str, Vec<&'a Endpoint>)],
+    room: usize,
+) -> (Vec<(&'a str, Vec<&'a Endpoint>)>, usize) {
+    let count = |zones: &[(&str, Vec<&Endpoint>)]| -> usize {
+        zones.iter().map(|(_, members)| members.len()).sum()
+    };
+    let mut shown = zones.to_vec();
+    if count(zones) > room {
+        let most = (room / zones.len().max(1)).max(1);
+        for (_, members) in shown.iter_mut().filter(|(_, members)| members.len() > most) {
+            members.sort_by(|one, other| other.load.total_cmp(&one.load));
+            members.truncate(most);
+        }
+    }
+    let hidden = count(zones) - count(&shown);
+    (shown, hidden)
 }
 
 fn group(buffer: &mut Buffer, area: Rect, (members, step): (&[&Endpoint], u16), scale: f64) {

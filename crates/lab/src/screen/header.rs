@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 
-use super::pen::{BAD, BOLD, DIM, PLAIN, WARN, clean, of_failed, of_share, spread};
+use super::pen::{BAD, BOLD, DIM, WARN, clean, of_failed, of_share, spread};
 use crate::view::View;
 use crate::words::{grouped, percent, seconds};
 
@@ -23,7 +23,7 @@ fn title(view: &View) -> Line<'static> {
 
 fn state(view: &View) -> Vec<Span<'static>> {
     let programming = view.programming.map(|programming| {
-        Span::styled(format!("kernel follows in {}", seconds(programming.mean)), DIM)
+        Span::styled(format!("rules written in {}", seconds(programming.mean)), DIM)
     });
     let paused = view.paused.then(|| Span::styled("PAUSED", WARN.add_modifier(Modifier::BOLD)));
     let clock = view.clock.as_secs();
@@ -49,7 +49,7 @@ fn act(view: &View) -> Line<'static> {
 fn figures(view: &View) -> Vec<Span<'static>> {
     let in_zone = in_zone(view)
         .map(|share| Span::styled(format!("{} in zone", percent(share)), of_share(share)));
-    let rate = Span::styled(format!("{:.0} conn/s", view.rate), PLAIN);
+    let rate = Span::raw(format!("{} conn/s", grouped(view.rate.round() as u64)));
     let failed = format!("{} failed", grouped(view.failed));
     let failed = Span::styled(failed, of_failed(view.failed));
     [rate].into_iter().chain(in_zone).chain([failed]).collect()

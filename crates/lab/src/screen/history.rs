@@ -17,7 +17,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
     let latest = view.history.iter().rev().find_map(|share| *share);
     let figure =
         latest.map_or_else(|| Span::raw(""), |share| Span::styled(percent(share), of_share(share)));
-    let inner = panel(buffer, area, "% in zone", figure);
+    let inner = panel(buffer, area, "% in zone", &figure);
     if inner.height < 2 || inner.width <= AXIS {
         return;
     }
@@ -44,7 +44,7 @@ fn axis(buffer: &mut Buffer, area: Rect) {
         let label = match row {
             0 => "100 ┤",
             row if row == area.height - 1 => "  0 ┤",
-            row if area.height % 2 == 1 && row == area.height / 2 => " 50 ┤",
+            row if row == area.height / 2 && area.height >= 5 => " 50 ┤",
             _ => "    │",
         };
         put(buffer, area, row, Line::styled(label, DIM));

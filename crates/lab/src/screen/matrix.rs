@@ -6,6 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use super::pen::{BOLD, DIM, GOOD, PLAIN, WARN, clean, fit, of_share, panel, put};
+use crate::measure::Matrix;
 use crate::view::View;
 use crate::words::{grouped, percent};
 
@@ -20,6 +21,15 @@ struct Grid {
     width: u16,
     height: u16,
     shown: usize,
+    counts: Counts,
+}
+
+/// Where the number of connections stands: the same for all cells.
+#[derive(Clone, Copy)]
+enum Counts {
+    Beside,
+    Below,
+    Hidden,
 }
 
 /// One cell's figures.
@@ -36,10 +46,10 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
         Some(share) => Span::styled(format!("{} in zone", percent(share)), of_share(share)),
         None => Span::styled("no connections", DIM),
     };
-    let inner = panel(buffer, area, &format!("{name}: from zone to zone"), figure);
-    let grid = grid(inner, &view.matrix.zones);
+    let inner = panel(buffer, area, &format!("{name}: zone to zone"), &figure);
+    let grid = grid(inner, &view.matrix);
     for (to, zone) in view.matrix.zones.iter().enumerate().take(grid.shown) {
-        let cell = grid.cell(inner, 0, to);
+        let cell = apart(grid.cell(inner, 0, to));
         centred(buffer, cell, 0, &format!("to {}", clean(zone)), head(view, zone));
     }
     for from in 0..view.matrix.zones.len() {
@@ -47,7 +57,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
     }
 }
 
-fn grid(inner: Rect, zones: &[String]) -> Grid {
+fn grid(inner: Rect, matrix: &Matrix) -> Grid {
+    let zones = &matrix.zones;
     let longest = zones.iter().map(|zone| Span::raw(clean(zone)).width()).max().unwrap_or(0);
     let name = u16::try_from(longest).unwrap_or(u16::MAX).min(LONGEST_NAME);
     let label = (name + 6).min(inner.width / 2);
@@ -56,7 +67,17 @@ fn grid(inner: Rect, zones: &[String]) -> Grid {
     let width = (room / count).max(NARROWEST.min(room)).min(24);
     let shown = usize::from(room.checked_div(width).unwrap_or(0)).min(zones.len());
     let height = (inner.height.saturating_sub(1) / count).clamp(1, 3);
-    Grid { label, width, height, shown }
+    let counts = counts(matrix, width, height);
+    Grid { label, width, height, shown, counts }
+}
+
+fn counts(matrix: &Matrix, width: u16, height: u16) -> Counts {
+    let most = matrix.connections.iter().flatten().max().copied().unwrap_or(0);
+    match (grouped(most).len(), usize::from(width)) {
+        (digits, width) if height >= 2 && digits + 2 <= width => Counts::Below,
+        (digits, width) if digits + ">99 %".len() + 4 <= width => Counts::Beside,
+        _ => Counts::Hidden,
+    }
 }
 
 impl Grid {
@@ -88,34 +109,27 @@ fn row(buffer: &mut Buffer, inner: Rect, grid: &Grid, view: &View, from: usize) 
         let count = asked.get(to).copied().unwrap_or(0);
         if all > 0 {
             let part = count as f64 / all as f64;
-            share(buffer, place, &Share { part, count, home: from == to });
+            share(buffer, place, grid.counts, &Share { part, count, home: from == to });
         } else if to == 0 || !is_dead(view, zone) {
             let nothing = if is_dead(view, zone) { "no nodes" } else { "-" };
-            centred(buffer, place, (grid.height - 1) / 2, nothing, DIM);
+            centred(buffer, apart(place), (grid.height - 1) / 2, nothing, DIM);
         }
     }
 }
 
-fn share(buffer: &mut Buffer, place: Rect, share: &Share) {
+fn share(buffer: &mut Buffer, place: Rect, counts: Counts, share: &Share) {
     let style = heat(share);
-    // A blank between cells keeps them apart.
-    let filled = Rect { width: place.width.saturating_sub(1), ..place };
+    let filled = apart(place);
     buffer.set_style(filled, style);
-    let part = percent(share.part);
-    let count = grouped(share.count);
-    if usize::from(filled.width) >= part.len() + count.len() + 4 {
-        centred(
-            buffer,
-            filled,
-            place.height.saturating_sub(1) / 2,
-            &format!("{part}  {count}"),
-            style,
-        );
-    } else if place.height >= 2 && usize::from(filled.width) >= count.len() {
-        centred(buffer, filled, 0, &part, style);
-        centred(buffer, filled, 1, &count, style);
-    } else {
-        centred(buffer, filled, place.height.saturating_sub(1) / 2, &part, style);
+    let (part, count) = (percent(share.part), grouped(share.count));
+    let middle = place.height.saturating_sub(1) / 2;
+    match counts {
+        Counts::Beside => centred(buffer, filled, middle, &format!("{part}  {count}"), style),
+        Counts::Below => {
+            centred(buffer, filled, middle, &part, style);
+            centred(buffer, filled, middle + 1, &count, style);
+        }
+        Counts::Hidden => centred(buffer, filled, middle, &part, style),
     }
 }
 
@@ -132,8 +146,13 @@ fn heat(share: &Share) -> Style {
     }
 }
 
+/// A cell without the blank that keeps it apart from the next.
+fn apart(cell: Rect) -> Rect {
+    Rect { width: cell.width.saturating_sub(1), ..cell }
+}
+
 fn centred(buffer: &mut Buffer, place: Rect, row: u16, text: &str, style: Style) {
-    let text = fit(text, usize::from(place.width.saturating_sub(1).max(1)));
+    let text = fit(text, usize::from(place.width));
     let left = usize::from(place.width).saturating_sub(Span::raw(&text).width()) / 2;
     let left = u16::try_from(left).unwrap_or(0);
     let place = Rect { x: place.x + left, width: place.width - left, ..place };

@@ -15,6 +15,8 @@ pub(super) const WARN: Style = Style::new().fg(Color::Yellow);
 pub(super) const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 pub(super) const HINT: Style = Style::new().fg(Color::Cyan);
 
+/// A title that is shorter says nothing.
+const SHORTEST_TITLE: usize = 12;
 /// Eighths of a cell, from the bottom.
 const UP: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 /// Eighths of a cell, from the left.
@@ -49,12 +51,15 @@ pub(super) fn mark(held: bool) -> Span<'static> {
 }
 
 /// A frame with a title on the left and a figure on the right; what is inside is returned.
-pub(super) fn panel(buffer: &mut Buffer, area: Rect, title: &str, figure: Span<'_>) -> Rect {
+pub(super) fn panel(buffer: &mut Buffer, area: Rect, title: &str, figure: &Span<'_>) -> Rect {
     let block = Block::bordered().border_type(BorderType::Rounded).border_style(DIM);
     let inner = block.inner(area);
     let room = usize::from(area.width.saturating_sub(4));
-    let title = fit(&format!(" {} ", clean(title)), room);
-    let fits = figure.width() > 0 && Span::raw(&title).width() + figure.width() + 3 <= room;
+    // A figure says more than the end of a long title.
+    let taken = figure.width() + 3;
+    let fits = figure.width() > 0 && room >= taken + SHORTEST_TITLE;
+    let room = if fits { room - taken } else { room };
+    let title = format!(" {} ", fit(&clean(title), room.saturating_sub(2)));
     // The title must not be as dim as the frame it stands in.
     let on_frame = |style: Style| style.remove_modifier(Modifier::DIM);
     let mut block = block.title_top(Line::styled(title, on_frame(BOLD)));
@@ -193,7 +198,10 @@ pub(super) fn column(buffer: &mut Buffer, area: Rect, x: u16, part: f64, style: 
     for cell in 0..area.height {
         let symbol = UP[eighths(part, area.height, cell)];
         if symbol != " " {
-            buffer[(x, area.bottom() - 1 - cell)].set_symbol(symbol).set_style(style);
+            let place = &mut buffer[(x, area.bottom() - 1 - cell)];
+            // Styles add up: a bar on a dim line would be dim.
+            place.reset();
+            place.set_symbol(symbol).set_style(style);
         }
     }
 }

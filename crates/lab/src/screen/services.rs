@@ -54,7 +54,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
     let all = view.services.len();
     let selected = view.selected.min(all.saturating_sub(1));
     let place = if all > rows { format!("{} of {all}", selected + 1) } else { String::new() };
-    let inner = panel(buffer, area, "Services", Span::raw(place));
+    let inner = panel(buffer, area, "Services", &Span::raw(place));
     let columns = columns(inner.width);
     let heads = |column: &Column| Span::styled(column.head, DIM);
     put(buffer, inner, 0, line(&columns, inner.width, heads));
@@ -62,9 +62,12 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
     let first = selected.saturating_sub(rows / 2).min(all.saturating_sub(rows));
     let shown = view.services.iter().enumerate().skip(first).take(rows);
     for (row, (index, service)) in (1..).zip(shown) {
-        let line = line(&columns, inner.width, |column| (column.of)(service));
-        let style = if index == selected { BOLD.add_modifier(Modifier::REVERSED) } else { PLAIN };
-        put(buffer, inner, row, line.style(style));
+        let name = if index == selected { BOLD.add_modifier(Modifier::REVERSED) } else { PLAIN };
+        let text = |column: &Column| match column.rank {
+            0 => (column.of)(service).style(name),
+            _ => (column.of)(service),
+        };
+        put(buffer, inner, row, line(&columns, inner.width, text));
     }
 }
 

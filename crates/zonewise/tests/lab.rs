@@ -1,0 +1,331 @@
+//! `zonewise lab` as people run it: the story on both API servers, a second lab beside the first, one
+//! that is killed, and everything that may be typed wrong.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed unwrap is the failure report"
+)]
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use zonewise_testbed::{Cluster, User, objects};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_zonewise");
+const LABS: &str = "/run/zonewise-lab";
+
+fn lab(arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.arg("lab").args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A run that ends by itself, and what it says about itself.
+fn summary(arguments: &[&str]) -> Value {
+    let output = lab(arguments).args(["-o", "json"]).output().unwrap();
+    let said = text(&output.stderr);
+    let summary: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {} {said}", text(&output.stdout)));
+    assert!(output.status.success(), "{summary:#} {said}");
+    summary
+}
+
+/// The acts of the story, each with whether it held, and the connections that failed.
+fn outline(summary: &Value) -> Value {
+    let acts = summary["acts"].as_array().unwrap().iter();
+    let acts: Vec<&Value> = acts.map(|act| &act["title"]).collect();
+    json!({"acts": acts, "held": summary["held"], "failed": summary["failed"]})
+}
+
+fn story() -> Value {
+    json!({
+        "acts": [
+            "No topology", "Topology-mode Auto", "Balanced", "A zone loses its endpoints",
+            "A zone goes away", "And comes back", "Rolling update",
+        ],
+        "held": true,
+        "failed": 0,
+    })
+}
+
+#[test]
+fn the_story_holds_on_the_embedded_api_server() {
+    assert_eq!(outline(&summary(&["--duration", "20s"])), story());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_story_holds_on_a_real_api_server_and_leaves_nothing_there() {
+    let cluster = Cluster::start().await.unwrap();
+    let kubeconfig = cluster.kubeconfig(User::Admin).unwrap();
+    let api = kubeconfig.to_str().unwrap().to_owned();
+    let run = move || outline(&summary(&["--api", &api, "--duration", "20s"]));
+    assert_eq!(tokio::task::spawn_blocking(run).await.unwrap(), story());
+    for kind in ["Node", "Pod", "EndpointSlice"] {
+        assert_eq!(cluster.list(kind, None).await.unwrap(), Vec::<Value>::new(), "{kind}");
+    }
+    let services = cluster.list("Service", None).await.unwrap();
+    let names: Vec<&Value> = services.iter().map(|service| &service["metadata"]["name"]).collect();
+    assert_eq!(names, ["kubernetes"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_others_use_is_refused() {
+    let cluster = Cluster::start().await.unwrap();
+    cluster.create(&[objects::node("theirs", "a", "4")]).await.unwrap();
+    let kubeconfig = cluster.kubeconfig(User::Admin).unwrap();
+    let run = move || lab(&["--api", kubeconfig.to_str().unwrap(), "--duration", "5s"]).output();
+    let output = tokio::task::spawn_blocking(run).await.unwrap().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("holds 1 Nodes and 0 Services that are not a lab's (theirs, …)"),
+        "{said}"
+    );
+    assert!(said.contains("--force"), "{said}");
+    let nodes = cluster.list("Node", None).await.unwrap();
+    assert_eq!(nodes.len(), 1, "theirs is still there, and alone");
+}
+
+/// The scenarios that come along, each in a short run.
+#[test]
+fn every_scenario_that_comes_along_holds() {
+    for name in ["hot-zone", "tiny-service", "node-churn"] {
+        let summary = summary(&["--scenario", name, "--duration", "15s"]);
+        assert_eq!(summary["held"], true, "{name}: {summary:#}");
+        assert_eq!(summary["failed"], 0, "{name}: {summary:#}");
+    }
+}
+
+#[test]
+fn zones_may_be_some_way_off() {
+    let summary = summary(&["--delay", "4ms", "--scenario", "tiny-service", "--duration", "8s"]);
+    assert_eq!(summary["held"], true, "{summary:#}");
+}
+
+// === labs that run beside each other, and labs that are killed ===
+
+struct Running {
+    child: Child,
+    said: BufReader<std::process::ChildStderr>,
+}
+
+impl Running {
+    /// Starts a lab with one long act, and waits until its cluster is up.
+    fn start(scenario: &Path) -> (Self, PathBuf) {
+        let mut command = lab(&["--scenario", scenario.to_str().unwrap()]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("--kubeconfig=") {
+            line.clear();
+            assert!(said.read_line(&mut line).unwrap() > 0, "the lab ended before it was up");
+        }
+        let (_, path) = line.split_once("--kubeconfig=").unwrap();
+        let path = PathBuf::from(path.split_whitespace().next().unwrap());
+        (Self { child, said }, path)
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    }
+
+    fn end(mut self) -> (Option<i32>, Value, String) {
+        let (mut out, mut said) = (String::new(), String::new());
+        self.child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+        self.said.read_to_string(&mut said).unwrap();
+        (self.child.wait().unwrap().code(), json!(out), said)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const LONG: &str = "
+title: Long
+cluster: {zones: [{name: a, nodes: 1}, {name: b, nodes: 1}]}
+services: [{name: web, endpoints: {a: 2, b: 2}, connections: 100}]
+acts: [{title: Long, look: The matrix., measure: 10m}]
+";
+
+fn scenario(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    file
+}
+
+/// What the system knows of network namespaces, tables and links of its own.
+fn host() -> Vec<String> {
+    let run = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output();
+        text(&output.unwrap_or_else(|error| panic!("{program} is needed: {error}")).stdout)
+    };
+    let names = std::fs::read_dir("/run/netns").map_or(0, Iterator::count);
+    let links = std::fs::read_dir("/sys/class/net").unwrap();
+    let mut links: Vec<String> =
+        links.map(|link| link.unwrap().file_name().into_string().unwrap()).collect();
+    links.sort();
+    vec![names.to_string(), run("nft", &["list", "tables"]), links.join(" ")]
+}
+
+/// One line of `lab clean` about a process.
+fn about(cleaned: &Output, pid: u32) -> Vec<String> {
+    let said = text(&cleaned.stdout);
+    let of = |line: &&str| line.contains(&format!("process {pid}"));
+    said.lines().filter(of).map(str::to_owned).collect()
+}
+
+#[test]
+fn two_labs_beside_each_other_one_killed_the_other_ended() {
+    let before = host();
+    let file = scenario(LONG);
+    let (first, one) = Running::start(file.path());
+    let (second, two) = Running::start(file.path());
+    assert_ne!(one, two);
+    assert_eq!(host(), before, "nothing of a lab has a name on this box");
+    let (killed, alive) = (first.child.id(), second.child.id());
+
+    first.signal("-KILL");
+    drop(first);
+    assert!(one.exists(), "a lab that was killed leaves its directory");
+    let cleaned = lab(&["clean"]).output().unwrap();
+    assert_eq!(
+        about(&cleaned, killed),
+        [format!("removed the directory of the lab of process {killed}")]
+    );
+    assert_eq!(
+        about(&cleaned, alive),
+        [format!("process {alive} is a lab that runs: left alone (end it with q or Ctrl-C)")]
+    );
+    assert!(!one.exists() && two.exists());
+
+    second.signal("-TERM");
+    let (code, out, said) = second.end();
+    assert_eq!(code, Some(1), "an act that was cut short did not hold: {out} {said}");
+    assert!(!two.exists() && !Path::new(LABS).join(alive.to_string()).exists());
+    assert_eq!(host(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_changes_a_service_and_the_traffic_follows() {
+    let kubectl = zonewise_testbed::program("kubectl").unwrap();
+    let file = scenario(&LONG.replace("10m", "12s"));
+    let (running, kubeconfig) = Running::start(file.path());
+    let kubectl = |arguments: &[&str]| {
+        let output = Command::new(&kubectl)
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    kubectl(&[
+        "annotate",
+        "service",
+        "web",
+        "zonewise.dev/routing-preference=zonewise.dev/balanced",
+    ]);
+    let nodes = kubectl(&["get", "nodes", "-o", "name"]);
+    assert_eq!(nodes, "node/a-1\nnode/b-1\n");
+    // A Pod of one's own runs like any other.
+    kubectl(&["run", "mine", "--image=any", "--port=8080", "--labels=app=mine"]);
+    kubectl(&["wait", "pod/mine", "--for=condition=Ready", "--timeout=30s"]);
+    kubectl(&["delete", "pod", "mine", "--timeout=60s"]);
+    let (code, out, said) = running.end();
+    assert_eq!(code, Some(0), "{out} {said}");
+    // Half of it at home without zone routing, all of it with: most of the time it was on.
+    let share = said.lines().find(|line| line.contains("Long")).unwrap_or_default();
+    assert!(out.as_str().unwrap().contains("all expectations held"), "{out} {share}");
+}
+
+// === wrong input ===
+
+#[test]
+fn what_is_wrong_with_a_scenario_is_said_before_anything_is_made() {
+    let rows = [
+        ("title: x\n  cluster", "2:"),
+        (
+            &LONG.replace("connections: 100", "connections: 1e9"),
+            "connections: 1000000000 per second",
+        ),
+        (&LONG.replace("b: 2}", "z: 2}"), "no zone is called \"z\"; there are a, b"),
+        (&LONG.replace("nodes: 1}]", "nodes: 9999}]"), "nodes are more than the 250 that fit"),
+        (&LONG.replace("name: web", "name: \"../etc\""), "names are small letters"),
+        (&LONG.replace("measure: 10m", "measure: 10"), "is no length of time"),
+        (&LONG.replace("measure: 10m", "measure: 10m, wait: 1s"), "wait"),
+        (
+            &LONG.replace("measure: 10m", "measure: 10m, expect: {reason: [Nonsense]}"),
+            "no reason is called \"Nonsense\"",
+        ),
+        (
+            &LONG.replace("measure: 10m", "measure: 10m, do: [{drain: {zone: x}}]"),
+            "no zone is called \"x\"",
+        ),
+        ("title: empty\ncluster: {zones: []}\nservices: []\nacts: []\n", "at least one zone"),
+    ];
+    for (content, expected) in rows {
+        let file = scenario(content);
+        let output = lab(&["--scenario", file.path().to_str().unwrap(), "--duration", "1s"])
+            .output()
+            .unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{content}: {said}");
+        assert!(said.contains(expected), "{content}: {said}");
+    }
+}
+
+#[test]
+fn wrong_arguments_are_named() {
+    let rows: [(&[&str], i32, &str); 4] = [
+        (&["--scenario", "nonsense"], 2, "these are story, hot-zone, tiny-service, node-churn"),
+        (&["--duration", "soon"], 2, "is no length of time"),
+        (&["--nodes", "100", "--duration", "1s"], 2, "300 nodes are more than the 250"),
+        (
+            &["--api", "/nowhere/kubeconfig", "--duration", "1s"],
+            1,
+            "cannot use the kubeconfig /nowhere/kubeconfig",
+        ),
+    ];
+    for (arguments, code, expected) in rows {
+        let output = lab(arguments).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn whoever_is_not_root_is_told_what_to_do() {
+    // Where everybody may run it.
+    let folder = tempfile::Builder::new().permissions(permissions(0o755)).tempdir().unwrap();
+    let program = folder.path().join("zonewise");
+    std::fs::copy(PROGRAM, &program).unwrap();
+    let output = Command::new(&program)
+        .args(["lab", "--duration", "1s"])
+        .uid(65534)
+        .gid(65534)
+        .stdin(Stdio::null())
+        .current_dir("/")
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("a lab needs root") && said.contains("--duration 1s"), "{said}");
+    assert!(said.contains("stay as they are"), "{said}");
+}
+
+fn permissions(mode: u32) -> std::fs::Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(mode)
+}
