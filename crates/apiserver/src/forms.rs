@@ -13,7 +13,8 @@ use crate::problem::Problem;
 use crate::store::{Object, bare};
 use crate::table::{self, Include};
 
-const KNOWN: &str = "application/json";
+// As the reference says it; of the three we speak the first.
+const KNOWN: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 /// A form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

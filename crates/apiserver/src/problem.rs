@@ -224,7 +224,12 @@ impl Problem {
 
     /// A precondition of a deletion that does not hold: there the kind is named, not its plural.
     pub fn precondition(kind: &Kind, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", kind.kind);
+        let full = if kind.group.is_empty() {
+            kind.kind.to_owned()
+        } else {
+            format!("{}.{}", kind.kind, kind.group)
+        };
+        let message = format!("Operation cannot be fulfilled on {full} {name:?}: {why}");
         let mut problem = Self::plain(409, "Conflict", message).about(kind, name, &[]);
         if let Some(details) = &mut problem.details {
             details["kind"] = kind.kind.into();

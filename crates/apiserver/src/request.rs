@@ -12,6 +12,8 @@ use http::Method;
 use crate::kind::Kind;
 use crate::problem::{Cause, Problem};
 
+const LONGEST_MANAGER: usize = 128;
+
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -103,6 +105,7 @@ pub(crate) struct Options {
     pub(crate) initial: Option<bool>,
     pub(crate) dry_run: bool,
     pub(crate) manager: String,
+    pub(crate) validation: String,
     pub(crate) force: Option<bool>,
     pub(crate) propagation: Option<Propagation>,
     pub(crate) grace: Option<i64>,
@@ -225,6 +228,7 @@ impl Options {
             initial: flag("sendInitialEvents"),
             dry_run: dry_run(&text("dryRun"))?,
             manager: text("fieldManager"),
+            validation: text("fieldValidation"),
             force: flag("force"),
             propagation: propagation(&text("propagationPolicy"))?,
             grace: number(&text("gracePeriodSeconds"))?,
@@ -248,6 +252,26 @@ impl Options {
             ));
         }
         refuse("ListOptions", &causes)
+    }
+
+    /// Whether the options of a write fit together.
+    pub(crate) fn check_write(&self, verb: Verb) -> Result<(), Problem> {
+        let options = match verb {
+            Verb::Create => "CreateOptions",
+            Verb::Update => "UpdateOptions",
+            Verb::Patch => "PatchOptions",
+            _ => return Ok(()),
+        };
+        let mut causes = Vec::new();
+        if self.manager.len() > LONGEST_MANAGER {
+            causes.push(Cause::too_long("fieldManager", LONGEST_MANAGER));
+        }
+        let known = ["", "Ignore", "Strict", "Warn"];
+        if !known.contains(&self.validation.as_str()) {
+            let value = self.validation.as_str().into();
+            causes.push(Cause::unsupported("fieldValidation", &value, &known));
+        }
+        refuse(options, &causes)
     }
 
     fn check_match(&self) -> Vec<Cause> {

@@ -318,6 +318,7 @@ fn show(shared: &Shared, page: &Page, parts: &Parts, body: &[u8]) -> Result<Answ
         },
         Page::Resources(group, version) => match discovery::resources(group, version) {
             Some(resources) => resources,
+            None if group.is_empty() || discovery::group(group).is_some() => return Err(missing()),
             None => return Ok(lost_page()),
         },
         Page::OpenApiV2 => openapi::v2(),

@@ -13,9 +13,6 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
     start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const OLD_LABEL: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
-    alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
-    validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 
 /// A time as objects have it.
 pub(crate) fn time(now: Timestamp) -> String {
@@ -55,26 +52,22 @@ pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
 
 /// What is wrong with a name, if something is.
 fn fault_of_name(kind: &Kind, name: &str) -> Option<String> {
-    let (most, why, dots, digit_first) = match kind.plural {
-        "services" => (63, OLD_LABEL, false, false),
-        "namespaces" => (63, LABEL, false, true),
-        _ => (253, SUBDOMAIN, true, true),
-    };
+    let dotless = ["services", "namespaces"].contains(&kind.plural);
+    let (most, why) = if dotless { (63, LABEL) } else { (253, SUBDOMAIN) };
     if name.len() > most {
-        return Some(format!("must be no more than {most} bytes"));
+        return Some(format!("must be no more than {most} characters"));
+    }
+    if dotless && name.contains('.') {
+        return Some("must not contain dots".to_owned());
     }
     let part = |part: &str| {
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         let bytes = part.as_bytes();
-        let first = bytes
-            .first()
-            .is_some_and(|byte| plain(*byte) && (digit_first || byte.is_ascii_lowercase()));
-        first
-            && bytes.last().is_some_and(|byte| plain(*byte))
-            && bytes.iter().all(|byte| plain(*byte) || *byte == b'-')
+        bytes.first().is_some_and(plain)
+            && bytes.last().is_some_and(plain)
+            && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
     };
-    let fine = if dots { name.split('.').all(part) } else { part(name) };
-    (!fine).then(|| why.to_owned())
+    (!name.split('.').all(part)).then(|| why.to_owned())
 }
 
 /// Whether an object of this kind may have this name.
@@ -127,7 +120,9 @@ pub(crate) fn born(kind: &Kind, object: &mut Value, uid: String, time: &str) {
     }
     set(object, "uid", Some(uid.into()));
     set(object, "creationTimestamp", Some(time.into()));
-    set(object, "generation", kind.has_generation.then(|| 1.into()));
+    if kind.has_generation {
+        set(object, "generation", Some(1.into()));
+    }
 }
 
 /// Whether a writer means the version that is stored. An empty version means any.
@@ -168,6 +163,28 @@ fn must_have_version(kind: &Kind, name: &str) -> Problem {
         details["kind"] = kind.plural.into();
     }
     problem
+}
+
+/// What the server owns cannot be changed by a patch, nor the time of an end by anybody.
+pub(crate) fn check_owned(
+    kind: &Kind,
+    stored: &Value,
+    object: &Value,
+    fields: &[&str],
+) -> Result<(), Problem> {
+    let changed = |field: &&&str| {
+        let value = &object["metadata"][**field];
+        !value.is_null() && *value != stored["metadata"][**field]
+    };
+    let cause = |field: &&str| {
+        let value = &object["metadata"][*field];
+        Cause::invalid(format!("metadata.{field}"), value, "field is immutable")
+    };
+    let causes: Vec<Cause> = fields.iter().filter(changed).map(cause).collect();
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Problem::invalid(kind, text(stored, "name"), &causes))
 }
 
 /// Keeps what the server owns as it was.
@@ -267,7 +284,7 @@ mod tests {
             (pods, "a_b", false),
             (pods, "", false),
             (services, "a-1", true),
-            (services, "1-a", false),
+            (services, "1-a", true),
             (services, "a.b", false),
             (namespaces, "1-a", true),
             (namespaces, "a.b", false),

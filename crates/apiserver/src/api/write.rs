@@ -1,8 +1,8 @@
 //! Create, update, patch and apply.
 //!
 //! ```text
-//!  body ─► read ─► what is meant ─► admit ─► commit: strategy ─► allocation ─► managers ─► store
-//!                  update: the body                                                └ nothing changed: nothing stored
+//!  body ─► read ─► what is meant ─► admit ─► commit: strategy ─► managers ─► allocation ─► store
+//!                  update: the body                                                  └ nothing changed: nothing stored
 //!                  patch: the patch on what is stored
 //!                  apply: fields by manager
 //! ```
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Ask, NAMESPACES, Outcome, World, meta};
+use super::{Ask, NAMESPACES, Outcome, World, kind_of, meta};
 use crate::apply::{self, Writer};
 use crate::kind::{KINDS, Kind};
 use crate::patch::{self, Form};
@@ -36,7 +36,8 @@ pub(super) fn insert(
     ask: &Ask<'_>,
     mut object: Value,
 ) -> Result<Outcome, Problem> {
-    if !meta::text(&object, "resourceVersion").is_empty() {
+    // A rehearsal does not get as far as the store, which refuses this.
+    if !ask.options.dry_run && !meta::text(&object, "resourceVersion").is_empty() {
         let why = "resourceVersion should not be set on objects to be created";
         return Err(Problem::without_reason(why));
     }
@@ -76,13 +77,22 @@ fn give_birth(
     admit(world, ask, &name)?;
     if !name.is_empty() {
         let key = crate::store::key(ask.resource.namespace.as_deref(), &name);
-        if world.store.get(room(kind), &key).is_some() {
-            return Err(Problem::already_exists(kind, &name));
+        if let Some(found) = world.store.get(room(kind), &key) {
+            return Err(taken(kind, &name, &found.value));
         }
     }
-    meta::check_name(kind, &name)?;
+    // Where there are two doors, mistakes are told as of the one that is stored.
+    meta::check_name(kind_of(room(kind)).unwrap_or(kind), &name)?;
     meta::born(kind, &mut object, random::uid(), &ask.time());
     commit(world, ask, None, object, noted)
+}
+
+fn taken(kind: &Kind, name: &str, found: &Value) -> Problem {
+    let mut problem = Problem::already_exists(kind, name);
+    if meta::is_going(found) {
+        problem.message = format!("object is being deleted: {}", problem.message);
+    }
+    problem
 }
 
 /// Whether there is a namespace for something new.
@@ -110,7 +120,7 @@ pub(super) fn update(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Proble
     meta::same_name(ask.resource, &object)?;
     meta::settle_namespace(ask.resource, &mut object)?;
     let Some(stored) = world.store.get(room(kind), &ask.resource.key()).cloned() else {
-        if !["leases", "events"].contains(&kind.plural) {
+        if !["leases", "events", "services"].contains(&kind.plural) {
             return Err(Problem::not_found(kind, ask.resource.name()));
         }
         meta::set(&mut object, "resourceVersion", None);
@@ -130,6 +140,7 @@ fn replace(
     let kind = ask.kind();
     let shown = events::shown(kind, &stored.value);
     meta::same_version(kind, &shown, &object)?;
+    meta::check_owned(kind, &shown, &object, &["deletionTimestamp"])?;
     meta::carried(&shown, &mut object);
     if noted {
         let before = shown["metadata"].get("managedFields").cloned();
@@ -161,6 +172,7 @@ pub(super) fn patch(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem
     typed(kind, &mut object)?;
     meta::same_name(ask.resource, &object)?;
     meta::settle_namespace(ask.resource, &mut object)?;
+    meta::check_owned(kind, &events::shown(kind, &stored.value), &object, &["uid"])?;
     replace(world, ask, &stored, object, true)
 }
 
@@ -179,6 +191,7 @@ fn apply(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
     let writer = writer(ask, &time);
     let force = ask.options.force.unwrap_or(false);
     let Some(stored) = stored else {
+        nobody(kind, &applied)?;
         let mut object = apply::apply(kind, None, &applied, &writer, force)?;
         meta::settle_namespace(ask.resource, &mut object)?;
         let object = give_birth(world, ask, object, false)?;
@@ -192,6 +205,18 @@ fn apply(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
     // Which version was meant has been asked above.
     meta::set(&mut object, "resourceVersion", shown["metadata"].get("resourceVersion").cloned());
     replace(world, ask, &stored, object, false)
+}
+
+/// Who means a certain object does not want another.
+fn nobody(kind: &Kind, applied: &Value) -> Result<(), Problem> {
+    let uid = meta::text(applied, "uid");
+    if uid.is_empty() {
+        return Ok(());
+    }
+    let why = format!(
+        "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+    );
+    Err(Problem::conflict(kind, meta::text(applied, "name"), &why))
 }
 
 fn check_applied(ask: &Ask<'_>, applied: &mut Value) -> Result<(), Problem> {
@@ -237,12 +262,13 @@ fn commit(
     if let (Some(before), Door::Main) = (before, door) {
         meta::count_generation(kind, before, &mut object);
     }
-    if kind.plural == "services" {
-        world.allocator.assign(before, &mut object)?;
-    }
+    // What the server gives out by itself is nobody's.
     if noted {
         let time = ask.time();
         apply::note(kind, before, &mut object, &writer(ask, &time));
+    }
+    if kind.plural == "services" {
+        world.allocator.assign(before, &mut object)?;
     }
     if let (Some(stored), Some(before)) = (stored, before)
         && meta::same(before, &object)
@@ -391,10 +417,14 @@ fn typed(kind: &Kind, object: &mut Value) -> Result<(), Problem> {
         let why = if known {
             "unknown conversion".to_owned()
         } else {
-            format!("no kind {given_kind:?} is registered for version {given_version:?}")
+            format!(
+                "no kind {given_kind:?} is registered for version {given_version:?} in scheme \
+                 \"pkg/runtime/scheme.go:111\""
+            )
         };
         return Err(Problem::bad_request(format!(
-            "{given_kind} in version {given_version:?} cannot be handled as a {name}: {why}"
+            "{given_kind} in version {:?} cannot be handled as a {name}: {why}",
+            given_version.rsplit('/').next().unwrap_or_default()
         )));
     }
     let wrong = |what: &str| {
