@@ -18,6 +18,7 @@ mod pod;
 mod service;
 mod slice;
 mod small;
+mod zeros;
 
 pub(crate) use service::{has_address, has_health_port, has_node_ports};
 
@@ -44,6 +45,7 @@ pub fn prepare(
     metadata::tidy(object);
     keep(kind, door, stored, object);
     defaults(kind, door, stored, object);
+    zeros::fill(kind, object);
     let mut causes = metadata::check(kind, stored, object);
     causes.extend(check(kind, door, stored, object));
     if causes.is_empty() {
@@ -128,13 +130,14 @@ fn check(kind: &Kind, door: Door, stored: Option<&Value>, object: &Value) -> Vec
         ("Service", Door::Main) => service::check(stored, object),
         ("Service", Door::Status) => service::check_status(object),
         ("Pod", Door::Main) => pod::check(stored, object),
+        ("Pod", Door::Status) => pod::check_status(object),
         ("EndpointSlice", _) => slice::check(stored, object),
         ("Node", Door::Main) => node::check(stored, object),
         ("Namespace", Door::Status) => small::check_namespace(object),
         ("ConfigMap", _) => small::check_config_map(stored, object),
         ("Lease", _) => small::check_lease(object),
         ("ServiceCIDR", Door::Main) => small::check_range(stored, object),
-        ("Event", _) => event::check(kind, object),
+        ("Event", _) => event::check(kind, stored, object),
         _ => Vec::new(),
     }
 }

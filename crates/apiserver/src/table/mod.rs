@@ -56,7 +56,7 @@ fn row(kind: &Kind, object: &Value, include: Include, now: Timestamp) -> Value {
         row["conditions"] = json!([condition]);
     }
     match include {
-        Include::None => {}
+        Include::None => row["object"] = Value::Null,
         Include::Metadata => {
             row["object"] = json!({
                 "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
