@@ -11,9 +11,23 @@ pub(super) fn fill(kind: &Kind, object: &mut Value) {
         "Event" if kind.group.is_empty() => show(object, &event()),
         "Event" => show(object, &new_event()),
         "Node" => node(object),
-        "Pod" => conditions(object, &[("lastProbeTime", Value::Null), TIME]),
+        "Pod" => {
+            addresses(object);
+            conditions(object, &[("lastProbeTime", Value::Null), TIME]);
+        }
         "Service" => conditions(object, &[TIME, ("reason", json!("")), ("message", json!(""))]),
         _ => {}
+    }
+}
+
+/// The one address of a Pod is the first of all.
+fn addresses(pod: &mut Value) {
+    let one = pod["status"]["podIP"].as_str().unwrap_or_default().to_owned();
+    let first = pod["status"]["podIPs"][0]["ip"].as_str().unwrap_or_default().to_owned();
+    if !one.is_empty() && one != first {
+        pod["status"]["podIPs"] = json!([{"ip": one}]);
+    } else if one.is_empty() && !first.is_empty() {
+        pod["status"]["podIP"] = first.into();
     }
 }
 

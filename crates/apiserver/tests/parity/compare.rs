@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use http::Response;
 use serde_json::{Map, Value, json};
 
-use crate::differences::{DIFFERENCES, Listed};
+use crate::differences::{DIFFERENCES, Entry, Listed};
 use crate::groups;
 use crate::normal::Normal;
 use crate::requests::{Group, Words};
@@ -26,9 +26,10 @@ fn both_servers_answer_every_request_alike() {
         let [real, embedded] = pair.sides().map(|side| pair.run(run(side, group)));
         complaints.extend(compare(group.name, &real, &embedded, &mut used));
     }
-    let unused = DIFFERENCES.iter().enumerate().filter(|(at, _)| !used.contains(at));
-    complaints.extend(unused.map(|(_, listed)| {
-        format!("{} {} {}: listed, but no difference", listed.group, listed.request, listed.field)
+    let unused = Listed::all().filter(|entry| !used.contains(entry));
+    complaints.extend(unused.map(|(at, request)| {
+        let Listed { group, field, .. } = &DIFFERENCES[at];
+        format!("{group} / {request} {field}: listed, but no difference")
     }));
     let requests: usize = groups.iter().map(|group| group.steps.len()).sum();
     assert!(
@@ -87,7 +88,7 @@ fn compare(
     group: &str,
     real: &Value,
     embedded: &Value,
-    used: &mut BTreeSet<usize>,
+    used: &mut BTreeSet<Entry>,
 ) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for (request, answer) in real.as_object().unwrap() {
@@ -96,10 +97,9 @@ fn compare(
         let mut found = Vec::new();
         walk(String::new(), answer, &embedded[request], &mut found);
         for (field, real, embedded) in found {
-            let listed = |one: &Listed| one.covers(group, request, &field);
-            match DIFFERENCES.iter().position(listed) {
-                Some(at) => {
-                    used.insert(at);
+            match Listed::find(group, request, &field) {
+                Some(entry) => {
+                    used.insert(entry);
                 }
                 None => complaints.push(format!(
                     "{group} / {request} {field}\n    real     {}\n    embedded {}",

@@ -4,19 +4,36 @@
 pub(crate) struct Listed {
     /// A group, or `*` for all.
     pub(crate) group: &'static str,
-    /// A request of the group, or `*` for all.
-    pub(crate) request: &'static str,
+    /// Requests of the group, or `*` for all.
+    pub(crate) requests: &'static [&'static str],
     /// A pointer into the answer, with all that is below it; a `*` stands for one step.
     pub(crate) field: &'static str,
     pub(crate) why: &'static str,
 }
 
+/// One request of an entry: its place in the list, and its pattern.
+pub(crate) type Entry = (usize, &'static str);
+
 impl Listed {
-    pub(crate) fn covers(&self, group: &str, request: &str, field: &str) -> bool {
+    /// Everything that is listed.
+    pub(crate) fn all() -> impl Iterator<Item = Entry> {
+        let each = |(at, one): (usize, &'static Self)| one.requests.iter().map(move |r| (at, *r));
+        DIFFERENCES.iter().enumerate().flat_map(each)
+    }
+
+    /// Where a difference is listed.
+    pub(crate) fn find(group: &str, request: &str, field: &str) -> Option<Entry> {
+        Self::all().find(|(at, pattern)| {
+            let known = *pattern == "*" || *pattern == request;
+            known && DIFFERENCES[*at].covers(group, request, field)
+        })
+    }
+
+    fn covers(&self, group: &str, request: &str, field: &str) -> bool {
         let is = |pattern: &str, text: &str| pattern == "*" || pattern == text;
         let mut steps = field.split('/');
         is(self.group, group)
-            && is(self.request, request)
+            && self.requests.iter().any(|pattern| is(pattern, request))
             && self.field.split('/').all(|wanted| steps.next().is_some_and(|step| is(wanted, step)))
     }
 }
@@ -43,13 +60,14 @@ fn the_documentation_lists_every_difference() {
 
 fn table() -> String {
     let mut table = "| requests | field of the answer | why |\n|---|---|---|\n".to_owned();
-    for Listed { group, request, field, why } in DIFFERENCES {
-        let requests = match (*group, *request) {
-            ("*", _) => "all".to_owned(),
-            (group, "*") => format!("`{group}`"),
-            (group, request) => format!("`{group}`: {request}"),
+    for Listed { group, requests, field, why } in DIFFERENCES {
+        let place = if *group == "*" { "all groups".to_owned() } else { format!("`{group}`") };
+        let requests = match requests {
+            ["*"] => place,
+            some => format!("{place}: {}", some.join(", ")),
         };
-        table.push_str(&format!("| {requests} | `{field}` | {why} |\n"));
+        let field = if field.is_empty() { "all".to_owned() } else { format!("`{field}`") };
+        table.push_str(&format!("| {requests} | {field} | {why} |\n"));
     }
     table
 }

@@ -63,7 +63,7 @@ fn life(name: &'static str, plural: &str, object: &str, body: Value) -> Group {
             get("read", path).keep("uid", "/metadata/uid"),
             get("listed", list),
             post("of a wrong kind", plural, wrong_kind),
-            post("without a name", plural, nameless),
+            post("without a name", &dry, nameless),
             post("with a generated name", plural, generated).keep("generated", "/metadata/name"),
             get("the generated one", &format!("{plural}/{{generated}}")),
             put("replaced", path, changed.clone()).keep("version", "/metadata/resourceVersion"),

@@ -87,7 +87,7 @@ fn node_status() -> Vec<Step> {
             json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Down"}]}}),
         ),
         merge_patch("cordon through the status door", &format!("{one}/status"), json!({"spec": {"unschedulable": true}})),
-        merge_patch("a wrong quantity", &format!("{one}/status"), json!({"status": {"capacity": {"cpu": "four"}}})),
+        merge_patch("a wrong quantity", &format!("{one}/status?dryRun=All"), json!({"status": {"capacity": {"cpu": "four"}}})),
         json_patch(
             "an address removed",
             &format!("{one}/status"),
@@ -284,7 +284,7 @@ fn metadata() -> Vec<Step> {
         merge_patch("another uid", "configmaps/one", json!({"metadata": {"uid": "11111111-1111-1111-1111-111111111111"}})),
         merge_patch("another time", "configmaps/one", json!({"metadata": {"creationTimestamp": "2020-01-01T00:00:00Z"}})),
         merge_patch("another version", "configmaps/one", json!({"metadata": {"resourceVersion": "1"}})),
-        merge_patch("another kind", "configmaps/one", json!({"kind": "Secret"})),
+        merge_patch("another kind", "configmaps/one?dryRun=All", json!({"kind": "Secret"})),
         merge_patch("another deletion", "configmaps/one", json!({"metadata": {"deletionTimestamp": "2020-01-01T00:00:00Z"}})),
         merge_patch("no managed fields", "configmaps/one", json!({"metadata": {"managedFields": [{}]}})),
         get("read", "configmaps/one"),
