@@ -32,6 +32,12 @@ pub(crate) fn negotiate(accept: &str, include: &str) -> Result<Form, Problem> {
     let include = match include {
         "None" => Include::None,
         "Object" => Include::Object,
+        other if !["", "Metadata"].contains(&other) && accept.contains("as=Table") => {
+            return Err(Problem::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', \
+                 'Object', 'None', or empty"
+            )));
+        }
         _ => Include::Metadata,
     };
     let form = |one: &str| {

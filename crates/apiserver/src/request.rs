@@ -116,9 +116,10 @@ pub(crate) struct Options {
 /// The path: a target, or nothing is there.
 pub(crate) fn target(path: &str) -> Result<Target, Problem> {
     let missing = Problem::no_such_page;
-    let segments: Option<Vec<String>> = path.split('/').skip(1).map(decode_path).collect();
-    let segments = segments.ok_or_else(|| Problem::bad_request("the path is not valid"))?;
-    let mut segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    // An escaped slash is a slash: no name has one.
+    let path =
+        decode(path.as_bytes()).ok_or_else(|| Problem::bad_request("the path is not valid"))?;
+    let mut segments: Vec<&str> = path.split('/').skip(1).collect();
     if segments.len() > 1 && segments.last() == Some(&"") {
         segments.pop();
     }
@@ -311,7 +312,11 @@ impl Options {
                 Some("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
             }
         };
-        let causes: Vec<Cause> = cause.iter().map(|why| Cause::forbidden(field, why)).collect();
+        let mut causes: Vec<Cause> = cause.iter().map(|why| Cause::forbidden(field, why)).collect();
+        if !self.resume.is_empty() {
+            let why = "resourceVersionMatch is forbidden when continue is provided";
+            causes.push(Cause::forbidden(field, why));
+        }
         refuse("ListOptions", &causes)
     }
 }
@@ -375,10 +380,6 @@ fn number(text: &str) -> Result<Option<i64>, Problem> {
 /// What Kubernetes says of a text that is no number.
 pub(crate) fn not_a_number(function: &str, text: &str) -> String {
     format!("strconv.{function}: parsing {text:?}: invalid syntax")
-}
-
-fn decode_path(text: &str) -> Option<String> {
-    decode(text.as_bytes())
 }
 
 fn decode_query(text: &str) -> Option<String> {

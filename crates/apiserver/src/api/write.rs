@@ -182,9 +182,9 @@ fn apply(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
         refuse("PatchOptions", &[cause])?;
     }
     let kind = ask.kind();
-    let mut applied = yaml(ask.body)
+    let applied = yaml(ask.body)
         .map_err(|error| Problem::bad_request(format!("error decoding YAML: {error}")))?;
-    check_applied(ask, &mut applied)?;
+    check_applied(ask, &applied)?;
     let key = ask.resource.key();
     let stored = world.store.get(room(kind), &key).cloned();
     let time = ask.time();
@@ -219,7 +219,7 @@ fn nobody(kind: &Kind, applied: &Value) -> Result<(), Problem> {
     Err(Problem::conflict(kind, meta::text(applied, "name"), &why))
 }
 
-fn check_applied(ask: &Ask<'_>, applied: &mut Value) -> Result<(), Problem> {
+fn check_applied(ask: &Ask<'_>, applied: &Value) -> Result<(), Problem> {
     let kind = ask.kind();
     let text = |field: &str| applied[field].as_str().unwrap_or_default();
     if text("kind") != kind.kind || text("apiVersion") != kind.api_version() {
@@ -234,7 +234,7 @@ fn check_applied(ask: &Ask<'_>, applied: &mut Value) -> Result<(), Problem> {
         return Err(Problem::bad_request("metadata.managedFields must be nil"));
     }
     meta::same_name(ask.resource, applied)?;
-    meta::settle_namespace(ask.resource, applied)
+    meta::settle_namespace(ask.resource, &mut applied.clone())
 }
 
 fn writer<'a>(ask: &Ask<'a>, time: &'a str) -> Writer<'a> {
@@ -254,9 +254,11 @@ fn commit(
     let before = stored.map(|stored| events::shown(kind, &stored.value));
     let before = before.as_deref();
     let door = match ask.resource.subresource {
-        Some(Subresource::Status) => Door::Status,
+        // What is not there yet has no status of its own.
+        Some(Subresource::Status) if stored.is_some() => Door::Status,
         _ => Door::Main,
     };
+    let sent = object["spec"].clone();
     strategy::prepare(kind, door, before, &mut object)?;
     furnish(kind, &mut object);
     if let (Some(before), Door::Main) = (before, door) {
@@ -265,7 +267,9 @@ fn commit(
     // What the server gives out by itself is nobody's.
     if noted {
         let time = ask.time();
-        apply::note(kind, before, &mut object, &writer(ask, &time));
+        let mut seen = strategy::without_gifts(kind, &sent, &object);
+        apply::note(kind, before, &mut seen, &writer(ask, &time));
+        meta::set(&mut object, "managedFields", seen["metadata"].get("managedFields").cloned());
     }
     if kind.plural == "services" {
         world.allocator.assign(before, &mut object)?;
@@ -339,6 +343,9 @@ pub(super) fn bind(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem>
     if meta::text(&binding, "name") != ask.resource.name() {
         return Err(Problem::bad_request("name in URL does not match name in Binding object"));
     }
+    if binding["target"]["name"].as_str().is_none_or(str::is_empty) {
+        return Err(Problem::without_reason("target.name: Required value"));
+    }
     let key = ask.resource.key();
     let stored = world.store.get(room(ask.kind()), &key).cloned();
     let stored = stored.ok_or_else(|| Problem::not_found(ask.kind(), ask.resource.name()))?;
@@ -391,7 +398,10 @@ fn yaml_or_json(ask: &Ask<'_>) -> Result<Value, Problem> {
         "application/yaml" => yaml(ask.body),
         _ => return Err(Problem::unsupported_media_type(FORMS)),
     };
-    let object: Value = object.map_err(unreadable)?;
+    let mut object: Value = object.map_err(unreadable)?;
+    if object.is_null() {
+        object = json!({});
+    }
     if object.is_object() { Ok(object) } else { Err(unreadable("this is no object".into())) }
 }
 
@@ -432,6 +442,9 @@ fn typed(kind: &Kind, object: &mut Value) -> Result<(), Problem> {
             "{name} in version {version:?} cannot be handled as a {name}: json: cannot unmarshal {what}"
         ))
     };
+    if object["metadata"].is_null() {
+        object["metadata"] = json!({});
+    }
     if meta::metadata(object).is_none() {
         return Err(wrong("metadata into Go struct field of type ObjectMeta"));
     }

@@ -55,6 +55,23 @@ pub fn prepare(
     Err(Problem::invalid(shown.unwrap_or(kind), text(object, "/metadata/name"), &causes))
 }
 
+/// The object without what the server gave it unasked: nobody owns that. `sent` is the spec that was asked for.
+pub(crate) fn without_gifts(kind: &Kind, sent: &Value, object: &Value) -> Value {
+    let gifts: &[&str] = match kind.kind {
+        "Service" => &["clusterIPs"],
+        "Pod" => &["priority", "preemptionPolicy", "tolerations"],
+        "Namespace" => &["finalizers"],
+        _ => &[],
+    };
+    let mut object = object.clone();
+    for key in gifts.iter().filter(|key| sent[**key].is_null()) {
+        if let Some(spec) = object.get_mut("spec") {
+            put(spec, key, None);
+        }
+    }
+    object
+}
+
 /// A null is nothing.
 fn tidy(value: &mut Value) {
     match value {
