@@ -195,7 +195,7 @@ impl Problem {
 
     /// Something that went wrong on the server's side, or that Kubernetes reports as such.
     pub fn internal(message: impl Into<String>) -> Self {
-        Self::plain(500, "InternalError", message)
+        Self::without_reason(message)
     }
 
     /// Nobody we know.
@@ -282,7 +282,7 @@ impl Problem {
 
     /// A body in a form that is not understood.
     pub fn unsupported_media_type(message: impl Into<String>) -> Self {
-        Self::plain(415, "UnsupportedMediaType", message)
+        Self::plain(415, "UnsupportedMediaType", message).about_nothing()
     }
 
     /// A version of the future.

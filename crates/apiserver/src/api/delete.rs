@@ -12,7 +12,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Ask, NAMESPACES, Outcome, World, meta, read};
+use super::{Ask, NAMESPACES, Outcome, World, kind_of, meta, read};
 use crate::kind::Kind;
 use crate::problem::{Cause, Problem};
 use crate::request::{Propagation, propagation, refuse};
@@ -158,6 +158,8 @@ pub(super) fn remove(
 fn check(kind: &Kind, stored: &Object, terms: &Terms) -> Result<(), Problem> {
     let (uid, version) = (stored.meta("uid"), stored.meta("resourceVersion"));
     let name = stored.meta("name");
+    // Where there are two doors, this is told as of the one that is stored.
+    let kind = kind_of(room(kind)).unwrap_or(kind);
     if let Some(wanted) = terms.uid.as_deref().filter(|wanted| *wanted != uid) {
         let why = format!(
             "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have \

@@ -7,13 +7,6 @@ use crate::kind::Kind;
 use crate::problem::{Cause, Problem};
 use crate::request::{Resource, not_a_number};
 
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
-    '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
-    start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
-    '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-
 /// A time as objects have it.
 pub(crate) fn time(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -48,39 +41,6 @@ pub(crate) fn is_going(object: &Value) -> bool {
 pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     let list = object["metadata"]["finalizers"].as_array();
     list.into_iter().flatten().filter_map(Value::as_str).collect()
-}
-
-/// What is wrong with a name, if something is.
-fn fault_of_name(kind: &Kind, name: &str) -> Option<String> {
-    let dotless = ["services", "namespaces"].contains(&kind.plural);
-    let (most, why) = if dotless { (63, LABEL) } else { (253, SUBDOMAIN) };
-    if name.len() > most {
-        return Some(format!("must be no more than {most} characters"));
-    }
-    if dotless && name.contains('.') {
-        return Some("must not contain dots".to_owned());
-    }
-    let part = |part: &str| {
-        let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let bytes = part.as_bytes();
-        bytes.first().is_some_and(plain)
-            && bytes.last().is_some_and(plain)
-            && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
-    };
-    (!name.split('.').all(part)).then(|| why.to_owned())
-}
-
-/// Whether an object of this kind may have this name.
-pub(crate) fn check_name(kind: &Kind, name: &str) -> Result<(), Problem> {
-    let cause = if name.is_empty() {
-        Cause::required("metadata.name", "name or generateName is required")
-    } else {
-        match fault_of_name(kind, name) {
-            None => return Ok(()),
-            Some(why) => Cause::invalid("metadata.name", &name.into(), &why),
-        }
-    };
-    Err(Problem::invalid(kind, name, &[cause]))
 }
 
 /// Puts the namespace of the path into the object, which may name no other.
@@ -269,32 +229,6 @@ fn timeless(object: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_checked_by_kind() {
-        let pods = Kind::find("", "v1", "pods").unwrap();
-        let services = Kind::find("", "v1", "services").unwrap();
-        let namespaces = Kind::find("", "v1", "namespaces").unwrap();
-        let rows = [
-            (pods, "a", true),
-            (pods, "1.a-b.c", true),
-            (pods, "a..b", false),
-            (pods, "-a", false),
-            (pods, "A", false),
-            (pods, "a_b", false),
-            (pods, "", false),
-            (services, "a-1", true),
-            (services, "1-a", true),
-            (services, "a.b", false),
-            (namespaces, "1-a", true),
-            (namespaces, "a.b", false),
-        ];
-        for (kind, name, fine) in rows {
-            assert_eq!(check_name(kind, name).is_ok(), fine, "{} {name}", kind.kind);
-        }
-        assert!(check_name(services, &"a".repeat(64)).is_err());
-        assert!(check_name(pods, &"a".repeat(253)).is_ok());
-    }
 
     #[test]
     fn a_generation_counts_what_was_asked_for() {

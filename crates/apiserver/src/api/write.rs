@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Ask, NAMESPACES, Outcome, World, kind_of, meta};
+use super::{Ask, NAMESPACES, Outcome, World, meta};
 use crate::apply::{self, Writer};
 use crate::kind::{KINDS, Kind};
 use crate::patch::{self, Form};
@@ -81,8 +81,6 @@ fn give_birth(
             return Err(taken(kind, &name, &found.value));
         }
     }
-    // Where there are two doors, mistakes are told as of the one that is stored.
-    meta::check_name(kind_of(room(kind)).unwrap_or(kind), &name)?;
     meta::born(kind, &mut object, random::uid(), &ask.time());
     commit(world, ask, None, object, noted)
 }
@@ -142,10 +140,6 @@ fn replace(
     meta::same_version(kind, &shown, &object)?;
     meta::check_owned(kind, &shown, &object, &["deletionTimestamp"])?;
     meta::carried(&shown, &mut object);
-    if noted {
-        let before = shown["metadata"].get("managedFields").cloned();
-        meta::set(&mut object, "managedFields", before);
-    }
     meta::check_finalizers(kind, &shown, &object)?;
     commit(world, ask, Some(stored), object, noted).map(|object| Outcome::Object(200, object))
 }
@@ -356,9 +350,6 @@ pub(super) fn bind(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem>
     let mut pod = stored.value.clone();
     pod["spec"]["nodeName"] = binding["target"]["name"].clone();
     scheduled(&mut pod, &ask.time());
-    let time = ask.time();
-    let writer = Writer { manager: ask.manager(), subresource: Some("binding"), time: &time };
-    apply::note(ask.kind(), Some(&stored.value), &mut pod, &writer);
     if !ask.options.dry_run {
         world.put(room(ask.kind()), &key, pod);
     }

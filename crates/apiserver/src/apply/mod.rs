@@ -170,7 +170,8 @@ fn nothing(kind: &Kind) -> Value {
             "lastTimestamp": null, "deprecatedFirstTimestamp": null, "deprecatedLastTimestamp": null,
             "involvedObject": {}, "regarding": {}, "reportingComponent": "", "reportingInstance": "",
         }),
-        "EndpointSlice" | "ConfigMap" => json!({"metadata": {}}),
+        "EndpointSlice" => json!({"metadata": {}, "endpoints": null, "ports": null}),
+        "ConfigMap" => json!({"metadata": {}}),
         _ => json!({"metadata": {}, "spec": {}, "status": {}}),
     }
 }

@@ -14,9 +14,24 @@ pub(super) fn fill(kind: &Kind, object: &mut Value) {
         "Pod" => {
             addresses(object);
             conditions(object, &[("lastProbeTime", Value::Null), TIME]);
+            items(object, "/status/containerStatuses").for_each(container);
         }
         "Service" => conditions(object, &[TIME, ("reason", json!("")), ("message", json!(""))]),
         _ => {}
+    }
+}
+
+fn container(status: &mut Value) {
+    show(status, &[("lastState", json!({})), ("state", json!({}))]);
+    for state in ["/state/running", "/state/terminated", "/lastState/terminated"] {
+        if let Some(state) = status.pointer_mut(state) {
+            show(state, &[("startedAt", Value::Null)]);
+        }
+    }
+    for state in ["/state/terminated", "/lastState/terminated"] {
+        if let Some(state) = status.pointer_mut(state) {
+            show(state, &[("finishedAt", Value::Null)]);
+        }
     }
 }
 

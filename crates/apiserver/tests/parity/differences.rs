@@ -1,5 +1,7 @@
 //! The differences that stay, and why. `docs/apiserver.md` shows them.
 
+use std::collections::BTreeSet;
+
 /// A difference that is meant.
 pub(crate) struct Listed {
     /// A group, or `*` for all.
@@ -19,6 +21,19 @@ impl Listed {
     pub(crate) fn all() -> impl Iterator<Item = Entry> {
         let each = |(at, one): (usize, &'static Self)| one.requests.iter().map(move |r| (at, *r));
         DIFFERENCES.iter().enumerate().flat_map(each)
+    }
+
+    /// What is listed of some groups and was not needed.
+    pub(crate) fn unused(
+        of: impl Fn(&str) -> bool,
+        used: &BTreeSet<Entry>,
+    ) -> impl Iterator<Item = String> {
+        let unused = Self::all()
+            .filter(move |entry| of(DIFFERENCES[entry.0].group) && !used.contains(entry));
+        unused.map(|(at, request)| {
+            let Self { group, field, .. } = &DIFFERENCES[at];
+            format!("{group} / {request} {field}: listed, but no difference")
+        })
     }
 
     /// Where a difference is listed.
