@@ -170,8 +170,7 @@ fn nothing(kind: &Kind) -> Value {
             "lastTimestamp": null, "deprecatedFirstTimestamp": null, "deprecatedLastTimestamp": null,
             "involvedObject": {}, "regarding": {}, "reportingComponent": "", "reportingInstance": "",
         }),
-        "EndpointSlice" => json!({"metadata": {}, "endpoints": null, "ports": null}),
-        "ConfigMap" => json!({"metadata": {}}),
+        "EndpointSlice" | "ConfigMap" => json!({"metadata": {}}),
         _ => json!({"metadata": {}, "spec": {}, "status": {}}),
     }
 }

@@ -74,6 +74,13 @@ impl Normal {
             ("resourceVersion", Value::String(text)) if is_number(text) => {
                 *text = self.name("version", text);
             }
+            ("managedFields", Value::Array(entries)) => {
+                // They are in the order of their seconds, and a second may pass on one side only.
+                entries.sort_by_key(|entry| {
+                    ["operation", "manager", "subresource"].map(|key| entry[key].to_string())
+                });
+                entries.iter_mut().for_each(|entry| self.value(entry));
+            }
             ("nodePort" | "healthCheckNodePort", Value::Number(port)) => {
                 let port = port.to_string();
                 *value = self.port(&port).into();
