@@ -100,7 +100,7 @@ impl Problem {
         Self { code, reason, message: message.into(), details: None, resume: None }
     }
 
-    fn about_nothing(mut self) -> Self {
+    pub(crate) fn about_nothing(mut self) -> Self {
         self.details = Some(json!({}));
         self
     }
@@ -282,7 +282,7 @@ impl Problem {
 
     /// A body in a form that is not understood.
     pub fn unsupported_media_type(message: impl Into<String>) -> Self {
-        Self::plain(415, "UnsupportedMediaType", message).about_nothing()
+        Self::plain(415, "UnsupportedMediaType", message)
     }
 
     /// A version of the future.

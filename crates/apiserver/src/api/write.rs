@@ -150,7 +150,10 @@ pub(super) fn patch(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem
         "application/merge-patch+json" => Form::Merge,
         "application/strategic-merge-patch+json" => Form::Strategic,
         "application/apply-patch+yaml" => return apply(world, ask),
-        _ => return Err(Problem::unsupported_media_type("415: Unsupported Media Type")),
+        _ => {
+            let problem = Problem::unsupported_media_type("415: Unsupported Media Type");
+            return Err(problem.about_nothing());
+        }
     };
     if ask.options.force.is_some() {
         let why = "may not be specified for non-apply patch";

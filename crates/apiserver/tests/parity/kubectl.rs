@@ -323,7 +323,7 @@ fn split(line: &str) -> Vec<String> {
         match letter {
             '\'' => quoted = !quoted,
             ' ' if !quoted => {
-                words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty()))
+                words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty()));
             }
             other => word.push(other),
         }

@@ -12,6 +12,7 @@
     clippy::expect_used,
     reason = "a failed unwrap is the failure report"
 )]
+#![allow(clippy::needless_pass_by_value, reason = "tables of requests read better without borrows")]
 
 mod compare;
 mod differences;
