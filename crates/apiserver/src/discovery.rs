@@ -243,7 +243,7 @@ mod tests {
             .map(|one| one["metadata"]["name"].clone())
             .collect();
         let wanted =
-            ["coordination.k8s.io", "discovery.k8s.io", "events.k8s.io", "networking.k8s.io"];
+            ["events.k8s.io", "networking.k8s.io", "coordination.k8s.io", "discovery.k8s.io"];
         assert_eq!(names, wanted);
     }
 }

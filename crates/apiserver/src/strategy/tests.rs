@@ -408,8 +408,16 @@ fn nodes() {
     assert_eq!(
         made,
         json!({"metadata": {"name": "n"},
-            "spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+        "spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": null, "lastTransitionTime": null}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+            "nodeInfo": {
+                "architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
+                "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "",
+                "osImage": "", "systemUUID": "",
+            },
+        }})
     );
     let mut moved = made.clone();
     moved["spec"] = json!({"podCIDR": "10.0.1.0/24"});

@@ -177,7 +177,7 @@ fn endpoint_slices() {
         "endpoints": endpoints});
     assert_eq!(
         cells_of("endpointslices", slice),
-        json!(["e", "IPv4", "80,x,*", "10.0.0.1,10.0.0.9,10.0.0.2 + 1 more...", "5m"])
+        json!(["e", "IPv4", "80,x,", "10.0.0.1,10.0.0.9,10.0.0.2 + 1 more...", "5m"])
     );
     let empty = json!({"metadata": {"name": "e"}, "addressType": "IPv6", "endpoints": null});
     assert_eq!(cells_of("endpointslices", empty), json!(["e", "IPv6", "<unset>", "<unset>", "5m"]));
