@@ -6,7 +6,7 @@
     reason = "a failed unwrap is the failure report"
 )]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -248,6 +248,33 @@ async fn kubectl_changes_a_service_and_the_traffic_follows() {
     // Half of it at home without zone routing, all of it with: most of the time it was on.
     let share = said.lines().find(|line| line.contains("Long")).unwrap_or_default();
     assert!(out.as_str().unwrap().contains("all expectations held"), "{out} {share}");
+}
+
+/// On a terminal: the screen comes, `q` leaves, and the terminal is as it was.
+#[test]
+fn a_terminal_shows_the_matrix_and_q_leaves() {
+    let line = format!("stty cols 120 rows 40; exec {PROGRAM} lab");
+    let mut child = Command::new("script")
+        .args(["-qefc", &line, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script is needed: apt-get install bsdutils");
+    let (mut out, mut seen) = (child.stdout.take().unwrap(), Vec::new());
+    let mut chunk = [0; 4096];
+    while !text(&seen).contains("zone to zone") {
+        let length = out.read(&mut chunk).unwrap();
+        assert!(length > 0, "{}", text(&seen));
+        seen.extend_from_slice(&chunk[..length]);
+    }
+    child.stdin.take().unwrap().write_all(b"q").unwrap();
+    out.read_to_end(&mut seen).unwrap();
+    let status = child.wait().unwrap();
+    let shown = text(&seen);
+    assert!(status.success(), "{shown}");
+    let (_, after) = shown.rsplit_once("\u{1b}[?1049l").expect("the screen of before is back");
+    assert!(after.contains("From chance to balance"), "{after}");
 }
 
 // === wrong input ===
