@@ -487,7 +487,7 @@ const SHORTEST: Duration = Duration::from_millis(500);
 const ZONE_LIMIT: usize = 26;
 /// Nodes and proxies follow within this time.
 const FOLLOW: Duration = Duration::from_millis(800);
-/// A Pod that ends takes this long.
+/// A Pod that is told to end answers for this long, and is gone.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 impl Act {
