@@ -1,7 +1,5 @@
 //! What is served, in the forms in which clients ask for it. Pure.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value, json};
 
 use crate::kind::{KINDS, Kind};
@@ -40,8 +38,10 @@ fn in_all(kind: &Kind) -> bool {
 }
 
 /// Groups and versions, the core first.
-pub(crate) fn group_versions() -> BTreeSet<(&'static str, &'static str)> {
-    KINDS.iter().map(|kind| (kind.group, kind.version)).collect()
+pub(crate) fn group_versions() -> Vec<(&'static str, &'static str)> {
+    let mut all: Vec<_> = KINDS.iter().map(|kind| (kind.group, kind.version)).collect();
+    all.dedup();
+    all
 }
 
 fn kinds_of(group: &str, version: &str) -> impl Iterator<Item = &'static Kind> {

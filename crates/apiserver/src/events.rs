@@ -27,11 +27,21 @@ const NAMES: [(&str, &str); 7] = [
     ("reportingComponent", "reportingController"),
 ];
 
+/// Who reports: the old door shows nobody as an empty text, the new one shows nothing.
+const REPORTERS: ([&str; 2], [&str; 2]) =
+    (["reportingComponent", "reportingInstance"], ["reportingController", "reportingInstance"]);
+
 /// A stored object as this kind shows it.
 pub(crate) fn shown<'a>(kind: &Kind, stored: &'a Value) -> Cow<'a, Value> {
     match kind.stored_as {
         None => Cow::Borrowed(stored),
-        Some(_) => Cow::Owned(renamed(stored.clone(), NAMES, &kind.api_version())),
+        Some(_) => {
+            let mut event = renamed(stored.clone(), NAMES, &kind.api_version());
+            if let Some(fields) = event.as_object_mut() {
+                fields.retain(|key, value| !REPORTERS.1.contains(&key.as_str()) || *value != "");
+            }
+            Cow::Owned(event)
+        }
     }
 }
 
@@ -39,7 +49,13 @@ pub(crate) fn shown<'a>(kind: &Kind, stored: &'a Value) -> Cow<'a, Value> {
 pub(crate) fn stored(kind: &Kind, object: Value) -> Value {
     match kind.stored_as {
         None => object,
-        Some(_) => renamed(object, NAMES.map(|(core, new)| (new, core)), "v1"),
+        Some(_) => {
+            let mut event = renamed(object, NAMES.map(|(core, new)| (new, core)), "v1");
+            if let Some(fields) = event.as_object_mut() {
+                REPORTERS.0.iter().for_each(|key| crate::place::default(fields, key, ""));
+            }
+            event
+        }
     }
 }
 

@@ -13,7 +13,8 @@ use crate::problem::Problem;
 use crate::store::{Object, bare};
 use crate::table::{self, Include};
 
-const KNOWN: &str = "application/json";
+// As the reference says it; of the three we speak the first.
+const KNOWN: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 /// A form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,12 @@ pub(crate) fn negotiate(accept: &str, include: &str) -> Result<Form, Problem> {
     let include = match include {
         "None" => Include::None,
         "Object" => Include::Object,
+        other if !["", "Metadata"].contains(&other) && accept.contains("as=Table") => {
+            return Err(Problem::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', \
+                 'Object', 'None', or empty"
+            )));
+        }
         _ => Include::Metadata,
     };
     let form = |one: &str| {

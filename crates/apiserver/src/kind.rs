@@ -84,21 +84,6 @@ pub static KINDS: [Kind; 10] = [
         ..PLAIN
     },
     Kind {
-        group: "coordination.k8s.io",
-        kind: "Lease",
-        plural: "leases",
-        singular: "lease",
-        ..PLAIN
-    },
-    Kind {
-        group: "discovery.k8s.io",
-        kind: "EndpointSlice",
-        plural: "endpointslices",
-        singular: "endpointslice",
-        has_generation: true,
-        ..PLAIN
-    },
-    Kind {
         group: "events.k8s.io",
         kind: "Event",
         plural: "events",
@@ -114,6 +99,21 @@ pub static KINDS: [Kind; 10] = [
         singular: "servicecidr",
         namespaced: false,
         has_status: true,
+        ..PLAIN
+    },
+    Kind {
+        group: "coordination.k8s.io",
+        kind: "Lease",
+        plural: "leases",
+        singular: "lease",
+        ..PLAIN
+    },
+    Kind {
+        group: "discovery.k8s.io",
+        kind: "EndpointSlice",
+        plural: "endpointslices",
+        singular: "endpointslice",
+        has_generation: true,
         ..PLAIN
     },
 ];

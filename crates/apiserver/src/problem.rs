@@ -100,7 +100,7 @@ impl Problem {
         Self { code, reason, message: message.into(), details: None, resume: None }
     }
 
-    fn about_nothing(mut self) -> Self {
+    pub(crate) fn about_nothing(mut self) -> Self {
         self.details = Some(json!({}));
         self
     }
@@ -195,7 +195,7 @@ impl Problem {
 
     /// Something that went wrong on the server's side, or that Kubernetes reports as such.
     pub fn internal(message: impl Into<String>) -> Self {
-        Self::plain(500, "InternalError", message)
+        Self::without_reason(message)
     }
 
     /// Nobody we know.
@@ -224,7 +224,12 @@ impl Problem {
 
     /// A precondition of a deletion that does not hold: there the kind is named, not its plural.
     pub fn precondition(kind: &Kind, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", kind.kind);
+        let full = if kind.group.is_empty() {
+            kind.kind.to_owned()
+        } else {
+            format!("{}.{}", kind.kind, kind.group)
+        };
+        let message = format!("Operation cannot be fulfilled on {full} {name:?}: {why}");
         let mut problem = Self::plain(409, "Conflict", message).about(kind, name, &[]);
         if let Some(details) = &mut problem.details {
             details["kind"] = kind.kind.into();

@@ -12,6 +12,8 @@ use http::Method;
 use crate::kind::Kind;
 use crate::problem::{Cause, Problem};
 
+const LONGEST_MANAGER: usize = 128;
+
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
@@ -103,6 +105,7 @@ pub(crate) struct Options {
     pub(crate) initial: Option<bool>,
     pub(crate) dry_run: bool,
     pub(crate) manager: String,
+    pub(crate) validation: String,
     pub(crate) force: Option<bool>,
     pub(crate) propagation: Option<Propagation>,
     pub(crate) grace: Option<i64>,
@@ -113,9 +116,10 @@ pub(crate) struct Options {
 /// The path: a target, or nothing is there.
 pub(crate) fn target(path: &str) -> Result<Target, Problem> {
     let missing = Problem::no_such_page;
-    let segments: Option<Vec<String>> = path.split('/').skip(1).map(decode_path).collect();
-    let segments = segments.ok_or_else(|| Problem::bad_request("the path is not valid"))?;
-    let mut segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    // An escaped slash is a slash: no name has one.
+    let path =
+        decode(path.as_bytes()).ok_or_else(|| Problem::bad_request("the path is not valid"))?;
+    let mut segments: Vec<&str> = path.split('/').skip(1).collect();
     if segments.len() > 1 && segments.last() == Some(&"") {
         segments.pop();
     }
@@ -225,6 +229,7 @@ impl Options {
             initial: flag("sendInitialEvents"),
             dry_run: dry_run(&text("dryRun"))?,
             manager: text("fieldManager"),
+            validation: text("fieldValidation"),
             force: flag("force"),
             propagation: propagation(&text("propagationPolicy"))?,
             grace: number(&text("gracePeriodSeconds"))?,
@@ -248,6 +253,26 @@ impl Options {
             ));
         }
         refuse("ListOptions", &causes)
+    }
+
+    /// Whether the options of a write fit together.
+    pub(crate) fn check_write(&self, verb: Verb) -> Result<(), Problem> {
+        let options = match verb {
+            Verb::Create => "CreateOptions",
+            Verb::Update => "UpdateOptions",
+            Verb::Patch => "PatchOptions",
+            _ => return Ok(()),
+        };
+        let mut causes = Vec::new();
+        if self.manager.len() > LONGEST_MANAGER {
+            causes.push(Cause::too_long("fieldManager", LONGEST_MANAGER));
+        }
+        let known = ["", "Ignore", "Strict", "Warn"];
+        if !known.contains(&self.validation.as_str()) {
+            let value = self.validation.as_str().into();
+            causes.push(Cause::unsupported("fieldValidation", &value, &known));
+        }
+        refuse(options, &causes)
     }
 
     fn check_match(&self) -> Vec<Cause> {
@@ -287,7 +312,11 @@ impl Options {
                 Some("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
             }
         };
-        let causes: Vec<Cause> = cause.iter().map(|why| Cause::forbidden(field, why)).collect();
+        let mut causes: Vec<Cause> = cause.iter().map(|why| Cause::forbidden(field, why)).collect();
+        if !self.resume.is_empty() {
+            let why = "resourceVersionMatch is forbidden when continue is provided";
+            causes.push(Cause::forbidden(field, why));
+        }
         refuse("ListOptions", &causes)
     }
 }
@@ -351,10 +380,6 @@ fn number(text: &str) -> Result<Option<i64>, Problem> {
 /// What Kubernetes says of a text that is no number.
 pub(crate) fn not_a_number(function: &str, text: &str) -> String {
     format!("strconv.{function}: parsing {text:?}: invalid syntax")
-}
-
-fn decode_path(text: &str) -> Option<String> {
-    decode(text.as_bytes())
 }
 
 fn decode_query(text: &str) -> Option<String> {

@@ -200,7 +200,7 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Answe
         Err(_) if lost(parts.uri.path()) => return Ok(lost_page()),
         Err(problem) => return Ok(refusal(&problem, pretty)),
     };
-    if let Some(page) = open_page(&target) {
+    if let Some(page) = open_page(&target, &parts.method) {
         return Ok(page);
     }
     if !is_known(&shared.tokens, &parts.headers) {
@@ -243,10 +243,12 @@ fn plain(code: u16, text: &'static str) -> Answer {
 }
 
 /// Pages for everybody.
-fn open_page(target: &Target) -> Option<Answer> {
+fn open_page(target: &Target, method: &Method) -> Option<Answer> {
     match target {
         Target::Page(Page::Health) => Some(plain(200, "ok")),
-        Target::Page(Page::Version) => Some(json(200, &discovery::version(), true)),
+        Target::Page(Page::Version) if *method == Method::GET => {
+            Some(json(200, &discovery::version(), true))
+        }
         _ => None,
     }
 }
@@ -318,6 +320,7 @@ fn show(shared: &Shared, page: &Page, parts: &Parts, body: &[u8]) -> Result<Answ
         },
         Page::Resources(group, version) => match discovery::resources(group, version) {
             Some(resources) => resources,
+            None if group.is_empty() || discovery::group(group).is_some() => return Err(missing()),
             None => return Ok(lost_page()),
         },
         Page::OpenApiV2 => openapi::v2(),
@@ -438,6 +441,10 @@ fn respond(code: u16, kind: &'static str, body: Bytes) -> Answer {
     *response.status_mut() =
         StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     head(&mut response, kind);
+    if code == 413 {
+        // The rest of the body is still on its way: nothing can follow it here.
+        response.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 

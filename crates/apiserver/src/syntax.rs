@@ -24,6 +24,17 @@ pub(crate) const NOT_AN_ADDRESS: &str =
 pub(crate) const NOT_A_NETWORK: &str =
     "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
+/// What is wrong with an address, if something is.
+pub(crate) fn address_fault(text: &str) -> Option<&'static str> {
+    if text.parse::<IpAddr>().is_ok() {
+        return None;
+    }
+    let bare = |part: &str| part.parse::<u8>().map(|number| number.to_string());
+    let bare: Result<Vec<String>, _> = text.split('.').map(bare).collect();
+    let padded = bare.is_ok_and(|parts| parts.join(".").parse::<IpAddr>().is_ok());
+    Some(if padded { "must not have leading 0s" } else { NOT_AN_ADDRESS })
+}
+
 fn is_label(text: &str) -> bool {
     let inner = |one: char| one.is_ascii_lowercase() || one.is_ascii_digit();
     text.starts_with(inner)

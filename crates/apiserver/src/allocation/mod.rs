@@ -178,7 +178,7 @@ impl Allocator {
                 return Ok(());
             }
             Err(Refusal::Taken) => "provided IP is already allocated".to_owned(),
-            Err(Refusal::Outside) if address.is_ipv6() => {
+            Err(Refusal::Outside) if !within(self.ranges[pool], address) => {
                 "the provided network does not match the current range".to_owned()
             }
             Err(Refusal::Outside) => {
@@ -295,6 +295,14 @@ fn refuse(service: &Value, cause: Cause) -> Problem {
         Some(kind) => Problem::invalid(kind, text(service, "/metadata/name"), &[cause]),
         None => Problem::internal(cause.message),
     }
+}
+
+/// Whether an address is in a network.
+fn within((network, length): Cidr, address: IpAddr) -> bool {
+    let width = if network.is_ipv4() { 32 } else { 128 };
+    let host = width - u32::from(length);
+    network.is_ipv4() == address.is_ipv4()
+        && bits(network).checked_shr(host) == bits(address).checked_shr(host)
 }
 
 fn bits(address: IpAddr) -> u128 {

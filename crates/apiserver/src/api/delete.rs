@@ -12,10 +12,10 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Ask, NAMESPACES, Outcome, World, meta, read};
+use super::{Ask, NAMESPACES, Outcome, World, kind_of, meta, read};
 use crate::kind::Kind;
-use crate::problem::Problem;
-use crate::request::{Propagation, propagation};
+use crate::problem::{Cause, Problem};
+use crate::request::{Propagation, propagation, refuse};
 use crate::store::{Object, room};
 
 pub(super) const ORPHAN: &str = "orphan";
@@ -91,6 +91,7 @@ fn terms(ask: &Ask<'_>) -> Result<Terms, Problem> {
             Problem::bad_request(format!("couldn't read DeleteOptions: {error}"))
         })?,
     };
+    check_body(&body)?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let policy = propagation(body["propagationPolicy"].as_str().unwrap_or_default())?;
     let orphan = match body["orphanDependents"].as_bool() {
@@ -106,6 +107,20 @@ fn terms(ask: &Ask<'_>) -> Result<Terms, Problem> {
         dry_run: ask.options.dry_run
             || body["dryRun"].as_array().is_some_and(|list| !list.is_empty()),
     })
+}
+
+fn check_body(body: &Value) -> Result<(), Problem> {
+    let grace = &body["gracePeriodSeconds"];
+    if grace.is_string() {
+        let why = "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64";
+        return Err(Problem::bad_request(why));
+    }
+    if body["orphanDependents"].is_boolean() && body["propagationPolicy"].is_string() {
+        let why = "orphanDependents and deletionPropagation cannot be both set";
+        let cause = Cause::invalid("propagationPolicy", &body["propagationPolicy"], why);
+        return refuse("DeleteOptions", &[cause]);
+    }
+    Ok(())
 }
 
 /// Deletes one object.
@@ -143,6 +158,8 @@ pub(super) fn remove(
 fn check(kind: &Kind, stored: &Object, terms: &Terms) -> Result<(), Problem> {
     let (uid, version) = (stored.meta("uid"), stored.meta("resourceVersion"));
     let name = stored.meta("name");
+    // Where there are two doors, this is told as of the one that is stored.
+    let kind = kind_of(room(kind)).unwrap_or(kind);
     if let Some(wanted) = terms.uid.as_deref().filter(|wanted| *wanted != uid) {
         let why = format!(
             "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have \

@@ -7,16 +7,6 @@ use crate::kind::Kind;
 use crate::problem::{Cause, Problem};
 use crate::request::{Resource, not_a_number};
 
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
-    '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-    '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
-    start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
-    '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const OLD_LABEL: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
-    alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
-    validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
-
 /// A time as objects have it.
 pub(crate) fn time(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
@@ -51,43 +41,6 @@ pub(crate) fn is_going(object: &Value) -> bool {
 pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     let list = object["metadata"]["finalizers"].as_array();
     list.into_iter().flatten().filter_map(Value::as_str).collect()
-}
-
-/// What is wrong with a name, if something is.
-fn fault_of_name(kind: &Kind, name: &str) -> Option<String> {
-    let (most, why, dots, digit_first) = match kind.plural {
-        "services" => (63, OLD_LABEL, false, false),
-        "namespaces" => (63, LABEL, false, true),
-        _ => (253, SUBDOMAIN, true, true),
-    };
-    if name.len() > most {
-        return Some(format!("must be no more than {most} bytes"));
-    }
-    let part = |part: &str| {
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let bytes = part.as_bytes();
-        let first = bytes
-            .first()
-            .is_some_and(|byte| plain(*byte) && (digit_first || byte.is_ascii_lowercase()));
-        first
-            && bytes.last().is_some_and(|byte| plain(*byte))
-            && bytes.iter().all(|byte| plain(*byte) || *byte == b'-')
-    };
-    let fine = if dots { name.split('.').all(part) } else { part(name) };
-    (!fine).then(|| why.to_owned())
-}
-
-/// Whether an object of this kind may have this name.
-pub(crate) fn check_name(kind: &Kind, name: &str) -> Result<(), Problem> {
-    let cause = if name.is_empty() {
-        Cause::required("metadata.name", "name or generateName is required")
-    } else {
-        match fault_of_name(kind, name) {
-            None => return Ok(()),
-            Some(why) => Cause::invalid("metadata.name", &name.into(), &why),
-        }
-    };
-    Err(Problem::invalid(kind, name, &[cause]))
 }
 
 /// Puts the namespace of the path into the object, which may name no other.
@@ -127,7 +80,9 @@ pub(crate) fn born(kind: &Kind, object: &mut Value, uid: String, time: &str) {
     }
     set(object, "uid", Some(uid.into()));
     set(object, "creationTimestamp", Some(time.into()));
-    set(object, "generation", kind.has_generation.then(|| 1.into()));
+    if kind.has_generation {
+        set(object, "generation", Some(1.into()));
+    }
 }
 
 /// Whether a writer means the version that is stored. An empty version means any.
@@ -168,6 +123,28 @@ fn must_have_version(kind: &Kind, name: &str) -> Problem {
         details["kind"] = kind.plural.into();
     }
     problem
+}
+
+/// What the server owns cannot be changed by a patch, nor the time of an end by anybody.
+pub(crate) fn check_owned(
+    kind: &Kind,
+    stored: &Value,
+    object: &Value,
+    fields: &[&str],
+) -> Result<(), Problem> {
+    let changed = |field: &&&str| {
+        let value = &object["metadata"][**field];
+        !value.is_null() && *value != stored["metadata"][**field]
+    };
+    let cause = |field: &&str| {
+        let value = &object["metadata"][*field];
+        Cause::invalid(format!("metadata.{field}"), value, "field is immutable")
+    };
+    let causes: Vec<Cause> = fields.iter().filter(changed).map(cause).collect();
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Problem::invalid(kind, text(stored, "name"), &causes))
 }
 
 /// Keeps what the server owns as it was.
@@ -252,32 +229,6 @@ fn timeless(object: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_checked_by_kind() {
-        let pods = Kind::find("", "v1", "pods").unwrap();
-        let services = Kind::find("", "v1", "services").unwrap();
-        let namespaces = Kind::find("", "v1", "namespaces").unwrap();
-        let rows = [
-            (pods, "a", true),
-            (pods, "1.a-b.c", true),
-            (pods, "a..b", false),
-            (pods, "-a", false),
-            (pods, "A", false),
-            (pods, "a_b", false),
-            (pods, "", false),
-            (services, "a-1", true),
-            (services, "1-a", false),
-            (services, "a.b", false),
-            (namespaces, "1-a", true),
-            (namespaces, "a.b", false),
-        ];
-        for (kind, name, fine) in rows {
-            assert_eq!(check_name(kind, name).is_ok(), fine, "{} {name}", kind.kind);
-        }
-        assert!(check_name(services, &"a".repeat(64)).is_err());
-        assert!(check_name(pods, &"a".repeat(253)).is_ok());
-    }
 
     #[test]
     fn a_generation_counts_what_was_asked_for() {

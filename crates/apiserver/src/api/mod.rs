@@ -84,6 +84,7 @@ pub(crate) enum Outcome {
 
 /// Does what is asked.
 pub(crate) fn act(world: &mut World, verb: Verb, ask: &Ask<'_>) -> Result<Outcome, Problem> {
+    ask.options.check_write(verb)?;
     match verb {
         Verb::Get => read::get(world, ask),
         Verb::List => read::list(world, ask).map(Outcome::List),

@@ -1,8 +1,8 @@
 //! Create, update, patch and apply.
 //!
 //! ```text
-//!  body ─► read ─► what is meant ─► admit ─► commit: strategy ─► allocation ─► managers ─► store
-//!                  update: the body                                                └ nothing changed: nothing stored
+//!  body ─► read ─► what is meant ─► admit ─► commit: strategy ─► managers ─► allocation ─► store
+//!                  update: the body                                                  └ nothing changed: nothing stored
 //!                  patch: the patch on what is stored
 //!                  apply: fields by manager
 //! ```
@@ -36,7 +36,8 @@ pub(super) fn insert(
     ask: &Ask<'_>,
     mut object: Value,
 ) -> Result<Outcome, Problem> {
-    if !meta::text(&object, "resourceVersion").is_empty() {
+    // A rehearsal does not get as far as the store, which refuses this.
+    if !ask.options.dry_run && !meta::text(&object, "resourceVersion").is_empty() {
         let why = "resourceVersion should not be set on objects to be created";
         return Err(Problem::without_reason(why));
     }
@@ -76,13 +77,20 @@ fn give_birth(
     admit(world, ask, &name)?;
     if !name.is_empty() {
         let key = crate::store::key(ask.resource.namespace.as_deref(), &name);
-        if world.store.get(room(kind), &key).is_some() {
-            return Err(Problem::already_exists(kind, &name));
+        if let Some(found) = world.store.get(room(kind), &key) {
+            return Err(taken(kind, &name, &found.value));
         }
     }
-    meta::check_name(kind, &name)?;
     meta::born(kind, &mut object, random::uid(), &ask.time());
     commit(world, ask, None, object, noted)
+}
+
+fn taken(kind: &Kind, name: &str, found: &Value) -> Problem {
+    let mut problem = Problem::already_exists(kind, name);
+    if meta::is_going(found) {
+        problem.message = format!("object is being deleted: {}", problem.message);
+    }
+    problem
 }
 
 /// Whether there is a namespace for something new.
@@ -110,7 +118,7 @@ pub(super) fn update(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Proble
     meta::same_name(ask.resource, &object)?;
     meta::settle_namespace(ask.resource, &mut object)?;
     let Some(stored) = world.store.get(room(kind), &ask.resource.key()).cloned() else {
-        if !["leases", "events"].contains(&kind.plural) {
+        if !["leases", "events", "services"].contains(&kind.plural) {
             return Err(Problem::not_found(kind, ask.resource.name()));
         }
         meta::set(&mut object, "resourceVersion", None);
@@ -130,11 +138,8 @@ fn replace(
     let kind = ask.kind();
     let shown = events::shown(kind, &stored.value);
     meta::same_version(kind, &shown, &object)?;
+    meta::check_owned(kind, &shown, &object, &["deletionTimestamp"])?;
     meta::carried(&shown, &mut object);
-    if noted {
-        let before = shown["metadata"].get("managedFields").cloned();
-        meta::set(&mut object, "managedFields", before);
-    }
     meta::check_finalizers(kind, &shown, &object)?;
     commit(world, ask, Some(stored), object, noted).map(|object| Outcome::Object(200, object))
 }
@@ -145,7 +150,10 @@ pub(super) fn patch(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem
         "application/merge-patch+json" => Form::Merge,
         "application/strategic-merge-patch+json" => Form::Strategic,
         "application/apply-patch+yaml" => return apply(world, ask),
-        _ => return Err(Problem::unsupported_media_type("415: Unsupported Media Type")),
+        _ => {
+            let problem = Problem::unsupported_media_type("415: Unsupported Media Type");
+            return Err(problem.about_nothing());
+        }
     };
     if ask.options.force.is_some() {
         let why = "may not be specified for non-apply patch";
@@ -161,6 +169,7 @@ pub(super) fn patch(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem
     typed(kind, &mut object)?;
     meta::same_name(ask.resource, &object)?;
     meta::settle_namespace(ask.resource, &mut object)?;
+    meta::check_owned(kind, &events::shown(kind, &stored.value), &object, &["uid"])?;
     replace(world, ask, &stored, object, true)
 }
 
@@ -170,15 +179,16 @@ fn apply(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
         refuse("PatchOptions", &[cause])?;
     }
     let kind = ask.kind();
-    let mut applied = yaml(ask.body)
+    let applied = yaml(ask.body)
         .map_err(|error| Problem::bad_request(format!("error decoding YAML: {error}")))?;
-    check_applied(ask, &mut applied)?;
+    check_applied(ask, &applied)?;
     let key = ask.resource.key();
     let stored = world.store.get(room(kind), &key).cloned();
     let time = ask.time();
     let writer = writer(ask, &time);
     let force = ask.options.force.unwrap_or(false);
     let Some(stored) = stored else {
+        nobody(kind, &applied)?;
         let mut object = apply::apply(kind, None, &applied, &writer, force)?;
         meta::settle_namespace(ask.resource, &mut object)?;
         let object = give_birth(world, ask, object, false)?;
@@ -194,7 +204,19 @@ fn apply(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
     replace(world, ask, &stored, object, false)
 }
 
-fn check_applied(ask: &Ask<'_>, applied: &mut Value) -> Result<(), Problem> {
+/// Who means a certain object does not want another.
+fn nobody(kind: &Kind, applied: &Value) -> Result<(), Problem> {
+    let uid = meta::text(applied, "uid");
+    if uid.is_empty() {
+        return Ok(());
+    }
+    let why = format!(
+        "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+    );
+    Err(Problem::conflict(kind, meta::text(applied, "name"), &why))
+}
+
+fn check_applied(ask: &Ask<'_>, applied: &Value) -> Result<(), Problem> {
     let kind = ask.kind();
     let text = |field: &str| applied[field].as_str().unwrap_or_default();
     if text("kind") != kind.kind || text("apiVersion") != kind.api_version() {
@@ -209,7 +231,7 @@ fn check_applied(ask: &Ask<'_>, applied: &mut Value) -> Result<(), Problem> {
         return Err(Problem::bad_request("metadata.managedFields must be nil"));
     }
     meta::same_name(ask.resource, applied)?;
-    meta::settle_namespace(ask.resource, applied)
+    meta::settle_namespace(ask.resource, &mut applied.clone())
 }
 
 fn writer<'a>(ask: &Ask<'a>, time: &'a str) -> Writer<'a> {
@@ -229,20 +251,25 @@ fn commit(
     let before = stored.map(|stored| events::shown(kind, &stored.value));
     let before = before.as_deref();
     let door = match ask.resource.subresource {
-        Some(Subresource::Status) => Door::Status,
+        // What is not there yet has no status of its own.
+        Some(Subresource::Status) if stored.is_some() => Door::Status,
         _ => Door::Main,
     };
+    let sent = object["spec"].clone();
     strategy::prepare(kind, door, before, &mut object)?;
     furnish(kind, &mut object);
     if let (Some(before), Door::Main) = (before, door) {
         meta::count_generation(kind, before, &mut object);
     }
-    if kind.plural == "services" {
-        world.allocator.assign(before, &mut object)?;
-    }
+    // What the server gives out by itself is nobody's.
     if noted {
         let time = ask.time();
-        apply::note(kind, before, &mut object, &writer(ask, &time));
+        let mut seen = strategy::without_gifts(kind, &sent, &object);
+        apply::note(kind, before, &mut seen, &writer(ask, &time));
+        meta::set(&mut object, "managedFields", seen["metadata"].get("managedFields").cloned());
+    }
+    if kind.plural == "services" {
+        world.allocator.assign(before, &mut object)?;
     }
     if let (Some(stored), Some(before)) = (stored, before)
         && meta::same(before, &object)
@@ -313,6 +340,9 @@ pub(super) fn bind(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem>
     if meta::text(&binding, "name") != ask.resource.name() {
         return Err(Problem::bad_request("name in URL does not match name in Binding object"));
     }
+    if binding["target"]["name"].as_str().is_none_or(str::is_empty) {
+        return Err(Problem::without_reason("target.name: Required value"));
+    }
     let key = ask.resource.key();
     let stored = world.store.get(room(ask.kind()), &key).cloned();
     let stored = stored.ok_or_else(|| Problem::not_found(ask.kind(), ask.resource.name()))?;
@@ -323,9 +353,6 @@ pub(super) fn bind(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem>
     let mut pod = stored.value.clone();
     pod["spec"]["nodeName"] = binding["target"]["name"].clone();
     scheduled(&mut pod, &ask.time());
-    let time = ask.time();
-    let writer = Writer { manager: ask.manager(), subresource: Some("binding"), time: &time };
-    apply::note(ask.kind(), Some(&stored.value), &mut pod, &writer);
     if !ask.options.dry_run {
         world.put(room(ask.kind()), &key, pod);
     }
@@ -365,7 +392,10 @@ fn yaml_or_json(ask: &Ask<'_>) -> Result<Value, Problem> {
         "application/yaml" => yaml(ask.body),
         _ => return Err(Problem::unsupported_media_type(FORMS)),
     };
-    let object: Value = object.map_err(unreadable)?;
+    let mut object: Value = object.map_err(unreadable)?;
+    if object.is_null() {
+        object = json!({});
+    }
     if object.is_object() { Ok(object) } else { Err(unreadable("this is no object".into())) }
 }
 
@@ -391,10 +421,14 @@ fn typed(kind: &Kind, object: &mut Value) -> Result<(), Problem> {
         let why = if known {
             "unknown conversion".to_owned()
         } else {
-            format!("no kind {given_kind:?} is registered for version {given_version:?}")
+            format!(
+                "no kind {given_kind:?} is registered for version {given_version:?} in scheme \
+                 \"pkg/runtime/scheme.go:111\""
+            )
         };
         return Err(Problem::bad_request(format!(
-            "{given_kind} in version {given_version:?} cannot be handled as a {name}: {why}"
+            "{given_kind} in version {:?} cannot be handled as a {name}: {why}",
+            given_version.rsplit('/').next().unwrap_or_default()
         )));
     }
     let wrong = |what: &str| {
@@ -402,6 +436,9 @@ fn typed(kind: &Kind, object: &mut Value) -> Result<(), Problem> {
             "{name} in version {version:?} cannot be handled as a {name}: json: cannot unmarshal {what}"
         ))
     };
+    if object["metadata"].is_null() {
+        object["metadata"] = json!({});
+    }
     if meta::metadata(object).is_none() {
         return Err(wrong("metadata into Go struct field of type ObjectMeta"));
     }

@@ -165,7 +165,11 @@ fn nothing(kind: &Kind) -> Value {
     match kind.kind {
         "Pod" => json!({"metadata": {}, "spec": {"containers": []}, "status": {}}),
         "Service" => json!({"metadata": {}, "spec": {}, "status": {"loadBalancer": {}}}),
-        "Event" => json!({"metadata": {}, "source": {}, "deprecatedSource": {}}),
+        "Event" => json!({
+            "metadata": {}, "source": {}, "deprecatedSource": {}, "eventTime": null, "firstTimestamp": null,
+            "lastTimestamp": null, "deprecatedFirstTimestamp": null, "deprecatedLastTimestamp": null,
+            "involvedObject": {}, "regarding": {}, "reportingComponent": "", "reportingInstance": "",
+        }),
         "EndpointSlice" | "ConfigMap" => json!({"metadata": {}}),
         _ => json!({"metadata": {}, "spec": {}, "status": {}}),
     }

@@ -11,8 +11,11 @@ use crate::syntax;
 const MOST: usize = 128;
 const MOST_MESSAGE: usize = 1024;
 
-pub(super) fn check(kind: &Kind, event: &Value) -> Vec<Cause> {
+pub(super) fn check(kind: &Kind, stored: Option<&Value>, event: &Value) -> Vec<Cause> {
     let new_form = !kind.group.is_empty();
+    if let (true, Some(stored)) = (new_form, stored) {
+        return changes(stored, event);
+    }
     let timed = !text(event, "/eventTime").is_empty();
     if !new_form && !timed {
         return old(event);
@@ -31,11 +34,37 @@ pub(super) fn check(kind: &Kind, event: &Value) -> Vec<Cause> {
 
 fn old(event: &Value) -> Vec<Cause> {
     let about = text(event, "/involvedObject/namespace");
-    if about.is_empty() || about == text(event, "/metadata/namespace") {
+    let home = text(event, "/metadata/namespace");
+    // What belongs to no namespace is told of in the default one.
+    if about == home || (about.is_empty() && home == "default") {
         return Vec::new();
     }
     let why = "does not match event.namespace";
     vec![Cause::invalid("involvedObject.namespace", &json!(about), why)]
+}
+
+/// At the new door only a series may go on. The reference names the fields as the old door does.
+fn changes(stored: &Value, event: &Value) -> Vec<Cause> {
+    const FIXED: [(&str, &str); 13] = [
+        ("regarding", "involvedObject"),
+        ("reason", "reason"),
+        ("note", "message"),
+        ("deprecatedSource", "source"),
+        ("deprecatedFirstTimestamp", "firstTimestamp"),
+        ("deprecatedLastTimestamp", "lastTimestamp"),
+        ("deprecatedCount", "count"),
+        ("type", "type"),
+        ("eventTime", "eventTime"),
+        ("action", "action"),
+        ("related", "related"),
+        ("reportingController", "reportingController"),
+        ("reportingInstance", "reportingInstance"),
+    ];
+    let changed = FIXED.iter().filter(|(key, _)| stored.get(key) != event.get(key));
+    let cause = |(key, field): &(&str, &str)| {
+        Cause::invalid(*field, event.get(key).unwrap_or(&Value::Null), "field is immutable")
+    };
+    changed.map(cause).collect()
 }
 
 fn complete(event: &Value, new_form: bool) -> Vec<Cause> {

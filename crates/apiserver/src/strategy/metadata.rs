@@ -38,6 +38,7 @@ fn name(kind: &Kind, object: &Value) -> Vec<Cause> {
         return vec![Cause::required("metadata.name", "name or generateName is required")];
     }
     let whys = match kind.kind {
+        "Service" | "Namespace" if name.contains('.') => vec!["must not contain dots".into()],
         "Service" | "Namespace" => syntax::label(name),
         _ => syntax::subdomain(name),
     };

@@ -18,6 +18,7 @@ mod pod;
 mod service;
 mod slice;
 mod small;
+mod zeros;
 
 pub(crate) use service::{has_address, has_health_port, has_node_ports};
 
@@ -44,6 +45,7 @@ pub fn prepare(
     metadata::tidy(object);
     keep(kind, door, stored, object);
     defaults(kind, door, stored, object);
+    zeros::fill(kind, object);
     let mut causes = metadata::check(kind, stored, object);
     causes.extend(check(kind, door, stored, object));
     if causes.is_empty() {
@@ -51,6 +53,23 @@ pub fn prepare(
     }
     let shown = kind.stored_as.and_then(|(group, plural)| Kind::find(group, "v1", plural));
     Err(Problem::invalid(shown.unwrap_or(kind), text(object, "/metadata/name"), &causes))
+}
+
+/// The object without what the server gave it unasked: nobody owns that. `sent` is the spec that was asked for.
+pub(crate) fn without_gifts(kind: &Kind, sent: &Value, object: &Value) -> Value {
+    let gifts: &[&str] = match kind.kind {
+        "Service" => &["clusterIPs"],
+        "Pod" => &["priority", "preemptionPolicy", "tolerations"],
+        "Namespace" => &["finalizers"],
+        _ => &[],
+    };
+    let mut object = object.clone();
+    for key in gifts.iter().filter(|key| sent[**key].is_null()) {
+        if let Some(spec) = object.get_mut("spec") {
+            put(spec, key, None);
+        }
+    }
+    object
 }
 
 /// A null is nothing.
@@ -128,13 +147,14 @@ fn check(kind: &Kind, door: Door, stored: Option<&Value>, object: &Value) -> Vec
         ("Service", Door::Main) => service::check(stored, object),
         ("Service", Door::Status) => service::check_status(object),
         ("Pod", Door::Main) => pod::check(stored, object),
+        ("Pod", Door::Status) => pod::check_status(object),
         ("EndpointSlice", _) => slice::check(stored, object),
         ("Node", Door::Main) => node::check(stored, object),
         ("Namespace", Door::Status) => small::check_namespace(object),
         ("ConfigMap", _) => small::check_config_map(stored, object),
         ("Lease", _) => small::check_lease(object),
         ("ServiceCIDR", Door::Main) => small::check_range(stored, object),
-        ("Event", _) => event::check(kind, object),
+        ("Event", _) => event::check(kind, stored, object),
         _ => Vec::new(),
     }
 }

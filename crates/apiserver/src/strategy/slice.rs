@@ -27,6 +27,8 @@ pub(super) fn defaults(slice: &mut Value) {
     }
     for endpoint in items(slice, "/endpoints").filter_map(Value::as_object_mut) {
         default(endpoint, "conditions", json!({}));
+        // Of an older version; the reference drops it too.
+        endpoint.remove("deprecatedTopology");
     }
     for port in items(slice, "/ports").filter_map(Value::as_object_mut) {
         default(port, "name", "");
@@ -91,9 +93,9 @@ fn address(field: &str, at: usize, of: &str, address: &str) -> Vec<Cause> {
     if of == "FQDN" {
         return wrong(&item, address, &syntax::subdomain(address));
     }
-    let parsed = match address.parse::<IpAddr>() {
-        Err(_) => return vec![Cause::invalid(item, &json!(address), syntax::NOT_AN_ADDRESS)],
-        Ok(parsed) => parsed,
+    let Ok(parsed) = address.parse::<IpAddr>() else {
+        let why = syntax::address_fault(address).unwrap_or_default();
+        return vec![Cause::invalid(item, &json!(address), why)];
     };
     let of_type = match of {
         "IPv4" => parsed.is_ipv4(),
@@ -120,7 +122,12 @@ fn hints(field: &str, endpoint: &Value, place: &str) -> Vec<Cause> {
         if !seen.insert(name) {
             causes.push(Cause::duplicate(&field, &json!(name)));
         }
-        causes.extend(wrong(&field, name, &syntax::label_value(name)));
+        let faults = if place.ends_with("forNodes") {
+            syntax::subdomain(name)
+        } else {
+            syntax::label_value(name)
+        };
+        causes.extend(wrong(&field, name, &faults));
     }
     causes
 }

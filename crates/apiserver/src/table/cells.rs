@@ -142,7 +142,7 @@ fn slice(slice: &Value) -> Vec<String> {
         .iter()
         .map(|port| match port.get("port").and_then(Value::as_u64) {
             Some(number) => number.to_string(),
-            None => text_or(port, "/name", "*").to_owned(),
+            None => text(port, "/name").to_owned(),
         })
         .collect();
     let addresses: Vec<String> = list(slice, "/endpoints")

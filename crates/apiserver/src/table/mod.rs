@@ -39,7 +39,7 @@ pub fn table(
     now: Timestamp,
 ) -> Value {
     let rows: Vec<Value> = objects.iter().map(|one| row(kind, one, include, now)).collect();
-    let definitions = if columns { columns::definitions(kind) } else { Value::Array(Vec::new()) };
+    let definitions = if columns { columns::definitions(kind) } else { Value::Null };
     let mut table = json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "columnDefinitions": definitions,
     });
@@ -56,7 +56,7 @@ fn row(kind: &Kind, object: &Value, include: Include, now: Timestamp) -> Value {
         row["conditions"] = json!([condition]);
     }
     match include {
-        Include::None => {}
+        Include::None => row["object"] = Value::Null,
         Include::Metadata => {
             row["object"] = json!({
                 "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",

@@ -153,6 +153,16 @@ fn spec(pod: &Value) -> Vec<Cause> {
     causes
 }
 
+/// Addresses are addresses.
+pub(in crate::strategy) fn check_status(pod: &Value) -> Vec<Cause> {
+    let fault = |(at, one): (usize, &Value)| {
+        let address = text(one, "/ip");
+        let why = syntax::address_fault(address)?;
+        Some(Cause::invalid(format!("status.podIPs[{at}]"), &json!(address), why))
+    };
+    list(pod, "/status/podIPs").iter().enumerate().filter_map(fault).collect()
+}
+
 const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
     `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
     tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";

@@ -3,7 +3,7 @@
 mod check;
 mod defaults;
 
-pub(super) use check::check;
+pub(super) use check::{check, check_status};
 pub(super) use defaults::defaults;
 
 const CONTAINERS: [&str; 2] = ["/spec/containers", "/spec/initContainers"];

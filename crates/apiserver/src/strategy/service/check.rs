@@ -31,10 +31,14 @@ pub(in crate::strategy) fn check(stored: Option<&Value>, service: &Value) -> Vec
 
 /// Addresses that a load balancer has given belong to load balancers.
 pub(in crate::strategy) fn check_status(service: &Value) -> Vec<Cause> {
-    if text(service, "/spec/type") == "LoadBalancer"
-        || list(service, "/status/loadBalancer/ingress").is_empty()
-    {
-        return Vec::new();
+    let ingress = list(service, "/status/loadBalancer/ingress");
+    if text(service, "/spec/type") == "LoadBalancer" || ingress.is_empty() {
+        let fault = |(at, one): (usize, &Value)| {
+            let address = one.get("ip")?.as_str()?;
+            let field = format!("status.loadBalancer.ingress[{at}].ip");
+            Some(Cause::invalid(field, &json!(address), syntax::address_fault(address)?))
+        };
+        return ingress.iter().enumerate().filter_map(fault).collect();
     }
     let why = "may only be used when `spec.type` is 'LoadBalancer'";
     vec![Cause::forbidden("status.loadBalancer.ingress", why)]
@@ -143,23 +147,26 @@ fn addresses(service: &Value) -> Vec<Cause> {
     if all.is_empty() {
         return families(service);
     }
+    let mut causes = Vec::new();
     if first.is_empty() {
-        return whole("must be empty when `clusterIP` is not specified");
-    }
-    if all.first() != Some(&first) {
+        causes.extend(whole("must be empty when `clusterIP` is not specified"));
+    } else if all.first() != Some(&first) {
         return whole("first value must match `clusterIP`");
     }
     if all.len() > 1 && all.contains(&"None") {
-        return whole("'None' must be the first and only value");
+        causes.extend(whole("'None' must be the first and only value"));
+        return causes;
     }
-    let mut causes: Vec<Cause> = all
+    let faults: Vec<Cause> = all
         .iter()
         .enumerate()
-        .filter(|(_, one)| **one != "None" && one.parse::<IpAddr>().is_err())
-        .map(|(at, one)| {
-            Cause::invalid(format!("{FIELD}[{at}]"), &json!(one), syntax::NOT_AN_ADDRESS)
+        .filter(|(_, one)| **one != "None")
+        .filter_map(|(at, one)| {
+            let why = syntax::address_fault(one)?;
+            Some(Cause::invalid(format!("{FIELD}[{at}]"), &json!(one), why))
         })
         .collect();
+    causes.extend(faults);
     if all.len() > 2 {
         causes.extend(whole("may only hold up to 2 values"));
     } else if let [Ok(one), Ok(two)] =
@@ -214,6 +221,9 @@ fn by_type(service: &Value) -> Vec<Cause> {
             causes.push(Cause::forbidden("spec.LoadBalancerSourceRanges", why));
         }
     }
+    if let Some(class) = service["spec"]["loadBalancerClass"].as_str() {
+        causes.extend(wrong("spec.loadBalancerClass", class, &syntax::qualified(class)));
+    }
     for (at, range) in texts(service, "/spec/loadBalancerSourceRanges").enumerate() {
         if let Err(why) = syntax::network(range) {
             let field = format!("spec.LoadBalancerSourceRanges[{at}]");
@@ -256,7 +266,7 @@ fn policies(service: &Value) -> Vec<Cause> {
 fn outside(service: &Value) -> Vec<Cause> {
     let addresses = texts(service, "/spec/externalIPs").enumerate();
     let why = |address: &str| match address.parse() {
-        Err(_) => Some(syntax::NOT_AN_ADDRESS),
+        Err(_) => syntax::address_fault(address),
         Ok(address) => syntax::not_special(address),
     };
     addresses

@@ -47,7 +47,9 @@ pub(super) fn defaults(service: &mut Value) {
     if of != "ExternalName" {
         default(spec, "internalTrafficPolicy", "Cluster");
     }
-    if of == "NodePort" || of == "LoadBalancer" {
+    let outside =
+        spec.get("externalIPs").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
+    if of == "NodePort" || of == "LoadBalancer" || (of == "ClusterIP" && outside) {
         default(spec, "externalTrafficPolicy", "Cluster");
     }
     if of == "LoadBalancer" {

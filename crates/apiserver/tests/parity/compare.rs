@@ -1,0 +1,171 @@
+//! Runs the groups on both servers and compares whole answers.
+
+use std::collections::BTreeSet;
+
+use http::Response;
+use serde_json::{Map, Value, json};
+
+use crate::differences::{Entry, Listed};
+use crate::groups;
+use crate::normal::Normal;
+use crate::requests::{Group, Words};
+use crate::servers::{Pair, Side};
+
+/// Headers that clients go by.
+const HEADERS: [&str; 4] = ["content-type", "warning", "retry-after", "location"];
+
+/// An answer that differs, or a listed difference that does not.
+type Complaint = String;
+
+#[test]
+fn both_servers_answer_every_request_alike() {
+    let pair = Pair::get();
+    let groups = groups::all();
+    let (mut complaints, mut used) = (Vec::new(), BTreeSet::new());
+    for group in &groups {
+        let [real, embedded] = pair.sides().map(|side| pair.run(run(side, group)));
+        complaints.extend(compare(group.name, &real, &embedded, &mut used));
+    }
+    complaints.extend(Listed::unused(|group| !group.starts_with("k-"), &used));
+    let requests: usize = groups.iter().map(|group| group.steps.len()).sum();
+    assert!(
+        complaints.is_empty(),
+        "{} differences in {requests} requests (answers in {}):\n{}",
+        complaints.len(),
+        env!("CARGO_TARGET_TMPDIR"),
+        complaints.join("\n")
+    );
+}
+
+/// All answers of a group, by the names of the requests.
+async fn run(side: &Side, group: &Group) -> Value {
+    let namespace = format!("t-{}", group.name);
+    let mut words = Words::from([("ns", namespace.clone())]);
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+    let made = crate::requests::post("namespace", "namespaces", body).request(&words);
+    assert_eq!(side.send(made).await.status(), 201, "the namespace of {}", group.name);
+    let mut normal = Normal::default();
+    let mut answers = Map::new();
+    for step in &group.steps {
+        normal.said(&step.text(&words));
+        let answer = side.send(step.request(&words)).await;
+        let mut answer = document(&answer);
+        for (word, pointer) in &step.kept {
+            let value = answer["body"].pointer(pointer).and_then(Value::as_str);
+            words.insert(word, value.unwrap_or_default().to_owned());
+        }
+        if step.is_dry() {
+            // What a dry run would get is given to the next one too, or it is not: both are right.
+            normal.clone().body(&mut answer["body"]);
+        } else {
+            normal.body(&mut answer["body"]);
+        }
+        assert!(answers.insert(step.name.clone(), answer).is_none(), "{} twice", step.name);
+    }
+    let answers = Value::Object(answers);
+    let file = format!("{}/{}-{}.json", env!("CARGO_TARGET_TMPDIR"), group.name, side.name);
+    std::fs::write(file, serde_json::to_vec_pretty(&answers).unwrap()).unwrap();
+    answers
+}
+
+fn document(answer: &Response<Vec<u8>>) -> Value {
+    let header = |name: &&str| {
+        let value = answer.headers().get(*name)?.to_str().ok()?;
+        Some(((*name).to_owned(), value.into()))
+    };
+    let headers: Map<String, Value> = HEADERS.iter().filter_map(header).collect();
+    let text = String::from_utf8_lossy(answer.body());
+    let body = serde_json::from_str(&text).unwrap_or_else(|_| Value::from(text.into_owned()));
+    json!({"status": answer.status().as_u16(), "headers": headers, "body": body})
+}
+
+/// What differs and is not listed; notes which entries of the list were needed.
+fn compare(
+    group: &str,
+    real: &Value,
+    embedded: &Value,
+    used: &mut BTreeSet<Entry>,
+) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for (request, answer) in real.as_object().unwrap() {
+        let answer =
+            if group == "discovery" { &common(answer, &embedded[request]) } else { answer };
+        let mut found = Vec::new();
+        walk(String::new(), answer, &embedded[request], &mut found);
+        for (field, real, embedded) in found {
+            match Listed::find(group, request, &field) {
+                Some(entry) => {
+                    used.insert(entry);
+                }
+                None => complaints.push(format!(
+                    "{group} / {request} {field}\n    real     {}\n    embedded {}",
+                    short(real),
+                    short(embedded)
+                )),
+            }
+        }
+    }
+    complaints
+}
+
+/// Of what the real server serves, that which ours serves too.
+fn common(real: &Value, embedded: &Value) -> Value {
+    const NAMES: [&str; 4] = ["/name", "/metadata/name", "/resource", "/subresource"];
+    let name = |value: &Value| {
+        if value.is_string() {
+            return Some(value.clone());
+        }
+        NAMES.iter().find_map(|at| value.pointer(at)).cloned()
+    };
+    match (real, embedded) {
+        (Value::Array(left), Value::Array(right)) => {
+            let same = |one: &&Value| right.iter().find(|other| name(other) == name(one));
+            let kept = left.iter().filter_map(|one| Some(common(one, same(&one)?)));
+            Value::Array(kept.collect())
+        }
+        (Value::Object(left), Value::Object(right)) => {
+            let kept = left.iter().map(|(key, value)| {
+                (
+                    key.clone(),
+                    right.get(key).map_or_else(|| value.clone(), |other| common(value, other)),
+                )
+            });
+            Value::Object(kept.collect())
+        }
+        _ => real.clone(),
+    }
+}
+
+type Found<'a> = Vec<(String, Option<&'a Value>, Option<&'a Value>)>;
+
+/// Every field that differs, as a pointer.
+fn walk<'a>(at: String, real: &'a Value, embedded: &'a Value, found: &mut Found<'a>) {
+    match (real, embedded) {
+        (Value::Object(left), Value::Object(right)) => {
+            let keys: BTreeSet<&String> = left.keys().chain(right.keys()).collect();
+            for key in keys {
+                let at = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
+                match (left.get(key), right.get(key)) {
+                    (Some(left), Some(right)) => walk(at, left, right, found),
+                    (left, right) => found.push((at, left, right)),
+                }
+            }
+        }
+        (Value::Array(left), Value::Array(right)) if left.len() == right.len() => {
+            for (index, (left, right)) in left.iter().zip(right).enumerate() {
+                walk(format!("{at}/{index}"), left, right, found);
+            }
+        }
+        _ if real != embedded => found.push((at, Some(real), Some(embedded))),
+        _ => {}
+    }
+}
+
+fn short(value: Option<&Value>) -> String {
+    let text = value.map_or_else(|| "nothing".to_owned(), Value::to_string);
+    if text.chars().count() <= 400 {
+        text
+    } else {
+        text.chars().take(400).collect::<String>() + "…"
+    }
+}

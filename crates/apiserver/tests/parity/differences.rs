@@ -1,0 +1,147 @@
+//! The differences that stay, and why. `docs/apiserver.md` shows them.
+
+use std::collections::BTreeSet;
+
+/// A difference that is meant.
+pub(crate) struct Listed {
+    /// A group, or `*` for all.
+    pub(crate) group: &'static str,
+    /// Requests of the group, or `*` for all.
+    pub(crate) requests: &'static [&'static str],
+    /// A pointer into the answer, with all that is below it; a `*` stands for one step.
+    pub(crate) field: &'static str,
+    pub(crate) why: &'static str,
+}
+
+/// One request of an entry: its place in the list, and its pattern.
+pub(crate) type Entry = (usize, &'static str);
+
+impl Listed {
+    /// Everything that is listed.
+    pub(crate) fn all() -> impl Iterator<Item = Entry> {
+        let each = |(at, one): (usize, &'static Self)| one.requests.iter().map(move |r| (at, *r));
+        DIFFERENCES.iter().enumerate().flat_map(each)
+    }
+
+    /// What is listed of some groups and was not needed.
+    pub(crate) fn unused(
+        of: impl Fn(&str) -> bool,
+        used: &BTreeSet<Entry>,
+    ) -> impl Iterator<Item = String> {
+        let unused = Self::all()
+            .filter(move |entry| of(DIFFERENCES[entry.0].group) && !used.contains(entry));
+        unused.map(|(at, request)| {
+            let Self { group, field, .. } = &DIFFERENCES[at];
+            format!("{group} / {request} {field}: listed, but no difference")
+        })
+    }
+
+    /// Where a difference is listed.
+    pub(crate) fn find(group: &str, request: &str, field: &str) -> Option<Entry> {
+        Self::all().find(|(at, pattern)| {
+            let known = *pattern == "*" || *pattern == request;
+            known && DIFFERENCES[*at].covers(group, request, field)
+        })
+    }
+
+    fn covers(&self, group: &str, request: &str, field: &str) -> bool {
+        let is = |pattern: &str, text: &str| pattern == "*" || pattern == text;
+        let mut steps = field.split('/');
+        is(self.group, group)
+            && self.requests.iter().any(|pattern| is(pattern, request))
+            && self.field.split('/').all(|wanted| steps.next().is_some_and(|step| is(wanted, step)))
+    }
+}
+
+/// All of them: a difference is a line.
+#[rustfmt::skip]
+pub(crate) const DIFFERENCES: &[Listed] = &[
+    listed("*", &["*"], "/body/columnDefinitions/*/description", "Columns are described in words of our own."),
+    listed("*", &["*"], "/headers/warning", "Warnings about unknown, doubled or deprecated fields are not given."),
+    listed("types", &["*"], "", "Objects are whole JSON values: types are not checked, and fields that nobody knows are kept."),
+    listed("patch-json", TYPED, "", "Likewise."),
+    listed("patch-merge", &["a wrong type", "a list for a map", "an unknown field"], "", "Likewise."),
+    listed("patch-strategic", TYPED, "", "Likewise."),
+    listed("apply-wrong", TYPED, "", "Likewise."),
+    listed("options", &["strictly patched"], "", "Likewise."),
+    listed("nodes-status", &["a wrong quantity"], "", "Likewise: quantities are texts."),
+    listed("nodes-status", &["*"], "/body/status/allocatable/memory", "Quantities stay as they were written."),
+    listed("slices-endpoints", &["a zone without a name"], "/body/endpoints/0/hints/forZones/0/name", "Empty texts are not added."),
+    listed("apply-status", &["gone", "read"], "/body/status/conditions/0/status", "Empty texts are not added."),
+    listed("metadata", &["another kind"], "", "A patch that changes the kind is refused as a body of another kind is."),
+    listed("metadata", &["a version"], "/body/metadata/resourceVersion", "A rehearsal shows no version."),
+    listed("metadata", &["another deletion", "another uid"], "/body/details/causes", "The reference tells this cause twice."),
+    listed("pods-end", &["a finalizer more"], "/body/details/causes", "The reference tells this cause twice."),
+    listed("finalizers", &["none more"], "/body/details/causes", "The reference tells this cause twice."),
+    listed("metadata", &["two that control"], "/body", "Fields of objects in messages are in another order."),
+    listed("services-families", &["turned round"], "/body", "The first wrong address is told, not each."),
+    listed("watches-refused", &["sendInitialEvents=true&resourceVersionMatch=Exact"], "/body", "The first cause is told, not each."),
+    listed("pods-changes", &["a toleration more", "another grace", "another node"], "/body", "Refused in fewer words, without what differs in Go's form."),
+    listed("selectors", &["labels zonewise.dev/=y"], "/body/message", "Refused in fewer words."),
+    listed("services-changes", &["to a cluster address", "external", "and back", "traffic", "no traffic", "affinity", "no affinity", "read"], "/body/metadata/managedFields", "Fields that go with the type of a Service lose their managers."),
+    listed("services-status", &["no balancer"], "/body/metadata/managedFields", "Likewise."),
+    listed("services-families", &["dual by hand", "single by hand", "to single"], "/body/metadata/managedFields", "Who changes the families is noted for the addresses too."),
+    listed("slices", &["no endpoints", "no ports"], "/body/metadata/managedFields", "A list that was left out is noted as one that was sent empty."),
+    listed("slices", &["all", "of a Service"], "/body/items/*/metadata/managedFields", "Likewise."),
+    listed("table-cidrs", &["table", "table with all of the objects"], "/body/rows/0/object/metadata/managedFields", "No controller has written the status of the ServiceCIDR."),
+    listed("pages", &["a token and version 0"], "/body", "The limit holds for resourceVersion=0 too."),
+    listed("pages", &["a token that is no base64", "a wrong token"], "/body/message", "Words of the parser."),
+    listed("patch-merge", &["empty", "no JSON"], "/body/message", "Words of the parser."),
+    listed("options", &["deleted with no JSON"], "/body/message", "Words of the parser."),
+    listed("apply-wrong", &["no YAML"], "/body/message", "Words of the parser."),
+    listed("wrong-bodies", &["a form", "a list", "a list of objects", "a nonsense type", "a number", "a pod as a configmap", "another kind", "deep", "half a body", "more than an object", "no JSON", "no UTF-8", "no body", "text", "wrong letters"], "/body/message", "Words of the parser and of Go's types."),
+    listed("options", &["yaml back"], "", "YAML is read, not written."),
+    listed("*", &["an unknown form"], "/body", "Refused in other words."),
+    listed("discovery", &["core versions"], "/body/serverAddressByClientCIDRs", "The address of this server."),
+    listed("discovery", &["core", "coordination v1", "discovery v1", "events v1", "networking v1"], "/body/resources/*/storageVersionHash", "Nothing is stored in several versions."),
+    listed("discovery", &["openapi v3"], "", "Only what kubectl reads before it applies."),
+    listed("discovery", &["version"], "/body", "The version of Kubernetes, marked as ours."),
+    listed("wrong-paths", &["/", "/api/v1/namespaces/%2e%2e/configmaps", "/api/v1/namespaces/{ns}/configmaps/%00", "/api/v1/namespaces/{ns}/configmaps/%FF%FE"], "", "No index of paths; hostile paths are refused in another way."),
+    listed("k-get", &["get --raw /version"], "", "The version of Kubernetes, marked as ours."),
+    listed("k-ask", &["version"], "", "Likewise."),
+    listed("k-describe", &["describe ns {ns}"], "", "Quotas and limits are not served."),
+    listed("k-create", &["*"], "", "`kubectl create KIND` sends protobuf, which is not read; `kubectl create -f` sends JSON."),
+];
+
+/// Requests with values of wrong types or unknown fields.
+const TYPED: &[&str] = &["a wrong type", "an unknown field"];
+
+const fn listed(
+    group: &'static str,
+    requests: &'static [&'static str],
+    field: &'static str,
+    why: &'static str,
+) -> Listed {
+    Listed { group, requests, field, why }
+}
+
+/// `docs/apiserver.md` shows the list. To renew it: `UPDATE_DOCS=1 make test`.
+#[test]
+fn the_documentation_lists_every_difference() {
+    const BEGIN: &str = "<!-- differences: generated -->\n";
+    const END: &str = "<!-- end of differences -->\n";
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/apiserver.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let (head, rest) = page.split_once(BEGIN).unwrap();
+    let (_, tail) = rest.split_once(END).unwrap();
+    let now = format!("{head}{BEGIN}{}{END}{tail}", table());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, now).unwrap();
+    } else {
+        assert!(page == now, "docs/apiserver.md is out of date: run UPDATE_DOCS=1 make test");
+    }
+}
+
+fn table() -> String {
+    let mut table = "| requests | field of the answer | why |\n|---|---|---|\n".to_owned();
+    for Listed { group, requests, field, why } in DIFFERENCES {
+        let place = if *group == "*" { "all groups".to_owned() } else { format!("`{group}`") };
+        let requests = match requests {
+            ["*"] => place,
+            some => format!("{place}: {}", some.join(", ")),
+        };
+        let field = if field.is_empty() { "all".to_owned() } else { format!("`{field}`") };
+        table.push_str(&format!("| {requests} | {field} | {why} |\n"));
+    }
+    table
+}

@@ -1,0 +1,156 @@
+//! What only the embedded server does, or does by itself: collecting garbage, ending namespaces, tokens.
+//! The real one has controllers for that, which do not run here.
+
+use std::time::Duration;
+
+use http::Request;
+use serde_json::{Value, json};
+
+use crate::groups::{config_map, web};
+use crate::requests::{Step, Words, delete, delete_with, get, merge_patch, post};
+use crate::servers::Scratch;
+
+/// Everything happens in `default` unless a test says otherwise.
+async fn ask(scratch: &Scratch, step: Step) -> (u16, Value) {
+    let words = Words::from([("ns", "default".to_owned())]);
+    let answer = scratch.side.send(step.request(&words)).await;
+    let body = serde_json::from_slice(answer.body()).unwrap_or(Value::Null);
+    (answer.status().as_u16(), body)
+}
+
+async fn made(scratch: &Scratch, path: &str, object: Value) -> Value {
+    let (status, body) = ask(scratch, post("make", path, object)).await;
+    assert_eq!(status, 201, "{body}");
+    body
+}
+
+/// Asks until the answer has this status.
+async fn until(scratch: &Scratch, path: &str, wanted: u16) -> Value {
+    for _ in 0..600 {
+        let (status, body) = ask(scratch, get("wait", path)).await;
+        if status == wanted {
+            return body;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{path} never gave {wanted}");
+}
+
+fn owned(mut object: Value, owner: &Value) -> Value {
+    let reference = json!({
+        "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true,
+    });
+    let owners = &mut object["metadata"]["ownerReferences"];
+    if owners.is_null() {
+        *owners = json!([]);
+    }
+    owners.as_array_mut().unwrap().push(reference);
+    object
+}
+
+fn held(mut object: Value) -> Value {
+    object["metadata"]["finalizers"] = json!(["zonewise.dev/hold"]);
+    object
+}
+
+fn released() -> Value {
+    json!({"metadata": {"finalizers": null}})
+}
+
+#[tokio::test]
+async fn what_is_owned_goes_with_its_owner() {
+    let scratch = Scratch::start().await;
+    let owner = made(&scratch, "configmaps", config_map("owner", json!({}))).await;
+    let other = made(&scratch, "configmaps", config_map("other", json!({}))).await;
+    let child = made(&scratch, "services", owned(web("child"), &owner)).await;
+    made(&scratch, "leases", owned(crate::groups::lease("grandchild", json!({})), &child)).await;
+    made(&scratch, "configmaps", owned(owned(config_map("shared", json!({})), &owner), &other))
+        .await;
+    assert_eq!(ask(&scratch, delete("end", "configmaps/owner")).await.0, 200);
+    until(&scratch, "services/child", 404).await;
+    until(&scratch, "leases/grandchild", 404).await;
+    let shared = until(&scratch, "configmaps/shared", 200).await;
+    assert_eq!(
+        shared["metadata"]["ownerReferences"].as_array().unwrap().last().unwrap()["name"],
+        "other"
+    );
+    scratch.server.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_made_for_an_owner_that_is_gone_goes_too() {
+    let scratch = Scratch::start().await;
+    let owner = made(&scratch, "configmaps", config_map("owner", json!({}))).await;
+    ask(&scratch, delete("end", "configmaps/owner")).await;
+    made(&scratch, "services", owned(web("late"), &owner)).await;
+    until(&scratch, "services/late", 404).await;
+    scratch.server.stop().await;
+}
+
+#[tokio::test]
+async fn in_the_foreground_the_owner_waits() {
+    let scratch = Scratch::start().await;
+    let owner = made(&scratch, "configmaps", config_map("owner", json!({}))).await;
+    made(&scratch, "services", owned(held(web("child")), &owner)).await;
+    let foreground = json!({"propagationPolicy": "Foreground"});
+    ask(&scratch, delete_with("end", "configmaps/owner", foreground)).await;
+    let waiting = until(&scratch, "configmaps/owner", 200).await;
+    assert_eq!(waiting["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+    ask(&scratch, merge_patch("release", "services/child", released())).await;
+    until(&scratch, "services/child", 404).await;
+    until(&scratch, "configmaps/owner", 404).await;
+    scratch.server.stop().await;
+}
+
+#[tokio::test]
+async fn orphans_stay_and_forget_their_owner() {
+    let scratch = Scratch::start().await;
+    let owner = made(&scratch, "configmaps", config_map("owner", json!({}))).await;
+    made(&scratch, "services", owned(web("child"), &owner)).await;
+    let orphan = json!({"propagationPolicy": "Orphan"});
+    ask(&scratch, delete_with("end", "configmaps/owner", orphan)).await;
+    until(&scratch, "configmaps/owner", 404).await;
+    let child = until(&scratch, "services/child", 200).await;
+    assert_eq!(child["metadata"]["ownerReferences"], Value::Null);
+    scratch.server.stop().await;
+}
+
+#[tokio::test]
+async fn a_namespace_ends_with_all_that_is_in_it() {
+    let scratch = Scratch::start().await;
+    let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    made(&scratch, "namespaces", space).await;
+    let maps = "/api/v1/namespaces/shop/configmaps";
+    made(&scratch, maps, config_map("free", json!({}))).await;
+    made(&scratch, maps, held(config_map("held", json!({})))).await;
+    made(&scratch, "/api/v1/namespaces/shop/services", web("web")).await;
+    made(&scratch, "configmaps", config_map("elsewhere", json!({}))).await;
+    assert_eq!(ask(&scratch, delete("end", "namespaces/shop")).await.0, 200);
+    until(&scratch, &format!("{maps}/free"), 404).await;
+    until(&scratch, "/api/v1/namespaces/shop/services/web", 404).await;
+    let ending = until(&scratch, "namespaces/shop", 200).await;
+    assert_eq!(ending["status"]["phase"], "Terminating");
+    assert_eq!(ask(&scratch, post("too late", maps, config_map("late", json!({})))).await.0, 403);
+    ask(&scratch, merge_patch("release", &format!("{maps}/held"), released())).await;
+    until(&scratch, "namespaces/shop", 404).await;
+    assert_eq!(ask(&scratch, get("elsewhere", "configmaps/elsewhere")).await.0, 200);
+    scratch.server.stop().await;
+}
+
+#[tokio::test]
+async fn only_those_with_the_token_are_heard() {
+    let scratch = Scratch::start().await;
+    let right = format!("Bearer {}", scratch.server.token());
+    for (token, wanted) in
+        [(None, 401), (Some("Bearer wrong"), 401), (Some("Basic YTpi"), 401), (Some(&*right), 200)]
+    {
+        let mut request = Request::get("/api/v1/namespaces");
+        if let Some(token) = token {
+            request = request.header("authorization", token);
+        }
+        let answer = scratch.stranger().await.send(request.body(Vec::new()).unwrap()).await;
+        assert_eq!(answer.status(), wanted, "{token:?}");
+    }
+    scratch.server.stop().await;
+}

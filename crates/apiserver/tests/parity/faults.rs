@@ -1,0 +1,154 @@
+//! Trouble on purpose, and that our own watches live through it.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use http::Request;
+use serde_json::{Value, json};
+use zonewise_apiserver::Faults;
+use zonewise_cluster::api::ApiError;
+use zonewise_cluster::follow::{Cause, Followed, Listener};
+use zonewise_cluster::index::NodeChange;
+use zonewise_cluster::watch::Key;
+
+use crate::groups::{config_map, web};
+use crate::requests::{Step, Words, delete, get, post};
+use crate::servers::Scratch;
+use crate::stream::Stream;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn faults(text: &str) -> Faults {
+    text.parse().unwrap()
+}
+
+/// The status, or none if the server closed the connection instead of answering.
+async fn status(scratch: &Scratch, step: Step) -> Option<u16> {
+    let words = Words::from([("ns", "default".to_owned())]);
+    let request = step.request(&words).map(kube::client::Body::from);
+    Some(scratch.side.client.send(request).await.ok()?.status().as_u16())
+}
+
+#[tokio::test]
+async fn latency_makes_every_request_wait() {
+    let scratch = Scratch::start().await;
+    scratch.server.set_faults(faults("latency=200ms"));
+    let begin = Instant::now();
+    assert_eq!(status(&scratch, get("slow", "configmaps")).await, Some(200));
+    assert!(begin.elapsed() >= Duration::from_millis(200));
+}
+
+#[tokio::test]
+async fn errors_come_in_all_forms_and_end_when_told_so() {
+    let scratch = Scratch::start().await;
+    scratch.server.set_faults(faults("errors=100%"));
+    let mut seen = BTreeSet::new();
+    while seen.len() < 4 {
+        seen.insert(status(&scratch, get("unlucky", "configmaps")).await);
+    }
+    assert_eq!(seen, BTreeSet::from([None, Some(429), Some(500), Some(503)]));
+    scratch.server.set_faults(Faults::default());
+    assert_eq!(status(&scratch, get("lucky", "configmaps")).await, Some(200));
+}
+
+#[tokio::test]
+async fn watches_break_off() {
+    let scratch = Scratch::start().await;
+    scratch.server.set_faults(faults("drop-watches=100ms"));
+    let path = format!("{MAPS}?watch=true&resourceVersion=0");
+    let mut watch = Stream::open(&scratch.side, &path, "application/json").await;
+    assert_eq!(watch.next().await, None);
+}
+
+/// Reads that may be stale are; those that may not be are not.
+#[tokio::test]
+async fn stale_reads_are_of_the_past() {
+    let scratch = Scratch::start().await;
+    scratch.server.set_faults(faults("stale=1h"));
+    assert_eq!(
+        status(&scratch, post("make", "configmaps", config_map("new", json!({})))).await,
+        Some(201)
+    );
+    let count = async |query: &str| {
+        let request = Request::get(format!("{MAPS}?{query}")).body(Vec::new()).unwrap();
+        let answer = scratch.side.send(request).await;
+        let list: Value = serde_json::from_slice(answer.body()).unwrap();
+        list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|item| item["metadata"]["name"] == "new")
+            .count()
+    };
+    assert_eq!((count("resourceVersion=0").await, count("").await), (0, 1));
+}
+
+#[tokio::test]
+async fn faults_can_be_asked_for_over_the_wire() {
+    let scratch = Scratch::start().await;
+    let put = |body: &str| {
+        let request = Request::put("/zonewise/faults").header("content-type", "application/json");
+        request.body(body.as_bytes().to_vec()).unwrap()
+    };
+    let answer = scratch.side.send(put(r#"{"latency": "1ms..5ms", "stale": "2s"}"#)).await;
+    assert_eq!(answer.status(), 200);
+    let wrong = scratch.side.send(put(r#"{"latency": "soon"}"#)).await;
+    assert_eq!(wrong.status(), 400);
+    let shown = scratch.side.send(Request::get("/zonewise/faults").body(Vec::new()).unwrap()).await;
+    let shown: Value = serde_json::from_slice(shown.body()).unwrap();
+    assert_eq!(shown, json!({"latency": "1ms..5ms", "stale": "2s"}));
+}
+
+/// Listens to nothing: the index is what is looked at.
+struct Deaf;
+
+impl Listener for Deaf {
+    fn changed(&self, _: Cause, _: Vec<Key>) {}
+    fn service_gone(&self, _: &Key) {}
+    fn node_changed(&self, _: &zonewise_slices::labels::Name, _: NodeChange) {}
+    fn listed(&self, _: &'static str) {}
+    fn health(&self, _: &'static str, _: Result<(), &ApiError>) {}
+    fn unreadable(&self, _: &'static str, key: &Key, error: &str) {
+        panic!("{key:?}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn our_watches_live_through_it() {
+    let scratch = Scratch::start().await;
+    let followed = Followed::new(Deaf);
+    let _watches = followed.start(&scratch.side.client);
+    scratch.server.set_faults(faults("errors=20%,latency=0ms..3ms,drop-watches=50ms"));
+    for n in 0..60 {
+        let name = format!("web-{n}");
+        // A request that failed may have been done all the same.
+        while !matches!(
+            status(&scratch, post("make", "services", web(&name))).await,
+            Some(201 | 409)
+        ) {}
+        let path = format!("services/{name}");
+        while n % 3 == 0 && !matches!(status(&scratch, delete("end", &path)).await, Some(200 | 404))
+        {
+        }
+        if n % 20 == 0 {
+            scratch.server.compact();
+        }
+    }
+    scratch.server.set_faults(Faults::default());
+    let wanted: BTreeSet<String> =
+        (0..60).filter(|n| n % 3 != 0).map(|n| format!("web-{n}")).collect();
+    let known = || -> BTreeSet<String> {
+        let index = followed.index();
+        let here = index.services().filter(|service| &*service.namespace == "default");
+        here.map(|service| service.name.to_string())
+            .filter(|name| name.starts_with("web-"))
+            .collect()
+    };
+    for _ in 0..600 {
+        if known() == wanted {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(known(), wanted);
+}

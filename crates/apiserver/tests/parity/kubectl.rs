@@ -1,0 +1,376 @@
+//! The stock kubectl prints the same, whichever server it talks to.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+
+use crate::differences::{Entry, Listed};
+use crate::normal::{Normal, age};
+use crate::requests::Words;
+use crate::servers::{Pair, Side};
+
+/// Command lines of one namespace, one after the other; `<` and a name feed a manifest.
+struct Session {
+    name: &'static str,
+    lines: &'static [&'static str],
+}
+
+/// How two outputs are held together.
+#[derive(Clone, Copy, PartialEq)]
+enum Held {
+    Equal,
+    /// The real server serves more kinds: each line of ours is one of its lines.
+    Within,
+}
+
+const MANIFESTS: [(&str, &str); 9] = [
+    ("one", include_str!("manifests/one.yaml")),
+    ("web", include_str!("manifests/web.yaml")),
+    ("web-2", include_str!("manifests/web-2.yaml")),
+    ("map", include_str!("manifests/map.yaml")),
+    ("map-2", include_str!("manifests/map-2.yaml")),
+    ("map-3", include_str!("manifests/map-3.yaml")),
+    ("nodes", include_str!("manifests/nodes.yaml")),
+    ("wrong", include_str!("manifests/wrong.yaml")),
+    ("events", include_str!("manifests/events.yaml")),
+];
+
+const SESSIONS: [Session; 9] = [
+    Session {
+        name: "k-get",
+        lines: &[
+            "create -f - < web",
+            "get all",
+            "get svc",
+            "get services,pods,endpointslices,leases,configmaps",
+            "get pods -o wide",
+            "get svc -o wide",
+            "get endpointslices -o wide",
+            "get svc web -o yaml",
+            "get svc web -o json",
+            "get pod web-1 -o yaml",
+            "get endpointslice web-x -o yaml",
+            "get pods --show-labels",
+            "get pods -l app=web",
+            "get pods -l app!=web",
+            "get pods -L app,tier",
+            "get pods --field-selector spec.nodeName=k-get-a1",
+            "get pods --field-selector nothing=1",
+            "get pods -A -l group={ns}",
+            "get pods -o name",
+            "get pods --sort-by=.metadata.name -o custom-columns=NAME:.metadata.name,NODE:.spec.nodeName",
+            "get pods -o jsonpath={.items[*].metadata.name}",
+            "get pods --no-headers",
+            "get pods --chunk-size=1",
+            "get pod web-1 none",
+            "get pod none --ignore-not-found",
+            "get pots",
+            "get endpointslices.v1.discovery.k8s.io",
+            "get events",
+            "get pods --raw /api/v1/namespaces/{ns}/pods/none",
+            "get --raw /version",
+            "get cm --watch --request-timeout=2s",
+        ],
+    },
+    Session {
+        name: "k-describe",
+        lines: &[
+            "create -f - < web",
+            "create -f - < nodes",
+            "describe svc web",
+            "describe svc external",
+            "describe pod web-1",
+            "describe endpointslice web-x",
+            "describe node {ns}-a1",
+            "describe configmap settings",
+            "describe lease leader",
+            "describe ns {ns}",
+            "describe pod none",
+            "delete -f - < nodes",
+        ],
+    },
+    Session {
+        name: "k-apply",
+        lines: &[
+            "apply -f - < map",
+            "apply -f - < map",
+            "apply -f - < map-2",
+            "get cm settings -o yaml",
+            "apply -f - < map-3",
+            "get cm settings -o yaml",
+            "diff -f - < map",
+            "apply -f - < web",
+            "apply -f - < web-2",
+            "get svc web -o yaml",
+            "apply -f - --dry-run=server < web",
+            "apply -f - --dry-run=client < web",
+            "apply -f - < wrong",
+            "replace -f - < map",
+            "delete -f - < map",
+            "apply -f - --validate=false < map",
+        ],
+    },
+    Session {
+        name: "k-server-side",
+        lines: &[
+            "apply --server-side -f - < map",
+            "apply --server-side -f - < map",
+            "apply --server-side -f - < map-2",
+            "get cm settings -o yaml",
+            "apply --server-side --field-manager=other -f - < map",
+            "apply --server-side --field-manager=other --force-conflicts -f - < map",
+            "apply --server-side --field-manager=other -f - < map-3",
+            "apply --server-side -f - < map-2",
+            "get cm settings -o yaml",
+            "apply --server-side --dry-run=server -f - < web",
+            "apply --server-side -f - < wrong",
+        ],
+    },
+    Session {
+        name: "k-write",
+        lines: &[
+            "create -f - < one",
+            "create -f - < one",
+            "create -f - < events",
+            "label cm one tier=front",
+            "label cm one tier=back",
+            "label cm one tier=back --overwrite",
+            "label cm one tier-",
+            "label cm --all x=y",
+            "annotate cm one zonewise.dev/note='a b'",
+            "annotate cm one zonewise.dev/note-",
+            "patch cm one -p '{\"data\":{\"a\":\"2\"}}'",
+            "patch cm one --type=merge -p '{\"data\":{\"b\":null}}'",
+            "patch cm one --type=json -p '[{\"op\":\"add\",\"path\":\"/data/c\",\"value\":\"3\"}]'",
+            "patch cm one --type=json -p '[{\"op\":\"remove\",\"path\":\"/data/none\"}]'",
+            "patch svc web -p '{\"spec\":{\"ports\":[{\"port\":80,\"targetPort\":9090}]}}'",
+            "patch svc web --subresource=status --type=merge -p '{\"status\":{\"loadBalancer\":{}}}'",
+            "patch cm none -p '{}'",
+            "get cm one -o yaml",
+            "get svc web -o yaml",
+            "set selector svc web app=shop",
+            "expose pod none --port=80",
+            "create service clusterip bad --tcp=80000",
+            "run web --image=example.com/web:1 --port=80 --labels=app=web",
+            "get pod web",
+            "events",
+            "get events -o wide",
+        ],
+    },
+    Session {
+        name: "k-delete",
+        lines: &[
+            "create -f - < web",
+            "delete cm settings --wait",
+            "delete cm settings",
+            "delete cm settings --ignore-not-found",
+            "delete pod web-1 --grace-period=0 --force",
+            "delete pods -l app=web --wait=false",
+            "get pods",
+            "delete pod web-2 --now --wait=false",
+            "delete pod web-2 --grace-period=0 --force",
+            "delete svc,endpointslices --all",
+            "delete svc none",
+            "delete lease leader --cascade=orphan --wait=false",
+            "delete svc web --dry-run=server",
+            "wait --for=delete cm/settings --timeout=1s",
+        ],
+    },
+    Session {
+        name: "k-nodes",
+        lines: &[
+            "apply -f - < nodes",
+            "get nodes -l group={ns}",
+            "get nodes -l group={ns} -o wide",
+            "get nodes -l group={ns} -L topology.kubernetes.io/zone",
+            "label node {ns}-a1 lab=yes",
+            "cordon {ns}-a1",
+            "uncordon {ns}-a1",
+            "taint node {ns}-a1 a=b:NoSchedule",
+            "taint node {ns}-a1 a-",
+            "get node {ns}-a1 -o yaml",
+            "wait --for=condition=Ready node/{ns}-a1 --timeout=1s",
+            "delete node {ns}-a1",
+            "delete -f - < nodes",
+        ],
+    },
+    Session {
+        name: "k-create",
+        lines: &[
+            "create configmap one --from-literal=a=1 --from-literal=b=2",
+            "create service clusterip web --tcp=80:8080",
+            "create ns {ns}-more",
+        ],
+    },
+    Session {
+        name: "k-ask",
+        lines: &[
+            "api-resources --api-group=discovery.k8s.io",
+            "api-resources --api-group=coordination.k8s.io",
+            "api-resources --api-group=events.k8s.io -o wide",
+            "version",
+            "get ns {ns}",
+            "get ns {ns} -o yaml",
+            "get servicecidr kubernetes",
+        ],
+    },
+];
+
+/// What both serve is the same; the real server serves more.
+const WITHIN: [&str; 3] = ["api-resources", "api-versions", "api-resources -o wide"];
+
+#[test]
+fn kubectl_prints_the_same() {
+    let pair = Pair::get();
+    let program = pair.cluster.program("kubectl");
+    assert!(program.is_file(), "no {}: run scripts/reference people", program.display());
+    let (mut complaints, mut used) = (Vec::new(), BTreeSet::new());
+    for session in &SESSIONS {
+        let outputs = both(&pair, |side| talk(&program, side, session.name, session.lines));
+        complaints.extend(compare(session.name, session.lines, &outputs, Held::Equal, &mut used));
+    }
+    let outputs = both(&pair, |side| talk(&program, side, "k-within", &WITHIN));
+    complaints.extend(compare("k-within", &WITHIN, &outputs, Held::Within, &mut used));
+    complaints.extend(Listed::unused(|group| group.starts_with("k-"), &used));
+    assert!(
+        complaints.is_empty(),
+        "{} outputs differ:\n{}",
+        complaints.len(),
+        complaints.join("\n")
+    );
+}
+
+/// Both servers at the same time.
+fn both<T: Send>(pair: &Pair, talk: impl Fn(&Side) -> T + Sync) -> Vec<T> {
+    let talk = &talk;
+    thread::scope(|scope| {
+        let talks: Vec<_> =
+            pair.sides().into_iter().map(|side| scope.spawn(move || talk(side))).collect();
+        talks.into_iter().map(|talk| talk.join().unwrap()).collect()
+    })
+}
+
+/// All outputs of a session.
+fn talk(program: &Path, side: &Side, namespace: &str, lines: &[&str]) -> Vec<String> {
+    let kubectl = Kubectl { program, kubeconfig: &side.kubeconfig, namespace };
+    let words = Words::from([("ns", namespace.to_owned())]);
+    let space = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}");
+    let made = kubectl.run(&split("create -f -"), &space);
+    assert_eq!(made, format!("namespace/{namespace} created\nexit 0\n"), "on {}", side.name);
+    let mut normal = Normal::default();
+    let outputs: Vec<String> = lines
+        .iter()
+        .map(|line| {
+            let line = line.replace("{ns}", &words["ns"]);
+            normal.said(&line);
+            let (line, input) = line.split_once(" < ").unwrap_or((&line, ""));
+            let input = manifest(input).replace("{ns}", namespace);
+            normal.said(&input);
+            plain(&normal.text(&kubectl.run(&split(line), &input)))
+        })
+        .collect();
+    let written: String = lines
+        .iter()
+        .zip(&outputs)
+        .map(|(line, output)| format!("$ kubectl {line}\n{output}\n"))
+        .collect();
+    let file = format!("{}/{namespace}-{}.txt", env!("CARGO_TARGET_TMPDIR"), side.name);
+    std::fs::write(file, written).unwrap();
+    outputs
+}
+
+struct Kubectl<'a> {
+    program: &'a Path,
+    kubeconfig: &'a Path,
+    namespace: &'a str,
+}
+
+impl Kubectl<'_> {
+    /// Both outputs and how it ended.
+    fn run(&self, arguments: &[String], input: &str) -> String {
+        let cache: PathBuf = self.kubeconfig.with_extension("cache");
+        let mut child = Command::new(self.program)
+            .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
+            .arg(format!("--cache-dir={}", cache.display()))
+            .arg(format!("--namespace={}", self.namespace))
+            .args(arguments)
+            .env("KUBECTL_EXTERNAL_DIFF", "diff -u0 --label before --label after")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // One that does not read its input has closed it.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let code =
+            output.status.code().map_or_else(|| "killed".to_owned(), |code| code.to_string());
+        format!("{}{}exit {code}\n", text(&output.stdout), text(&output.stderr))
+    }
+}
+
+fn manifest(name: &str) -> &'static str {
+    MANIFESTS.iter().find(|(known, _)| *known == name).map_or("", |(_, text)| text)
+}
+
+/// Words of a command line; single quotes keep spaces.
+fn split(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
+    for letter in line.chars() {
+        match letter {
+            '\'' => quoted = !quoted,
+            ' ' if !quoted => {
+                words.extend(Some(std::mem::take(&mut word)).filter(|word| !word.is_empty()));
+            }
+            other => word.push(other),
+        }
+    }
+    words.extend(Some(word).filter(|word| !word.is_empty()));
+    words
+}
+
+/// Without what ages do to columns, and without times and versions of the moment.
+fn plain(text: &str) -> String {
+    text.lines().map(|line| plain_line(line) + "\n").collect()
+}
+
+fn plain_line(line: &str) -> String {
+    const MOMENTS: [&str; 2] = ["CreationTimestamp:", "Resource Version:"];
+    let indent = line.len() - line.trim_start().len();
+    let words: Vec<String> = line.split_whitespace().map(age).collect();
+    let line = format!("{}{}", &line[..indent], words.join(" "));
+    match MOMENTS.iter().find(|start| line.trim_start().starts_with(**start)) {
+        Some(start) => format!("{}{start} <moment>", &line[..indent]),
+        None => line,
+    }
+}
+
+fn compare(
+    session: &str,
+    lines: &[&str],
+    outputs: &[Vec<String>],
+    held: Held,
+    used: &mut BTreeSet<Entry>,
+) -> Vec<String> {
+    let [real, embedded] = outputs else { return Vec::new() };
+    let differ = |real: &str, embedded: &str| match held {
+        Held::Equal => real != embedded,
+        Held::Within => embedded.lines().any(|line| !real.lines().any(|known| known == line)),
+    };
+    let mut complaints = Vec::new();
+    for (line, (real, embedded)) in lines.iter().zip(real.iter().zip(embedded)) {
+        match Listed::find(session, line, "") {
+            _ if !differ(real, embedded) => {}
+            Some(entry) => {
+                used.insert(entry);
+            }
+            None => complaints.push(format!(
+                "{session} $ kubectl {line}\n--- real\n{real}--- embedded\n{embedded}"
+            )),
+        }
+    }
+    complaints
+}

@@ -1,0 +1,123 @@
+//! Both servers, started once for all tests that run at the same time.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, Weak};
+
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use zonewise_apiserver::Server;
+use zonewise_testbed::{Cluster, Options, User};
+
+/// A running server, as a client sees it.
+pub(crate) struct Side {
+    /// `real` or `embedded`.
+    pub(crate) name: &'static str,
+    pub(crate) client: Client,
+    pub(crate) kubeconfig: PathBuf,
+}
+
+/// The two of them. Dropped outside the runtime, by the last test that uses them.
+pub(crate) struct Pair {
+    pub(crate) real: Side,
+    pub(crate) embedded: Side,
+    pub(crate) cluster: Cluster,
+    _server: Server,
+    runtime: Runtime,
+}
+
+impl Pair {
+    /// The pair of the tests that run now, or a new one.
+    pub(crate) fn get() -> Arc<Self> {
+        static SHARED: Mutex<Weak<Pair>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(pair) = shared.upgrade() {
+            return pair;
+        }
+        let pair = Arc::new(Self::start());
+        *shared = Arc::downgrade(&pair);
+        pair
+    }
+
+    /// Runs a test on the runtime of the servers.
+    pub(crate) fn run<T>(&self, test: impl Future<Output = T>) -> T {
+        self.runtime.block_on(test)
+    }
+
+    /// Both sides, the real one first.
+    pub(crate) fn sides(&self) -> [&Side; 2] {
+        [&self.real, &self.embedded]
+    }
+
+    fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let cluster = runtime.block_on(Cluster::start_with(alone())).unwrap();
+        let kubeconfig = cluster.kubeconfig(User::Admin).unwrap();
+        let real = runtime.block_on(Side::new("real", kubeconfig));
+        let server = runtime.block_on(Server::start(Default::default())).unwrap();
+        let kubeconfig = cluster.directory().join("embedded.kubeconfig");
+        std::fs::write(&kubeconfig, server.kubeconfig()).unwrap();
+        let embedded = runtime.block_on(Side::new("embedded", kubeconfig));
+        Self { real, embedded, cluster, _server: server, runtime }
+    }
+}
+
+/// Without the plugins that need controllers to undo or complete what they do.
+fn alone() -> Options {
+    let plugins = "ServiceAccount,PodTopologyLabels,TaintNodesByCondition";
+    Options::default().apiserver(format!("--disable-admission-plugins={plugins}"))
+}
+
+impl Side {
+    pub(crate) async fn new(name: &'static str, kubeconfig: PathBuf) -> Self {
+        let file = Kubeconfig::read_from(&kubeconfig).unwrap();
+        let mut config =
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+        config.read_timeout = None;
+        // An answer of 429 or 503 is an answer.
+        config.default_retry = false;
+        Self { name, client: Client::try_from(config).unwrap(), kubeconfig }
+    }
+
+    /// Sends a request as it is; the answer with its whole body.
+    pub(crate) async fn send(&self, request: Request<Vec<u8>>) -> Response<Vec<u8>> {
+        let what = format!("{} {} to the {} server", request.method(), request.uri(), self.name);
+        let answer = self.client.send(request.map(Body::from)).await;
+        let (head, body) = answer.unwrap_or_else(|error| panic!("{what}: {error}")).into_parts();
+        let body = body.collect().await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        Response::from_parts(head, body.to_bytes().to_vec())
+    }
+}
+
+/// An embedded server of one test's own.
+pub(crate) struct Scratch {
+    pub(crate) server: Server,
+    pub(crate) side: Side,
+    directory: TempDir,
+}
+
+impl Scratch {
+    pub(crate) async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let server = Server::start(Default::default()).await.unwrap();
+        let kubeconfig = directory.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, server.kubeconfig()).unwrap();
+        let side = Side::new("embedded", kubeconfig).await;
+        Self { server, side, directory }
+    }
+
+    /// A client without a token.
+    pub(crate) async fn stranger(&self) -> Side {
+        let mut file = Kubeconfig::read_from(&self.side.kubeconfig).unwrap();
+        for user in &mut file.auth_infos {
+            user.auth_info = Some(AuthInfo::default());
+        }
+        let path = self.directory.path().join("stranger");
+        std::fs::write(&path, serde_json::to_string(&file).unwrap()).unwrap();
+        Side::new("stranger", path).await
+    }
+}

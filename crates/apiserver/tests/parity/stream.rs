@@ -1,0 +1,63 @@
+//! A watch, event by event.
+
+use std::time::Duration;
+
+use http::Request;
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde_json::Value;
+
+use crate::servers::Side;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Stream {
+    body: Body,
+    rest: Vec<u8>,
+}
+
+impl Stream {
+    /// Opens a watch; `accept` says in which form.
+    pub(crate) async fn open(side: &Side, path: &str, accept: &str) -> Self {
+        let request = Request::get(path).header("accept", accept).body(Body::empty()).unwrap();
+        let answer = side.client.send(request).await.unwrap();
+        assert_eq!(answer.status(), 200, "{path}");
+        Self { body: answer.into_body(), rest: Vec::new() }
+    }
+
+    /// The next event; none when the server has closed the watch, or has broken it off.
+    pub(crate) async fn next(&mut self) -> Option<Value> {
+        let next = tokio::time::timeout(PATIENCE, self.line()).await;
+        let line = next.expect("the watch stays silent")?;
+        Some(serde_json::from_slice(&line).unwrap())
+    }
+
+    /// So many events.
+    pub(crate) async fn take(&mut self, count: usize) -> Vec<Value> {
+        let mut events = Vec::new();
+        for _ in 0..count {
+            events.push(self.next().await.expect("the watch has ended"));
+        }
+        events
+    }
+
+    /// All that come until the server closes the watch.
+    pub(crate) async fn rest(mut self) -> Vec<Value> {
+        let mut events = Vec::new();
+        while let Some(event) = self.next().await {
+            events.push(event);
+        }
+        events
+    }
+
+    async fn line(&mut self) -> Option<Vec<u8>> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                return Some(self.rest.drain(..=end).collect());
+            }
+            let frame = self.body.frame().await?.ok()?;
+            self.rest.extend_from_slice(frame.data_ref()?);
+        }
+    }
+}

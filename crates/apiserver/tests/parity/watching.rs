@@ -1,0 +1,350 @@
+//! Watches. Each story is told by both servers and compared as a whole.
+
+use serde_json::{Value, json};
+
+use crate::groups::{config_map, labelled, pod};
+use crate::normal::Normal;
+use crate::requests::{Step, Words, delete, get, merge_patch, post};
+use crate::servers::{Pair, Side};
+use crate::stream::Stream;
+
+const JSON: &str = "application/json";
+
+/// One server, one namespace.
+struct Scene<'a> {
+    side: &'a Side,
+    words: Words,
+}
+
+impl<'a> Scene<'a> {
+    async fn new(side: &'a Side, namespace: &str) -> Self {
+        let scene = Self { side, words: Words::from([("ns", namespace.to_owned())]) };
+        let space =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        scene.send(post("namespace", "namespaces", space)).await;
+        scene
+    }
+
+    /// The answer to a request that must succeed.
+    async fn send(&self, step: Step) -> Value {
+        let answer = self.side.send(step.request(&self.words)).await;
+        let text = String::from_utf8_lossy(answer.body()).into_owned();
+        assert!(answer.status().is_success(), "{} on {}: {text}", step.name, self.side.name);
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// The version of the whole server, by a list.
+    async fn version(&self) -> String {
+        let list = self.send(get("version", "configmaps?limit=1")).await;
+        list["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+    }
+
+    async fn watch(&self, query: &str) -> Stream {
+        self.watch_kind("configmaps", query, JSON).await
+    }
+
+    async fn watch_kind(&self, plural: &str, query: &str, accept: &str) -> Stream {
+        let path = format!("/api/v1/namespaces/{}/{plural}?watch=true&{query}", self.words["ns"]);
+        Stream::open(self.side, &path, accept).await
+    }
+
+    async fn make(&self, name: &str, app: &str) -> Value {
+        let object = labelled(config_map(name, json!({})), json!({"app": app}));
+        self.send(post("make", "configmaps", object)).await
+    }
+
+    async fn label(&self, name: &str, app: &str) -> Value {
+        let patch = json!({"metadata": {"labels": {"app": app}}});
+        self.send(merge_patch("label", &format!("configmaps/{name}"), patch)).await
+    }
+
+    async fn remove(&self, name: &str) -> Value {
+        self.send(delete("remove", &format!("configmaps/{name}"))).await
+    }
+}
+
+/// Tells a story on both servers; both must tell the same.
+macro_rules! on_both {
+    ($namespace:expr, $scene:ident => $story:expr) => {{
+        let pair = Pair::get();
+        let mut tellings = Vec::new();
+        for side in pair.sides() {
+            let events: Vec<Value> = pair.run(async {
+                let $scene = Scene::new(side, $namespace).await;
+                $story
+            });
+            tellings.push((side.name, normal(events)));
+        }
+        let (_, real) = &tellings[0];
+        for (name, telling) in &tellings {
+            assert_eq!(telling, real, "the {name} server");
+        }
+    }};
+}
+
+/// Without versions, identities and times.
+fn normal(mut events: Vec<Value>) -> Vec<Value> {
+    let mut normal = Normal::default();
+    events.iter_mut().for_each(|event| normal.body(event));
+    events
+}
+
+/// Names and types alone.
+fn brief(events: &[Value]) -> Vec<Value> {
+    let brief = |event: &Value| {
+        let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
+        json!(format!("{} {name}", event["type"].as_str().unwrap()))
+    };
+    events.iter().map(brief).collect()
+}
+
+#[test]
+fn a_watch_from_now_tells_what_happens() {
+    on_both!("w-now", scene => {
+        scene.make("before", "web").await;
+        let version = scene.version().await;
+        let mut watch = scene.watch(&format!("resourceVersion={version}")).await;
+        scene.make("one", "web").await;
+        scene.label("one", "shop").await;
+        scene.label("one", "shop").await;
+        scene.remove("one").await;
+        scene.make("last", "web").await;
+        watch.take(4).await
+    });
+}
+
+#[test]
+fn a_watch_without_a_version_begins_with_what_is_there() {
+    for (namespace, query) in [("w-zero", "resourceVersion=0"), ("w-unset", "")] {
+        on_both!(namespace, scene => {
+            scene.make("a", "web").await;
+            scene.make("b", "web").await;
+            let mut watch = scene.watch(query).await;
+            let mut events = watch.take(2).await;
+            events.sort_by_key(|event| event["object"]["metadata"]["name"].to_string());
+            scene.remove("a").await;
+            events.extend(watch.take(1).await);
+            events
+        });
+    }
+}
+
+#[test]
+fn a_watch_from_the_past_tells_it_again() {
+    on_both!("w-past", scene => {
+        let first = scene.make("a", "web").await;
+        scene.label("a", "shop").await;
+        scene.make("b", "web").await;
+        scene.remove("a").await;
+        let version = first["metadata"]["resourceVersion"].as_str().unwrap();
+        let mut watch = scene.watch(&format!("resourceVersion={version}")).await;
+        watch.take(3).await
+    });
+}
+
+#[test]
+fn an_object_enters_and_leaves_a_selection() {
+    on_both!("w-labels", scene => {
+        let version = scene.version().await;
+        let mut watch =
+            scene.watch(&format!("resourceVersion={version}&labelSelector=app%3Dweb")).await;
+        scene.make("one", "shop").await;
+        scene.label("one", "web").await;
+        scene.send(merge_patch("data", "configmaps/one", json!({"data": {"a": "1"}}))).await;
+        scene.label("one", "shop").await;
+        scene.label("one", "web").await;
+        scene.remove("one").await;
+        scene.make("end", "web").await;
+        watch.take(6).await
+    });
+}
+
+#[test]
+fn the_past_is_selected_too() {
+    on_both!("w-past-labels", scene => {
+        let version = scene.version().await;
+        scene.make("one", "web").await;
+        scene.label("one", "shop").await;
+        scene.make("two", "shop").await;
+        scene.remove("two").await;
+        scene.label("one", "web").await;
+        let query = format!("resourceVersion={version}&labelSelector=app%3Dweb");
+        scene.watch(&query).await.take(3).await
+    });
+}
+
+#[test]
+fn pods_are_watched_by_their_node() {
+    on_both!("w-fields", scene => {
+        let version = scene.version().await;
+        let query = format!("resourceVersion={version}&fieldSelector=spec.nodeName%3Da1");
+        let mut watch = scene.watch_kind("pods", &query, JSON).await;
+        scene.send(post("pod", "pods", pod("one"))).await;
+        let bound = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "one"}, "target": {"kind": "Node", "name": "a1"}});
+        scene.send(post("bind", "pods/one/binding", bound)).await;
+        scene.send(delete("end", "pods/one?gracePeriodSeconds=0")).await;
+        brief(&watch.take(2).await)
+    });
+}
+
+#[test]
+fn one_object_is_watched_by_its_name() {
+    on_both!("w-name", scene => {
+        let version = scene.version().await;
+        let query = format!("resourceVersion={version}&fieldSelector=metadata.name%3Done");
+        let mut watch = scene.watch(&query).await;
+        scene.make("other", "web").await;
+        scene.make("one", "web").await;
+        scene.remove("other").await;
+        scene.remove("one").await;
+        watch.take(2).await
+    });
+}
+
+#[test]
+fn a_watch_ends_when_its_time_is_over() {
+    on_both!("w-timeout", scene => {
+        scene.make("one", "web").await;
+        scene.watch("resourceVersion=0&timeoutSeconds=1").await.rest().await
+    });
+}
+
+#[test]
+fn bookmarks_say_how_far_a_watch_is() {
+    on_both!("w-bookmarks", scene => {
+        scene.make("one", "web").await;
+        let query = "resourceVersion=0&allowWatchBookmarks=true&timeoutSeconds=4";
+        let mut events = scene.watch(query).await.rest().await;
+        // The real server may mark the end of initial events unasked; how many more there are depends on the
+        // time of day.
+        events.retain(|event| event["object"]["metadata"]["annotations"].is_null());
+        events.dedup_by_key(|event| event["type"].to_string());
+        for event in &mut events {
+            event["object"]["metadata"]["resourceVersion"] = json!("some");
+        }
+        events
+    });
+}
+
+#[test]
+fn initial_events_end_with_a_bookmark() {
+    on_both!("w-initial", scene => {
+        scene.make("a", "web").await;
+        scene.make("b", "web").await;
+        let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+        let mut watch = scene.watch(query).await;
+        let mut events = watch.take(2).await;
+        events.sort_by_key(|event| event["object"]["metadata"]["name"].to_string());
+        let mut end = watch.take(1).await;
+        end[0]["object"]["metadata"]["resourceVersion"] = json!("some");
+        events.extend(end);
+        scene.make("c", "web").await;
+        // Another bookmark may come between.
+        let mut next = watch.take(1).await;
+        while next[0]["type"] == "BOOKMARK" {
+            next = watch.take(1).await;
+        }
+        events.extend(next);
+        events
+    });
+}
+
+#[test]
+fn no_initial_events_where_none_are_wanted() {
+    on_both!("w-no-initial", scene => {
+        scene.make("a", "web").await;
+        let query = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+        let mut watch = scene.watch(query).await;
+        // The watch is open, but from when on? It begins with the next change at the latest.
+        scene.make("b", "web").await;
+        let mut next = watch.take(1).await;
+        while next[0]["type"] == "BOOKMARK" {
+            next = watch.take(1).await;
+        }
+        next
+    });
+}
+
+#[test]
+fn a_watch_can_be_a_table_or_metadata_alone() {
+    for (namespace, accept) in [
+        ("w-table", "application/json;as=Table;v=v1;g=meta.k8s.io"),
+        ("w-metadata", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"),
+    ] {
+        on_both!(namespace, scene => {
+            scene.make("a", "web").await;
+            let mut watch = scene.watch_kind("configmaps", "resourceVersion=0", accept).await;
+            let mut events = watch.take(1).await;
+            scene.label("a", "shop").await;
+            scene.remove("a").await;
+            events.extend(watch.take(2).await);
+            // In words of our own, as docs/apiserver.md says.
+            for event in &mut events {
+                let columns = event["object"]["columnDefinitions"].as_array_mut();
+                columns.into_iter().flatten().for_each(|column| column["description"] = json!(""));
+                event["object"]["metadata"]["resourceVersion"] = json!("some");
+            }
+            events
+        });
+    }
+}
+
+#[test]
+fn a_watch_of_an_ended_namespace_or_of_nothing_is_empty() {
+    on_both!("w-empty", scene => {
+        scene.watch("resourceVersion=0&timeoutSeconds=1&labelSelector=none").await.rest().await
+    });
+}
+
+/// So many writers, each with so many objects of its own.
+const WRITERS: usize = 4;
+const EACH: usize = 25;
+
+#[test]
+fn nothing_is_lost_and_nothing_comes_out_of_order() {
+    on_both!("w-order", scene => {
+        let version = scene.version().await;
+        let mut watch = scene.watch(&format!("resourceVersion={version}")).await;
+        let write = async |writer: usize| {
+            for n in 0..EACH {
+                let name = format!("w{writer}-{n}");
+                scene.make(&name, "web").await;
+                scene.label(&name, "shop").await;
+                if n % 2 == 0 {
+                    scene.remove(&name).await;
+                }
+            }
+        };
+        tokio::join!(write(0), write(1), write(2), write(3));
+        let gone = EACH.div_ceil(2);
+        let events = watch.take(WRITERS * (2 * EACH + gone)).await;
+        let versions: Vec<u64> = events.iter().map(version_of).collect();
+        assert!(versions.windows(2).all(|pair| pair[0] < pair[1]), "{versions:?}");
+        let list = scene.send(get("list", "configmaps")).await;
+        assert_eq!(left(&events), names(&list));
+        vec![json!(names(&list))]
+    });
+}
+
+fn version_of(event: &Value) -> u64 {
+    event["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+}
+
+/// What is there after these events.
+fn left(events: &[Value]) -> Vec<String> {
+    let mut left = std::collections::BTreeSet::new();
+    for event in events {
+        let name = event["object"]["metadata"]["name"].as_str().unwrap().to_owned();
+        match event["type"].as_str().unwrap() {
+            "ADDED" => assert!(left.insert(name), "added twice"),
+            "MODIFIED" => assert!(left.contains(&name), "changed before it was there"),
+            _ => assert!(left.remove(&name), "gone before it was there"),
+        }
+    }
+    left.into_iter().collect()
+}
+
+fn names(list: &Value) -> Vec<String> {
+    let name = |item: &Value| item["metadata"]["name"].as_str().unwrap().to_owned();
+    list["items"].as_array().unwrap().iter().map(name).collect()
+}
