@@ -105,6 +105,34 @@ fn every_scenario_that_comes_along_holds() {
     }
 }
 
+const CUT: &str = "
+title: Without warning
+cluster: {zones: [{name: a, nodes: 1}, {name: b, nodes: 1}]}
+services:
+  - name: web
+    endpoints: {a: 2, b: 2}
+    connections: 100
+    annotations: {zonewise.dev/routing-preference: zonewise.dev/balanced}
+acts:
+  - title: Cut
+    look: Those who are left use what is left.
+    do: [{cut: {zone: b}}]
+    measure: 1s
+    expect: {inZone: {atLeast: 100%}, failed: {atMost: 200}}
+  - title: Back
+    look: Nobody loses a connection on the way back.
+    do: [{restore: {zone: b}}, {wait: 500ms}, {distribute: {service: web, value: PreferSameZone}}]
+    measure: 1s
+    expect: {inZone: {atLeast: 100%}, reason: [SharesBalanced]}
+";
+
+#[test]
+fn a_zone_that_is_cut_off_comes_back() {
+    let file = scenario(CUT);
+    let summary = summary(&["--scenario", file.path().to_str().unwrap()]);
+    assert_eq!(summary["held"], true, "{summary:#}");
+}
+
 /// Where the kernel can delay packets, it plays as well; where it cannot, that is said before anything is made.
 #[test]
 fn zones_may_be_some_way_off() {
