@@ -10,12 +10,17 @@ ZONEWISE := target/release/zonewise
 
 PREFIX := /usr/local
 
-.PHONY: help run test bench lint docs install simulate-kep
+.PHONY: help run test bench lint docs install simulate simulate-kep
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## Score every heuristic on the small data set and write a report
+run: ## Run the lab: a cluster of three zones on this machine, with real traffic (asks for sudo)
+	@scripts/setup build
+	@cargo build --release --locked --package zonewise
+	@$(ZONEWISE) lab $(LAB)
+
+simulate: ## Score every heuristic on the small data set and write a report
 	@scripts/setup build
 	@cargo build --release --locked --package zonewise
 	@$(ZONEWISE) simulate --dataset kep-small

@@ -126,12 +126,12 @@ impl fmt::Debug for Token {
 #[derive(Debug, Error)]
 pub enum StartError {
     /// The address cannot be used.
-    #[error("cannot listen on {address}: {source}; {remedy}")]
+    #[error("cannot listen on {address}: {cause}; {remedy}")]
     Address {
         /// Where.
         address: SocketAddr,
         /// Why not.
-        source: std::io::Error,
+        cause: std::io::Error,
         /// What to do.
         remedy: &'static str,
     },
@@ -169,9 +169,9 @@ impl Server {
         if let Some(token) = config.tokens.iter().find(|token| token.secret.is_empty()) {
             return Err(StartError::EmptyToken(token.user.clone()));
         }
-        let failed = |source: std::io::Error| {
-            let remedy = remedy(&source);
-            StartError::Address { address: config.address, source, remedy }
+        let failed = |cause: std::io::Error| {
+            let remedy = remedy(&cause);
+            StartError::Address { address: config.address, cause, remedy }
         };
         let listener = TcpListener::bind(config.address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;

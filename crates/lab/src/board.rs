@@ -1,7 +1,7 @@
 //! What has been counted and said so far, and the View it makes. Pure.
 //!
 //! ```text
-//!  each tick: connections since the last ─► lately (a few seconds) ─► matrix, loads, rates
+//!  each tick: connections since the last ─► the last seconds ────────► matrix, loads, rates
 //!                                        ─► this act's window ──────► what the act measured
 //!                                        ─► everything ─────────────► totals
 //! ```
@@ -19,8 +19,10 @@ use crate::watcher::{Routed, Standing};
 
 /// How often things are looked at.
 pub const TICK: Duration = Duration::from_millis(250);
-/// What "lately" is, in ticks.
-const LATELY: usize = 8;
+/// Where connections go is seen within a second, in ticks.
+const SOON: usize = 4;
+/// How busy each endpoint is takes longer to tell from chance, in ticks.
+const LATELY: usize = 16;
 /// Ticks of one value of the history.
 const PER_VALUE: usize = 2;
 /// Values of the history that are kept.
@@ -122,8 +124,7 @@ impl Board {
 
     fn remember(&mut self) {
         for service in 0..self.services.len() {
-            let mut counts = Counts::default();
-            self.lately.iter().rev().take(PER_VALUE).for_each(|tick| counts.add(&tick[service]));
+            let counts = self.recent(service, PER_VALUE);
             let value = counts.matrix(&self.zones, &self.homes).in_zone();
             let history = &mut self.history[service];
             history.push(value);
@@ -225,15 +226,16 @@ impl Board {
         }
     }
 
-    fn recent(&self, service: usize) -> Counts {
+    /// Connections of a Service in the last ticks.
+    fn recent(&self, service: usize, ticks: usize) -> Counts {
         let mut counts = Counts::default();
-        self.lately.iter().for_each(|tick| counts.add(&tick[service]));
+        self.lately.iter().rev().take(ticks).for_each(|tick| counts.add(&tick[service]));
         counts
     }
 
     fn service(&self, index: usize) -> Service {
         let name = &self.services[index];
-        let counts = self.recent(index);
+        let counts = self.recent(index, SOON);
         let ready = self.ready(index);
         let routed = self.glance.routed.get(name);
         Service {
@@ -243,21 +245,21 @@ impl Board {
             reason: self.reason(name),
             endpoints: ready.len(),
             in_zone: counts.matrix(&self.zones, &self.homes).in_zone(),
-            overload: counts.overload(&ready),
+            overload: self.recent(index, LATELY).overload(&ready),
             rate: counts.total() as f64 / self.span(),
             failed: self.failed_by_service[index],
         }
     }
 
-    /// What "lately" is, in seconds.
+    /// What "soon" is, in seconds.
     fn span(&self) -> f64 {
-        self.lately.len().max(1) as f64 * TICK.as_secs_f64()
+        self.lately.len().clamp(1, SOON) as f64 * TICK.as_secs_f64()
     }
 
     /// Everything there is to see.
     pub fn view(&self, clock: Duration) -> View {
         let selected = self.selected.min(self.services.len().saturating_sub(1));
-        let counts = self.recent(selected);
+        let counts = self.recent(selected, SOON);
         let matrix = if self.lately.is_empty() {
             Matrix::new(&self.zones)
         } else {
@@ -275,7 +277,7 @@ impl Board {
             services,
             selected,
             matrix,
-            endpoints: self.endpoints(selected, &counts),
+            endpoints: self.endpoints(selected),
             history: self.history[selected].clone(),
             connections: self.connections,
             failed: self.failed,
@@ -286,8 +288,8 @@ impl Board {
         }
     }
 
-    fn endpoints(&self, service: usize, counts: &Counts) -> Vec<Endpoint> {
-        let ready = self.ready(service);
+    fn endpoints(&self, service: usize) -> Vec<Endpoint> {
+        let (ready, counts) = (self.ready(service), self.recent(service, LATELY));
         let loads: BTreeMap<&String, f64> = ready.iter().zip(counts.loads(&ready)).collect();
         let of = |pod: &&PodView| pod.app == self.services[service];
         let mut all: Vec<Endpoint> = self
@@ -368,5 +370,109 @@ fn bounds<T: PartialOrd + Display + Copy + Add<Output = T>>(
     }
     if let Some(bound) = &range.at_most {
         expect("at most", bound, found.is_some_and(|found| found <= *bound + noise(bound)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, zone: &str, ready: bool) -> PodView {
+        PodView {
+            name: name.into(),
+            app: "web".into(),
+            node: format!("{zone}-1"),
+            zone: zone.into(),
+            ready,
+            ending: false,
+        }
+    }
+
+    fn glance() -> Glance {
+        Glance { pods: vec![pod("one", "a", true), pod("two", "b", true)], ..Glance::default() }
+    }
+
+    /// So many connections from zone a to one, and from zone b to two.
+    fn counts(home: u64, away: u64) -> Vec<Counts> {
+        let answered = [((0, "one".into()), home), ((1, "one".into()), away)];
+        vec![Counts { answered: answered.into(), ..Counts::default() }]
+    }
+
+    fn board() -> Board {
+        let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+        Board::new("Test", vec!["web".into()], names(["a", "b"]), "kubectl".into())
+    }
+
+    #[test]
+    fn only_what_was_counted_while_measuring_is_the_act_s() {
+        let mut board = board();
+        board.begin(Act { title: "Act".into(), ..Act::default() }, 0);
+        board.tick(counts(100, 100), glance());
+        board.phase(Phase::Measuring { done: 0.0 });
+        board.tick(counts(30, 10), glance());
+        board.phase(Phase::Measuring { done: 0.5 });
+        board.tick(counts(30, 10), glance());
+        let figures = board.figures(0, Some(0.5));
+        let matrix = Matrix {
+            zones: vec!["a".into(), "b".into()],
+            connections: vec![vec![60, 0], vec![20, 0]],
+        };
+        let expected = ActResult {
+            title: "Act".into(),
+            service: "web".into(),
+            reason: "ClusterWide".into(),
+            endpoints: 2,
+            matrix,
+            in_zone: Some(0.75),
+            overload: Some(1.0),
+            connections: 280,
+            failed: 0,
+            settled: Some(0.5),
+            expectations: Vec::new(),
+        };
+        assert_eq!(figures, expected);
+    }
+
+    #[test]
+    fn the_matrix_follows_within_a_second() {
+        let mut board = board();
+        (0..20).for_each(|_| board.tick(counts(0, 10), glance()));
+        assert_eq!(board.view(Duration::ZERO).matrix.in_zone(), Some(0.0));
+        (0..SOON).for_each(|_| board.tick(counts(10, 0), glance()));
+        let view = board.view(Duration::ZERO);
+        assert_eq!((view.matrix.in_zone(), view.rate), (Some(1.0), 40.0));
+        assert!(TICK * SOON as u32 <= Duration::from_secs(1));
+    }
+
+    /// Chance is allowed for, and nothing else: a bound is missed by more than four deviations.
+    #[test]
+    fn a_bound_holds_unless_chance_cannot_explain_it() {
+        let held = |in_zone: f64, counted: u64| {
+            let mut matrix = Matrix::new(&["a".into()]);
+            matrix.connections[0][0] = counted;
+            let mut result =
+                ActResult { in_zone: Some(in_zone), matrix, endpoints: 1, ..ActResult::default() };
+            let in_zone = Range { at_least: Some(Percent(0.9)), at_most: None };
+            judge(&mut result, &Expect { in_zone, ..Expect::default() });
+            result.held()
+        };
+        // One deviation of 100 draws at 0.9 is 0.03, of 10,000 it is 0.003.
+        let table =
+            [(0.9, 100, true), (0.79, 100, true), (0.77, 100, false), (0.79, 10_000, false)];
+        for (in_zone, counted, expected) in table {
+            assert_eq!(held(in_zone, counted), expected, "{in_zone} of {counted}");
+        }
+    }
+
+    #[test]
+    fn a_failed_connection_fails_an_act_that_says_nothing_about_it() {
+        let mut result = ActResult { failed: 1, ..ActResult::default() };
+        judge(&mut result, &Expect::default());
+        let expected = Expectation {
+            expected: "failed connections at most 0".into(),
+            found: "1".into(),
+            held: false,
+        };
+        assert_eq!(result.expectations, [expected]);
     }
 }

@@ -23,6 +23,7 @@ use zonewise_slices::labels::Name;
 
 use crate::api::Api;
 use crate::objects::{self, PORT};
+use crate::scenario::GRACE;
 
 /// All Pods of our nodes.
 #[derive(Debug)]
@@ -317,7 +318,8 @@ fn end(shared: &Arc<Shared>, key: Key, seen: &Seen) {
     }
     running.ending = true;
     drop(state);
-    let grace = Duration::from_secs(seen.metadata.deletion_grace_period_seconds.unwrap_or(0));
+    let allowed = Duration::from_secs(seen.metadata.deletion_grace_period_seconds.unwrap_or(0));
+    let grace = allowed.min(GRACE);
     let shared = Arc::clone(shared);
     tokio::spawn(async move {
         tokio::time::sleep(grace).await;

@@ -2,13 +2,13 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 use zonewise_apiserver::Server;
 use zonewise_telemetry::shutdown::Shutdown;
 
@@ -16,10 +16,10 @@ use crate::api::{Api, NODES, SERVICES};
 use crate::cluster::{Access, Cluster, clear};
 use crate::home::Home;
 use crate::objects::LABEL;
-use crate::picture::svg;
-use crate::runner::Runner;
+use crate::picture::{side_by_side, svg};
+use crate::runner::{Runner, lock};
 use crate::scenario::Scenario;
-use crate::screen::draw;
+use crate::screen::paint;
 use crate::terminal::show;
 use crate::view::{ActResult, Summary, View};
 
@@ -105,13 +105,17 @@ async fn play(
         ),
         false => None,
     };
+    let album = options.pictures.as_deref().map(Album::new);
     let ended = |result: &ActResult| {
         audience.ended(result);
-        if let Some(folder) = &options.pictures {
-            picture(folder, &views.borrow().clone());
+        if let Some(album) = &album {
+            album.take(&views.borrow().clone());
         }
     };
     let played = runner.play(quit, &ended).await;
+    if let Some(album) = &album {
+        album.bind();
+    }
     if let Some(screen) = screen {
         if played.is_err() {
             quit.trigger();
@@ -127,22 +131,45 @@ async fn play(
     played.map(|_| summary)
 }
 
-/// Writes what the screen looked like. A picture that cannot be written stops nothing.
-fn picture(folder: &Path, view: &View) {
-    let number = view.act.as_ref().map_or(0, |act| act.number);
-    let path = folder.join(format!("act-{number}.svg"));
-    let drawn = Terminal::new(TestBackend::new(120, 36)).and_then(|mut terminal| {
-        terminal.draw(|frame| draw(frame, view))?;
-        Ok(svg(terminal.backend().buffer()))
-    });
-    let written = match drawn {
-        Ok(text) => std::fs::write(&path, text),
-        Err(never) => match never {},
-    };
-    if let Err(error) = written {
-        tracing::warn!(%error, path = %path.display(), "a picture cannot be written");
+/// Pictures of a run's acts: one file each, and one with all of them.
+struct Album<'f> {
+    folder: &'f Path,
+    pages: Mutex<Vec<(String, Buffer)>>,
+}
+
+impl<'f> Album<'f> {
+    fn new(folder: &'f Path) -> Self {
+        Self { folder, pages: Mutex::default() }
+    }
+
+    /// What the screen looks like now.
+    fn take(&self, view: &View) {
+        let Some(act) = &view.act else { return };
+        let mut buffer = Buffer::empty(Rect::new(0, 0, PICTURE.0, PICTURE.1));
+        paint(&mut buffer, view);
+        self.write(&format!("act-{}.svg", act.number), &svg(&buffer));
+        lock(&self.pages).push((format!("{}. {}", act.number, act.title), buffer));
+    }
+
+    /// All of them in one.
+    fn bind(&self) {
+        let pages = lock(&self.pages);
+        let pages: Vec<(String, &Buffer)> =
+            pages.iter().map(|(caption, buffer)| (caption.clone(), buffer)).collect();
+        self.write("acts.svg", &side_by_side(&pages));
+    }
+
+    /// A picture that cannot be written stops nothing.
+    fn write(&self, name: &str, text: &str) {
+        let path = self.folder.join(name);
+        if let Err(error) = std::fs::write(&path, text) {
+            tracing::warn!(%error, path = %path.display(), "a picture cannot be written");
+        }
     }
 }
+
+/// Columns and lines of a picture.
+const PICTURE: (u16, u16) = (120, 36);
 
 /// The API server, and how it is reached.
 async fn access(options: &Options, home: &Home) -> anyhow::Result<(Access, Option<Server>)> {

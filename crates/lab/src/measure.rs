@@ -50,11 +50,7 @@ pub struct Counts {
 impl Counts {
     /// One more.
     pub fn answered(&mut self, from: usize, endpoint: &str) {
-        // A name is copied only the first time it is heard.
-        match self.answered.get_mut(&(from, endpoint.to_owned())) {
-            Some(count) => *count += 1,
-            None => drop(self.answered.insert((from, endpoint.to_owned()), 1)),
-        }
+        *self.answered.entry((from, endpoint.to_owned())).or_default() += 1;
     }
 
     /// One that failed.

@@ -487,7 +487,7 @@ const SHORTEST: Duration = Duration::from_millis(500);
 const ZONE_LIMIT: usize = 26;
 /// Nodes and proxies follow within this time.
 const FOLLOW: Duration = Duration::from_millis(800);
-/// A Pod that ends takes this long.
+/// A Pod that is told to end answers for this long, and is gone.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 impl Act {
@@ -569,5 +569,72 @@ impl fmt::Display for Step {
             }
             Self::Wait(span) => write!(out, "wait {span}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_along_can_be_played() {
+        for (name, _) in SHIPPED {
+            let scenario = Scenario::find(name).unwrap();
+            assert!(!scenario.acts.is_empty(), "{name}");
+        }
+        let unknown = Scenario::find("nonsense").unwrap_err().to_string();
+        assert!(
+            unknown.contains("these are story, hot-zone, tiny-service, node-churn"),
+            "{unknown}"
+        );
+    }
+
+    #[test]
+    fn another_size_is_the_same_scenario() {
+        let size = Size { zones: Some(4), nodes: Some(20), services: Some(50), delay: None };
+        let scenario = Scenario::find("story").unwrap().sized(size).unwrap();
+        let zones: Vec<(&str, usize)> =
+            scenario.cluster.zones.iter().map(|zone| (&*zone.name, zone.nodes)).collect();
+        assert_eq!(zones, [("a", 20), ("b", 20), ("c", 20), ("zone-4", 20)]);
+        assert_eq!(scenario.services.len(), 50);
+        assert_eq!(scenario.services[49].name, "web-50");
+        assert_eq!(scenario.endpoints(), 10 + 49 * 3);
+        let size = Size { nodes: Some(usize::MAX), ..Size::default() };
+        let error = Scenario::find("story").unwrap().sized(size).unwrap_err();
+        assert!(error.contains("that fit on one box"), "{error}");
+    }
+
+    #[test]
+    fn a_duration_stretches_what_is_measured() {
+        let lasting = |seconds| {
+            let scenario = Scenario::find("tiny-service").unwrap();
+            let acts = scenario.lasting(Duration::from_secs(seconds)).acts;
+            acts.iter().map(|act| act.measure.0).sum::<Duration>()
+        };
+        // Three acts that take 800 ms each to follow, and one with a Pod that ends.
+        assert_eq!(lasting(64), Duration::from_secs(64) - Duration::from_millis(4400));
+        assert_eq!(lasting(0), SHORTEST * 3, "never less than can be counted");
+    }
+
+    #[test]
+    fn steps_are_told_in_a_few_words() {
+        let told: Vec<String> = Scenario::find("story")
+            .unwrap()
+            .acts
+            .iter()
+            .flat_map(|act| &act.steps)
+            .map(ToString::to_string)
+            .collect();
+        let expected = [
+            "annotate Service web: service.kubernetes.io/topology-mode=Auto",
+            "annotate Service web: zonewise.dev/routing-preference=zonewise.dev/balanced",
+            "annotate Service web: service.kubernetes.io/topology-mode-",
+            "web: 0 Pods in zone c",
+            "web: 2 Pods in zone c",
+            "drain zone b",
+            "zone b comes back",
+            "web: replace every Pod",
+        ];
+        assert_eq!(told, expected);
     }
 }

@@ -11,7 +11,7 @@ use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::board::Board;
 use crate::runner::{Controls, Runner, lock};
-use crate::screen::draw;
+use crate::screen::{draw, monochrome};
 use crate::view::View;
 
 /// How long a key is waited for between two pictures.
@@ -51,9 +51,15 @@ fn watch_and_draw(
     board: &Arc<Mutex<Board>>,
     quit: &Shutdown,
 ) -> std::io::Result<()> {
+    let colour = std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
     while !quit.is_down() {
         let view = views.borrow().clone();
-        terminal.draw(|frame| draw(frame, &view))?;
+        terminal.draw(|frame| {
+            draw(frame, &view);
+            if !colour {
+                monochrome(frame.buffer_mut());
+            }
+        })?;
         if !event::poll(FRAME)? {
             continue;
         }

@@ -561,7 +561,7 @@ fn an_act_is_one_line() {
 fn a_report_for_programs_is_a_document() {
     let act = |title: &str, reason: &str, held: bool, expected: &str| {
         json!({
-            "title": title, "service": "web", "reason": reason, "held": held,
+            "title": title, "service": "web", "reason": reason, "held": held, "endpoints": 1,
             "matrix": {"zones": ["a"], "connections": [[7]]},
             "inZone": 0.331, "overload": 0.04, "connections": 4021, "failed": 0, "settled": 0.412,
             "expectations": [{"expected": expected, "found": "33.1 %", "held": held}],

@@ -105,6 +105,29 @@ fn what_we_wrote_is_what_nft_lists() {
     }
 }
 
+/// A chain that the process before has left, and that is wanted again before it is swept.
+#[test]
+fn a_chain_that_is_used_again_is_not_swept() {
+    let namespace = Namespace::new("again").unwrap();
+    let with_endpoints = |tables: &mut Tables, count: u8| {
+        let address = |number: u8| ip(&format!("10.244.1.{}", number + 1));
+        let all: Vec<Endpoint> =
+            (0..count).map(|number| endpoint(address(number), "n1", "a")).collect();
+        tables.service(&service("web", &["10.96.0.10"])).slice(&slice("web", "web-4", &all));
+    };
+    let mut first = tables(&namespace, Options::default());
+    with_endpoints(&mut first, 4);
+    first.start();
+    drop(first);
+    let mut second = tables(&namespace, Options::default());
+    with_endpoints(&mut second, 3);
+    assert_eq!(second.start(), Found::Ours);
+    with_endpoints(&mut second, 4);
+    second.sync();
+    second.kernel.sweep().unwrap();
+    second.assert_mended();
+}
+
 /// B: a second process finds the table and writes nothing; other options replace it.
 #[test]
 fn a_restart_takes_over_and_an_upgrade_replaces() {

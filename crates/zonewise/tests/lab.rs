@@ -6,12 +6,14 @@
     reason = "a failed unwrap is the failure report"
 )]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use zonewise_netns::Namespace;
 use zonewise_testbed::{Cluster, User, objects};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_zonewise");
@@ -103,10 +105,48 @@ fn every_scenario_that_comes_along_holds() {
     }
 }
 
+const CUT: &str = "
+title: Without warning
+cluster: {zones: [{name: a, nodes: 1}, {name: b, nodes: 1}]}
+services:
+  - name: web
+    endpoints: {a: 2, b: 2}
+    connections: 100
+    annotations: {zonewise.dev/routing-preference: zonewise.dev/balanced}
+acts:
+  - title: Cut
+    look: Those who are left use what is left.
+    do: [{cut: {zone: b}}]
+    measure: 1s
+    expect: {inZone: {atLeast: 100%}, failed: {atMost: 200}}
+  - title: Back
+    look: Nobody loses a connection on the way back.
+    do: [{restore: {zone: b}}, {wait: 500ms}, {distribute: {service: web, value: PreferSameZone}}]
+    measure: 1s
+    expect: {inZone: {atLeast: 100%}, reason: [SharesBalanced]}
+";
+
+#[test]
+fn a_zone_that_is_cut_off_comes_back() {
+    let file = scenario(CUT);
+    let summary = summary(&["--scenario", file.path().to_str().unwrap()]);
+    assert_eq!(summary["held"], true, "{summary:#}");
+}
+
+/// Where the kernel can delay packets, it plays as well; where it cannot, that is said before anything is made.
 #[test]
 fn zones_may_be_some_way_off() {
-    let summary = summary(&["--delay", "4ms", "--scenario", "tiny-service", "--duration", "8s"]);
-    assert_eq!(summary["held"], true, "{summary:#}");
+    let arguments = ["--delay", "4ms", "--scenario", "tiny-service", "--duration", "8s"];
+    let scratch = Namespace::new("scratch").unwrap();
+    if scratch.delay("lo", Duration::from_millis(1)).is_ok() {
+        assert_eq!(summary(&arguments)["held"], true);
+        return;
+    }
+    let output = lab(&arguments).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("this box lacks what a lab needs:\n  delays (netem)"), "{said}");
+    assert!(said.contains("modprobe sch_netem"), "{said}");
 }
 
 // === labs that run beside each other, and labs that are killed ===
@@ -220,7 +260,8 @@ fn two_labs_beside_each_other_one_killed_the_other_ended() {
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_changes_a_service_and_the_traffic_follows() {
     let kubectl = zonewise_testbed::program("kubectl").unwrap();
-    let file = scenario(&LONG.replace("10m", "12s"));
+    let expected = "measure: 15s, expect: {inZone: {atLeast: 70%}}";
+    let file = scenario(&LONG.replace("measure: 10m", expected));
     let (running, kubeconfig) = Running::start(file.path());
     let kubectl = |arguments: &[&str]| {
         let output = Command::new(&kubectl)
@@ -245,9 +286,35 @@ async fn kubectl_changes_a_service_and_the_traffic_follows() {
     kubectl(&["delete", "pod", "mine", "--timeout=60s"]);
     let (code, out, said) = running.end();
     assert_eq!(code, Some(0), "{out} {said}");
-    // Half of it at home without zone routing, all of it with: most of the time it was on.
-    let share = said.lines().find(|line| line.contains("Long")).unwrap_or_default();
-    assert!(out.as_str().unwrap().contains("all expectations held"), "{out} {share}");
+    // Half of it is at home without zone routing, all of it with: most of the time it was on.
+    assert!(out.as_str().unwrap().contains("all expectations held"), "{out} {said}");
+}
+
+/// On a terminal: the screen comes, `q` leaves, and the terminal is as it was.
+#[test]
+fn a_terminal_shows_the_matrix_and_q_leaves() {
+    let line = format!("stty cols 120 rows 40; exec {PROGRAM} lab");
+    let mut child = Command::new("script")
+        .args(["-qefc", &line, "/dev/null"])
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script is needed: apt-get install bsdutils");
+    let (mut out, mut seen) = (child.stdout.take().unwrap(), Vec::new());
+    let mut chunk = [0; 4096];
+    while !text(&seen).contains("zone to zone") {
+        let length = out.read(&mut chunk).unwrap();
+        assert!(length > 0, "{}", text(&seen));
+        seen.extend_from_slice(&chunk[..length]);
+    }
+    child.stdin.take().unwrap().write_all(b"q").unwrap();
+    out.read_to_end(&mut seen).unwrap();
+    let status = child.wait().unwrap();
+    let shown = text(&seen);
+    assert!(status.success(), "{shown}");
+    let (_, after) = shown.rsplit_once("\u{1b}[?1049l").expect("the screen of before is back");
+    assert!(after.contains("From chance to balance"), "{after}");
 }
 
 // === wrong input ===
@@ -255,7 +322,7 @@ async fn kubectl_changes_a_service_and_the_traffic_follows() {
 #[test]
 fn what_is_wrong_with_a_scenario_is_said_before_anything_is_made() {
     let rows = [
-        ("title: x\n  cluster", "2:"),
+        ("title: x\ncluster: [", ".yaml:2:"),
         (
             &LONG.replace("connections: 100", "connections: 1e9"),
             "connections: 1000000000 per second",

@@ -30,8 +30,12 @@ use crate::view::View;
 
 /// Draws everything.
 pub fn draw(frame: &mut Frame<'_>, view: &View) {
-    let areas = areas::areas(frame.area(), view);
-    let buffer = frame.buffer_mut();
+    paint(frame.buffer_mut(), view);
+}
+
+/// The same, without a terminal.
+pub fn paint(buffer: &mut Buffer, view: &View) {
+    let areas = areas::areas(buffer.area, view);
     header::draw(buffer, areas.header, view);
     act::draw(buffer, areas.act, view);
     matrix::draw(buffer, areas.matrix, view);

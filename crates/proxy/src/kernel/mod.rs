@@ -352,8 +352,10 @@ impl Kernel {
         // In a commit of its own: kernels before 6.2 learn late that an element is gone.
         let unused = self.chains.iter().filter(|(_, uses)| **uses <= 0);
         let unused = unused.map(|((family, chain), _)| (*family, chain.to_string()));
-        let gone: Vec<(Family, String)> =
-            unused.chain(std::mem::take(&mut self.forgotten)).collect();
+        let forgotten = std::mem::take(&mut self.forgotten);
+        // Somebody may have begun to use it since.
+        let forgotten = forgotten.into_iter().filter(|chain| !self.is_known(chain));
+        let gone: Vec<(Family, String)> = unused.chain(forgotten).collect();
         if gone.is_empty() {
             return Ok(());
         }
@@ -364,6 +366,10 @@ impl Kernel {
         self.send(&batch)?;
         self.chains.retain(|_, uses| *uses > 0);
         Ok(())
+    }
+
+    fn is_known(&self, (family, name): &(Family, String)) -> bool {
+        self.chains.keys().any(|(of, chain)| of == family && chain.to_string() == *name)
     }
 
     fn commit(&mut self, delta: &Delta) -> Result<(), KernelError> {
