@@ -381,6 +381,7 @@ mod tests {
         PodView {
             name: name.into(),
             app: "web".into(),
+            ours: true,
             node: format!("{zone}-1"),
             zone: zone.into(),
             ready,

@@ -30,6 +30,8 @@ pub struct Access {
     pub config: kube::Config,
     /// Where it listens.
     pub address: SocketAddr,
+    /// It lives on without the lab, and may have Pods of others.
+    pub lives_on: bool,
 }
 
 /// A running cluster. Everything of it on this box goes when it is dropped.
@@ -106,7 +108,7 @@ impl Cluster {
         let inside = inside(&access, listener.local_addr()?)?;
         let relay = Relay::start(listener, access.address)?;
         let world = Arc::new(Mutex::new(world));
-        let kubelet = Kubelet::start(api.clone(), Arc::clone(&world));
+        let kubelet = Kubelet::start(api.clone(), Arc::clone(&world), !access.lives_on);
         let traffic = Mutex::new(Traffic::new(scenario.services.len()));
         tell("controller");
         let controller = controller(&api)?;
@@ -324,9 +326,9 @@ impl Cluster {
         loop {
             let wanted = self.api.list(PODS, &format!("&labelSelector={LABEL}%3Dpod")).await?;
             let running = self.kubelet.pods();
-            let ready = running.iter().filter(|pod| pod.ready && !pod.ending).count();
-            let unbound = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
-            if ready >= wanted.len() && !wanted.iter().any(unbound) {
+            let ready = running.iter().filter(|pod| pod.ours && pod.ready && !pod.ending).count();
+            let ending = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
+            if ready >= wanted.len() && !wanted.iter().any(ending) {
                 return Ok(());
             }
             if tokio::time::Instant::now() > deadline {
@@ -357,11 +359,6 @@ impl Cluster {
         Ok(())
     }
 
-    /// Takes everything away that was created on an API server that lives on.
-    pub async fn clear(&self) -> anyhow::Result<usize> {
-        clear(&self.api).await
-    }
-
     /// Ends the controller in good order: it gives its work up before the API server goes.
     pub async fn stop(mut self) {
         self.controller.shutdown.trigger();
@@ -372,10 +369,11 @@ impl Cluster {
             self.traffic.get_mut().unwrap_or_else(PoisonError::into_inner),
             Traffic::new(0),
         );
-        let machines =
-            std::mem::take(self.machines.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let machines = std::mem::take(&mut *self.machines());
         let _ = tokio::task::spawn_blocking(move || {
             drop(traffic);
+            // All at once, before any is waited for.
+            machines.values().filter_map(|machine| machine.proxy.as_ref()).for_each(Proxy::stop);
             drop(machines);
         })
         .await;

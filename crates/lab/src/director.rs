@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
+use zonewise_cluster::api::ApiError;
 use zonewise_netns::Node;
 
 use crate::api::{NODES, PODS, SERVICES};
@@ -61,11 +62,11 @@ impl<'c> Director<'c> {
         match step {
             Step::Annotate { service, key, value } => {
                 let patch = json!({"metadata": {"annotations": {key: value}}});
-                self.cluster.api.merge(&format!("{SERVICES}/{service}"), &patch).await?;
+                self.change(&format!("{SERVICES}/{service}"), &patch).await?;
             }
             Step::Distribute { service, value } => {
                 let patch = json!({"spec": {"trafficDistribution": value}});
-                self.cluster.api.merge(&format!("{SERVICES}/{service}"), &patch).await?;
+                self.change(&format!("{SERVICES}/{service}"), &patch).await?;
             }
             Step::Scale { service, zone, to } => self.scale(service, zone, *to).await?,
             Step::Roll { service } => self.roll(service).await?,
@@ -95,11 +96,28 @@ impl<'c> Director<'c> {
         }
     }
 
+    /// Changes an object. One that somebody has deleted is no reason to end: the act will tell.
+    async fn change(&self, path: &str, patch: &Value) -> anyhow::Result<()> {
+        match self.cluster.api.merge(path, patch).await {
+            Err(ApiError::NotFound(error)) => {
+                tracing::warn!(path, error, "somebody has deleted what the scenario changes");
+                Ok(())
+            }
+            answer => Ok(answer.map(drop)?),
+        }
+    }
+
+    /// The lab's own Pods that stay.
+    fn ours(&self) -> Vec<PodView> {
+        let all = self.cluster.kubelet.pods().into_iter();
+        all.filter(|pod| pod.ours && !pod.ending).collect()
+    }
+
     // === Pods ===
 
     fn pods(&self, service: &str, zone: &str) -> Vec<PodView> {
-        let of = |pod: &PodView| pod.app == service && pod.zone == zone && !pod.ending;
-        self.cluster.kubelet.pods().into_iter().filter(of).collect()
+        let of = |pod: &PodView| pod.app == service && pod.zone == zone;
+        self.ours().into_iter().filter(of).collect()
     }
 
     async fn delete(&self, pod: &str) -> anyhow::Result<()> {
@@ -117,8 +135,7 @@ impl<'c> Director<'c> {
 
     /// One after the other in each zone: a new one answers before an old one is told to go.
     async fn roll(&self, service: &str) -> anyhow::Result<()> {
-        let pods = self.cluster.kubelet.pods();
-        for old in pods.iter().filter(|pod| pod.app == service && !pod.ending) {
+        for old in self.ours().iter().filter(|pod| pod.app == service) {
             self.replace(old).await?;
         }
         self.cluster.pods_ready().await
@@ -126,8 +143,10 @@ impl<'c> Director<'c> {
 
     async fn replace(&self, old: &PodView) -> anyhow::Result<()> {
         let names = self.cluster.create_pods(&old.app, &old.zone, 1).await?;
-        while !self.cluster.kubelet.pods().iter().any(|pod| pod.ready && names.contains(&pod.name))
-        {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while !self.ours().iter().any(|pod| pod.ready && names.contains(&pod.name)) {
+            let late = tokio::time::Instant::now() > deadline;
+            anyhow::ensure!(!late, "the Pod that replaces {} does not become ready", old.name);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         self.delete(&old.name).await
@@ -149,7 +168,7 @@ impl<'c> Director<'c> {
             self.cluster.stop_client(&node.name).await?;
             self.cluster.set_power(&node.name, Power::Leaving);
         }
-        for pod in self.cluster.kubelet.pods().iter().filter(|pod| pod.zone == zone) {
+        for pod in self.ours().iter().filter(|pod| pod.zone == zone) {
             self.delete(&pod.name).await?;
         }
         self.cluster.pods_ready().await?;
@@ -192,14 +211,13 @@ impl<'c> Director<'c> {
 
     async fn tell_node(&self, node: &Node, ready: bool) -> anyhow::Result<()> {
         let path = format!("{NODES}/{}/status", node.name);
-        self.cluster.api.merge(&path, &objects::node_ready(ready, &now())).await?;
-        Ok(())
+        self.change(&path, &objects::node_ready(ready, &now())).await
     }
 
     async fn tell_pods(&self, zone: &str, ready: bool) -> anyhow::Result<()> {
-        for pod in self.cluster.kubelet.pods().iter().filter(|pod| pod.zone == zone) {
+        for pod in self.ours().iter().filter(|pod| pod.zone == zone) {
             let path = format!("{PODS}/{}/status", pod.name);
-            self.cluster.api.merge(&path, &objects::pod_ready(ready, &now())).await?;
+            self.change(&path, &objects::pod_ready(ready, &now())).await?;
         }
         Ok(())
     }
@@ -225,8 +243,7 @@ impl<'c> Director<'c> {
     /// Moves everybody away from a node, and the node out of the cluster.
     async fn leave(&self, node: &Node) -> anyhow::Result<()> {
         self.cluster.stop_client(&node.name).await?;
-        let pods = self.cluster.kubelet.pods();
-        for pod in pods.iter().filter(|pod| pod.node == node.name && !pod.ending) {
+        for pod in self.ours().iter().filter(|pod| pod.node == node.name) {
             self.replace(pod).await?;
         }
         self.cluster.pods_ready().await?;

@@ -22,7 +22,7 @@ use zonewise_netns::{Node, Pod, World};
 use zonewise_slices::labels::Name;
 
 use crate::api::Api;
-use crate::objects::{self, PORT};
+use crate::objects::{self, LABEL, PORT};
 use crate::scenario::GRACE;
 
 /// All Pods of our nodes.
@@ -35,6 +35,7 @@ pub struct Kubelet {
 struct Shared {
     api: Api,
     world: Arc<Mutex<World>>,
+    bind_all: bool,
     state: Mutex<State>,
 }
 
@@ -48,6 +49,7 @@ struct State {
 struct Running {
     uid: String,
     app: String,
+    ours: bool,
     pod: Pod,
     servers: Vec<Server>,
     ready: bool,
@@ -61,6 +63,8 @@ pub struct PodView {
     pub name: String,
     /// Its label `app`.
     pub app: String,
+    /// A lab made it; others are looked after, and otherwise left alone.
+    pub ours: bool,
     /// Its node.
     pub node: String,
     /// Its zone.
@@ -79,13 +83,15 @@ impl std::fmt::Debug for Shared {
 
 impl Kubelet {
     /// Begins to look after Pods.
-    pub fn start(api: Api, world: Arc<Mutex<World>>) -> Self {
+    ///
+    /// Pods without a node are bound to one, all of them or only those of labs.
+    pub fn start(api: Api, world: Arc<Mutex<World>>, bind_all: bool) -> Self {
         let (heard, events) = mpsc::unbounded_channel();
         let client = api.client().clone();
-        let shared = Arc::new(Shared { api, world, state: Mutex::default() });
+        let shared = Arc::new(Shared { api, world, bind_all, state: Mutex::default() });
         let mut tasks = JoinSet::new();
-        tasks.spawn(follow(client, watch::PODS, Ear { heard }));
-        tasks.spawn(work(Arc::clone(&shared), events));
+        tasks.spawn(follow(client, watch::PODS, Ear { heard: heard.clone() }));
+        tasks.spawn(work(Arc::clone(&shared), heard, events));
         Self { shared, _tasks: tasks }
     }
 
@@ -105,6 +111,7 @@ impl Kubelet {
         let view = |running: &Running| PodView {
             name: running.pod.name.clone(),
             app: running.app.clone(),
+            ours: running.ours,
             node: running.pod.node.clone(),
             zone: running.pod.zone.clone(),
             ready: running.ready,
@@ -177,6 +184,10 @@ impl Keyed for Seen {
 }
 
 impl Seen {
+    fn is_ours(&self) -> bool {
+        &*self.metadata.namespace == "default" && self.metadata.labels.contains_key(LABEL)
+    }
+
     fn ports(&self) -> BTreeSet<u16> {
         let ports = self.spec.containers.iter().flat_map(|container| &container.ports);
         let ports: BTreeSet<u16> = ports.map(|port| port.container_port).collect();
@@ -223,13 +234,25 @@ impl Sink for Ear {
 
 // === what is done about it ===
 
-async fn work(shared: Arc<Shared>, mut events: mpsc::UnboundedReceiver<Event>) {
+/// What did not work is tried again after this time.
+const AGAIN: Duration = Duration::from_millis(500);
+
+async fn work(
+    shared: Arc<Shared>,
+    heard: mpsc::UnboundedSender<Event>,
+    mut events: mpsc::UnboundedReceiver<Event>,
+) {
     let mut turn = 0;
     while let Some(event) = events.recv().await {
         match event {
             Event::Seen(seen) => {
                 if let Err(error) = see(&shared, &seen, &mut turn).await {
-                    tracing::warn!(pod = %seen.metadata.name, "a Pod cannot be run: {error:#}");
+                    tracing::warn!(pod = %seen.metadata.name, "a Pod cannot be run yet: {error:#}");
+                    let heard = heard.clone();
+                    tokio::spawn(async move {
+                        tokio::time::sleep(AGAIN).await;
+                        let _ = heard.send(Event::Seen(seen));
+                    });
                 }
             }
             Event::Gone(key) => remove(&shared, &key).await,
@@ -253,17 +276,22 @@ async fn see(shared: &Arc<Shared>, seen: &Seen, turn: &mut usize) -> anyhow::Res
         return bind(shared, seen, turn).await;
     };
     let node = shared.state().nodes.get(node).cloned();
-    let known = shared.state().pods.contains_key(&key);
-    match node {
-        Some(node) if !known && seen.status.pod_ip.is_none() => {
-            begin(shared, key, seen, node).await
+    let unready = shared.state().pods.get(&key).map(|running| !running.ready);
+    match (node, unready) {
+        (Some(node), None) if seen.status.pod_ip.is_none() => {
+            begin(shared, &key, seen, node).await?;
+            announce(shared, &key).await
         }
+        (_, Some(true)) => announce(shared, &key).await,
         _ => Ok(()),
     }
 }
 
 /// The scheduler of a lab: nodes take turns.
 async fn bind(shared: &Arc<Shared>, seen: &Seen, turn: &mut usize) -> anyhow::Result<()> {
+    if !shared.bind_all && !seen.is_ours() {
+        return Ok(());
+    }
     let nodes: Vec<String> = shared.state().nodes.keys().cloned().collect();
     let Some(node) = nodes.get(*turn % nodes.len().max(1)) else { return Ok(()) };
     *turn += 1;
@@ -273,24 +301,39 @@ async fn bind(shared: &Arc<Shared>, seen: &Seen, turn: &mut usize) -> anyhow::Re
         "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "namespace": namespace},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     });
-    shared.api.create(&path, &binding).await?;
-    Ok(())
+    match shared.api.create(&path, &binding).await {
+        // It is gone, or somebody else was faster.
+        Err(ApiError::NotFound(_) | ApiError::Conflict(_)) => Ok(()),
+        answer => Ok(answer.map(drop)?),
+    }
 }
 
-async fn begin(shared: &Arc<Shared>, key: Key, seen: &Seen, node: Node) -> anyhow::Result<()> {
+async fn begin(shared: &Arc<Shared>, key: &Key, seen: &Seen, node: Node) -> anyhow::Result<()> {
     let (name, ports) = (seen.metadata.name.to_string(), seen.ports());
     let world = Arc::clone(&shared.world);
     let made = tokio::task::spawn_blocking(move || make(&world, &node, &name, ports)).await?;
     let (pod, servers) = made?;
-    let address = pod.v4;
     let app = seen.metadata.labels.get("app").cloned().unwrap_or_default();
-    let uid = seen.metadata.uid.clone();
-    let running = Running { uid, app, pod, servers, ready: false, ending: false };
+    let (uid, ours) = (seen.metadata.uid.clone(), seen.is_ours());
+    let running = Running { uid, app, ours, pod, servers, ready: false, ending: false };
     shared.state().pods.insert(key.clone(), running);
+    Ok(())
+}
+
+/// Tells the API server that a Pod runs.
+async fn announce(shared: &Arc<Shared>, key: &Key) -> anyhow::Result<()> {
+    let address = shared.state().pods.get(key).map(|running| running.pod.v4);
+    let Some(address) = address else { return Ok(()) };
     let path = format!("/api/v1/namespaces/{}/pods/{}/status", key.0, key.1);
-    shared.api.merge(&path, &objects::pod_running(address, &now())).await?;
-    if let Some(running) = shared.state().pods.get_mut(&key) {
-        running.ready = true;
+    match shared.api.merge(&path, &objects::pod_running(address, &now())).await {
+        // It was deleted meanwhile.
+        Err(ApiError::NotFound(_)) => remove(shared, key).await,
+        answer => {
+            answer?;
+            if let Some(running) = shared.state().pods.get_mut(key) {
+                running.ready = true;
+            }
+        }
     }
     Ok(())
 }

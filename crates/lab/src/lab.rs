@@ -60,30 +60,44 @@ pub async fn run(
 ) -> anyhow::Result<Summary> {
     let started = Instant::now();
     audience.doing("API server");
-    let (access, embedded) = access(&options, home).await?;
+    let (access, embedded) = tokio::select! {
+        () = quit.wait() => bail!("stopped before the API server answered"),
+        access = access(&options, home) => access?,
+    };
+    let played = live(&options, home, access.clone(), started, (quit, audience)).await;
+    let end = async {
+        if access.lives_on {
+            audience.doing("removing the lab's objects");
+            clear(&Api::new(kube::Client::try_from(access.config)?)).await?;
+        }
+        if let Some(server) = embedded {
+            server.stop().await;
+        }
+        anyhow::Ok(())
+    };
+    // A second signal, or too long a wait, ends it all the same.
+    quit.grace(end)
+        .await
+        .context("ended before everything was put away: run zonewise lab clean")??;
+    played
+}
+
+async fn live(
+    options: &Options,
+    home: &Home,
+    access: Access,
+    started: Instant,
+    (quit, audience): (&Shutdown, &dyn Audience),
+) -> anyhow::Result<Summary> {
     let kubeconfig = options.api.clone().unwrap_or_else(|| home.path().join(KUBECONFIG));
     let kubectl = format!("kubectl --kubeconfig={}", kubeconfig.display());
     let tell = |what: &str| audience.doing(what);
-    let result = tokio::select! {
-        () = quit.wait() => Ok(None),
-        cluster = Cluster::start(&options.scenario, access.clone(), &tell) => cluster.map(Some),
+    let cluster = tokio::select! {
+        () = quit.wait() => bail!("stopped before the cluster was up"),
+        cluster = Cluster::start(&options.scenario, access, &tell) => cluster?,
     };
-    let played = match result {
-        Ok(Some(cluster)) => {
-            audience.ready(&kubectl);
-            play(&options, cluster, kubectl, started, (quit, audience)).await
-        }
-        Ok(None) => Err(anyhow::anyhow!("stopped before the cluster was up")),
-        Err(error) => Err(error),
-    };
-    if options.api.is_some() {
-        audience.doing("removing the lab's objects");
-        clear(&Api::new(kube::Client::try_from(access.config)?)).await?;
-    }
-    if let Some(server) = embedded {
-        server.stop().await;
-    }
-    played
+    audience.ready(&kubectl);
+    play(options, cluster, kubectl, started, (quit, audience)).await
 }
 
 const KUBECONFIG: &str = "kubeconfig";
@@ -124,10 +138,13 @@ async fn play(
         let _ = tokio::task::spawn_blocking(move || screen.join()).await;
     }
     let summary = runner.summary();
-    runner.stop().await;
-    if let Ok(cluster) = Arc::try_unwrap(cluster) {
-        cluster.stop().await;
-    }
+    let end = async {
+        runner.stop().await;
+        if let Ok(cluster) = Arc::try_unwrap(cluster) {
+            cluster.stop().await;
+        }
+    };
+    quit.grace(end).await;
     played.map(|_| summary)
 }
 
@@ -176,9 +193,10 @@ async fn access(options: &Options, home: &Home) -> anyhow::Result<(Access, Optio
     let Some(path) = &options.api else {
         let server = Server::start(zonewise_apiserver::Config::default()).await?;
         let text = server.kubeconfig();
-        home.write(KUBECONFIG, &text)?;
+        home.write_for_user(KUBECONFIG, &text)?;
         let config = config(Kubeconfig::from_yaml(&text)?).await?;
-        return Ok((Access { config, address: server.address() }, Some(server)));
+        let address = server.address();
+        return Ok((Access { config, address, lives_on: false }, Some(server)));
     };
     let file = Kubeconfig::read_from(path)
         .with_context(|| format!("cannot use the kubeconfig {}", path.display()))?;
@@ -190,7 +208,7 @@ async fn access(options: &Options, home: &Home) -> anyhow::Result<(Access, Optio
     }
     // What a lab has left that was killed.
     clear(&api).await?;
-    Ok((Access { config, address }, None))
+    Ok((Access { config, address, lives_on: true }, None))
 }
 
 async fn config(file: Kubeconfig) -> anyhow::Result<kube::Config> {

@@ -28,8 +28,9 @@ pub fn is_root() -> bool {
 /// What a lab touches, for those who are asked to let it run as root.
 pub const TOUCHES: &str = "\
 It makes network namespaces of its own and joins them with virtual cables; in them it writes nftables rules and makes
-connections. It listens on a port of 127.0.0.1 and writes one small directory (see `zonewise lab clean`). The network
-of this machine, its rules and its settings stay as they are, and nothing is left when the lab ends, however it ends.";
+connections. It listens on a port of 127.0.0.1 and writes one small directory below /run. The network of this machine,
+its rules and its settings stay as they are. Nothing is left when the lab ends; of one that was killed, the directory
+(`zonewise lab clean` removes it).";
 
 /// Everything that is missing.
 pub fn missing(delay: bool) -> Vec<Missing> {

@@ -41,6 +41,11 @@ impl Proxy {
         });
         Ok(Self { shutdown, thread: Some(thread) })
     }
+
+    /// Tells it to end; whoever drops it waits until it has.
+    pub fn stop(&self) {
+        self.shutdown.trigger();
+    }
 }
 
 fn configuration(node: &str) -> anyhow::Result<Config> {
@@ -78,7 +83,7 @@ fn live(
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.shutdown.trigger();
+        self.stop();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

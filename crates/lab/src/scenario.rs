@@ -41,6 +41,8 @@ pub const SHIPPED: [(&str, &str); 4] = [
 const MOST_NODES: usize = 250;
 /// More pods do not fit on a node.
 const MOST_PODS_OF_A_NODE: usize = 200;
+/// Fewer are nothing to see.
+const FEWEST_CONNECTIONS: f64 = 0.01;
 /// More connections than one box can make.
 const MOST_CONNECTIONS: f64 = 10_000.0;
 /// Longer is no measurement.
@@ -351,8 +353,10 @@ impl Scenario {
         if self.acts.is_empty() {
             return Err("a scenario needs at least one act".into());
         }
+        let mut away = BTreeSet::new();
         for act in &self.acts {
-            self.check_act(act).map_err(|error| format!("act {:?}: {error}", act.title))?;
+            let checked = self.check_act(act).and_then(|()| check_zones(act, &mut away));
+            checked.map_err(|error| format!("act {:?}: {error}", act.title))?;
         }
         Ok(())
     }
@@ -375,7 +379,8 @@ impl Scenario {
             }
         }
         unique("zone", zones.iter().map(|zone| &zone.name))?;
-        let nodes = zones.iter().fold(0usize, |sum, zone| sum.saturating_add(zone.nodes));
+        let nodes =
+            zones.iter().fold(0usize, |sum, zone| sum.saturating_add(self.most_nodes(zone)));
         if nodes > MOST_NODES {
             return Err(format!(
                 "{nodes} nodes are more than the {MOST_NODES} that fit on one box"
@@ -385,6 +390,16 @@ impl Scenario {
             return Err("delay: more than a second between zones is no network".into());
         }
         Ok(())
+    }
+
+    /// How many nodes a zone has when it has most.
+    fn most_nodes(&self, zone: &Zone) -> usize {
+        let steps = self.acts.iter().flat_map(|act| &act.steps);
+        let later = steps.filter_map(|step| match step {
+            Step::Nodes { zone: of, to } if *of == zone.name => Some(*to),
+            _ => None,
+        });
+        later.fold(zone.nodes, usize::max)
     }
 
     fn check_services(&self) -> Result<(), String> {
@@ -503,6 +518,25 @@ impl Act {
     }
 }
 
+/// Whether zones are there when something is done in them.
+fn check_zones<'a>(act: &'a Act, away: &mut BTreeSet<&'a str>) -> Result<(), String> {
+    for step in &act.steps {
+        match step {
+            Step::Drain { zone } | Step::Cut { zone } if !away.insert(zone) => {
+                return Err(format!("zone {zone:?} is away already"));
+            }
+            Step::Restore { zone } if !away.remove(&**zone) => {
+                return Err(format!("zone {zone:?} cannot come back: it is there"));
+            }
+            Step::Scale { zone, .. } | Step::Nodes { zone, .. } if away.contains(&**zone) => {
+                return Err(format!("zone {zone:?} is away: let it come back first"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// One more Service like another, with one Pod per zone and few callers.
 fn extra(like: &Service, number: usize) -> Service {
     Service {
@@ -534,10 +568,12 @@ fn unique<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Result<(),
 }
 
 fn rate(connections: f64) -> Result<(), String> {
-    if (0.0..=MOST_CONNECTIONS).contains(&connections) {
+    if connections == 0.0 || (FEWEST_CONNECTIONS..=MOST_CONNECTIONS).contains(&connections) {
         return Ok(());
     }
-    Err(format!("connections: {connections} per second is not between 0 and {MOST_CONNECTIONS}"))
+    Err(format!(
+        "connections: {connections} per second is neither 0 nor between {FEWEST_CONNECTIONS} and {MOST_CONNECTIONS}"
+    ))
 }
 
 /// In a few words, for the screen.

@@ -248,7 +248,9 @@ fn hostile_names() -> View {
     view
 }
 
-const MOMENTS: [(&str, fn() -> View); 7] = [
+type Moment = (&'static str, fn() -> View);
+
+const MOMENTS: [Moment; 7] = [
     ("before", before_the_first_act),
     ("settling", settling),
     ("measuring", measuring),

@@ -1,12 +1,14 @@
 //! `zonewise lab`: what is typed, who may run it, and where words go.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use tokio::signal::unix::{SignalKind, signal};
 use zonewise_lab::api::Api;
 use zonewise_lab::home::{self, Found, Home};
 use zonewise_lab::lab::{self, Audience, Options};
@@ -100,7 +102,7 @@ enum Form {
 
 pub(crate) fn run(lab: Lab) -> anyhow::Result<()> {
     match lab.command {
-        Some(LabCommand::Clean { api }) => clean(api),
+        Some(LabCommand::Clean { api }) => clean(api.as_deref()),
         None => play(&lab.flags),
     }
 }
@@ -114,7 +116,8 @@ fn play(flags: &LabFlags) -> anyhow::Result<()> {
             missing.iter().map(|one| format!("\n  {}: {}\n    {}", one.what, one.why, one.remedy));
         bail!("this box lacks what a lab needs:{}", lines.collect::<String>());
     }
-    let home = Home::create(&home::place(), options.api.clone())?;
+    refuse_shared(options.api.as_deref())?;
+    let home = Home::create(Path::new(home::PLACE), options.api.clone())?;
     let file = match &flags.log_file {
         Some(path) => std::fs::File::create(path)
             .with_context(|| format!("cannot write {}", path.display()))?,
@@ -127,6 +130,12 @@ fn play(flags: &LabFlags) -> anyhow::Result<()> {
     let interactive = options.interactive;
     let summary = runtime.block_on(async {
         let quit = Shutdown::on_signals(GRACE).context("signals cannot be received")?;
+        let mut hangup = signal(SignalKind::hangup()).context("signals cannot be received")?;
+        let closed = quit.clone();
+        tokio::spawn(async move {
+            hangup.recv().await;
+            closed.trigger();
+        });
         lab::run(options, &home, &quit, &Speaker { interactive }).await
     });
     drop(home);
@@ -141,6 +150,18 @@ fn play(flags: &LabFlags) -> anyhow::Result<()> {
         bail!("not every act went as it should");
     }
     Ok(())
+}
+
+/// Two labs on one API server would take each other's objects for their own.
+fn refuse_shared(api: Option<&Path>) -> anyhow::Result<()> {
+    let Some(api) = api else { return Ok(()) };
+    let labs = home::find(Path::new(home::PLACE))?;
+    match labs.iter().find(|lab| lab.runs && api_of(lab) == Some(api)) {
+        Some(lab) => {
+            bail!("the lab of {} uses this API server: end it first, or use another", process(lab))
+        }
+        None => Ok(()),
+    }
 }
 
 /// How long a lab may take to end after a signal.
@@ -202,10 +223,11 @@ fn be_root() -> anyhow::Result<()> {
     if preflight::is_root() {
         return Ok(());
     }
-    let command: Vec<String> = std::env::args().collect();
+    let command: Vec<OsString> = std::env::args_os().collect();
     let program = std::env::current_exe()?;
+    let words = command.iter().skip(1);
     let words: Vec<String> =
-        command.iter().skip(1).map(|word| zonewise_explain::shell::word(word)).collect();
+        words.map(|word| zonewise_explain::shell::word(&word.to_string_lossy())).collect();
     let line = format!("sudo {} {}", program.display(), words.join(" "));
     let why =
         format!("a lab needs root: only root may make network namespaces.\n{}", preflight::TOUCHES);
@@ -228,44 +250,66 @@ fn has_sudo() -> bool {
     std::env::split_paths(&path).any(|folder| folder.join("sudo").is_file())
 }
 
-fn clean(api: Option<PathBuf>) -> anyhow::Result<()> {
-    let mut out = std::io::stdout();
-    let mut servers: Vec<PathBuf> = api.into_iter().collect();
-    let found = home::clean(&home::place())?;
-    for one in &found {
-        match one {
-            Found::Running(owner) => {
-                writeln!(
-                    out,
-                    "process {} is a lab that runs: left alone (end it with q or Ctrl-C)",
-                    owner.pid
-                )?;
-            }
-            Found::Removed(owner) => {
-                let pid =
-                    owner.as_ref().map_or_else(|| "unknown".into(), |owner| owner.pid.to_string());
-                writeln!(out, "removed the directory of the lab of process {pid}")?;
-                servers.extend(owner.as_ref().and_then(|owner| owner.api.clone()));
-            }
+fn clean(api: Option<&Path>) -> anyhow::Result<()> {
+    be_root()?;
+    let found = home::find(Path::new(home::PLACE))?;
+    let in_use: Vec<&Path> = found.iter().filter(|lab| lab.runs).filter_map(api_of).collect();
+    let mut problems = Vec::new();
+    for lab in &found {
+        match lab.runs {
+            true => say(&format!(
+                "{} is a lab that runs: left alone (end it with q or Ctrl-C)",
+                process(lab)
+            ))?,
+            // The objects first: the directory is all that knows of them.
+            false => problems.extend(put_away(lab, &in_use).err()),
         }
     }
-    servers.sort();
-    servers.dedup();
-    for path in &servers {
-        writeln!(
-            out,
-            "removed {} objects of labs from the API server of {}",
-            clear(path)?,
-            path.display()
-        )?;
+    if let Some(path) = api {
+        problems.extend(clear_unless_used(path, &in_use).err());
     }
-    if found.is_empty() && servers.is_empty() {
-        writeln!(out, "nothing to clean: no lab has left anything")?;
+    if found.is_empty() && api.is_none() {
+        say("nothing to clean: no lab has left anything")?;
     }
+    let problems: Vec<String> = problems.iter().map(|problem| format!("{problem:#}")).collect();
+    anyhow::ensure!(problems.is_empty(), "{}", problems.join("; "));
     Ok(())
 }
 
-fn clear(kubeconfig: &std::path::Path) -> anyhow::Result<usize> {
+fn say(text: &str) -> std::io::Result<()> {
+    writeln!(std::io::stdout(), "{text}")
+}
+
+fn process(lab: &Found) -> String {
+    let pid = lab.owner.as_ref().map(|owner| owner.pid.to_string());
+    format!("process {}", pid.unwrap_or_else(|| "unknown".into()))
+}
+
+fn api_of(lab: &Found) -> Option<&Path> {
+    lab.owner.as_ref()?.api.as_deref()
+}
+
+fn put_away(lab: &Found, in_use: &[&Path]) -> anyhow::Result<()> {
+    if let Some(path) = api_of(lab) {
+        clear_unless_used(path, in_use)?;
+    }
+    home::remove(lab)?;
+    Ok(say(&format!("removed the directory of the lab of {}", process(lab)))?)
+}
+
+fn clear_unless_used(kubeconfig: &Path, in_use: &[&Path]) -> anyhow::Result<()> {
+    let shown = kubeconfig.display();
+    if in_use.contains(&kubeconfig) {
+        return Ok(say(&format!(
+            "a lab that runs uses the API server of {shown}: its objects stay"
+        ))?);
+    }
+    let removed =
+        clear(kubeconfig).with_context(|| format!("cannot clean the API server of {shown}"))?;
+    Ok(say(&format!("removed {removed} objects of labs from the API server of {shown}"))?)
+}
+
+fn clear(kubeconfig: &Path) -> anyhow::Result<usize> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let client = zonewise_cluster::connect::connect(Some(kubeconfig)).await?;

@@ -69,7 +69,7 @@ async fn the_story_holds_on_a_real_api_server_and_leaves_nothing_there() {
     let api = kubeconfig.to_str().unwrap().to_owned();
     let run = move || outline(&summary(&["--api", &api, "--duration", "20s"]));
     assert_eq!(tokio::task::spawn_blocking(run).await.unwrap(), story());
-    for kind in ["Node", "Pod", "EndpointSlice"] {
+    for kind in ["Node", "Pod", "EndpointSlice", "Lease"] {
         assert_eq!(cluster.list(kind, None).await.unwrap(), Vec::<Value>::new(), "{kind}");
     }
     let services = cluster.list("Service", None).await.unwrap();
@@ -339,6 +339,22 @@ fn what_is_wrong_with_a_scenario_is_said_before_anything_is_made() {
         (
             &LONG.replace("measure: 10m", "measure: 10m, do: [{drain: {zone: x}}]"),
             "no zone is called \"x\"",
+        ),
+        (&LONG.replace("connections: 100", "connections: 1e-19"), "is neither 0 nor between"),
+        (
+            &LONG.replace(
+                "measure: 10m",
+                "measure: 10m, do: [{cut: {zone: a}}, {drain: {zone: a}}]",
+            ),
+            "zone \"a\" is away already",
+        ),
+        (&LONG.replace("measure: 10m", "measure: 10m, do: [{restore: {zone: a}}]"), "it is there"),
+        (
+            &LONG.replace(
+                "measure: 10m",
+                "measure: 10m, do: [{drain: {zone: a}}, {scale: {service: web, zone: a, to: 1}}]",
+            ),
+            "let it come back first",
         ),
         ("title: empty\ncluster: {zones: []}\nservices: []\nacts: []\n", "at least one zone"),
     ];

@@ -8,7 +8,7 @@
 //!      fields that others own and that changed: a conflict, or taken over
 //! ```
 //!
-//! [`fields`] is a set of fields, [`shape`] knows what of an object is one field, [`entries`] is `metadata.managedFields`.
+//! `fields` is a set of fields, `shape` knows what of an object is one field, `entries` is `metadata.managedFields`.
 
 use serde_json::{Map, Value, json};
 

@@ -213,7 +213,7 @@ fn a_watch_ends_when_its_time_is_over() {
 fn bookmarks_say_how_far_a_watch_is() {
     on_both!("w-bookmarks", scene => {
         scene.make("one", "web").await;
-        let query = "resourceVersion=0&allowWatchBookmarks=true&timeoutSeconds=4";
+        let query = "resourceVersion=0&allowWatchBookmarks=true&timeoutSeconds=10";
         let mut events = scene.watch(query).await.rest().await;
         // The real server may mark the end of initial events unasked; how many more there are depends on the
         // time of day.

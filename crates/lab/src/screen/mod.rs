@@ -9,7 +9,7 @@
 //!  footer     trouble, keys, kubectl
 //! ```
 //!
-//! On a small terminal the lower panels go first ([`areas`]).
+//! On a small terminal the lower panels go first.
 
 mod act;
 mod areas;
