@@ -37,6 +37,7 @@ mod paging;
 pub mod patch;
 mod place;
 pub mod problem;
+mod protobuf;
 mod random;
 mod request;
 mod schema;

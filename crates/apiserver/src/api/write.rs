@@ -19,10 +19,10 @@ use crate::problem::{Cause, Problem};
 use crate::request::{Subresource, refuse};
 use crate::store::{Object, room};
 use crate::strategy::{self, Door};
-use crate::{events, random};
+use crate::{events, protobuf, random};
 
 const FORMS: &str = "the body of the request was in an unknown format - accepted media types include: \
-                     application/json, application/yaml";
+                     application/json, application/yaml, application/vnd.kubernetes.protobuf";
 const GENERATED: usize = 8;
 
 pub(super) fn create(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
@@ -336,7 +336,7 @@ fn furnish(kind: &Kind, object: &mut Value) {
 
 /// `pods/NAME/binding`: gives a Pod its node.
 pub(super) fn bind(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
-    let binding = yaml_or_json(ask)?;
+    let binding = parse(ask)?;
     if meta::text(&binding, "name") != ask.resource.name() {
         return Err(Problem::bad_request("name in URL does not match name in Binding object"));
     }
@@ -375,12 +375,12 @@ fn scheduled(pod: &mut Value, time: &str) {
 
 /// The body as an object of the kind that the path names.
 fn read(ask: &Ask<'_>) -> Result<Value, Problem> {
-    let mut object = yaml_or_json(ask)?;
+    let mut object = parse(ask)?;
     typed(ask.kind(), &mut object)?;
     Ok(object)
 }
 
-fn yaml_or_json(ask: &Ask<'_>) -> Result<Value, Problem> {
+fn parse(ask: &Ask<'_>) -> Result<Value, Problem> {
     let unreadable = |error: String| {
         Problem::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {error}",
@@ -390,6 +390,7 @@ fn yaml_or_json(ask: &Ask<'_>) -> Result<Value, Problem> {
     let object = match ask.content_type {
         "" | "application/json" => serde_json::from_slice(ask.body).map_err(|e| e.to_string()),
         "application/yaml" => yaml(ask.body),
+        protobuf::MEDIA_TYPE => return protobuf::decode(ask.body),
         _ => return Err(Problem::unsupported_media_type(FORMS)),
     };
     let mut object: Value = object.map_err(unreadable)?;
