@@ -98,6 +98,7 @@ fn an_explanation_shows_the_arithmetic() {
     let expected = serde_json::json!({
         "asked": {"value": "Auto", "source": "service.kubernetes.io/topology-mode"},
         "heuristic": "auto",
+        "endpoints": 2,
         "reason": "TooFewForBalance",
         "arithmetic": {"code": "TooFewForBalance", "endpoints": 2, "minimums": 3, "limit": 0.2},
         "sentence": "no division of the endpoints keeps every zone's expected overload below the limit (2 endpoints; the minimums for 20 % add up to 3)",
@@ -109,7 +110,7 @@ fn an_explanation_shows_the_arithmetic() {
             zone("b", 1.0, 1.0 / 3.0, 2.0 / 3.0, 1),
         ],
         "nodesLeftOut": [{"node": "n3", "why": "not-ready"}],
-        "inZone": {"now": 0.5, "best": 0.5 + 1.0 / 3.0},
+        "inZone": {"now": null, "planned": 0.5, "best": 0.5 + 1.0 / 3.0},
     });
     assert_eq!(serde_json::to_value(&explanation).unwrap(), expected);
 }
