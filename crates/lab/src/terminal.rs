@@ -33,6 +33,8 @@ enum Wish {
 /// If this is no terminal that can be drawn on.
 pub fn show(runner: &Runner, quit: Shutdown) -> std::io::Result<std::thread::JoinHandle<()>> {
     let mut terminal = ratatui::try_init()?;
+    // Not every terminal hands out an empty screen.
+    terminal.clear()?;
     let (views, controls, board) = (runner.views(), runner.controls(), runner.board());
     Ok(std::thread::spawn(move || {
         let result = watch_and_draw(&mut terminal, &views, &controls, &board, &quit);
