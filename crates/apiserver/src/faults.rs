@@ -17,6 +17,8 @@ use thiserror::Error;
 
 use crate::problem::Problem;
 
+/// Longer spans are mistakes, and some cannot be added to a time.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 const NAMES: &str = "latency, errors, drop-watches, stale";
 
 /// What goes wrong; the default is nothing.
@@ -99,12 +101,12 @@ impl Faults {
             value: value.to_owned(),
             expected,
         };
-        let a_span = "a time such as 2s, or off";
+        let a_span = "a time up to 24h such as 2s, or off";
         let span = || if value == "off" { Some(None) } else { duration(value).map(Some) };
         match name {
             "latency" if value == "off" => self.latency = None,
             "latency" => {
-                let expected = "a time or a range of times such as 10ms..50ms, or off";
+                let expected = "a time or a range of times up to 24h such as 10ms..50ms, or off";
                 self.latency = Some(range(value).ok_or_else(|| wrong(expected))?);
             }
             "errors" if value == "off" => self.errors = 0.0,
@@ -144,7 +146,8 @@ impl Faults {
     /// How long a request waits; the dice show 0 up to, but not, 1.
     pub(crate) fn delay(&self, dice: f64) -> Duration {
         let Some(range) = &self.latency else { return Duration::ZERO };
-        *range.start() + range.end().saturating_sub(*range.start()).mul_f64(dice)
+        let [start, end] = [range.start(), range.end()].map(|span| *span.min(&LONGEST));
+        start + end.saturating_sub(start).mul_f64(dice)
     }
 
     /// Whether and how a request fails.
@@ -164,7 +167,7 @@ impl Faults {
 
     /// How long a watch lives: the span, give or take a half.
     pub(crate) fn lifetime(&self, dice: f64) -> Option<Duration> {
-        self.drop_watches.map(|span| span.mul_f64(0.5 + dice))
+        self.drop_watches.map(|span| span.min(LONGEST).mul_f64(0.5 + dice))
     }
 }
 
@@ -198,7 +201,7 @@ fn duration(text: &str) -> Option<Duration> {
     let (number, unit) =
         units.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, size)))?;
     let number: f64 = number.trim().parse().ok()?;
-    Duration::try_from_secs_f64(number * unit).ok()
+    Duration::try_from_secs_f64(number * unit).ok().filter(|span| *span <= LONGEST)
 }
 
 fn range(text: &str) -> Option<RangeInclusive<Duration>> {
@@ -247,10 +250,16 @@ mod tests {
             ("errors=101%", "errors: `101%` is not a percentage from 0% to 100%, or off"),
             (
                 "latency=50ms..10ms",
-                "latency: `50ms..10ms` is not a time or a range of times such as 10ms..50ms, or off",
+                "latency: `50ms..10ms` is not a time or a range of times up to 24h such as 10ms..50ms, or off",
             ),
-            ("stale=-1s", "stale: `-1s` is not a time such as 2s, or off"),
-            ("drop-watches=10", "drop-watches: `10` is not a time such as 2s, or off"),
+            ("stale=-1s", "stale: `-1s` is not a time up to 24h such as 2s, or off"),
+            ("stale=1e19s", "stale: `1e19s` is not a time up to 24h such as 2s, or off"),
+            ("drop-watches=25h", "drop-watches: `25h` is not a time up to 24h such as 2s, or off"),
+            (
+                "latency=1s..1e19s",
+                "latency: `1s..1e19s` is not a time or a range of times up to 24h such as 10ms..50ms, or off",
+            ),
+            ("drop-watches=10", "drop-watches: `10` is not a time up to 24h such as 2s, or off"),
         ];
         for (text, expected) in rows {
             assert_eq!(Faults::default().with(text).unwrap_err().to_string(), expected);

@@ -67,6 +67,7 @@ use crate::allocation::{Allocator, Cidr};
 use crate::api::{World, seed};
 pub use crate::faults::Faults;
 use crate::server::{Shared, lock};
+use crate::store::Store;
 
 /// The name of cluster and context in kubeconfigs.
 const NAME: &str = "zonewise-lab";
@@ -181,8 +182,10 @@ impl Server {
             Some(keys) => (Some(keys.authority), Some(TlsAcceptor::from(keys.config))),
             None => (None, None),
         };
-        let mut world = World::new(config.history, Allocator::new(config.service_ranges));
-        seed::seed(&mut world, address.port(), Timestamp::now())
+        let now = Timestamp::now();
+        let store = Store::new(config.history, first_version(now));
+        let mut world = World::new(store, Allocator::new(config.service_ranges));
+        seed::seed(&mut world, address.port(), now)
             .map_err(|problem| StartError::Seed(problem.message))?;
         let admin = || vec![Token { user: "admin".into(), secret: random::secret() }];
         let shared = Arc::new(Shared {
@@ -279,6 +282,11 @@ impl Drop for Server {
         self.shared.stop.send_replace(true);
         self.serving.abort();
     }
+}
+
+/// Where versions begin. No server writes a million times a second, so that none has come as far before this one.
+fn first_version(now: Timestamp) -> u64 {
+    u64::try_from(now.as_microsecond()).unwrap_or(0).max(1)
 }
 
 fn remedy(error: &std::io::Error) -> &'static str {

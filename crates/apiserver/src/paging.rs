@@ -197,7 +197,7 @@ mod tests {
     const PODS: Room = ("", "pods");
 
     fn store() -> Store {
-        let mut store = Store::new(100);
+        let mut store = Store::new(100, 1);
         for key in ["x/a", "x/b", "x/c", "x/d", "y/e"] {
             store.put(PODS, key, json!({"metadata": {"name": key}}), Instant::now());
         }

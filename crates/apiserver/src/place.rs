@@ -55,6 +55,29 @@ pub(crate) fn items<'a>(object: &'a mut Value, place: &str) -> impl Iterator<Ite
     object.pointer_mut(place).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
+/// About how many bytes the JSON of a value has.
+pub(crate) fn size(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 4,
+        Value::String(text) => text.len() + 3,
+        Value::Array(items) => items.iter().map(size).sum::<usize>() + 3,
+        Value::Object(map) => {
+            map.iter().map(|(key, one)| key.len() + 4 + size(one)).sum::<usize>() + 3
+        }
+    }
+}
+
+/// Whether lists and maps are in each other more often than this.
+pub(crate) fn is_deeper(value: &Value, levels: usize) -> bool {
+    let below = |one: &Value| is_deeper(one, levels - 1);
+    match value {
+        Value::Array(_) | Value::Object(_) if levels == 0 => true,
+        Value::Array(items) => items.iter().any(below),
+        Value::Object(map) => map.values().any(below),
+        _ => false,
+    }
+}
+
 /// Sets what is not there.
 pub(crate) fn default(map: &mut Map<String, Value>, key: &str, value: impl Into<Value>) {
     if !map.contains_key(key) {

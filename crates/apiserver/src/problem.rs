@@ -187,7 +187,11 @@ impl Problem {
 
     /// A patch that does not fit the object.
     pub fn patch_rejected() -> Self {
-        let message = "the server rejected our request due to an error in our request";
+        Self::patch_refused("the server rejected our request due to an error in our request")
+    }
+
+    /// A patch that would do harm.
+    pub fn patch_refused(message: impl Into<String>) -> Self {
         let mut problem = Self::plain(422, "Invalid", message);
         problem.details = Some(json!({}));
         problem
@@ -255,6 +259,14 @@ impl Problem {
     /// A body that is larger than any object may be.
     pub fn too_large(limit: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit}");
+        Self::plain(413, "RequestEntityTooLarge", message)
+    }
+
+    /// A JSON patch of more operations than there may be.
+    pub fn too_many_operations(count: usize, most: usize) -> Self {
+        let message = format!(
+            "Request entity too large: The allowed maximum operations in a JSON patch is {most}, got {count}"
+        );
         Self::plain(413, "RequestEntityTooLarge", message)
     }
 

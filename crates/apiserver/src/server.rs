@@ -5,7 +5,7 @@
 //!                                                                     └ watch: a task that writes into the body
 //! ```
 //!
-//! Every connection is a task of its own: one that panics takes nobody along.
+//! Every connection is a task of its own. Nothing here may panic: a release build aborts, and all connections with it.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -46,8 +46,10 @@ use crate::{Token, discovery, openapi, random};
 const MOST_BYTES: usize = 3 * 1024 * 1024;
 const JSON: &str = "application/json";
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-/// For the handshake, and for the head of a request.
+/// For the handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// From one request to the whole head of the next: slow heads end here, and connections that nobody uses.
+const IDLE: Duration = Duration::from_secs(30);
 /// What was begun may end when the server stops.
 const GRACE: Duration = Duration::from_secs(2);
 /// Watches without a time of their own end after this, or up to twice as long.
@@ -66,7 +68,7 @@ pub(crate) struct Shared {
     pub(crate) chores: Notify,
 }
 
-/// A lock that a panic elsewhere does not close: every change of the world is whole or was not begun.
+/// A lock that a panic elsewhere does not close, where a panic is not the end of the process: every change of the world is whole or was not begun.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -144,6 +146,7 @@ where
     let service = service_fn(move |request| answer(Arc::clone(&shared), request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
+        .header_read_timeout(IDLE)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     // A connection that breaks is the client's to notice.
@@ -407,7 +410,7 @@ fn start_watch(
     let times = Times {
         end: now + span.min(WATCH * 48),
         bookmarks: options.bookmarks.then_some(shared.bookmarks),
-        cut: faults.lifetime(random::fraction()).map(|span| now + span),
+        cut: faults.lifetime(random::fraction()).and_then(|span| now.checked_add(span)),
         late: faults.stale.unwrap_or_default(),
     };
     let (sink, chunks) = mpsc::channel(WAITING);

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //!  put, remove ─► version + 1 ─► shelf of the kind: key ─► object
-//!                                  └─► history: event, event, event     at most so many; what is older is forgotten
+//!                                  └─► history: event, event, event     at most so many, and so many bytes; what is older is forgotten
 //!                                                  │
 //!            objects at a version  ◄── undo, from the newest back
 //!            events after a version ◄── watches
 //! ```
 //!
 //! Keys are `namespace/name`, or `name` alone for what belongs to the cluster: their order is that of lists. One
-//! version counts for all kinds. An object is encoded when it is first read, and then never again.
+//! version counts for all kinds, from a number that no former store has reached: who comes with a version of that one is
+//! told that it is forgotten. An object is encoded when it is first read, and then never again.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,6 +23,10 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use crate::kind::{KINDS, Kind};
+use crate::place::size;
+
+/// Bytes of history of each kind, about: large objects are remembered for a shorter time.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
 
 /// Where objects of a kind are: group and plural of the kind they are stored as.
 pub(crate) type Room = (&'static str, &'static str);
@@ -95,9 +100,21 @@ pub(crate) struct Event {
     pub(crate) object: Arc<Object>,
     pub(crate) before: Option<Arc<Object>>,
     left: OnceLock<Arc<Object>>,
+    size: usize,
 }
 
 impl Event {
+    fn new(
+        (version, at): (u64, Instant),
+        key: Arc<str>,
+        change: Change,
+        object: Arc<Object>,
+        before: Option<Arc<Object>>,
+    ) -> Self {
+        let size = size(&object.value);
+        Self { version, at, key, change, object, before, left: OnceLock::new(), size }
+    }
+
     /// The object as it was before, with the version of now: for those who no longer select it.
     pub(crate) fn left(&self) -> Arc<Object> {
         let make = || match &self.before {
@@ -124,6 +141,8 @@ pub(crate) struct Forgotten(pub(crate) u64);
 struct Shelf {
     objects: Objects,
     history: VecDeque<Arc<Event>>,
+    /// Of all objects in the history.
+    bytes: usize,
     /// Nothing is known of this version and those before it.
     forgotten: u64,
     /// The version of the last event that is gone: who has read it has missed nothing.
@@ -143,17 +162,18 @@ pub(crate) struct Store {
 
 /// Writing.
 impl Store {
-    /// An empty store that remembers so many events of each kind.
-    pub(crate) fn new(limit: usize) -> Self {
+    /// An empty store that remembers so many events of each kind; nothing is known of what was before `version`.
+    pub(crate) fn new(limit: usize, version: u64) -> Self {
         let shelf = || Shelf {
             objects: Objects::new(),
             history: VecDeque::new(),
-            forgotten: 0,
-            dropped: 0,
+            bytes: 0,
+            forgotten: version,
+            dropped: version,
             news: watch::Sender::new(0),
         };
         let shelves = KINDS.iter().map(|kind| (room(kind), shelf())).collect();
-        Self { version: 1, limit, shelves, uids: BTreeMap::new(), dependents: BTreeMap::new() }
+        Self { version, limit, shelves, uids: BTreeMap::new(), dependents: BTreeMap::new() }
     }
 
     /// Adds or replaces an object; it gets the next version.
@@ -169,11 +189,7 @@ impl Store {
             self.unlink(room, &key, before);
         }
         self.link(room, &key, &object);
-        let now = Arc::clone(&object);
-        self.tell(
-            room,
-            Event { version, at, key, change, object: now, before, left: OnceLock::new() },
-        );
+        self.tell(room, Event::new((version, at), key, change, Arc::clone(&object), before));
         object
     }
 
@@ -183,16 +199,8 @@ impl Store {
         let (key, before) = self.shelves.get_mut(&room)?.objects.remove_entry(key)?;
         self.unlink(room, &key, &before);
         let object = Arc::new(Object::new(versioned(before.value.clone(), version)));
-        let event = Event {
-            version,
-            at,
-            key,
-            change: Change::Deleted,
-            object: Arc::clone(&object),
-            before: Some(before),
-            left: OnceLock::new(),
-        };
-        self.tell(room, event);
+        let last = Arc::clone(&object);
+        self.tell(room, Event::new((version, at), key, Change::Deleted, last, Some(before)));
         Some(object)
     }
 
@@ -201,6 +209,7 @@ impl Store {
         for shelf in self.shelves.values_mut() {
             shelf.dropped = shelf.history.back().map_or(shelf.dropped, |event| event.version);
             shelf.history.clear();
+            shelf.bytes = 0;
             shelf.forgotten = self.version;
         }
     }
@@ -208,9 +217,11 @@ impl Store {
     fn tell(&mut self, room: Room, event: Event) {
         self.version = event.version;
         let Some(shelf) = self.shelves.get_mut(&room) else { return };
+        shelf.bytes += event.size;
         shelf.history.push_back(Arc::new(event));
-        while shelf.history.len() > self.limit {
+        while shelf.history.len() > self.limit || shelf.bytes > MOST_BYTES {
             let Some(old) = shelf.history.pop_front() else { break };
+            shelf.bytes -= old.size;
             (shelf.forgotten, shelf.dropped) = (old.version, old.version);
         }
         shelf.news.send_replace(self.version);
@@ -346,7 +357,7 @@ mod tests {
 
     /// Versions 2 to 6: a and b come, a changes, b goes, c comes.
     fn store(limit: usize) -> Store {
-        let mut store = Store::new(limit);
+        let mut store = Store::new(limit, 1);
         let now = Instant::now();
         store.put(PODS, "x/a", object("a", "1"), now);
         store.put(PODS, "x/b", object("b", "1"), now);
@@ -424,8 +435,35 @@ mod tests {
     }
 
     #[test]
+    fn large_objects_are_remembered_for_a_shorter_time() {
+        let mut store = Store::new(10_000, 1);
+        for _ in 0..100 {
+            store.put(PODS, "x/a", object("a", &"x".repeat(1024 * 1024)), Instant::now());
+        }
+        // What is around the label needs room as well.
+        assert_eq!(store.since(PODS, 101 - 63).unwrap().len(), 63);
+        assert_eq!(store.since(PODS, 101 - 64).unwrap_err(), Forgotten(101 - 63));
+        store.compact();
+        for _ in 0..5 {
+            store.put(PODS, "x/a", object("a", ""), Instant::now());
+        }
+        assert_eq!(store.since(PODS, 101).unwrap().len(), 5);
+    }
+
+    /// Clients outlive a server: one that went on from a version of the former would miss everything up to it.
+    #[test]
+    fn versions_of_a_former_store_are_forgotten() {
+        let mut store = Store::new(9, 1000);
+        store.put(PODS, "x/a", object("a", ""), Instant::now());
+        assert_eq!(store.since(PODS, 999).unwrap_err(), Forgotten(1000));
+        assert_eq!(store.at(PODS, 999).unwrap_err(), Forgotten(1000));
+        assert_eq!(store.since(PODS, 1000).unwrap().len(), 1);
+        assert_eq!(store.version(), 1001);
+    }
+
+    #[test]
     fn a_namespace_is_no_prefix_of_another() {
-        let mut store = Store::new(9);
+        let mut store = Store::new(9, 1);
         for key in ["a/x", "a-b/x", "a/y", "ab/x"] {
             store.put(PODS, key, object(key, ""), Instant::now());
         }
@@ -441,7 +479,7 @@ mod tests {
 
     #[test]
     fn dependents_are_found_by_the_uid_of_their_owner() {
-        let mut store = Store::new(9);
+        let mut store = Store::new(9, 1);
         let mut child = object("child", "");
         child["metadata"]["ownerReferences"] = json!([{"uid": "uid-parent"}]);
         store.put(PODS, "x/child", child, Instant::now());

@@ -199,12 +199,12 @@ impl<S: Source> Watch<S> {
             chunk.extend(self.bookmark(position, true));
         }
         self.flush(&mut chunk, 0).await?;
-        let mut next = self.times.bookmarks.map(|span| Instant::now() + span);
+        let mut next = self.next_bookmark();
         loop {
             let due = self.catch_up(&mut position, &mut columns).await?;
             if next.is_some_and(|next| next <= Instant::now()) {
                 self.flush(&mut self.bookmark(position, false), 0).await?;
-                next = self.times.bookmarks.map(|span| Instant::now() + span);
+                next = self.next_bookmark();
             }
             if self.times.end <= Instant::now() {
                 if self.times.bookmarks.is_some() {
@@ -215,6 +215,10 @@ impl<S: Source> Watch<S> {
             let wake = [next, due].into_iter().flatten().fold(self.times.end, Instant::min);
             self.wait(wake).await?;
         }
+    }
+
+    fn next_bookmark(&self) -> Option<Instant> {
+        Instant::now().checked_add(self.times.bookmarks?)
     }
 
     /// Sends what has happened; says when the next event is due that is kept back.
@@ -229,10 +233,11 @@ impl<S: Source> Watch<S> {
         let mut chunk = Vec::new();
         let now = Instant::now();
         for event in &events {
-            let due = event.at + self.times.late;
-            if due > now {
+            // A time that cannot be told is never.
+            let due = event.at.checked_add(self.times.late);
+            if due.is_none_or(|due| due > now) {
                 self.flush(&mut chunk, 0).await?;
-                return Ok(Some(due));
+                return Ok(due);
             }
             if let Some((change, object)) = self.subject.see(event) {
                 self.add(change, &object, columns, &mut chunk);

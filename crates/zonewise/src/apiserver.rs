@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use zonewise_apiserver::allocation::Cidr;
 use zonewise_apiserver::{Config, Faults, Server, Token};
 use zonewise_telemetry::log;
@@ -52,8 +53,9 @@ pub(crate) struct Flags {
     /// [default: 10.96.0.0/16,fd00:96::/108]
     #[arg(long, value_name = "RANGES", value_delimiter = ',', value_parser = cidr)]
     service_cidr: Vec<Cidr>,
-    /// How many changes of each kind are remembered; who goes on from an older one has to list again
-    #[arg(long, value_name = "N", default_value_t = Config::default().history)]
+    /// How many changes of each kind are remembered, at least 100; who goes on from an older one has to list again
+    #[arg(long, value_name = "N", default_value_t = Config::default().history,
+        value_parser = RangedU64ValueParser::<usize>::new().range(100..))]
     history: usize,
     /// Something that goes wrong on purpose, as NAME=VALUE (repeatable); see below
     #[arg(long = "fault", value_name = "NAME=VALUE")]

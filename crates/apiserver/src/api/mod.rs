@@ -17,9 +17,9 @@ mod read;
 pub(crate) mod seed;
 mod write;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -33,6 +33,9 @@ use crate::store::{Object, Place, Room, Store, room};
 
 const NAMESPACES: Room = ("", "namespaces");
 const SERVICES: Room = ("", "services");
+const EVENTS: Room = ("", "events");
+/// Events go this long after they were written last, as they do in Kubernetes.
+const EVENTS_STAY: Duration = Duration::from_secs(60 * 60);
 
 /// All state.
 #[derive(Debug)]
@@ -41,6 +44,8 @@ pub(crate) struct World {
     pub(crate) allocator: Allocator,
     /// What [`collect`] has to look at.
     pub(crate) chores: BTreeSet<Place>,
+    /// Events as they were written: when, which, and the version that they got.
+    written: VecDeque<(Instant, Arc<str>, u64)>,
 }
 
 /// A request about objects.
@@ -102,17 +107,34 @@ pub(crate) fn act(world: &mut World, verb: Verb, ask: &Ask<'_>) -> Result<Outcom
 }
 
 impl World {
-    pub(crate) fn new(history: usize, allocator: Allocator) -> Self {
-        Self { store: Store::new(history), allocator, chores: BTreeSet::new() }
+    pub(crate) fn new(store: Store, allocator: Allocator) -> Self {
+        Self { store, allocator, chores: BTreeSet::new(), written: VecDeque::new() }
     }
 
     /// Stores an object, and notes what has to be looked at because of it.
     fn put(&mut self, room: Room, key: &str, value: Value) -> Arc<Object> {
-        let object = self.store.put(room, key, value, Instant::now());
+        let now = Instant::now();
+        let object = self.store.put(room, key, value, now);
+        if room == EVENTS {
+            self.written.push_back((now, key.into(), self.store.version()));
+            self.expire(now);
+        }
         if meta::is_going(&object.value) || object.owners().next().is_some() {
             self.chores.insert((room, key.into()));
         }
         object
+    }
+
+    /// Takes old events away, unless they were written again.
+    fn expire(&mut self, now: Instant) {
+        while let Some((_, key, version)) =
+            self.written.pop_front_if(|(at, ..)| now.saturating_duration_since(*at) >= EVENTS_STAY)
+        {
+            let found = self.store.get(EVENTS, &key);
+            if found.is_some_and(|event| event.meta("resourceVersion") == version.to_string()) {
+                self.remove(EVENTS, &key);
+            }
+        }
     }
 
     /// Takes an object away, and notes who has waited for that.
@@ -136,3 +158,6 @@ impl World {
 fn kind_of(place: Room) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.stored_as.is_none() && room(kind) == place)
 }
+
+#[cfg(test)]
+mod tests;

@@ -293,6 +293,10 @@ fn settle(world: &mut World, kind: &Kind, key: &str, object: Value) -> Arc<Objec
     let free = meta::finalizers(&object).is_empty() && grace == 0 && !kept;
     let object = events::stored(kind, object);
     if meta::is_going(&object) && free {
+        if kind.plural == "services" {
+            // It may have been given more than what is stored had.
+            world.allocator.release(&object);
+        }
         world.remove(room(kind), key);
         return Arc::new(Object::new(object));
     }

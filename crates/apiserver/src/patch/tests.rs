@@ -41,6 +41,40 @@ fn json_patches() {
     assert_eq!(does(json!({})), Err(Problem::bad_request(message)));
 }
 
+/// Both would take all memory, or all of the stack, of the server.
+#[test]
+fn json_patches_do_not_grow_without_end() {
+    let does = |sent: Vec<Value>| {
+        let object = json!({"a": "x".repeat(1000), "m": {}});
+        patch(kind("services"), Form::Json, &object, &sent.into()).map(drop)
+    };
+    let refused = |why: &str| Err(Problem::patch_refused(why));
+    let test = json!({"op": "test", "path": "/m", "value": {}});
+    assert_eq!(does(vec![test.clone(); MOST_OPERATIONS]), Ok(()));
+    let many = does(vec![test; MOST_OPERATIONS + 1]).unwrap_err();
+    assert_eq!((many.code, many.reason), (413, "RequestEntityTooLarge"));
+    let double = |n: usize| json!({"op": "copy", "from": "/m", "path": format!("/m/{n}")});
+    let first = json!({"op": "copy", "from": "/a", "path": "/m/a"});
+    let doubled = |times| does([first.clone()].into_iter().chain((0..times).map(double)).collect());
+    assert_eq!(doubled(10), Ok(()));
+    let why = "the patch copies more than 3145728 bytes: copy less, or send several patches";
+    assert_eq!(doubled(40), refused(why));
+    let nest = || {
+        [
+            json!({"op": "add", "path": "/n", "value": {}}),
+            json!({"op": "move", "from": "/m", "path": "/n/m"}),
+            json!({"op": "move", "from": "/n", "path": "/m"}),
+        ]
+    };
+    let nested = |times| does((0..times).flat_map(|_| nest()).collect());
+    assert_eq!(nested(100), Ok(()));
+    let why = "the patch nests values more than 127 levels deep: nest them less";
+    assert_eq!(nested(3000), refused(why));
+    let path = "/m".repeat(200);
+    let far = json!({"op": "add", "path": path, "value": 1});
+    assert_eq!(does(vec![far]), refused(why));
+}
+
 #[test]
 fn merge_patches() {
     let does =
