@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{Clear, ClearType};
 use tokio::sync::watch;
 use zonewise_telemetry::shutdown::Shutdown;
 
@@ -33,8 +35,8 @@ enum Wish {
 /// If this is no terminal that can be drawn on.
 pub fn show(runner: &Runner, quit: Shutdown) -> std::io::Result<std::thread::JoinHandle<()>> {
     let mut terminal = ratatui::try_init()?;
-    // Not every terminal hands out an empty screen.
-    terminal.clear()?;
+    // Not every terminal hands out an empty screen, and not every one says where its cursor is.
+    execute!(std::io::stdout(), Clear(ClearType::All))?;
     let (views, controls, board) = (runner.views(), runner.controls(), runner.board());
     Ok(std::thread::spawn(move || {
         let result = watch_and_draw(&mut terminal, &views, &controls, &board, &quit);
