@@ -98,7 +98,11 @@ async fn hints_come_and_go(cluster: &Cluster, service: &mut serde_json::Value) {
     }
     eventually(|| async {
         let events = cluster.list("Event", Some("shop")).await.unwrap();
-        let ours = events.iter().filter(|event| event["involvedObject"]["name"] == "plain");
+        // The API server has something to say about addresses of Services, now and then.
+        let ours = events.iter().filter(|event| {
+            event["involvedObject"]["name"] == "plain"
+                && event["reportingComponent"] == "endpoint-slice-controller"
+        });
         let mut reasons: Vec<&str> = ours.map(|event| event["reason"].as_str().unwrap()).collect();
         reasons.sort_unstable();
         if reasons.starts_with(&["ClusterWide", "HintsAssigned"]) {
