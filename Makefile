@@ -17,8 +17,8 @@ help: ## Show this list
 
 run: ## Run the lab: a cluster of three zones on this machine, with real traffic (asks for sudo)
 	@scripts/setup build
-	@cargo build --release --locked --package zonewise
-	@$(ZONEWISE) lab $(LAB)
+	@cargo build --profile quick --locked --package zonewise
+	@target/quick/zonewise lab $(LAB)
 
 simulate: ## Score every heuristic on the small data set and write a report
 	@scripts/setup build
