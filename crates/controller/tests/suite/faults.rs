@@ -1,0 +1,290 @@
+//! What can break, breaks: the API server, etcd, the network, the watch, the objects. Nothing is
+//! lost, nothing is there twice, nothing spins, and everything settles by itself.
+
+use std::time::Duration;
+
+use crate::common::{Running, addresses, cluster, eventually, slices, writes};
+use serde_json::{Value, json};
+use zonewise_testbed::objects::{namespace, pod, service};
+use zonewise_testbed::{Cluster, Gate};
+
+fn pods(app: &str, range: std::ops::Range<usize>) -> Vec<Value> {
+    range
+        .map(|n| {
+            let node = format!("{}{}", ["a", "b", "c"][n % 3], 1 + n % 2);
+            pod(
+                "shop",
+                &format!("{app}-{n}"),
+                app,
+                &node,
+                &format!("10.3.{}.{}", n / 200, n % 200 + 1),
+            )
+        })
+        .collect()
+}
+
+/// Exactly these addresses, each once.
+async fn settled(cluster: &Cluster, service: &str, count: usize) {
+    eventually(|| async {
+        let mut found = addresses(&slices(cluster, "shop", service).await);
+        let all = found.len();
+        found.dedup();
+        if all == count && found.len() == count {
+            Ok(())
+        } else {
+            Err(format!("{all} endpoints, {} different", found.len()))
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn e2_the_server_dies_under_load_and_the_watch_is_too_old() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    cluster.create(&[namespace("shop"), service("shop", "web", "web")]).await.unwrap();
+    let running = Running::start(&cluster, "").await;
+    cluster.create(&pods("web", 0..60)).await.unwrap();
+    cluster.kill_apiserver().unwrap();
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    cluster.start_apiserver().await.unwrap();
+    cluster.create(&pods("web", 60..90)).await.unwrap();
+    settled(&cluster, "web", 90).await;
+
+    cluster.delete(&pods("web", 0..30)).await.unwrap();
+    // A server that starts after a compaction knows no versions of before: watches of kinds that
+    // have not changed since (nodes, Services) get 410 and have to list again.
+    cluster.compact_etcd().await.unwrap();
+    cluster.kill_apiserver().unwrap();
+    cluster.start_apiserver().await.unwrap();
+    settled(&cluster, "web", 60).await;
+
+    cluster.pause_etcd().unwrap();
+    let more = pods("web", 90..100);
+    let creating = cluster.create(&more);
+    let resuming = async {
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        cluster.resume_etcd().unwrap();
+    };
+    let (created, ()) = tokio::join!(creating, resuming);
+    if created.is_err() {
+        // Some may have been stored although the answer came too late.
+        for one in &more {
+            let _ = cluster.create(std::slice::from_ref(one)).await;
+        }
+        cluster.update(&more).await.unwrap();
+    }
+    settled(&cluster, "web", 70).await;
+    running.stop().await.unwrap();
+}
+
+/// While nobody answers, ten thousand changes do not mean ten thousand attempts.
+#[tokio::test(flavor = "multi_thread")]
+async fn e3_an_outage_is_no_storm() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    cluster.create(&[namespace("shop")]).await.unwrap();
+    let services: Vec<Value> =
+        (0..300).map(|n| service("shop", &format!("web-{n}"), "web")).collect();
+    cluster.create(&services).await.unwrap();
+    let gate = Gate::open(&cluster).await.unwrap();
+    let running = Running::through(&cluster, &gate, "").await;
+    settled(&cluster, "web-299", 0).await;
+    eventually(|| async {
+        let all = cluster.list("EndpointSlice", Some("shop")).await.unwrap().len();
+        if all == 300 { Ok(()) } else { Err(format!("{all} slices")) }
+    })
+    .await;
+    let before = gate.accepted();
+    gate.reset_all();
+    gate.cut();
+    cluster.create(&pods("web", 0..3)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    gate.heal();
+    for name in ["web-0", "web-150", "web-299"] {
+        settled(&cluster, name, 3).await;
+    }
+    let connections = gate.accepted() - before;
+    assert!(connections < 60, "{connections} connections for one outage of 10 s");
+    running.stop().await.unwrap();
+}
+
+/// A slice that others change is put right; a Service that cannot be written does not stop others.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_bad_service_never_stops_the_others() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    cluster
+        .create(&[namespace("shop"), service("shop", "web", "web"), service("shop", "bad", "bad")])
+        .await
+        .unwrap();
+    // No slice may hold a link-local address: every write of this Service is refused.
+    let mut bad = pod("shop", "bad-0", "bad", "a1", "169.254.1.1");
+    bad["status"]["podIPs"] = json!([{ "ip": "169.254.1.1" }]);
+    cluster.create(&[bad]).await.unwrap();
+    cluster.create(&pods("web", 0..5)).await.unwrap();
+    let running = Running::start(&cluster, "").await;
+    settled(&cluster, "web", 5).await;
+    eventually(|| async {
+        let events = cluster.list("Event", Some("shop")).await.unwrap();
+        let said = events.iter().any(|event| {
+            event["involvedObject"]["name"] == "bad"
+                && event["reason"] == "FailedToUpdateEndpointSlices"
+        });
+        if said { Ok(()) } else { Err("nobody says so".to_owned()) }
+    })
+    .await;
+    let mut tampered = slices(&cluster, "shop", "web").await.remove(0);
+    tampered["endpoints"] = json!([]);
+    cluster.update(&[tampered]).await.unwrap();
+    settled(&cluster, "web", 5).await;
+    // Refused writes are tried again later and later, not all the time.
+    let before = writes(&cluster).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let after = writes(&cluster).await;
+    assert!(
+        after - before <= 4,
+        "{} writes in 6 s for one Service that cannot be written",
+        after - before
+    );
+    running.stop().await.unwrap();
+}
+
+/// Somebody who undoes our work is noticed, and then given more and more time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_writer_is_said_not_fought() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    let mut auto = service("shop", "web", "web");
+    auto["metadata"]["annotations"] =
+        json!({ "zonewise.dev/routing-preference": "zonewise.dev/balanced" });
+    cluster.create(&[namespace("shop")]).await.unwrap();
+    cluster.create(&[auto]).await.unwrap();
+    cluster.create(&pods("web", 0..6)).await.unwrap();
+    let running = Running::start(&cluster, "").await;
+    settled(&cluster, "web", 6).await;
+    // The reference removes hints that it did not ask for, as soon as something changes.
+    let reference = cluster.controller_manager(&[]).unwrap();
+    eventually(|| async {
+        let events = cluster.list("Event", Some("shop")).await.unwrap();
+        let said = events.iter().any(|event| event["reason"] == "SecondWriter");
+        if said { Ok(()) } else { Err("not noticed".to_owned()) }
+    })
+    .await;
+    let before = writes(&cluster).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let fought = writes(&cluster).await - before;
+    assert!(fought < 20, "{fought} writes in 10 s");
+    reference.stop().await.unwrap();
+    running.stop().await.unwrap();
+    assert_eq!(addresses(&slices(&cluster, "shop", "web").await).len(), 6);
+}
+
+/// Two replicas: one writes. A leader that is cut off stops before the other starts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_of_30_seconds_has_one_writer_at_a_time() {
+    let _turn = crate::common::turn().await;
+    let election = "leaderElection: { leaderElect: true, leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s }";
+    let cluster = cluster().await;
+    cluster.create(&[namespace("shop"), service("shop", "web", "web")]).await.unwrap();
+    let gate = Gate::open(&cluster).await.unwrap();
+    let first = Running::through(&cluster, &gate, election).await;
+    cluster.create(&pods("web", 0..3)).await.unwrap();
+    settled(&cluster, "web", 3).await;
+    let holder = || async {
+        let leases = cluster.list("Lease", Some("zonewise-system")).await.unwrap();
+        leases[0]["spec"]["holderIdentity"].as_str().unwrap_or("").to_owned()
+    };
+    let leader = holder().await;
+    let second = Running::start(&cluster, election).await;
+    cluster.create(&pods("web", 3..5)).await.unwrap();
+    settled(&cluster, "web", 5).await;
+    assert_eq!(holder().await, leader, "the second waits");
+    gate.cut();
+    cluster.create(&pods("web", 5..9)).await.unwrap();
+    settled(&cluster, "web", 9).await;
+    assert_ne!(holder().await, leader);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(first.is_over(), "the cut-off leader has ended, although nobody could tell it");
+    gate.heal();
+    cluster.delete(&pods("web", 0..4)).await.unwrap();
+    settled(&cluster, "web", 5).await;
+    assert!(matches!(first.ended().await, Err(zonewise_controller::RunError::LeaseLost)));
+    second.stop().await.unwrap();
+    assert_eq!(holder().await, "", "given back on a clean end");
+}
+
+/// A server that refuses most requests with 429 is asked less often, and everything still arrives.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_throttles_gets_time() {
+    let _turn = crate::common::turn().await;
+    let options = zonewise_testbed::Options::default()
+        .apiserver("--enable-priority-and-fairness=false")
+        .apiserver("--max-mutating-requests-inflight=2");
+    let cluster = Cluster::start_with(options).await.unwrap();
+    crate::common::apply_roles(&cluster).await;
+    cluster.create(&crate::common::nodes()).await.unwrap();
+    cluster.create(&[namespace("shop")]).await.unwrap();
+    let services: Vec<Value> =
+        (0..60).map(|n| service("shop", &format!("web-{n}"), "web")).collect();
+    cluster.create(&services).await.unwrap();
+    cluster.create(&pods("web", 0..3)).await.unwrap();
+    let running = Running::start(&cluster, "concurrentServiceSyncs: 50").await;
+    for name in ["web-0", "web-30", "web-59"] {
+        settled(&cluster, name, 3).await;
+    }
+    running.stop().await.unwrap();
+}
+
+/// Ten thousand Services change at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_services_change_at_once() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    cluster.create(&[namespace("shop")]).await.unwrap();
+    cluster.create(&pods("web", 0..3)).await.unwrap();
+    let services: Vec<Value> = (0..10_000)
+        .map(|n| {
+            let mut one = service("shop", &format!("web-{n}"), "web");
+            // Cluster IPs are not what this is about, and there are not enough.
+            one["spec"]["clusterIP"] = "None".into();
+            one
+        })
+        .collect();
+    cluster.create(&services).await.unwrap();
+    let running = Running::start(&cluster, "concurrentServiceSyncs: 20").await;
+    let everywhere = |count: usize| {
+        let cluster = &cluster;
+        move || async move {
+            let slices = cluster
+                .list("EndpointSlice", Some("shop"))
+                .await
+                .map_err(|error| error.to_string())?;
+            let full = slices
+                .iter()
+                .filter(|slice| slice["endpoints"].as_array().map_or(0, Vec::len) == count)
+                .count();
+            if (slices.len(), full) == (10_000, 10_000) {
+                Ok(())
+            } else {
+                Err(format!("{full} of {}", slices.len()))
+            }
+        }
+    };
+    for _ in 0..4 {
+        if everywhere(3)().await.is_ok() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    eventually(everywhere(3)).await;
+    let before = writes(&cluster).await;
+    // One Pod of all of them leaves: every Service has to be written once. The Pod first terminates
+    // and then is gone: the few Services that were looked at in between see both.
+    cluster.delete(&pods("web", 0..1)).await.unwrap();
+    eventually(everywhere(2)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let written = writes(&cluster).await - before;
+    assert!((10_000..10_100).contains(&written), "{written} writes");
+    running.stop().await.unwrap();
+}

@@ -1,0 +1,311 @@
+//! The controller on a real API server, with its own rights only.
+
+use crate::common::{Running, addresses, cluster, condition, eventually, hints, slices, writes};
+use serde_json::json;
+use zonewise_testbed::Cluster;
+use zonewise_testbed::objects::{namespace, pod, service};
+
+const PREFERENCE: &str = "zonewise.dev/routing-preference";
+
+/// Nine ready Pods of an app, three in each zone.
+async fn pods(cluster: &Cluster, space: &str, app: &str) {
+    let pods: Vec<_> = (0..9)
+        .map(|n| {
+            let node = format!("{}1", ["a", "b", "c"][n % 3]);
+            pod(space, &format!("{app}-{n}"), app, &node, &format!("10.2.{}.{}", app.len(), n + 1))
+        })
+        .collect();
+    cluster.create(&pods).await.unwrap();
+}
+
+async fn complete(cluster: &Cluster, space: &str, name: &str) -> Vec<serde_json::Value> {
+    eventually(|| async {
+        let found = slices(cluster, space, name).await;
+        if addresses(&found).len() == 9 {
+            Ok(found)
+        } else {
+            Err(format!("slices of {name}: {found:?}"))
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn from_pods_to_slices_with_the_controllers_own_rights() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    cluster.create(&[namespace("shop")]).await.unwrap();
+    pods(&cluster, "shop", "web").await;
+    let mut plain = service("shop", "plain", "web");
+    let mut balanced = service("shop", "balanced", "web");
+    balanced["metadata"]["annotations"] = json!({ PREFERENCE: "zonewise.dev/balanced" });
+    let mut wrong = service("shop", "wrong", "web");
+    wrong["metadata"]["annotations"] = json!({ PREFERENCE: "Nearest" });
+    let mut external = service("shop", "external", "web");
+    external["spec"] = json!({ "type": "ExternalName", "externalName": "example.com" });
+    let mut selectorless = service("shop", "selectorless", "web");
+    selectorless["spec"].as_object_mut().unwrap().remove("selector");
+    let mut dual = service("shop", "dual", "web");
+    dual["spec"]["ipFamilyPolicy"] = "RequireDualStack".into();
+    cluster.create(&[plain.clone(), balanced, wrong, external, selectorless, dual]).await.unwrap();
+    let running = Running::start(&cluster, "").await;
+
+    let found = complete(&cluster, "shop", "plain").await;
+    assert_eq!(hints(&found).len(), 0);
+    assert_eq!(found[0]["metadata"]["ownerReferences"][0]["kind"], "Service");
+    let found = complete(&cluster, "shop", "balanced").await;
+    assert!(found[0]["metadata"]["annotations"]["zonewise.dev/zone-shares"].is_string());
+    let accepted = eventually(|| async {
+        condition(&cluster, "shop", "balanced", "Programmed")
+            .await
+            .ok_or_else(|| "no condition".to_owned())
+    })
+    .await;
+    assert_eq!(accepted, ("True".into(), "SharesBalanced".into()));
+    let refused = eventually(|| async {
+        condition(&cluster, "shop", "wrong", "Accepted")
+            .await
+            .ok_or_else(|| "no condition".to_owned())
+    })
+    .await;
+    assert_eq!(refused, ("False".into(), "PreferenceReserved".into()));
+    assert_eq!(condition(&cluster, "shop", "plain", "Accepted").await, None);
+    let found = complete(&cluster, "shop", "dual").await;
+    assert_eq!(found.len(), 2, "an IPv4 slice and an IPv6 placeholder");
+    assert!(slices(&cluster, "shop", "external").await.is_empty());
+    assert!(slices(&cluster, "shop", "selectorless").await.is_empty());
+
+    hints_come_and_go(&cluster, &mut plain).await;
+    a_deleted_slice_comes_back(&cluster).await;
+    nothing_more_is_written(&cluster).await;
+    running.stop().await.unwrap();
+}
+
+/// E1: on, off, on again, with events.
+async fn hints_come_and_go(cluster: &Cluster, service: &mut serde_json::Value) {
+    for (value, expected) in [("Auto", 9), ("Disabled", 0), ("Auto", 9)] {
+        service["metadata"]["annotations"] =
+            json!({ "service.kubernetes.io/topology-mode": value });
+        cluster.update(std::slice::from_ref(service)).await.unwrap();
+        eventually(|| async {
+            let hinted: usize = hints(&slices(cluster, "shop", "plain").await).values().sum();
+            if hinted == expected { Ok(()) } else { Err(format!("{value}: {hinted}")) }
+        })
+        .await;
+    }
+    eventually(|| async {
+        let events = cluster.list("Event", Some("shop")).await.unwrap();
+        // The API server has something to say about addresses of Services, now and then.
+        let ours = events.iter().filter(|event| {
+            event["involvedObject"]["name"] == "plain"
+                && event["reportingComponent"] == "endpoint-slice-controller"
+        });
+        let mut reasons: Vec<&str> = ours.map(|event| event["reason"].as_str().unwrap()).collect();
+        reasons.sort_unstable();
+        if reasons.starts_with(&["ClusterWide", "HintsAssigned"]) {
+            Ok(())
+        } else {
+            Err(format!("events: {reasons:?}"))
+        }
+    })
+    .await;
+}
+
+/// Q4: the reference would not notice.
+async fn a_deleted_slice_comes_back(cluster: &Cluster) {
+    let gone = slices(cluster, "shop", "plain").await;
+    cluster.delete(&gone).await.unwrap();
+    complete(cluster, "shop", "plain").await;
+}
+
+async fn nothing_more_is_written(cluster: &Cluster) {
+    let before = writes(cluster).await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert_eq!(writes(cluster).await, before);
+}
+
+/// A running cluster changes hands without a single write, there and back.
+#[tokio::test(flavor = "multi_thread")]
+async fn taking_over_from_the_reference_writes_nothing() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    cluster.create(&[namespace("shop")]).await.unwrap();
+    pods(&cluster, "shop", "web").await;
+    let mut auto = service("shop", "auto", "web");
+    auto["metadata"]["annotations"] = json!({ "service.kubernetes.io/topology-mode": "Auto" });
+    let mut near = service("shop", "near", "web");
+    near["spec"]["trafficDistribution"] = "PreferSameZone".into();
+    let others = [near, service("shop", "plain", "web"), service("shop", "empty", "nobody")];
+    cluster.create(&[std::slice::from_ref(&auto), &others].concat()).await.unwrap();
+    let reference = cluster.controller_manager(&[]).unwrap();
+    for name in ["auto", "near", "plain"] {
+        complete(&cluster, "shop", name).await;
+    }
+    eventually(|| async {
+        let found = slices(&cluster, "shop", "empty").await;
+        if found.len() == 1 { Ok(()) } else { Err("no placeholder".to_owned()) }
+    })
+    .await;
+    the_reference_gives_hints(&cluster, auto).await;
+    reference.stop().await.unwrap();
+    let before = writes(&cluster).await;
+    let running = Running::start(&cluster, "").await;
+    eventually(|| async {
+        condition(&cluster, "shop", "auto", "Programmed")
+            .await
+            .ok_or_else(|| "not told yet".to_owned())
+    })
+    .await;
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(writes(&cluster).await, before, "ours found everything right");
+    running.stop().await.unwrap();
+    let before = versions(&cluster).await;
+    let reference = cluster.controller_manager(&[]).unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    assert_eq!(versions(&cluster).await, before, "and so did the reference afterwards");
+    reference.stop().await.unwrap();
+}
+
+/// The versions of slices that the reference leaves alone at a start. Those of `auto` it may write
+/// twice: before it has counted the nodes, and after.
+async fn versions(cluster: &Cluster) -> Vec<String> {
+    let mut versions = Vec::new();
+    for name in ["near", "plain", "empty"] {
+        let found = slices(cluster, "shop", name).await;
+        versions.extend(found.iter().map(|slice| slice["metadata"]["resourceVersion"].to_string()));
+    }
+    versions
+}
+
+/// The reference looks at Services before it has counted the nodes, if it happens so, and then at
+/// this one no more: a change of the Service makes it.
+async fn the_reference_gives_hints(cluster: &Cluster, mut service: serde_json::Value) {
+    let mut tries = 0;
+    while hints(&slices(cluster, "shop", "auto").await).len() != 3 {
+        tries += 1;
+        assert!(tries < 20, "still no hints");
+        service["metadata"]["labels"] = json!({ "try": tries.to_string() });
+        cluster.update(std::slice::from_ref(&service)).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+}
+
+const SYSTEM: &str = "zonewise-system";
+
+/// What a proxy writes.
+fn lease(applied: &str, seconds: u64) -> serde_json::Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": "zonewise-proxy-a1",
+            "namespace": SYSTEM,
+            "labels": { "zonewise.dev/component": "proxy" },
+            "annotations": { "zonewise.dev/applied": applied },
+        },
+        "spec": {
+            "holderIdentity": "a1",
+            "leaseDurationSeconds": seconds,
+            "renewTime": format!("{:.6}", jiff::Timestamp::now()),
+        },
+    })
+}
+
+/// A proxy reports again.
+async fn report(cluster: &Cluster, applied: &str, seconds: u64) {
+    write(cluster, lease(applied, seconds)).await;
+}
+
+async fn write(cluster: &Cluster, mut lease: serde_json::Value) {
+    let objects = cluster.objects().unwrap();
+    let stored = objects.get("Lease", Some(SYSTEM), "zonewise-proxy-a1").await.unwrap().unwrap();
+    lease["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
+    cluster.update(&[lease]).await.unwrap();
+}
+
+async fn ready(cluster: &Cluster, status: &str, code: &str) {
+    eventually(|| async {
+        let found = condition(cluster, "shop", "near", "Ready").await;
+        if found == Some((status.to_owned(), code.to_owned())) {
+            Ok(())
+        } else {
+            Err(format!("{found:?} is not {status} {code}"))
+        }
+    })
+    .await;
+}
+
+/// D12: the condition comes from the proxies, and stays while only Pods change.
+#[tokio::test(flavor = "multi_thread")]
+async fn d12_ready_comes_from_the_proxies() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    cluster.create(&[namespace("shop")]).await.unwrap();
+    pods(&cluster, "shop", "web").await;
+    let mut near = service("shop", "near", "web");
+    near["metadata"]["annotations"] = json!({ PREFERENCE: "Zone" });
+    cluster.create(&[near.clone()]).await.unwrap();
+    let objects = cluster.objects().unwrap();
+    let mut binding =
+        objects.get("RoleBinding", Some(SYSTEM), "zonewise-controller").await.unwrap().unwrap();
+    cluster.delete(&[binding.clone()]).await.unwrap();
+
+    let running = Running::start(&cluster, "").await;
+    complete(&cluster, "shop", "near").await;
+    ready(&cluster, "Unknown", "NoProxyReports").await;
+    assert!(!running.is_over(), "Leases that may not be read stop nobody");
+    for field in ["resourceVersion", "uid", "creationTimestamp", "managedFields"] {
+        binding["metadata"].as_object_mut().unwrap().remove(field);
+    }
+    cluster.create(&[binding, lease("0", 60)]).await.unwrap();
+    ready(&cluster, "False", "ProxiesBehind").await;
+    report(&cluster, "1000000", 60).await;
+    ready(&cluster, "True", "ProxiesReady").await;
+
+    a_proxy_that_starts_takes_nothing_back(&cluster).await;
+    near["metadata"]["annotations"] = json!({ PREFERENCE: "Spread" });
+    cluster.update(&[near]).await.unwrap();
+    ready(&cluster, "False", "ProxiesBehind").await;
+    report(&cluster, "1000000", 60).await;
+    ready(&cluster, "True", "ProxiesReady").await;
+
+    let mut refusing = lease("1000000", 60);
+    refusing["metadata"]["annotations"]["zonewise.dev/refused"] = json!("shop/other shop/near");
+    write(&cluster, refusing).await;
+    ready(&cluster, "False", "RefusedByKernel").await;
+    report(&cluster, "1000000", 60).await;
+    ready(&cluster, "True", "ProxiesReady").await;
+
+    report(&cluster, "1000000", 1).await;
+    ready(&cluster, "Unknown", "NoProxyReports").await;
+    report(&cluster, "1000000", 60).await;
+    ready(&cluster, "True", "ProxiesReady").await;
+    cluster.delete(&[lease("", 60)]).await.unwrap();
+    ready(&cluster, "Unknown", "NoProxyReports").await;
+    running.stop().await.unwrap();
+}
+
+/// Slices newer than what the proxy has, with the same words: nothing is written.
+async fn a_proxy_that_starts_takes_nothing_back(cluster: &Cluster) {
+    let status_writes = || async {
+        let counts = cluster.request_counts().await.unwrap();
+        let status = |verb: &str, resource: &str| verb == "APPLY" && resource == "services";
+        counts
+            .iter()
+            .filter(|((verb, resource, _), _)| status(verb, resource))
+            .map(|(_, count)| count)
+            .sum::<u64>()
+    };
+    let before = status_writes().await;
+    assert!(before >= 3, "Unknown, False and True were written: {before}");
+    report(cluster, "0", 60).await;
+    cluster.delete(&[pod("shop", "web-0", "web", "a1", "10.2.3.1")]).await.unwrap();
+    eventually(|| async {
+        let found = addresses(&slices(cluster, "shop", "near").await);
+        if found.len() == 8 { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(status_writes().await, before);
+    ready(cluster, "True", "ProxiesReady").await;
+}

@@ -1,0 +1,119 @@
+//! What is explained is what is decided: the arithmetic of an explanation, run by itself, gives the
+//! reason of the controller's plan.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use zonewise_explain::change::{Change, Stage};
+use zonewise_explain::scene::Scene;
+use zonewise_explain::ways::ways;
+use zonewise_slices::labels::Name;
+use zonewise_slices::node::{Node, Nodes};
+use zonewise_slices::pod::Pod;
+use zonewise_slices::settings::Settings;
+use zonewise_topology::capacity::MissingCpu;
+use zonewise_topology::explanation::{Asked, explain};
+
+/// Cores and ready Pods of each zone, and Pods that are not ready.
+type Zone = (u32, usize, usize);
+
+fn node(zone: usize, cpu: u32) -> Node {
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("n{zone}"), "labels": {"topology.kubernetes.io/zone": format!("z{zone}")}},
+        "status": {"allocatable": {"cpu": cpu}, "conditions": [{"type": "Ready", "status": "True"}]},
+    }))
+    .unwrap()
+}
+
+fn pod(number: usize, zone: usize, ready: bool) -> Arc<Pod> {
+    let status = if ready { "True" } else { "False" };
+    Arc::new(
+        serde_json::from_value(json!({
+            "metadata": {"name": format!("p{number:04}"), "namespace": "ns", "uid": format!("p{number}"), "labels": {"app": "web"}},
+            "spec": {"nodeName": format!("n{zone}")},
+            "status": {"phase": "Running", "podIPs": [{"ip": format!("10.0.{}.{}", number / 250, number % 250 + 1)}], "conditions": [{"type": "Ready", "status": status}]},
+        }))
+        .unwrap(),
+    )
+}
+
+fn stage(asked: &Value, zones: &[Zone]) -> Stage {
+    let nodes: BTreeMap<Name, Node> = zones
+        .iter()
+        .enumerate()
+        .map(|(zone, (cpu, ..))| node(zone, *cpu))
+        .map(|node| (Name::clone(&node.name), node))
+        .collect();
+    let mut pods = Vec::new();
+    for (zone, (_, ready, unready)) in zones.iter().enumerate() {
+        for number in 0..ready + unready {
+            pods.push(pod(pods.len(), zone, number < *ready));
+        }
+    }
+    let service = json!({
+        "metadata": {"name": "web", "namespace": "ns", "uid": "web", "annotations": asked},
+        "spec": {"clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "web"}, "ports": [{"port": 80}]},
+    });
+    Stage {
+        scene: Scene {
+            service: Arc::new(serde_json::from_value(service).unwrap()),
+            pods,
+            slices: Vec::new(),
+            nodes: Arc::new(Nodes::new(nodes, MissingCpu::Refuse)),
+        },
+        settings: Settings::default(),
+        missing_cpu: MissingCpu::Refuse,
+    }
+}
+
+fn preferences() -> impl Strategy<Value = Value> {
+    let preference = |name: &str| json!({"zonewise.dev/routing-preference": name});
+    prop::sample::select(vec![
+        json!({}),
+        json!({"service.kubernetes.io/topology-mode": "Auto"}),
+        json!({"endpointslice.kubernetes.io/subsetting": "Auto"}),
+        json!({"endpointslice.kubernetes.io/subsetting": "Require"}),
+        preference("Zone"),
+        preference("zonewise.dev/same-node"),
+        preference("zonewise.dev/balanced"),
+        preference("zonewise.dev/local-shared"),
+    ])
+}
+
+fn zones() -> impl Strategy<Value = Vec<Zone>> {
+    prop::collection::vec((1u32..16, 0usize..7, 0usize..2), 1..5)
+}
+
+proptest! {
+    #[test]
+    fn the_arithmetic_gives_the_plan_s_reason(asked in preferences(), zones in zones(), settled in any::<bool>()) {
+        let mut stage = stage(&asked, &zones);
+        if settled {
+            let plan = stage.judge().plan;
+            stage.scene = stage.scene.after(&plan);
+        }
+        let verdict = stage.judge();
+        let slices = stage.scene.own_slices(&stage.settings);
+        let family = &stage.scene.service.families[0];
+        let grounds = stage.scene.input(&slices).grounds(&verdict.asked.choice, family);
+        let said = Asked { value: String::new(), source: String::new() };
+        let heuristic = verdict.asked.choice.heuristic();
+        let explained = explain(said, grounds.capacity, &grounds.situation, &*heuristic, grounds.previous.as_ref());
+        prop_assert_eq!(explained.reason, verdict.reason().code());
+    }
+
+    /// And what is advised keeps its promise, whatever the cluster looks like.
+    #[test]
+    fn every_way_leads_there(asked in preferences(), zones in zones()) {
+        let stage = stage(&asked, &zones);
+        for way in ways(&stage) {
+            let verdict = stage.with_all(&way.steps).judge();
+            prop_assert!(verdict.is_on());
+            prop_assert_eq!(verdict.reason().code(), way.then);
+            let endpoints = way.steps.iter().filter(|step| matches!(step, Change::AddEndpoints { .. }));
+            prop_assert!(endpoints.count() <= zones.len() + 1);
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! What comes in as manifests and dumps, and that all answers agree.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
+
+mod agreement;
+mod input;

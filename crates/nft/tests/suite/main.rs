@@ -1,0 +1,6 @@
+//! What is sent to the kernel over netlink, compared with what the kernel holds and `nft` lists.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
+
+mod common;
+mod kernel;
+mod listing;

@@ -1,0 +1,78 @@
+//! Traffic distribution: hints as the controllers write them, asked from every node.
+
+use zonewise_netns::Pod;
+use zonewise_netns::traffic::Protocol;
+
+use serde_json::json;
+
+use crate::common::objects::{Endpoint, endpoint};
+use crate::common::town::{FAMILIES, cluster_ip, full};
+use crate::conformance::land::{Land, reached};
+
+/// What `spec.trafficDistribution` makes of an endpoint's hints.
+#[derive(Clone, Copy, Debug)]
+enum Wish {
+    /// `PreferClose`, `PreferSameZone`, and topology mode `Auto` where zones are even.
+    SameZone,
+    /// `PreferSameNode`.
+    SameNode,
+    Nothing,
+}
+
+fn hinted(pod: &Pod, v6: bool, wish: Wish) -> Endpoint {
+    let endpoint = endpoint(pod.address(v6), &pod.node, &pod.zone);
+    match wish {
+        Wish::SameZone => endpoint.hinted(&[&pod.zone]),
+        Wish::SameNode => endpoint.hinted(&[&pod.zone]).for_nodes(&[&pod.node]),
+        Wish::Nothing => endpoint,
+    }
+}
+
+/// Three zones of two nodes; zone a has a pod on each, b one on its second, c none.
+struct Zones {
+    land: Land,
+    pods: Vec<Pod>,
+}
+
+impl Zones {
+    fn new() -> Self {
+        let mut land = Land::new(&["a", "a", "b", "b", "c", "c"]);
+        let pods = [(0, "a1"), (1, "a2"), (3, "b2")].map(|(spot, name)| land.pod(spot, name));
+        land.service(&full("svc", 1, json!({})));
+        Self { land, pods: pods.into() }
+    }
+
+    /// Who is reached from each node.
+    fn heard(&mut self, wish: Wish, present: &[&str]) -> Vec<Vec<String>> {
+        let pods: Vec<&Pod> =
+            self.pods.iter().filter(|pod| present.contains(&&*pod.name)).collect();
+        let members = |v6| pods.iter().map(|pod| hinted(pod, v6, wish)).collect();
+        self.land.members("svc", members).sync();
+        let from =
+            |spot: usize, v6| reached(Protocol::Tcp, self.land.asker(spot), cluster_ip(1, v6));
+        FAMILIES.map(|v6| (0..6).map(|spot| from(spot, v6)).collect()).into()
+    }
+}
+
+#[test]
+fn requests_stay_near_and_fall_back_further_away() {
+    let mut zones = Zones::new();
+    let all = ["a1", "a2", "b2"];
+    let rows = [
+        (Wish::Nothing, &all[..], ["a1 a2 b2"; 6]),
+        (Wish::SameZone, &all, ["a1 a2", "a1 a2", "b2", "b2", "a1 a2 b2", "a1 a2 b2"]),
+        (Wish::SameNode, &all, ["a1", "a2", "b2", "b2", "a1 a2 b2", "a1 a2 b2"]),
+        // The pod of a node goes, and comes back.
+        (Wish::SameNode, &["a2", "b2"], ["a2", "a2", "b2", "b2", "a2 b2", "a2 b2"]),
+        (Wish::SameNode, &all, ["a1", "a2", "b2", "b2", "a1 a2 b2", "a1 a2 b2"]),
+        // A whole zone goes.
+        (Wish::SameZone, &["a1", "a2"], ["a1 a2"; 6]),
+        (Wish::SameNode, &["a1", "a2"], ["a1", "a2", "a1 a2", "a1 a2", "a1 a2", "a1 a2"]),
+    ];
+    for (wish, present, expected) in rows {
+        let heard = zones.heard(wish, present);
+        for (v6, heard) in FAMILIES.into_iter().zip(heard) {
+            assert_eq!(heard, expected, "{wish:?} of {present:?}, IPv6 {v6}");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! What Kubernetes' own end-to-end specs ask of a proxy, in namespaces. Which spec is proven where:
+//! `docs/conformance.md`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed unwrap is the failure report"
+)]
+
+mod distribution;
+mod flows;
+mod land;
+mod packets;
+mod policies;
+mod services;

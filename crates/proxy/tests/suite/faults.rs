@@ -1,0 +1,220 @@
+//! What may go wrong with objects and the kernel.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed unwrap is the failure report"
+)]
+
+use crate::common::objects::{endpoint, labelled, ports, service, slice, with};
+use crate::common::town::{FAMILIES, Town, by_range, cluster_ip, full};
+use crate::common::{Tables, ip, nft, usual_node};
+use serde_json::{Value, json};
+use zonewise_netns::Namespace;
+use zonewise_nft::{Batch, Bytes, Data, Element, Family, Socket, Verb};
+use zonewise_proxy::report::Applied;
+use zonewise_proxy::rules::TABLE;
+use zonewise_proxy::rules::layout::Options;
+use zonewise_routing::Place;
+
+fn tables(namespace: &Namespace) -> Tables {
+    let node = usual_node([Some(ip("192.168.0.1")), None]);
+    Tables::new(namespace, Place::new("n1", Some("a"), None), Options::default(), node)
+}
+
+/// Names that would break a text of rules are only data here.
+#[test]
+fn names_with_odd_characters_are_data() {
+    let namespace = Namespace::new("names").unwrap();
+    let mut tables = tables(&namespace);
+    let odd = "svc\"; flush ruleset; #\n\u{1F600}";
+    let mut object = service("x", &["10.96.0.1"]);
+    object["metadata"]["name"] = json!(odd);
+    let mut members = slice("x", "x-1", &[endpoint(ip("10.244.0.1"), "n1", "zone \"a\"\n{};")]);
+    members["metadata"]["labels"]["kubernetes.io/service-name"] = json!(odd);
+    tables.service(&object).slice(&members).service(&service("good", &["10.96.0.2"])).sync();
+    tables.assert_mended();
+    nft(&namespace, &["list", "table", "ip", "zonewise"]);
+    nft(&namespace, &["-j", "list", "table", "ip", "zonewise"]);
+}
+
+/// Ten thousand endpoints of one Service are ten thousand elements and one chain.
+#[test]
+fn ten_thousand_endpoints_are_one_chain() {
+    let namespace = Namespace::new("many").unwrap();
+    let mut tables = tables(&namespace);
+    tables.service(&service("big", &["10.96.0.1"]));
+    for part in 0..10_u8 {
+        let members: Vec<_> = (0..1000_u16)
+            .map(|n| endpoint(ip(&format!("10.{part}.{}.{}", n / 250, n % 250 + 1)), "n2", "b"))
+            .collect();
+        tables.slice(&slice("big", &format!("big-{part}"), &members));
+    }
+    tables.sync();
+    let chains = nft(&namespace, &["list", "chains", "ip"]);
+    assert_eq!(chains.matches("clusterip-").count(), 1, "{chains}");
+    assert!(chains.contains("clusterip-10000"));
+    // One leaves: one batch, and a chain for the new count.
+    let members: Vec<_> = (0..999_u16)
+        .map(|n| endpoint(ip(&format!("10.0.{}.{}", n / 250, n % 250 + 1)), "n2", "b"))
+        .collect();
+    tables.slice(&slice("big", "big-0", &members)).sync();
+    tables.kernel.sweep().unwrap();
+    tables.assert_mended();
+}
+
+/// Two Services that ask for the same external address: the first by name has it, whoever came
+/// first; the other gets it when the first goes.
+#[test]
+fn a_contested_address_has_one_stable_owner() {
+    let mut town = Town::new(by_range());
+    let vip = json!({"externalIPs": ["198.51.100.50"]});
+    for (name, n) in [("zed", 1), ("abc", 2)] {
+        let object = with(full(name, n, json!({"type": "ClusterIP"})), vip.clone());
+        let pod = if name == "abc" { &town.here } else { &town.there };
+        let member = endpoint(pod.address(false), &pod.node, &pod.zone);
+        town.tables.service(&object).slice(&slice(name, &format!("{name}-1"), &[member]));
+        town.tables.sync().assert_mended();
+    }
+    let to = crate::common::at(ip("198.51.100.50"), 80);
+    assert_eq!(town.answers(&town.asker.namespace, to, 6).text(), "here");
+    // TCP and UDP.
+    assert_eq!(town.tables.kernel.desired().contested().count(), 2);
+    town.tables.delete_service("ns", "abc").sync().assert_mended();
+    assert_eq!(town.answers(&town.asker.namespace, to, 6).text(), "there");
+    assert_eq!(town.tables.kernel.desired().contested().count(), 0);
+}
+
+/// Absurd objects: what can be used is used, the others are left out, nobody else suffers.
+#[test]
+fn malformed_objects_lose_nothing() {
+    let mut town = Town::new(by_range());
+    town.offer(&full("good", 1, json!({})));
+    let wrong: [(&str, Value); 6] = [
+        ("no-ports", json!({"ports": []})),
+        ("huge-port", json!({"ports": [{"name": "p", "port": 99_999_999, "protocol": "TCP"}]})),
+        ("odd-protocol", json!({"ports": [{"name": "p", "port": 80, "protocol": "QUIC"}]})),
+        ("bad-ips", json!({"externalIPs": ["nonsense", "", "999.1.1.1", "198.51.100.3"]})),
+        ("bad-ranges", json!({"loadBalancerSourceRanges": ["x", "10.0.0.0/99", ""]})),
+        ("null", json!({"ports": null, "clusterIPs": null, "externalIPs": null})),
+    ];
+    for (n, (name, changes)) in (10..).zip(wrong) {
+        let object = with(service(name, &[&format!("10.96.0.{n}")]), changes);
+        // Refused at the door or programmed in part: never a panic.
+        if let Ok(read) = town.tables.door.service(&object.to_string()) {
+            town.tables.index.apply_service(read);
+        }
+        let odd = endpoint(ip("127.0.0.1"), "n1", "a");
+        let link_local = endpoint(ip("169.254.3.3"), "n1", "a");
+        town.tables.slice(&slice(name, &format!("{name}-1"), &[odd, link_local]));
+    }
+    let mut no_family = slice("good", "odd-1", &[]);
+    no_family["addressType"] = json!("FQDN");
+    no_family["endpoints"] = json!([{"addresses": ["example.com"]}, {"addresses": []}]);
+    town.tables.slice(&no_family);
+    town.tables.slice(&ports(slice("good", "odd-2", &[]), &[("", 0, "TCP")]));
+    town.tables.slice(&labelled(slice("good", "odd-3", &[]), "service.kubernetes.io/headless", ""));
+    town.tables.sync().assert_mended();
+    for v6 in FAMILIES {
+        let heard = town.answers(&town.asker.namespace, cluster_ip(1, v6), 24);
+        assert_eq!(heard.text(), "here there");
+    }
+}
+
+/// Kernels without owners: somebody empties the table, deletes it, adds to it. Simulated on a table
+/// that lost its owner flag, as an older kernel would keep it.
+#[test]
+fn what_others_change_is_noticed_and_mended() {
+    let namespace = Namespace::new("others").unwrap();
+    let mut tables = tables(&namespace);
+    tables.kernel.do_without_owner();
+    tables
+        .service(&service("a", &["10.96.0.1"]))
+        .slice(&slice("a", "a-1", &[endpoint(ip("10.244.0.1"), "n1", "a")]))
+        .sync();
+    assert!(!tables.kernel.is_owned());
+    assert!(!tables.kernel.is_disturbed().unwrap());
+    for damage in [
+        &["flush", "ruleset"][..],
+        &["delete", "table", "ip", "zonewise"],
+        &["flush", "chain", "ip", "zonewise", "services"],
+        &["add", "chain", "ip", "zonewise", "stranger"],
+        // A rule more without a comment, as the base chains have them.
+        &["add", "rule", "ip", "zonewise", "nat-output", "accept"],
+    ] {
+        nft(&namespace, damage);
+        assert!(tables.kernel.is_disturbed().unwrap(), "{damage:?}");
+        assert!(!tables.kernel.restore().unwrap().is_clean(), "{damage:?}");
+        tables.kernel.sweep().unwrap();
+        assert!(!tables.kernel.is_disturbed().unwrap(), "{damage:?}");
+        tables.assert_mended();
+    }
+    // A rule in the place of another that has no comment either.
+    nft(&namespace, &["flush", "chain", "ip", "zonewise", "nat-output"]);
+    nft(&namespace, &["add", "rule", "ip", "zonewise", "nat-output", "accept"]);
+    assert!(tables.kernel.is_disturbed().unwrap());
+    assert_eq!(tables.kernel.restore().unwrap().chains, 1);
+    // Elements are found out by a verification.
+    nft(&namespace, &["flush", "map", "ip", "zonewise", "slots"]);
+    let mended = tables.kernel.restore().unwrap();
+    assert_eq!((mended.added, mended.removed, mended.chains), (1, 0, 0));
+    // Somebody else's changes to tables of their own are none of our business.
+    nft(&namespace, &["add", "table", "ip", "theirs"]);
+    assert!(!tables.kernel.is_disturbed().unwrap());
+}
+
+/// Somebody has put an element in the place of ours: that is mended, nobody is refused.
+#[test]
+fn a_strangers_element_gives_way() {
+    let namespace = Namespace::new("stranger").unwrap();
+    let mut tables = tables(&namespace);
+    tables.kernel.do_without_owner();
+    tables.sync();
+    let key = Bytes::new().address(ip("10.96.0.5")).protocol(6).port(80);
+    namespace.enter(|| {
+        let mut batch = Batch::new(TABLE);
+        let element = Element::pair(key.as_slice(), Data::Drop);
+        batch.elements(Verb::Add, Family::Ip, "services").push(&element);
+        Socket::open().unwrap().commit(&batch).unwrap();
+    });
+    nine_services(&mut tables);
+    assert!(tables.try_sync().unwrap().is_empty());
+    tables.assert_mended();
+}
+
+/// Nine Services; the fifth has two endpoints, the others one.
+fn nine_services(tables: &mut Tables) {
+    for n in 1..=9_u8 {
+        let name = format!("s{n}");
+        let count = if n == 5 { 2 } else { 1 };
+        let members: Vec<_> =
+            (0..count).map(|m| endpoint(ip(&format!("10.244.{m}.{n}")), "n2", "b")).collect();
+        tables.service(&service(&name, &[&format!("10.96.0.{n}")]));
+        tables.slice(&slice(&name, &format!("{name}-1"), &members));
+    }
+}
+
+/// A batch that the kernel refuses: the Service at fault is found, the others go in.
+#[test]
+fn a_service_that_the_kernel_refuses_stands_alone() {
+    let namespace = Namespace::new("refused").unwrap();
+    let mut tables = tables(&namespace);
+    tables.kernel.do_without_owner();
+    tables.sync();
+    // A hook under the name of a chain of ours: the kernel lets nothing lead there.
+    let chain = "{ type filter hook input priority 7; }";
+    nft(&namespace, &["add", "chain", "ip", "zonewise", "clusterip-2", chain]);
+    nine_services(&mut tables);
+    let rejected = tables.try_sync().unwrap();
+    let names: Vec<&str> = rejected.iter().map(|rejected| &*rejected.service.1).collect();
+    assert_eq!(names, ["s5"], "{rejected:?}");
+    // The controller is told which one is not there.
+    let applied = Applied::default().then(7, rejected.iter().map(|rejected| &rejected.service));
+    assert_eq!(applied, Applied { version: 7, refused: "ns/s5".into() });
+    assert_eq!(tables.kernel.desired().services().len(), 8);
+    // The stranger is removed, and the Service can go in.
+    tables.kernel.restore().unwrap();
+    tables.kernel.sweep().unwrap();
+    tables.index.mark([("ns".into(), "s5".into())]);
+    tables.sync().assert_mended();
+    assert_eq!(tables.kernel.desired().services().len(), 9);
+}

@@ -1,0 +1,12 @@
+//! The proxy on the real kernel: tables, packets, health checks, configuration.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
+
+mod common;
+mod config;
+mod conformance;
+mod faults;
+mod health;
+mod kernel;
+mod rivals;
+mod topology;
+mod walks;

@@ -1,0 +1,8 @@
+//! Plans of writes: packing, hints, subsets, and what the reference was recorded to do.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
+
+mod common;
+mod hints;
+mod packing;
+mod recorded;
+mod subsets;

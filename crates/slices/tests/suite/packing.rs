@@ -1,0 +1,397 @@
+//! Packing, ports, conditions, metadata: what the reference does, with and without `upstream`.
+
+use std::sync::Arc;
+
+use crate::common::{Bed, Store};
+use serde_json::{Value, json};
+use zonewise_slices::plan::Plan;
+use zonewise_slices::slice::Slice;
+
+fn bed(upstream: bool, pods: usize) -> Bed {
+    let mut bed = Bed::new(&[("a", "4")]);
+    bed.settings.upstream = upstream;
+    bed.pods("a", pods);
+    bed
+}
+
+/// Slice sizes, largest first.
+fn sizes(bed: &Bed) -> Vec<usize> {
+    let mut sizes: Vec<usize> =
+        bed.store.slices.values().map(|slice| slice.endpoints.len()).collect();
+    sizes.sort_by_key(|size| std::cmp::Reverse(*size));
+    sizes
+}
+
+/// Creates, updates, deletes.
+fn writes(plan: &Plan) -> [usize; 3] {
+    let sum = |count: fn(&zonewise_slices::plan::FamilyPlan) -> usize| {
+        plan.families.iter().map(count).sum()
+    };
+    [
+        sum(|family| family.creates.len()),
+        sum(|family| family.updates.len()),
+        sum(|family| family.deletes.len()) + plan.leftovers.len(),
+    ]
+}
+
+/// Runs a test as the reference and as ourselves.
+fn both(test: impl Fn(bool)) {
+    test(true);
+    test(false);
+}
+
+/// Stores slices of these sizes with the first Pods.
+fn stored(upstream: bool, sizes: &[usize]) -> Bed {
+    let mut bed = bed(upstream, 0);
+    let total: usize = sizes.iter().sum();
+    bed.pods("a", total);
+    bed.settings.max_endpoints = 1000;
+    bed.sync();
+    let whole = bed.store.list().remove(0);
+    bed.store = Store::default();
+    let mut rest = whole.endpoints.clone();
+    for (index, size) in sizes.iter().enumerate() {
+        let name: Box<str> = format!("old-{index:03}").into();
+        let endpoints = rest.drain(..*size).collect();
+        let slice =
+            Slice { name: Some(name.clone()), uid: (&*name).into(), endpoints, ..(*whole).clone() };
+        bed.store.slices.insert(name, Arc::new(slice));
+    }
+    bed.settings.max_endpoints = 100;
+    bed
+}
+
+#[test]
+fn new_slices_are_filled_one_after_the_other() {
+    both(|upstream| {
+        for (max, expected) in [
+            (100, vec![100, 100, 50]),
+            (50, vec![50; 5]),
+            (80, vec![80, 80, 80, 10]),
+            (150, vec![150, 100]),
+            (250, vec![250]),
+            (500, vec![250]),
+        ] {
+            let mut bed = bed(upstream, 250);
+            bed.settings.max_endpoints = max;
+            let plan = bed.sync();
+            assert_eq!((sizes(&bed), writes(&plan)), (expected.clone(), [expected.len(), 0, 0]));
+        }
+    });
+}
+
+/// Stored sizes, Pods added, writes, sizes afterwards.
+#[test]
+fn additions_touch_as_few_slices_as_possible() {
+    type Row<'a> = (&'a [usize], usize, [usize; 3], &'a [usize]);
+    let rows: [Row<'_>; 4] = [
+        (&[62, 61], 127, [1, 1, 0], &[100, 89, 61]),
+        (&[74, 74], 152, [2, 0, 0], &[100, 74, 74, 52]),
+        (&[30; 10], 0, [0, 0, 0], &[30; 10]),
+        (&[80, 20], 15, [0, 1, 0], &[95, 20]),
+    ];
+    both(|upstream| {
+        for (before, more, expected, after) in rows {
+            let mut bed = stored(upstream, before);
+            let total = bed.pods.len() + more;
+            bed.pods("a", total);
+            let plan = bed.sync();
+            assert_eq!((writes(&plan), &*sizes(&bed)), (expected, after), "{before:?} + {more}");
+        }
+    });
+}
+
+#[test]
+fn a_changed_port_rewrites_slices_under_their_old_names() {
+    both(|upstream| {
+        for (before, expected, after) in [
+            (vec![100, 100, 50], [0, 3, 0], vec![100, 100, 50]),
+            (vec![30; 10], [0, 3, 7], vec![100; 3]),
+        ] {
+            let mut bed = stored(upstream, &before);
+            bed.service["spec"]["ports"][0]["targetPort"] = json!(9090);
+            let plan = bed.sync();
+            assert_eq!((writes(&plan), sizes(&bed)), (expected, after));
+        }
+    });
+}
+
+#[test]
+fn labels_of_the_service_are_copied_but_for_reserved_ones() {
+    both(|upstream| {
+        let mut bed = stored(upstream, &[100, 100, 50]);
+        bed.service["metadata"]["labels"] = json!({"team": "shop"});
+        assert_eq!(writes(&bed.sync()), [0, 3, 0]);
+        assert!(bed.store.slices.values().all(|slice| slice.labels.get("team") == Some("shop")));
+        bed.service["metadata"]["labels"] = json!({
+            "team": "shop",
+            "kubernetes.io/service-name": "mine",
+            "endpointslice.kubernetes.io/managed-by": "me",
+            "service.kubernetes.io/headless": "yes",
+        });
+        assert_eq!(writes(&bed.sync()), [0, 0, 0]);
+    });
+}
+
+#[test]
+fn a_service_without_pods_keeps_a_placeholder() {
+    both(|upstream| {
+        let mut bed = bed(upstream, 0);
+        assert_eq!((writes(&bed.sync()), sizes(&bed)), ([1, 0, 0], vec![0]));
+        assert_eq!(writes(&bed.sync()), [0, 0, 0]);
+        let name = bed.store.list()[0].name.clone();
+        bed.pods("a", 1);
+        assert_eq!(writes(&bed.sync()), [0, 1, 0], "the first Pod takes its name");
+        bed.pods("a", 0);
+        assert_eq!(writes(&bed.sync()), [0, 1, 0], "the last leaves it");
+        assert_eq!(bed.store.list()[0].name, name);
+    });
+}
+
+#[test]
+fn slices_of_another_owner_or_family_go() {
+    both(|upstream| {
+        let mut bed = stored(upstream, &[1]);
+        bed.service["metadata"]["uid"] = "another".into();
+        assert_eq!(writes(&bed.sync()), [1, 0, 1]);
+        bed.service["spec"]["ipFamilies"] = json!(["IPv6"]);
+        bed.pods.clear();
+        assert_eq!(writes(&bed.sync()), [1, 0, 1]);
+        assert_eq!(bed.store.list()[0].family.to_string(), "IPv6");
+    });
+}
+
+#[test]
+fn a_dual_stack_service_has_slices_of_both_families() {
+    both(|upstream| {
+        let mut bed = bed(upstream, 2);
+        bed.service["spec"]["ipFamilies"] = json!(["IPv6", "IPv4"]);
+        let name = bed.pods.keys().next().unwrap().clone();
+        bed.pods.get_mut(&name).unwrap()["status"]["podIPs"] =
+            json!([{"ip": "10.1.0.9"}, {"ip": "2001:DB8:0:0::9"}]);
+        let plan = bed.plan();
+        bed.store.run(&plan);
+        let found: Vec<(String, usize)> = bed
+            .store
+            .slices
+            .values()
+            .map(|slice| (slice.family.to_string(), slice.endpoints.len()))
+            .collect();
+        assert_eq!(found, [("IPv4".into(), 2), ("IPv6".into(), 1)]);
+        let text = serde_json::to_value(&*bed.store.list()[1]).unwrap();
+        assert_eq!(text["endpoints"][0]["addresses"], json!(["2001:db8::9"]));
+    });
+}
+
+/// Pod state, publishNotReadyAddresses → ready, serving, terminating.
+#[test]
+fn conditions_follow_the_pod() {
+    let rows = [
+        (true, false, false, [true, true, false]),
+        (false, false, false, [false, false, false]),
+        (true, true, false, [false, true, true]),
+        (false, true, false, [false, false, true]),
+        (true, false, true, [true, true, false]),
+        (false, false, true, [true, false, false]),
+        (true, true, true, [true, true, true]),
+        (false, true, true, [true, false, true]),
+    ];
+    both(|upstream| {
+        for (ready, terminating, publish, expected) in rows {
+            let mut bed = bed(upstream, 1);
+            bed.service["spec"]["publishNotReadyAddresses"] = publish.into();
+            let pod = bed.pods.values_mut().next().unwrap();
+            pod["status"]["conditions"][0]["status"] = if ready { "True" } else { "False" }.into();
+            if terminating {
+                pod["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
+            }
+            bed.sync();
+            let found = bed.store.list()[0].endpoints[0].conditions;
+            assert_eq!([found.ready, found.serving, found.terminating], expected.map(Some));
+        }
+    });
+}
+
+#[test]
+fn pods_that_are_over_or_have_no_address_are_no_endpoints() {
+    both(|upstream| {
+        for (phase, addresses, expected) in [
+            ("Failed", true, 0),
+            ("Succeeded", true, 0),
+            ("Running", false, 0),
+            ("Pending", true, 1),
+            ("Unknown", true, 1),
+        ] {
+            let mut bed = bed(upstream, 1);
+            let pod = bed.pods.values_mut().next().unwrap();
+            pod["status"]["phase"] = phase.into();
+            if !addresses {
+                pod["status"]["podIPs"] = Value::Null;
+                pod["status"]["podIP"] = Value::Null;
+            }
+            let plan = bed.plan();
+            bed.store.run(&plan);
+            assert_eq!(sizes(&bed), [expected], "{phase}");
+        }
+    });
+}
+
+#[test]
+fn a_named_port_is_looked_up_in_every_pod() {
+    both(|upstream| {
+        let mut bed = bed(upstream, 300);
+        bed.service["spec"]["ports"][0]["targetPort"] = "web".into();
+        for (index, pod) in bed.pods.values_mut().enumerate() {
+            let port = json!([{"name": "web", "containerPort": 8000 + index % 5}]);
+            pod["spec"]["containers"][0]["ports"] = port;
+        }
+        assert_eq!((writes(&bed.sync()), sizes(&bed)), ([5, 0, 0], vec![60; 5]));
+    });
+}
+
+#[test]
+fn a_port_is_found_in_containers_then_in_sidecars_by_name_and_protocol() {
+    let cases = [
+        (
+            json!({"containers": [{"ports": [{"name": "web", "containerPort": 1}]}], "initContainers": [{"restartPolicy": "Always", "ports": [{"name": "web", "containerPort": 2}]}]}),
+            Some(1),
+        ),
+        (
+            json!({"containers": [{}, {"ports": [{"name": "other", "containerPort": 1}, {"name": "web", "containerPort": 3}]}]}),
+            Some(3),
+        ),
+        (
+            json!({"containers": [{}], "initContainers": [{"restartPolicy": "Always", "ports": [{"name": "web", "containerPort": 2}]}]}),
+            Some(2),
+        ),
+        (
+            json!({"containers": [{}], "initContainers": [{"ports": [{"name": "web", "containerPort": 2}]}]}),
+            None,
+        ),
+        (
+            json!({"containers": [{"ports": [{"name": "web", "containerPort": 1, "protocol": "UDP"}]}]}),
+            None,
+        ),
+    ];
+    both(|upstream| {
+        for (spec, expected) in &cases {
+            let mut bed = bed(upstream, 1);
+            bed.service["spec"]["ports"][0]["targetPort"] = "web".into();
+            let pod = bed.pods.values_mut().next().unwrap();
+            let node = pod["spec"]["nodeName"].clone();
+            pod["spec"] = spec.clone();
+            pod["spec"]["nodeName"] = node;
+            bed.sync();
+            let ports: Vec<i32> =
+                bed.store.list()[0].ports.iter().filter_map(|port| port.port).collect();
+            assert_eq!(ports, expected.iter().copied().collect::<Vec<i32>>(), "{spec}");
+        }
+    });
+}
+
+#[test]
+fn a_pod_on_an_unknown_node_waits_unless_published_anyway() {
+    both(|upstream| {
+        let mut bed = bed(upstream, 2);
+        bed.sync();
+        let name = bed.pods.keys().next().unwrap().clone();
+        bed.pods.get_mut(&name).unwrap()["spec"]["nodeName"] = "nowhere".into();
+        let plan = bed.plan();
+        assert_eq!((writes(&plan), plan.families[0].missing_nodes.len()), ([0, 1, 0], 1));
+        assert_eq!(&*plan.families[0].missing_nodes[0].node, "nowhere");
+        bed.service["spec"]["publishNotReadyAddresses"] = true.into();
+        let plan = bed.plan();
+        assert_eq!(plan.families[0].missing_nodes, []);
+    });
+}
+
+#[test]
+fn a_hostname_needs_the_services_name_as_subdomain() {
+    both(|upstream| {
+        for (subdomain, expected) in [("web", Some("db-0")), ("other", None)] {
+            let mut bed = bed(upstream, 1);
+            let pod = bed.pods.values_mut().next().unwrap();
+            pod["spec"]["hostname"] = "db-0".into();
+            pod["spec"]["subdomain"] = subdomain.into();
+            bed.sync();
+            assert_eq!(bed.store.list()[0].endpoints[0].hostname.as_deref(), expected);
+        }
+    });
+}
+
+#[test]
+fn a_service_that_is_being_deleted_gets_no_new_slices() {
+    both(|upstream| {
+        let mut bed = stored(upstream, &[3]);
+        bed.service["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
+        bed.pods("a", 200);
+        let plan = bed.plan();
+        assert_eq!(plan.families[0].creates.len(), 0);
+    });
+}
+
+/// Foreign annotations and finalizers survive our writes.
+#[test]
+fn what_others_put_on_a_slice_stays() {
+    both(|upstream| {
+        let mut bed = stored(upstream, &[3]);
+        let old = bed.store.list().remove(0);
+        let marked = Slice {
+            annotations: old.annotations.with("example.com/keep", Some("me")),
+            finalizers: Box::new(["example.com/hold".into()]),
+            ..(*old).clone()
+        };
+        bed.store.slices.insert("old-000".into(), Arc::new(marked));
+        bed.pods("a", 4);
+        assert_eq!(writes(&bed.sync()), [0, 1, 0]);
+        let slice = &bed.store.slices["old-000"];
+        assert_eq!(slice.annotations.get("example.com/keep"), Some("me"));
+        assert_eq!(slice.finalizers.len(), 1);
+    });
+}
+
+#[test]
+fn a_changed_managed_by_relabels_in_place() {
+    let mut bed = stored(false, &[3]);
+    bed.settings.managed_by = "zonewise.dev".into();
+    bed.settings.adopt = vec!["endpointslice-controller.k8s.io".into()];
+    assert_eq!(writes(&bed.sync()), [0, 1, 0]);
+    assert_eq!(
+        bed.store.list()[0].labels.get("endpointslice.kubernetes.io/managed-by"),
+        Some("zonewise.dev")
+    );
+}
+
+proptest::proptest! {
+    /// Whatever happens: each Pod in exactly one slice, and a second look changes nothing.
+    #[test]
+    fn a29_random_changes_settle_at_once(
+        steps in proptest::collection::vec((0usize..40, 0usize..40, 0usize..40, 0usize..8), 1..8),
+        max in 2usize..20,
+        upstream: bool,
+    ) {
+        let mut bed = Bed::three();
+        bed.settings.upstream = upstream;
+        bed.settings.max_endpoints = max;
+        for (a, b, c, mode) in steps {
+            bed.pods("a", a).pods("b", b).pods("c", c);
+            let keys = ["service.kubernetes.io/topology-mode", "endpointslice.kubernetes.io/subsetting", "zonewise.dev/routing-preference"];
+            for key in keys {
+                bed.forget(key);
+            }
+            match mode {
+                1 => bed.annotate(keys[0], "Auto"),
+                2 => bed.annotate(keys[1], "Auto"),
+                3 => bed.annotate(keys[1], "Require"),
+                4 => bed.annotate(keys[2], "Zone"),
+                5 => bed.annotate(keys[2], "zonewise.dev/balanced"),
+                6 => bed.annotate(keys[2], "zonewise.dev/local-shared"),
+                _ => &mut bed,
+            };
+            bed.sync();
+            let again = bed.sync().writes();
+            // Upstream rewrites a slice whose hints it cannot keep (its Q12, Q13).
+            proptest::prop_assert!(upstream || again == 0, "{} more writes", again);
+        }
+    }
+}

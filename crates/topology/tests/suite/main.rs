@@ -1,0 +1,10 @@
+//! Decisions: recorded vectors, requirements, properties, documents.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
+
+mod auto_golden;
+mod common;
+mod documents;
+mod expressions;
+mod properties;
+mod reasons;
+mod requirements;

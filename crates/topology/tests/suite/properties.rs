@@ -1,0 +1,323 @@
+//! What must hold for every heuristic on every input.
+
+use crate::common::{decide, heuristic, sizes, zones};
+use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOutcome};
+use proptest::prelude::*;
+use zonewise_topology::allocation::{Allocation, Carrier};
+use zonewise_topology::heuristic::{Assignment, Case};
+use zonewise_topology::heuristics::{self, auto::Auto};
+use zonewise_topology::hints::{self, Endpoint};
+use zonewise_topology::reason::{Code, Outcome};
+use zonewise_topology::region::{Region, Situation, Zone};
+use zonewise_topology::traffic::{GroupTraffic, TrafficModel};
+use zonewise_topology::zone_shares::ZoneShares;
+
+/// Zones with few or many nodes and endpoints, and zeros.
+fn cells(zones: std::ops::Range<usize>) -> impl Strategy<Value = Vec<(u64, u64)>> {
+    let nodes = prop_oneof![1 => Just(0u64), 6 => 1u64..12, 1 => 1u64..2000];
+    let endpoints = prop_oneof![1 => Just(0u64), 6 => 0u64..30, 1 => 0u64..1500];
+    prop::collection::vec((nodes, endpoints), zones)
+}
+
+fn some_nodes(cells: &[(u64, u64)]) -> bool {
+    cells.iter().any(|cell| cell.0 > 0)
+}
+
+fn total(cells: &[(u64, u64)]) -> u64 {
+    cells.iter().map(|cell| cell.1).sum()
+}
+
+/// The best in-zone part of any share matrix, by linear programming: maximise Σ r·p(z,z) where
+/// every zone's shares add up to 1 and no endpoint gets more than (1+θ) times its fair share.
+fn best_by_linear_program(zones: &[Zone], max_overload: f64) -> f64 {
+    let total: u64 = zones.iter().map(|zone| zone.endpoints).sum();
+    let mut problem = Problem::new(OptimizationDirection::Maximize);
+    let flow: Vec<Vec<_>> = (0..zones.len())
+        .map(|from| {
+            let gain = |to: usize| if from == to { zones[from].share } else { 0.0 };
+            (0..zones.len()).map(|to| problem.add_var(gain(to), (0.0, 1.0))).collect()
+        })
+        .collect();
+    for row in &flow {
+        problem.add_constraint(
+            row.iter().map(|&share| (share, 1.0)).collect::<Vec<_>>(),
+            ComparisonOp::Eq,
+            1.0,
+        );
+    }
+    for (to, zone) in zones.iter().enumerate() {
+        let load: Vec<_> =
+            (0..zones.len()).map(|from| (flow[from][to], zones[from].share)).collect();
+        let most = (1.0 + max_overload) * zone.endpoints as f64 / total as f64;
+        // A hair above, so that rounding does not make an exact fit infeasible.
+        problem.add_constraint(load, ComparisonOp::Le, most + 1e-12);
+    }
+    match problem.solve().unwrap() {
+        SolveOutcome::Solution(solution) => solution.objective(),
+        SolveOutcome::Interrupted(_) => panic!("no limit was set"),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Endpoints are neither lost nor made. (`local-opt` and `local-weighted` lose some where a
+    /// double misses a whole number by its last bit: kept as in the evaluation tool.)
+    #[test]
+    fn conservation_of_endpoints(cells in cells(1..9)) {
+        let zones = zones(&cells);
+        for entry in &heuristics::TABLE {
+            let (reason, allocation) = decide(entry.name, &Region::of(&zones), None);
+            if reason.outcome() == Outcome::Failed { continue }
+            let placed: u64 = allocation.groups().iter().map(|group| group.size).sum();
+            match entry.name {
+                "local-opt" | "local-weighted" => prop_assert!(placed <= total(&cells), "{}", entry.name),
+                _ => prop_assert_eq!(placed, total(&cells), "{}", entry.name),
+            }
+        }
+    }
+
+    /// Every zone that has nodes reaches an endpoint, unless it asked for its own only.
+    #[test]
+    fn a26_zones_with_nodes_are_served(cells in cells(1..9)) {
+        prop_assume!(total(&cells) > 0 && cells.iter().all(|cell| cell.0 > 0));
+        let zones = zones(&cells);
+        for name in ["random", "local", "local-shared", "auto", "same-zone", "same-node", "spread", "local-subset", "balanced"] {
+            let (reason, allocation) = decide(name, &Region::of(&zones), None);
+            let traffic = TrafficModel::new().run(&Region::of(&zones), &allocation);
+            prop_assert!(traffic.is_some(), "{} {}", name, reason);
+        }
+    }
+
+    /// Renaming zones so that their order changes leaves the outcome and the in-zone traffic as they
+    /// were. (`auto` may settle a tie for another zone, which changes its in-zone traffic.)
+    #[test]
+    fn order_of_names_matters_only_for_ties(cells in cells(2..6)) {
+        let mut reversed = cells.clone();
+        reversed.reverse();
+        for name in ["random", "auto", "same-zone", "same-node", "spread", "require-zone", "balanced"] {
+            let (reason, one) = decide(name, &Region::of(&zones(&cells)), None);
+            let (again, other) = decide(name, &Region::of(&zones(&reversed)), None);
+            prop_assert_eq!(reason.code(), again.code(), "{}", name);
+            let in_zone = |cells: &[(u64, u64)], allocation: &Allocation| {
+                TrafficModel::new().run(&Region::of(&zones(cells)), allocation).map(|traffic| traffic.in_zone)
+            };
+            if name != "auto" {
+                match (in_zone(&cells, &one), in_zone(&reversed, &other)) {
+                    (Some(a), Some(b)) => prop_assert!((a - b).abs() < 1e-9, "{} {} {}", name, a, b),
+                    (a, b) => prop_assert_eq!(a, b, "{}", name),
+                }
+            }
+        }
+    }
+
+    /// The evaluation tool's `local` never fails past its start if every zone has nodes: each zone
+    /// needs at most X/1.5 + 1 endpoints, and these add up to no more than there are.
+    #[test]
+    fn a7_local_never_fails_past_its_start(cells in cells(1..9)) {
+        prop_assume!(cells.iter().all(|cell| cell.0 > 0));
+        let (reason, _) = decide("local", &Region::of(&zones(&cells)), None);
+        prop_assert!(matches!(reason.code(), Code::GroupsAssigned | Code::BelowStartingThreshold), "{}", reason);
+    }
+
+    /// Zones with nodes reach an endpoint even where other zones have no node.
+    #[test]
+    fn zones_with_nodes_are_reachable_beside_zones_without(cells in cells(1..9)) {
+        prop_assume!(total(&cells) > 0);
+        for name in ["random", "local", "local-shared", "auto", "balanced", "local-subset", "same-zone"] {
+            let (reason, allocation) = decide(name, &Region::of(&zones(&cells)), None);
+            if reason.outcome() == Outcome::Failed { continue }
+            for (zone, cell) in cells.iter().enumerate().filter(|(_, cell)| cell.0 > 0) {
+                let reached = allocation.groups().iter().enumerate().any(|(group, info)| {
+                    info.size > 0 && allocation.weight(group, zone) > 0.0
+                });
+                prop_assert!(reached, "{} zone {} {:?} of {:?}", name, zone, cell, cells);
+            }
+        }
+    }
+
+    /// Deciding again with what is in force changes nothing.
+    #[test]
+    fn idempotence(cells in cells(2..7)) {
+        let zones = zones(&cells);
+        for name in ["auto", "local-subset"] {
+            let (reason, first) = decide(name, &Region::of(&zones), None);
+            if reason.outcome() != Outcome::InForce { continue }
+            let previous = Assignment::from(&first);
+            let (again, second) = decide(name, &Region::of(&zones), Some(&previous));
+            prop_assert_eq!(Assignment::from(&second), previous, "{} {}", name, again);
+        }
+    }
+
+    /// Who may start with few endpoints may start with more, and what may stay may stay with more.
+    #[test]
+    fn monotonicity_of_thresholds(threshold in 0u64..40, padding in 0u64..20, endpoints in 0u64..80) {
+        let start = zonewise_topology::threshold::Start { threshold, padding };
+        for was_on in [false, true] {
+            prop_assert!(!start.is_on(endpoints, was_on) || start.is_on(endpoints + 1, was_on));
+        }
+        prop_assert!(!start.is_on(endpoints, false) || start.is_on(endpoints, true));
+    }
+
+    /// More allowed overload never means less in-zone traffic, and the limit holds.
+    #[test]
+    fn balanced_grows_with_the_allowed_overload(cells in cells(1..6), steps in prop::collection::vec(0.0..0.5f64, 1..5)) {
+        prop_assume!(total(&cells) > 0 && some_nodes(&cells));
+        let zones = zones(&cells);
+        let region = Region::of(&zones);
+        let (mut theta, mut last) = (0.0, 0.0);
+        for step in std::iter::once(0.0).chain(steps) {
+            theta += step;
+            let (_, allocation) = decide(&format!("balanced:max-overload={theta}"), &region, None);
+            let traffic = TrafficModel::new().run(&region, &allocation).unwrap();
+            prop_assert!(traffic.in_zone >= last - 1e-9);
+            prop_assert!(traffic.max_overload <= theta + 1e-9, "{} > {}", traffic.max_overload, theta);
+            prop_assert!((traffic.in_zone - region.best_in_zone(theta)).abs() < 1e-9);
+            last = traffic.in_zone;
+        }
+    }
+
+    /// `auto` in force: every zone has its minimum, whatever was there before.
+    #[test]
+    fn b4_auto_never_below_the_minimum(cells in cells(2..7)) {
+        let zones = zones(&cells);
+        let region = Region::of(&zones);
+        let (reason, allocation) = decide("auto", &region, None);
+        if reason.code() == Code::HintsAssigned {
+            for (size, bounds) in sizes(&allocation).iter().zip(Auto::KEP_2433.bounds(&region)) {
+                prop_assert!(*size >= bounds.minimum, "{:?} {:?}", cells, sizes(&allocation));
+            }
+        }
+    }
+
+    /// Placing endpoints gives every one a group of the allocation, moves nobody who may stay, and
+    /// a second time moves nobody at all.
+    #[test]
+    fn placing_endpoints_is_stable(cells in cells(1..5), hints in prop::collection::vec(0u32..5, 0..60)) {
+        let zones = zones(&cells);
+        let (reason, allocation) = decide("auto", &Region::of(&zones), None);
+        prop_assume!(reason.outcome() == Outcome::InForce && total(&cells) < 500);
+        let serves: Vec<Vec<u32>> = hints.iter().map(|&zone| vec![zone]).collect();
+        let none: Vec<u32> = Vec::new();
+        let endpoints: Vec<Endpoint<'_>> = cells
+            .iter()
+            .enumerate()
+            .flat_map(|(source, cell)| (0..cell.1).map(move |_| source))
+            .enumerate()
+            .map(|(index, source)| Endpoint { source, serves: serves.get(index).unwrap_or(&none) })
+            .collect();
+        let places = hints::place(&endpoints, &allocation);
+        let mut left: Vec<Vec<u64>> =
+            (0..allocation.groups().len()).map(|group| allocation.contents_of(group).to_vec()).collect();
+        for (endpoint, place) in endpoints.iter().zip(&places) {
+            left[place.unwrap()][endpoint.source] -= 1;
+        }
+        prop_assert!(left.iter().flatten().all(|&count| count == 0));
+        let hinted: Vec<Vec<u32>> =
+            places.iter().map(|place| allocation.zones_served(&allocation.groups()[place.unwrap()])).collect();
+        let settled: Vec<Endpoint<'_>> =
+            endpoints.iter().zip(&hinted).map(|(endpoint, serves)| Endpoint { serves, ..*endpoint }).collect();
+        prop_assert_eq!(hints::place(&settled, &allocation), places);
+    }
+
+    /// Shares survive being written and read, add up to one, and route as computed.
+    #[test]
+    fn zone_shares_round_trip(cells in cells(1..7)) {
+        prop_assume!(total(&cells) > 0 && some_nodes(&cells));
+        let names = (0..cells.len()).map(|zone| format!("eu-\"{zone}").into()).collect();
+        let situation = Situation { names, zones: zones(&cells), unplaced: 2, unknown_nodes: 0 };
+        let (_, allocation) = decide("balanced", &situation.region(), None);
+        let shares = ZoneShares::of(&situation, &allocation).unwrap();
+        let text = shares.encode().unwrap();
+        prop_assert_eq!(&ZoneShares::decode(&text).unwrap(), &shares);
+        let traffic = GroupTraffic::of(&situation.region(), &allocation).unwrap();
+        for (zone, parts) in shares.from.values().enumerate() {
+            prop_assert_eq!(parts.values().sum::<u32>(), 1_000_000);
+            let exact = traffic.shares_from(zone, &allocation);
+            let largest = exact.iter().copied().fold(0.0, f64::max);
+            let written = f64::from(*parts.values().max().unwrap()) / 1e6;
+            prop_assert!((largest - written).abs() < 2e-6, "{} {}", largest, written);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// No share matrix does better than `balanced`.
+    #[test]
+    fn balanced_is_the_best_there_is(
+        cells in prop::collection::vec((1u64..10, 0u64..12), 2..5),
+        max_overload in prop_oneof![Just(0.0), 0.0..1.0f64],
+    ) {
+        prop_assume!(total(&cells) > 0);
+        let zones = zones(&cells);
+        let region = Region::of(&zones);
+        let (_, allocation) = decide(&format!("balanced:max-overload={max_overload}"), &region, None);
+        let traffic = TrafficModel::new().run(&region, &allocation).unwrap();
+        let best = best_by_linear_program(&zones, max_overload);
+        prop_assert!((traffic.in_zone - best).abs() < 1e-6, "{} but {} is possible", traffic.in_zone, best);
+        prop_assert!(traffic.max_overload <= max_overload + 1e-9);
+    }
+}
+
+/// Zero nodes, zero endpoints, 1 to 200 zones, a billion endpoints: an answer or a refusal, never a
+/// panic, and buffers can be reused for whatever comes next.
+#[test]
+fn no_input_makes_a_heuristic_panic() {
+    let billion = 1_000_000_000;
+    let mut inputs: Vec<Vec<(u64, u64)>> = vec![
+        vec![(0, 0)],
+        vec![(0, 0); 3],
+        vec![(0, 7); 3],
+        vec![(5, 0); 3],
+        vec![(1, billion)],
+        vec![(3, billion), (5, 0), (1, billion / 3)],
+        vec![(billion, 3), (1, 1), (billion, billion)],
+        vec![(1, 0), (0, 5), (7, 2)],
+        vec![(u32::MAX as u64, 1), (1, u32::MAX as u64)],
+        vec![(1, i64::MAX as u64 / 4); 3],
+    ];
+    for count in [1usize, 2, 17, 64, 200] {
+        inputs.push((0..count as u64).map(|zone| (zone % 7, zone * zone % 23)).collect());
+        inputs.push(
+            (0..count as u64).map(|zone| (1 + zone % 3, if zone == 0 { 900 } else { 0 })).collect(),
+        );
+    }
+    let mut allocation = Allocation::new();
+    for entry in &heuristics::TABLE {
+        let heuristic = heuristic(entry.name);
+        for cells in &inputs {
+            let zones = zones(cells);
+            for unplaced in [0, 3, billion] {
+                // A billion endpoints without a zone: refused where each would be placed by itself.
+                if unplaced == billion && total(cells) > billion {
+                    continue;
+                }
+                let total = total(cells) + unplaced;
+                let region = Region { zones: &zones, total, unplaced, unknown_nodes: 0 };
+                let previous = Assignment::empty(zones.len());
+                for previous in [None, Some(&previous)] {
+                    let reason = heuristic.allocate(&Case { region, previous }, &mut allocation);
+                    if reason.outcome() != Outcome::Failed {
+                        TrafficModel::new().run(&region, &allocation);
+                    }
+                    assert!(!reason.to_string().is_empty());
+                }
+            }
+        }
+    }
+}
+
+/// An assignment that does not belong to this region (zones came or went) is not trusted.
+#[test]
+fn a_foreign_assignment_is_ignored() {
+    let zones = zones(&[(1, 3), (1, 3)]);
+    let mut too_many = Assignment::empty(2);
+    too_many.add(0, 1, 9);
+    let other = Assignment::empty(5);
+    for previous in [too_many, other] {
+        let (reason, allocation) = decide("auto", &Region::of(&zones), Some(&previous));
+        assert_eq!((reason.code(), allocation.carrier()), (Code::HintsAssigned, Carrier::Hints));
+    }
+}

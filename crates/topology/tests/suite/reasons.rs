@@ -1,0 +1,119 @@
+//! Every reason is documented, and every reason this crate can give is reached.
+
+use std::collections::BTreeSet;
+use std::ops::RangeFrom;
+
+use crate::common::{allocate, decide, zones};
+use zonewise_topology::allocation::Allocation;
+use zonewise_topology::expression::{Expression, Kind};
+use zonewise_topology::heuristic::{Assignment, Case, Heuristic};
+use zonewise_topology::reason::{Code, TABLE};
+use zonewise_topology::region::{Region, Situation};
+use zonewise_topology::threshold::Start;
+use zonewise_topology::zone_shares::{DecodeError, ZoneShares};
+
+#[test]
+fn the_table_is_in_the_order_of_the_codes() {
+    for (index, entry) in TABLE.iter().enumerate() {
+        assert_eq!(entry.code as usize, index, "{}", entry.code);
+        assert!(std::ptr::eq(entry.code.entry(), entry));
+        assert!(!entry.sentence.is_empty() && !entry.remedy.is_empty());
+    }
+}
+
+/// `docs/reasons.md` is the table. To renew it: `UPDATE_DOCS=1 make test`.
+#[test]
+fn the_documentation_lists_every_code() {
+    let mut page = String::from(
+        "# Reasons\n\nWhy a Service is routed the way it is. The codes are stable: events, conditions, metrics and\n\
+         documents carry them.\n\n| code | outcome | what happened | what to do |\n|---|---|---|---|\n",
+    );
+    for entry in &TABLE {
+        let outcome = serde_json::to_string(&entry.outcome).unwrap();
+        let outcome = outcome.trim_matches('"');
+        page.push_str(&format!(
+            "| <a id=\"{}\"></a>`{}` | {outcome} | {} | {} |\n",
+            anchor(entry.code),
+            entry.code,
+            entry.sentence,
+            entry.remedy
+        ));
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reasons.md");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(written == page, "docs/reasons.md is out of date: run UPDATE_DOCS=1 make test");
+}
+
+fn anchor(code: Code) -> String {
+    let docs = code.docs();
+    docs.split('#').nth(1).unwrap().to_owned()
+}
+
+/// Codes about what people ask for, about running and about the way of traffic: `slices`,
+/// `controller`, `proxy` and `routing` prove them.
+const OF_OTHER_ROOMS: RangeFrom<Code> = Code::ChoiceOverridden..;
+
+#[test]
+fn every_code_is_reached() {
+    let three = |endpoints| [(1, endpoints), (1, endpoints), (1, endpoints)];
+    let code = |name: &str, cells: &[(u64, u64)]| allocate(name, cells).0.code();
+    let mut reached = BTreeSet::from([
+        code("random", &three(4)),
+        code("same-zone", &three(4)),
+        code("same-node", &three(4)),
+        code("require-zone", &three(4)),
+        code("local", &three(4)),
+        code("auto", &three(4)),
+        code("auto", &[(0, 1), (0, 1)]),
+        code("auto", &three(0)),
+        code("auto", &[(1, 5)]),
+        code("auto", &[(1, 1), (1, 0)]),
+        code("auto", &[(1, 2), (1, 1)]),
+        code("local-subset", &three(4)),
+        code("local-subset", &three(3)),
+        code("local-subset:threshold=1,padding=0", &[(1, 2), (1, 2), (1, 1)]),
+        code("balanced", &three(4)),
+        code("local-shared", &[(0, 5), (0, 1)]),
+        code("local", &[(1, 200_000_000)]),
+    ]);
+    let zones = zones(&three(4));
+    let unplaced = Region { zones: &zones, total: 13, unplaced: 1, unknown_nodes: 0 };
+    reached.insert(decide("same-zone", &unplaced, None).0.code());
+    let previous = Assignment::from(&allocate("auto", &three(4)).1);
+    for name in ["auto", "local-subset"] {
+        reached.insert(decide(name, &Region::of(&zones), Some(&previous)).0.code());
+    }
+    reached.extend(Start::resolve(3, Some("x"), Some("x")).1.iter().map(|reason| reason.code()));
+    let malformed = ZoneShares::decode("{").unwrap_err();
+    reached.insert(zonewise_topology::reason::Reason::from(&malformed).code());
+    reached.insert(too_large().code());
+    reached.extend(["[endpoint.zone]", "['nowhere']"].map(expression));
+    let own = TABLE.iter().map(|entry| entry.code).filter(|code| !OF_OTHER_ROOMS.contains(code));
+    assert_eq!(reached, own.collect());
+}
+
+fn expression(text: &str) -> Code {
+    let written = Expression::compile("example.com/test", Kind::EndpointZones, text).unwrap();
+    let zones = zones(&[(1, 4), (1, 4)]);
+    written.allocate(&Case::fresh(Region::of(&zones)), &mut Allocation::new()).code()
+}
+
+/// A thousand zones that all send everywhere: a million shares.
+fn too_large() -> zonewise_topology::reason::Reason {
+    let cells: Vec<(u64, u64)> = (0..1000).map(|zone| (1, u64::from(zone % 2 == 0) * 4)).collect();
+    let situation = Situation {
+        names: (0..1000).map(|zone| format!("a-rather-long-zone-name-{zone:04}").into()).collect(),
+        zones: zones(&cells),
+        unplaced: 0,
+        unknown_nodes: 0,
+    };
+    let (_, allocation) = decide("random", &situation.region(), None);
+    let shares = ZoneShares::of(&situation, &allocation).unwrap();
+    let reason = shares.encode().unwrap_err();
+    let text = " ".repeat(300 * 1024);
+    assert_eq!(ZoneShares::decode(&text), Err(DecodeError::TooLarge(text.len())));
+    reason
+}

@@ -1,0 +1,185 @@
+//! A node whose addresses or ranges change while its proxy runs: the tables follow.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed unwrap is the failure report"
+)]
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::site::{
+    Site, cluster, cluster_ip, eventually, node_port, pod_object, service_object, set, stored, who,
+};
+use serde_json::{Value, json};
+use zonewise_netns::traffic::{Answer, Held, ask_tcp};
+use zonewise_netns::world::INTERFACE;
+use zonewise_netns::{Client, Namespace, Pod};
+use zonewise_testbed::{Cluster, Process};
+
+/// A node with a proxy and a pod that asks, another with the pod that serves, somebody outside.
+struct Scene {
+    cluster: Cluster,
+    site: Site,
+    node: Value,
+    asker: Pod,
+    outside: Client,
+    service: Value,
+    _controller: Process,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let cluster = cluster().await;
+        let mut site = Site::new();
+        let node = site.machine(&cluster, "n1", "a");
+        let other = site.machine(&cluster, "n2", "b");
+        let server = site.server("n2", "there");
+        let asker = site.pod("n1", "asker");
+        let outside = site.client("outside", "n1");
+        let changes = json!({"type": "NodePort"});
+        let service = service_object("web", "web", &changes);
+        cluster.create(&[node.clone(), other, pod_object(&server, "web"), service]).await.unwrap();
+        let service = stored(&cluster, "web").await;
+        let _controller = cluster.controller_manager(&[]).unwrap();
+        Self { cluster, site, node, asker, outside, service, _controller }
+    }
+
+    /// One more address for the node's interface.
+    fn add_address(&self, text: &str, length: u8) -> IpAddr {
+        let address = text.parse().unwrap();
+        self.site.node("n1").namespace.add_address(INTERFACE, address, length).unwrap();
+        address
+    }
+
+    /// What the kubelet says the node's addresses are.
+    async fn tell(&self, addresses: &[IpAddr]) {
+        let mut node = self.node.clone();
+        let internal = |ip: &IpAddr| json!({"type": "InternalIP", "address": ip});
+        node["status"]["addresses"] = addresses.iter().map(internal).collect();
+        self.cluster.objects().unwrap().update_status(&[node]).await.unwrap();
+    }
+
+    fn at_node_port(&self, address: IpAddr) -> SocketAddr {
+        let port = node_port(&self.service, self.site.node("n1"), false).port();
+        SocketAddr::new(address, port)
+    }
+
+    /// Who answers outside at the NodePort of an address.
+    async fn answers(&self, address: IpAddr, expected: &str) {
+        let to = self.at_node_port(address);
+        let what = format!("NodePort on {address}");
+        eventually(&what, set(&[expected]), || who(&self.outside.namespace, to, 3)).await;
+    }
+
+    /// Whom the server sees when the pod asks.
+    async fn is_seen_as(&self, source: IpAddr) {
+        let to = cluster_ip(&self.service, source.is_ipv6());
+        let ask = || seen(&self.asker.namespace, to);
+        eventually("source", Answer::by("there", source), ask).await;
+    }
+
+    /// The same Node registers again, with these ranges.
+    async fn register_with(&self, ranges: &[&str]) {
+        self.cluster.delete(std::slice::from_ref(&self.node)).await.unwrap();
+        let mut node = self.node.clone();
+        let spec = node["spec"].as_object_mut().unwrap();
+        spec.remove("podCIDR");
+        spec.remove("podCIDRs");
+        if let [first, ..] = ranges {
+            spec.insert("podCIDR".into(), json!(first));
+            spec.insert("podCIDRs".into(), json!(ranges));
+        }
+        self.cluster.create(&[node]).await.unwrap();
+    }
+
+    fn log(&mut self) -> String {
+        let path = self.site.proxy("n1").log().to_owned();
+        std::fs::read_to_string(path).unwrap()
+    }
+}
+
+fn seen(from: &Namespace, to: SocketAddr) -> Answer {
+    ask_tcp(from, to, crate::site::PATIENCE)
+}
+
+/// NodePorts move with the node's own address. A family whose own address becomes known needs other
+/// rules, and not only other elements: the tables are replaced, and no connection is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodeports_follow_the_addresses_of_the_node() {
+    let mut scene = Scene::new().await;
+    let (old, old_six) =
+        (scene.site.node("n1").address(false), scene.site.node("n1").address(true));
+    let new = scene.add_address("192.168.0.101", 24);
+    let new_six = scene.add_address("fd00:192:168::101", 64);
+    scene.tell(&[old]).await;
+    scene.site.start_proxy(&scene.cluster, "n1", &[]);
+    scene.answers(old, "there").await;
+    scene.answers(new, "refused").await;
+    // No address of its own in this family: NodePorts answer on all.
+    scene.answers(old_six, "there").await;
+    scene.answers(new_six, "there").await;
+    let mut held =
+        Held::tcp(&scene.outside.namespace, scene.at_node_port(old), crate::site::PATIENCE)
+            .unwrap();
+    let before = held.ask();
+
+    scene.tell(&[new]).await;
+    scene.answers(new, "there").await;
+    scene.answers(old, "refused").await;
+    assert!(!scene.log().contains("written anew"), "elements were enough");
+
+    scene.tell(&[new, old_six]).await;
+    scene.answers(new_six, "refused").await;
+    scene.answers(old_six, "there").await;
+    scene.answers(new, "there").await;
+    assert_eq!(scene.log().matches("written anew").count(), 1);
+
+    assert_eq!(held.ask(), before, "a connection that exists keeps its endpoint");
+    scene.site.proxy("n1").check().unwrap();
+}
+
+/// Ranges instead of the node's own address: the interfaces decide.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodeports_follow_the_addresses_of_the_interfaces() {
+    let mut scene = Scene::new().await;
+    let own = scene.site.node("n1").address(false);
+    let ranges = ["--nodeport-addresses=192.168.0.96/27,fd00:192:168::/64"];
+    scene.site.start_proxy(&scene.cluster, "n1", &ranges);
+    scene.answers(scene.site.node("n1").address(true), "there").await;
+    scene.answers(own, "refused").await;
+    let new = scene.add_address("192.168.0.101", 24);
+    scene.answers(new, "there").await;
+    scene.answers(own, "refused").await;
+    scene.site.proxy("n1").check().unwrap();
+}
+
+/// Which packets are a pod's own depends on the node's ranges. A Node that registers anew without
+/// any keeps those of before until it has new ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn masquerading_follows_the_ranges_of_the_node() {
+    let mut scene = Scene::new().await;
+    scene.site.start_proxy(&scene.cluster, "n1", &["--detect-local-mode=NodeCIDR"]);
+    let node = scene.site.node("n1").clone();
+    for v6 in [false, true] {
+        scene.is_seen_as(scene.asker.address(v6)).await;
+    }
+    scene.register_with(&[]).await;
+    // Longer than it takes to look at the machine again.
+    for _ in 0..8 {
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        for v6 in [false, true] {
+            let heard = seen(&scene.asker.namespace, cluster_ip(&scene.service, v6));
+            assert_eq!(heard, Answer::by("there", scene.asker.address(v6)));
+        }
+    }
+    scene.register_with(&["10.99.0.0/24", "fd00:99::/64"]).await;
+    for v6 in [false, true] {
+        scene.is_seen_as(node.address(v6)).await;
+    }
+    scene.register_with(&["10.244.0.0/16", "fd00:10:244::/48"]).await;
+    for v6 in [false, true] {
+        scene.is_seen_as(scene.asker.address(v6)).await;
+    }
+    assert_eq!(scene.log().matches("written anew").count(), 2);
+    scene.site.proxy("n1").check().unwrap();
+}

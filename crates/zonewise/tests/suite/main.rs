@@ -1,0 +1,15 @@
+//! The program as people run it, and the whole line on a real API server and a real kernel.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
+
+mod cluster;
+mod controller;
+mod differential;
+mod expressions;
+mod lab;
+mod machine;
+mod observe;
+mod proxy;
+mod simulate;
+mod site;
+mod takeover;
+mod vectors;

@@ -1,0 +1,277 @@
+//! What `explain` advises is done, and what it promises happens. The changes are made to the
+//! objects here, by other code than the one that found them.
+
+use serde_json::{Value, json};
+
+use crate::observe::run::{cluster, document, node, pod};
+
+/// Makes a change; returns flags it needs.
+fn make(change: &Value, objects: &mut Vec<Value>) -> Vec<String> {
+    let text = |key: &str| change[key].as_str().unwrap().to_owned();
+    match change["kind"].as_str().unwrap() {
+        "add-endpoints" => {
+            let home = objects.iter().find(|one| {
+                one["kind"] == "Node"
+                    && one["metadata"]["labels"]["topology.kubernetes.io/zone"] == change["zone"]
+            });
+            let home = home.unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
+            for _ in 0..change["count"].as_u64().unwrap() {
+                objects.push(pod(objects.len() + 500, &home));
+            }
+        }
+        "label-node" => {
+            named(objects, &text("node"))["metadata"]["labels"] =
+                json!({"topology.kubernetes.io/zone": text("zone")});
+        }
+        "report-cpu" => {
+            named(objects, &text("node"))["status"]["allocatable"] = json!({"cpu": "4"});
+        }
+        "add-node" => objects.push(node("added", &text("zone"), &change["cpu"].to_string())),
+        "annotate" => objects[0]["metadata"]["annotations"][text("key")] = text("value").into(),
+        "remove-annotation" => {
+            objects[0]["metadata"]["annotations"].as_object_mut().unwrap().remove(&text("key"));
+        }
+        "set-traffic-distribution" => {
+            objects[0]["spec"]["trafficDistribution"] = text("value").into();
+        }
+        "turn-on-gate" => return vec!["--feature-gates".into(), format!("{}=true", text("gate"))],
+        "count-nodes" => return vec!["--missing-cpu".into(), "count-nodes".into()],
+        other => panic!("unknown change {other}"),
+    }
+    Vec::new()
+}
+
+fn named<'a>(objects: &'a mut [Value], name: &str) -> &'a mut Value {
+    objects.iter_mut().find(|one| one["metadata"]["name"] == name).unwrap()
+}
+
+fn explain(objects: &[Value], flags: &[String]) -> Value {
+    let mut arguments = vec!["explain", "shop/web"];
+    arguments.extend(flags.iter().map(String::as_str));
+    document(&arguments, objects)
+}
+
+fn is_on(explanation: &Value) -> bool {
+    explanation["outcome"] == "in-force" && explanation["reason"] != "ClusterWide"
+}
+
+const AUTO: &str = "service.kubernetes.io/topology-mode";
+const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
+const PREFERENCE: &str = "zonewise.dev/routing-preference";
+
+/// Objects, flags, the reason, and the kinds of the first way out.
+type Off = (Vec<Value>, Vec<String>, &'static str, Vec<&'static str>);
+
+/// Situations in which zone routing is off.
+fn off() -> Vec<Off> {
+    let auto = json!({AUTO: "Auto"});
+    let none = Vec::new;
+    let mut unlabelled = cluster(&auto, &[("4", 3), ("4", 3), ("4", 3)]);
+    unlabelled.push(node("lost", "a", "4"));
+    unlabelled.last_mut().unwrap()["metadata"]["labels"] = json!({});
+    let mut silent = cluster(&auto, &[("4", 3), ("4", 3), ("4", 3)]);
+    silent.push(node("mute", "a", "4"));
+    silent.last_mut().unwrap()["status"]["allocatable"] = json!({});
+    let mut homeless = cluster(&json!({PREFERENCE: "Zone"}), &[("4", 3), ("4", 3)]);
+    named(&mut homeless, "b")["metadata"]["labels"] = json!({});
+    vec![
+        (
+            cluster(&auto, &[("4", 1), ("4", 1), ("4", 0)]),
+            none(),
+            "TooFewEndpoints",
+            vec!["add-endpoints"],
+        ),
+        (
+            cluster(&auto, &[("8", 2), ("8", 1), ("4", 0)]),
+            none(),
+            "TooFewForBalance",
+            vec!["add-endpoints"],
+        ),
+        (
+            cluster(&auto, &[("4", 0), ("4", 0), ("4", 0)]),
+            none(),
+            "NoEndpoints",
+            vec!["add-endpoints"],
+        ),
+        (cluster(&auto, &[("4", 4)]), none(), "OneZoneOnly", vec!["add-node"]),
+        (cluster(&auto, &[("4", 1)]), none(), "OneZoneOnly", vec!["add-node", "add-endpoints"]),
+        (unlabelled, none(), "NodeInformationMissing", vec!["label-node"]),
+        (silent, none(), "NodeInformationMissing", vec!["report-cpu"]),
+        (homeless, none(), "EndpointsWithoutZone", vec!["label-node"]),
+        (
+            cluster(&json!({SUBSETTING: "Auto"}), &[("4", 2), ("4", 2), ("4", 2)]),
+            none(),
+            "BelowStartingThreshold",
+            vec!["add-endpoints"],
+        ),
+    ]
+}
+
+/// The same, where the asking is at fault.
+fn misunderstood() -> Vec<Off> {
+    let auto = json!({AUTO: "Auto"});
+    let none = Vec::new;
+    vec![
+        (
+            cluster(&json!({}), &[("4", 2), ("4", 2), ("4", 2)]),
+            none(),
+            "ClusterWide",
+            vec!["annotate"],
+        ),
+        (
+            cluster(&json!({PREFERENCE: "Balanced"}), &[("4", 2), ("4", 2)]),
+            none(),
+            "ClusterWide",
+            vec!["annotate"],
+        ),
+        (
+            cluster(&json!({PREFERENCE: "zonewise.dev/ballanced"}), &[("4", 2), ("4", 2)]),
+            none(),
+            "ClusterWide",
+            vec!["annotate"],
+        ),
+        (
+            cluster(&json!({SUBSETTING: "yes"}), &[("4", 6), ("4", 6)]),
+            none(),
+            "ClusterWide",
+            vec!["annotate"],
+        ),
+        (
+            cluster(&json!({AUTO: "On"}), &[("4", 2), ("4", 2)]),
+            none(),
+            "ClusterWide",
+            vec!["annotate"],
+        ),
+        (
+            cluster(&auto, &[("4", 2), ("4", 2)]),
+            vec!["--feature-gates".into(), "TopologyAwareHints=false".into()],
+            "ClusterWide",
+            vec!["turn-on-gate"],
+        ),
+        (
+            cluster(&auto, &[("8", 2), ("8", 1), ("4", 0)]),
+            vec!["--compat".into(), "upstream".into()],
+            "TooFewForBalance",
+            vec!["add-endpoints"],
+        ),
+    ]
+}
+
+#[test]
+fn every_way_that_is_told_turns_it_on() {
+    for (objects, flags, reason, first) in off().into_iter().chain(misunderstood()) {
+        let before = explain(&objects, &flags);
+        assert_eq!(before["reason"], reason, "{before:#}");
+        assert!(!is_on(&before) && before["margin"].is_null());
+        let ways = before["changes"].as_array().unwrap();
+        let kinds = |way: &Value| -> Vec<String> {
+            let steps = way["steps"].as_array().unwrap();
+            let kinds = steps.iter().map(|step| step["kind"].as_str().unwrap().to_owned());
+            let mut kinds: Vec<String> = kinds.collect();
+            kinds.dedup();
+            kinds
+        };
+        assert_eq!(kinds(&ways[0]), first, "{reason}: {:#}", before["changes"]);
+        for way in ways {
+            let (mut objects, mut flags) = (objects.clone(), flags.clone());
+            for step in way["steps"].as_array().unwrap() {
+                let needed = make(step, &mut objects);
+                if !needed.is_empty() && flags.first() == needed.first() {
+                    flags.clear();
+                }
+                flags.extend(needed);
+            }
+            let after = explain(&objects, &flags);
+            assert!(is_on(&after), "{reason}, {way:#}: {:#}", after["sentence"]);
+            assert_eq!(after["reason"], way["then"], "{reason}, {way:#}");
+        }
+    }
+}
+
+/// One endpoint fewer than advised, in any zone, is not enough.
+#[test]
+fn the_change_is_the_smallest() {
+    let auto = json!({AUTO: "Auto"});
+    let rows = [
+        [("8", 2), ("8", 1), ("4", 0)],
+        [("4", 1), ("4", 0), ("4", 0)],
+        [("16", 0), ("1", 1), ("1", 0)],
+    ];
+    for zones in rows {
+        let objects = cluster(&auto, &zones);
+        let steps = explain(&objects, &[])["changes"][0]["steps"].clone();
+        let advised: u64 =
+            steps.as_array().unwrap().iter().map(|step| step["count"].as_u64().unwrap()).sum();
+        assert!(advised > 0, "{steps}");
+        for fewer in 0..advised {
+            for zone in ["a", "b", "c"] {
+                let mut objects = objects.clone();
+                make(&json!({"kind": "add-endpoints", "zone": zone, "count": fewer}), &mut objects);
+                assert!(!is_on(&explain(&objects, &[])), "{zones:?}: {fewer} in {zone}");
+            }
+        }
+    }
+}
+
+/// Takes so many Pods of a zone away.
+fn lose(objects: &mut Vec<Value>, zone: &str, count: u64) {
+    let mut left = count;
+    objects.retain(|one| {
+        let lost = left > 0 && one["kind"] == "Pod" && one["spec"]["nodeName"] == zone;
+        left -= u64::from(lost);
+        !lost
+    });
+}
+
+/// The slices that a plan leaves: margins are those of hints in force.
+fn settled(mut objects: Vec<Value>) -> Vec<Value> {
+    let plan = document(&["plan"], &objects);
+    let mut slices = plan["services"][0]["creates"].as_array().unwrap().clone();
+    for slice in &mut slices {
+        slice["metadata"]["uid"] = slice["metadata"]["name"].clone();
+    }
+    objects.extend(slices);
+    objects
+}
+
+#[test]
+fn what_it_survives_it_survives_and_one_more_turns_it_off() {
+    let rows = [
+        (json!({AUTO: "Auto"}), [("4", 3), ("4", 3), ("4", 3)]),
+        (json!({AUTO: "Auto"}), [("8", 6), ("8", 5), ("4", 3)]),
+        (json!({PREFERENCE: "zonewise.dev/balanced"}), [("4", 2), ("4", 1), ("4", 2)]),
+    ];
+    for (asked, zones) in rows {
+        let objects = settled(cluster(&asked, &zones));
+        let before = explain(&objects, &[]);
+        assert!(is_on(&before), "{before:#}");
+        for loss in before["margin"]["endpoints"].as_array().unwrap() {
+            let zone = loss["zone"].as_str().unwrap();
+            let survives = loss["survives"].as_u64().unwrap();
+            for lost in 1..=survives {
+                let mut objects = objects.clone();
+                lose(&mut objects, zone, lost);
+                assert!(is_on(&explain(&objects, &[])), "{zones:?}: {lost} of {zone}");
+            }
+            if !loss["then"].is_null() {
+                let mut objects = objects.clone();
+                lose(&mut objects, zone, survives + 1);
+                let after = explain(&objects, &[]);
+                assert!(!is_on(&after), "{zones:?}: {} of {zone}", survives + 1);
+                assert_eq!(after["reason"], loss["then"]);
+            }
+        }
+        for loss in before["margin"]["zones"].as_array().unwrap() {
+            let zone = loss["zone"].as_str().unwrap();
+            let mut objects = objects.clone();
+            lose(&mut objects, zone, u64::MAX);
+            objects.retain(|one| one["kind"] != "Node" || one["metadata"]["name"] != zone);
+            let after = explain(&objects, &[]);
+            assert_eq!(
+                (&after["reason"], is_on(&after)),
+                (&loss["then"], loss["survives"] == true),
+                "{zone}"
+            );
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Wrong input: the message names the place and the remedy, and the exit code tells programs.
+
+use crate::observe::run::{cluster, document, run, run_on};
+use serde_json::json;
+
+const NODE: &str = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n";
+
+/// Arguments, standard input, exit code, and what standard error says.
+type Row = (&'static [&'static str], &'static str, i32, &'static str);
+
+const PLAN: &[&str] = &["plan", "-f", "-"];
+
+const ROWS: [Row; 22] = [
+    (PLAN, "", 1, "no Node, Pod, Service or EndpointSlice was given, but nothing"),
+    (PLAN, "# nothing\n---\n", 1, "kubectl get nodes,pods,services,endpointslices -A -o yaml"),
+    (PLAN, "kind: ConfigMap\napiVersion: v1\nmetadata: {name: x}\n", 1, "but 1 ConfigMap"),
+    (
+        PLAN,
+        "{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"na",
+        1,
+        "standard input: document 1, line 1: the file ends inside this object",
+    ),
+    (
+        PLAN,
+        "kind: Pod\n\tapiVersion: v1\n",
+        1,
+        "standard input: document 1, line 1: this is not YAML",
+    ),
+    (PLAN, "\u{1f}\u{8b}", 1, "standard input"),
+    (
+        PLAN,
+        "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec:\n  ports: 5\n",
+        1,
+        "document 1, line 1: Service default/web: `spec.ports`: a list is needed, not integer `5`",
+    ),
+    (
+        PLAN,
+        "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec: {ports: 5}\n",
+        1,
+        "pass --keep-going to go on without it",
+    ),
+    (
+        PLAN,
+        "kind: EndpointSlice\napiVersion: discovery.k8s.io/v1beta1\nmetadata: {name: s}\n",
+        1,
+        "kubectl get endpointslices.v1.discovery.k8s.io",
+    ),
+    (PLAN, NODE, 1, "there is no Service"),
+    (
+        &["plan", "-f", "-", "--keep-going"],
+        "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec: {ports: 5}\n---\nkind: Service\napiVersion: v1\nmetadata: {name: ok}\nspec: {selector: {a: b}}\n",
+        0,
+        "warning: standard input: document 1, line 1: Service default/web",
+    ),
+    (&["plan", "-f", "no-such-file"], "", 1, "cannot read no-such-file"),
+    (&["plan", "-f", "crates"], "", 1, "has no .yaml, .yml or .json file"),
+    (&["plan", "-f", "-", "--service", "a/b/c"], NODE, 2, "names no Service"),
+    (
+        &["plan", "-f", "examples/shop", "--service", "web"],
+        "",
+        1,
+        "there is no Service default/web; there is shop/web",
+    ),
+    (&["plan", "-f", "examples/shop", "--max-endpoints-per-slice", "0"], "", 2, "use 1 to 1000"),
+    (
+        &["route", "-f", "examples/shop", "--node", "z9"],
+        "",
+        1,
+        "there is no node `z9`; nodes are a1, a2",
+    ),
+    (&["route", "-f", "examples/shop"], "", 2, "--node"),
+    (
+        &["route", "-f", "examples/shop", "--from", "mars"],
+        "",
+        0,
+        "no node is in zone `mars`; zones are eu-a, eu-b, eu-c",
+    ),
+    (&["explain", "-f", "examples/shop", "--cost-per-gb", "-1"], "", 2, "cost-per-gb"),
+    (&["explain", "-f", "examples/shop", "--cost-per-gb", "1"], "", 2, "--cost-per-gb needs --gb"),
+    (&["explain"], "", 1, "pass --kubeconfig FILE"),
+];
+
+#[test]
+fn wrong_input_is_answered_with_place_and_remedy() {
+    for (arguments, input, code, expected) in ROWS {
+        let ran = run_on(arguments, input.as_bytes());
+        assert_eq!(ran.code, code, "{arguments:?} {input:?}: {}", ran.err);
+        assert!(ran.err.contains(expected), "{arguments:?} {input:?}:\n{}", ran.err);
+        assert!(code == 0 || ran.out.is_empty(), "{arguments:?}: {}", ran.out);
+    }
+}
+
+#[test]
+fn an_object_given_twice_is_named_and_the_later_counts() {
+    let twice = format!(
+        "{NODE}---\n{}kind: Service\napiVersion: v1\nmetadata: {{name: web}}\nspec: {{selector: {{a: b}}}}\n",
+        NODE.replace("{name: a}", "{name: a, labels: {topology.kubernetes.io/zone: z}}") + "---\n"
+    );
+    let ran = run_on(&["explain", "web", "-f", "-"], twice.as_bytes());
+    let expected = "warning: Node a is given twice: standard input: document 1, line 1 and standard input: document 2, line 5; the later counts";
+    assert!(ran.err.contains(expected), "{}", ran.err);
+}
+
+#[test]
+fn bytes_per_service_are_read_from_a_file() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let explain = |text: &str| {
+        std::fs::write(file.path(), text).unwrap();
+        let path = file.path().to_str().unwrap();
+        run(&[
+            "explain",
+            "-f",
+            "examples/shop",
+            "-f",
+            "examples/shop-slices.yaml",
+            "--cost-per-gb",
+            "0.02",
+            "--bytes",
+            path,
+            "-o",
+            "json",
+        ])
+    };
+    let ran = explain("service,bytes\nshop/legacy,500e9\n");
+    let lines: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let legacy = lines["services"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|line| line["service"] == "shop/legacy")
+        .unwrap();
+    assert_eq!(legacy["cost"]["gb"], json!(500.0));
+    let ran = explain("service,bytes\nshop/legacy,many\n");
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("line 2: `many` is no number of bytes"), "{}", ran.err);
+}
+
+/// kubectl writes `kind: List` last: a list without it was cut off, wherever that was.
+#[test]
+fn a_dump_that_was_cut_off_is_never_taken_as_whole() {
+    let whole = run(&["plan", "-f", "examples/shop", "-o", "yaml"]).out;
+    let listed =
+        format!("apiVersion: v1\n{}kind: List\n", whole.split_once("kind: List\n").unwrap().1);
+    let dump = |text: &str| run_on(&["plan", "-f", "examples/shop", "-f", "-"], text.as_bytes());
+    assert_eq!(dump(&listed).code, 0, "{}", dump(&listed).err);
+    let lines: Vec<&str> = listed.lines().collect();
+    for length in 3..lines.len() - 1 {
+        let cut = dump(&lines[..length].join("\n"));
+        assert_eq!(cut.code, 1, "{length} lines: {}", cut.out);
+    }
+}
+
+/// Items of something that is no list are its own business.
+#[test]
+fn items_of_other_objects_are_left_alone() {
+    let manifest = format!(
+        "kind: ConfigMap\napiVersion: v1\nmetadata: {{name: x}}\nitems: [a, b]\n---\n{NODE}---\nkind: Service\napiVersion: v1\nmetadata: {{name: web}}\nspec: {{selector: {{a: b}}}}\n"
+    );
+    let ran = run_on(PLAN, manifest.as_bytes());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+}
+
+/// One Service that nobody can read does not stop the others.
+#[test]
+fn hostile_numbers_and_names_do_no_harm() {
+    let mut objects = cluster(
+        &json!({"service.kubernetes.io/topology-mode": "Auto"}),
+        &[("4", 3), ("1e30", 3), ("-5", 3)],
+    );
+    objects[0]["spec"]["ports"] = json!([{"port": 99999, "targetPort": "http"}]);
+    objects[2]["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!("'; rm -rf / #\n");
+    let plan = document(&["plan"], &objects);
+    assert_eq!(plan["services"][0]["explanation"]["reason"], "NodeInformationMissing");
+}

@@ -1,0 +1,202 @@
+//! Every screen, word for word. To renew them: `UPDATE_SCREENS=1 make test`, then read the change.
+
+use crate::observe::run::{root, run, run_on};
+
+/// Name and arguments.
+const SCREENS: [(&str, &[&str]); 20] = [
+    ("plan", &["plan", "-f", "examples/shop"]),
+    ("plan-explain", &["plan", "-f", "examples/shop", "--service", "shop/web", "--explain"]),
+    ("plan-yaml", &["plan", "-f", "examples/shop", "--service", "web", "-n", "shop", "-o", "yaml"]),
+    ("plan-json", &["plan", "-f", "examples/shop", "--service", "shop/search", "-o", "json"]),
+    ("plan-upstream", &["plan", "-f", "examples/shop", "--compat", "upstream"]),
+    ("plan-diff", &["plan", "-f", "examples/shop", "-f", "examples/shop-slices.yaml", "--diff"]),
+    (
+        "plan-diff-json",
+        &[
+            "plan",
+            "-f",
+            "examples/shop",
+            "-f",
+            "examples/shop-slices.yaml",
+            "-o",
+            "json",
+            "--service",
+            "shop/cart",
+        ],
+    ),
+    (
+        "route-node",
+        &["route", "-f", "examples/shop", "-f", "examples/shop-slices.yaml", "--node", "a1"],
+    ),
+    (
+        "route-json",
+        &[
+            "route",
+            "-f",
+            "examples/shop",
+            "-f",
+            "examples/shop-slices.yaml",
+            "--node",
+            "a1",
+            "--service",
+            "shop/cart",
+            "-o",
+            "json",
+        ],
+    ),
+    (
+        "route-from",
+        &["route", "-f", "examples/shop", "-f", "examples/shop-slices.yaml", "--from", "eu-c"],
+    ),
+    (
+        "route-matrix",
+        &[
+            "route",
+            "-f",
+            "examples/shop",
+            "-f",
+            "examples/shop-slices.yaml",
+            "--matrix",
+            "--service",
+            "shop/cart",
+        ],
+    ),
+    (
+        "route-matrix-json",
+        &[
+            "route",
+            "-f",
+            "examples/shop",
+            "-f",
+            "examples/shop-slices.yaml",
+            "--matrix",
+            "--service",
+            "shop/cart",
+            "-o",
+            "json",
+        ],
+    ),
+    ("explain", &["explain", "-f", "examples/shop", "-f", "examples/shop-slices.yaml"]),
+    (
+        "explain-cost",
+        &[
+            "explain",
+            "-f",
+            "examples/shop",
+            "-f",
+            "examples/shop-slices.yaml",
+            "--cost-per-gb",
+            "0.02",
+            "--gb",
+            "500",
+        ],
+    ),
+    ("explain-fallback", &["explain", "shop/web", "-f", "examples/shop"]),
+    (
+        "explain-hints",
+        &["explain", "shop/cart", "-f", "examples/shop", "-f", "examples/shop-slices.yaml"],
+    ),
+    ("explain-shares", &["explain", "shop/search", "-f", "examples/shop"]),
+    ("explain-same-node", &["explain", "shop/dns", "-f", "examples/shop"]),
+    ("explain-typo", &["explain", "shop/typo", "-f", "examples/shop"]),
+    ("explain-json", &["explain", "shop/web", "-f", "examples/shop", "-o", "json"]),
+];
+
+/// Slices as they might be stored: those of a plan, with one hint that is wrong.
+#[test]
+fn the_example_s_slices_are_those_of_a_plan() {
+    let plan = run(&["plan", "-f", "examples/shop", "-o", "yaml"]);
+    assert_eq!(plan.code, 0, "{}", plan.err);
+    let slices = plan.out.replacen("- name: eu-a", "- name: eu-b", 1);
+    let path = root().join("examples/shop-slices.yaml");
+    if std::env::var_os("UPDATE_SCREENS").is_some() {
+        std::fs::write(&path, &slices).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap(), slices, "UPDATE_SCREENS=1 renews it");
+}
+
+#[test]
+fn every_screen_is_as_it_was() {
+    let mut changed = Vec::new();
+    for (name, arguments) in SCREENS {
+        let ran = run(arguments);
+        let shown = format!("$ zonewise {}\n{}{}", arguments.join(" "), ran.out, ran.err);
+        assert_eq!(ran.code, 0, "{shown}");
+        let path = root().join(format!("crates/zonewise/tests/suite/observe/screens/{name}.txt"));
+        if std::env::var_os("UPDATE_SCREENS").is_some() {
+            std::fs::write(&path, &shown).unwrap();
+        }
+        if std::fs::read_to_string(&path).unwrap_or_default() != shown {
+            changed.push(format!("{name}:\n{shown}"));
+        }
+    }
+    assert!(changed.is_empty(), "UPDATE_SCREENS=1 renews these:\n{}", changed.join("\n"));
+}
+
+#[test]
+fn a_plan_of_what_a_plan_wrote_changes_nothing() {
+    let plan = run(&["plan", "-f", "examples/shop", "-o", "yaml"]);
+    let again = run_on(&["plan", "-f", "examples/shop", "-f", "-"], plan.out.as_bytes());
+    assert!(again.out.ends_with("0 to create, 0 to update, 0 to delete\n"), "{}", again.out);
+    let nothing =
+        run_on(&["plan", "-f", "examples/shop", "-f", "-", "-o", "yaml"], plan.out.as_bytes());
+    assert_eq!(nothing.out, "apiVersion: v1\nkind: List\nitems: []\n");
+}
+
+/// Text from the cluster cannot reach the terminal as commands.
+#[test]
+fn hostile_text_is_shown_as_text() {
+    let manifest = "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  annotations:\n    zonewise.dev/routing-preference: \"\\e[31mred\\e]0;title\\a\"\nspec:\n  selector: {app: web}\n";
+    let ran = run_on(&["explain", "web", "-f", "-"], manifest.as_bytes());
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(!ran.out.contains('\u{1b}') && !ran.out.contains('\u{7}'), "{:?}", ran.out);
+    assert!(ran.out.contains("\\u{1b}[31mred"), "{}", ran.out);
+}
+
+#[test]
+fn help_teaches() {
+    for command in ["plan", "route", "explain"] {
+        let ran = run(&[command, "--help"]);
+        assert_eq!(ran.code, 0);
+        let page = format!("Everything is explained in docs/{command}.md.");
+        assert!(ran.out.contains("Examples:") && ran.out.contains(&page), "{}", ran.out);
+        assert!(root().join(format!("docs/{command}.md")).exists(), "{page}");
+    }
+}
+
+/// `make install` ends with this script.
+#[test]
+fn installing_puts_everything_in_its_place() {
+    let prefix = tempfile::tempdir().unwrap();
+    let script = root().join("scripts/install");
+    let mut command = std::process::Command::new(script);
+    let ended = command.arg(env!("CARGO_BIN_EXE_zonewise")).arg(prefix.path()).output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    for file in [
+        "bin/zonewise",
+        "bin/kubectl-zonewise",
+        "share/man/man1/zonewise.1",
+        "share/man/man1/zonewise-explain.1",
+        "share/bash-completion/completions/zonewise",
+        "share/zsh/site-functions/_zonewise",
+        "share/fish/vendor_completions.d/zonewise.fish",
+    ] {
+        assert!(prefix.path().join(file).metadata().unwrap().len() > 0, "{file}");
+    }
+}
+
+#[test]
+fn completions_and_man_pages_know_every_command() {
+    let script = run(&["completions", "bash"]).out;
+    let folder = tempfile::tempdir().unwrap();
+    let ran = run(&["man", folder.path().to_str().unwrap()]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    for command in ["simulate", "controller", "proxy", "plan", "route", "explain"] {
+        assert!(
+            script.contains(&format!("zonewise__{command}"))
+                || script.contains(&format!("zonewise__subcmd__{command}")),
+            "{command}"
+        );
+        assert!(folder.path().join(format!("zonewise-{command}.1")).exists(), "{command}");
+    }
+}

@@ -1,0 +1,174 @@
+//! From kube-proxy to ours and back, as docs/proxy.md tells people to do it, while connections are
+//! made all the time: none fails.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed unwrap is the failure report"
+)]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::site::{
+    Site, cluster, cluster_ip, eventually, node_port, pod_object, service_object, set, stored, who,
+};
+use serde_json::{Value, json};
+use zonewise_netns::Namespace;
+use zonewise_netns::traffic::{Held, ask_tcp};
+
+/// A packet that is lost is sent again after a second: that counts as lost.
+const LOST: Duration = Duration::from_millis(900);
+/// More connections than any test needs.
+const MOST: usize = 1_000_000;
+
+/// One thread that makes connections all the time, and what came of them.
+struct Stream {
+    made: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+    heard: Arc<Mutex<BTreeMap<String, usize>>>,
+    thread: JoinHandle<()>,
+}
+
+impl Stream {
+    /// From each of these to each of those, in turn.
+    fn start(ways: Vec<(Namespace, SocketAddr)>) -> Self {
+        let (made, stop, heard) = (Arc::default(), Arc::default(), Arc::default());
+        let (count, end, answers): (Arc<AtomicUsize>, Arc<AtomicBool>, Arc<Mutex<_>>) =
+            (Arc::clone(&made), Arc::clone(&stop), Arc::clone(&heard));
+        let work = move || {
+            for (from, to) in ways.iter().cycle().take(MOST) {
+                if end.load(Ordering::SeqCst) {
+                    return;
+                }
+                let answer = format!("{to}: {}", ask_tcp(from, *to, LOST));
+                let mut answers = answers.lock().unwrap();
+                *BTreeMap::entry(&mut *answers, answer).or_insert(0) += 1;
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        Self { made, stop, heard, thread: std::thread::spawn(work) }
+    }
+
+    /// Waits for so many connections more.
+    async fn more(&self, many: usize) {
+        let goal = self.made.load(Ordering::SeqCst) + many;
+        eventually("connections", true, || self.made.load(Ordering::SeqCst) >= goal).await;
+    }
+
+    /// What was heard instead of a server.
+    fn failures(&self) -> BTreeMap<String, usize> {
+        let heard = self.heard.lock().unwrap();
+        let failed = heard.iter().filter(|(answer, _)| !answer.ends_with("here"));
+        failed.map(|(answer, count)| (answer.clone(), *count)).collect()
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.thread.join().unwrap();
+    }
+}
+
+/// The tables of a node, by family and name.
+fn tables(site: &Site) -> Vec<String> {
+    let list = || Command::new("nft").args(["list", "tables"]).output();
+    let output = site.node("n1").namespace.enter(list);
+    let output = output.expect("the nft program is needed: apt-get install nftables");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut all: Vec<String> =
+        text.lines().map(|line| line.trim_start_matches("table ").to_owned()).collect();
+    all.sort();
+    all
+}
+
+const THEIRS: [&str; 2] = ["ip kube-proxy", "ip6 kube-proxy"];
+const OURS: [&str; 2] = ["ip zonewise", "ip6 zonewise"];
+
+fn texts(names: &[&str]) -> Vec<String> {
+    let mut all: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    all.sort();
+    all
+}
+
+/// Whether kube-proxy has written rules of each family, as docs/proxy.md says to find out.
+fn has_synced(site: &Site) -> bool {
+    let metrics = site.page("n1", 10249, "/metrics").unwrap_or_default();
+    let stamp = |line: &&str| line.starts_with("kubeproxy_sync_proxy_rules_last_timestamp_seconds");
+    let done = |line: &&str| line.rsplit(' ').next().is_some_and(|value| value != "0");
+    metrics.lines().filter(stamp).filter(done).count() == 2
+}
+
+/// Services beside the one that is asked, so that a sync is no matter of one element.
+fn others() -> Vec<Value> {
+    (0..50).map(|n| service_object(&format!("other-{n}"), "web", &json!({}))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn from_kube_proxy_to_ours_and_back_no_connection_fails() {
+    let cluster = cluster().await;
+    let mut site = Site::new();
+    let mut objects = vec![site.machine(&cluster, "n1", "a"), site.machine(&cluster, "n2", "b")];
+    let pods = [site.server("n1", "here"), site.server("n2", "there")];
+    objects.extend(pods.iter().map(|pod| pod_object(pod, "web")));
+    objects.push(service_object("web", "web", &json!({"type": "NodePort"})));
+    objects.extend(others());
+    cluster.create(&objects).await.unwrap();
+    let _controller = cluster.controller_manager(&[]).unwrap();
+    let asker = site.pod("n1", "asker").namespace;
+    let outside = site.client("outside", "n1").namespace;
+    let service = stored(&cluster, "web").await;
+    let to = cluster_ip(&service, false);
+    site.start_kube_proxy(&cluster, "n1", &[]);
+    eventually("kube-proxy", set(&["here", "there"]), || who(&asker, to, 16)).await;
+    let six = cluster_ip(&service, true);
+    eventually("kube-proxy", set(&["here", "there"]), || who(&asker, six, 16)).await;
+
+    let mut held = Held::tcp(&asker, to, LOST).unwrap();
+    let before = held.ask();
+    let node = site.node("n1").namespace.clone();
+    let port = node_port(&service, site.node("n1"), false);
+    let ways = [(&asker, to), (&asker, six), (&node, to), (&outside, to), (&outside, port)];
+    let stream = Stream::start(ways.map(|(from, to)| (from.clone(), to)).into());
+    stream.more(50).await;
+    assert_eq!(stream.failures(), BTreeMap::new(), "before");
+
+    // There: theirs stops, ours starts and removes what theirs has left.
+    stop(&mut site).await;
+    stream.more(50).await;
+    site.start_proxy(&cluster, "n1", &["--take-over"]);
+    eventually("taken over", texts(&OURS), || tables(&site)).await;
+    stream.more(200).await;
+    assert_eq!(stream.failures(), BTreeMap::new(), "while ours took over");
+    assert_eq!(held.ask(), before);
+
+    // And back: ours stops, theirs starts, and once it has written its rules ours are removed.
+    stop(&mut site).await;
+    stream.more(50).await;
+    site.start_kube_proxy(&cluster, "n1", &[]);
+    eventually("kube-proxy again", true, || has_synced(&site)).await;
+    assert_eq!(tables(&site), texts(&[THEIRS, OURS].concat()));
+    clean_up(&site);
+    assert_eq!(tables(&site), texts(&THEIRS));
+    stream.more(200).await;
+    assert_eq!(stream.failures(), BTreeMap::new(), "on the way back");
+    assert_eq!(held.ask(), before);
+    stream.end();
+}
+
+async fn stop(site: &mut Site) {
+    let proxy = site.machines.get_mut("n1").unwrap().proxy.take().unwrap();
+    proxy.stop().await.unwrap();
+}
+
+/// `zonewise proxy --cleanup=ours` on the node.
+fn clean_up(site: &Site) {
+    let program = Path::new(env!("CARGO_BIN_EXE_zonewise"));
+    let run = || Command::new(program).args(["proxy", "--cleanup=ours"]).output();
+    let output = site.node("n1").namespace.enter(run).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

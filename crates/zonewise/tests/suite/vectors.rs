@@ -1,0 +1,263 @@
+//! The recorded vectors of the reference, run through the commands as people run them.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed unwrap is the failure report"
+)]
+
+#[path = "../../../slices/tests/suite/recorded/compare.rs"]
+mod compare;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use compare::{Step, assert_all, cases, compare};
+use rayon::prelude::*;
+use serde_json::{Value, json};
+
+/// Runs a command on objects; returns its document.
+fn zonewise(arguments: &[&str], objects: &Value) -> Value {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_zonewise"))
+        .args(arguments)
+        .args(["-f", "-", "-o", "json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let text = objects.to_string();
+    let mut stdin = child.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {complaint}\n{objects}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// An object with its kind, as lists of a dump have it.
+fn object(kind: &str, value: &Value) -> Value {
+    let version = if kind == "EndpointSlice" { "discovery.k8s.io/v1" } else { "v1" };
+    let mut value = value.clone();
+    value["kind"] = kind.into();
+    value["apiVersion"] = version.into();
+    value
+}
+
+fn dump(objects: &[Value]) -> Value {
+    json!({"kind": "List", "apiVersion": "v1", "items": objects})
+}
+
+fn all<'a>(kind: &'a str, list: &'a Value) -> impl Iterator<Item = Value> + 'a {
+    list.as_array().into_iter().flatten().map(move |value| object(kind, value))
+}
+
+fn lines(file: &str) -> Vec<Value> {
+    let path = format!("{}/../../testdata/upstream/{file}", env!("CARGO_MANIFEST_DIR"));
+    let file = std::fs::File::open(path).unwrap();
+    let lines = BufReader::new(flate2::read::GzDecoder::new(file)).lines();
+    lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
+}
+
+/// Carries out a plan on the slices there are.
+fn carry_out(plan: &Value, slices: &mut BTreeMap<String, Value>) {
+    let list = |key: &str| plan[key].as_array().cloned().unwrap();
+    for mut slice in list("creates").into_iter().chain(list("updates")) {
+        let name = slice["metadata"]["name"].as_str().unwrap().to_owned();
+        slice["metadata"]["uid"] = name.clone().into();
+        slices.insert(name, slice);
+    }
+    for name in list("deletes") {
+        assert!(slices.remove(name.as_str().unwrap()).is_some(), "{name} is deleted twice");
+    }
+}
+
+fn step(step: &Value, slices: &mut BTreeMap<String, Value>, max: &str) -> Step {
+    let mut objects = vec![object("Service", &step["service"])];
+    objects.extend(all("Node", &step["nodes"]));
+    objects.extend(all("Pod", &step["pods"]));
+    objects.extend(slices.values().cloned());
+    let arguments = ["plan", "--compat", "upstream", "--max-endpoints-per-slice", max];
+    let document = zonewise(&arguments, &dump(&objects));
+    let plan = &document["services"][0];
+    carry_out(plan, slices);
+    let count = |key: &str| plan[key].as_array().unwrap().len();
+    let event = |event: &Value| {
+        let text = |key: &str| event[key].as_str().unwrap().to_owned();
+        format!("{} {} {}", text("type"), text("reason"), text("message"))
+    };
+    let events = plan["events"].as_array().unwrap().iter().map(event);
+    Step {
+        slices: slices.values().cloned().collect(),
+        writes: [count("creates"), count("updates"), count("deletes")],
+        events: events.filter(|event| !is_transition(event)).collect(),
+        error: plan["explanation"]["pods"]["onUnknownNodes"] != json!(0),
+    }
+}
+
+/// Events about a change from what was before: a dump does not tell whether hints that are there came
+/// from the annotation or from `trafficDistribution`, so `plan` cannot always know.
+fn is_transition(event: &str) -> bool {
+    event.contains("Topology Aware Hints has been")
+}
+
+fn without_transitions(mut case: Value) -> Value {
+    let runs = case["expected"].as_array_mut().unwrap();
+    for step in runs.iter_mut().flat_map(|run| run.as_array_mut().unwrap()) {
+        if let Some(events) = step["events"].as_array_mut() {
+            events.retain(|event| !is_transition(event.as_str().unwrap()));
+        }
+    }
+    case
+}
+
+#[test]
+fn plan_ends_the_recorded_sequences_as_recorded() {
+    let run = |case: Value| {
+        let case = &without_transitions(case);
+        let max = case["maxEndpointsPerSlice"].to_string();
+        let mut slices = BTreeMap::new();
+        let steps = case["steps"].as_array().unwrap();
+        compare(case, steps.iter().map(|each| step(each, &mut slices, &max)).collect())
+    };
+    assert_all(&cases().into_par_iter().map(run).collect::<Vec<_>>());
+}
+
+/// One ready worker node per zone, ready Pods, and a Service that asks for hints.
+fn auto_case(case: &Value) -> Value {
+    let ready = json!([{"type": "Ready", "status": "True"}]);
+    let map = |key: &str| case[key].as_object().cloned().unwrap();
+    let node = |zone: &str, cpu: Option<&Value>| {
+        let labels = json!({"topology.kubernetes.io/zone": zone});
+        let allocatable = cpu.map(|cpu| json!({"cpu": format!("{cpu}m")}));
+        // A zone with endpoints and no capacity: a node that does not count.
+        let role = json!({"topology.kubernetes.io/zone": zone, "node-role.kubernetes.io/control-plane": ""});
+        object(
+            "Node",
+            &json!({
+                "metadata": {"name": zone, "labels": if cpu.is_some() { labels } else { role }},
+                "status": {"allocatable": allocatable, "conditions": ready},
+            }),
+        )
+    };
+    let capacity = map("allocatableMilliCpuByZone");
+    let endpoints = map("readyEndpointsByZone");
+    let bare = endpoints.keys().filter(|zone| !capacity.contains_key(*zone));
+    let mut objects: Vec<Value> =
+        capacity.iter().map(|(zone, cpu)| node(zone, Some(cpu))).collect();
+    objects.extend(bare.map(|zone| node(zone, None)));
+    let mut serial = 0u32;
+    for (zone, count) in &endpoints {
+        for _ in 0..count.as_u64().unwrap() {
+            serial += 1;
+            let ip = format!("10.{}.{}.{}", serial >> 16, serial >> 8 & 255, serial & 255);
+            objects.push(object("Pod", &json!({
+                "metadata": {"name": format!("pod-{serial}"), "namespace": "ns", "uid": format!("pod-{serial}"), "labels": {"app": "svc"}},
+                "spec": {"nodeName": zone},
+                "status": {"phase": "Running", "podIPs": [{"ip": ip}], "conditions": ready},
+            })));
+        }
+    }
+    objects.push(object("Service", &json!({
+        "metadata": {"name": "svc", "namespace": "ns", "uid": "svc", "annotations": {"service.kubernetes.io/topology-mode": "Auto"}},
+        "spec": {"clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "svc"}, "ports": [{"port": 80}]},
+    })));
+    dump(&objects)
+}
+
+#[test]
+fn b2_plan_gives_hints_as_the_reference_does() {
+    let check = |case: &Value| {
+        let document = zonewise(&["plan", "--compat", "upstream"], &auto_case(case));
+        let plan = &document["services"][0];
+        let endpoints = plan["creates"].as_array().unwrap().iter();
+        let endpoints = endpoints.flat_map(|slice| slice["endpoints"].as_array().unwrap());
+        let mut hints: BTreeMap<&str, u64> = BTreeMap::new();
+        for zone in endpoints.filter_map(|one| one["hints"]["forZones"][0]["name"].as_str()) {
+            *hints.entry(zone).or_default() += 1;
+        }
+        let event = &plan["events"][0];
+        let text = |key: &str| event[key].as_str().unwrap();
+        let told = format!("{}: {}", text("reason"), text("message"));
+        assert_eq!(json!(told), case["event"], "{case}");
+        let acceptable = case["acceptableHintsPerZone"].as_array().unwrap();
+        let without_zeros = |hints: &Value| -> BTreeMap<String, u64> {
+            let zones = hints.as_object().unwrap().iter();
+            zones
+                .map(|(zone, count)| (zone.clone(), count.as_u64().unwrap()))
+                .filter(|(_, count)| *count > 0)
+                .collect()
+        };
+        let ours: BTreeMap<String, u64> =
+            hints.iter().map(|(zone, count)| ((*zone).to_owned(), *count)).collect();
+        assert!(acceptable.iter().any(|hints| without_zeros(hints) == ours), "{ours:?}: {case}");
+    };
+    let cases = lines("auto-hints.jsonl.gz");
+    cases.par_iter().for_each(check);
+    assert_eq!(cases.len(), 2000);
+}
+
+/// A Service with the recorded endpoints, one slice for each port number.
+fn route_case(case: &Value) -> Value {
+    let node_port = case["nodePort"].as_u64().unwrap();
+    let labels = match case["zone"].as_str().unwrap() {
+        "" => json!({}),
+        zone => json!({"topology.kubernetes.io/zone": zone}),
+    };
+    let mut objects = vec![
+        object("Node", &json!({"metadata": {"name": case["node"], "labels": labels}})),
+        object(
+            "Service",
+            &json!({
+                "metadata": {"name": "svc", "namespace": "ns"},
+                "spec": {
+                    "type": if node_port == 0 { "ClusterIP" } else { "NodePort" },
+                    "clusterIP": "10.96.0.1",
+                    "internalTrafficPolicy": case["internalTrafficPolicy"],
+                    "externalTrafficPolicy": case["externalTrafficPolicy"],
+                    "ports": [{"name": "http", "port": 80, "nodePort": node_port}],
+                },
+            }),
+        ),
+    ];
+    let mut by_port: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    let names = |list: &Value| -> Vec<Value> {
+        list.as_array().unwrap().iter().map(|name| json!({"name": name})).collect()
+    };
+    for one in case["endpoints"].as_array().unwrap() {
+        let (address, port) = one["endpoint"].as_str().unwrap().rsplit_once(':').unwrap();
+        by_port.entry(port).or_default().push(json!({
+            "addresses": [address],
+            "nodeName": if one["local"] == json!(true) { case["node"].clone() } else { json!("elsewhere") },
+            "conditions": {"ready": one["ready"], "serving": one["serving"], "terminating": one["terminating"]},
+            "hints": {"forZones": names(&one["zoneHints"]), "forNodes": names(&one["nodeHints"])},
+        }));
+    }
+    objects.extend(by_port.into_iter().map(|(port, endpoints)| {
+        object("EndpointSlice", &json!({
+            "metadata": {"name": format!("svc-{port}"), "namespace": "ns", "labels": {"kubernetes.io/service-name": "svc"}},
+            "addressType": "IPv4",
+            "ports": [{"name": "http", "protocol": "TCP", "port": port.parse::<u16>().unwrap()}],
+            "endpoints": endpoints,
+        }))
+    }));
+    dump(&objects)
+}
+
+#[test]
+fn d1_d3_d4_b10_route_uses_the_endpoints_the_reference_uses() {
+    let check = |case: &Value| {
+        let node = case["node"].as_str().unwrap();
+        let document = zonewise(&["route", "--node", node], &route_case(case));
+        let line = &document[0];
+        let answer =
+            [&line["cluster"], &line["local"], &line["allReachable"], &line["hasAnyEndpoints"]];
+        let expected =
+            [&case["cluster"], &case["localOnly"], &case["allReachable"], &case["hasAnyEndpoints"]];
+        assert_eq!(answer, expected, "{case}");
+    };
+    let cases = lines("select-endpoints.jsonl.gz");
+    cases.par_iter().for_each(check);
+    assert_eq!(cases.len(), 2000);
+}
