@@ -20,6 +20,7 @@ use zonewise_cluster::follow::{Followed, Listener};
 use zonewise_cluster::lease::Leadership;
 use zonewise_cluster::watch::{Key, number};
 use zonewise_cluster::write;
+use zonewise_common::keys::MANAGED_BY;
 use zonewise_slices::asked::{self, Asked, asked};
 use zonewise_slices::labels::Name;
 use zonewise_slices::node::Nodes;
@@ -27,7 +28,7 @@ use zonewise_slices::plan::{Event, FamilyPlan, Input, MissingNode, Plan, plan};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::{Condition, Service};
 use zonewise_slices::settings::Settings;
-use zonewise_slices::slice::{MANAGED_BY, Slice};
+use zonewise_slices::slice::Slice;
 
 use crate::memory::{Memories, retry_delay};
 use crate::metrics::{Labels, Metrics};

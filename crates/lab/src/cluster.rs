@@ -11,13 +11,14 @@ use kube::Client;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use zonewise_cluster::api::ApiError;
+use zonewise_common::keys::LAB;
 use zonewise_controller::config::File;
 use zonewise_netns::{Node, World};
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::api::{Api, LEASES, NODES, PODS, SERVICES, SLICES};
 use crate::kubelet::{Kubelet, now};
-use crate::objects::{self, LABEL, SERVICE_PORT};
+use crate::objects::{self, SERVICE_PORT};
 use crate::proxies::Proxy;
 use crate::relay::Relay;
 use crate::scenario::{Scenario, Service, Zone};
@@ -324,7 +325,7 @@ impl Cluster {
     pub(crate) async fn pods_ready(&self) -> anyhow::Result<()> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
-            let wanted = self.api.list(PODS, &format!("&labelSelector={LABEL}%3Dpod")).await?;
+            let wanted = self.api.list(PODS, &format!("&labelSelector={LAB}%3Dpod")).await?;
             let running = self.kubelet.pods();
             let ready = running.iter().filter(|pod| pod.ours && pod.ready && !pod.ending).count();
             let ending = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
@@ -385,7 +386,7 @@ impl Cluster {
 /// # Errors
 /// If it does not answer.
 pub async fn clear(api: &Api) -> anyhow::Result<usize> {
-    let selector = format!("&labelSelector={LABEL}");
+    let selector = format!("&labelSelector={LAB}");
     let mut removed = 0;
     for path in [SERVICES, PODS, NODES] {
         for object in api.list(path, &selector).await? {

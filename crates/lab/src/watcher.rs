@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::Value;
 use zonewise_cluster::api::ApiError;
-use zonewise_netns::Node;
-use zonewise_netns::traffic::page;
-use zonewise_slices::service::{
+use zonewise_common::keys::{
     CONDITION_PREFIX, ROUTING_PREFERENCE, SUBSETTING, TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
 };
+use zonewise_netns::Node;
+use zonewise_netns::traffic::page;
 
 use crate::api::{Api, SERVICES};
 use crate::proxies::PAGES;

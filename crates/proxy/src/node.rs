@@ -2,12 +2,10 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use zonewise_common::keys::{REGION, ZONE};
 use zonewise_routing::{Cidr, Name, Place};
 
 use crate::health::is_eligible;
-
-const ZONE: &str = "topology.kubernetes.io/zone";
-const REGION: &str = "topology.kubernetes.io/region";
 
 /// What matters of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

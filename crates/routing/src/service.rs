@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 
 use serde::Deserialize;
+use zonewise_common::keys;
 
 use crate::Name;
 use crate::door::Common;
 use crate::net::{Cidr, Family, Protocol, parse_address};
 use crate::slice::version;
-use crate::wire::{Meta, Text, lenient, name, port};
+use crate::wire::{Meta, Text, lenient, name, port, values_by_key};
 
 /// A client keeps its endpoint this long, unless its Service says otherwise.
 const AFFINITY_SECONDS: u32 = 10_800;
@@ -147,20 +148,17 @@ pub(crate) struct Wire<'a> {
     status: Status<'a>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Labels<'a> {
-    #[serde(borrow, rename = "service.kubernetes.io/service-proxy-name")]
-    proxy_name: Option<Text<'a>>,
+values_by_key! {
+    struct Labels {
+        proxy_name: keys::SERVICE_PROXY_NAME,
+    }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Annotations<'a> {
-    #[serde(borrow, rename = "service.kubernetes.io/topology-mode")]
-    mode: Option<Text<'a>>,
-    #[serde(borrow, rename = "service.kubernetes.io/topology-aware-hints")]
-    hints: Option<Text<'a>>,
+values_by_key! {
+    struct Annotations {
+        mode: keys::TOPOLOGY_MODE,
+        hints: keys::TOPOLOGY_AWARE_HINTS,
+    }
 }
 
 #[derive(Default, Deserialize)]

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use zonewise_common::keys::{TRIGGER_TIME, ZONE_SHARES};
 use zonewise_topology::reason::{Outcome, Reason};
 
 use crate::asked::{self, Asked, Choice};
@@ -20,7 +21,7 @@ use crate::pack::{Bucket, Lists, Shape, pack};
 use crate::pod::Pod;
 use crate::service::Service;
 use crate::settings::Settings;
-use crate::slice::{AddressType, Port, Slice, Subset, TRIGGER_TIME};
+use crate::slice::{AddressType, Port, Slice, Subset};
 use crate::upstream::{self, Allocated};
 use crate::wire::timestamp;
 
@@ -468,7 +469,7 @@ fn is_placeholder(slice: &Slice, empty: &Slice) -> bool {
         && slice.family == empty.family
         && covers(slice, empty)
         && covers(empty, slice)
-        && slice.annotations.get(zonewise_topology::zone_shares::ANNOTATION).is_none()
+        && slice.annotations.get(ZONE_SHARES).is_none()
 }
 
 /// Whether a slice will lack an endpoint that it has now.

@@ -9,23 +9,11 @@ use std::sync::Arc;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use zonewise_common::keys::{FOR_REGION, FOR_ZONE, SERVICE_NAME};
 
 use crate::labels::{Labels, Name};
 use crate::pod::address;
 use crate::wire::{Uid, lenient};
-
-/// Label with the name of the Service.
-pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Label with the name of the writer.
-pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
-/// Label of slices of headless Services; its value is empty.
-pub const HEADLESS: &str = "service.kubernetes.io/headless";
-/// Label of slices that one zone consumes.
-pub const FOR_ZONE: &str = "endpointslice.kubernetes.io/for-zone";
-/// Label of slices that one region consumes.
-pub const FOR_REGION: &str = "endpointslice.kubernetes.io/for-region";
-/// Annotation with the time of the change that led to a write.
-pub const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 /// Most zones, and most nodes, that hints of one endpoint may name.
 pub const MAX_HINTS: usize = 8;
