@@ -11,9 +11,10 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use zonewise_common::name::Uid;
 pub use zonewise_slices::plan::{Event, EventType};
 use zonewise_slices::service::Service;
-use zonewise_slices::wire::{Uid, timestamp};
+use zonewise_slices::wire::timestamp;
 
 use crate::api::{self, ApiError};
 

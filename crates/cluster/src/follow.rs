@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::Client;
-use zonewise_slices::labels::Name;
+use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
@@ -12,7 +12,7 @@ use zonewise_slices::slice::Slice;
 
 use crate::api::ApiError;
 use crate::index::{Index, NodeChange, SliceChange};
-use crate::watch::{self, Key, Keyed, Resource, Sink};
+use crate::watch::{self, Resource, Sink};
 
 /// What the watches report.
 pub trait Listener: Send + Sync + 'static {

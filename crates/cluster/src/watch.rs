@@ -22,7 +22,7 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
-use zonewise_slices::labels::Name;
+use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
@@ -58,39 +58,6 @@ pub const NODES: Resource = Resource::all("nodes", "/api/v1/nodes");
 /// EndpointSlices.
 pub const SLICES: Resource =
     Resource::all("endpointslices", "/apis/discovery.k8s.io/v1/endpointslices");
-
-/// Namespace and name.
-pub type Key = (Name, Name);
-
-/// Something with a namespace and a name.
-pub trait Keyed {
-    /// Both of them.
-    fn key(&self) -> Key;
-}
-
-impl Keyed for Pod {
-    fn key(&self) -> Key {
-        (Name::clone(&self.namespace), Name::clone(&self.name))
-    }
-}
-
-impl Keyed for Service {
-    fn key(&self) -> Key {
-        (Name::clone(&self.namespace), Name::clone(&self.name))
-    }
-}
-
-impl Keyed for Slice {
-    fn key(&self) -> Key {
-        (Name::clone(&self.namespace), self.name().into())
-    }
-}
-
-impl Keyed for Node {
-    fn key(&self) -> Key {
-        (Name::default(), Name::clone(&self.name))
-    }
-}
 
 /// Takes what a watch finds. Called from one task, in order.
 pub trait Sink: Send {

@@ -8,10 +8,10 @@ use http::Method;
 use kube::Client;
 use serde::Deserialize;
 use serde_json::json;
+use zonewise_common::name::Uid;
 use zonewise_slices::plan::SliceName;
 use zonewise_slices::service::{Condition, Service};
 use zonewise_slices::slice::Slice;
-use zonewise_slices::wire::Uid;
 
 use crate::api::{self, ApiError};
 

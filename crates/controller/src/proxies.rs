@@ -37,8 +37,8 @@ use serde::Deserialize;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::{self, Key, Keyed, Resource, Sink};
-use zonewise_slices::labels::Name;
+use zonewise_cluster::watch::{self, Resource, Sink};
+use zonewise_common::name::{Key, Keyed, Name};
 
 use crate::metrics::Metrics;
 

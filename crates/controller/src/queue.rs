@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use zonewise_cluster::follow::Cause;
-use zonewise_cluster::watch::Key;
+use zonewise_common::name::Key;
 
 /// Services to be looked at.
 #[derive(Debug, Default)]

@@ -165,8 +165,8 @@ mod tests {
     use std::sync::Arc;
 
     use serde_json::json;
+    use zonewise_common::name::Name;
     use zonewise_slices::asked::asked;
-    use zonewise_slices::labels::Name;
     use zonewise_slices::node::{Node, Nodes};
     use zonewise_slices::plan::{Input, plan};
     use zonewise_slices::pod::Pod;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use zonewise_common::keys::ZONE;
-use zonewise_slices::labels::Name;
+use zonewise_common::name::Name;
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::pod::{NamedPort, Pod};
 use zonewise_slices::service::{Service, TargetPort};

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zonewise_cluster::index::Index;
-use zonewise_cluster::watch::Key;
+use zonewise_common::name::{Key, Name};
 use zonewise_routing::{Door, Place};
-use zonewise_slices::labels::Name;
 use zonewise_slices::node::Nodes;
 use zonewise_slices::service::Service;
 use zonewise_topology::capacity::MissingCpu;

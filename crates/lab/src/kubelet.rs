@@ -16,11 +16,11 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::{self, Key, Keyed, Sink, follow};
+use zonewise_cluster::watch::{self, Sink, follow};
 use zonewise_common::keys::LAB;
+use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_netns::traffic::Server;
 use zonewise_netns::{Node, Pod, World};
-use zonewise_slices::labels::Name;
 
 use crate::api::Api;
 use crate::objects::{self, PORT};

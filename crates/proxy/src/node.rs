@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use zonewise_common::keys::{REGION, ZONE};
-use zonewise_routing::{Cidr, Name, Place};
+use zonewise_common::name::Name;
+use zonewise_routing::{Cidr, Place};
 
 use crate::health::is_eligible;
 

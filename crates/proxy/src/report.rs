@@ -19,8 +19,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use zonewise_cluster::api;
 use zonewise_cluster::watch::jitter;
+use zonewise_common::name::Key;
 
-use crate::index::Key;
 use crate::node::Node;
 
 /// The namespace of the Leases.

@@ -5,10 +5,8 @@ use kube::Client;
 use serde::Deserialize;
 use zonewise_cluster::api;
 use zonewise_cluster::events::{Event, EventType, Recorder, Subject};
-use zonewise_slices::wire::Uid;
+use zonewise_common::name::{Key, Uid};
 use zonewise_topology::reason::Code;
-
-use crate::index::Key;
 
 /// Tells people about a Service.
 #[derive(Clone)]

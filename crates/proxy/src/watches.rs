@@ -20,11 +20,12 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use zonewise_cluster::api::{self, ApiError};
-use zonewise_cluster::watch::{self, Keyed, Resource, Sink, parameter};
+use zonewise_cluster::watch::{self, Resource, Sink, parameter};
 use zonewise_common::keys::{FOR_REGION, FOR_ZONE, HEADLESS, SERVICE_NAME, SERVICE_PROXY_NAME};
-use zonewise_routing::{Cidr, Door, Name, Place, Service, Settings, Slice, Subset, wanted};
+use zonewise_common::name::{Key, Keyed, Name};
+use zonewise_routing::{Cidr, Door, Place, Service, Settings, Slice, Subset, wanted};
 
-use crate::index::{Index, Key, Source};
+use crate::index::{Index, Source};
 use crate::metrics::Metrics;
 use crate::node::Node;
 

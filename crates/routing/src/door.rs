@@ -15,10 +15,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use zonewise_common::name::Name;
 use zonewise_topology::reason::Reason;
 use zonewise_topology::zone_shares::ZoneShares;
 
-use crate::Name;
 use crate::place::Place;
 use crate::service::{self, Service};
 use crate::shares;

@@ -30,8 +30,6 @@ mod subset;
 mod target;
 mod wire;
 
-use std::sync::Arc;
-
 pub use door::{Door, ZoneId};
 pub use merge::{local_ready, merge};
 pub use net::{Cidr, Family, Protocol, parse_address};
@@ -44,6 +42,3 @@ pub use slice::{Endpoint, Marks, Port, Slice, Subset};
 pub use slots::{MAX_SLOTS, slots};
 pub use subset::{effective, never_subset, wanted};
 pub use target::Target;
-
-/// A string that many objects share: a namespace, a zone, a port's name.
-pub type Name = Arc<str>;

@@ -1,6 +1,6 @@
 //! Who I am.
 
-use crate::Name;
+use zonewise_common::name::Name;
 
 /// The node that routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 use zonewise_common::keys;
+use zonewise_common::name::Name;
 
-use crate::Name;
 use crate::door::Common;
 use crate::net::{Cidr, Family, Protocol, parse_address};
 use crate::slice::version;

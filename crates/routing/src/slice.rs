@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use zonewise_common::keys;
+use zonewise_common::name::Name;
 
-use crate::Name;
 use crate::door::{Common, ZoneId};
 use crate::net::{Family, Protocol, parse_address};
 use crate::packed::Packed;

@@ -14,6 +14,7 @@
 //! not: that is at least what it used before or what it will use after. It is also what a node sees
 //! that watches only its own slices, so that the answer does not depend on what else it was told.
 
+use zonewise_common::name::Name;
 use zonewise_topology::reason::Reason;
 
 use crate::net::Family;
@@ -25,9 +26,8 @@ use crate::slice::{Slice, Subset};
 
 /// Whether a slice is for this node.
 pub fn wanted(slice: &Slice, place: &Place, settings: &Settings) -> bool {
-    let is_mine = |mine: &Option<crate::Name>, label: &crate::Name| {
-        mine.as_ref().is_none_or(|mine| mine == label)
-    };
+    let is_mine =
+        |mine: &Option<Name>, label: &Name| mine.as_ref().is_none_or(|mine| mine == label);
     !settings.subsetting
         || match &slice.subset {
             Subset::All => true,

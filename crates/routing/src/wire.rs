@@ -10,7 +10,7 @@ use std::ops::Deref;
 use serde::de::{Error, IgnoredAny, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::Name;
+use zonewise_common::name::Name;
 
 /// Reads a JSON object. A list would be read too, as fields in their order: no API writes that.
 pub(crate) fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, serde_json::Error> {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use zonewise_common::keys::ZONE_SHARES;
+use zonewise_common::name::Name;
 use zonewise_topology::allocation::{Allocation, Carrier, Label};
 use zonewise_topology::capacity::Capacity;
 use zonewise_topology::heuristic::{Assignment, Case, Heuristic};
@@ -19,7 +20,6 @@ use zonewise_topology::zone_shares::ZoneShares;
 
 use crate::asked::{Choice, Consumers, Near};
 use crate::desired::Desired;
-use crate::labels::Name;
 use crate::node::Nodes;
 use crate::slice::{Endpoint, Hints, MAX_HINTS, Slice, Subset};
 use crate::upstream::NearHints;

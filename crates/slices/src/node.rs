@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use zonewise_common::keys::{CONTROL_PLANE, REGION, ZONE};
+use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_topology::capacity::{self, Capacity, MissingCpu};
 
-use crate::labels::Name;
 use crate::wire::{Condition, Meta, is_ready, lenient};
 
 /// What matters of a Node.
@@ -46,6 +46,12 @@ impl Node {
             ready: self.ready,
             control_plane: self.control_plane,
         }
+    }
+}
+
+impl Keyed for Node {
+    fn key(&self) -> Key {
+        (Name::default(), Name::clone(&self.name))
     }
 }
 

@@ -12,9 +12,10 @@
 use std::sync::Arc;
 
 use zonewise_common::keys::{HEADLESS, MANAGED_BY, SERVICE_NAME, ZONE_SHARES};
+use zonewise_common::name::Name;
 
 use crate::desired::Desired;
-use crate::labels::{Labels, Name};
+use crate::labels::Labels;
 use crate::service::Service;
 use crate::slice::{AddressType, Endpoint, Owner, Port, Slice, Subset};
 

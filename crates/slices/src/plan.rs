@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use zonewise_common::keys::{TRIGGER_TIME, ZONE_SHARES};
+use zonewise_common::name::Uid;
 use zonewise_topology::reason::{Outcome, Reason};
 
 use crate::asked::{self, Asked, Choice};
@@ -100,7 +101,7 @@ pub struct SliceName {
     /// Its name.
     pub name: Box<str>,
     /// Its unique id.
-    pub uid: crate::wire::Uid,
+    pub uid: Uid,
 }
 
 /// An event on the Service.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use zonewise_common::name::{Key, Keyed, Name, Uid};
 
-use crate::labels::{Labels, Name};
+use crate::labels::Labels;
 use crate::slice::Protocol;
-use crate::wire::{Condition, Meta, Uid, is_ready, lenient, ready_condition, seconds};
+use crate::wire::{Condition, Meta, is_ready, lenient, ready_condition, seconds};
 
 /// What matters of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -59,6 +60,12 @@ impl Pod {
     /// Whether it can be an endpoint at all.
     pub fn is_considered(&self) -> bool {
         !self.finished && self.has_address
+    }
+}
+
+impl Keyed for Pod {
+    fn key(&self) -> Key {
+        (Name::clone(&self.namespace), Name::clone(&self.name))
     }
 }
 

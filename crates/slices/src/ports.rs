@@ -12,7 +12,8 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use crate::labels::Name;
+use zonewise_common::name::Name;
+
 use crate::pod::{NamedPort, Pod};
 use crate::service::{Service, ServicePort, TargetPort};
 use crate::slice::Port;

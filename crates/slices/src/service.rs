@@ -9,10 +9,11 @@ use zonewise_common::keys::{
     CONDITION_PREFIX, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING,
     TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
 };
+use zonewise_common::name::{Key, Keyed, Name, Uid};
 
-use crate::labels::{Labels, Name};
+use crate::labels::Labels;
 use crate::slice::{AddressType, Owner, Protocol};
-use crate::wire::{Uid, lenient, seconds};
+use crate::wire::{lenient, seconds};
 
 /// The annotations that are kept in memory.
 const READ: [&str; 6] = [
@@ -126,6 +127,12 @@ impl Service {
             controller: Some(true),
             block_owner_deletion: Some(true),
         }])
+    }
+}
+
+impl Keyed for Service {
+    fn key(&self) -> Key {
+        (Name::clone(&self.namespace), Name::clone(&self.name))
     }
 }
 

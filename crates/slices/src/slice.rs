@@ -10,10 +10,11 @@ use std::sync::Arc;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use zonewise_common::keys::{FOR_REGION, FOR_ZONE, SERVICE_NAME};
+use zonewise_common::name::{Key, Keyed, Name, Uid};
 
-use crate::labels::{Labels, Name};
+use crate::labels::Labels;
 use crate::pod::address;
-use crate::wire::{Uid, lenient};
+use crate::wire::lenient;
 
 /// Most zones, and most nodes, that hints of one endpoint may name.
 pub const MAX_HINTS: usize = 8;
@@ -270,8 +271,7 @@ pub struct Hints {
 /// Lists of `{"name": …}`.
 mod named {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use crate::labels::Name;
+    use zonewise_common::name::Name;
 
     #[derive(Serialize, Deserialize)]
     struct Named<T> {
@@ -313,6 +313,12 @@ impl Slice {
     pub fn subset(&self) -> Option<Subset> {
         let zone = self.labels.name(FOR_ZONE).cloned().map(Subset::Zone);
         zone.or_else(|| self.labels.name(FOR_REGION).cloned().map(Subset::Region))
+    }
+}
+
+impl Keyed for Slice {
+    fn key(&self) -> Key {
+        (Name::clone(&self.namespace), self.name().into())
     }
 }
 

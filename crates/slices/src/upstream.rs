@@ -9,12 +9,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use zonewise_common::name::Name;
 use zonewise_topology::heuristics::auto::{Auto, Bounds, transfers};
 use zonewise_topology::reason::Reason;
 use zonewise_topology::region::{Region, Situation};
 
 use crate::asked::Near;
-use crate::labels::Name;
 use crate::node::Nodes;
 use crate::pack::Lists;
 use crate::plan::{Event, EventType};

@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 use zonewise_cluster::index::{Index, NodeChange, SliceChange};
-use zonewise_cluster::watch::Key;
-use zonewise_slices::labels::Name;
+use zonewise_common::name::{Key, Name};
 
 fn service(name: &str, app: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "shop"}, "spec": {"selector": {"app": app}}})

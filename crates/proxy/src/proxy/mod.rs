@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, Interval, sleep, sleep_until};
 use zonewise_cluster::watch::Backoff;
+use zonewise_common::name::Key;
 use zonewise_nft::Family;
 use zonewise_routing::{self as routing, Cidr, Question, route};
 use zonewise_telemetry::metrics::{self, MetricError, Registry};
@@ -33,7 +34,7 @@ use crate::config::{Config, DetectLocal};
 use crate::health::{
     BindError, Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, serve,
 };
-use crate::index::{Index, Key};
+use crate::index::Index;
 use crate::kernel::{Kernel, KernelError, Update};
 use crate::metrics::Metrics;
 use crate::node::Node;
