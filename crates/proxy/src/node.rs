@@ -2,9 +2,10 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use zonewise_common::cidr::Cidr;
 use zonewise_common::keys::{REGION, ZONE};
 use zonewise_common::name::Name;
-use zonewise_routing::{Cidr, Place};
+use zonewise_routing::Place;
 
 use crate::health::is_eligible;
 

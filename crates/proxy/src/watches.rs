@@ -21,9 +21,10 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use zonewise_cluster::api::{self, ApiError};
 use zonewise_cluster::watch::{self, Resource, Sink, parameter};
+use zonewise_common::cidr::Cidr;
 use zonewise_common::keys::{FOR_REGION, FOR_ZONE, HEADLESS, SERVICE_NAME, SERVICE_PROXY_NAME};
 use zonewise_common::name::{Key, Keyed, Name};
-use zonewise_routing::{Cidr, Door, Place, Service, Settings, Slice, Subset, wanted};
+use zonewise_routing::{Door, Place, Service, Settings, Slice, Subset, wanted};
 
 use crate::index::{Index, Source};
 use crate::metrics::Metrics;

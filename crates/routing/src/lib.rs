@@ -32,7 +32,7 @@ mod wire;
 
 pub use door::{Door, ZoneId};
 pub use merge::{local_ready, merge};
-pub use net::{Cidr, Family, Protocol, parse_address};
+pub use net::{Family, Protocol};
 pub use packed::Packed;
 pub use place::Place;
 pub use route::{Mode, Question, Route, route, serving};

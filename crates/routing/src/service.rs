@@ -3,13 +3,16 @@
 use std::net::IpAddr;
 
 use serde::Deserialize;
+use zonewise_common::cidr::Cidr;
+use zonewise_common::ip::parse_address;
 use zonewise_common::keys;
+use zonewise_common::lenient::lenient;
 use zonewise_common::name::Name;
 
 use crate::door::Common;
-use crate::net::{Cidr, Family, Protocol, parse_address};
+use crate::net::{Family, Protocol};
 use crate::slice::version;
-use crate::wire::{Meta, Text, lenient, name, port, values_by_key};
+use crate::wire::{Meta, Text, name, port, values_by_key};
 
 /// A client keeps its endpoint this long, unless its Service says otherwise.
 const AFFINITY_SECONDS: u32 = 10_800;
@@ -91,7 +94,8 @@ impl Service {
     /// Clients of a family that may use its load balancer; empty means all. Blocks of the other
     /// family alone restrict nobody in this one.
     pub fn sources(&self, family: Family) -> Vec<Cidr> {
-        let mine = self.sources.iter().copied().filter(|source| source.family() == family);
+        let mine =
+            self.sources.iter().copied().filter(|source| Family::of(&source.address()) == family);
         let mine: Vec<Cidr> = mine.collect();
         let everyone = mine.iter().any(|source| source.length() == 0);
         if everyone { Vec::new() } else { mine }

@@ -5,14 +5,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use zonewise_common::ip::parse_address;
 use zonewise_common::keys;
+use zonewise_common::lenient::lenient;
 use zonewise_common::name::Name;
 
 use crate::door::{Common, ZoneId};
-use crate::net::{Family, Protocol, parse_address};
+use crate::net::{Family, Protocol};
 use crate::packed::Packed;
 use crate::place::Place;
-use crate::wire::{First, Meta, Names, Text, lenient, name, port, values_by_key};
+use crate::wire::{First, Meta, Names, Text, name, port, values_by_key};
 
 /// An EndpointSlice, with everything about this node already decided.
 #[derive(Clone, Debug, PartialEq, Eq)]

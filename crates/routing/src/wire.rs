@@ -10,6 +10,7 @@ use std::ops::Deref;
 use serde::de::{Error, IgnoredAny, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use zonewise_common::lenient::lenient;
 use zonewise_common::name::Name;
 
 /// Reads a JSON object. A list would be read too, as fields in their order: no API writes that.
@@ -18,15 +19,6 @@ pub(crate) fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, serde_j
         return Err(Error::invalid_type(Unexpected::Seq, &"an object"));
     }
     serde_json::from_str(json)
-}
-
-/// Absent, `null` and the default are one.
-pub(crate) fn lenient<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// The metadata of an object, with those labels and annotations that matter of its kind.

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use zonewise_common::keys::{CONTROL_PLANE, REGION, ZONE};
+use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_topology::capacity::{self, Capacity, MissingCpu};
 
-use crate::wire::{Condition, Meta, is_ready, lenient};
+use crate::wire::{Condition, Meta, is_ready};
 
 /// What matters of a Node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -9,11 +9,12 @@ use zonewise_common::keys::{
     CONDITION_PREFIX, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING,
     TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
 };
+use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name, Uid};
 
 use crate::labels::Labels;
 use crate::slice::{AddressType, Owner, Protocol};
-use crate::wire::{lenient, seconds};
+use crate::wire::seconds;
 
 /// The annotations that are kept in memory.
 const READ: [&str; 6] = [

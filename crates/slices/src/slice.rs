@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use zonewise_common::ip::parse_address;
 use zonewise_common::keys::{FOR_REGION, FOR_ZONE, SERVICE_NAME};
+use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name, Uid};
 
 use crate::labels::Labels;
-use crate::pod::address;
-use crate::wire::lenient;
 
 /// Most zones, and most nodes, that hints of one endpoint may name.
 pub const MAX_HINTS: usize = 8;
@@ -386,7 +386,7 @@ pub struct Identity<'a> {
 impl Addresses {
     /// From the addresses as text, in any order.
     fn read(mut texts: Vec<Box<str>>) -> Self {
-        match (texts.as_slice(), texts.first().and_then(|text| address(text))) {
+        match (texts.as_slice(), texts.first().and_then(|text| parse_address(text))) {
             ([_], Some(ip)) => Self::One(ip),
             _ => {
                 texts.sort();

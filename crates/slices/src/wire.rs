@@ -3,20 +3,12 @@
 //! Only the fields we use are read, everything else is skipped without being stored. An absent
 //! field, `null` and an empty value are the same thing.
 
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer};
+use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Name, Uid};
 
 use crate::labels::Labels;
-
-/// Absent, `null` and the default are one.
-pub(crate) fn lenient<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
-}
 
 /// The metadata every object has. What only some kinds need stands with them.
 #[derive(Debug, Default, Deserialize)]

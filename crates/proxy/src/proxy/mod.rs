@@ -23,9 +23,10 @@ use tokio::sync::watch;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, Interval, sleep, sleep_until};
 use zonewise_cluster::watch::Backoff;
+use zonewise_common::cidr::Cidr;
 use zonewise_common::name::Key;
 use zonewise_nft::Family;
-use zonewise_routing::{self as routing, Cidr, Question, route};
+use zonewise_routing::{self as routing, Question, route};
 use zonewise_telemetry::metrics::{self, MetricError, Registry};
 use zonewise_telemetry::shutdown::Shutdown;
 

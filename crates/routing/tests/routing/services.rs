@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use zonewise_routing::{Cidr, Family, Policy, Protocol, Service, ServicePort, parse_address};
+use zonewise_common::cidr::Cidr;
+use zonewise_common::ip::parse_address;
+use zonewise_routing::{Family, Policy, Protocol, Service, ServicePort};
 
 use crate::common::{door, service, service_json};
 

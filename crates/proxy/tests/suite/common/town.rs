@@ -10,11 +10,12 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
+use zonewise_common::cidr::Cidr;
 use zonewise_netns::traffic::{Answer, Protocol, Server, ask_from, ask_tcp, ask_udp};
 use zonewise_netns::world::{Client, Node, Pod, World};
 use zonewise_netns::{Cidr as NetCidr, Namespace};
 use zonewise_proxy::rules::layout::{Local, Options};
-use zonewise_routing::{Cidr, Place};
+use zonewise_routing::Place;
 
 use super::objects::{endpoint, ports, service, slice, with, with_status};
 use super::{PATIENCE, Tables, at, ip, usual_node};

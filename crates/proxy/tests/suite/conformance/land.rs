@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
+use zonewise_common::cidr::Cidr;
 use zonewise_netns::traffic::{Answer, Protocol, Server, ask_from, ask_tcp, ask_udp};
 use zonewise_netns::world::{Client, Node, Pod, World};
 use zonewise_netns::{Cidr as NetCidr, Namespace};
@@ -22,7 +23,7 @@ use zonewise_proxy::addresses::interface_addresses;
 use zonewise_proxy::conntrack::{Frontends, clean};
 use zonewise_proxy::rules::entries::routing_family;
 use zonewise_proxy::rules::layout::{FAMILIES as TABLES, Local, Options};
-use zonewise_routing::{self as routing, Cidr, Place, Question, serving};
+use zonewise_routing::{self as routing, Place, Question, serving};
 
 use crate::common::objects::{Endpoint, endpoint, slice};
 use crate::common::town::{FAMILIES, both_protocols, net};
