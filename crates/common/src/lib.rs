@@ -1,14 +1,15 @@
 //! What several crates must agree on, written once.
 //!
 //! ```text
-//!  keys      labels, annotations and conditions of Kubernetes objects
-//!  name      names, namespace and name together, unique ids
-//!  lenient   reading Kubernetes JSON: absent, null and empty are the same
-//!  ip        IP addresses, with the leading zeros that old clusters hold
-//!  cidr      blocks of IP addresses
-//!  duration  durations in configuration files and on command lines
-//!  fnv       hashes that never change
-//!  xml       text inside XML and HTML
+//!  keys          labels, annotations and conditions of Kubernetes objects
+//!  name          names, namespace and name together, unique ids
+//!  proxy_report  what each proxy reports to the controller, as a Lease
+//!  lenient       reading Kubernetes JSON: absent, null and empty are the same
+//!  ip            IP addresses, with the leading zeros that old clusters hold
+//!  cidr          blocks of IP addresses
+//!  duration      durations in configuration files and on command lines
+//!  fnv           hashes that never change
+//!  xml           text inside XML and HTML
 //! ```
 //!
 //! This crate uses none of the others, and every other crate may use it. Something belongs here when
@@ -21,4 +22,5 @@ pub mod ip;
 pub mod keys;
 pub mod lenient;
 pub mod name;
+pub mod proxy_report;
 pub mod xml;

@@ -12,6 +12,9 @@ pub type Name = Arc<str>;
 /// Namespace and name. The namespace is empty for objects that have none.
 pub type Key = (Name, Name);
 
+/// The namespace of the objects that zonewise keeps for itself.
+pub const SYSTEM_NAMESPACE: &str = "zonewise-system";
+
 /// An object with a namespace and a name.
 pub trait Keyed {
     /// Its namespace and name.

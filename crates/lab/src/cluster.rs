@@ -12,11 +12,13 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use zonewise_cluster::api::ApiError;
 use zonewise_common::keys::LAB;
+use zonewise_common::name::SYSTEM_NAMESPACE;
+use zonewise_common::proxy_report::ProxyReport;
 use zonewise_controller::config::File;
 use zonewise_netns::{Node, World};
 use zonewise_telemetry::shutdown::Shutdown;
 
-use crate::api::{Api, LEASES, NODES, PODS, SERVICES, SLICES};
+use crate::api::{Api, NODES, PODS, SERVICES, SLICES};
 use crate::kubelet::{Kubelet, now};
 use crate::objects::{self, SERVICE_PORT};
 use crate::proxies::Proxy;
@@ -133,7 +135,10 @@ impl Cluster {
     async fn populate(&self, tell: &(dyn Fn(&str) + Send + Sync)) -> anyhow::Result<()> {
         match self.api.create("/api/v1/namespaces", &objects::system_namespace()).await {
             Err(ApiError::Refused(message)) if message.contains("already exists") => {}
-            answer => drop(answer.context("cannot create the namespace zonewise-system")?),
+            answer => {
+                answer
+                    .with_context(|| format!("cannot create the namespace {SYSTEM_NAMESPACE}"))?;
+            }
         }
         tell("nodes with their proxies");
         for zone in &self.zones {
@@ -248,7 +253,7 @@ impl Cluster {
     pub(crate) async fn remove_node(&self, name: &str) -> anyhow::Result<()> {
         self.switch_off(name, Power::Gone).await?;
         self.api.delete(&format!("{NODES}/{name}"), None).await?;
-        self.api.delete(&format!("{LEASES}/zonewise-proxy-{name}"), None).await?;
+        self.api.delete(&ProxyReport::path(name), None).await?;
         Ok(())
     }
 
@@ -401,7 +406,7 @@ pub async fn clear(api: &Api) -> anyhow::Result<usize> {
                 }
             }
             if path == NODES {
-                api.delete(&format!("{LEASES}/zonewise-proxy-{name}"), None).await?;
+                api.delete(&ProxyReport::path(name), None).await?;
             }
         }
     }

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 use zonewise_common::keys::{HOSTNAME, LAB, ZONE};
+use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_netns::{Cidr, Node};
 
 use crate::scenario::{GRACE, Service};
@@ -106,7 +107,7 @@ pub fn service(service: &Service) -> Value {
 
 /// The namespace of the proxies' Leases.
 pub fn system_namespace() -> Value {
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "zonewise-system"}})
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}})
 }
 
 fn condition(kind: &str, holds: bool, now: &str) -> Value {
