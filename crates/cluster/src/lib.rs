@@ -13,7 +13,6 @@
 
 pub mod api;
 pub mod connect;
-mod cut;
 pub mod events;
 pub mod follow;
 pub mod index;

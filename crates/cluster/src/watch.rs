@@ -22,6 +22,7 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
+use zonewise_common::json_list::Cutter;
 use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
@@ -29,7 +30,6 @@ use zonewise_slices::service::Service;
 use zonewise_slices::slice::Slice;
 
 use crate::api::{self, ApiError};
-use crate::cut::Cutter;
 
 /// A kind of object.
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@
 //!  keys          labels, annotations and conditions of Kubernetes objects
 //!  name          names, namespace and name together, unique ids
 //!  proxy_report  what each proxy reports to the controller, as a Lease
+//!  json_list     lists of objects, cut into items while they are read
 //!  lenient       reading Kubernetes JSON: absent, null and empty are the same
 //!  ip            IP addresses, with the leading zeros that old clusters hold
 //!  cidr          blocks of IP addresses
@@ -19,6 +20,7 @@ pub mod cidr;
 pub mod duration;
 pub mod fnv;
 pub mod ip;
+pub mod json_list;
 pub mod keys;
 pub mod lenient;
 pub mod name;
