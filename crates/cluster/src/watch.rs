@@ -24,10 +24,6 @@ use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 use zonewise_common::json_list::Cutter;
 use zonewise_common::name::{Key, Keyed, Name};
-use zonewise_slices::node::Node;
-use zonewise_slices::pod::Pod;
-use zonewise_slices::service::Service;
-use zonewise_slices::slice::Slice;
 
 use crate::api::{self, ApiError};
 
@@ -404,19 +400,40 @@ fn event<S: Sink>(line: &[u8], sink: &mut S, version: &mut String) -> Result<(),
 mod tests {
     use super::*;
 
+    /// An object with a field that can be wrong.
+    #[derive(Deserialize)]
+    struct Ported {
+        metadata: HeadMeta,
+        #[serde(rename = "spec")]
+        _spec: Option<Ports>,
+    }
+
+    #[derive(Deserialize)]
+    struct Ports {
+        #[serde(rename = "ports")]
+        _ports: Vec<u16>,
+    }
+
+    impl Keyed for Ported {
+        fn key(&self) -> Key {
+            let namespace = self.metadata.namespace.clone();
+            (namespace.unwrap_or_default(), Name::clone(&self.metadata.name))
+        }
+    }
+
     /// Writes down what it is told.
     #[derive(Default)]
     struct Diary(Vec<String>);
 
     impl Sink for Diary {
-        type Object = Service;
+        type Object = Ported;
 
-        fn read(&self, json: &str) -> Result<Service, serde_json::Error> {
+        fn read(&self, json: &str) -> Result<Ported, serde_json::Error> {
             serde_json::from_str(json)
         }
 
-        fn apply(&mut self, service: Service) {
-            self.0.push(format!("apply {}", service.name));
+        fn apply(&mut self, object: Ported) {
+            self.0.push(format!("apply {}", object.metadata.name));
         }
 
         fn unreadable(&mut self, key: &Key, error: &str) {

@@ -3,11 +3,13 @@
 //! ```text
 //!  keys          labels, annotations and conditions of Kubernetes objects
 //!  name          names, namespace and name together, unique ids
+//!  event         what people are told about a Service
 //!  proxy_report  what each proxy reports to the controller, as a Lease
 //!  json_list     lists of objects, cut into items while they are read
 //!  lenient       reading Kubernetes JSON: absent, null and empty are the same
 //!  ip            IP addresses, with the leading zeros that old clusters hold
 //!  cidr          blocks of IP addresses
+//!  time          timestamps in Kubernetes objects
 //!  duration      durations in configuration files and on command lines
 //!  fnv           hashes that never change
 //!  xml           text inside XML and HTML
@@ -18,6 +20,7 @@
 
 pub mod cidr;
 pub mod duration;
+pub mod event;
 pub mod fnv;
 pub mod ip;
 pub mod json_list;
@@ -25,4 +28,5 @@ pub mod keys;
 pub mod lenient;
 pub mod name;
 pub mod proxy_report;
+pub mod time;
 pub mod xml;

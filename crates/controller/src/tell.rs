@@ -1,12 +1,13 @@
 //! What people are told: conditions and events, on transitions only. Pure.
 
+use zonewise_common::event::{Event, EventType};
 use zonewise_common::keys::{
     CONDITION_PREFIX, ROUTING_PREFERENCE, SUBSETTING, TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
 };
+use zonewise_common::time::timestamp;
 use zonewise_slices::asked::{Asked, Note};
-use zonewise_slices::plan::{Event, EventType, Plan};
+use zonewise_slices::plan::Plan;
 use zonewise_slices::service::{Condition, Service};
-use zonewise_slices::wire::timestamp;
 use zonewise_topology::reason::{Code, Outcome};
 
 use crate::proxies::Standing;

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zonewise_cluster::index::Index;
 use zonewise_common::name::{Key, Name};
+use zonewise_inventory::index::Index;
 use zonewise_routing::{Door, Place};
 use zonewise_slices::node::Nodes;
 use zonewise_slices::service::Service;

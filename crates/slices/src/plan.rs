@@ -8,8 +8,10 @@
 
 use std::sync::Arc;
 
+use zonewise_common::event::Event;
 use zonewise_common::keys::{TRIGGER_TIME, ZONE_SHARES};
 use zonewise_common::name::Uid;
+use zonewise_common::time::timestamp;
 use zonewise_topology::reason::{Outcome, Reason};
 
 use crate::asked::{self, Asked, Choice};
@@ -24,7 +26,6 @@ use crate::service::Service;
 use crate::settings::Settings;
 use crate::slice::{AddressType, Port, Slice, Subset};
 use crate::upstream::{self, Allocated};
-use crate::wire::timestamp;
 
 /// What a plan is made from.
 pub struct Input<'a> {
@@ -102,26 +103,6 @@ pub struct SliceName {
     pub name: Box<str>,
     /// Its unique id.
     pub uid: Uid,
-}
-
-/// An event on the Service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// How bad it is.
-    pub kind: EventType,
-    /// A short name.
-    pub reason: String,
-    /// A sentence.
-    pub message: String,
-}
-
-/// How bad an event is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventType {
-    /// As it should be.
-    Normal,
-    /// Somebody should look.
-    Warning,
 }
 
 impl FamilyPlan {

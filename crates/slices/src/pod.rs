@@ -8,10 +8,11 @@ use serde::de::IgnoredAny;
 use zonewise_common::ip::parse_address;
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name, Uid};
+use zonewise_common::time::seconds;
 
 use crate::labels::Labels;
 use crate::slice::Protocol;
-use crate::wire::{Condition, Meta, is_ready, ready_condition, seconds};
+use crate::wire::{Condition, Meta, is_ready, ready_condition};
 
 /// What matters of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

@@ -11,10 +11,10 @@ use zonewise_common::keys::{
 };
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name, Uid};
+use zonewise_common::time::seconds;
 
 use crate::labels::Labels;
 use crate::slice::{AddressType, Owner, Protocol};
-use crate::wire::seconds;
 
 /// The annotations that are kept in memory.
 const READ: [&str; 6] = [

@@ -43,25 +43,3 @@ pub(crate) fn ready_condition(conditions: &[Condition]) -> Option<&Condition> {
 pub(crate) fn is_ready(conditions: &[Condition]) -> bool {
     ready_condition(conditions).is_some_and(|condition| &*condition.status == "True")
 }
-
-/// Seconds since 1970 of a Kubernetes timestamp; `None` for text that is no time.
-pub(crate) fn seconds(text: Option<&str>) -> Option<i64> {
-    text?.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second)
-}
-
-/// A Kubernetes timestamp.
-pub fn timestamp(seconds: i64) -> String {
-    jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_whole_seconds_in_utc() {
-        assert_eq!(seconds(Some("2026-01-02T03:04:05Z")), Some(1_767_323_045));
-        assert_eq!(timestamp(1_767_323_045), "2026-01-02T03:04:05Z");
-        assert_eq!(seconds(Some("yesterday")), None);
-    }
-}

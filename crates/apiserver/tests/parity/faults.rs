@@ -7,9 +7,9 @@ use http::Request;
 use serde_json::{Value, json};
 use zonewise_apiserver::Faults;
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::follow::{Cause, Followed, Listener};
-use zonewise_cluster::index::NodeChange;
 use zonewise_common::name::{Key, Name};
+use zonewise_inventory::follow::{Cause, Followed, Listener};
+use zonewise_inventory::index::NodeChange;
 
 use crate::groups::{config_map, web};
 use crate::requests::{Step, Words, delete, get, post};

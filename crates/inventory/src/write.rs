@@ -13,7 +13,7 @@ use zonewise_slices::plan::SliceName;
 use zonewise_slices::service::{Condition, Service};
 use zonewise_slices::slice::Slice;
 
-use crate::api::{self, ApiError};
+use zonewise_cluster::api::{self, ApiError};
 
 /// Field manager of what we apply.
 pub const FIELD_MANAGER: &str = "zonewise-controller";

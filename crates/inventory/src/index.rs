@@ -19,7 +19,7 @@ use zonewise_slices::pod::{NamedPort, Pod};
 use zonewise_slices::service::Service;
 use zonewise_slices::slice::{Hints, Slice};
 
-use crate::watch::number;
+use zonewise_cluster::watch::number;
 
 /// Services, Pods, slices and nodes.
 #[derive(Debug, Default)]
