@@ -15,6 +15,7 @@ use zonewise_simulator::part::{self, Part};
 use zonewise_simulator::published;
 use zonewise_simulator::report::csv::CsvRows;
 use zonewise_simulator::report::json::JsonRows;
+#[cfg(feature = "parquet")]
 use zonewise_simulator::report::parquet::ParquetRows;
 use zonewise_simulator::report::{self, Format};
 use zonewise_simulator::summary::Summary;
@@ -76,6 +77,7 @@ fn check_format(format: OutputFormat, rows: bool, shard: bool) -> Result<(), Usa
 }
 
 fn open(output: &Output) -> Result<Destination> {
+    Format::from(output.format).check_built_in()?;
     let destination = Destination::open(output.to.as_deref())?;
     if output.format == OutputFormat::Parquet && !destination.binary_is_fine() {
         bail!("parquet is not for terminals; add --to FILE or redirect standard output");
@@ -153,11 +155,14 @@ fn write_rows(
             job.run(dataset, &mut rows)?;
             rows.finish()?;
         }
+        #[cfg(feature = "parquet")]
         OutputFormat::Parquet => {
             let mut rows = ParquetRows::new(&mut destination, &dataset.title)?;
             job.run(dataset, &mut rows)?;
             rows.finish()?;
         }
+        #[cfg(not(feature = "parquet"))]
+        OutputFormat::Parquet => return Err(report::NotBuiltIn.into()),
         // Refused before anything was run.
         OutputFormat::Table | OutputFormat::Html => {}
     }

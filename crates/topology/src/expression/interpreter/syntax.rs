@@ -3,7 +3,7 @@
 use cel::common::ast::{Expr, IdedExpr, SourceInfo};
 use cel::{Env, ParseErrors};
 
-use super::error::Problem;
+use super::problem::Problem;
 
 /// The longest text.
 pub(super) const MAX_BYTES: usize = 4096;

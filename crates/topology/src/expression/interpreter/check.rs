@@ -14,11 +14,11 @@ use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, SelectExpr,
 };
 
-use super::Kind;
 use super::bound::Bound;
-use super::error::Problem;
+use super::problem::Problem;
 use super::syntax::Syntax;
 use super::types::{self, Type};
+use crate::expression::Kind;
 
 /// An expression must be affordable with so many zones, or it is refused when it is loaded.
 const LOAD_ZONES: u64 = 12;

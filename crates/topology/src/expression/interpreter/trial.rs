@@ -4,8 +4,8 @@
 //! short, a division by zero, a negative share. Some of that may be meant (`zones[1]` cannot be
 //! where there is one zone only), so an expression is refused when it works nowhere.
 
-use super::error::Problem;
 use super::evaluate::{Failure, Program, Service, names_for};
+use super::problem::Problem;
 use super::refusal;
 use crate::number::to_f64;
 use crate::reason::Fault;

@@ -9,11 +9,11 @@ use cel::common::types::{CelDouble, CelInt, CelList, CelMap, CelMapKey, CelStrin
 use cel::common::value::{CowVal, Val};
 use cel::{Context, Env, ExecutionError, Value};
 
-use super::Kind;
 use super::check::Facts;
-use super::error::Problem;
+use super::problem::Problem;
 use super::record::Record;
 use super::syntax::Syntax;
+use crate::expression::Kind;
 use crate::reason::{Fault, Reason};
 use crate::region::Region;
 
