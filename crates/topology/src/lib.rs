@@ -15,6 +15,7 @@
 //!  zone_shares Allocation ⇄ annotation text
 //!  reason      why, as a code with its arithmetic
 //!  explanation all of it in one document
+//!  words       numbers in sentences
 //! ```
 
 pub mod allocation;
@@ -30,4 +31,5 @@ pub mod reason;
 pub mod region;
 pub mod threshold;
 pub mod traffic;
+pub mod words;
 pub mod zone_shares;

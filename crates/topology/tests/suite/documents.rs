@@ -99,7 +99,7 @@ fn an_explanation_shows_the_arithmetic() {
         "reason": "TooFewForBalance",
         "arithmetic": {"code": "TooFewForBalance", "endpoints": 2, "minimums": 3, "limit": 0.2},
         "sentence": "no division of the endpoints keeps every zone's expected overload below the limit (2 endpoints; the minimums for 20 % add up to 3)",
-        "remedy": "scale to the next feasible number of endpoints, or use balanced",
+        "remedy": "add endpoints where `zonewise explain` says, or use balanced",
         "outcome": "fallback",
         "capacityBy": "cpu",
         "zones": [

@@ -336,13 +336,13 @@ const REFUSED: [(Kind, &str, &str); 28] = [
     (
         ZoneShares,
         "{zone.name: -1}",
-        "line 1, column 1: never works: a share is negative or no number, or there is not one for each zone\n  \
+        "line 1, column 1: never works: a share is negative or not a number, or the number of shares is not the number of zones\n  \
              | {zone.name: -1}\n  | ^",
     ),
     (
         EndpointZones,
         "endpoint.index == 0 ? [] : [endpoint.zone]",
-        "line 1, column 1: never works: it gives an endpoint no zone, so consumers would ignore all hints\n  \
+        "line 1, column 1: never works: it gives an endpoint no zone, so proxies would ignore all hints\n  \
              | endpoint.index == 0 ? [] : [endpoint.zone]\n  | ^",
     ),
 ];
