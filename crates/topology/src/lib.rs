@@ -1,4 +1,4 @@
-//! Who should serve whom, and why.
+//! Which endpoints should serve which zones, and why.
 //!
 //! Pure functions: no I/O, no clock, no Kubernetes client. The controller, the proxy, the
 //! simulator, `plan`, `route` and `explain` all call the same code, so that what is explained is

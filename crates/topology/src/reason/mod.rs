@@ -47,7 +47,7 @@ pub struct Entry {
     pub code: Code,
     /// What it means for routing.
     pub outcome: Outcome,
-    /// What happened, for people.
+    /// What happened, as a sentence.
     pub sentence: &'static str,
     /// What to do about it.
     pub remedy: &'static str,

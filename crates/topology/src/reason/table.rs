@@ -120,7 +120,7 @@ define_reasons! {
             "the zone shares on the slices cannot be read",
             "wait for the controller to write them again; if this persists, look for a second writer of slices";
     }
-    // What became of a key that somebody set on a Service.
+    // What became of a key on a Service.
     requests {
         ChoiceOverridden => Setting,
             "ignored: another key of the Service takes precedence (topology-mode Auto, then subsetting, then routing-preference, then trafficDistribution)",

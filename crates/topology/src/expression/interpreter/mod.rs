@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use cel::{DeclarationError, Env, extensions};
 
-use self::evaluate::{Answer, Environment, Failure, Program, Service};
+use self::evaluate::{Answer, Environment, Failure, Input, Program};
 use self::problem::Problem;
 use self::syntax::Syntax;
 use super::error::ExpressionError;
@@ -59,7 +59,7 @@ impl Expression {
             return Err(reason.into());
         }
         let names = evaluate::names_for(names, region);
-        self.program.run(&Service { region, names: &names, pinpoint: false })
+        self.program.run(&Input { region, names: &names, pinpoint: false })
     }
 }
 
@@ -78,7 +78,7 @@ fn environment() -> Result<Env, DeclarationError> {
     Ok(env)
 }
 
-/// What no expression is asked about.
+/// Why an expression is not evaluated at all.
 fn refusal(program: &Program, region: &Region<'_>) -> Option<Reason> {
     if region.present() == 0 {
         Some(Reason::NoEndpoints)

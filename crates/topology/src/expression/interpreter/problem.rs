@@ -15,7 +15,7 @@ impl Problem {
         Self { offset, message: message.into() }
     }
 
-    /// The same for people: with line, column and the line itself.
+    /// As an error with line, column and the line itself.
     pub(super) fn in_text(self, name: &str, kind: Kind, text: &str) -> ExpressionError {
         let position = Position::of(text, self.offset);
         ExpressionError::Text {
