@@ -12,7 +12,7 @@ use crate::score::Scores;
 const WORST_KEPT: usize = 5;
 /// Problems kept with their text; the others are only counted.
 pub const PROBLEMS_KEPT: usize = 20;
-/// Bins of one credit: below 0, then 0 to 100 inclusive.
+/// Bins of one point of score: below 0, then 0 to 100 inclusive.
 pub const BINS: usize = 102;
 
 /// Sum, smallest and largest of a column of printed values.
@@ -148,7 +148,7 @@ pub struct HeuristicSummary {
     pub limit: Column,
     /// Distance of the score from the best possible.
     pub distance: Column,
-    /// Rows per credit of total score.
+    /// Rows per whole point of total score.
     pub histogram: Vec<u64>,
     /// The rows with the lowest scores.
     pub worst: Vec<WorstRow>,
@@ -186,8 +186,8 @@ impl HeuristicSummary {
         self.max_deviation.add(printed.max_deviation);
         self.limit.add(printed.limit);
         self.distance.add(printed.distance());
-        let credit = printed.score.0.div_euclid(SCALE).clamp(-1, BINS as i64 - 2);
-        self.histogram[(credit + 1) as usize] += 1;
+        let points = printed.score.0.div_euclid(SCALE).clamp(-1, BINS as i64 - 2);
+        self.histogram[(points + 1) as usize] += 1;
     }
 
     /// Whether a row with this score belongs to the worst. Equal scores: the earlier row stays.

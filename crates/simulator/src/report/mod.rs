@@ -81,6 +81,11 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// `1 input`, `1,024 inputs`.
+fn counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
+}
+
 /// A part of a whole, in percent with one decimal.
 fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
