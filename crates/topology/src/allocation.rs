@@ -131,7 +131,7 @@ impl Allocation {
 
     /// Appends a zone's name to the label of the newest group.
     #[inline]
-    pub fn name_zone(&mut self, zone: u32) {
+    pub(crate) fn name_zone(&mut self, zone: u32) {
         if let Some(group) = self.groups.last_mut() {
             self.named_zones.push(zone);
             group.named_zones.1 = self.named_zones.len() as u32;
@@ -213,7 +213,7 @@ impl Allocation {
     }
 
     /// Drops the groups for which `keep` is false.
-    pub fn retain_groups(&mut self, keep: impl Fn(&Group) -> bool) {
+    pub(crate) fn retain_groups(&mut self, keep: impl Fn(&Group) -> bool) {
         let mut kept = 0;
         for group in 0..self.groups.len() {
             if keep(&self.groups[group]) {
@@ -227,7 +227,7 @@ impl Allocation {
     }
 
     /// Drops the group at `index`.
-    pub fn remove_group(&mut self, index: usize) {
+    pub(crate) fn remove_group(&mut self, index: usize) {
         for group in index + 1..self.groups.len() {
             self.copy_group(group, group - 1);
         }
@@ -291,7 +291,7 @@ impl Allocation {
     }
 
     /// The zones that a group's label names.
-    pub fn zones_in_label(&self, group: &Group) -> &[u32] {
+    pub(crate) fn zones_in_label(&self, group: &Group) -> &[u32] {
         &self.named_zones[group.named_zones.0 as usize..group.named_zones.1 as usize]
     }
 

@@ -1,4 +1,4 @@
-//! Where inputs come from. Nothing is ever held whole: inputs come in chunks of
+//! Where inputs come from. A data set is never in memory as a whole: inputs come in chunks of
 //! [`CHUNK_ROWS`] rows, either computed from their number or read from a file.
 //!
 //! ```text
@@ -21,10 +21,10 @@ use zonewise_topology::region::Zone;
 pub const CHUNK_ROWS: u64 = 1024;
 
 /// The most zones an input may have.
-pub const MAX_ZONES: usize = 10_000;
+pub(crate) const MAX_ZONES: usize = 10_000;
 
 /// The most nodes, or endpoints, of one input: what doubles can count.
-pub const LARGEST_SUM: u64 = 1 << 53;
+pub(crate) const LARGEST_SUM: u64 = 1 << 53;
 
 /// One zone of one input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +74,7 @@ impl Columns {
     }
 
     /// Whether a zone's name could equal the name of a shared group.
-    pub fn may_clash(&self) -> bool {
+    pub(crate) fn may_clash(&self) -> bool {
         ["global", "merged", "shared"]
             .iter()
             .any(|label| self.names.iter().any(|name| name.starts_with(label)))

@@ -11,7 +11,7 @@ use crate::summary::{BINS, HeuristicSummary, Summary, WorstRow};
 const STYLE: &str = include_str!("html.css");
 
 /// Writes the page.
-pub fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     let mut page = String::new();
     // Writing to a String cannot fail.
     let _ = build(&mut page, summary);

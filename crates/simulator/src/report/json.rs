@@ -12,7 +12,7 @@ use crate::evaluate::{RowEncoder, RowOutcome, RowView};
 use crate::summary::{Column, HeuristicSummary, Summary};
 
 /// Writes the summary as one document.
-pub fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, &Document::new(summary))?;
     writeln!(out)
 }

@@ -1,11 +1,11 @@
 //! Results as text and files: one file per format.
 
 pub mod csv;
-pub mod html;
+mod html;
 pub mod json;
 #[cfg(feature = "parquet")]
 pub mod parquet;
-pub mod table;
+mod table;
 pub mod timeline;
 
 use std::io::{self, Write};

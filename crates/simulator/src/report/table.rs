@@ -21,7 +21,7 @@ const HEADER: [&str; 9] = [
 ];
 
 /// Writes it.
-pub fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_header(HEADER);
     for column in table.column_iter_mut().skip(1) {

@@ -125,7 +125,7 @@ fn html_escapes_names() {
     let page = String::from_utf8(out).unwrap();
     assert!(!page.contains("<script") && !page.contains("<img"), "{page}");
     assert!(page.contains("&lt;img src=x onerror=alert(1)&gt;"));
-    assert!(!page.contains("http"), "the page asks nobody for anything");
+    assert!(!page.contains("http"), "the page loads nothing from elsewhere");
 }
 
 #[test]

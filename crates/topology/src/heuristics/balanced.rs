@@ -16,9 +16,9 @@ use crate::region::Region;
 
 /// The heuristic `balanced`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Balanced {
+pub(super) struct Balanced {
     /// Load above its fair share that an endpoint may get (θ).
-    pub max_overload: f64,
+    pub(super) max_overload: f64,
 }
 
 impl Heuristic for Balanced {

@@ -9,7 +9,7 @@
 //! | zonewise | `balanced` |
 
 pub mod auto;
-pub mod balanced;
+mod balanced;
 mod local;
 mod local_opt;
 mod local_shared;

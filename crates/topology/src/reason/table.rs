@@ -7,7 +7,7 @@
 //!      figures(figure, …) expression;         the figures in words, if a sentence shows any
 //! ```
 
-use super::define::define_reasons;
+use super::define::{define_codes, define_reason_type, define_reasons};
 use super::{Entry, Fault, NOTHING_TO_DO, Outcome};
 use crate::words::counted;
 

@@ -193,7 +193,7 @@ fn a19_worked_examples() {
     let ten = [(1, 5), (1, 3), (1, 2)];
     let (_, allocation) = allocate("local-subset:threshold=9,padding=0", &ten);
     assert_eq!((sizes(&allocation), away(&allocation)), (vec![4, 3, 3], 1));
-    // Five endpoints, 1.67 expected each: somebody is left with one, 67 % overload.
+    // Five endpoints, 1.67 expected each: some zone is left with one, 67 % overload.
     let five = [(1, 2), (1, 2), (1, 1)];
     let (reason, allocation) = allocate("local-subset:threshold=1,padding=0", &five);
     let Reason::OverloadTooHigh { zone, expected, present, limit } = reason else {
