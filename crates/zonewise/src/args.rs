@@ -335,7 +335,8 @@ fn simulate_examples() -> &'static str {
 
 fn timeline_help() -> String {
     let mut text = String::from("Scenarios:");
-    for (name, summary) in Scenario::BUILTIN {
+    for scenario in Scenario::BUILTIN {
+        let (name, summary) = (scenario.name, scenario.summary);
         text.push_str(&format!("\n  {name:<17} {summary}"));
     }
     text

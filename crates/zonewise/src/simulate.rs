@@ -204,7 +204,7 @@ fn dataset(input: &Input) -> Result<Dataset> {
 fn named_dataset(name: &str) -> Result<Dataset> {
     match Dataset::builtin(name) {
         Some(dataset) => Ok(dataset),
-        None => file_dataset(name, &Dataset::BUILTIN),
+        None => file_dataset(name, &Dataset::builtin_names()),
     }
 }
 
@@ -249,7 +249,7 @@ fn run_timeline(name: &str, heuristics: &Heuristics, format: Format, strict: boo
     let scenario = match Scenario::builtin(name) {
         Some(scenario) => scenario,
         None => {
-            let builtin = Scenario::BUILTIN.map(|(name, _)| name);
+            let builtin = Scenario::BUILTIN.map(|scenario| scenario.name);
             let dataset = file_dataset(name, &builtin)?;
             Scenario::from_rows(dataset, &mut |problem| problems.push(problem))?
         }

@@ -178,21 +178,29 @@ pub enum Rows {
 }
 
 impl Dataset {
+    /// The built-in data sets: their names, and how to make them.
+    const BUILTIN: [(&'static str, fn() -> Option<Self>); 4] = [
+        ("kep-small", || Some(Self::kep("kep-small", 20, false))),
+        ("kep-medium", || Some(Self::kep("kep-medium", 50, false))),
+        ("kep-large", || Some(Self::kep("kep-large", 100, true))),
+        ("representative", Self::representative),
+    ];
+
     /// A built-in data set.
     pub fn builtin(name: &str) -> Option<Self> {
-        let ranges = match name {
-            "kep-small" => ranges::Ranges::kep(20, false),
-            "kep-medium" => ranges::Ranges::kep(50, false),
-            "kep-large" => ranges::Ranges::kep(100, true),
-            "representative" => return Self::representative(),
-            _ => return None,
-        };
-        Some(Self::indexed(name, Columns::numbered(3), Box::new(ranges)))
+        let (_, make) = Self::BUILTIN.iter().find(|(known, _)| *known == name)?;
+        make()
     }
 
     /// Names of the built-in data sets.
-    pub const BUILTIN: [&'static str; 4] =
-        ["kep-small", "kep-medium", "kep-large", "representative"];
+    pub fn builtin_names() -> [&'static str; 4] {
+        Self::BUILTIN.map(|(name, _)| name)
+    }
+
+    fn kep(name: &str, endpoints: u64, high: bool) -> Self {
+        let ranges = ranges::Ranges::kep(endpoints, high);
+        Self::indexed(name, Columns::numbered(3), Box::new(ranges))
+    }
 
     /// A data set of computed rows.
     pub fn indexed(title: &str, columns: Columns, rows: Box<dyn Indexed>) -> Self {
