@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "every test file uses its part of this")]
 
 pub(crate) mod objects;
-pub(crate) mod town;
+pub(crate) mod two_nodes;
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
@@ -37,7 +37,7 @@ pub(crate) struct Tables {
 }
 
 /// What is not said otherwise: both families, addresses known, connections counted by zone.
-pub(crate) fn usual_node(addresses: [Option<IpAddr>; 2]) -> Node {
+pub(crate) fn usual_node(addresses: [Option<IpAddr>; 2]) -> NetnsNode {
     Node { addresses, external_ips: true, count: Count::Zones }
 }
 
