@@ -96,7 +96,7 @@ pub fn add_bridge_port(namespace: &Namespace, interface: &str, bridge: &str) -> 
 }
 
 /// Removes an interface from its bridge. It stays up.
-pub fn remove_bridge_port(namespace: &Namespace, interface: &str) -> Result<(), Error> {
+pub(crate) fn remove_bridge_port(namespace: &Namespace, interface: &str) -> Result<(), Error> {
     let mut port = numbered(namespace.link(interface)?.index);
     port.attributes.push(LinkAttribute::Controller(0));
     namespace.set_link(port, || format!("remove {interface} from its bridge"))

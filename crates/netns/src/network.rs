@@ -21,8 +21,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use crate::links::remove_bridge_port;
 use crate::routes::{default_network, host_network};
-use crate::{Cidr, Error, Namespace, Route, add_bridge_port, bridge, remove_bridge_port, veth};
+use crate::{Cidr, Error, Namespace, Route, add_bridge_port, bridge, veth};
 
 /// The interface that every node, pod and client has.
 pub const INTERFACE: &str = "eth0";
