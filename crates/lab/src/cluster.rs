@@ -213,7 +213,7 @@ impl Cluster {
 
     async fn on_network<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut World) -> anyhow::Result<T> + Send + 'static,
+        work: impl FnOnce(&mut ClusterNetwork) -> anyhow::Result<T> + Send + 'static,
     ) -> anyhow::Result<T> {
         let network = Arc::clone(&self.network);
         let work = move || work(&mut network.lock().unwrap_or_else(PoisonError::into_inner));
