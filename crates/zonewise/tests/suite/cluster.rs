@@ -272,7 +272,7 @@ async fn c6_a_node_receives_the_subset_of_its_zone() {
     let mut service = service_object("web", "web", &json!({}));
     service["spec"].as_object_mut().unwrap().remove("selector");
     cluster.create(&[service]).await.unwrap();
-    let server = &nodes.world.pods()[0];
+    let server = &nodes.network.pods()[0];
     let endpoints: Vec<Value> = (0..50)
         .map(|n| json!({"addresses": [format!("10.200.0.{n}")], "conditions": {"ready": false}}))
         .chain([json!({"addresses": [server.v4], "conditions": {"ready": true}})])

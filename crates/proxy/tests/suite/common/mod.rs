@@ -37,7 +37,7 @@ pub(crate) struct Tables {
 }
 
 /// What is not said otherwise: both families, addresses known, connections counted by zone.
-pub(crate) fn usual_node(addresses: [Option<IpAddr>; 2]) -> NetnsNode {
+pub(crate) fn usual_node(addresses: [Option<IpAddr>; 2]) -> Node {
     Node { addresses, external_ips: true, count: Count::Zones }
 }
 
