@@ -16,31 +16,31 @@ use std::fmt;
 use serde::Serialize;
 use zonewise_topology::reason::{Code, Reason};
 
-use crate::door::Door;
+use crate::gates::FeatureGates;
 use crate::merge::merge;
 use crate::net::Family;
-use crate::service::{Policy, Service, ServicePort};
-use crate::settings::Settings;
+use crate::reader::ObjectReader;
+use crate::service::{RoutedService, ServicePort, TrafficPolicy};
 use crate::shares;
-use crate::slice::Slice;
+use crate::slice::RoutedSlice;
 use crate::subset::{self, Scope};
 use crate::target::Target;
 
 /// What is asked: one port of a Service in one family.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+pub struct RouteQuery<'a> {
     /// Who asks.
-    pub door: &'a Door,
+    pub reader: &'a ObjectReader,
     /// What may be used.
-    pub settings: &'a Settings,
+    pub gates: &'a FeatureGates,
     /// The Service.
-    pub service: &'a Service,
+    pub service: &'a RoutedService,
     /// Its port.
     pub port: &'a ServicePort,
     /// The family.
     pub family: Family,
     /// The Service's slices, of any family.
-    pub slices: &'a [&'a Slice],
+    pub slices: &'a [&'a RoutedSlice],
 }
 
 /// How far traffic goes.
@@ -117,37 +117,37 @@ impl Route {
     }
 
     /// Endpoints for traffic to the cluster IP.
-    pub fn internal(&self, service: &Service) -> &[Target] {
-        self.under(service.internal)
+    pub fn internal(&self, service: &RoutedService) -> &[Target] {
+        self.under(service.internal_policy)
     }
 
     /// Endpoints for traffic from outside. Traffic from this node to an address for the outside
     /// uses `cluster` instead.
-    pub fn external(&self, service: &Service) -> &[Target] {
-        self.under(service.external)
+    pub fn external(&self, service: &RoutedService) -> &[Target] {
+        self.under(service.external_policy)
     }
 
-    fn under(&self, policy: Policy) -> &[Target] {
+    fn under(&self, policy: TrafficPolicy) -> &[Target] {
         let list = match policy {
-            Policy::Cluster => &self.cluster,
-            Policy::Local => &self.local,
+            TrafficPolicy::Cluster => &self.cluster,
+            TrafficPolicy::Local => &self.local,
         };
         list.as_deref().unwrap_or_default()
     }
 }
 
-/// Answers a question.
-pub fn route(question: &Question<'_>) -> Route {
-    let Question { service, port, .. } = *question;
-    let chosen = choose(question);
-    let all = merge(&chosen.slices, question.family, &port.name, port.protocol);
+/// Answers a query.
+pub fn route(query: &RouteQuery<'_>) -> Route {
+    let RouteQuery { service, port, .. } = *query;
+    let chosen = choose(query);
+    let all = merge(&chosen.slices, query.family, &port.name, port.protocol);
     if all.is_empty() {
         return Route::nothing();
     }
-    let cluster = service.uses_cluster(port).then(|| Cluster::of(question, &chosen, &all));
+    let cluster = service.uses_cluster(port).then(|| Cluster::of(query, &chosen, &all));
     let local = service.uses_local(port).then(|| Local::of(&all));
     let has_any = match &local {
-        Some(_) => all.iter().any(|target| target.marks.usable()),
+        Some(_) => all.iter().any(|target| target.flags.usable()),
         None => cluster.as_ref().is_some_and(|cluster| !cluster.targets.is_empty()),
     };
     Route { has_any, ..join(cluster, local) }
@@ -155,24 +155,24 @@ pub fn route(question: &Question<'_>) -> Route {
 
 /// All endpoints of a port that could serve, whatever slices, hints and policies say: connections
 /// to these are not stale.
-pub fn serving(question: &Question<'_>) -> Vec<Target> {
-    let Question { slices, family, port, .. } = *question;
+pub fn serving_targets(query: &RouteQuery<'_>) -> Vec<Target> {
+    let RouteQuery { slices, family, port, .. } = *query;
     let all = merge(slices, family, &port.name, port.protocol).into_iter();
-    let serves = |target: &Target| target.marks.serving() || target.marks.ready();
+    let serves = |target: &Target| target.flags.serving() || target.flags.ready();
     all.filter(serves).map(Target::without_hints).collect()
 }
 
 /// The slices of the family that offer the port and are for this node.
-fn choose<'a>(question: &Question<'a>) -> subset::Chosen<'a> {
-    let Question { door, settings, service, port, .. } = *question;
-    let offers = |slice: &&Slice| slice.offers(&port.name, port.protocol);
-    let slices = of_family(question).into_iter().filter(offers).collect();
-    subset::choose(service, slices, door.place(), settings)
+fn choose<'a>(query: &RouteQuery<'a>) -> subset::Chosen<'a> {
+    let RouteQuery { reader, gates, service, port, .. } = *query;
+    let offers = |slice: &&RoutedSlice| slice.offers(&port.name, port.protocol);
+    let slices = of_family(query).into_iter().filter(offers).collect();
+    subset::choose(service, slices, reader.location(), gates)
 }
 
-fn of_family<'a>(question: &Question<'a>) -> Vec<&'a Slice> {
-    let family = Some(question.family);
-    question.slices.iter().copied().filter(|slice| slice.family == family).collect()
+fn of_family<'a>(query: &RouteQuery<'a>) -> Vec<&'a RoutedSlice> {
+    let family = Some(query.family);
+    query.slices.iter().copied().filter(|slice| slice.family == family).collect()
 }
 
 /// Joins what traffic of both policies uses.
@@ -224,11 +224,11 @@ impl Local {
         let pick = |good: fn(&Target) -> bool| {
             all.iter().copied().filter(|target| target.local && good(target)).collect()
         };
-        let ready: Vec<Target> = pick(|target| target.marks.ready());
+        let ready: Vec<Target> = pick(|target| target.flags.ready());
         if !ready.is_empty() {
             return Self { targets: ready, terminating: false };
         }
-        let targets: Vec<Target> = pick(|target| target.marks.last_resort());
+        let targets: Vec<Target> = pick(|target| target.flags.last_resort());
         Self { terminating: !targets.is_empty(), targets }
     }
 
@@ -258,14 +258,14 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn of(question: &Question<'_>, chosen: &subset::Chosen<'_>, all: &[Target]) -> Self {
+    fn of(query: &RouteQuery<'_>, chosen: &subset::Chosen<'_>, all: &[Target]) -> Self {
         let ready: Vec<Target> =
-            all.iter().copied().filter(|target| target.marks.ready()).collect();
+            all.iter().copied().filter(|target| target.flags.ready()).collect();
         if ready.is_empty() {
             return Self::without_ready(all);
         }
-        match asked(question) {
-            Ok(()) => Self::near(question, ready),
+        match asked(query) {
+            Ok(()) => Self::near(query, ready),
             Err(reason) => Self::plain(Mode::Any, reason, ready),
         }
         .within(chosen.scope)
@@ -278,7 +278,7 @@ impl Cluster {
 
     fn without_ready(all: &[Target]) -> Self {
         let targets: Vec<Target> =
-            all.iter().copied().filter(|target| target.marks.last_resort()).collect();
+            all.iter().copied().filter(|target| target.flags.last_resort()).collect();
         match targets.len() as u64 {
             0 => Self::plain(Mode::Any, Reason::NoEndpoints, targets),
             endpoints => {
@@ -288,21 +288,21 @@ impl Cluster {
     }
 
     /// By node hints, shares, zone hints, in this order; else all.
-    fn near(question: &Question<'_>, ready: Vec<Target>) -> Self {
-        let Question { settings, door, .. } = *question;
-        let by_node = if settings.node_hints { by_node(&ready) } else { Err(Reason::NoHints) };
+    fn near(query: &RouteQuery<'_>, ready: Vec<Target>) -> Self {
+        let RouteQuery { gates, reader, .. } = *query;
+        let by_node = if gates.node_hints { by_node(&ready) } else { Err(Reason::NoHints) };
         if let Ok((targets, reason)) = by_node {
             return Self::plain(Mode::SameNode, reason, targets);
         }
         let mut notes = Vec::new();
-        if settings.shares && settings.routing_preference {
-            match shares::apply(door, &of_family(question), &ready) {
+        if gates.shares && gates.routing_preference {
+            match shares::apply(reader, &of_family(query), &ready) {
                 Some(Ok(weighted)) => return weighted.into(),
                 Some(Err(reason)) => notes.push(reason),
                 None => {}
             }
         }
-        match by_zone(door, &ready) {
+        match by_zone(reader, &ready) {
             Ok((targets, reason)) => Self { notes, ..Self::plain(Mode::SameZone, reason, targets) },
             Err(zone) => {
                 let node = by_node.err().filter(|reason| *reason != Reason::NoHints);
@@ -347,9 +347,9 @@ impl From<shares::Weighted> for Cluster {
 }
 
 /// Whether topology may be looked at for this Service.
-fn asked(question: &Question<'_>) -> Result<(), Reason> {
-    let Question { settings, service, .. } = *question;
-    match (settings.hints, settings.routing_preference || service.topology_auto) {
+fn asked(query: &RouteQuery<'_>) -> Result<(), Reason> {
+    let RouteQuery { gates, service, .. } = *query;
+    match (gates.hints, gates.routing_preference || service.topology_auto) {
         (false, _) => Err(Reason::HintsGateOff),
         (true, false) => Err(Reason::HintsNotAsked),
         (true, true) => Ok(()),
@@ -359,8 +359,8 @@ fn asked(question: &Question<'_>) -> Result<(), Reason> {
 type Filtered = Result<(Vec<Target>, Reason), Reason>;
 
 fn by_node(ready: &[Target]) -> Filtered {
-    missing(ready, |target| target.marks.node_hinted())?;
-    let mine = pick(ready, |target| target.marks.for_my_node());
+    missing(ready, |target| target.flags.node_hinted())?;
+    let mine = pick(ready, |target| target.flags.for_my_node());
     let (endpoints, of) = (mine.len() as u64, ready.len() as u64);
     if mine.is_empty() {
         return Err(Reason::NoHintForNode { of });
@@ -368,12 +368,12 @@ fn by_node(ready: &[Target]) -> Filtered {
     Ok((mine, Reason::SameNodeHints { endpoints, of }))
 }
 
-fn by_zone(door: &Door, ready: &[Target]) -> Filtered {
-    missing(ready, |target| target.marks.zone_hinted())?;
-    if door.place().zone.is_none() {
+fn by_zone(reader: &ObjectReader, ready: &[Target]) -> Filtered {
+    missing(ready, |target| target.flags.zone_hinted())?;
+    if reader.location().zone.is_none() {
         return Err(Reason::NodeWithoutZone);
     }
-    let mine = pick(ready, |target| target.marks.for_my_zone());
+    let mine = pick(ready, |target| target.flags.for_my_zone());
     let (endpoints, of) = (mine.len() as u64, ready.len() as u64);
     if mine.is_empty() {
         return Err(Reason::NoHintForZone { of });

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use serde::Deserialize;
 
 use crate::Name;
-use crate::door::Common;
 use crate::net::{Cidr, Family, Protocol, parse_address};
-use crate::slice::version;
+use crate::reader::Interner;
+use crate::slice::parse_version;
 use crate::wire::{Meta, Text, lenient, name, port};
 
 /// A client keeps its endpoint this long, unless its Service says otherwise.
@@ -15,7 +15,7 @@ const AFFINITY_SECONDS: u32 = 10_800;
 
 /// A Service, as small as a proxy needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Service {
+pub struct RoutedService {
     /// Its namespace.
     pub namespace: Name,
     /// Its name.
@@ -25,17 +25,17 @@ pub struct Service {
     /// Its external IPs.
     pub external_ips: Box<[IpAddr]>,
     /// Addresses of its load balancer that are to be served here.
-    pub vips: Box<[IpAddr]>,
+    pub load_balancer_ips: Box<[IpAddr]>,
     /// Clients that may use its load balancer; both families.
-    pub sources: Box<[Cidr]>,
+    pub source_ranges: Box<[Cidr]>,
     /// Its ports.
     pub ports: Box<[ServicePort]>,
-    /// Policy for traffic from inside.
-    pub internal: Policy,
-    /// Policy for traffic from outside; Cluster where there is no outside.
-    pub external: Policy,
+    /// TrafficPolicy for traffic from inside.
+    pub internal_policy: TrafficPolicy,
+    /// TrafficPolicy for traffic from outside; Cluster where there is no outside.
+    pub external_policy: TrafficPolicy,
     /// Seconds that a client keeps its endpoint.
-    pub affinity: Option<u32>,
+    pub affinity_seconds: Option<u32>,
     /// Where a load balancer asks for endpoints on this node.
     pub health_check_node_port: Option<u16>,
     /// The topology annotation is at Auto.
@@ -45,7 +45,7 @@ pub struct Service {
     /// No proxy serves it: headless, ExternalName, or without a usable cluster IP.
     pub skipped: bool,
     /// Its resource version; 0 if that is no number.
-    pub version: u64,
+    pub resource_version: u64,
 }
 
 /// A port of a Service.
@@ -63,7 +63,7 @@ pub struct ServicePort {
 
 /// Which endpoints may serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Policy {
+pub enum TrafficPolicy {
     /// All.
     #[default]
     Cluster,
@@ -71,7 +71,7 @@ pub enum Policy {
     Local,
 }
 
-impl Service {
+impl RoutedService {
     /// Its cluster IP of a family.
     pub fn cluster_ip(&self, family: Family) -> Option<IpAddr> {
         of(&self.cluster_ips, family).next()
@@ -83,14 +83,14 @@ impl Service {
     }
 
     /// Its load balancer's addresses of a family.
-    pub fn vips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
-        of(&self.vips, family)
+    pub fn load_balancer_ips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
+        of(&self.load_balancer_ips, family)
     }
 
     /// Clients of a family that may use its load balancer; empty means all. Blocks of the other
     /// family alone restrict nobody in this one.
-    pub fn sources(&self, family: Family) -> Vec<Cidr> {
-        let mine = self.sources.iter().copied().filter(|source| source.family() == family);
+    pub fn source_ranges(&self, family: Family) -> Vec<Cidr> {
+        let mine = self.source_ranges.iter().copied().filter(|source| source.family() == family);
         let mine: Vec<Cidr> = mine.collect();
         let everyone = mine.iter().any(|source| source.length() == 0);
         if everyone { Vec::new() } else { mine }
@@ -98,19 +98,19 @@ impl Service {
 
     /// Whether traffic from outside can reach a port, in any family.
     pub fn externally_accessible(&self, port: &ServicePort) -> bool {
-        port.node_port != 0 || !self.vips.is_empty() || !self.external_ips.is_empty()
+        port.node_port != 0 || !self.load_balancer_ips.is_empty() || !self.external_ips.is_empty()
     }
 
     /// Whether endpoints anywhere are used for a port. Traffic from this node to an address for the
     /// outside goes anywhere, whatever the policy.
     pub fn uses_cluster(&self, port: &ServicePort) -> bool {
-        self.internal == Policy::Cluster || self.externally_accessible(port)
+        self.internal_policy == TrafficPolicy::Cluster || self.externally_accessible(port)
     }
 
     /// Whether endpoints on this node are singled out for a port.
     pub fn uses_local(&self, port: &ServicePort) -> bool {
-        self.internal == Policy::Local
-            || (self.external == Policy::Local && self.externally_accessible(port))
+        self.internal_policy == TrafficPolicy::Local
+            || (self.external_policy == TrafficPolicy::Local && self.externally_accessible(port))
     }
 
     /// Whether the content is the same, whatever version it has.
@@ -119,11 +119,12 @@ impl Service {
             && self.name == other.name
             && self.cluster_ips == other.cluster_ips
             && self.external_ips == other.external_ips
-            && self.vips == other.vips
-            && self.sources == other.sources
+            && self.load_balancer_ips == other.load_balancer_ips
+            && self.source_ranges == other.source_ranges
             && self.ports == other.ports
-            && (self.internal, self.external) == (other.internal, other.external)
-            && self.affinity == other.affinity
+            && self.internal_policy == other.internal_policy
+            && self.external_policy == other.external_policy
+            && self.affinity_seconds == other.affinity_seconds
             && self.health_check_node_port == other.health_check_node_port
             && self.topology_auto == other.topology_auto
             && self.proxy_name == other.proxy_name
@@ -240,28 +241,33 @@ struct Ingress<'a> {
 
 impl Wire<'_> {
     /// The small form.
-    pub(crate) fn read(&self, common: &mut Common) -> Service {
+    pub(crate) fn read(&self, interner: &mut Interner) -> RoutedService {
         let Wire { metadata, spec, status } = self;
         let cluster_ips = spec.cluster_ips();
         let external = spec.external();
-        let sources = spec.load_balancer_source_ranges.iter();
-        Service {
-            namespace: common.name(metadata.namespace.as_deref()),
+        let source_ranges = spec.load_balancer_source_ranges.iter();
+        RoutedService {
+            namespace: interner.name(metadata.namespace.as_deref()),
             name: name(metadata.name.as_ref()),
             skipped: spec.kind() == "ExternalName" || cluster_ips.is_empty(),
             cluster_ips,
             external_ips: addresses(&spec.external_ips),
-            vips: status.load_balancer.ingress.iter().filter_map(Ingress::read).collect(),
-            sources: sources.filter_map(|source| Cidr::parse(source.trim())).collect(),
-            ports: spec.ports.iter().filter_map(|port| port.read(common)).collect(),
-            internal: policy(spec.internal_traffic_policy.as_deref()),
-            external,
-            affinity: spec.affinity(),
+            load_balancer_ips: status
+                .load_balancer
+                .ingress
+                .iter()
+                .filter_map(Ingress::read)
+                .collect(),
+            source_ranges: source_ranges.filter_map(|source| Cidr::parse(source.trim())).collect(),
+            ports: spec.ports.iter().filter_map(|port| port.read(interner)).collect(),
+            internal_policy: policy(spec.internal_traffic_policy.as_deref()),
+            external_policy: external,
+            affinity_seconds: spec.affinity(),
             health_check_node_port: port(spec.health_check_node_port)
-                .filter(|_| spec.kind() == "LoadBalancer" && external == Policy::Local),
+                .filter(|_| spec.kind() == "LoadBalancer" && external == TrafficPolicy::Local),
             topology_auto: metadata.annotations.is_auto(),
-            proxy_name: metadata.labels.proxy_name.as_deref().map(|text| common.name(Some(text))),
-            version: metadata.resource_version.as_deref().map_or(0, version),
+            proxy_name: metadata.labels.proxy_name.as_deref().map(|text| interner.name(Some(text))),
+            resource_version: metadata.resource_version.as_deref().map_or(0, parse_version),
         }
     }
 }
@@ -299,13 +305,17 @@ impl Spec<'_> {
     }
 
     /// Local means something only where traffic can come from outside.
-    fn external(&self) -> Policy {
+    fn external(&self) -> TrafficPolicy {
         let outside = match self.kind() {
             "LoadBalancer" | "NodePort" => true,
             "ClusterIP" => !self.external_ips.is_empty(),
             _ => false,
         };
-        if outside { policy(self.external_traffic_policy.as_deref()) } else { Policy::Cluster }
+        if outside {
+            policy(self.external_traffic_policy.as_deref())
+        } else {
+            TrafficPolicy::Cluster
+        }
     }
 
     fn affinity(&self) -> Option<u32> {
@@ -317,8 +327,8 @@ impl Spec<'_> {
     }
 }
 
-fn policy(text: Option<&str>) -> Policy {
-    if text == Some("Local") { Policy::Local } else { Policy::Cluster }
+fn policy(text: Option<&str>) -> TrafficPolicy {
+    if text == Some("Local") { TrafficPolicy::Local } else { TrafficPolicy::Cluster }
 }
 
 fn addresses(texts: &[Text<'_>]) -> Box<[IpAddr]> {
@@ -334,9 +344,9 @@ impl Ingress<'_> {
 }
 
 impl WirePort<'_> {
-    fn read(&self, common: &mut Common) -> Option<ServicePort> {
+    fn read(&self, interner: &mut Interner) -> Option<ServicePort> {
         Some(ServicePort {
-            name: common.name(self.name.as_deref()),
+            name: interner.name(self.name.as_deref()),
             protocol: Protocol::named(self.protocol.as_deref())?,
             port: port(self.port)?,
             node_port: port(self.node_port).unwrap_or(0),

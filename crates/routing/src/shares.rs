@@ -28,8 +28,8 @@ use std::sync::Arc;
 use zonewise_topology::reason::Reason;
 pub use zonewise_topology::zone_shares::{ANNOTATION, DecodeError, ZoneShares};
 
-use crate::door::{Door, ZoneId};
-use crate::slice::Slice;
+use crate::reader::{ObjectReader, ZoneId};
+use crate::slice::RoutedSlice;
 use crate::target::Target;
 
 /// How much more than meant an endpoint may get.
@@ -52,26 +52,26 @@ pub(crate) struct Weighted {
 
 /// Applies zone shares to the ready endpoints of a port. `None` if no slice carries any.
 pub(crate) fn apply(
-    door: &Door,
-    slices: &[&Slice],
+    reader: &ObjectReader,
+    slices: &[&RoutedSlice],
     ready: &[Target],
 ) -> Option<Result<Weighted, Reason>> {
-    slices.iter().any(|slice| slice.shares.is_some()).then(|| {
-        let shares = agreed(door, slices)?;
-        let zone = door.place().zone.as_deref().ok_or(Reason::NodeWithoutZone)?;
+    slices.iter().any(|slice| slice.zone_shares.is_some()).then(|| {
+        let shares = agreed(reader, slices)?;
+        let zone = reader.location().zone.as_deref().ok_or(Reason::NodeWithoutZone)?;
         let asked = shares.from.get(zone).ok_or(Reason::SharesWithoutZone)?;
-        let zones = Zones::count(door, ready, asked);
+        let zones = Zones::count(reader, ready, asked);
         zones.check(&shares)?;
         Ok(zones.weigh(zone, ready))
     })
 }
 
 /// The shares that all slices carry.
-fn agreed(door: &Door, slices: &[&Slice]) -> Result<Arc<ZoneShares>, Reason> {
+fn agreed(reader: &ObjectReader, slices: &[&RoutedSlice]) -> Result<Arc<ZoneShares>, Reason> {
     let (first, others) = slices.split_first().ok_or(Reason::SharesDisagree)?;
-    let text = first.shares.as_ref().ok_or(Reason::SharesDisagree)?;
-    let same = |slice: &&Slice| slice.shares.as_ref().is_some_and(|other| other == text);
-    if others.iter().all(same) { door.shares(text) } else { Err(Reason::SharesDisagree) }
+    let text = first.zone_shares.as_ref().ok_or(Reason::SharesDisagree)?;
+    let same = |slice: &&RoutedSlice| slice.zone_shares.as_ref().is_some_and(|other| other == text);
+    if others.iter().all(same) { reader.shares(text) } else { Err(Reason::SharesDisagree) }
 }
 
 /// The zones that have ready endpoints.
@@ -89,11 +89,11 @@ struct Zone {
 }
 
 impl Zones {
-    fn count(door: &Door, ready: &[Target], asked: &BTreeMap<String, u32>) -> Self {
+    fn count(reader: &ObjectReader, ready: &[Target], asked: &BTreeMap<String, u32>) -> Self {
         let mut known = BTreeMap::<ZoneId, Zone>::new();
         for target in ready {
             let zone = known.entry(target.zone).or_insert_with(|| {
-                let name = door.zone_name(target.zone).unwrap_or_default();
+                let name = reader.zone_name(target.zone).unwrap_or_default();
                 let share = asked.get(&*name).copied().unwrap_or(0);
                 Zone { name, endpoints: 0, share }
             });

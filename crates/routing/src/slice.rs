@@ -7,15 +7,15 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::Name;
-use crate::door::{Common, ZoneId};
+use crate::addresses::AddressList;
+use crate::location::NodeLocation;
 use crate::net::{Family, Protocol, parse_address};
-use crate::packed::Packed;
-use crate::place::Place;
+use crate::reader::{Interner, ZoneId};
 use crate::wire::{First, Meta, Names, Text, lenient, name, port};
 
 /// An EndpointSlice, with everything about this node already decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slice {
+pub struct RoutedSlice {
     /// Its namespace.
     pub namespace: Name,
     /// Its name.
@@ -29,15 +29,15 @@ pub struct Slice {
     /// It belongs to a headless Service.
     pub headless: bool,
     /// Its usable ports.
-    pub ports: Arc<[Port]>,
+    pub ports: Arc<[SlicePort]>,
     /// Its usable endpoints; see [`Self::endpoints`].
-    pub endpoints: Packed<(ZoneId, Marks)>,
+    pub endpoints: AddressList<(ZoneId, EndpointFlags)>,
     /// The annotation `zonewise.dev/zone-shares` as it was written.
-    pub shares: Option<Arc<str>>,
+    pub zone_shares: Option<Arc<str>>,
     /// The time of the change that led to this state, in microseconds since 1970.
-    pub triggered: Option<i64>,
+    pub trigger_time_us: Option<i64>,
     /// Its resource version; 0 if that is no number.
-    pub version: u64,
+    pub resource_version: u64,
 }
 
 /// Who consumes a slice. A slice with both labels is its zone's.
@@ -54,7 +54,7 @@ pub enum Subset {
 
 /// A port that the endpoints of a slice serve.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Port {
+pub struct SlicePort {
     /// The name of the Service's port; may be empty.
     pub name: Name,
     /// The protocol.
@@ -65,20 +65,20 @@ pub struct Port {
 
 /// One endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct SliceEndpoint {
     /// Its address.
     pub address: IpAddr,
     /// The zone it runs in.
     pub zone: ZoneId,
     /// What else there is to know.
-    pub marks: Marks,
+    pub flags: EndpointFlags,
 }
 
 /// Yes-or-no facts about an endpoint, seen from this node.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Marks(u8);
+pub struct EndpointFlags(u8);
 
-impl Marks {
+impl EndpointFlags {
     const READY: u8 = 1;
     const SERVING: u8 = 1 << 1;
     const TERMINATING: u8 = 1 << 2;
@@ -152,7 +152,7 @@ impl Marks {
     }
 }
 
-impl fmt::Debug for Marks {
+impl fmt::Debug for EndpointFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const NAMES: [&str; 8] = [
             "ready",
@@ -169,18 +169,18 @@ impl fmt::Debug for Marks {
     }
 }
 
-impl Slice {
+impl RoutedSlice {
     /// Its usable endpoints.
-    pub fn endpoints(&self) -> impl Iterator<Item = Endpoint> {
-        self.endpoints.iter().map(|(address, (zone, marks))| Endpoint { address, zone, marks })
+    pub fn endpoints(&self) -> impl Iterator<Item = SliceEndpoint> {
+        self.endpoints.iter().map(|(address, (zone, flags))| SliceEndpoint { address, zone, flags })
     }
 
     /// Whether an endpoint can get traffic, at least as a last resort.
     pub fn is_usable(&self) -> bool {
-        self.endpoints().any(|endpoint| endpoint.marks.usable())
+        self.endpoints().any(|endpoint| endpoint.flags.usable())
     }
 
-    /// Whether the content is the same, whatever version it has and whenever it was made.
+    /// Whether the content is the same, whatever version it has.
     pub fn same_content(&self, other: &Self) -> bool {
         self.namespace == other.namespace
             && self.name == other.name
@@ -190,7 +190,7 @@ impl Slice {
             && self.headless == other.headless
             && self.ports == other.ports
             && self.endpoints == other.endpoints
-            && self.shares == other.shares
+            && self.zone_shares == other.zone_shares
     }
 
     /// Whether it offers a port.
@@ -199,7 +199,7 @@ impl Slice {
     }
 }
 
-impl Port {
+impl SlicePort {
     pub(crate) fn is(&self, name: &str, protocol: Protocol) -> bool {
         self.protocol == protocol && *self.name == *name
     }
@@ -285,45 +285,45 @@ struct Hints<'a> {
 }
 
 impl Wire<'_> {
-    /// The small form, seen from a place.
-    pub(crate) fn read(&self, place: &Place, common: &mut Common) -> Slice {
+    /// The small form, seen from a location.
+    pub(crate) fn read(&self, location: &NodeLocation, interner: &mut Interner) -> RoutedSlice {
         let Meta { labels, annotations, .. } = &self.metadata;
         let family = self.address_type.as_deref().and_then(Family::named);
-        let ports = self.ports.iter().filter_map(|port| port.read(common)).collect();
-        Slice {
-            namespace: common.name(self.metadata.namespace.as_deref()),
+        let ports = self.ports.iter().filter_map(|port| port.read(interner)).collect();
+        RoutedSlice {
+            namespace: interner.name(self.metadata.namespace.as_deref()),
             name: name(self.metadata.name.as_ref()),
             service: name(labels.service.as_ref()),
             family,
-            subset: labels.subset(common),
+            subset: labels.subset(interner),
             headless: labels.headless.is_some(),
-            ports: common.ports(ports),
+            ports: interner.ports(ports),
             endpoints: family
-                .map(|family| self.endpoints(family, place, common))
+                .map(|family| self.endpoints(family, location, interner))
                 .unwrap_or_default(),
-            shares: annotations.shares.as_deref().map(|text| common.shares(text)),
-            triggered: annotations.triggered.as_deref().and_then(microseconds),
-            version: self.metadata.resource_version.as_deref().map_or(0, version),
+            zone_shares: annotations.shares.as_deref().map(|text| interner.shares(text)),
+            trigger_time_us: annotations.triggered.as_deref().and_then(microseconds),
+            resource_version: self.metadata.resource_version.as_deref().map_or(0, parse_version),
         }
     }
 
     fn endpoints(
         &self,
         family: Family,
-        place: &Place,
-        common: &mut Common,
-    ) -> Packed<(ZoneId, Marks)> {
+        location: &NodeLocation,
+        interner: &mut Interner,
+    ) -> AddressList<(ZoneId, EndpointFlags)> {
         let read = |one: &WireEndpoint<'_>| {
             // Only the first address counts, and only if it is of the slice's family.
             let address = parse_address(one.addresses.0.as_ref()?)?;
-            Some((address, (common.zone(one.zone.as_deref().unwrap_or("")), one.marks(place))))
+            Some((address, (interner.zone(one.zone.as_deref().unwrap_or("")), one.flags(location))))
         };
-        Packed::of(family, self.endpoints.iter().filter_map(read))
+        AddressList::of(family, self.endpoints.iter().filter_map(read))
     }
 }
 
 /// A resource version as a number.
-pub(crate) fn version(text: &str) -> u64 {
+pub(crate) fn parse_version(text: &str) -> u64 {
     text.parse().unwrap_or(0)
 }
 
@@ -332,10 +332,10 @@ fn microseconds(text: &str) -> Option<i64> {
 }
 
 impl WireLabels<'_> {
-    fn subset(&self, common: &mut Common) -> Subset {
+    fn subset(&self, interner: &mut Interner) -> Subset {
         match (self.zone.as_deref(), self.region.as_deref()) {
-            (Some(zone), _) => Subset::Zone(common.name(Some(zone))),
-            (None, Some(region)) => Subset::Region(common.name(Some(region))),
+            (Some(zone), _) => Subset::Zone(interner.name(Some(zone))),
+            (None, Some(region)) => Subset::Region(interner.name(Some(region))),
             (None, None) => Subset::All,
         }
     }
@@ -343,9 +343,9 @@ impl WireLabels<'_> {
 
 impl WirePort<'_> {
     /// A port without a name or a number is not used: it does not mean "all ports".
-    fn read(&self, common: &mut Common) -> Option<Port> {
-        Some(Port {
-            name: common.name(Some(self.name.as_deref()?)),
+    fn read(&self, interner: &mut Interner) -> Option<SlicePort> {
+        Some(SlicePort {
+            name: interner.name(Some(self.name.as_deref()?)),
             protocol: Protocol::named(self.protocol.as_deref())?,
             number: port(self.port)?,
         })
@@ -353,18 +353,18 @@ impl WirePort<'_> {
 }
 
 impl WireEndpoint<'_> {
-    fn marks(&self, place: &Place) -> Marks {
-        let node = (!place.node.is_empty()).then_some(&*place.node);
+    fn flags(&self, location: &NodeLocation) -> EndpointFlags {
+        let node = (!location.node.is_empty()).then_some(&*location.node);
         let Hints { for_zones, for_nodes } = &self.hints;
-        let zone = place.zone.as_deref();
-        Marks::default()
-            .set(Marks::READY, self.conditions.ready.unwrap_or(true))
-            .set(Marks::SERVING, self.conditions.serving.unwrap_or(true))
-            .set(Marks::TERMINATING, self.conditions.terminating.unwrap_or(false))
-            .set(Marks::LOCAL, node.is_some() && self.node_name.as_deref() == node)
-            .set(Marks::ZONE_HINTED, !for_zones.is_empty())
-            .set(Marks::FOR_MY_ZONE, zone.is_some_and(|zone| for_zones.contains(zone)))
-            .set(Marks::NODE_HINTED, !for_nodes.is_empty())
-            .set(Marks::FOR_MY_NODE, node.is_some_and(|node| for_nodes.contains(node)))
+        let zone = location.zone.as_deref();
+        EndpointFlags::default()
+            .set(EndpointFlags::READY, self.conditions.ready.unwrap_or(true))
+            .set(EndpointFlags::SERVING, self.conditions.serving.unwrap_or(true))
+            .set(EndpointFlags::TERMINATING, self.conditions.terminating.unwrap_or(false))
+            .set(EndpointFlags::LOCAL, node.is_some() && self.node_name.as_deref() == node)
+            .set(EndpointFlags::ZONE_HINTED, !for_zones.is_empty())
+            .set(EndpointFlags::FOR_MY_ZONE, zone.is_some_and(|zone| for_zones.contains(zone)))
+            .set(EndpointFlags::NODE_HINTED, !for_nodes.is_empty())
+            .set(EndpointFlags::FOR_MY_NODE, node.is_some_and(|node| for_nodes.contains(node)))
     }
 }

@@ -16,50 +16,51 @@
 
 use zonewise_topology::reason::Reason;
 
+use crate::gates::FeatureGates;
+use crate::location::NodeLocation;
 use crate::net::Family;
-use crate::place::Place;
 use crate::route::Mode;
-use crate::service::{Policy, Service};
-use crate::settings::Settings;
-use crate::slice::{Slice, Subset};
+use crate::service::{RoutedService, TrafficPolicy};
+use crate::slice::{RoutedSlice, Subset};
 
 /// Whether a slice is for this node.
-pub fn wanted(slice: &Slice, place: &Place, settings: &Settings) -> bool {
+pub fn is_for_node(slice: &RoutedSlice, location: &NodeLocation, gates: &FeatureGates) -> bool {
     let is_mine = |mine: &Option<crate::Name>, label: &crate::Name| {
         mine.as_ref().is_none_or(|mine| mine == label)
     };
-    !settings.subsetting
+    !gates.subsetting
         || match &slice.subset {
             Subset::All => true,
-            Subset::Zone(zone) => is_mine(&place.zone, zone),
-            Subset::Region(region) => is_mine(&place.region, region),
+            Subset::Zone(zone) => is_mine(&location.zone, zone),
+            Subset::Region(region) => is_mine(&location.region, region),
         }
 }
 
 /// Whether a Service takes all its slices whatever their labels: with a policy of Local, its
 /// endpoints on this node may sit in another zone's slices.
-pub fn never_subset(service: &Service) -> bool {
-    service.internal == Policy::Local || service.external == Policy::Local
+pub fn uses_all_slices(service: &RoutedService) -> bool {
+    service.internal_policy == TrafficPolicy::Local
+        || service.external_policy == TrafficPolicy::Local
 }
 
 /// The slices of a Service that this node consumes, decided for each family. [`crate::route`]
 /// decides again for each port: a port that only another zone's slices offer is served from all.
-pub fn effective<'a>(
-    service: &Service,
-    slices: &[&'a Slice],
-    place: &Place,
-    settings: &Settings,
-) -> Vec<&'a Slice> {
+pub fn consumed_slices<'a>(
+    service: &RoutedService,
+    slices: &[&'a RoutedSlice],
+    location: &NodeLocation,
+    gates: &FeatureGates,
+) -> Vec<&'a RoutedSlice> {
     let choose = |family: Family| {
         let mine = slices.iter().copied().filter(|slice| slice.family == Some(family)).collect();
-        choose(service, mine, place, settings).slices
+        choose(service, mine, location, gates).slices
     };
     Family::BOTH.into_iter().flat_map(choose).collect()
 }
 
 /// Slices, and what they stand for.
 pub(crate) struct Chosen<'a> {
-    pub(crate) slices: Vec<&'a Slice>,
+    pub(crate) slices: Vec<&'a RoutedSlice>,
     pub(crate) scope: Scope,
 }
 
@@ -96,29 +97,29 @@ impl Scope {
 
 /// Chooses among slices of one family.
 pub(crate) fn choose<'a>(
-    service: &Service,
-    slices: Vec<&'a Slice>,
-    place: &Place,
-    settings: &Settings,
+    service: &RoutedService,
+    slices: Vec<&'a RoutedSlice>,
+    location: &NodeLocation,
+    gates: &FeatureGates,
 ) -> Chosen<'a> {
     let unlabelled = slices.iter().all(|slice| slice.subset == Subset::All);
-    if unlabelled || !settings.subsetting || never_subset(service) {
+    if unlabelled || !gates.subsetting || uses_all_slices(service) {
         return Chosen { slices, scope: Scope::Everything };
     }
-    let wanted: Vec<&Slice> =
-        slices.iter().copied().filter(|slice| wanted(slice, place, settings)).collect();
+    let wanted: Vec<&RoutedSlice> =
+        slices.iter().copied().filter(|slice| is_for_node(slice, location, gates)).collect();
     if wanted.len() < slices.len() && !wanted.iter().any(|slice| slice.is_usable()) {
         return Chosen { slices, scope: Scope::Empty };
     }
-    let scope = scope(&wanted, place);
+    let scope = scope(&wanted, location);
     Chosen { slices: wanted, scope }
 }
 
-fn scope(wanted: &[&Slice], place: &Place) -> Scope {
-    let kind = |slice: &&Slice| match slice.subset {
+fn scope(wanted: &[&RoutedSlice], location: &NodeLocation) -> Scope {
+    let kind = |slice: &&RoutedSlice| match slice.subset {
         Subset::All => Scope::Everything,
-        Subset::Zone(_) if place.zone.is_some() => Scope::Zone,
-        Subset::Region(_) if place.region.is_some() => Scope::Region,
+        Subset::Zone(_) if location.zone.is_some() => Scope::Zone,
+        Subset::Region(_) if location.region.is_some() => Scope::Region,
         Subset::Zone(_) | Subset::Region(_) => Scope::Unplaced,
     };
     let mut kinds = wanted.iter().map(kind);

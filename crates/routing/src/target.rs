@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::door::ZoneId;
-use crate::slice::{Endpoint, Marks};
+use crate::reader::ZoneId;
+use crate::slice::{EndpointFlags, SliceEndpoint};
 
 /// An address and port of an endpoint.
 ///
@@ -22,22 +22,22 @@ pub struct Target {
     /// It runs on this node.
     pub local: bool,
     /// Ready, serving, terminating; hints only in what [`crate::merge`] gives.
-    pub marks: Marks,
+    pub flags: EndpointFlags,
 }
 
 impl Target {
-    pub(crate) fn new(endpoint: &Endpoint, port: u16) -> Self {
+    pub(crate) fn new(endpoint: &SliceEndpoint, port: u16) -> Self {
         Self {
             address: endpoint.address,
             port,
             zone: endpoint.zone,
-            local: endpoint.marks.local(),
-            marks: endpoint.marks,
+            local: endpoint.flags.local(),
+            flags: endpoint.flags,
         }
     }
 
     pub(crate) fn without_hints(self) -> Self {
-        Self { marks: self.marks.without_hints(), ..self }
+        Self { flags: self.flags.without_hints(), ..self }
     }
 
     /// The order of `ip:port`; equal only for the same address and port.
@@ -59,7 +59,7 @@ impl Target {
 
 impl Ord for Target {
     fn cmp(&self, other: &Self) -> Ordering {
-        let rest = |target: &Self| (target.zone, target.local, target.marks);
+        let rest = |target: &Self| (target.zone, target.local, target.flags);
         self.by_text(other).then_with(|| rest(self).cmp(&rest(other)))
     }
 }

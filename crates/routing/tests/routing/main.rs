@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod common;
-mod door;
 mod order;
 mod policies;
+mod reader;
 mod reasons;
 mod recorded;
 mod services;

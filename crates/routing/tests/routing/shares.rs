@@ -1,10 +1,10 @@
 //! Zone shares (section 5.5 of the design).
 
 use serde_json::{Value, json};
-use zonewise_routing::{Mode, Route, Settings, slots};
+use zonewise_routing::{FeatureGates, Mode, Route, slots};
 use zonewise_topology::reason::{Code, Reason};
 
-use crate::common::{ask, door, line, policies, service, short, simple, slice, with_shares};
+use crate::common::{ask, line, policies, reader, service, short, simple, slice, with_shares};
 
 /// Four endpoints in a, two in b: b sends a quarter to a.
 const SHARES: &str =
@@ -110,8 +110,8 @@ fn d3_node_hints_then_shares_then_zone_hints() {
     assert_eq!(line(&simple("a", &[hinted("node-2")])), "shares SharesApplied 1,2");
     let route = simple("b", &[hinted("node-2")]);
     assert_eq!(codes(&route), (Mode::SameZone, Code::SameZoneHints, vec![Code::SharesWithoutZone]));
-    let off = Settings { shares: false, ..Settings::default() };
-    let route = ask(&door("a"), &off, &service(&json!({})), &[hinted("node-2")]);
+    let off = FeatureGates { shares: false, ..FeatureGates::default() };
+    let route = ask(&reader("a"), &off, &service(&json!({})), &[hinted("node-2")]);
     assert_eq!(line(&route), "same-zone SameZoneHints 1");
     assert_eq!(route.notes, []);
 }
@@ -121,7 +121,7 @@ fn d4_shares_and_policies_live_side_by_side() {
     let text = "1[R @a] 2[R @a] 3[R @a] 4[R @a] 5[R @b L] 6[R @b]";
     let slices = [with_shares(slice("s", text), SHARES)];
     let service = policies("Cluster", "Local", 30080);
-    let route = ask(&door("a"), &Settings::default(), &service, &slices);
+    let route = ask(&reader("a"), &FeatureGates::default(), &service, &slices);
     assert_eq!(short(route.cluster.as_deref()), "1,2,3,4");
     assert_eq!(short(route.local.as_deref()), "5");
     assert_eq!(short(route.reachable.as_deref()), "1,2,3,4,5");

@@ -4,7 +4,7 @@ use crate::Name;
 
 /// The node that routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct NodeLocation {
     /// Its name; empty if it is unknown, and then nothing is local.
     pub node: Name,
     /// Its zone.
@@ -13,7 +13,7 @@ pub struct Place {
     pub region: Option<Name>,
 }
 
-impl Place {
+impl NodeLocation {
     /// From a node's name and labels; an empty label says nothing.
     pub fn new(node: &str, zone: Option<&str>, region: Option<&str>) -> Self {
         let named = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(Name::from);

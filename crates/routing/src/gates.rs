@@ -2,7 +2,7 @@
 
 /// Feature gates of the proxy. All are on unless told otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct FeatureGates {
     /// Gate `TopologyAwareHints`: off means no topology at all, neither hints nor shares.
     pub hints: bool,
     /// Gate `PreferSameTrafficDistribution`: hints for nodes.
@@ -16,7 +16,7 @@ pub struct Settings {
     pub subsetting: bool,
 }
 
-impl Default for Settings {
+impl Default for FeatureGates {
     fn default() -> Self {
         Self {
             hints: true,

@@ -10,7 +10,7 @@
 //!  10.0.0.1, zone 1, ready + serving + local + hinted to my zone
 //! ```
 //!
-//! A node that moves to another zone needs a new door, and all slices must pass it again.
+//! A node that moves to another zone needs a new reader, and all slices must pass it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,13 +19,13 @@ use zonewise_topology::reason::Reason;
 use zonewise_topology::zone_shares::ZoneShares;
 
 use crate::Name;
-use crate::place::Place;
-use crate::service::{self, Service};
+use crate::location::NodeLocation;
+use crate::service::{self, RoutedService};
 use crate::shares;
-use crate::slice::{self, Port, Slice};
+use crate::slice::{self, RoutedSlice, SlicePort};
 use crate::wire::object;
 
-/// A zone, by the number its door gave it; 0 is no zone.
+/// A zone, by the number its reader gave it; 0 is no zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ZoneId(u16);
 
@@ -41,9 +41,9 @@ impl ZoneId {
 
 /// Reads objects for one node.
 #[derive(Debug)]
-pub struct Door {
-    place: Place,
-    common: Mutex<Common>,
+pub struct ObjectReader {
+    location: NodeLocation,
+    interner: Mutex<Interner>,
 }
 
 /// At most so many names and lists of ports are looked for; whoever has one keeps it.
@@ -53,18 +53,18 @@ const COMMON: usize = 1024;
 /// last zone shares: the slices of a Service carry the same text, and its ports ask for the same shares
 /// one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Common {
+pub(crate) struct Interner {
     ids: BTreeMap<Name, ZoneId>,
     zones: Vec<Name>,
     names: BTreeSet<Name>,
-    ports: BTreeSet<Arc<[Port]>>,
+    ports: BTreeSet<Arc<[SlicePort]>>,
     text: Option<Arc<str>>,
     read: Option<(Arc<str>, Shares)>,
 }
 
 type Shares = Result<Arc<ZoneShares>, Reason>;
 
-impl Common {
+impl Interner {
     /// Zones beyond the last number count as no zone: traffic still flows, only not by zone.
     pub(crate) fn zone(&mut self, name: &str) -> ZoneId {
         if name.is_empty() {
@@ -94,11 +94,11 @@ impl Common {
     }
 
     /// A list of ports that many slices share.
-    pub(crate) fn ports(&mut self, list: Vec<Port>) -> Arc<[Port]> {
+    pub(crate) fn ports(&mut self, list: Vec<SlicePort>) -> Arc<[SlicePort]> {
         if let Some(known) = self.ports.get(&*list) {
             return Arc::clone(known);
         }
-        let list: Arc<[Port]> = list.into();
+        let list: Arc<[SlicePort]> = list.into();
         keep(&mut self.ports, Arc::clone(&list));
         list
     }
@@ -119,65 +119,65 @@ fn keep<T: Ord>(all: &mut BTreeSet<T>, one: T) {
     all.insert(one);
 }
 
-impl Door {
-    /// The door of a node.
-    pub fn new(place: Place) -> Self {
-        Self { place: place.tidy(), common: Mutex::default() }
+impl ObjectReader {
+    /// The reader of a node.
+    pub fn new(location: NodeLocation) -> Self {
+        Self { location: location.tidy(), interner: Mutex::default() }
     }
 
-    /// The door of the same node in another place; zones keep their numbers.
-    pub fn moved(&self, place: Place) -> Self {
-        let common = self.common();
-        let (ids, zones) = (common.ids.clone(), common.zones.clone());
-        let known = Common { ids, zones, ..Common::default() };
-        Self { place: place.tidy(), common: Mutex::new(known) }
+    /// The reader of the same node in another location; zones keep their numbers.
+    pub fn relocated(&self, location: NodeLocation) -> Self {
+        let interner = self.interner();
+        let (ids, zones) = (interner.ids.clone(), interner.zones.clone());
+        let known = Interner { ids, zones, ..Interner::default() };
+        Self { location: location.tidy(), interner: Mutex::new(known) }
     }
 
     /// Who this node is.
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn location(&self) -> &NodeLocation {
+        &self.location
     }
 
     /// Reads an EndpointSlice. Endpoints and ports that cannot be used are left out; JSON of the
     /// wrong shape is an error.
-    pub fn slice(&self, json: &str) -> Result<Slice, serde_json::Error> {
+    pub fn read_slice(&self, json: &str) -> Result<RoutedSlice, serde_json::Error> {
         let wire: slice::Wire<'_> = object(json)?;
-        Ok(wire.read(&self.place, &mut self.common()))
+        Ok(wire.read(&self.location, &mut self.interner()))
     }
 
     /// Reads a Service. Addresses and ports that cannot be used are left out; JSON of the wrong
     /// shape is an error.
-    pub fn service(&self, json: &str) -> Result<Service, serde_json::Error> {
+    pub fn read_service(&self, json: &str) -> Result<RoutedService, serde_json::Error> {
         let wire: service::Wire<'_> = object(json)?;
-        Ok(wire.read(&mut self.common()))
+        Ok(wire.read(&mut self.interner()))
     }
 
     /// The name of a zone; `None` for no zone.
     pub fn zone_name(&self, id: ZoneId) -> Option<Name> {
         let index = usize::from(id.0).checked_sub(1)?;
-        self.common().zones.get(index).cloned()
+        self.interner().zones.get(index).cloned()
     }
 
     /// The number of a zone.
     pub fn zone_id(&self, name: &str) -> ZoneId {
-        self.common().zone(name)
+        self.interner().zone(name)
     }
 
     /// Zone shares of an annotation, read again only when another one was asked for in between.
     pub(crate) fn shares(&self, text: &Arc<str>) -> Shares {
-        let mut common = self.common();
-        match &common.read {
+        let mut interner = self.interner();
+        match &interner.read {
             Some((last, read)) if Arc::ptr_eq(last, text) => read.clone(),
             _ => {
                 let read = shares::parse(text).map(Arc::new).map_err(|error| (&error).into());
-                common.read = Some((Arc::clone(text), read.clone()));
+                interner.read = Some((Arc::clone(text), read.clone()));
                 read
             }
         }
     }
 
     /// Nothing panics while it is held, and a zone half entered does no harm.
-    fn common(&self) -> MutexGuard<'_, Common> {
-        self.common.lock().unwrap_or_else(PoisonError::into_inner)
+    fn interner(&self) -> MutexGuard<'_, Interner> {
+        self.interner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

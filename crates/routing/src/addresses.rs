@@ -7,20 +7,20 @@ use crate::net::Family;
 
 /// Addresses and what belongs to each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Packed<T> {
+pub enum AddressList<T> {
     /// IPv4.
     V4(Box<[(Ipv4Addr, T)]>),
     /// IPv6.
     V6(Box<[(Ipv6Addr, T)]>),
 }
 
-impl<T> Default for Packed<T> {
+impl<T> Default for AddressList<T> {
     fn default() -> Self {
         Self::V4(Box::default())
     }
 }
 
-impl<T: Copy> Packed<T> {
+impl<T: Copy> AddressList<T> {
     /// Those of a list that are of this family.
     pub fn of(family: Family, list: impl Iterator<Item = (IpAddr, T)>) -> Self {
         match family {
