@@ -113,22 +113,42 @@ impl RoutedService {
             || (self.external_policy == TrafficPolicy::Local && self.externally_accessible(port))
     }
 
-    /// Whether the content is the same, whatever version it has.
+    /// Whether two versions of a Service say the same. Resource versions may differ.
+    ///
+    /// All fields are named, so that a new field does not compile until it is decided whether
+    /// it counts.
     pub fn same_content(&self, other: &Self) -> bool {
-        self.namespace == other.namespace
-            && self.name == other.name
-            && self.cluster_ips == other.cluster_ips
-            && self.external_ips == other.external_ips
-            && self.load_balancer_ips == other.load_balancer_ips
-            && self.source_ranges == other.source_ranges
-            && self.ports == other.ports
-            && self.internal_policy == other.internal_policy
-            && self.external_policy == other.external_policy
-            && self.affinity_seconds == other.affinity_seconds
-            && self.health_check_node_port == other.health_check_node_port
-            && self.topology_auto == other.topology_auto
-            && self.proxy_name == other.proxy_name
-            && self.skipped == other.skipped
+        let Self {
+            namespace,
+            name,
+            cluster_ips,
+            external_ips,
+            load_balancer_ips,
+            source_ranges,
+            ports,
+            internal_policy,
+            external_policy,
+            affinity_seconds,
+            health_check_node_port,
+            topology_auto,
+            proxy_name,
+            skipped,
+            resource_version: _,
+        } = self;
+        *namespace == other.namespace
+            && *name == other.name
+            && *cluster_ips == other.cluster_ips
+            && *external_ips == other.external_ips
+            && *load_balancer_ips == other.load_balancer_ips
+            && *source_ranges == other.source_ranges
+            && *ports == other.ports
+            && *internal_policy == other.internal_policy
+            && *external_policy == other.external_policy
+            && *affinity_seconds == other.affinity_seconds
+            && *health_check_node_port == other.health_check_node_port
+            && *topology_auto == other.topology_auto
+            && *proxy_name == other.proxy_name
+            && *skipped == other.skipped
     }
 }
 

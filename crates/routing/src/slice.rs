@@ -180,17 +180,34 @@ impl RoutedSlice {
         self.endpoints().any(|endpoint| endpoint.flags.usable())
     }
 
-    /// Whether the content is the same, whatever version it has.
+    /// Whether two versions of a slice say the same. Resource versions and trigger times may
+    /// differ.
+    ///
+    /// All fields are named, so that a new field does not compile until it is decided whether
+    /// it counts.
     pub fn same_content(&self, other: &Self) -> bool {
-        self.namespace == other.namespace
-            && self.name == other.name
-            && self.service == other.service
-            && self.family == other.family
-            && self.subset == other.subset
-            && self.headless == other.headless
-            && self.ports == other.ports
-            && self.endpoints == other.endpoints
-            && self.zone_shares == other.zone_shares
+        let Self {
+            namespace,
+            name,
+            service,
+            family,
+            subset,
+            headless,
+            ports,
+            endpoints,
+            zone_shares,
+            trigger_time_us: _,
+            resource_version: _,
+        } = self;
+        *namespace == other.namespace
+            && *name == other.name
+            && *service == other.service
+            && *family == other.family
+            && *subset == other.subset
+            && *headless == other.headless
+            && *ports == other.ports
+            && *endpoints == other.endpoints
+            && *zone_shares == other.zone_shares
     }
 
     /// Whether it offers a port.
