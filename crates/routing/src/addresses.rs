@@ -1,11 +1,14 @@
-//! Addresses of one family, each with a little more, in as few bytes as the family needs: a cluster has
-//! tens of thousands, nearly all of IPv4.
+//! A list of addresses of one family, each with a value.
+//!
+//! An `IpAddr` takes 17 bytes whatever its family. A large cluster has tens of thousands of
+//! endpoints, nearly all of them IPv4, so each family has a list of its own with 4 or 16 bytes per
+//! address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::net::Family;
 
-/// Addresses and what belongs to each.
+/// Addresses of one family, each with a value of type `T`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressList<T> {
     /// IPv4.
@@ -21,11 +24,11 @@ impl<T> Default for AddressList<T> {
 }
 
 impl<T: Copy> AddressList<T> {
-    /// Those of a list that are of this family.
+    /// Keeps the items of `list` whose address is of this family.
     pub fn of(family: Family, list: impl Iterator<Item = (IpAddr, T)>) -> Self {
         match family {
-            Family::V4 => Self::V4(list.filter_map(|(ip, rest)| Some((v4(ip)?, rest))).collect()),
-            Family::V6 => Self::V6(list.filter_map(|(ip, rest)| Some((v6(ip)?, rest))).collect()),
+            Family::V4 => Self::V4(list.filter_map(|(ip, value)| Some((v4(ip)?, value))).collect()),
+            Family::V6 => Self::V6(list.filter_map(|(ip, value)| Some((v6(ip)?, value))).collect()),
         }
     }
 
@@ -42,17 +45,17 @@ impl<T: Copy> AddressList<T> {
         self.len() == 0
     }
 
-    /// One of them.
-    pub fn get(&self, place: usize) -> Option<(IpAddr, T)> {
+    /// The item at an index.
+    pub fn get(&self, index: usize) -> Option<(IpAddr, T)> {
         match self {
-            Self::V4(list) => list.get(place).map(|&(ip, rest)| (ip.into(), rest)),
-            Self::V6(list) => list.get(place).map(|&(ip, rest)| (ip.into(), rest)),
+            Self::V4(list) => list.get(index).map(|&(ip, value)| (ip.into(), value)),
+            Self::V6(list) => list.get(index).map(|&(ip, value)| (ip.into(), value)),
         }
     }
 
-    /// All of them.
+    /// All items in their order.
     pub fn iter(&self) -> impl Iterator<Item = (IpAddr, T)> {
-        (0..self.len()).filter_map(|place| self.get(place))
+        (0..self.len()).filter_map(|index| self.get(index))
     }
 }
 

@@ -1,18 +1,20 @@
-//! What the proxy is allowed to use.
+//! Feature gates that decide which parts of an EndpointSlice the proxy may use.
 
-/// Feature gates of the proxy. All are on unless told otherwise.
+/// The gates that routing depends on. All are on by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeatureGates {
-    /// Gate `TopologyAwareHints`: off means no topology at all, neither hints nor shares.
+    /// Gate `TopologyAwareHints`. Off: neither hints nor zone shares are used.
     pub hints: bool,
-    /// Gate `PreferSameTrafficDistribution`: hints for nodes.
+    /// Gate `PreferSameTrafficDistribution`. Off: hints for nodes are not used.
     pub node_hints: bool,
-    /// Gate `ServiceRoutingPreference`: off means hints only for Services with the topology
-    /// annotation at Auto, and no shares, as proxies did before.
+    /// Gate `ServiceRoutingPreference`. Off: hints are used only for Services whose annotation
+    /// `service.kubernetes.io/topology-mode` is `Auto`, and zone shares are not used. Proxies
+    /// older than that gate behave so.
     pub routing_preference: bool,
-    /// Zone shares on slices.
+    /// Off: the annotation `zonewise.dev/zone-shares` on slices is not used.
     pub shares: bool,
-    /// Gate `EndpointSliceSubsetting`: off means every slice is consumed.
+    /// Gate `EndpointSliceSubsetting`. Off: the labels `for-zone` and `for-region` are not used,
+    /// and the node consumes every slice.
     pub subsetting: bool,
 }
 

@@ -1,17 +1,17 @@
 //! Which endpoints this node uses for each port of each Service, and why.
 //!
-//! Pure functions: no I/O, no clock, no Kubernetes client. The proxy programs the kernel with what
-//! [`route`] says; `route` and `explain` print it.
+//! Pure functions: no I/O, no clock, no Kubernetes client. The proxy programs the kernel with the
+//! result of [`route()`]; the commands `zonewise route` and `zonewise explain` print it.
 //!
 //! ```text
-//!  bytes ─► ObjectReader ─► Service, Slice      small; everything about *this* node is already decided
-//!                      │
-//!                      ▼
-//!   subset   slices this node consumes (labels for-zone, for-region)
+//!  JSON ─► ObjectReader ─► RoutedService, RoutedSlice    whatever depends on this node is decided
+//!                               │
+//!                               ▼
+//!   subset   slices that this node consumes (labels for-zone, for-region)
 //!   merge    endpoints of one port, each once, sorted
 //!   route    node hints ─► zone shares ─► zone hints ─► any;  traffic policies
-//!                      │
-//!                      ▼
+//!                               │
+//!                               ▼
 //!   Route    cluster, local, reachable, weights, mode, reason ─► slots
 //! ```
 
@@ -45,5 +45,5 @@ pub use slots::{MAX_SLOTS, slots};
 pub use subset::{consumed_slices, is_for_node, uses_all_slices};
 pub use target::Target;
 
-/// A string that many objects share: a namespace, a zone, a port's name.
+/// A string that many objects share: a namespace, a zone, the name of a port.
 pub type Name = Arc<str>;

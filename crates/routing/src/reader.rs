@@ -1,7 +1,8 @@
-//! Bytes come in, small structs leave.
+//! Reads Services and EndpointSlices from JSON, for one node.
 //!
-//! What is the same for all objects is decided here once: which node this is, and a short number
-//! for each zone. An IPv4 endpoint of a slice then takes 8 bytes and no memory of its own.
+//! Whatever depends on the node is decided while an object is read: whether an endpoint runs on
+//! this node, and whether it is hinted to this node or its zone. Zones are replaced by numbers. An
+//! IPv4 endpoint then takes 8 bytes and no allocation of its own.
 //!
 //! ```text
 //!  {"addresses":["10.0.0.1"],"zone":"a","nodeName":"n1","hints":{…}}
@@ -10,7 +11,7 @@
 //!  10.0.0.1, zone 1, ready + serving + local + hinted to my zone
 //! ```
 //!
-//! A node that moves to another zone needs a new reader, and all slices must pass it again.
+//! When the node's zone or region changes, a new reader is needed and all slices must be read again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +26,7 @@ use crate::shares;
 use crate::slice::{self, RoutedSlice, SlicePort};
 use crate::wire::object;
 
-/// A zone, by the number its reader gave it; 0 is no zone.
+/// A zone, as a number that its [`ObjectReader`] gave it. 0 stands for no zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ZoneId(u16);
 
@@ -33,39 +34,42 @@ impl ZoneId {
     /// No zone.
     pub const NONE: Self = Self(0);
 
-    /// Whether there is none.
+    /// Whether this is [`Self::NONE`].
     pub fn is_none(self) -> bool {
         self == Self::NONE
     }
 }
 
-/// Reads objects for one node.
+/// Reads objects as one node sees them.
 #[derive(Debug)]
 pub struct ObjectReader {
     location: NodeLocation,
     interner: Mutex<Interner>,
 }
 
-/// At most so many names and lists of ports are looked for; whoever has one keeps it.
-const COMMON: usize = 1024;
+/// Names and port lists that are remembered for sharing. When there are more, all are forgotten and
+/// sharing starts again; objects that hold one keep it.
+const MAX_INTERNED: usize = 1024;
 
-/// What objects have in common: zones seen so far, names and lists of ports that many share, and the
-/// last zone shares: the slices of a Service carry the same text, and its ports ask for the same shares
-/// one after the other.
+/// Values that many objects have in common are stored once and shared.
+///
+/// Zone shares are remembered only for the last annotation: the slices of a Service come one after
+/// the other and carry the same text, and its ports are routed one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Interner {
     ids: BTreeMap<Name, ZoneId>,
     zones: Vec<Name>,
     names: BTreeSet<Name>,
     ports: BTreeSet<Arc<[SlicePort]>>,
-    text: Option<Arc<str>>,
-    read: Option<(Arc<str>, Shares)>,
+    last_text: Option<Arc<str>>,
+    last_parsed: Option<(Arc<str>, ParsedShares)>,
 }
 
-type Shares = Result<Arc<ZoneShares>, Reason>;
+type ParsedShares = Result<Arc<ZoneShares>, Reason>;
 
 impl Interner {
-    /// Zones beyond the last number count as no zone: traffic still flows, only not by zone.
+    /// The number of a zone. When all numbers are taken, further zones count as no zone: their
+    /// endpoints are still used, but not preferred by zone.
     pub(crate) fn zone(&mut self, name: &str) -> ZoneId {
         if name.is_empty() {
             return ZoneId::NONE;
@@ -82,7 +86,7 @@ impl Interner {
         ZoneId(id)
     }
 
-    /// A name that many objects share; none is the empty name.
+    /// A shared copy of a name; `None` becomes the empty name.
     pub(crate) fn name(&mut self, text: Option<&str>) -> Name {
         let text = text.unwrap_or("");
         if let Some(known) = self.names.get(text) {
@@ -93,7 +97,7 @@ impl Interner {
         name
     }
 
-    /// A list of ports that many slices share.
+    /// A shared copy of a list of ports.
     pub(crate) fn ports(&mut self, list: Vec<SlicePort>) -> Arc<[SlicePort]> {
         if let Some(known) = self.ports.get(&*list) {
             return Arc::clone(known);
@@ -103,80 +107,85 @@ impl Interner {
         list
     }
 
-    /// The annotation's text, shared with the slice before if it is the same.
+    /// The text of the zone-shares annotation, shared with the slice read before if it is equal.
     pub(crate) fn shares(&mut self, text: &str) -> Arc<str> {
-        match &self.text {
+        match &self.last_text {
             Some(last) if **last == *text => Arc::clone(last),
-            _ => Arc::clone(self.text.insert(text.into())),
+            _ => Arc::clone(self.last_text.insert(text.into())),
         }
     }
 }
 
 fn keep<T: Ord>(all: &mut BTreeSet<T>, one: T) {
-    if all.len() >= COMMON {
+    if all.len() >= MAX_INTERNED {
         all.clear();
     }
     all.insert(one);
 }
 
 impl ObjectReader {
-    /// The reader of a node.
+    /// A reader for a node.
     pub fn new(location: NodeLocation) -> Self {
-        Self { location: location.tidy(), interner: Mutex::default() }
+        Self { location: location.normalized(), interner: Mutex::default() }
     }
 
-    /// The reader of the same node in another location; zones keep their numbers.
+    /// A reader for the same node after its zone or region has changed. Zones keep their numbers.
     pub fn relocated(&self, location: NodeLocation) -> Self {
         let interner = self.interner();
         let (ids, zones) = (interner.ids.clone(), interner.zones.clone());
         let known = Interner { ids, zones, ..Interner::default() };
-        Self { location: location.tidy(), interner: Mutex::new(known) }
+        Self { location: location.normalized(), interner: Mutex::new(known) }
     }
 
-    /// Who this node is.
+    /// The node that this reader reads for.
     pub fn location(&self) -> &NodeLocation {
         &self.location
     }
 
-    /// Reads an EndpointSlice. Endpoints and ports that cannot be used are left out; JSON of the
-    /// wrong shape is an error.
+    /// Reads an EndpointSlice. Endpoints and ports that cannot be used are left out.
+    ///
+    /// # Errors
+    /// If the JSON is not valid or has a value of the wrong type.
     pub fn read_slice(&self, json: &str) -> Result<RoutedSlice, serde_json::Error> {
         let wire: slice::Wire<'_> = object(json)?;
         Ok(wire.read(&self.location, &mut self.interner()))
     }
 
-    /// Reads a Service. Addresses and ports that cannot be used are left out; JSON of the wrong
-    /// shape is an error.
+    /// Reads a Service. Addresses and ports that cannot be used are left out.
+    ///
+    /// # Errors
+    /// If the JSON is not valid or has a value of the wrong type.
     pub fn read_service(&self, json: &str) -> Result<RoutedService, serde_json::Error> {
         let wire: service::Wire<'_> = object(json)?;
         Ok(wire.read(&mut self.interner()))
     }
 
-    /// The name of a zone; `None` for no zone.
+    /// The name of a zone; `None` for [`ZoneId::NONE`].
     pub fn zone_name(&self, id: ZoneId) -> Option<Name> {
         let index = usize::from(id.0).checked_sub(1)?;
         self.interner().zones.get(index).cloned()
     }
 
-    /// The number of a zone.
+    /// The number of a zone; a new one if the zone has not been seen before.
     pub fn zone_id(&self, name: &str) -> ZoneId {
         self.interner().zone(name)
     }
 
-    /// Zone shares of an annotation, read again only when another one was asked for in between.
-    pub(crate) fn shares(&self, text: &Arc<str>) -> Shares {
+    /// Parses the text of a zone-shares annotation. The last result is remembered.
+    pub(crate) fn shares(&self, text: &Arc<str>) -> ParsedShares {
         let mut interner = self.interner();
-        match &interner.read {
+        match &interner.last_parsed {
             Some((last, read)) if Arc::ptr_eq(last, text) => read.clone(),
             _ => {
                 let read = shares::parse(text).map(Arc::new).map_err(|error| (&error).into());
-                interner.read = Some((Arc::clone(text), read.clone()));
+                interner.last_parsed = Some((Arc::clone(text), read.clone()));
                 read
             }
         }
     }
 
-    /// Nothing panics while it is held, and a zone half entered does no harm.
+    /// A poisoned lock is used all the same: no code panics while it holds the lock, and an
+    /// interner that was left half changed would only store a value twice.
     fn interner(&self) -> MutexGuard<'_, Interner> {
         self.interner.lock().unwrap_or_else(PoisonError::into_inner)
     }

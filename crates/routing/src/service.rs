@@ -1,4 +1,4 @@
-//! Services: where traffic comes in, and what its owner asks for.
+//! Services: the addresses and ports that clients connect to, and how their traffic is to be routed.
 
 use std::net::IpAddr;
 
@@ -10,85 +10,87 @@ use crate::reader::Interner;
 use crate::slice::parse_version;
 use crate::wire::{Meta, Text, lenient, name, port};
 
-/// A client keeps its endpoint this long, unless its Service says otherwise.
+/// How long a client keeps its endpoint with session affinity, unless the Service sets a time. The
+/// API server has the same default, `DefaultClientIPServiceAffinitySeconds`.
 const AFFINITY_SECONDS: u32 = 10_800;
 
-/// A Service, as small as a proxy needs it.
+/// A Service, reduced to what a proxy needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutedService {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: Name,
-    /// Its name.
+    /// The name.
     pub name: Name,
-    /// Its cluster IPs, at most one per family.
+    /// The cluster IPs, at most one per address family.
     pub cluster_ips: Box<[IpAddr]>,
-    /// Its external IPs.
+    /// `spec.externalIPs`.
     pub external_ips: Box<[IpAddr]>,
-    /// Addresses of its load balancer that are to be served here.
+    /// Addresses of the load balancer that nodes serve themselves (`ipMode: VIP`).
     pub load_balancer_ips: Box<[IpAddr]>,
-    /// Clients that may use its load balancer; both families.
+    /// `spec.loadBalancerSourceRanges`: clients that may use the load balancer's addresses.
     pub source_ranges: Box<[Cidr]>,
-    /// Its ports.
+    /// The ports.
     pub ports: Box<[ServicePort]>,
-    /// TrafficPolicy for traffic from inside.
+    /// `spec.internalTrafficPolicy`, for traffic to the cluster IP.
     pub internal_policy: TrafficPolicy,
-    /// TrafficPolicy for traffic from outside; Cluster where there is no outside.
+    /// `spec.externalTrafficPolicy`, for traffic to external addresses; Cluster if the Service has
+    /// none.
     pub external_policy: TrafficPolicy,
-    /// Seconds that a client keeps its endpoint.
+    /// How long a client keeps its endpoint; `None` without session affinity.
     pub affinity_seconds: Option<u32>,
-    /// Where a load balancer asks for endpoints on this node.
+    /// The port where a load balancer asks whether this node has ready endpoints.
     pub health_check_node_port: Option<u16>,
-    /// The topology annotation is at Auto.
+    /// Whether the annotation `service.kubernetes.io/topology-mode` is `Auto`.
     pub topology_auto: bool,
-    /// The proxy it belongs to, if it names one.
+    /// The label `service.kubernetes.io/service-proxy-name`: another proxy serves this Service.
     pub proxy_name: Option<Name>,
-    /// No proxy serves it: headless, ExternalName, or without a usable cluster IP.
+    /// No proxy serves it, because it is headless, an ExternalName, or has no usable cluster IP.
     pub skipped: bool,
-    /// Its resource version; 0 if that is no number.
+    /// The resource version; 0 if it is not a number.
     pub resource_version: u64,
 }
 
 /// A port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServicePort {
-    /// Its name; may be empty.
+    /// The name; may be empty.
     pub name: Name,
-    /// Its protocol.
+    /// The protocol.
     pub protocol: Protocol,
-    /// Its number.
+    /// The port number.
     pub port: u16,
-    /// Its number on every node; 0 for none.
+    /// The node port; 0 for none.
     pub node_port: u16,
 }
 
-/// Which endpoints may serve.
+/// Which endpoints may serve traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TrafficPolicy {
-    /// All.
+    /// All endpoints.
     #[default]
     Cluster,
-    /// Those on the node that got the traffic.
+    /// Endpoints on the node that received the traffic.
     Local,
 }
 
 impl RoutedService {
-    /// Its cluster IP of a family.
+    /// The cluster IP of an address family.
     pub fn cluster_ip(&self, family: Family) -> Option<IpAddr> {
         of(&self.cluster_ips, family).next()
     }
 
-    /// Its external IPs of a family.
+    /// The external IPs of an address family.
     pub fn external_ips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
         of(&self.external_ips, family)
     }
 
-    /// Its load balancer's addresses of a family.
+    /// The load balancer's addresses of an address family.
     pub fn load_balancer_ips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
         of(&self.load_balancer_ips, family)
     }
 
-    /// Clients of a family that may use its load balancer; empty means all. Blocks of the other
-    /// family alone restrict nobody in this one.
+    /// The clients of an address family that may use the load balancer; empty means all of them.
+    /// Ranges of one family do not restrict clients of the other.
     pub fn source_ranges(&self, family: Family) -> Vec<Cidr> {
         let mine = self.source_ranges.iter().copied().filter(|source| source.family() == family);
         let mine: Vec<Cidr> = mine.collect();
@@ -96,18 +98,18 @@ impl RoutedService {
         if everyone { Vec::new() } else { mine }
     }
 
-    /// Whether traffic from outside can reach a port, in any family.
+    /// Whether a port can be reached from outside the cluster, in any address family.
     pub fn externally_accessible(&self, port: &ServicePort) -> bool {
         port.node_port != 0 || !self.load_balancer_ips.is_empty() || !self.external_ips.is_empty()
     }
 
-    /// Whether endpoints anywhere are used for a port. Traffic from this node to an address for the
-    /// outside goes anywhere, whatever the policy.
+    /// Whether a port uses the endpoints for the traffic policy Cluster. Traffic from this node to
+    /// an external address does so whatever the policy.
     pub fn uses_cluster(&self, port: &ServicePort) -> bool {
         self.internal_policy == TrafficPolicy::Cluster || self.externally_accessible(port)
     }
 
-    /// Whether endpoints on this node are singled out for a port.
+    /// Whether a port uses the endpoints for the traffic policy Local.
     pub fn uses_local(&self, port: &ServicePort) -> bool {
         self.internal_policy == TrafficPolicy::Local
             || (self.external_policy == TrafficPolicy::Local && self.externally_accessible(port))
@@ -156,7 +158,7 @@ fn of(ips: &[IpAddr], family: Family) -> impl Iterator<Item = IpAddr> {
     ips.iter().copied().filter(move |ip| Family::of(ip) == family)
 }
 
-// === reading ===
+// === Reading JSON ===
 
 #[derive(Deserialize)]
 pub(crate) struct Wire<'a> {
@@ -260,7 +262,7 @@ struct Ingress<'a> {
 }
 
 impl Wire<'_> {
-    /// The small form.
+    /// Reduces the object to what a proxy needs.
     pub(crate) fn read(&self, interner: &mut Interner) -> RoutedService {
         let Wire { metadata, spec, status } = self;
         let cluster_ips = spec.cluster_ips();
@@ -293,7 +295,7 @@ impl Wire<'_> {
 }
 
 impl Annotations<'_> {
-    /// The older name wins where both are present.
+    /// The older annotation wins if both are present, as in kube-proxy.
     fn is_auto(&self) -> bool {
         let value = self.hints.as_deref().or(self.mode.as_deref());
         matches!(value, Some("Auto" | "auto"))
@@ -305,8 +307,8 @@ impl Spec<'_> {
         self.r#type.as_deref().filter(|kind| !kind.is_empty()).unwrap_or("ClusterIP")
     }
 
-    /// One per family: the first that is listed for it. Without a list of families (API servers of
-    /// before dual stack) there is only `clusterIP`.
+    /// The first address of each address family. Objects of API servers from before dual stack have
+    /// no `ipFamilies`; only `clusterIP` counts there.
     fn cluster_ips(&self) -> Box<[IpAddr]> {
         let single = self.cluster_ip.as_deref().unwrap_or("");
         if matches!(single, "" | "None") {
@@ -316,15 +318,15 @@ impl Spec<'_> {
             return parse_address(single).into_iter().collect();
         }
         let listed = |family: Family| {
-            let place =
+            let index =
                 self.ip_families.iter().position(|name| Family::named(name) == Some(family));
-            let ip = parse_address(self.cluster_ips.get(place?)?)?;
+            let ip = parse_address(self.cluster_ips.get(index?)?)?;
             (Family::of(&ip) == family).then_some(ip)
         };
         Family::BOTH.into_iter().filter_map(listed).collect()
     }
 
-    /// Local means something only where traffic can come from outside.
+    /// The policy applies only to Services that can be reached from outside the cluster.
     fn external(&self) -> TrafficPolicy {
         let outside = match self.kind() {
             "LoadBalancer" | "NodePort" => true,
@@ -356,10 +358,11 @@ fn addresses(texts: &[Text<'_>]) -> Box<[IpAddr]> {
 }
 
 impl Ingress<'_> {
-    /// An address in another mode than VIP leads to the load balancer itself.
+    /// The address, if nodes serve it themselves. In any mode other than VIP, traffic must go through
+    /// the load balancer.
     fn read(&self) -> Option<IpAddr> {
-        let here = self.ip_mode.as_deref().is_none_or(|mode| mode == "VIP");
-        self.ip.as_deref().filter(|_| here).and_then(parse_address)
+        let served_by_nodes = self.ip_mode.as_deref().is_none_or(|mode| mode == "VIP");
+        self.ip.as_deref().filter(|_| served_by_nodes).and_then(parse_address)
     }
 }
 

@@ -1,4 +1,4 @@
-//! EndpointSlices, as small as this node needs them.
+//! EndpointSlices, reduced to what one node needs.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,42 +13,42 @@ use crate::net::{Family, Protocol, parse_address};
 use crate::reader::{Interner, ZoneId};
 use crate::wire::{First, Meta, Names, Text, lenient, name, port};
 
-/// An EndpointSlice, with everything about this node already decided.
+/// An EndpointSlice as one node sees it: [`EndpointFlags`] holds what depends on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutedSlice {
-    /// Its namespace.
+    /// The namespace.
     pub namespace: Name,
-    /// Its name.
+    /// The name.
     pub name: Name,
-    /// The Service it belongs to; empty if its label is absent.
+    /// The Service that it belongs to (label `kubernetes.io/service-name`); empty without the label.
     pub service: Name,
-    /// The family of its addresses; `None` for FQDN and what is not known.
+    /// The family of its addresses; `None` for `FQDN` and unknown address types.
     pub family: Option<Family>,
-    /// Who consumes it.
+    /// Which nodes consume it.
     pub subset: Subset,
-    /// It belongs to a headless Service.
+    /// Whether it belongs to a headless Service.
     pub headless: bool,
-    /// Its usable ports.
+    /// The ports, without those that cannot be used.
     pub ports: Arc<[SlicePort]>,
-    /// Its usable endpoints; see [`Self::endpoints`].
+    /// The endpoints, without those that cannot be used; see [`Self::endpoints`].
     pub endpoints: AddressList<(ZoneId, EndpointFlags)>,
-    /// The annotation `zonewise.dev/zone-shares` as it was written.
+    /// The text of the annotation `zonewise.dev/zone-shares`.
     pub zone_shares: Option<Arc<str>>,
-    /// The time of the change that led to this state, in microseconds since 1970.
+    /// The annotation `endpoints.kubernetes.io/last-change-trigger-time`, in microseconds since 1970.
     pub trigger_time_us: Option<i64>,
-    /// Its resource version; 0 if that is no number.
+    /// The resource version; 0 if it is not a number.
     pub resource_version: u64,
 }
 
-/// Who consumes a slice. A slice with both labels is its zone's.
+/// Which nodes consume a slice. If a slice has both labels, that of the zone counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subset {
-    /// Everyone.
+    /// All nodes: it has neither label.
     #[default]
     All,
-    /// One zone.
+    /// The nodes of a zone (label `endpointslice.kubernetes.io/for-zone`).
     Zone(Name),
-    /// One region.
+    /// The nodes of a region (label `endpointslice.kubernetes.io/for-region`).
     Region(Name),
 }
 
@@ -59,22 +59,22 @@ pub struct SlicePort {
     pub name: Name,
     /// The protocol.
     pub protocol: Protocol,
-    /// The number.
+    /// The port number.
     pub number: u16,
 }
 
-/// One endpoint.
+/// An endpoint of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SliceEndpoint {
-    /// Its address.
+    /// The address.
     pub address: IpAddr,
     /// The zone it runs in.
     pub zone: ZoneId,
-    /// What else there is to know.
+    /// Conditions and hints.
     pub flags: EndpointFlags,
 }
 
-/// Yes-or-no facts about an endpoint, seen from this node.
+/// Conditions and hints of an endpoint, as seen from one node.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EndpointFlags(u8);
 
@@ -96,17 +96,17 @@ impl EndpointFlags {
         if on { Self(self.0 | bit) } else { self }
     }
 
-    /// It should get traffic.
+    /// It is ready to get traffic.
     pub fn ready(self) -> bool {
         self.has(Self::READY)
     }
 
-    /// It could serve.
+    /// It can serve traffic, even if it is terminating.
     pub fn serving(self) -> bool {
         self.has(Self::SERVING)
     }
 
-    /// It is going away.
+    /// It is shutting down.
     pub fn terminating(self) -> bool {
         self.has(Self::TERMINATING)
     }
@@ -136,17 +136,17 @@ impl EndpointFlags {
         self.has(Self::FOR_MY_NODE)
     }
 
-    /// Not ready, but still good while nothing better is there.
+    /// It still serves while it terminates: used when no endpoint is ready.
     pub fn last_resort(self) -> bool {
         self.serving() && self.terminating()
     }
 
-    /// It can get traffic, at least as a last resort.
+    /// It can get traffic, at least when no endpoint is ready.
     pub fn usable(self) -> bool {
         self.ready() || self.last_resort()
     }
 
-    /// Without what is about hints.
+    /// The same without the flags about hints.
     pub(crate) fn without_hints(self) -> Self {
         Self(self.0 & (Self::READY | Self::SERVING | Self::TERMINATING | Self::LOCAL))
     }
@@ -170,12 +170,12 @@ impl fmt::Debug for EndpointFlags {
 }
 
 impl RoutedSlice {
-    /// Its usable endpoints.
+    /// The endpoints that can be used.
     pub fn endpoints(&self) -> impl Iterator<Item = SliceEndpoint> {
         self.endpoints.iter().map(|(address, (zone, flags))| SliceEndpoint { address, zone, flags })
     }
 
-    /// Whether an endpoint can get traffic, at least as a last resort.
+    /// Whether some endpoint can get traffic, at least when no endpoint is ready.
     pub fn is_usable(&self) -> bool {
         self.endpoints().any(|endpoint| endpoint.flags.usable())
     }
@@ -222,7 +222,7 @@ impl SlicePort {
     }
 }
 
-// === reading ===
+// === Reading JSON ===
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -302,7 +302,7 @@ struct Hints<'a> {
 }
 
 impl Wire<'_> {
-    /// The small form, seen from a location.
+    /// Reduces the object to what the node at a location needs.
     pub(crate) fn read(&self, location: &NodeLocation, interner: &mut Interner) -> RoutedSlice {
         let Meta { labels, annotations, .. } = &self.metadata;
         let family = self.address_type.as_deref().and_then(Family::named);
@@ -331,7 +331,8 @@ impl Wire<'_> {
         interner: &mut Interner,
     ) -> AddressList<(ZoneId, EndpointFlags)> {
         let read = |one: &WireEndpoint<'_>| {
-            // Only the first address counts, and only if it is of the slice's family.
+            // As in kube-proxy, only the first address counts, and only if it is of the slice's
+            // address type.
             let address = parse_address(one.addresses.0.as_ref()?)?;
             Some((address, (interner.zone(one.zone.as_deref().unwrap_or("")), one.flags(location))))
         };
@@ -339,7 +340,7 @@ impl Wire<'_> {
     }
 }
 
-/// A resource version as a number.
+/// A resource version as a number; 0 if it is not one.
 pub(crate) fn parse_version(text: &str) -> u64 {
     text.parse().unwrap_or(0)
 }
@@ -359,7 +360,8 @@ impl WireLabels<'_> {
 }
 
 impl WirePort<'_> {
-    /// A port without a name or a number is not used: it does not mean "all ports".
+    /// A port without a name or number is left out. The API allows it to mean "all ports", but
+    /// kube-proxy does not use it either.
     fn read(&self, interner: &mut Interner) -> Option<SlicePort> {
         Some(SlicePort {
             name: interner.name(Some(self.name.as_deref()?)),

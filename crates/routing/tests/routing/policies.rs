@@ -1,4 +1,4 @@
-//! Hints and traffic policies: the reference's own table, and document D's.
+//! Hints and traffic policies: the table of kube-proxy's own test, and that of KEP-4444.
 
 use serde_json::json;
 use zonewise_routing::{FeatureGates, Mode, NodeLocation, ObjectReader, Route, RoutedService};

@@ -208,7 +208,8 @@ fn running_beats_terminating_in_any_order() {
     }
 }
 
-/// The reference lets the slice it visits last win; ready in either is one of its results.
+/// kube-proxy keeps the endpoint of the slice that it visits last; ready in either is one of its
+/// results.
 #[test]
 fn of_two_that_run_the_ready_one_is_kept_whatever_the_order() {
     let pattern = |name: &str, every: usize| {

@@ -1,4 +1,4 @@
-//! Zone shares (section 5.5 of the design).
+//! Zone shares.
 
 use serde_json::{Value, json};
 use zonewise_routing::{FeatureGates, Mode, Route, slots};
@@ -28,7 +28,11 @@ fn shares_become_weights() {
     assert_eq!(*weights, [62_500, 62_500, 62_500, 62_500, 375_000, 375_000]);
     assert_eq!(slots(6, Some(&weights)).len(), 16);
     let route = simple("a", &[six()]);
-    assert_eq!(line(&route), "shares SharesApplied 1,2,3,4", "nobody without a share");
+    assert_eq!(
+        line(&route),
+        "shares SharesApplied 1,2,3,4",
+        "only endpoints of zones with a share"
+    );
     assert_eq!(*route.weights.unwrap(), [250_000; 4]);
 }
 
@@ -52,7 +56,7 @@ fn shares_are_used_until_an_endpoint_would_get_a_fifth_more() {
         ("1[R @a] 2[R @a] 3[R @a] 4[R @a] 5[R @b] 6[U @b]", Mode::Any, "unready does not count"),
         ("5[R @b] 6[R @b]", Mode::Shares, "a drops out: fair for b"),
         ("1[R @a] 2[R @a] 3[R @a] 4[R @a]", Mode::Any, "b drops out: 1 in a, limit 0.45"),
-        ("1[R @c]", Mode::Any, "nobody with a share is left"),
+        ("1[R @c]", Mode::Any, "no zone with a share has endpoints"),
         (
             "1[R @a] 2[R @a] 3[R @a] 4[R @a] 5[R @b] 6[R @b] 7[R @c]",
             Mode::Shares,

@@ -1,4 +1,4 @@
-//! Gates, and controllers and proxies of different age.
+//! Feature gates, and version skew between controllers and proxies.
 
 use serde_json::{Value, json};
 use zonewise_routing::{FeatureGates, RoutedService};
@@ -81,7 +81,7 @@ fn d3_node_hints_first_then_zone_hints() {
     }
 }
 
-/// Document D: controller, proxy, which of annotation and preference are set, and what a node in
+/// The version-skew table of KEP-4444: controller, proxy, which of annotation and preference are set, and what a node in
 /// zone a does. Controllers write hints for what they know; an old proxy (gate off) honours hints
 /// only with the annotation, a new one always.
 #[test]
@@ -111,7 +111,8 @@ fn d2_d14_every_combination_of_old_and_new() {
     }
 }
 
-/// Shares came with routing preferences: an old proxy does not know them, annotation or not.
+/// Zone shares came with routing preferences: an older proxy ignores them, with the annotation or
+/// without it.
 #[test]
 fn d14_an_old_proxy_uses_the_hints_beside_shares() {
     let shares = r#"{"v":1,"endpoints":{"a":1,"b":1},"from":{"a":{"a":0.5,"b":0.5}}}"#;

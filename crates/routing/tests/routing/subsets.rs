@@ -1,4 +1,4 @@
-//! Slices for zones and regions (documents A and C).
+//! Slices that are labelled for a zone or a region (requirements C1 to C9).
 
 use serde_json::{Value, json};
 use zonewise_routing::{
@@ -102,7 +102,7 @@ fn c8_families_are_judged_apart() {
     assert_eq!(answer.cluster.unwrap().len(), 1);
 }
 
-/// Unlabelled to labelled and back: writers add before they remove.
+/// Unlabelled to labelled and back: controllers add new slices before they remove old ones.
 #[test]
 fn c7_a_change_loses_no_endpoint() {
     let before = slice("s0", "1[R] 2[R] 3[R]");
@@ -120,7 +120,7 @@ fn c7_a_change_loses_no_endpoint() {
     assert_eq!(line(&simple("a", &from_region)), "any SubsetsMixed 1,2");
 }
 
-/// What the selectors of document C deliver gives the same answer as all slices do.
+/// The slices that label selectors deliver to a node (C2) give the same route as all slices.
 #[test]
 fn c2_c7_the_answer_does_not_depend_on_what_else_was_delivered() {
     let all = [slice("s0", "5[R]"), zones()[0].clone(), zones()[1].clone()];
