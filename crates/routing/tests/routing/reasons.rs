@@ -79,6 +79,6 @@ fn reasons_show_their_figures() {
     assert_eq!(
         simple("a", &[stale]).reason.to_string(),
         "the zone shares were computed for other endpoints and would overload one \
-         (3.00 times the fair share from here, meant was 2.00)"
+         (now 3.00 times the fair share of an endpoint, 2.00 when they were computed)"
     );
 }
