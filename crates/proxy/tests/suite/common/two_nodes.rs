@@ -14,7 +14,7 @@ use zonewise_netns::network::{ClusterNetwork, NetnsClient, NetnsNode, NetnsPod};
 use zonewise_netns::traffic::{ProbeResult, Protocol, Server, probe_from, probe_tcp, probe_udp};
 use zonewise_netns::{Cidr as NetCidr, Namespace};
 use zonewise_proxy::rules::layout::{Local, Options};
-use zonewise_routing::{Cidr, Place};
+use zonewise_routing::{Cidr, NodeLocation};
 
 use super::objects::{endpoint, ports, service, slice, with, with_status};
 use super::{PATIENCE, Tables, at, ip, usual_node};
@@ -53,8 +53,8 @@ impl TwoNodeCluster {
             client.route_via(net(range), &n1).unwrap();
         }
         let node = usual_node([Some(n1.address(false)), Some(n1.address(true))]);
-        let place = Place::new("n1", Some("a"), None);
-        let mut tables = Tables::new(&n1.namespace, place, options, node);
+        let location = NodeLocation::new("n1", Some("a"), None);
+        let mut tables = Tables::new(&n1.namespace, location, options, node);
         tables.ranges =
             ["10.96.0.0/12", "fd96::/108"].map(|text| Cidr::parse(text).unwrap()).into();
         let mut cluster =
