@@ -1,7 +1,7 @@
-//! Reading Kubernetes JSON without a copy of each string.
+//! Building blocks for reading Kubernetes JSON without copying each string.
 //!
-//! Only the fields we use are read. An absent field, `null` and an empty value are the same thing;
-//! a value of the wrong JSON type is an error.
+//! Only the fields that are used are read. An absent field, `null` and an empty value mean the
+//! same; a value of the wrong JSON type is an error.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +13,8 @@ use serde::{Deserialize, Deserializer};
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::Name;
 
-/// Reads a JSON object. A list would be read too, as fields in their order: no API writes that.
+/// Reads a JSON object. Without the check, serde would also accept a list and take its items as the
+/// fields in their order.
 pub(crate) fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, serde_json::Error> {
     if json.trim_start().starts_with('[') {
         return Err(Error::invalid_type(Unexpected::Seq, &"an object"));
@@ -21,7 +22,7 @@ pub(crate) fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, serde_j
     serde_json::from_str(json)
 }
 
-/// The metadata of an object, with those labels and annotations that matter of its kind.
+/// The metadata of an object. `L` and `A` hold the labels and annotations that are used for its kind.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[serde(bound(deserialize = "L: Default + Deserialize<'de>, A: Default + Deserialize<'de>"))]
@@ -38,7 +39,7 @@ pub(crate) struct Meta<'a, L, A> {
     pub(crate) annotations: A,
 }
 
-/// Text that borrows from the JSON, unless it holds an escape.
+/// A string that borrows from the JSON, unless it contains an escape sequence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text<'a>(Cow<'a, str>);
 
@@ -49,7 +50,7 @@ impl Deref for Text<'_> {
     }
 }
 
-/// The name a text stands for; none is the empty name.
+/// A string as a [`Name`]; `None` becomes the empty name.
 pub(crate) fn name(text: Option<&Text<'_>>) -> Name {
     text.map_or("", |text| text).into()
 }
@@ -73,48 +74,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A struct with the values of a few labels or annotations, each under its key; others are skipped.
-///
-/// `#[serde(rename)]` takes literals only, and the keys are constants of `zonewise_common::keys`.
-macro_rules! values_by_key {
-    (struct $Values:ident { $($field:ident: $KEY:path,)+ }) => {
-        #[derive(Default)]
-        struct $Values<'a> {
-            $($field: Option<$crate::wire::Text<'a>>,)+
-        }
-
-        impl<'de: 'a, 'a> serde::Deserialize<'de> for $Values<'a> {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct Visit;
-                impl<'de> serde::de::Visitor<'de> for Visit {
-                    type Value = $Values<'de>;
-                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                        f.write_str("a map of strings")
-                    }
-                    fn visit_map<A: serde::de::MapAccess<'de>>(
-                        self,
-                        mut map: A,
-                    ) -> Result<Self::Value, A::Error> {
-                        let mut values = $Values::default();
-                        while let Some(key) = map.next_key::<$crate::wire::Text<'de>>()? {
-                            match &*key {
-                                $($KEY => values.$field = map.next_value()?,)+
-                                _ => {
-                                    map.next_value::<serde::de::IgnoredAny>()?;
-                                }
-                            }
-                        }
-                        Ok(values)
-                    }
-                }
-                deserializer.deserialize_map(Visit)
-            }
-        }
-    };
-}
-pub(crate) use values_by_key;
-
-/// The first text of a list; the others are not kept.
+/// The first string of a list; the others are skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct First<'a>(pub(crate) Option<Text<'a>>);
 
@@ -139,7 +99,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
     }
 }
 
-/// A list of `{"name": …}`, which has nearly always no element or one.
+/// A list of `{"name": …}`. It nearly always has one element or none, which then needs no allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names<'a> {
     first: Option<Text<'a>>,
@@ -187,7 +147,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Names<'a> {
     }
 }
 
-/// A whole number in the range of ports; anything else is none.
+/// A port number from 1 to 65535; `None` for any other number.
 pub(crate) fn port(number: Option<i64>) -> Option<u16> {
     number.and_then(|number| u16::try_from(number).ok()).filter(|number| *number != 0)
 }
