@@ -9,6 +9,7 @@ mod lab;
 mod machine;
 mod observe;
 mod proxy;
+mod repository;
 mod simulate;
 mod site;
 mod takeover;
