@@ -1,5 +1,8 @@
 //! `zonewise simulate`: from arguments to a run, from a run to an output.
 
+pub(crate) mod args;
+mod progress;
+
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -21,11 +24,10 @@ use zonewise_simulator::summary::Summary;
 use zonewise_simulator::timeline::{self, scenario::Scenario};
 use zonewise_topology::expression::Library;
 
-use crate::args::{
-    Evaluate, Heuristics, Input, Output, OutputFormat, Simulate, SimulateCommand, Usage,
-};
+use self::args::{Evaluate, Heuristics, Input, Output, OutputFormat, Simulate, SimulateCommand};
+use self::progress::{Bar, Work};
+use crate::args::Usage;
 use crate::output::{Destination, complain};
-use crate::progress::{Bar, Work};
 
 /// Runs `zonewise simulate`.
 pub(crate) fn run(arguments: Box<Simulate>) -> Result<()> {

@@ -262,7 +262,7 @@ fn member((address, kind): (u8, u8)) -> Endpoint {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 10, ..ProptestConfig::default() })]
 
     /// apply(diff(a, b)) on a is b, whatever a and b are.
     #[test]

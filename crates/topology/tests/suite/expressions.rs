@@ -695,7 +695,7 @@ fn written() -> impl Strategy<Value = (Kind, String)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 3))]
 
     /// Whatever an expression says: it is refused or it answers, every endpoint is in exactly one
     /// group, and every zone reaches one.

@@ -59,7 +59,7 @@ fn best_by_linear_program(zones: &[Zone], max_overload: f64) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 2))]
 
     /// Endpoints are neither lost nor made. (`local-opt` and `local-weighted` lose some where a
     /// double misses a whole number by its last bit: kept as in the evaluation tool.)
@@ -242,7 +242,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 2))]
 
     /// No share matrix does better than `balanced`.
     #[test]
