@@ -4,13 +4,14 @@
 mod cluster;
 mod controller;
 mod differential;
+#[cfg(feature = "expressions")]
 mod expressions;
 mod lab;
 mod machine;
+mod nodes;
 mod observe;
 mod proxy;
 mod repository;
 mod simulate;
-mod site;
 mod takeover;
 mod vectors;
