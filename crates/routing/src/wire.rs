@@ -74,6 +74,47 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
+/// A struct with the values of a few labels or annotations, each under its key; others are skipped.
+///
+/// `#[serde(rename)]` takes literals only, and the keys are constants of `zonewise_common::keys`.
+macro_rules! values_by_key {
+    (struct $Values:ident { $($field:ident: $KEY:path,)+ }) => {
+        #[derive(Default)]
+        struct $Values<'a> {
+            $($field: Option<$crate::wire::Text<'a>>,)+
+        }
+
+        impl<'de: 'a, 'a> serde::Deserialize<'de> for $Values<'a> {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Visit;
+                impl<'de> serde::de::Visitor<'de> for Visit {
+                    type Value = $Values<'de>;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("a map of strings")
+                    }
+                    fn visit_map<A: serde::de::MapAccess<'de>>(
+                        self,
+                        mut map: A,
+                    ) -> Result<Self::Value, A::Error> {
+                        let mut values = $Values::default();
+                        while let Some(key) = map.next_key::<$crate::wire::Text<'de>>()? {
+                            match &*key {
+                                $($KEY => values.$field = map.next_value()?,)+
+                                _ => {
+                                    map.next_value::<serde::de::IgnoredAny>()?;
+                                }
+                            }
+                        }
+                        Ok(values)
+                    }
+                }
+                deserializer.deserialize_map(Visit)
+            }
+        }
+    };
+}
+pub(crate) use values_by_key;
+
 /// The first string of a list; the others are skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct First<'a>(pub(crate) Option<Text<'a>>);
