@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use zonewise_simulator::dataset::ranges::Span;
+use zonewise_simulator::dataset::ranges::NumberRange;
 use zonewise_simulator::evaluate::Shard;
 use zonewise_simulator::report::Format;
 use zonewise_simulator::timeline::scenario::Scenario;
@@ -60,10 +60,10 @@ pub(crate) struct Input {
     pub(crate) zones: Option<usize>,
     /// Nodes per zone: a number or a range such as 1..10 or 10..100:10
     #[arg(long, value_name = "RANGE", requires_all = ["zones", "endpoints"])]
-    pub(crate) nodes: Option<Span>,
+    pub(crate) nodes: Option<NumberRange>,
     /// Endpoints per zone, likewise
     #[arg(long, value_name = "RANGE", requires_all = ["zones", "nodes"])]
-    pub(crate) endpoints: Option<Span>,
+    pub(crate) endpoints: Option<NumberRange>,
     /// Draw so many random inputs from the ranges instead of taking all combinations
     #[arg(long, value_name = "ROWS", requires = "zones")]
     pub(crate) random: Option<u64>,
@@ -249,7 +249,8 @@ fn simulate_examples() -> &'static str {
 
 fn timeline_help() -> String {
     let mut text = String::from("Scenarios:");
-    for (name, summary) in Scenario::BUILTIN {
+    for scenario in Scenario::BUILTIN {
+        let (name, summary) = (scenario.name, scenario.summary);
         text.push_str(&format!("\n  {name:<17} {summary}"));
     }
     text
