@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kind::{KINDS, Kind};
+use crate::objects::kind::{KINDS, Kind};
 
 const VERBS: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];

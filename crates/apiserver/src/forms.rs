@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::api::Outcome;
-use crate::events;
-use crate::kind::Kind;
+use crate::objects::conversion;
+use crate::objects::kind::Kind;
 use crate::paging::Part;
 use crate::problem::Problem;
 use crate::store::{Object, bare};
@@ -93,7 +93,9 @@ impl Shape {
                 match self.kind.stored_as {
                     None => out.extend_from_slice(&object.bare()[1..]),
                     Some(_) => {
-                        out.extend_from_slice(&bare(&events::shown(self.kind, &object.value))[1..]);
+                        out.extend_from_slice(
+                            &bare(&conversion::from_storage(self.kind, &object.value))[1..],
+                        );
                     }
                 }
             }
@@ -136,7 +138,7 @@ impl Shape {
             }
             match self.kind.stored_as {
                 None => out.extend_from_slice(object.bare()),
-                Some(_) => out.extend(bare(&events::shown(self.kind, &object.value))),
+                Some(_) => out.extend(bare(&conversion::from_storage(self.kind, &object.value))),
             }
         }
         out.extend_from_slice(b"]}\n");
@@ -150,8 +152,10 @@ impl Shape {
         include: Include,
         columns: bool,
     ) -> Value {
-        let shown: Vec<_> =
-            objects.iter().map(|object| events::shown(self.kind, &object.value)).collect();
+        let shown: Vec<_> = objects
+            .iter()
+            .map(|object| conversion::from_storage(self.kind, &object.value))
+            .collect();
         let values: Vec<&Value> = shown.iter().map(AsRef::as_ref).collect();
         table::table(self.kind, &values, metadata, include, columns, self.now)
     }

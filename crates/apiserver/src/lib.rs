@@ -23,29 +23,20 @@
 //! # }
 //! ```
 
-pub mod allocation;
 mod api;
-pub mod apply;
 pub mod discovery;
-mod events;
 pub mod faults;
 mod forms;
 mod keys;
-pub mod kind;
+mod objects;
 pub mod openapi;
 mod paging;
-pub mod patch;
-mod place;
 pub mod problem;
 mod protobuf;
 mod random;
 mod request;
-mod schema;
-pub mod select;
 mod server;
 mod store;
-pub mod strategy;
-mod syntax;
 pub mod table;
 mod watch;
 
@@ -63,9 +54,10 @@ use tokio::sync::{Notify, watch as signal};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use crate::allocation::{Allocator, Cidr};
 use crate::api::{World, seed};
 pub use crate::faults::Faults;
+use crate::objects::allocation::Allocator;
+pub use crate::objects::allocation::Cidr;
 use crate::server::{Shared, lock};
 use crate::store::Store;
 

@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::discovery::group_versions;
-use crate::kind::{KINDS, Kind};
+use crate::objects::kind::{KINDS, Kind};
 
 /// `/openapi/v2`.
 pub fn v2() -> Value {

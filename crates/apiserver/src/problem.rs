@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use crate::kind::Kind;
+use crate::objects::kind::Kind;
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Error)]

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use http::Method;
 
-use crate::kind::Kind;
+use crate::objects::kind::Kind;
 use crate::problem::{Cause, Problem};
 
 const LONGEST_MANAGER: usize = 128;

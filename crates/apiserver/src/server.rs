@@ -35,7 +35,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::api::{self, Ask, World, collect};
 use crate::faults::Faults;
 use crate::forms::{self, Shape};
-use crate::kind::Kind;
+use crate::objects::kind::Kind;
 use crate::problem::Problem;
 use crate::request::{self, Options, Page, Resource, Target, Verb};
 use crate::store::{Event, Forgotten, room};

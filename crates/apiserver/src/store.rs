@@ -22,8 +22,8 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-use crate::kind::{KINDS, Kind};
-use crate::place::size;
+use crate::objects::json::size;
+use crate::objects::kind::{KINDS, Kind};
 
 /// Bytes of history of each kind, about: large objects are remembered for a shorter time.
 const MOST_BYTES: usize = 64 * 1024 * 1024;

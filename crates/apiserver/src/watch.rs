@@ -20,12 +20,13 @@ use tokio::time::{Instant as Tick, sleep_until};
 
 use crate::api::World;
 use crate::forms::{Form, Shape};
-use crate::kind::Kind;
+use crate::objects::conversion;
+use crate::objects::kind::Kind;
+use crate::objects::selectors::Selector;
+use crate::paging;
 use crate::problem::Problem;
 use crate::request::Options;
-use crate::select::Selector;
 use crate::store::{Change, Event, Forgotten, Object, range, room};
-use crate::{events, paging};
 
 /// Bytes that are sent at once.
 const CHUNK: usize = 64 * 1024;
@@ -56,7 +57,7 @@ impl Subject {
     }
 
     fn selects(&self, object: &Object) -> bool {
-        let matches = |s: &Selector| s.matches(&events::shown(self.kind, &object.value));
+        let matches = |s: &Selector| s.matches(&conversion::from_storage(self.kind, &object.value));
         self.selector.as_ref().is_none_or(matches)
     }
 

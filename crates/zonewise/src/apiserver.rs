@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use zonewise_apiserver::allocation::Cidr;
+use zonewise_apiserver::Cidr;
 use zonewise_apiserver::{Config, Faults, Server, Token};
 use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;

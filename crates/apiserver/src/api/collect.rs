@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::delete::{self, FOREGROUND, ORPHAN, Terms};
 use super::{NAMESPACES, World, kind_of, meta};
-use crate::kind::KINDS;
+use crate::objects::kind::KINDS;
 use crate::request::Propagation;
 use crate::store::{Object, Place};
 

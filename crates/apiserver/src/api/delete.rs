@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{Ask, NAMESPACES, Outcome, World, kind_of, meta, read};
-use crate::kind::Kind;
+use crate::objects::kind::Kind;
 use crate::problem::{Cause, Problem};
 use crate::request::{Propagation, propagation, refuse};
 use crate::store::{Object, room};

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::kind::Kind;
+use crate::objects::kind::Kind;
 use crate::problem::{Cause, Problem};
 use crate::request::{Resource, not_a_number};
 

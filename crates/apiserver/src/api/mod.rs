@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::allocation::Allocator;
-use crate::kind::{KINDS, Kind};
+use crate::objects::allocation::Allocator;
+use crate::objects::kind::{KINDS, Kind};
 use crate::paging::Part;
 use crate::problem::Problem;
 use crate::request::{Options, Resource, Subresource, Verb};

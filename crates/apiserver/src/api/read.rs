@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{Ask, Outcome, World};
-use crate::events;
+use crate::objects::conversion;
+use crate::objects::selectors::Selector;
 use crate::paging::{self, Part};
 use crate::problem::Problem;
-use crate::select::Selector;
 use crate::store::room;
 
 pub(super) fn get(world: &World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
@@ -34,6 +34,6 @@ pub(super) fn list(world: &World, ask: &Ask<'_>) -> Result<Part, Problem> {
         (room(kind), &ask.resource.prefix()),
         ask.options,
         ask.past,
-        |object| all || selector.matches(&events::shown(kind, &object.value)),
+        |object| all || selector.matches(&conversion::from_storage(kind, &object.value)),
     )
 }

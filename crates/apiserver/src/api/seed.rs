@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Ask, World, meta, write};
-use crate::kind::Kind;
+use crate::objects::kind::Kind;
 use crate::problem::Problem;
 use crate::request::{Options, Resource};
 

@@ -12,14 +12,15 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{Ask, NAMESPACES, Outcome, World, meta};
-use crate::apply::{self, Writer};
-use crate::kind::{KINDS, Kind};
-use crate::patch::{self, Form};
+use crate::objects::apply::{self, Writer};
+use crate::objects::conversion;
+use crate::objects::kind::{KINDS, Kind};
+use crate::objects::patch::{self, Form};
+use crate::objects::strategy::{self, Door};
 use crate::problem::{Cause, Problem};
 use crate::request::{Subresource, refuse};
 use crate::store::{Object, room};
-use crate::strategy::{self, Door};
-use crate::{events, protobuf, random};
+use crate::{protobuf, random};
 
 const FORMS: &str = "the body of the request was in an unknown format - accepted media types include: \
                      application/json, application/yaml, application/vnd.kubernetes.protobuf";
@@ -136,7 +137,7 @@ fn replace(
     noted: bool,
 ) -> Result<Outcome, Problem> {
     let kind = ask.kind();
-    let shown = events::shown(kind, &stored.value);
+    let shown = conversion::from_storage(kind, &stored.value);
     meta::same_version(kind, &shown, &object)?;
     meta::check_owned(kind, &shown, &object, &["deletionTimestamp"])?;
     meta::carried(&shown, &mut object);
@@ -165,11 +166,12 @@ pub(super) fn patch(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem
         .map_err(|error| Problem::bad_request(format!("error decoding patch: {error}")))?;
     let stored = world.store.get(room(kind), &ask.resource.key()).cloned();
     let stored = stored.ok_or_else(|| Problem::not_found(kind, ask.resource.name()))?;
-    let mut object = patch::patch(kind, form, &events::shown(kind, &stored.value), &change)?;
+    let mut object =
+        patch::patch(kind, form, &conversion::from_storage(kind, &stored.value), &change)?;
     typed(kind, &mut object)?;
     meta::same_name(ask.resource, &object)?;
     meta::settle_namespace(ask.resource, &mut object)?;
-    meta::check_owned(kind, &events::shown(kind, &stored.value), &object, &["uid"])?;
+    meta::check_owned(kind, &conversion::from_storage(kind, &stored.value), &object, &["uid"])?;
     replace(world, ask, &stored, object, true)
 }
 
@@ -194,7 +196,7 @@ fn apply(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
         let object = give_birth(world, ask, object, false)?;
         return Ok(Outcome::Object(201, object));
     };
-    let shown = events::shown(kind, &stored.value);
+    let shown = conversion::from_storage(kind, &stored.value);
     if !meta::text(&applied, "resourceVersion").is_empty() {
         meta::same_version(kind, &shown, &applied)?;
     }
@@ -248,7 +250,7 @@ fn commit(
     noted: bool,
 ) -> Result<Arc<Object>, Problem> {
     let kind = ask.kind();
-    let before = stored.map(|stored| events::shown(kind, &stored.value));
+    let before = stored.map(|stored| conversion::from_storage(kind, &stored.value));
     let before = before.as_deref();
     let door = match ask.resource.subresource {
         // What is not there yet has no status of its own.
@@ -278,7 +280,7 @@ fn commit(
     }
     if ask.options.dry_run {
         take_back(world, kind, before, &object);
-        return Ok(Arc::new(Object::new(events::stored(kind, object))));
+        return Ok(Arc::new(Object::new(conversion::to_storage(kind, object))));
     }
     let key =
         crate::store::key(object["metadata"]["namespace"].as_str(), meta::text(&object, "name"));
@@ -291,7 +293,7 @@ fn settle(world: &mut World, kind: &Kind, key: &str, object: Value) -> Arc<Objec
     let kept = kind.plural == "namespaces"
         && !object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty);
     let free = meta::finalizers(&object).is_empty() && grace == 0 && !kept;
-    let object = events::stored(kind, object);
+    let object = conversion::to_storage(kind, object);
     if meta::is_going(&object) && free {
         if kind.plural == "services" {
             // It may have been given more than what is stored had.

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 
 use super::age::since;
 use super::pods;
-use crate::kind::Kind;
-use crate::place::{list, text, text_or};
+use crate::objects::json::{list, text, text_or};
+use crate::objects::kind::Kind;
 
 fn words(values: impl IntoIterator<Item = String>) -> String {
     let joined = values.into_iter().collect::<Vec<_>>().join(",");

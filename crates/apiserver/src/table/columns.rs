@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kind::Kind;
+use crate::objects::kind::Kind;
 
 struct Column(&'static str, &'static str, bool);
 

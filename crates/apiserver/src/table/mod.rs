@@ -8,7 +8,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::kind::Kind;
+use crate::objects::kind::Kind;
 
 mod age;
 mod cells;

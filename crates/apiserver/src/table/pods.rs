@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::age::since;
-use crate::place::{list, text, text_or};
+use crate::objects::json::{list, text, text_or};
 
 /// Containers, as far as they are told.
 #[derive(Default)]

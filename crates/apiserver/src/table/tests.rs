@@ -1,7 +1,7 @@
 use super::*;
 
 fn kind(plural: &str) -> &'static Kind {
-    crate::kind::KINDS.iter().find(|kind| kind.plural == plural).unwrap()
+    crate::objects::kind::KINDS.iter().find(|kind| kind.plural == plural).unwrap()
 }
 
 fn cells_of(plural: &str, mut object: Value) -> Value {
@@ -224,7 +224,7 @@ fn the_others() {
 
 #[test]
 fn every_row_has_a_cell_for_every_column() {
-    for kind in &crate::kind::KINDS {
+    for kind in &crate::objects::kind::KINDS {
         let object = json!({"metadata": {"name": "x"}});
         let list = json!({"resourceVersion": "7"});
         let table =

@@ -1,0 +1,100 @@
+//! Events have two doors: `v1` and `events.k8s.io/v1` show the same objects under other names. Pure.
+//!
+//! ```text
+//!  v1 (stored)            events.k8s.io/v1
+//!  involvedObject    ◄──► regarding
+//!  message           ◄──► note
+//!  source            ◄──► deprecatedSource
+//!  firstTimestamp    ◄──► deprecatedFirstTimestamp
+//!  lastTimestamp     ◄──► deprecatedLastTimestamp
+//!  count             ◄──► deprecatedCount
+//!  reportingComponent◄──► reportingController
+//! ```
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use crate::objects::kind::Kind;
+
+const NAMES: [(&str, &str); 7] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+];
+
+/// Who reports: the old door shows nobody as an empty text, the new one shows nothing.
+const REPORTERS: ([&str; 2], [&str; 2]) =
+    (["reportingComponent", "reportingInstance"], ["reportingController", "reportingInstance"]);
+
+/// A stored object as this kind shows it.
+pub(crate) fn from_storage<'a>(kind: &Kind, stored: &'a Value) -> Cow<'a, Value> {
+    match kind.stored_as {
+        None => Cow::Borrowed(stored),
+        Some(_) => {
+            let mut event = renamed(stored.clone(), NAMES, &kind.api_version());
+            if let Some(fields) = event.as_object_mut() {
+                fields.retain(|key, value| !REPORTERS.1.contains(&key.as_str()) || *value != "");
+            }
+            Cow::Owned(event)
+        }
+    }
+}
+
+/// An object of this kind as it is stored.
+pub(crate) fn to_storage(kind: &Kind, object: Value) -> Value {
+    match kind.stored_as {
+        None => object,
+        Some(_) => {
+            let mut event = renamed(object, NAMES.map(|(core, new)| (new, core)), "v1");
+            if let Some(fields) = event.as_object_mut() {
+                REPORTERS.0.iter().for_each(|key| crate::objects::json::default(fields, key, ""));
+            }
+            event
+        }
+    }
+}
+
+fn renamed(mut object: Value, names: [(&str, &str); 7], version: &str) -> Value {
+    if let Some(fields) = object.as_object_mut() {
+        let moved = names.map(|(from, to)| (to, fields.remove(from)));
+        for (to, value) in moved {
+            if let Some(value) = value {
+                fields.insert(to.into(), value);
+            }
+        }
+        fields.insert("apiVersion".into(), version.into());
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn both_doors_lead_to_the_same_event() {
+        let core = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "reason": "Started", "message": "it runs",
+            "involvedObject": {"kind": "Pod", "name": "p"}, "source": {"component": "me"}, "count": 3,
+            "firstTimestamp": "2026-01-02T03:04:05Z", "lastTimestamp": "2026-01-02T03:04:06Z", "type": "Normal",
+            "reportingComponent": "me", "reportingInstance": "me-1",
+        });
+        let new = json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"}, "reason": "Started",
+            "note": "it runs", "regarding": {"kind": "Pod", "name": "p"}, "deprecatedSource": {"component": "me"},
+            "deprecatedCount": 3, "deprecatedFirstTimestamp": "2026-01-02T03:04:05Z",
+            "deprecatedLastTimestamp": "2026-01-02T03:04:06Z", "type": "Normal", "reportingController": "me",
+            "reportingInstance": "me-1",
+        });
+        let kind = Kind::find("events.k8s.io", "v1", "events").unwrap();
+        assert_eq!(*from_storage(kind, &core), new);
+        assert_eq!(to_storage(kind, new), core);
+    }
+}

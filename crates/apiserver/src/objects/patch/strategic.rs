@@ -1,0 +1,248 @@
+//! Strategic merge patches: lists are merged by keys, and directives say what a merge cannot.
+//!
+//! | directive | what it does |
+//! |---|---|
+//! | `$patch: replace`, `delete`, `merge` | to a map, or as an item to a list |
+//! | `$retainKeys` | drops all other keys of the map |
+//! | `$deleteFromPrimitiveList/KEY` | takes values from a list |
+//! | `$setElementOrder/KEY` | the order of a list |
+
+use serde_json::{Map, Value};
+
+use crate::objects::kind::Kind;
+use crate::objects::schema::{self, Patched};
+use crate::problem::Problem;
+
+const DIRECTIVE: &str = "$patch";
+const RETAIN: &str = "$retainKeys";
+const DELETE: &str = "$deleteFromPrimitiveList/";
+const ORDER: &str = "$setElementOrder/";
+
+type Object = Map<String, Value>;
+
+pub(super) fn merge(kind: &Kind, object: &mut Value, patch: &Object) -> Result<(), Problem> {
+    if let Value::Object(object) = object {
+        return Merge { kind }.map("", object, patch);
+    }
+    Err(Problem::internal("there is no object to patch"))
+}
+
+/// As Go prints it, which is how the reference does.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Object(map) => {
+            let entries = map.iter().map(|(key, value)| format!("{key}:{}", shown(value)));
+            format!("map[{}]", entries.collect::<Vec<_>>().join(" "))
+        }
+        Value::Array(list) => {
+            format!("[{}]", list.iter().map(shown).collect::<Vec<_>>().join(" "))
+        }
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn unknown(directive: &Value, patch: &Object) -> Problem {
+    let map = shown(&Value::Object(patch.clone()));
+    Problem::internal(format!("unknown patch type: {} in map: {map}", shown(directive)))
+}
+
+struct Merge<'a> {
+    kind: &'a Kind,
+}
+
+impl Merge<'_> {
+    fn map(&self, path: &str, current: &mut Object, patch: &Object) -> Result<(), Problem> {
+        match patch.get(DIRECTIVE).map(|directive| (directive, directive.as_str())) {
+            None | Some((_, Some("merge"))) => {}
+            Some((_, Some("replace"))) => {
+                *current = patch.clone();
+                current.remove(DIRECTIVE);
+                return Ok(());
+            }
+            Some((_, Some("delete"))) => {
+                current.clear();
+                return Ok(());
+            }
+            Some((directive, _)) => return Err(unknown(directive, patch)),
+        }
+        if let Some(Value::Array(keys)) = patch.get(RETAIN) {
+            current.retain(|key, _| keys.iter().any(|kept| kept == key));
+        }
+        for (key, value) in patch {
+            if let Some(key) = key.strip_prefix(DELETE) {
+                delete_values(current, key, value);
+            } else if !key.starts_with('$') {
+                self.entry(path, current, key, value, patch.get(&format!("{ORDER}{key}")))?;
+            }
+        }
+        self.orders(path, current, patch)
+    }
+
+    fn entry(
+        &self,
+        path: &str,
+        current: &mut Object,
+        key: &str,
+        value: &Value,
+        order: Option<&Value>,
+    ) -> Result<(), Problem> {
+        let path = schema::below(path, key);
+        match value {
+            Value::Null => {
+                current.remove(key);
+            }
+            Value::Object(patch) => {
+                let slot = current.entry(key).or_insert(Value::Null);
+                if !slot.is_object() {
+                    *slot = Value::Object(Object::new());
+                }
+                if let Value::Object(slot) = slot {
+                    self.map(&path, slot, patch)?;
+                }
+            }
+            Value::Array(patch) => {
+                let slot = current.entry(key).or_insert(Value::Null);
+                let old = slot.as_array().cloned().unwrap_or_default();
+                *slot = Value::Array(self.list(&path, &old, patch, order)?);
+            }
+            value => {
+                current.insert(key.into(), value.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn list(
+        &self,
+        path: &str,
+        old: &[Value],
+        patch: &[Value],
+        order: Option<&Value>,
+    ) -> Result<Vec<Value>, Problem> {
+        match schema::patched(self.kind, path) {
+            Patched::Replaced => Ok(patch.to_vec()),
+            Patched::Set => {
+                let mut merged = old.to_vec();
+                let new = patch.iter().filter(|value| !old.contains(value));
+                merged.extend(new.cloned());
+                let order = order.and_then(Value::as_array).map_or(patch, Vec::as_slice);
+                Ok(arrange(merged, old, order, Value::eq))
+            }
+            Patched::By(key) => self.keyed(path, old, patch, order, key),
+        }
+    }
+
+    fn keyed(
+        &self,
+        path: &str,
+        old: &[Value],
+        patch: &[Value],
+        order: Option<&Value>,
+        key: &str,
+    ) -> Result<Vec<Value>, Problem> {
+        let plain = |item: &&Value| item.get(DIRECTIVE).is_none();
+        if patch.iter().any(|item| item.get(DIRECTIVE).is_some_and(|what| what == "replace")) {
+            return Ok(patch.iter().filter(plain).cloned().collect());
+        }
+        let same =
+            |one: &Value, other: &Value| one.get(key).is_some() && one.get(key) == other.get(key);
+        let order = order.and_then(Value::as_array);
+        check_order(patch, order, same)?;
+        let mut merged = old.to_vec();
+        for item in patch {
+            let Value::Object(change) = item else { continue };
+            match change.get(DIRECTIVE).map(|directive| (directive, directive.as_str())) {
+                Some((_, Some("delete"))) => {
+                    merged.retain(|one| !same(one, item));
+                    continue;
+                }
+                None | Some((_, Some("merge"))) => {}
+                Some((directive, _)) => return Err(unknown(directive, change)),
+            }
+            if !change.contains_key(key) {
+                let map = shown(item);
+                let message = format!("map: {map} does not contain declared merge key: {key}");
+                return Err(Problem::internal(message));
+            }
+            let mut kept = Object::new();
+            let found =
+                merged.iter_mut().find(|one| same(one, item)).and_then(Value::as_object_mut);
+            match found {
+                Some(slot) => self.map(&format!("{path}[]"), slot, change)?,
+                None => {
+                    self.map(&format!("{path}[]"), &mut kept, change)?;
+                    merged.push(Value::Object(kept));
+                }
+            }
+        }
+        Ok(arrange(merged, old, order.map_or(patch, Vec::as_slice), same))
+    }
+
+    /// Orders of lists that the patch does not change otherwise.
+    fn orders(&self, path: &str, current: &mut Object, patch: &Object) -> Result<(), Problem> {
+        for (directive, order) in patch {
+            let Some(key) = directive.strip_prefix(ORDER) else { continue };
+            if patch.contains_key(key) || !current.contains_key(key) {
+                continue;
+            }
+            self.entry(path, current, key, &Value::Array(Vec::new()), Some(order))?;
+        }
+        Ok(())
+    }
+}
+
+fn delete_values(current: &mut Object, key: &str, values: &Value) {
+    if let (Some(list), Some(values)) =
+        (current.get_mut(key).and_then(Value::as_array_mut), values.as_array())
+    {
+        list.retain(|value| !values.contains(value));
+    }
+}
+
+/// Items that are changed must come in the order that is asked for.
+fn check_order(
+    patch: &[Value],
+    order: Option<&Vec<Value>>,
+    same: impl Fn(&Value, &Value) -> bool,
+) -> Result<(), Problem> {
+    let Some(order) = order else { return Ok(()) };
+    let mut rest = order.iter();
+    let kept = patch.iter().filter(|item| item.get(DIRECTIVE).is_none_or(|what| what != "delete"));
+    for item in kept {
+        if !rest.any(|one| same(one, item)) {
+            let (patch, order) =
+                (shown(&Value::Array(patch.to_vec())), shown(&Value::Array(order.clone())));
+            let message = format!(
+                "The order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n{order}\n"
+            );
+            return Err(Problem::internal(message));
+        }
+    }
+    Ok(())
+}
+
+/// Items that the order names come in that order; the others keep their place among those they stood before.
+fn arrange(
+    merged: Vec<Value>,
+    old: &[Value],
+    order: &[Value],
+    same: impl Fn(&Value, &Value) -> bool,
+) -> Vec<Value> {
+    let rank = |item: &Value| order.iter().position(|one| same(one, item));
+    let place = |item: &Value| old.iter().position(|one| same(one, item));
+    let (mut named, others): (Vec<Value>, Vec<Value>) =
+        merged.into_iter().partition(|item| rank(item).is_some());
+    named.sort_by_key(rank);
+    let mut arranged = Vec::with_capacity(named.len() + others.len());
+    let mut others = others.into_iter().peekable();
+    for item in named {
+        let at = place(&item);
+        while let Some(other) = others.next_if(|other| at.is_some() && place(other) < at) {
+            arranged.push(other);
+        }
+        arranged.push(item);
+    }
+    arranged.extend(others);
+    arranged
+}

@@ -1,0 +1,107 @@
+//! What all objects have in common.
+
+use serde_json::{Value, json};
+
+use super::{labels, wrong};
+use crate::objects::json::{entries, list, text, texts};
+use crate::objects::kind::Kind;
+use crate::objects::syntax;
+use crate::problem::Cause;
+
+const ANNOTATION_BYTES: usize = 256 * 1024;
+const STANDARD_FINALIZERS: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
+
+/// Empty maps and lists are as good as none.
+pub(super) fn tidy(object: &mut Value) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        let empty =
+            metadata.get(key).is_some_and(|value| *value == json!({}) || *value == json!([]));
+        if empty {
+            metadata.remove(key);
+        }
+    }
+}
+
+pub(super) fn check(kind: &Kind, stored: Option<&Value>, object: &Value) -> Vec<Cause> {
+    let mut causes = if stored.is_none() { name(kind, object) } else { Vec::new() };
+    causes.extend(labels("metadata.labels", object, "/metadata/labels"));
+    causes.extend(annotations(object));
+    causes.extend(owners(object));
+    causes.extend(finalizers(object));
+    causes
+}
+
+fn name(kind: &Kind, object: &Value) -> Vec<Cause> {
+    let name = text(object, "/metadata/name");
+    if name.is_empty() {
+        return vec![Cause::required("metadata.name", "name or generateName is required")];
+    }
+    let whys = match kind.kind {
+        "Service" | "Namespace" if name.contains('.') => vec!["must not contain dots".into()],
+        "Service" | "Namespace" => syntax::label(name),
+        _ => syntax::subdomain(name),
+    };
+    wrong("metadata.name", name, &whys)
+}
+
+fn annotations(object: &Value) -> Vec<Cause> {
+    const FIELD: &str = "metadata.annotations";
+    let mut causes = Vec::new();
+    let mut bytes = 0;
+    for (key, value) in entries(object, "/metadata/annotations") {
+        causes.extend(wrong(FIELD, key, &syntax::qualified(&key.to_lowercase())));
+        bytes += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if bytes > ANNOTATION_BYTES {
+        causes.push(Cause::too_long(FIELD, ANNOTATION_BYTES));
+    }
+    causes
+}
+
+fn finalizers(object: &Value) -> Vec<Cause> {
+    const PLACE: &str = "/metadata/finalizers";
+    let mut causes: Vec<Cause> = texts(object, PLACE)
+        .flat_map(|name| wrong("metadata.finalizers", name, &syntax::qualified(name)))
+        .collect();
+    for (at, name) in texts(object, PLACE).enumerate() {
+        if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            causes.push(Cause::invalid(format!("metadata.finalizers[{at}]"), &json!(name), why));
+        }
+    }
+    causes
+}
+
+fn owners(object: &Value) -> Vec<Cause> {
+    const FIELD: &str = "metadata.ownerReferences";
+    let owners = list(object, "/metadata/ownerReferences");
+    let mut causes = Vec::new();
+    for owner in owners {
+        for (key, why) in [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
+            if text(owner, &format!("/{key}")).is_empty() {
+                causes.push(Cause::invalid(format!("{FIELD}.{key}"), &json!(""), why));
+            }
+        }
+        if owner["apiVersion"] == "v1" && owner["kind"] == "Event" {
+            let why = "/v1, Kind=Event is disallowed from being an owner";
+            causes.push(Cause::invalid(FIELD, owner, why));
+        }
+    }
+    let leads: Vec<&Value> = owners.iter().filter(|owner| owner["controller"] == true).collect();
+    if let [first, second, ..] = leads[..] {
+        let shown = |owner: &Value| format!("{}/{}", text(owner, "/kind"), text(owner, "/name"));
+        let why = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+            shown(first),
+            shown(second)
+        );
+        causes.push(Cause::invalid(FIELD, &json!(owners), &why));
+    }
+    causes
+}

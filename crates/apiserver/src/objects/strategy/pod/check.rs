@@ -1,0 +1,213 @@
+//! What is refused, and what may not change.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::CONTAINERS;
+use crate::objects::json::{items, list, number, text};
+use crate::objects::strategy::{labels, one_of, put, wrong};
+use crate::objects::syntax;
+use crate::problem::Cause;
+
+pub(in crate::objects::strategy) fn check(stored: Option<&Value>, pod: &Value) -> Vec<Cause> {
+    let mut causes = containers(pod);
+    causes.extend(spec(pod));
+    if let Some(stored) = stored {
+        causes.extend(changes(stored, pod));
+    }
+    causes
+}
+
+fn containers(pod: &Value) -> Vec<Cause> {
+    let containers = list(pod, "/spec/containers");
+    if containers.is_empty() {
+        return vec![Cause::required("spec.containers", "")];
+    }
+    let mut names = BTreeSet::new();
+    let mut causes = Vec::new();
+    for (at, one) in containers.iter().enumerate() {
+        let field = format!("spec.containers[{at}]");
+        let name = text(one, "/name");
+        if name.is_empty() {
+            causes.push(Cause::required(format!("{field}.name"), ""));
+        } else {
+            causes.extend(wrong(&format!("{field}.name"), name, &syntax::label(name)));
+            if !names.insert(name) {
+                causes.push(Cause::duplicate(format!("{field}.name"), &json!(name)));
+            }
+        }
+        if text(one, "/image").is_empty() {
+            causes.push(Cause::required(format!("{field}.image"), ""));
+        }
+        causes.extend(ports(&field, one));
+        causes.extend(variables(&field, one));
+        causes.extend(mounts(&field, pod, one));
+        let known = ["Always", "IfNotPresent", "Never"];
+        causes.extend(one_of(&format!("{field}.imagePullPolicy"), one, "/imagePullPolicy", &known));
+    }
+    causes
+}
+
+fn ports(container: &str, of: &Value) -> Vec<Cause> {
+    let mut names = BTreeSet::new();
+    let mut causes = Vec::new();
+    for (at, port) in list(of, "/ports").iter().enumerate() {
+        let field = format!("{container}.ports[{at}]");
+        let name = text(port, "/name");
+        if !name.is_empty() {
+            causes.extend(wrong(&format!("{field}.name"), name, &syntax::port_name(name)));
+            if !names.insert(name) {
+                causes.push(Cause::duplicate(format!("{field}.name"), &json!(name)));
+            }
+        }
+        match number(port, "/containerPort").unwrap_or(0) {
+            0 => causes.push(Cause::required(format!("{field}.containerPort"), "")),
+            1..=65535 => {}
+            other => {
+                let why = "must be between 1 and 65535, inclusive";
+                causes.push(Cause::invalid(format!("{field}.containerPort"), &json!(other), why));
+            }
+        }
+        let known = ["SCTP", "TCP", "UDP"];
+        causes.extend(one_of(&format!("{field}.protocol"), port, "/protocol", &known));
+    }
+    causes
+}
+
+fn variables(container: &str, of: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for (at, variable) in list(of, "/env").iter().enumerate() {
+        let (field, name) = (format!("{container}.env[{at}].name"), text(variable, "/name"));
+        if name.is_empty() {
+            causes.push(Cause::required(field, ""));
+        } else if !name.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=') {
+            let why = "a valid environment variable name must consist only of printable ASCII characters other than '='";
+            causes.push(Cause::invalid(field, &json!(name), why));
+        }
+    }
+    causes
+}
+
+fn tolerations(pod: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for (at, one) in list(pod, "/spec/tolerations").iter().enumerate() {
+        let field = format!("spec.tolerations[{at}].operator");
+        let [key, operator, value] = ["/key", "/operator", "/value"].map(|place| text(one, place));
+        if key.is_empty() && operator != "Exists" {
+            let why = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+            causes.push(Cause::invalid(&field, &json!(operator), why));
+        }
+        causes.extend(one_of(&field, one, "/operator", &["Equal", "Exists"]));
+        if operator == "Exists" && !value.is_empty() {
+            let why = "value must be empty when `operator` is 'Exists'";
+            causes.push(Cause::invalid(&field, &json!(value), why));
+        }
+    }
+    causes
+}
+
+fn mounts(container: &str, pod: &Value, of: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let known = |name: &str| list(pod, "/spec/volumes").iter().any(|volume| volume["name"] == name);
+    for (at, mount) in list(of, "/volumeMounts").iter().enumerate() {
+        let field = format!("{container}.volumeMounts[{at}]");
+        let name = text(mount, "/name");
+        if name.is_empty() {
+            causes.push(Cause::required(format!("{field}.name"), ""));
+        }
+        if !known(name) {
+            causes.push(Cause::not_found(format!("{field}.name"), &json!(name)));
+        }
+        if text(mount, "/mountPath").is_empty() {
+            causes.push(Cause::required(format!("{field}.mountPath"), ""));
+        }
+    }
+    causes
+}
+
+fn spec(pod: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let restart = ["Always", "OnFailure", "Never"];
+    let names = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+    causes.extend(one_of("spec.restartPolicy", pod, "/spec/restartPolicy", &restart));
+    causes.extend(one_of("spec.dnsPolicy", pod, "/spec/dnsPolicy", &names));
+    if let Some(seconds) = number(pod, "/spec/activeDeadlineSeconds")
+        && !(1..=i64::from(i32::MAX)).contains(&seconds)
+    {
+        let why = "must be between 1 and 2147483647, inclusive";
+        causes.push(Cause::invalid("spec.activeDeadlineSeconds", &json!(seconds), why));
+    }
+    causes.extend(tolerations(pod));
+    causes.extend(labels("spec.nodeSelector", pod, "/spec/nodeSelector"));
+    let node = text(pod, "/spec/nodeName");
+    if !node.is_empty() {
+        causes.extend(wrong("spec.nodeName", node, &syntax::subdomain(node)));
+    }
+    for key in ["hostname", "subdomain"] {
+        let name = text(pod, &format!("/spec/{key}"));
+        if !name.is_empty() {
+            causes.extend(wrong(&format!("spec.{key}"), name, &syntax::label(name)));
+        }
+    }
+    causes
+}
+
+/// Addresses are addresses.
+pub(in crate::objects::strategy) fn check_status(pod: &Value) -> Vec<Cause> {
+    let fault = |(at, one): (usize, &Value)| {
+        let address = text(one, "/ip");
+        let why = syntax::address_fault(address)?;
+        Some(Cause::invalid(format!("status.podIPs[{at}]"), &json!(address), why))
+    };
+    list(pod, "/status/podIPs").iter().enumerate().filter_map(fault).collect()
+}
+
+const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
+    `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
+    tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+
+fn changes(stored: &Value, pod: &Value) -> Vec<Cause> {
+    for place in CONTAINERS {
+        if list(stored, place).len() != list(pod, place).len() {
+            let field = place[1..].replace('/', ".");
+            let why = "pod updates may not add or remove containers";
+            return vec![Cause::forbidden(field, why)];
+        }
+    }
+    let mut causes = Vec::new();
+    const DEADLINE: &str = "/spec/activeDeadlineSeconds";
+    const FIELD: &str = "spec.activeDeadlineSeconds";
+    match (number(stored, DEADLINE), number(pod, DEADLINE)) {
+        (Some(old), Some(new)) if new > old => {
+            let why = "must be less than or equal to previous value";
+            causes.push(Cause::invalid(FIELD, &json!(new), why));
+        }
+        (Some(_), None) => {
+            let why = "must not update from a positive integer to nil value";
+            causes.push(Cause::invalid(FIELD, &Value::Null, why));
+        }
+        _ => {}
+    }
+    if fixed(stored) != fixed(pod) || !keeps_tolerations(stored, pod) {
+        causes.push(Cause::forbidden("spec", FIXED));
+    }
+    causes
+}
+
+fn keeps_tolerations(stored: &Value, pod: &Value) -> bool {
+    let new = list(pod, "/spec/tolerations");
+    list(stored, "/spec/tolerations").iter().all(|one| new.contains(one))
+}
+
+/// A Pod's spec without what may change.
+fn fixed(pod: &Value) -> Value {
+    let mut fixed = json!({"spec": pod["spec"]});
+    for place in CONTAINERS {
+        items(&mut fixed, place).for_each(|container| put(container, "image", None));
+    }
+    for key in ["activeDeadlineSeconds", "tolerations"] {
+        put(&mut fixed["spec"], key, None);
+    }
+    fixed
+}
