@@ -6,12 +6,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::api::Outcome;
+use crate::kubectl::table::{self, Include};
 use crate::objects::conversion;
 use crate::objects::kind::Kind;
 use crate::paging::Part;
 use crate::problem::Problem;
 use crate::store::{Object, bare};
-use crate::table::{self, Include};
 
 // As the reference says it; of the three we speak the first.
 const KNOWN: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";

@@ -24,12 +24,11 @@
 //! ```
 
 mod api;
-pub mod discovery;
 pub mod faults;
 mod forms;
 mod keys;
+mod kubectl;
 mod objects;
-pub mod openapi;
 mod paging;
 pub mod problem;
 mod protobuf;
@@ -37,7 +36,6 @@ mod random;
 mod request;
 mod server;
 mod store;
-pub mod table;
 mod watch;
 
 use std::fmt;

@@ -35,12 +35,13 @@ use tokio_rustls::TlsAcceptor;
 use crate::api::{self, Ask, World, collect};
 use crate::faults::Faults;
 use crate::forms::{self, Shape};
+use crate::kubectl::{discovery, openapi};
 use crate::objects::kind::Kind;
 use crate::problem::Problem;
 use crate::request::{self, Options, Page, Resource, Target, Verb};
 use crate::store::{Event, Forgotten, room};
 use crate::watch::{Cut, Source, Subject, Times, Watch, begin};
-use crate::{Token, discovery, openapi, random};
+use crate::{Token, random};
 
 /// Larger than any object may be.
 const MOST_BYTES: usize = 3 * 1024 * 1024;

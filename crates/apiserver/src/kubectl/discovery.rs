@@ -49,20 +49,20 @@ fn kinds_of(group: &str, version: &str) -> impl Iterator<Item = &'static Kind> {
 }
 
 /// `/api`.
-pub fn core_versions() -> Value {
+pub(crate) fn core_versions() -> Value {
     let address = json!({"clientCIDR": "0.0.0.0/0", "serverAddress": "127.0.0.1"});
     json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [address]})
 }
 
 /// `/apis`.
-pub fn groups() -> Value {
+pub(crate) fn groups() -> Value {
     let names = group_versions().into_iter().map(|(group, _)| group);
     let groups: Vec<Value> = names.filter_map(described).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// `/apis/GROUP`.
-pub fn group(name: &str) -> Option<Value> {
+pub(crate) fn group(name: &str) -> Option<Value> {
     let mut group = described(name)?;
     group["kind"] = "APIGroup".into();
     group["apiVersion"] = "v1".into();
@@ -82,7 +82,7 @@ fn described(name: &str) -> Option<Value> {
 }
 
 /// `/api/v1` and `/apis/GROUP/VERSION`; the core's group is empty.
-pub fn resources(group: &str, version: &str) -> Option<Value> {
+pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
     let first = kinds_of(group, version).next()?;
     let resources: Vec<Value> = kinds_of(group, version).flat_map(listed).collect();
     let mut list = json!({
@@ -119,7 +119,7 @@ fn decorate(kind: &Kind, resource: &mut Value) {
 }
 
 /// `/api` or `/apis` as one document (`apidiscovery.k8s.io/v2`, `APIGroupDiscoveryList`).
-pub fn aggregated(core: bool) -> Value {
+pub(crate) fn aggregated(core: bool) -> Value {
     let items: Vec<Value> = group_versions()
         .into_iter()
         .filter(|(group, _)| group.is_empty() == core)
@@ -159,7 +159,7 @@ fn discovered(kind: &'static Kind) -> Value {
 }
 
 /// `/version`.
-pub fn version() -> Value {
+pub(crate) fn version() -> Value {
     json!({
         "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
         "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",

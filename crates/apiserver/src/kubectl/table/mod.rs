@@ -17,7 +17,7 @@ mod pods;
 
 /// What of each object goes along with its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Include {
+pub(crate) enum Include {
     /// Nothing.
     None,
     /// Its metadata.
@@ -30,7 +30,7 @@ pub enum Include {
 ///
 /// `metadata` is the list's: resourceVersion, continue, remainingItemCount. Watches send tables of one row;
 /// `columns` says whether the column definitions go along.
-pub fn table(
+pub(crate) fn table(
     kind: &Kind,
     objects: &[&Value],
     metadata: Value,

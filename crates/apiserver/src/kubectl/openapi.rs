@@ -6,11 +6,11 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::discovery::group_versions;
+use crate::kubectl::discovery::group_versions;
 use crate::objects::kind::{KINDS, Kind};
 
 /// `/openapi/v2`.
-pub fn v2() -> Value {
+pub(crate) fn v2() -> Value {
     let mut paths = Map::new();
     let mut definitions = Map::new();
     for kind in &KINDS {
@@ -29,7 +29,7 @@ pub fn v2() -> Value {
 }
 
 /// `/openapi/v3`: where the documents are.
-pub fn v3_index() -> Value {
+pub(crate) fn v3_index() -> Value {
     let paths: Map<String, Value> = group_versions()
         .into_iter()
         .filter_map(|(group, version)| {
@@ -43,7 +43,7 @@ pub fn v3_index() -> Value {
 }
 
 /// `/openapi/v3/api/v1`, `/openapi/v3/apis/GROUP/VERSION`.
-pub fn v3(group: &str, version: &str) -> Option<Value> {
+pub(crate) fn v3(group: &str, version: &str) -> Option<Value> {
     let mut paths = Map::new();
     let mut schemas = Map::new();
     for kind in KINDS.iter().filter(|kind| kind.group == group && kind.version == version) {
