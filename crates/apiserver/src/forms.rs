@@ -5,11 +5,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::api::Outcome;
 use crate::kubectl::table::{self, Include};
 use crate::objects::conversion;
 use crate::objects::kind::Kind;
-use crate::paging::Part;
+use crate::operations::Outcome;
+use crate::operations::paging::Part;
 use crate::problem::Problem;
 use crate::store::{Object, bare};
 

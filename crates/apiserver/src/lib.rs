@@ -23,13 +23,12 @@
 //! # }
 //! ```
 
-mod api;
 pub mod faults;
 mod forms;
 mod keys;
 mod kubectl;
 mod objects;
-mod paging;
+mod operations;
 pub mod problem;
 mod protobuf;
 mod random;
@@ -52,10 +51,10 @@ use tokio::sync::{Notify, watch as signal};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use crate::api::{World, seed};
 pub use crate::faults::Faults;
 use crate::objects::allocation::Allocator;
 pub use crate::objects::allocation::Cidr;
+use crate::operations::{World, seed};
 use crate::server::{Shared, lock};
 use crate::store::Store;
 

@@ -32,11 +32,11 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::api::{self, Ask, World, collect};
 use crate::faults::Faults;
 use crate::forms::{self, Shape};
 use crate::kubectl::{discovery, openapi};
 use crate::objects::kind::Kind;
+use crate::operations::{self, Ask, World, garbage_collection};
 use crate::problem::Problem;
 use crate::request::{self, Options, Page, Resource, Target, Verb};
 use crate::store::{Event, Forgotten, room};
@@ -101,7 +101,7 @@ pub(crate) async fn collector(shared: Arc<Shared>) {
             () = shared.chores.notified() => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
-        collect::tidy(&mut lock(&shared.world), Timestamp::now());
+        garbage_collection::collect(&mut lock(&shared.world), Timestamp::now());
     }
 }
 
@@ -375,7 +375,7 @@ fn perform(
         let past = shared.past(&world);
         let ask =
             Ask { resource, options: &options, content_type, body, agent, now: shape.now, past };
-        let outcome = api::act(&mut world, verb, &ask);
+        let outcome = operations::act(&mut world, verb, &ask);
         if !world.chores.is_empty() {
             shared.chores.notify_one();
         }

@@ -18,12 +18,12 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant as Tick, sleep_until};
 
-use crate::api::World;
 use crate::forms::{Form, Shape};
 use crate::objects::conversion;
 use crate::objects::kind::Kind;
 use crate::objects::selectors::Selector;
-use crate::paging;
+use crate::operations::World;
+use crate::operations::paging;
 use crate::problem::Problem;
 use crate::request::Options;
 use crate::store::{Change, Event, Forgotten, Object, range, room};

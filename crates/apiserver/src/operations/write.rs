@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Ask, NAMESPACES, Outcome, World, meta};
+use super::{Ask, NAMESPACES, Outcome, World, metadata};
 use crate::objects::apply::{self, Writer};
 use crate::objects::conversion;
 use crate::objects::kind::{KINDS, Kind};
@@ -38,12 +38,12 @@ pub(super) fn insert(
     mut object: Value,
 ) -> Result<Outcome, Problem> {
     // A rehearsal does not get as far as the store, which refuses this.
-    if !ask.options.dry_run && !meta::text(&object, "resourceVersion").is_empty() {
+    if !ask.options.dry_run && !metadata::text(&object, "resourceVersion").is_empty() {
         let why = "resourceVersion should not be set on objects to be created";
         return Err(Problem::without_reason(why));
     }
-    meta::set(&mut object, "managedFields", None);
-    meta::settle_namespace(ask.resource, &mut object)?;
+    metadata::set(&mut object, "managedFields", None);
+    metadata::settle_namespace(ask.resource, &mut object)?;
     name(world, ask, &mut object);
     let object = give_birth(world, ask, object, true)?;
     Ok(Outcome::Object(201, object))
@@ -51,8 +51,8 @@ pub(super) fn insert(
 
 /// Gives an object a name, if it asks for that.
 fn name(world: &World, ask: &Ask<'_>, object: &mut Value) {
-    let prefix = meta::text(object, "generateName").to_owned();
-    if !meta::text(object, "name").is_empty() || prefix.is_empty() {
+    let prefix = metadata::text(object, "generateName").to_owned();
+    if !metadata::text(object, "name").is_empty() || prefix.is_empty() {
         return;
     }
     let taken = |name: &String| {
@@ -63,7 +63,7 @@ fn name(world: &World, ask: &Ask<'_>, object: &mut Value) {
     let prefix: String = prefix.chars().take(58).collect();
     let mut names = (0..GENERATED).map(|_| format!("{prefix}{}", random::suffix()));
     if let Some(name) = names.find(|name| !taken(name)) {
-        meta::set(object, "name", Some(name.into()));
+        metadata::set(object, "name", Some(name.into()));
     }
 }
 
@@ -74,7 +74,7 @@ fn give_birth(
     noted: bool,
 ) -> Result<Arc<Object>, Problem> {
     let kind = ask.kind();
-    let name = meta::text(&object, "name").to_owned();
+    let name = metadata::text(&object, "name").to_owned();
     admit(world, ask, &name)?;
     if !name.is_empty() {
         let key = crate::store::key(ask.resource.namespace.as_deref(), &name);
@@ -82,13 +82,13 @@ fn give_birth(
             return Err(taken(kind, &name, &found.value));
         }
     }
-    meta::born(kind, &mut object, random::uid(), &ask.time());
+    metadata::born(kind, &mut object, random::uid(), &ask.time());
     commit(world, ask, None, object, noted)
 }
 
 fn taken(kind: &Kind, name: &str, found: &Value) -> Problem {
     let mut problem = Problem::already_exists(kind, name);
-    if meta::is_going(found) {
+    if metadata::is_going(found) {
         problem.message = format!("object is being deleted: {}", problem.message);
     }
     problem
@@ -98,7 +98,7 @@ fn taken(kind: &Kind, name: &str, found: &Value) -> Problem {
 fn admit(world: &World, ask: &Ask<'_>, name: &str) -> Result<(), Problem> {
     let Some(namespace) = &ask.resource.namespace else { return Ok(()) };
     match world.store.get(NAMESPACES, namespace) {
-        Some(found) if meta::is_going(&found.value) => {
+        Some(found) if metadata::is_going(&found.value) => {
             Err(Problem::terminating(ask.kind(), name, namespace))
         }
         Some(_) => Ok(()),
@@ -116,13 +116,13 @@ fn missing_namespace(namespace: &str) -> Problem {
 pub(super) fn update(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
     let mut object = read(ask)?;
     let kind = ask.kind();
-    meta::same_name(ask.resource, &object)?;
-    meta::settle_namespace(ask.resource, &mut object)?;
+    metadata::same_name(ask.resource, &object)?;
+    metadata::settle_namespace(ask.resource, &mut object)?;
     let Some(stored) = world.store.get(room(kind), &ask.resource.key()).cloned() else {
         if !["leases", "events", "services"].contains(&kind.plural) {
             return Err(Problem::not_found(kind, ask.resource.name()));
         }
-        meta::set(&mut object, "resourceVersion", None);
+        metadata::set(&mut object, "resourceVersion", None);
         return insert(world, ask, object);
     };
     replace(world, ask, &stored, object, true)
@@ -138,10 +138,10 @@ fn replace(
 ) -> Result<Outcome, Problem> {
     let kind = ask.kind();
     let shown = conversion::from_storage(kind, &stored.value);
-    meta::same_version(kind, &shown, &object)?;
-    meta::check_owned(kind, &shown, &object, &["deletionTimestamp"])?;
-    meta::carried(&shown, &mut object);
-    meta::check_finalizers(kind, &shown, &object)?;
+    metadata::same_version(kind, &shown, &object)?;
+    metadata::check_owned(kind, &shown, &object, &["deletionTimestamp"])?;
+    metadata::carried(&shown, &mut object);
+    metadata::check_finalizers(kind, &shown, &object)?;
     commit(world, ask, Some(stored), object, noted).map(|object| Outcome::Object(200, object))
 }
 
@@ -169,9 +169,9 @@ pub(super) fn patch(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem
     let mut object =
         patch::patch(kind, form, &conversion::from_storage(kind, &stored.value), &change)?;
     typed(kind, &mut object)?;
-    meta::same_name(ask.resource, &object)?;
-    meta::settle_namespace(ask.resource, &mut object)?;
-    meta::check_owned(kind, &conversion::from_storage(kind, &stored.value), &object, &["uid"])?;
+    metadata::same_name(ask.resource, &object)?;
+    metadata::settle_namespace(ask.resource, &mut object)?;
+    metadata::check_owned(kind, &conversion::from_storage(kind, &stored.value), &object, &["uid"])?;
     replace(world, ask, &stored, object, true)
 }
 
@@ -192,30 +192,34 @@ fn apply(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
     let Some(stored) = stored else {
         nobody(kind, &applied)?;
         let mut object = apply::apply(kind, None, &applied, &writer, force)?;
-        meta::settle_namespace(ask.resource, &mut object)?;
+        metadata::settle_namespace(ask.resource, &mut object)?;
         let object = give_birth(world, ask, object, false)?;
         return Ok(Outcome::Object(201, object));
     };
     let shown = conversion::from_storage(kind, &stored.value);
-    if !meta::text(&applied, "resourceVersion").is_empty() {
-        meta::same_version(kind, &shown, &applied)?;
+    if !metadata::text(&applied, "resourceVersion").is_empty() {
+        metadata::same_version(kind, &shown, &applied)?;
     }
     let mut object = apply::apply(kind, Some(&shown), &applied, &writer, force)?;
     // Which version was meant has been asked above.
-    meta::set(&mut object, "resourceVersion", shown["metadata"].get("resourceVersion").cloned());
+    metadata::set(
+        &mut object,
+        "resourceVersion",
+        shown["metadata"].get("resourceVersion").cloned(),
+    );
     replace(world, ask, &stored, object, false)
 }
 
 /// Who means a certain object does not want another.
 fn nobody(kind: &Kind, applied: &Value) -> Result<(), Problem> {
-    let uid = meta::text(applied, "uid");
+    let uid = metadata::text(applied, "uid");
     if uid.is_empty() {
         return Ok(());
     }
     let why = format!(
         "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
     );
-    Err(Problem::conflict(kind, meta::text(applied, "name"), &why))
+    Err(Problem::conflict(kind, metadata::text(applied, "name"), &why))
 }
 
 fn check_applied(ask: &Ask<'_>, applied: &Value) -> Result<(), Problem> {
@@ -232,8 +236,8 @@ fn check_applied(ask: &Ask<'_>, applied: &Value) -> Result<(), Problem> {
     if applied["metadata"].get("managedFields").is_some_and(|fields| !fields.is_null()) {
         return Err(Problem::bad_request("metadata.managedFields must be nil"));
     }
-    meta::same_name(ask.resource, applied)?;
-    meta::settle_namespace(ask.resource, &mut applied.clone())
+    metadata::same_name(ask.resource, applied)?;
+    metadata::settle_namespace(ask.resource, &mut applied.clone())
 }
 
 fn writer<'a>(ask: &Ask<'a>, time: &'a str) -> Writer<'a> {
@@ -261,20 +265,20 @@ fn commit(
     strategy::prepare(kind, door, before, &mut object)?;
     furnish(kind, &mut object);
     if let (Some(before), Door::Main) = (before, door) {
-        meta::count_generation(kind, before, &mut object);
+        metadata::count_generation(kind, before, &mut object);
     }
     // What the server gives out by itself is nobody's.
     if noted {
         let time = ask.time();
         let mut seen = strategy::without_gifts(kind, &sent, &object);
         apply::note(kind, before, &mut seen, &writer(ask, &time));
-        meta::set(&mut object, "managedFields", seen["metadata"].get("managedFields").cloned());
+        metadata::set(&mut object, "managedFields", seen["metadata"].get("managedFields").cloned());
     }
     if kind.plural == "services" {
         world.allocator.assign(before, &mut object)?;
     }
     if let (Some(stored), Some(before)) = (stored, before)
-        && meta::same(before, &object)
+        && metadata::same(before, &object)
     {
         return Ok(Arc::clone(stored));
     }
@@ -282,8 +286,10 @@ fn commit(
         take_back(world, kind, before, &object);
         return Ok(Arc::new(Object::new(conversion::to_storage(kind, object))));
     }
-    let key =
-        crate::store::key(object["metadata"]["namespace"].as_str(), meta::text(&object, "name"));
+    let key = crate::store::key(
+        object["metadata"]["namespace"].as_str(),
+        metadata::text(&object, "name"),
+    );
     Ok(settle(world, kind, &key, object))
 }
 
@@ -292,9 +298,9 @@ fn settle(world: &mut World, kind: &Kind, key: &str, object: Value) -> Arc<Objec
     let grace = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
     let kept = kind.plural == "namespaces"
         && !object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty);
-    let free = meta::finalizers(&object).is_empty() && grace == 0 && !kept;
+    let free = metadata::finalizers(&object).is_empty() && grace == 0 && !kept;
     let object = conversion::to_storage(kind, object);
-    if meta::is_going(&object) && free {
+    if metadata::is_going(&object) && free {
         if kind.plural == "services" {
             // It may have been given more than what is stored had.
             world.allocator.release(&object);
@@ -322,9 +328,9 @@ fn furnish(kind: &Kind, object: &mut Value) {
     if kind.plural != "namespaces" {
         return;
     }
-    let name = meta::text(object, "name").to_owned();
+    let name = metadata::text(object, "name").to_owned();
     if !object["metadata"]["labels"].is_object() {
-        meta::set(object, "labels", Some(json!({})));
+        metadata::set(object, "labels", Some(json!({})));
     }
     object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
     if !object["spec"].is_object() {
@@ -336,14 +342,14 @@ fn furnish(kind: &Kind, object: &mut Value) {
     if !object["status"].is_object() {
         object["status"] = json!({});
     }
-    let phase = if meta::is_going(object) { "Terminating" } else { "Active" };
+    let phase = if metadata::is_going(object) { "Terminating" } else { "Active" };
     object["status"]["phase"] = phase.into();
 }
 
 /// `pods/NAME/binding`: gives a Pod its node.
 pub(super) fn bind(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
     let binding = parse(ask)?;
-    if meta::text(&binding, "name") != ask.resource.name() {
+    if metadata::text(&binding, "name") != ask.resource.name() {
         return Err(Problem::bad_request("name in URL does not match name in Binding object"));
     }
     if binding["target"]["name"].as_str().is_none_or(str::is_empty) {
@@ -446,7 +452,7 @@ fn typed(kind: &Kind, object: &mut Value) -> Result<(), Problem> {
     if object["metadata"].is_null() {
         object["metadata"] = json!({});
     }
-    if meta::metadata(object).is_none() {
+    if metadata::metadata(object).is_none() {
         return Err(wrong("metadata into Go struct field of type ObjectMeta"));
     }
     for field in ["name", "namespace", "generateName", "uid", "resourceVersion"] {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Ask, Outcome, World};
 use crate::objects::conversion;
 use crate::objects::selectors::Selector;
-use crate::paging::{self, Part};
+use crate::operations::paging::{self, Part};
 use crate::problem::Problem;
 use crate::store::room;
 

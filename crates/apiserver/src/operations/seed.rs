@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Ask, World, meta, write};
+use super::{Ask, World, metadata, write};
 use crate::objects::kind::Kind;
 use crate::problem::Problem;
 use crate::request::{Options, Resource};
@@ -21,7 +21,7 @@ pub(crate) fn seed(world: &mut World, port: u16, now: Timestamp) -> Result<(), P
     let cidrs: Vec<String> =
         ranges.iter().map(|(address, bits)| format!("{address}/{bits}")).collect();
     let condition = json!({
-        "type": "Ready", "status": "True", "reason": "", "lastTransitionTime": meta::time(now),
+        "type": "Ready", "status": "True", "reason": "", "lastTransitionTime": metadata::time(now),
         "message": "Kubernetes default Service CIDR is ready",
     });
     let range = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs}});

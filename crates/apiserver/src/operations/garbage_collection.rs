@@ -13,13 +13,13 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::delete::{self, FOREGROUND, ORPHAN, Terms};
-use super::{NAMESPACES, World, kind_of, meta};
+use super::{NAMESPACES, World, kind_of, metadata};
 use crate::objects::kind::KINDS;
 use crate::request::Propagation;
 use crate::store::{Object, Place};
 
 /// Looks at everything that has to be looked at.
-pub(crate) fn tidy(world: &mut World, now: Timestamp) {
+pub(crate) fn collect(world: &mut World, now: Timestamp) {
     while let Some(place) = world.chores.pop_first() {
         look(world, &place, now);
     }
@@ -27,16 +27,16 @@ pub(crate) fn tidy(world: &mut World, now: Timestamp) {
 
 fn look(world: &mut World, place: &Place, now: Timestamp) {
     let Some(object) = world.store.get(place.0, &place.1).cloned() else { return };
-    if !meta::is_going(&object.value) {
+    if !metadata::is_going(&object.value) {
         if object.owners().next().is_some() {
-            collect(world, place, &object, now);
+            delete_if_unowned(world, place, &object, now);
         }
         return;
     }
     if place.0 == NAMESPACES {
         return empty(world, &place.1, now);
     }
-    let tasks = meta::finalizers(&object.value);
+    let tasks = metadata::finalizers(&object.value);
     if tasks.contains(&ORPHAN) {
         orphan(world, object.meta("uid"));
         finish(world, place, ORPHAN);
@@ -46,7 +46,7 @@ fn look(world: &mut World, place: &Place, now: Timestamp) {
 }
 
 /// Deletes what has owners, none of which is there or will stay.
-fn collect(world: &mut World, place: &Place, object: &Object, now: Timestamp) {
+fn delete_if_unowned(world: &mut World, place: &Place, object: &Object, now: Timestamp) {
     let states: Vec<Owner> = object.owners().map(|owner| state(world, owner)).collect();
     if states.contains(&Owner::There) {
         return;
@@ -80,8 +80,8 @@ fn state(world: &World, reference: &Value) -> Owner {
     match object {
         None => Owner::Gone,
         Some(owner)
-            if meta::finalizers(&owner.value).contains(&FOREGROUND)
-                && meta::is_going(&owner.value) =>
+            if metadata::finalizers(&owner.value).contains(&FOREGROUND)
+                && metadata::is_going(&owner.value) =>
         {
             Owner::Waiting
         }
@@ -99,9 +99,9 @@ fn discard(world: &mut World, (room, key): &Place, policy: Propagation, now: Tim
 fn foreground(world: &mut World, place: &Place, uid: &str, now: Timestamp) {
     for dependent in world.store.dependents(uid) {
         if let Some(object) = world.store.get(dependent.0, &dependent.1).cloned()
-            && !meta::is_going(&object.value)
+            && !metadata::is_going(&object.value)
         {
-            collect(world, &dependent, &object, now);
+            delete_if_unowned(world, &dependent, &object, now);
         }
     }
     let blocks = |(room, key): &Place| {
@@ -121,7 +121,7 @@ fn orphan(world: &mut World, uid: &str) {
         let mut value = object.value.clone();
         let others: Vec<Value> =
             object.owners().filter(|owner| owner["uid"] != uid).cloned().collect();
-        meta::set(&mut value, "ownerReferences", (!others.is_empty()).then(|| others.into()));
+        metadata::set(&mut value, "ownerReferences", (!others.is_empty()).then(|| others.into()));
         world.put(room, &key, value);
     }
 }
@@ -130,21 +130,23 @@ fn orphan(world: &mut World, uid: &str) {
 fn finish(world: &mut World, (room, key): &Place, finalizer: &str) {
     let Some(object) = world.store.get(*room, key) else { return };
     let left: Vec<&str> =
-        meta::finalizers(&object.value).into_iter().filter(|one| *one != finalizer).collect();
+        metadata::finalizers(&object.value).into_iter().filter(|one| *one != finalizer).collect();
     let grace = object.value["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
     if left.is_empty() && grace == 0 {
         world.remove(*room, key);
         return;
     }
     let mut value = object.value.clone();
-    meta::set(&mut value, "finalizers", (!left.is_empty()).then(|| left.into()));
+    metadata::set(&mut value, "finalizers", (!left.is_empty()).then(|| left.into()));
     world.put(*room, key, value);
 }
 
 fn empty(world: &mut World, namespace: &Arc<str>, now: Timestamp) {
     for place in world.store.contents(namespace) {
-        let going =
-            world.store.get(place.0, &place.1).is_none_or(|object| meta::is_going(&object.value));
+        let going = world
+            .store
+            .get(place.0, &place.1)
+            .is_none_or(|object| metadata::is_going(&object.value));
         if !going {
             discard(world, &place, Propagation::Background, now);
         }
@@ -152,7 +154,7 @@ fn empty(world: &mut World, namespace: &Arc<str>, now: Timestamp) {
     let held = world
         .store
         .get(NAMESPACES, namespace)
-        .is_none_or(|object| !meta::finalizers(&object.value).is_empty());
+        .is_none_or(|object| !metadata::finalizers(&object.value).is_empty());
     if !held && world.store.contents(namespace).is_empty() {
         world.remove(NAMESPACES, namespace);
     }

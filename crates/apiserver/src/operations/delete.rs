@@ -12,7 +12,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Ask, NAMESPACES, Outcome, World, kind_of, meta, read};
+use super::{Ask, NAMESPACES, Outcome, World, kind_of, metadata, read};
 use crate::objects::kind::Kind;
 use crate::problem::{Cause, Problem};
 use crate::request::{Propagation, propagation, refuse};
@@ -183,21 +183,21 @@ fn fate(kind: &Kind, stored: &Value, terms: &Terms, now: Timestamp) -> Fate {
     }
     let finalizers = finalizers(stored, terms.propagation);
     let grace = if kind.plural == "pods" { grace(stored, terms) } else { 0 };
-    let going = meta::is_going(stored);
+    let going = metadata::is_going(stored);
     let granted = stored["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
     let shorter = going && terms.grace.is_some() && grace < granted;
-    let same_tasks = meta::finalizers(stored) == finalizers;
+    let same_tasks = metadata::finalizers(stored) == finalizers;
     if going && same_tasks && !shorter && (granted > 0 || !finalizers.is_empty()) {
         return Fate::Waits;
     }
     let mut object = stored.clone();
     let list = (!finalizers.is_empty()).then(|| finalizers.clone().into());
-    meta::set(&mut object, "finalizers", list);
+    metadata::set(&mut object, "finalizers", list);
     if !going || shorter {
         mark(&mut object, grace, now);
     }
     if !going {
-        meta::grow_generation(&mut object);
+        metadata::grow_generation(&mut object);
     }
     match (finalizers.is_empty(), grace) {
         (true, 0) => Fate::Goes((kind.plural == "pods").then_some(object)),
@@ -206,19 +206,19 @@ fn fate(kind: &Kind, stored: &Value, terms: &Terms, now: Timestamp) -> Fate {
 }
 
 fn fate_of_namespace(stored: &Value, now: Timestamp) -> Fate {
-    if meta::is_going(stored) {
+    if metadata::is_going(stored) {
         return Fate::Waits;
     }
     let mut object = stored.clone();
-    meta::set(&mut object, "deletionTimestamp", Some(meta::time(now).into()));
+    metadata::set(&mut object, "deletionTimestamp", Some(metadata::time(now).into()));
     object["status"]["phase"] = "Terminating".into();
     Fate::Marked(object)
 }
 
 fn mark(object: &mut Value, grace: i64, now: Timestamp) {
     let end = now.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(now);
-    meta::set(object, "deletionTimestamp", Some(meta::time(end).into()));
-    meta::set(object, "deletionGracePeriodSeconds", Some(grace.into()));
+    metadata::set(object, "deletionTimestamp", Some(metadata::time(end).into()));
+    metadata::set(object, "deletionGracePeriodSeconds", Some(grace.into()));
 }
 
 /// How long a Pod may take. Nobody stops what runs nowhere or has ended.
@@ -238,7 +238,7 @@ fn grace(pod: &Value, terms: &Terms) -> i64 {
 
 /// The finalizers that keep an object which is deleted in this way.
 fn finalizers(stored: &Value, policy: Option<Propagation>) -> Vec<&str> {
-    let known = meta::finalizers(stored);
+    let known = metadata::finalizers(stored);
     let Some(policy) = policy else { return known };
     let ours = match policy {
         Propagation::Background => None,
@@ -265,7 +265,7 @@ mod tests {
             let metadata = &object["metadata"];
             format!(
                 "{} grace {} generation {}",
-                meta::text(object, "deletionTimestamp"),
+                metadata::text(object, "deletionTimestamp"),
                 metadata["deletionGracePeriodSeconds"],
                 metadata["generation"]
             )

@@ -10,9 +10,10 @@
 //!
 //! Everything happens to a [`World`] behind one lock, and nothing here waits.
 
-pub(crate) mod collect;
 mod delete;
-pub(crate) mod meta;
+pub(crate) mod garbage_collection;
+pub(crate) mod metadata;
+pub(crate) mod paging;
 mod read;
 pub(crate) mod seed;
 mod write;
@@ -26,7 +27,7 @@ use serde_json::Value;
 
 use crate::objects::allocation::Allocator;
 use crate::objects::kind::{KINDS, Kind};
-use crate::paging::Part;
+use crate::operations::paging::Part;
 use crate::problem::Problem;
 use crate::request::{Options, Resource, Subresource, Verb};
 use crate::store::{Object, Place, Room, Store, room};
@@ -42,7 +43,7 @@ const EVENTS_STAY: Duration = Duration::from_secs(60 * 60);
 pub(crate) struct World {
     pub(crate) store: Store,
     pub(crate) allocator: Allocator,
-    /// What [`collect`] has to look at.
+    /// What [`garbage_collection`] has to look at.
     pub(crate) chores: BTreeSet<Place>,
     /// Events as they were written: when, which, and the version that they got.
     written: VecDeque<(Instant, Arc<str>, u64)>,
@@ -72,7 +73,7 @@ impl<'a> Ask<'a> {
     }
 
     fn time(&self) -> String {
-        meta::time(self.now)
+        metadata::time(self.now)
     }
 }
 
@@ -119,7 +120,7 @@ impl World {
             self.written.push_back((now, key.into(), self.store.version()));
             self.expire(now);
         }
-        if meta::is_going(&object.value) || object.owners().next().is_some() {
+        if metadata::is_going(&object.value) || object.owners().next().is_some() {
             self.chores.insert((room, key.into()));
         }
         object
