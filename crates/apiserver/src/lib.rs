@@ -23,19 +23,14 @@
 //! # }
 //! ```
 
-pub mod faults;
-mod forms;
+mod http;
 mod keys;
 mod kubectl;
 mod objects;
 mod operations;
 pub mod problem;
-mod protobuf;
 mod random;
-mod request;
-mod server;
 mod store;
-mod watch;
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -51,11 +46,11 @@ use tokio::sync::{Notify, watch as signal};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-pub use crate::faults::Faults;
+pub use crate::http::faults::{FaultError, Faults};
+use crate::http::server::{Shared, lock};
 use crate::objects::allocation::Allocator;
 pub use crate::objects::allocation::Cidr;
 use crate::operations::{World, seed};
-use crate::server::{Shared, lock};
 use crate::store::Store;
 
 /// The name of cluster and context in kubeconfigs.
@@ -185,8 +180,8 @@ impl Server {
             stop: signal::Sender::new(false),
             chores: Notify::new(),
         });
-        tokio::spawn(server::collector(Arc::clone(&shared)));
-        let serving = tokio::spawn(server::serve(Arc::clone(&shared), listener, tls));
+        tokio::spawn(http::server::run_garbage_collector(Arc::clone(&shared)));
+        let serving = tokio::spawn(http::server::serve(Arc::clone(&shared), listener, tls));
         Ok(Self { address, authority, shared, serving })
     }
 

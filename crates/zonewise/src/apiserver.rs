@@ -116,7 +116,7 @@ fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
 impl Flags {
     fn config(self) -> Result<Config, Usage> {
         let usage =
-            |error: zonewise_apiserver::faults::FaultError| Usage(format!("--fault {error}"));
+            |error: zonewise_apiserver::FaultError| Usage(format!("--fault {error}"));
         let mut config = Config {
             address: self.address,
             tls: !self.plain_http,

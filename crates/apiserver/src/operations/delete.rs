@@ -13,9 +13,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{Ask, NAMESPACES, Outcome, World, kind_of, metadata, read};
+use crate::http::request::{Propagation, propagation, refuse};
 use crate::objects::kind::Kind;
 use crate::problem::{Cause, Problem};
-use crate::request::{Propagation, propagation, refuse};
 use crate::store::{Object, room};
 
 pub(super) const ORPHAN: &str = "orphan";

@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use super::delete::{self, FOREGROUND, ORPHAN, Terms};
 use super::{NAMESPACES, World, kind_of, metadata};
+use crate::http::request::Propagation;
 use crate::objects::kind::KINDS;
-use crate::request::Propagation;
 use crate::store::{Object, Place};
 
 /// Looks at everything that has to be looked at.

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use crate::http::request::{Resource, not_a_number};
 use crate::objects::kind::Kind;
 use crate::problem::{Cause, Problem};
-use crate::request::{Resource, not_a_number};
 
 /// A time as objects have it.
 pub(crate) fn time(now: Timestamp) -> String {

@@ -25,11 +25,11 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::http::request::{Options, Resource, Subresource, Verb};
 use crate::objects::allocation::Allocator;
 use crate::objects::kind::{KINDS, Kind};
 use crate::operations::paging::Part;
 use crate::problem::Problem;
-use crate::request::{Options, Resource, Subresource, Verb};
 use crate::store::{Object, Place, Room, Store, room};
 
 const NAMESPACES: Room = ("", "namespaces");

@@ -12,8 +12,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::http::request::{Options, not_a_number};
 use crate::problem::Problem;
-use crate::request::{Options, not_a_number};
 use crate::store::{Forgotten, Object, Objects, Room, Store, range};
 
 const FORM: &str = "meta.k8s.io/v1";

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Ask, World, metadata, write};
+use crate::http::request::{Options, Resource};
 use crate::objects::kind::Kind;
 use crate::problem::Problem;
-use crate::request::{Options, Resource};
 
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "default", "kube-node-lease"];
 

@@ -12,15 +12,16 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{Ask, NAMESPACES, Outcome, World, metadata};
+use crate::http::protobuf;
+use crate::http::request::{Subresource, refuse};
 use crate::objects::apply::{self, Writer};
 use crate::objects::conversion;
 use crate::objects::kind::{KINDS, Kind};
 use crate::objects::patch::{self, Form};
 use crate::objects::strategy::{self, Door};
 use crate::problem::{Cause, Problem};
-use crate::request::{Subresource, refuse};
+use crate::random;
 use crate::store::{Object, room};
-use crate::{protobuf, random};
 
 const FORMS: &str = "the body of the request was in an unknown format - accepted media types include: \
                      application/json, application/yaml, application/vnd.kubernetes.protobuf";

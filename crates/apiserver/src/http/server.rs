@@ -32,15 +32,15 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::faults::Faults;
-use crate::forms::{self, Shape};
+use crate::http::faults::Faults;
+use crate::http::representation::{self, Shape};
+use crate::http::request::{self, Options, Page, Resource, Target, Verb};
+use crate::http::watch::{Cut, Source, Subject, Times, Watch, begin};
 use crate::kubectl::{discovery, openapi};
 use crate::objects::kind::Kind;
 use crate::operations::{self, Ask, World, garbage_collection};
 use crate::problem::Problem;
-use crate::request::{self, Options, Page, Resource, Target, Verb};
 use crate::store::{Event, Forgotten, room};
-use crate::watch::{Cut, Source, Subject, Times, Watch, begin};
 use crate::{Token, random};
 
 /// Larger than any object may be.
@@ -94,7 +94,7 @@ impl Source for Shared {
 }
 
 /// Looks after what deletions leave behind, until the server stops.
-pub(crate) async fn collector(shared: Arc<Shared>) {
+pub(crate) async fn run_garbage_collector(shared: Arc<Shared>) {
     let mut stop = shared.stop.subscribe();
     loop {
         tokio::select! {
@@ -314,7 +314,7 @@ fn show(shared: &Shared, page: &Page, parts: &Parts, body: &[u8]) -> Result<Answ
     let value = match page {
         Page::CoreVersions | Page::Groups if aggregated => {
             let document = discovery::aggregated(*page == Page::CoreVersions);
-            return Ok(respond(200, DISCOVERY, forms::text(&document).into()));
+            return Ok(respond(200, DISCOVERY, representation::text(&document).into()));
         }
         Page::CoreVersions => discovery::core_versions(),
         Page::Groups => discovery::groups(),
@@ -361,7 +361,7 @@ fn perform(
 ) -> Result<Answer, Problem> {
     let options = Options::parse(parts.uri.query().unwrap_or_default())?;
     let verb = request::verb(&parts.method, resource, &options)?;
-    let form = forms::negotiate(header(&parts.headers, &ACCEPT), &options.include)?;
+    let form = representation::negotiate(header(&parts.headers, &ACCEPT), &options.include)?;
     let shape = Shape { kind: resource.kind, form, now: Timestamp::now() };
     if verb == Verb::Watch {
         return start_watch(shared, resource, &options, shape);

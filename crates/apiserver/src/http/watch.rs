@@ -18,14 +18,14 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant as Tick, sleep_until};
 
-use crate::forms::{Form, Shape};
+use crate::http::representation::{Form, Shape};
+use crate::http::request::Options;
 use crate::objects::conversion;
 use crate::objects::kind::Kind;
 use crate::objects::selectors::Selector;
 use crate::operations::World;
 use crate::operations::paging;
 use crate::problem::Problem;
-use crate::request::Options;
 use crate::store::{Change, Event, Forgotten, Object, range, room};
 
 /// Bytes that are sent at once.
@@ -182,7 +182,7 @@ impl<S: Source> Watch<S> {
             End::Quiet => {}
             End::Cut => drop(self.sink.send(Err(Cut)).await),
             End::Told(problem) => {
-                let line = line("ERROR", &crate::forms::text(&problem.status()));
+                let line = line("ERROR", &crate::http::representation::text(&problem.status()));
                 drop(self.sink.send(Ok(line.into())).await);
             }
         }
@@ -289,7 +289,7 @@ impl<S: Source> Watch<S> {
     }
 
     fn bookmark(&self, version: u64, initial: bool) -> Vec<u8> {
-        line("BOOKMARK", &crate::forms::text(&marker(self.shape, version, initial)))
+        line("BOOKMARK", &crate::http::representation::text(&marker(self.shape, version, initial)))
     }
 }
 
