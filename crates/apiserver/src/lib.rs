@@ -28,8 +28,8 @@ mod keys;
 mod kubectl;
 mod objects;
 mod operations;
-pub mod problem;
 mod random;
+mod status;
 mod store;
 
 use std::fmt;
@@ -170,7 +170,7 @@ impl Server {
         let store = Store::new(config.history, first_version(now));
         let mut world = World::new(store, Allocator::new(config.service_ranges));
         seed::seed(&mut world, address.port(), now)
-            .map_err(|problem| StartError::Seed(problem.message))?;
+            .map_err(|error| StartError::Seed(error.message))?;
         let admin = || vec![Token { user: "admin".into(), secret: random::secret() }];
         let shared = Arc::new(Shared {
             world: Mutex::new(world),

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::problem::Problem;
+use crate::status::StatusError;
 
 /// Longer spans are mistakes, and some cannot be added to a time.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -67,7 +67,7 @@ pub(crate) enum Mishap {
 
 impl Mishap {
     /// What the client is told; nothing, if it is told nothing.
-    pub(crate) fn problem(self) -> Option<Problem> {
+    pub(crate) fn error(self) -> Option<StatusError> {
         let (code, reason, text) = match self {
             Self::Busy => (429, "TooManyRequests", "too many requests, please try again later"),
             Self::Broken => (500, "InternalError", "an error on the server was asked for"),
@@ -76,11 +76,11 @@ impl Mishap {
             }
             Self::Silence => return None,
         };
-        let mut problem = Problem::injected(code, reason, text);
+        let mut error = StatusError::injected(code, reason, text);
         if self == Self::Busy {
-            problem.details = Some(serde_json::json!({"retryAfterSeconds": 1}));
+            error.details = Some(serde_json::json!({"retryAfterSeconds": 1}));
         }
-        Some(problem)
+        Some(error)
     }
 }
 

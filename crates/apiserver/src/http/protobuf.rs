@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::problem::Problem;
+use crate::status::StatusError;
 
 use Shape::{Bool, Bytes, IntOrString, Integer, Message, Text, Time};
 use Stand::{List, Map as Entries, Meant, Plain};
@@ -172,15 +172,15 @@ const OWNER: &[Field] = &[
 ];
 
 /// The object of a body.
-pub(crate) fn decode(bytes: &[u8]) -> Result<Value, Problem> {
+pub(crate) fn decode(bytes: &[u8]) -> Result<Value, StatusError> {
     let malformed = |flaw: Flaw| {
-        Problem::bad_request(format!(
+        StatusError::bad_request(format!(
             "the body is no valid protobuf: {flaw}; send it whole, or as application/json"
         ))
     };
     let body = bytes.strip_prefix(MAGIC).ok_or("it does not begin with \"k8s\\0\"");
     let envelope = body.and_then(Envelope::open).map_err(malformed)?;
-    let fields = envelope.fields().map_err(Problem::unsupported_media_type)?;
+    let fields = envelope.fields().map_err(StatusError::unsupported_media_type)?;
     let mut object = message(envelope.raw, fields).map_err(malformed)?;
     object.insert("apiVersion".into(), envelope.api_version.into());
     object.insert("kind".into(), envelope.kind.into());
@@ -607,7 +607,7 @@ mod tests {
             let why = format!(
                 "the body is no valid protobuf: {flaw}; send it whole, or as application/json"
             );
-            assert_eq!(decode(&bytes), Err(Problem::bad_request(why)), "{bytes:x?}");
+            assert_eq!(decode(&bytes), Err(StatusError::bad_request(why)), "{bytes:x?}");
         }
     }
 
@@ -620,7 +620,7 @@ mod tests {
         ];
         for (bytes, what) in rows {
             let why = format!("{what}: send application/json or application/yaml");
-            assert_eq!(decode(&bytes), Err(Problem::unsupported_media_type(why)));
+            assert_eq!(decode(&bytes), Err(StatusError::unsupported_media_type(why)));
         }
     }
 

@@ -10,7 +10,7 @@ use crate::objects::conversion;
 use crate::objects::kind::Kind;
 use crate::operations::Outcome;
 use crate::operations::paging::Part;
-use crate::problem::Problem;
+use crate::status::StatusError;
 use crate::store::{Object, bare};
 
 // As the reference says it; of the three we speak the first.
@@ -25,7 +25,7 @@ pub(crate) enum Form {
 }
 
 /// The first form that the client accepts and we know. `include` is of the query.
-pub(crate) fn negotiate(accept: &str, include: &str) -> Result<Form, Problem> {
+pub(crate) fn negotiate(accept: &str, include: &str) -> Result<Form, StatusError> {
     if accept.trim().is_empty() {
         return Ok(Form::Json);
     }
@@ -33,7 +33,7 @@ pub(crate) fn negotiate(accept: &str, include: &str) -> Result<Form, Problem> {
         "None" => Include::None,
         "Object" => Include::Object,
         other if !["", "Metadata"].contains(&other) && accept.contains("as=Table") => {
-            return Err(Problem::bad_request(format!(
+            return Err(StatusError::bad_request(format!(
                 "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', \
                  'Object', 'None', or empty"
             )));
@@ -52,7 +52,7 @@ pub(crate) fn negotiate(accept: &str, include: &str) -> Result<Form, Problem> {
             Some(_) => None,
         }
     };
-    accept.split(',').find_map(form).ok_or_else(|| Problem::not_acceptable(KNOWN))
+    accept.split(',').find_map(form).ok_or_else(|| StatusError::not_acceptable(KNOWN))
 }
 
 /// What a kind's objects look like in a form.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use http::Method;
 
 use crate::objects::kind::Kind;
-use crate::problem::{Cause, Problem};
+use crate::status::{FieldError, StatusError};
 
 const LONGEST_MANAGER: usize = 128;
 
@@ -114,11 +114,11 @@ pub(crate) struct Options {
 }
 
 /// The path: a target, or nothing is there.
-pub(crate) fn target(path: &str) -> Result<Target, Problem> {
-    let missing = Problem::no_such_page;
+pub(crate) fn target(path: &str) -> Result<Target, StatusError> {
+    let missing = StatusError::no_such_page;
     // An escaped slash is a slash: no name has one.
     let path =
-        decode(path.as_bytes()).ok_or_else(|| Problem::bad_request("the path is not valid"))?;
+        decode(path.as_bytes()).ok_or_else(|| StatusError::bad_request("the path is not valid"))?;
     let mut segments: Vec<&str> = path.split('/').skip(1).collect();
     if segments.len() > 1 && segments.last() == Some(&"") {
         segments.pop();
@@ -185,12 +185,12 @@ pub(crate) fn verb(
     method: &Method,
     resource: &Resource,
     options: &Options,
-) -> Result<Verb, Problem> {
+) -> Result<Verb, StatusError> {
     let placed = resource.namespace.is_some() || !resource.kind.namespaced;
     let is_namespace = resource.kind.plural == "namespaces";
     let verb = match (method.as_str(), resource.name.is_some(), resource.subresource) {
         ("POST", true, Some(Subresource::Binding)) => Verb::Create,
-        (_, _, Some(Subresource::Binding)) => return Err(Problem::method_not_allowed()),
+        (_, _, Some(Subresource::Binding)) => return Err(StatusError::method_not_allowed()),
         ("GET", true, _) => Verb::Get,
         ("GET", false, _) if options.watch => Verb::Watch,
         ("GET", false, _) => Verb::List,
@@ -199,14 +199,14 @@ pub(crate) fn verb(
         ("PATCH", true, _) => Verb::Patch,
         ("DELETE", true, None) => Verb::Delete,
         ("DELETE", false, _) if placed && !is_namespace => Verb::DeleteCollection,
-        _ => return Err(Problem::method_not_allowed()),
+        _ => return Err(StatusError::method_not_allowed()),
     };
     Ok(verb)
 }
 
 impl Options {
     /// From the text after the question mark.
-    pub(crate) fn parse(query: &str) -> Result<Self, Problem> {
+    pub(crate) fn parse(query: &str) -> Result<Self, StatusError> {
         let mut pairs = BTreeMap::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -244,10 +244,10 @@ impl Options {
     }
 
     /// Whether the options of a list fit together.
-    pub(crate) fn check_list(&self) -> Result<(), Problem> {
+    pub(crate) fn check_list(&self) -> Result<(), StatusError> {
         let mut causes = self.check_match();
         if self.initial.is_some() {
-            causes.push(Cause::forbidden(
+            causes.push(FieldError::forbidden(
                 "sendInitialEvents",
                 "sendInitialEvents is forbidden for list",
             ));
@@ -256,7 +256,7 @@ impl Options {
     }
 
     /// Whether the options of a write fit together.
-    pub(crate) fn check_write(&self, verb: Verb) -> Result<(), Problem> {
+    pub(crate) fn check_write(&self, verb: Verb) -> Result<(), StatusError> {
         let options = match verb {
             Verb::Create => "CreateOptions",
             Verb::Update => "UpdateOptions",
@@ -265,17 +265,17 @@ impl Options {
         };
         let mut causes = Vec::new();
         if self.manager.len() > LONGEST_MANAGER {
-            causes.push(Cause::too_long("fieldManager", LONGEST_MANAGER));
+            causes.push(FieldError::too_long("fieldManager", LONGEST_MANAGER));
         }
         let known = ["", "Ignore", "Strict", "Warn"];
         if !known.contains(&self.validation.as_str()) {
             let value = self.validation.as_str().into();
-            causes.push(Cause::unsupported("fieldValidation", &value, &known));
+            causes.push(FieldError::unsupported("fieldValidation", &value, &known));
         }
         refuse(options, &causes)
     }
 
-    fn check_match(&self) -> Vec<Cause> {
+    fn check_match(&self) -> Vec<FieldError> {
         let field = "resourceVersionMatch";
         if self.version_match.is_empty() {
             return Vec::new();
@@ -283,25 +283,29 @@ impl Options {
         let mut causes = Vec::new();
         if self.version.is_empty() {
             let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
-            causes.push(Cause::forbidden(field, why));
+            causes.push(FieldError::forbidden(field, why));
         }
         if !self.resume.is_empty() {
             let why = "resourceVersionMatch is forbidden when continue is provided";
-            causes.push(Cause::forbidden(field, why));
+            causes.push(FieldError::forbidden(field, why));
         }
         if !["Exact", "NotOlderThan"].contains(&self.version_match.as_str()) {
             let known = ["Exact", "NotOlderThan", ""];
-            causes.push(Cause::unsupported(field, &self.version_match.as_str().into(), &known));
+            causes.push(FieldError::unsupported(
+                field,
+                &self.version_match.as_str().into(),
+                &known,
+            ));
         }
         if self.version_match == "Exact" && self.version == "0" {
             let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-            causes.push(Cause::forbidden(field, why));
+            causes.push(FieldError::forbidden(field, why));
         }
         causes
     }
 
     /// Whether the options of a watch fit together.
-    pub(crate) fn check_watch(&self) -> Result<(), Problem> {
+    pub(crate) fn check_watch(&self) -> Result<(), StatusError> {
         let field = "resourceVersionMatch";
         let cause = match (self.initial, self.version_match.as_str()) {
             (None, "") | (Some(_), "NotOlderThan") => None,
@@ -312,17 +316,18 @@ impl Options {
                 Some("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
             }
         };
-        let mut causes: Vec<Cause> = cause.iter().map(|why| Cause::forbidden(field, why)).collect();
+        let mut causes: Vec<FieldError> =
+            cause.iter().map(|why| FieldError::forbidden(field, why)).collect();
         if !self.resume.is_empty() {
             let why = "resourceVersionMatch is forbidden when continue is provided";
-            causes.push(Cause::forbidden(field, why));
+            causes.push(FieldError::forbidden(field, why));
         }
         refuse("ListOptions", &causes)
     }
 }
 
 /// Refuses options, if there is a cause.
-pub(crate) fn refuse(options: &'static str, causes: &[Cause]) -> Result<(), Problem> {
+pub(crate) fn refuse(options: &'static str, causes: &[FieldError]) -> Result<(), StatusError> {
     if causes.is_empty() {
         return Ok(());
     }
@@ -338,19 +343,19 @@ pub(crate) fn refuse(options: &'static str, causes: &[Cause]) -> Result<(), Prob
         has_generation: false,
         stored_as: None,
     };
-    Err(Problem::invalid(&kind, "", causes))
+    Err(StatusError::invalid(&kind, "", causes))
 }
 
-fn dry_run(text: &str) -> Result<bool, Problem> {
+fn dry_run(text: &str) -> Result<bool, StatusError> {
     if ["", "All"].contains(&text) {
         return Ok(!text.is_empty());
     }
-    let cause = Cause::unsupported("dryRun", &serde_json::json!([text]), &["All"]);
+    let cause = FieldError::unsupported("dryRun", &serde_json::json!([text]), &["All"]);
     refuse("CreateOptions", &[cause]).map(|()| false)
 }
 
 /// A policy by its name; empty is none.
-pub(crate) fn propagation(text: &str) -> Result<Option<Propagation>, Problem> {
+pub(crate) fn propagation(text: &str) -> Result<Option<Propagation>, StatusError> {
     Ok(Some(match text {
         "" => return Ok(None),
         "Background" => Propagation::Background,
@@ -358,7 +363,7 @@ pub(crate) fn propagation(text: &str) -> Result<Option<Propagation>, Problem> {
         "Orphan" => Propagation::Orphan,
         _ => {
             let known = ["Foreground", "Background", "Orphan", "nil"];
-            let cause = Cause::unsupported("propagationPolicy", &text.into(), &known);
+            let cause = FieldError::unsupported("propagationPolicy", &text.into(), &known);
             return refuse("DeleteOptions", &[cause]).map(|()| None);
         }
     }))
@@ -369,11 +374,11 @@ fn truth(text: &str) -> bool {
     !text.eq_ignore_ascii_case("false") && text != "0"
 }
 
-fn number(text: &str) -> Result<Option<i64>, Problem> {
+fn number(text: &str) -> Result<Option<i64>, StatusError> {
     if text.is_empty() {
         return Ok(None);
     }
-    let wrong = |_| Problem::bad_request(not_a_number("ParseInt", text));
+    let wrong = |_| StatusError::bad_request(not_a_number("ParseInt", text));
     text.parse().map(Some).map_err(wrong)
 }
 
@@ -416,11 +421,11 @@ mod tests {
         let resource = match target(path) {
             Ok(Target::Resource(resource)) => resource,
             Ok(Target::Page(page)) => return format!("{page:?}"),
-            Err(problem) => return problem.code.to_string(),
+            Err(error) => return error.code.to_string(),
         };
         let verb = match verb(&method.parse().unwrap(), &resource, &options) {
             Ok(verb) => verb,
-            Err(problem) => return problem.code.to_string(),
+            Err(error) => return error.code.to_string(),
         };
         let Resource { kind, namespace, name, subresource } = &resource;
         let mut text = format!("{verb:?} {}", kind.qualified());

@@ -39,7 +39,7 @@ use crate::http::watch::{Cut, Source, Subject, Times, Watch, begin};
 use crate::kubectl::{discovery, openapi};
 use crate::objects::kind::Kind;
 use crate::operations::{self, Ask, World, garbage_collection};
-use crate::problem::Problem;
+use crate::status::StatusError;
 use crate::store::{Event, Forgotten, room};
 use crate::{Token, random};
 
@@ -202,30 +202,30 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Answe
     let target = match request::target(parts.uri.path()) {
         Ok(target) => target,
         Err(_) if lost(parts.uri.path()) => return Ok(lost_page()),
-        Err(problem) => return Ok(refusal(&problem, pretty)),
+        Err(error) => return Ok(refusal(&error, pretty)),
     };
     if let Some(page) = open_page(&target, &parts.method) {
         return Ok(page);
     }
     if !is_known(&shared.tokens, &parts.headers) {
-        return Ok(refusal(&Problem::unauthorized(), pretty));
+        return Ok(refusal(&StatusError::unauthorized(), pretty));
     }
     if target != Target::Page(Page::Faults) {
         let faults = shared.faults();
         tokio::time::sleep(faults.delay(random::fraction())).await;
         if let Some(mishap) = faults.mishap(random::fraction()) {
-            return mishap.problem().map(|problem| refusal(&problem, pretty)).ok_or(Cut);
+            return mishap.error().map(|error| refusal(&error, pretty)).ok_or(Cut);
         }
     }
     let body = match read(body).await {
         Ok(body) => body,
-        Err(problem) => return Ok(refusal(&problem, pretty)),
+        Err(error) => return Ok(refusal(&error, pretty)),
     };
     let done = match &target {
         Target::Page(page) => show(&shared, page, &parts, &body),
         Target::Resource(resource) => perform(&shared, resource, &parts, &body),
     };
-    Ok(done.unwrap_or_else(|problem| refusal(&problem, pretty)))
+    Ok(done.unwrap_or_else(|error| refusal(&error, pretty)))
 }
 
 /// Whether nothing of Kubernetes is there, so that Kubernetes would not answer as itself.
@@ -272,14 +272,14 @@ fn same(one: &[u8], other: &[u8]) -> bool {
     std::hint::black_box(difference) == 0 && one.len() == other.len() && !one.is_empty()
 }
 
-async fn read(body: Incoming) -> Result<Bytes, Problem> {
+async fn read(body: Incoming) -> Result<Bytes, StatusError> {
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
     match Limited::new(body, MOST_BYTES).collect().await {
         Ok(whole) => Ok(whole.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Problem::too_large(MOST_BYTES)),
-        Err(error) => Err(Problem::bad_request(format!("the body could not be read: {error}"))),
+        Err(error) if error.is::<LengthLimitError>() => Err(StatusError::too_large(MOST_BYTES)),
+        Err(error) => Err(StatusError::bad_request(format!("the body could not be read: {error}"))),
     }
 }
 
@@ -296,12 +296,12 @@ fn header<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-fn show(shared: &Shared, page: &Page, parts: &Parts, body: &[u8]) -> Result<Answer, Problem> {
+fn show(shared: &Shared, page: &Page, parts: &Parts, body: &[u8]) -> Result<Answer, StatusError> {
     if *page == Page::Faults {
         return faults(shared, &parts.method, body);
     }
     if parts.method != Method::GET {
-        return Err(Problem::method_not_allowed());
+        return Err(StatusError::method_not_allowed());
     }
     let accept = header(&parts.headers, &ACCEPT);
     let aggregated = accept.split(',').any(|one| {
@@ -310,7 +310,7 @@ fn show(shared: &Shared, page: &Page, parts: &Parts, body: &[u8]) -> Result<Answ
             && one.contains("v=v2;")
             || one.replace(' ', "") == DISCOVERY
     });
-    let missing = Problem::no_such_page;
+    let missing = StatusError::no_such_page;
     let value = match page {
         Page::CoreVersions | Page::Groups if aggregated => {
             let document = discovery::aggregated(*page == Page::CoreVersions);
@@ -335,19 +335,19 @@ fn show(shared: &Shared, page: &Page, parts: &Parts, body: &[u8]) -> Result<Answ
     Ok(json(200, &value, pretty(parts)))
 }
 
-fn faults(shared: &Shared, method: &Method, body: &[u8]) -> Result<Answer, Problem> {
+fn faults(shared: &Shared, method: &Method, body: &[u8]) -> Result<Answer, StatusError> {
     if *method == Method::PUT {
         let map: BTreeMap<String, String> = serde_json::from_slice(body).map_err(|error| {
-            Problem::bad_request(format!(
+            StatusError::bad_request(format!(
                 "write an object of texts, such as {{\"errors\":\"5%\"}}: {error}"
             ))
         })?;
         let faults =
-            Faults::from_map(&map).map_err(|error| Problem::bad_request(error.to_string()))?;
+            Faults::from_map(&map).map_err(|error| StatusError::bad_request(error.to_string()))?;
         tracing::info!(%faults, "faults changed");
         *lock(&shared.faults) = faults;
     } else if *method != Method::GET {
-        return Err(Problem::method_not_allowed());
+        return Err(StatusError::method_not_allowed());
     }
     let shown = shared.faults().to_map();
     Ok(json(200, &serde_json::json!(shown), true))
@@ -358,7 +358,7 @@ fn perform(
     resource: &Resource,
     parts: &Parts,
     body: &[u8],
-) -> Result<Answer, Problem> {
+) -> Result<Answer, StatusError> {
     let options = Options::parse(parts.uri.query().unwrap_or_default())?;
     let verb = request::verb(&parts.method, resource, &options)?;
     let form = representation::negotiate(header(&parts.headers, &ACCEPT), &options.include)?;
@@ -395,11 +395,11 @@ fn start_watch(
     resource: &Resource,
     options: &Options,
     shape: Shape,
-) -> Result<Answer, Problem> {
+) -> Result<Answer, StatusError> {
     let subject = Subject::new(resource.kind, resource.prefix(), options)?;
     let (start, news) = {
         let world = lock(&shared.world);
-        let news = world.store.news(room(resource.kind)).ok_or_else(Problem::no_such_page)?;
+        let news = world.store.news(room(resource.kind)).ok_or_else(StatusError::no_such_page)?;
         (begin(&world, &subject, options, shared.past(&world))?, news)
     };
     let faults = shared.faults();
@@ -424,9 +424,9 @@ fn start_watch(
     Ok(response)
 }
 
-fn refusal(problem: &Problem, pretty: bool) -> Answer {
-    let mut answer = json(problem.code, &problem.status(), pretty);
-    let retry = problem.details.as_ref().and_then(|details| details["retryAfterSeconds"].as_u64());
+fn refusal(error: &StatusError, pretty: bool) -> Answer {
+    let mut answer = json(error.code, &error.status(), pretty);
+    let retry = error.details.as_ref().and_then(|details| details["retryAfterSeconds"].as_u64());
     if let Some(seconds) = retry {
         answer.headers_mut().insert(RETRY_AFTER, seconds.into());
     }

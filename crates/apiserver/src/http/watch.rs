@@ -25,7 +25,7 @@ use crate::objects::kind::Kind;
 use crate::objects::selectors::Selector;
 use crate::operations::World;
 use crate::operations::paging;
-use crate::problem::Problem;
+use crate::status::StatusError;
 use crate::store::{Change, Event, Forgotten, Object, range, room};
 
 /// Bytes that are sent at once.
@@ -51,7 +51,7 @@ impl Subject {
         kind: &'static Kind,
         prefix: String,
         options: &Options,
-    ) -> Result<Self, Problem> {
+    ) -> Result<Self, StatusError> {
         let selector = Selector::parse(kind, &options.labels, &options.fields)?;
         Ok(Self { kind, prefix, selector: (!options.selects_all()).then_some(selector) })
     }
@@ -96,9 +96,9 @@ pub(crate) fn begin(
     subject: &Subject,
     options: &Options,
     past: Option<u64>,
-) -> Result<Result<Start, Problem>, Problem> {
+) -> Result<Result<Start, StatusError>, StatusError> {
     options.check_watch()?;
-    let version = paging::version(&options.version).map_err(Problem::without_reason)?;
+    let version = paging::version(&options.version).map_err(StatusError::without_reason)?;
     let store = &world.store;
     let all = options.initial.unwrap_or(version == 0);
     if !all {
@@ -109,8 +109,8 @@ pub(crate) fn begin(
             Err(Forgotten(oldest)) => Err(too_old(position, oldest)),
         });
     }
-    if let Err(problem) = paging::not_ahead(version, store.version()) {
-        return Ok(Err(problem));
+    if let Err(error) = paging::not_ahead(version, store.version()) {
+        return Ok(Err(error));
     }
     let past = past.filter(|past| options.version == "0" && *past >= version);
     let position = past.unwrap_or(store.version());
@@ -125,8 +125,8 @@ pub(crate) fn begin(
     Ok(Ok(Start { initial, position, marked }))
 }
 
-fn too_old(version: u64, oldest: u64) -> Problem {
-    Problem::expired(format!("too old resource version: {version} ({oldest})"))
+fn too_old(version: u64, oldest: u64) -> StatusError {
+    StatusError::expired(format!("too old resource version: {version} ({oldest})"))
 }
 
 /// When things happen to a watch.
@@ -165,24 +165,24 @@ enum End {
     /// In the middle.
     Cut,
     /// With an error that is told.
-    Told(Problem),
+    Told(StatusError),
 }
 
 impl<S: Source> Watch<S> {
     /// Runs it to its end.
-    pub(crate) async fn run(mut self, start: Result<Start, Problem>) {
+    pub(crate) async fn run(mut self, start: Result<Start, StatusError>) {
         let end = match start {
             Ok(start) => match self.go(start).await {
                 Ok(never) => never,
                 Err(end) => end,
             },
-            Err(problem) => End::Told(problem),
+            Err(error) => End::Told(error),
         };
         match end {
             End::Quiet => {}
             End::Cut => drop(self.sink.send(Err(Cut)).await),
-            End::Told(problem) => {
-                let line = line("ERROR", &crate::http::representation::text(&problem.status()));
+            End::Told(error) => {
+                let line = line("ERROR", &crate::http::representation::text(&error.status()));
                 drop(self.sink.send(Ok(line.into())).await);
             }
         }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{Ask, NAMESPACES, Outcome, World, kind_of, metadata, read};
 use crate::http::request::{Propagation, propagation, refuse};
 use crate::objects::kind::Kind;
-use crate::problem::{Cause, Problem};
+use crate::status::{FieldError, StatusError};
 use crate::store::{Object, room};
 
 pub(super) const ORPHAN: &str = "orphan";
@@ -50,7 +50,7 @@ pub(super) enum Deleted {
     Gone(Arc<Object>),
 }
 
-pub(super) fn delete(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
+pub(super) fn delete(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
     let terms = terms(ask)?;
     let kind = ask.kind();
     let deleted = remove(world, kind, &ask.resource.key(), &terms, ask.now)?;
@@ -63,7 +63,7 @@ pub(super) fn delete(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Proble
     })
 }
 
-pub(super) fn delete_collection(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
+pub(super) fn delete_collection(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
     let terms = terms(ask)?;
     let part = read::list(world, ask)?;
     for object in &part.objects {
@@ -84,11 +84,11 @@ fn success(kind: &Kind, object: &Object) -> Value {
 }
 
 /// The body and the query; the query wins.
-fn terms(ask: &Ask<'_>) -> Result<Terms, Problem> {
+fn terms(ask: &Ask<'_>) -> Result<Terms, StatusError> {
     let body: Value = match ask.body {
         [] => json!({}),
         body => serde_json::from_slice(body).map_err(|error| {
-            Problem::bad_request(format!("couldn't read DeleteOptions: {error}"))
+            StatusError::bad_request(format!("couldn't read DeleteOptions: {error}"))
         })?,
     };
     check_body(&body)?;
@@ -109,15 +109,15 @@ fn terms(ask: &Ask<'_>) -> Result<Terms, Problem> {
     })
 }
 
-fn check_body(body: &Value) -> Result<(), Problem> {
+fn check_body(body: &Value) -> Result<(), StatusError> {
     let grace = &body["gracePeriodSeconds"];
     if grace.is_string() {
         let why = "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64";
-        return Err(Problem::bad_request(why));
+        return Err(StatusError::bad_request(why));
     }
     if body["orphanDependents"].is_boolean() && body["propagationPolicy"].is_string() {
         let why = "orphanDependents and deletionPropagation cannot be both set";
-        let cause = Cause::invalid("propagationPolicy", &body["propagationPolicy"], why);
+        let cause = FieldError::invalid("propagationPolicy", &body["propagationPolicy"], why);
         return refuse("DeleteOptions", &[cause]);
     }
     Ok(())
@@ -130,13 +130,13 @@ pub(super) fn remove(
     key: &str,
     terms: &Terms,
     now: Timestamp,
-) -> Result<Deleted, Problem> {
+) -> Result<Deleted, StatusError> {
     let name = key.rsplit('/').next().unwrap_or(key);
     if room(kind) == NAMESPACES && IMMORTAL.contains(&name) {
-        return Err(Problem::forbidden(kind, name, "this namespace may not be deleted"));
+        return Err(StatusError::forbidden(kind, name, "this namespace may not be deleted"));
     }
     let stored = world.store.get(room(kind), key).cloned();
-    let stored = stored.ok_or_else(|| Problem::not_found(kind, name))?;
+    let stored = stored.ok_or_else(|| StatusError::not_found(kind, name))?;
     check(kind, &stored, terms)?;
     let fate = fate(kind, &stored.value, terms, now);
     Ok(match fate {
@@ -155,7 +155,7 @@ pub(super) fn remove(
     })
 }
 
-fn check(kind: &Kind, stored: &Object, terms: &Terms) -> Result<(), Problem> {
+fn check(kind: &Kind, stored: &Object, terms: &Terms) -> Result<(), StatusError> {
     let (uid, version) = (stored.meta("uid"), stored.meta("resourceVersion"));
     let name = stored.meta("name");
     // Where there are two doors, this is told as of the one that is stored.
@@ -165,14 +165,14 @@ fn check(kind: &Kind, stored: &Object, terms: &Terms) -> Result<(), Problem> {
             "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have \
              been deleted and then recreated"
         );
-        return Err(Problem::precondition(kind, name, &why));
+        return Err(StatusError::precondition(kind, name, &why));
     }
     if let Some(wanted) = terms.version.as_deref().filter(|wanted| *wanted != version) {
         let why = format!(
             "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
              ({version}). The object might have been modified"
         );
-        return Err(Problem::precondition(kind, name, &why));
+        return Err(StatusError::precondition(kind, name, &why));
     }
     Ok(())
 }

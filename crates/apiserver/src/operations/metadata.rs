@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::http::request::{Resource, not_a_number};
 use crate::objects::kind::Kind;
-use crate::problem::{Cause, Problem};
+use crate::status::{FieldError, StatusError};
 
 /// A time as objects have it.
 pub(crate) fn time(now: Timestamp) -> String {
@@ -44,20 +44,20 @@ pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
 }
 
 /// Puts the namespace of the path into the object, which may name no other.
-pub(crate) fn settle_namespace(resource: &Resource, object: &mut Value) -> Result<(), Problem> {
+pub(crate) fn settle_namespace(resource: &Resource, object: &mut Value) -> Result<(), StatusError> {
     let given = text(object, "namespace");
     let expected = resource.namespace.as_deref().unwrap_or_default();
     if !given.is_empty() && given != expected {
         let why =
             "the namespace of the provided object does not match the namespace sent on the request";
-        return Err(Problem::bad_request(why));
+        return Err(StatusError::bad_request(why));
     }
     set(object, "namespace", resource.namespace.as_deref().map(Value::from));
     Ok(())
 }
 
 /// The object must say the name that the path says.
-pub(crate) fn same_name(resource: &Resource, object: &Value) -> Result<(), Problem> {
+pub(crate) fn same_name(resource: &Resource, object: &Value) -> Result<(), StatusError> {
     let (given, expected) = (text(object, "name"), resource.name());
     if given == expected {
         return Ok(());
@@ -69,7 +69,7 @@ pub(crate) fn same_name(resource: &Resource, object: &Value) -> Result<(), Probl
     } else {
         format!("the name of the object ({given}) does not match the name on the URL ({expected})")
     };
-    Err(Problem::bad_request(why))
+    Err(StatusError::bad_request(why))
 }
 
 /// Gives a new object what the server owns.
@@ -86,7 +86,7 @@ pub(crate) fn born(kind: &Kind, object: &mut Value, uid: String, time: &str) {
 }
 
 /// Whether a writer means the version that is stored. An empty version means any.
-pub(crate) fn same_version(kind: &Kind, stored: &Value, object: &Value) -> Result<(), Problem> {
+pub(crate) fn same_version(kind: &Kind, stored: &Value, object: &Value) -> Result<(), StatusError> {
     let (name, version) = (text(stored, "name"), text(object, "resourceVersion"));
     let uid = text(object, "uid");
     if !uid.is_empty() && uid != text(stored, "uid") {
@@ -97,32 +97,35 @@ pub(crate) fn same_version(kind: &Kind, stored: &Value, object: &Value) -> Resul
             crate::store::key(stored["metadata"]["namespace"].as_str(), name),
             text(stored, "uid")
         );
-        return Err(Problem::conflict(kind, name, &why));
+        return Err(StatusError::conflict(kind, name, &why));
     }
     if version.is_empty() || version == "0" {
         return if kind.plural == "leases" { Err(must_have_version(kind, name)) } else { Ok(()) };
     }
     if version.parse::<u64>().is_err() {
-        return Err(Problem::without_reason(not_a_number("ParseUint", version)));
+        return Err(StatusError::without_reason(not_a_number("ParseUint", version)));
     }
     if version != text(stored, "resourceVersion") {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
-        return Err(Problem::conflict(kind, name, why));
+        return Err(StatusError::conflict(kind, name, why));
     }
     Ok(())
 }
 
 /// Leases are not overwritten unseen. Here Kubernetes names the plural.
-fn must_have_version(kind: &Kind, name: &str) -> Problem {
-    let cause =
-        Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
-    let mut problem = Problem::invalid(kind, name, &[cause]);
+fn must_have_version(kind: &Kind, name: &str) -> StatusError {
+    let cause = FieldError::invalid(
+        "metadata.resourceVersion",
+        &0.into(),
+        "must be specified for an update",
+    );
+    let mut error = StatusError::invalid(kind, name, &[cause]);
     let full = format!("{}.{}", kind.kind, kind.group);
-    problem.message = problem.message.replacen(&full, &kind.qualified(), 1);
-    if let Some(details) = &mut problem.details {
+    error.message = error.message.replacen(&full, &kind.qualified(), 1);
+    if let Some(details) = &mut error.details {
         details["kind"] = kind.plural.into();
     }
-    problem
+    error
 }
 
 /// What the server owns cannot be changed by a patch, nor the time of an end by anybody.
@@ -131,20 +134,20 @@ pub(crate) fn check_owned(
     stored: &Value,
     object: &Value,
     fields: &[&str],
-) -> Result<(), Problem> {
+) -> Result<(), StatusError> {
     let changed = |field: &&&str| {
         let value = &object["metadata"][**field];
         !value.is_null() && *value != stored["metadata"][**field]
     };
     let cause = |field: &&str| {
         let value = &object["metadata"][*field];
-        Cause::invalid(format!("metadata.{field}"), value, "field is immutable")
+        FieldError::invalid(format!("metadata.{field}"), value, "field is immutable")
     };
-    let causes: Vec<Cause> = fields.iter().filter(changed).map(cause).collect();
+    let causes: Vec<FieldError> = fields.iter().filter(changed).map(cause).collect();
     if causes.is_empty() {
         return Ok(());
     }
-    Err(Problem::invalid(kind, text(stored, "name"), &causes))
+    Err(StatusError::invalid(kind, text(stored, "name"), &causes))
 }
 
 /// Keeps what the server owns as it was.
@@ -191,7 +194,11 @@ fn counted(object: &Value) -> Vec<(&String, &Value)> {
 }
 
 /// An object that goes may not get new tasks.
-pub(crate) fn check_finalizers(kind: &Kind, stored: &Value, object: &Value) -> Result<(), Problem> {
+pub(crate) fn check_finalizers(
+    kind: &Kind,
+    stored: &Value,
+    object: &Value,
+) -> Result<(), StatusError> {
     if !is_going(stored) {
         return Ok(());
     }
@@ -208,8 +215,8 @@ pub(crate) fn check_finalizers(kind: &Kind, stored: &Value, object: &Value) -> R
         "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
         new.join(", ")
     );
-    let cause = Cause::forbidden("metadata.finalizers", &why);
-    Err(Problem::invalid(kind, text(object, "name"), &[cause]))
+    let cause = FieldError::forbidden("metadata.finalizers", &why);
+    Err(StatusError::invalid(kind, text(object, "name"), &[cause]))
 }
 
 /// Whether two states differ in nothing but when somebody wrote what.

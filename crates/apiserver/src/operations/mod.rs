@@ -29,7 +29,7 @@ use crate::http::request::{Options, Resource, Subresource, Verb};
 use crate::objects::allocation::Allocator;
 use crate::objects::kind::{KINDS, Kind};
 use crate::operations::paging::Part;
-use crate::problem::Problem;
+use crate::status::StatusError;
 use crate::store::{Object, Place, Room, Store, room};
 
 const NAMESPACES: Room = ("", "namespaces");
@@ -89,7 +89,7 @@ pub(crate) enum Outcome {
 }
 
 /// Does what is asked.
-pub(crate) fn act(world: &mut World, verb: Verb, ask: &Ask<'_>) -> Result<Outcome, Problem> {
+pub(crate) fn act(world: &mut World, verb: Verb, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
     ask.options.check_write(verb)?;
     match verb {
         Verb::Get => read::get(world, ask),
@@ -103,7 +103,7 @@ pub(crate) fn act(world: &mut World, verb: Verb, ask: &Ask<'_>) -> Result<Outcom
         Verb::Delete => delete::delete(world, ask),
         Verb::DeleteCollection => delete::delete_collection(world, ask),
         // Watches are streams: `watch` serves them.
-        Verb::Watch => Err(Problem::method_not_allowed()),
+        Verb::Watch => Err(StatusError::method_not_allowed()),
     }
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::http::request::{Options, not_a_number};
-use crate::problem::Problem;
+use crate::status::StatusError;
 use crate::store::{Forgotten, Object, Objects, Room, Store, range};
 
 const FORM: &str = "meta.k8s.io/v1";
@@ -59,9 +59,9 @@ impl Token {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).unwrap_or_default())
     }
 
-    fn decode(text: &str) -> Result<Self, Problem> {
+    fn decode(text: &str) -> Result<Self, StatusError> {
         let wrong = |why: &str| {
-            Problem::bad_request(format!(
+            StatusError::bad_request(format!(
                 "invalid continue token: continue key is not valid: {why}"
             ))
         };
@@ -102,23 +102,23 @@ pub(crate) fn version(text: &str) -> Result<u64, String> {
 }
 
 /// Refuses versions that have not come yet.
-pub(crate) fn not_ahead(version: u64, current: u64) -> Result<(), Problem> {
+pub(crate) fn not_ahead(version: u64, current: u64) -> Result<(), StatusError> {
     if version <= current {
         return Ok(());
     }
     let message = format!("Timeout: Too large resource version: {version}, current: {current}");
-    Err(Problem::too_large_version(message))
+    Err(StatusError::too_large_version(message))
 }
 
-fn view(options: &Options, current: u64) -> Result<View, Problem> {
+fn view(options: &Options, current: u64) -> Result<View, StatusError> {
     let limit = usize::try_from(options.limit).unwrap_or(0);
     let asked = version(&options.version)
-        .map_err(|why| Problem::bad_request(format!("invalid resource version: {why}")))?;
+        .map_err(|why| StatusError::bad_request(format!("invalid resource version: {why}")))?;
     if !options.resume.is_empty() {
         let token = Token::decode(&options.resume)?;
         if asked > 0 {
             let why = "specifying resource version is not allowed when using continue";
-            return Err(Problem::bad_request(why));
+            return Err(StatusError::bad_request(why));
         }
         let version = u64::try_from(token.rv).ok();
         not_ahead(version.unwrap_or(0), current)?;
@@ -147,7 +147,7 @@ pub(crate) fn list(
     options: &Options,
     past: Option<u64>,
     selects: impl Fn(&Object) -> bool,
-) -> Result<Part, Problem> {
+) -> Result<Part, StatusError> {
     options.check_list()?;
     let mut view = view(options, store.version())?;
     if may_be_stale(options) {
@@ -155,8 +155,8 @@ pub(crate) fn list(
     }
     let version = view.version.unwrap_or(store.version());
     let objects = store.at(room, version).map_err(|Forgotten(_)| match &view.from {
-        Some(start) => Problem::expired_continue(INCONSISTENT, Token::encode(-1, start)),
-        None => Problem::expired(EXPIRED),
+        Some(start) => StatusError::expired_continue(INCONSISTENT, Token::encode(-1, start)),
+        None => StatusError::expired(EXPIRED),
     })?;
     Ok(cut(&objects, prefix, &view, version, options.selects_all(), selects))
 }
@@ -204,7 +204,7 @@ mod tests {
         store
     }
 
-    fn listed(store: &Store, prefix: &str, query: &str) -> Result<Part, Problem> {
+    fn listed(store: &Store, prefix: &str, query: &str) -> Result<Part, StatusError> {
         list(store, (PODS, prefix), &Options::parse(query)?, None, |_| true)
     }
 
@@ -225,12 +225,12 @@ mod tests {
         assert_eq!(names(&second), ["x/c", "x/d"]);
         assert_eq!((second.version, second.remaining, second.resume), (6, None, None));
         store.compact();
-        let problem = listed(&store, "x/", &format!("limit=2&continue={resume}")).unwrap_err();
+        let error = listed(&store, "x/", &format!("limit=2&continue={resume}")).unwrap_err();
         assert_eq!(
-            (problem.code, problem.reason, problem.message.as_str()),
+            (error.code, error.reason, error.message.as_str()),
             (410, "Expired", INCONSISTENT)
         );
-        let rest = listed(&store, "x/", &format!("continue={}", problem.resume.unwrap())).unwrap();
+        let rest = listed(&store, "x/", &format!("continue={}", error.resume.unwrap())).unwrap();
         assert_eq!(names(&rest), ["x/bb", "x/d"]);
     }
 
@@ -263,7 +263,7 @@ mod tests {
         ];
         let told = |store: &Store, query: &str| match listed(store, "", query) {
             Ok(part) => Ok(part.objects.len()),
-            Err(problem) => Err((problem.code, problem.message)),
+            Err(error) => Err((error.code, error.message)),
         };
         for (query, expected) in rows {
             assert_eq!(

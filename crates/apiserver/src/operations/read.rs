@@ -6,13 +6,13 @@ use super::{Ask, Outcome, World};
 use crate::objects::conversion;
 use crate::objects::selectors::Selector;
 use crate::operations::paging::{self, Part};
-use crate::problem::Problem;
+use crate::status::StatusError;
 use crate::store::room;
 
-pub(super) fn get(world: &World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
-    let version = paging::version(&ask.options.version).map_err(Problem::without_reason)?;
+pub(super) fn get(world: &World, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
+    let version = paging::version(&ask.options.version).map_err(StatusError::without_reason)?;
     paging::not_ahead(version, world.store.version())?;
-    let missing = || Problem::not_found(ask.kind(), ask.resource.name());
+    let missing = || StatusError::not_found(ask.kind(), ask.resource.name());
     let key = ask.resource.key();
     let past = ask.past.filter(|_| paging::may_be_stale(ask.options));
     let object = match past {
@@ -25,7 +25,7 @@ pub(super) fn get(world: &World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
     Ok(Outcome::Object(200, object.ok_or_else(missing)?))
 }
 
-pub(super) fn list(world: &World, ask: &Ask<'_>) -> Result<Part, Problem> {
+pub(super) fn list(world: &World, ask: &Ask<'_>) -> Result<Part, StatusError> {
     let kind = ask.kind();
     let selector = Selector::parse(kind, &ask.options.labels, &ask.options.fields)?;
     let all = ask.options.selects_all();

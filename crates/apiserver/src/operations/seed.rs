@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use super::{Ask, World, metadata, write};
 use crate::http::request::{Options, Resource};
 use crate::objects::kind::Kind;
-use crate::problem::Problem;
+use crate::status::StatusError;
 
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "default", "kube-node-lease"];
 
 /// Fills an empty world; `port` is where the API is served.
-pub(crate) fn seed(world: &mut World, port: u16, now: Timestamp) -> Result<(), Problem> {
+pub(crate) fn seed(world: &mut World, port: u16, now: Timestamp) -> Result<(), StatusError> {
     for name in NAMESPACES {
         insert(world, ("", "namespaces"), json!({"metadata": {"name": name}}), now)?;
     }
@@ -56,8 +56,8 @@ fn insert(
     (group, plural): (&str, &str),
     mut object: Value,
     now: Timestamp,
-) -> Result<(), Problem> {
-    let kind = Kind::find(group, "v1", plural).ok_or_else(Problem::no_such_page)?;
+) -> Result<(), StatusError> {
+    let kind = Kind::find(group, "v1", plural).ok_or_else(StatusError::no_such_page)?;
     object["kind"] = kind.kind.into();
     object["apiVersion"] = kind.api_version().into();
     let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);

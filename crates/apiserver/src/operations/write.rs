@@ -19,15 +19,15 @@ use crate::objects::conversion;
 use crate::objects::kind::{KINDS, Kind};
 use crate::objects::patch::{self, Form};
 use crate::objects::strategy::{self, Door};
-use crate::problem::{Cause, Problem};
 use crate::random;
+use crate::status::{FieldError, StatusError};
 use crate::store::{Object, room};
 
 const FORMS: &str = "the body of the request was in an unknown format - accepted media types include: \
                      application/json, application/yaml, application/vnd.kubernetes.protobuf";
 const GENERATED: usize = 8;
 
-pub(super) fn create(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
+pub(super) fn create(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
     let object = read(ask)?;
     insert(world, ask, object)
 }
@@ -37,11 +37,11 @@ pub(super) fn insert(
     world: &mut World,
     ask: &Ask<'_>,
     mut object: Value,
-) -> Result<Outcome, Problem> {
+) -> Result<Outcome, StatusError> {
     // A rehearsal does not get as far as the store, which refuses this.
     if !ask.options.dry_run && !metadata::text(&object, "resourceVersion").is_empty() {
         let why = "resourceVersion should not be set on objects to be created";
-        return Err(Problem::without_reason(why));
+        return Err(StatusError::without_reason(why));
     }
     metadata::set(&mut object, "managedFields", None);
     metadata::settle_namespace(ask.resource, &mut object)?;
@@ -73,7 +73,7 @@ fn give_birth(
     ask: &Ask<'_>,
     mut object: Value,
     noted: bool,
-) -> Result<Arc<Object>, Problem> {
+) -> Result<Arc<Object>, StatusError> {
     let kind = ask.kind();
     let name = metadata::text(&object, "name").to_owned();
     admit(world, ask, &name)?;
@@ -87,41 +87,41 @@ fn give_birth(
     commit(world, ask, None, object, noted)
 }
 
-fn taken(kind: &Kind, name: &str, found: &Value) -> Problem {
-    let mut problem = Problem::already_exists(kind, name);
+fn taken(kind: &Kind, name: &str, found: &Value) -> StatusError {
+    let mut error = StatusError::already_exists(kind, name);
     if metadata::is_going(found) {
-        problem.message = format!("object is being deleted: {}", problem.message);
+        error.message = format!("object is being deleted: {}", error.message);
     }
-    problem
+    error
 }
 
 /// Whether there is a namespace for something new.
-fn admit(world: &World, ask: &Ask<'_>, name: &str) -> Result<(), Problem> {
+fn admit(world: &World, ask: &Ask<'_>, name: &str) -> Result<(), StatusError> {
     let Some(namespace) = &ask.resource.namespace else { return Ok(()) };
     match world.store.get(NAMESPACES, namespace) {
         Some(found) if metadata::is_going(&found.value) => {
-            Err(Problem::terminating(ask.kind(), name, namespace))
+            Err(StatusError::terminating(ask.kind(), name, namespace))
         }
         Some(_) => Ok(()),
         None => Err(missing_namespace(namespace)),
     }
 }
 
-fn missing_namespace(namespace: &str) -> Problem {
+fn missing_namespace(namespace: &str) -> StatusError {
     match Kind::find("", "v1", "namespaces") {
-        Some(kind) => Problem::not_found(kind, namespace),
-        None => Problem::no_such_page(),
+        Some(kind) => StatusError::not_found(kind, namespace),
+        None => StatusError::no_such_page(),
     }
 }
 
-pub(super) fn update(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
+pub(super) fn update(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
     let mut object = read(ask)?;
     let kind = ask.kind();
     metadata::same_name(ask.resource, &object)?;
     metadata::settle_namespace(ask.resource, &mut object)?;
     let Some(stored) = world.store.get(room(kind), &ask.resource.key()).cloned() else {
         if !["leases", "events", "services"].contains(&kind.plural) {
-            return Err(Problem::not_found(kind, ask.resource.name()));
+            return Err(StatusError::not_found(kind, ask.resource.name()));
         }
         metadata::set(&mut object, "resourceVersion", None);
         return insert(world, ask, object);
@@ -136,7 +136,7 @@ fn replace(
     stored: &Arc<Object>,
     mut object: Value,
     noted: bool,
-) -> Result<Outcome, Problem> {
+) -> Result<Outcome, StatusError> {
     let kind = ask.kind();
     let shown = conversion::from_storage(kind, &stored.value);
     metadata::same_version(kind, &shown, &object)?;
@@ -146,27 +146,27 @@ fn replace(
     commit(world, ask, Some(stored), object, noted).map(|object| Outcome::Object(200, object))
 }
 
-pub(super) fn patch(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
+pub(super) fn patch(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
     let form = match ask.content_type {
         "application/json-patch+json" => Form::Json,
         "application/merge-patch+json" => Form::Merge,
         "application/strategic-merge-patch+json" => Form::Strategic,
         "application/apply-patch+yaml" => return apply(world, ask),
         _ => {
-            let problem = Problem::unsupported_media_type("415: Unsupported Media Type");
-            return Err(problem.about_nothing());
+            let error = StatusError::unsupported_media_type("415: Unsupported Media Type");
+            return Err(error.about_nothing());
         }
     };
     if ask.options.force.is_some() {
         let why = "may not be specified for non-apply patch";
-        return refuse("PatchOptions", &[Cause::forbidden("force", why)])
-            .and(Err(Problem::no_such_page()));
+        return refuse("PatchOptions", &[FieldError::forbidden("force", why)])
+            .and(Err(StatusError::no_such_page()));
     }
     let kind = ask.kind();
     let change: Value = serde_json::from_slice(ask.body)
-        .map_err(|error| Problem::bad_request(format!("error decoding patch: {error}")))?;
+        .map_err(|error| StatusError::bad_request(format!("error decoding patch: {error}")))?;
     let stored = world.store.get(room(kind), &ask.resource.key()).cloned();
-    let stored = stored.ok_or_else(|| Problem::not_found(kind, ask.resource.name()))?;
+    let stored = stored.ok_or_else(|| StatusError::not_found(kind, ask.resource.name()))?;
     let mut object =
         patch::patch(kind, form, &conversion::from_storage(kind, &stored.value), &change)?;
     typed(kind, &mut object)?;
@@ -176,14 +176,14 @@ pub(super) fn patch(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem
     replace(world, ask, &stored, object, true)
 }
 
-fn apply(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
+fn apply(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
     if ask.options.manager.is_empty() {
-        let cause = Cause::required("fieldManager", "is required for apply patch");
+        let cause = FieldError::required("fieldManager", "is required for apply patch");
         refuse("PatchOptions", &[cause])?;
     }
     let kind = ask.kind();
     let applied = yaml(ask.body)
-        .map_err(|error| Problem::bad_request(format!("error decoding YAML: {error}")))?;
+        .map_err(|error| StatusError::bad_request(format!("error decoding YAML: {error}")))?;
     check_applied(ask, &applied)?;
     let key = ask.resource.key();
     let stored = world.store.get(room(kind), &key).cloned();
@@ -212,7 +212,7 @@ fn apply(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
 }
 
 /// Who means a certain object does not want another.
-fn nobody(kind: &Kind, applied: &Value) -> Result<(), Problem> {
+fn nobody(kind: &Kind, applied: &Value) -> Result<(), StatusError> {
     let uid = metadata::text(applied, "uid");
     if uid.is_empty() {
         return Ok(());
@@ -220,10 +220,10 @@ fn nobody(kind: &Kind, applied: &Value) -> Result<(), Problem> {
     let why = format!(
         "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
     );
-    Err(Problem::conflict(kind, metadata::text(applied, "name"), &why))
+    Err(StatusError::conflict(kind, metadata::text(applied, "name"), &why))
 }
 
-fn check_applied(ask: &Ask<'_>, applied: &Value) -> Result<(), Problem> {
+fn check_applied(ask: &Ask<'_>, applied: &Value) -> Result<(), StatusError> {
     let kind = ask.kind();
     let text = |field: &str| applied[field].as_str().unwrap_or_default();
     if text("kind") != kind.kind || text("apiVersion") != kind.api_version() {
@@ -232,10 +232,10 @@ fn check_applied(ask: &Ask<'_>, applied: &Value) -> Result<(), Problem> {
             None => ("", text("apiVersion")),
         };
         let why = format!("invalid object type: {group}/{version}, Kind={}", text("kind"));
-        return Err(Problem::bad_request(why));
+        return Err(StatusError::bad_request(why));
     }
     if applied["metadata"].get("managedFields").is_some_and(|fields| !fields.is_null()) {
-        return Err(Problem::bad_request("metadata.managedFields must be nil"));
+        return Err(StatusError::bad_request("metadata.managedFields must be nil"));
     }
     metadata::same_name(ask.resource, applied)?;
     metadata::settle_namespace(ask.resource, &mut applied.clone())
@@ -253,7 +253,7 @@ fn commit(
     stored: Option<&Arc<Object>>,
     mut object: Value,
     noted: bool,
-) -> Result<Arc<Object>, Problem> {
+) -> Result<Arc<Object>, StatusError> {
     let kind = ask.kind();
     let before = stored.map(|stored| conversion::from_storage(kind, &stored.value));
     let before = before.as_deref();
@@ -348,20 +348,20 @@ fn furnish(kind: &Kind, object: &mut Value) {
 }
 
 /// `pods/NAME/binding`: gives a Pod its node.
-pub(super) fn bind(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, Problem> {
+pub(super) fn bind(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
     let binding = parse(ask)?;
     if metadata::text(&binding, "name") != ask.resource.name() {
-        return Err(Problem::bad_request("name in URL does not match name in Binding object"));
+        return Err(StatusError::bad_request("name in URL does not match name in Binding object"));
     }
     if binding["target"]["name"].as_str().is_none_or(str::is_empty) {
-        return Err(Problem::without_reason("target.name: Required value"));
+        return Err(StatusError::without_reason("target.name: Required value"));
     }
     let key = ask.resource.key();
     let stored = world.store.get(room(ask.kind()), &key).cloned();
-    let stored = stored.ok_or_else(|| Problem::not_found(ask.kind(), ask.resource.name()))?;
+    let stored = stored.ok_or_else(|| StatusError::not_found(ask.kind(), ask.resource.name()))?;
     let node = stored.value["spec"]["nodeName"].as_str().unwrap_or_default();
     if !node.is_empty() {
-        return Err(Problem::bound(ask.resource.name(), node));
+        return Err(StatusError::bound(ask.resource.name(), node));
     }
     let mut pod = stored.value.clone();
     pod["spec"]["nodeName"] = binding["target"]["name"].clone();
@@ -387,15 +387,15 @@ fn scheduled(pod: &mut Value, time: &str) {
 }
 
 /// The body as an object of the kind that the path names.
-fn read(ask: &Ask<'_>) -> Result<Value, Problem> {
+fn read(ask: &Ask<'_>) -> Result<Value, StatusError> {
     let mut object = parse(ask)?;
     typed(ask.kind(), &mut object)?;
     Ok(object)
 }
 
-fn parse(ask: &Ask<'_>) -> Result<Value, Problem> {
+fn parse(ask: &Ask<'_>) -> Result<Value, StatusError> {
     let unreadable = |error: String| {
-        Problem::bad_request(format!(
+        StatusError::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {error}",
             ask.kind().kind
         ))
@@ -404,7 +404,7 @@ fn parse(ask: &Ask<'_>) -> Result<Value, Problem> {
         "" | "application/json" => serde_json::from_slice(ask.body).map_err(|e| e.to_string()),
         "application/yaml" => yaml(ask.body),
         protobuf::MEDIA_TYPE => return protobuf::decode(ask.body),
-        _ => return Err(Problem::unsupported_media_type(FORMS)),
+        _ => return Err(StatusError::unsupported_media_type(FORMS)),
     };
     let mut object: Value = object.map_err(unreadable)?;
     if object.is_null() {
@@ -423,7 +423,7 @@ fn yaml(body: &[u8]) -> Result<Value, String> {
 }
 
 /// Whether the object says that it is of this kind; if it says nothing, it is.
-fn typed(kind: &Kind, object: &mut Value) -> Result<(), Problem> {
+fn typed(kind: &Kind, object: &mut Value) -> Result<(), StatusError> {
     let (version, name) = (kind.api_version(), kind.kind);
     let given = |field: &str, own: &str| match object[field].as_str() {
         None | Some("") => own.to_owned(),
@@ -440,13 +440,13 @@ fn typed(kind: &Kind, object: &mut Value) -> Result<(), Problem> {
                  \"pkg/runtime/scheme.go:111\""
             )
         };
-        return Err(Problem::bad_request(format!(
+        return Err(StatusError::bad_request(format!(
             "{given_kind} in version {:?} cannot be handled as a {name}: {why}",
             given_version.rsplit('/').next().unwrap_or_default()
         )));
     }
     let wrong = |what: &str| {
-        Problem::bad_request(format!(
+        StatusError::bad_request(format!(
             "{name} in version {version:?} cannot be handled as a {name}: json: cannot unmarshal {what}"
         ))
     };

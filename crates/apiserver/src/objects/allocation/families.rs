@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use super::Cidr;
 use crate::objects::json::{map, text, texts};
-use crate::problem::Cause;
+use crate::status::FieldError;
 
 fn name(four: bool) -> &'static str {
     if four { "IPv4" } else { "IPv6" }
 }
 
 /// Writes `ipFamilies` and `ipFamilyPolicy`, and answers with the families: true for IPv4.
-pub(super) fn settle(ranges: &[Cidr], service: &mut Value) -> Result<Vec<bool>, Cause> {
+pub(super) fn settle(ranges: &[Cidr], service: &mut Value) -> Result<Vec<bool>, FieldError> {
     let mut families: Vec<bool> =
         texts(service, "/spec/ipFamilies").map(|family| family == "IPv4").collect();
     let addresses: Vec<IpAddr> =
@@ -25,7 +25,7 @@ pub(super) fn settle(ranges: &[Cidr], service: &mut Value) -> Result<Vec<bool>, 
     let headless = text(service, "/spec/clusterIP") == "None";
     if policy == "RequireDualStack" && offered.len() < 2 && !headless {
         let why = "this cluster is not configured for dual-stack services";
-        return Err(Cause::invalid("spec.ipFamilyPolicy", &json!(policy), why));
+        return Err(FieldError::invalid("spec.ipFamilyPolicy", &json!(policy), why));
     }
     if families.is_empty() {
         families.extend(offered.first());
@@ -41,7 +41,7 @@ pub(super) fn settle(ranges: &[Cidr], service: &mut Value) -> Result<Vec<bool>, 
         if !offered.contains(family) && !headless {
             let field = format!("spec.ipFamilies[{at}]");
             let why = "not configured on this cluster";
-            return Err(Cause::invalid(field, &json!(name(*family)), why));
+            return Err(FieldError::invalid(field, &json!(name(*family)), why));
         }
     }
     let spec = map(service, "spec");
@@ -51,7 +51,7 @@ pub(super) fn settle(ranges: &[Cidr], service: &mut Value) -> Result<Vec<bool>, 
     Ok(families)
 }
 
-fn follow_addresses(addresses: &[IpAddr], families: &mut Vec<bool>) -> Result<(), Cause> {
+fn follow_addresses(addresses: &[IpAddr], families: &mut Vec<bool>) -> Result<(), FieldError> {
     for (at, address) in addresses.iter().enumerate() {
         match families.get(at) {
             None => families.push(address.is_ipv4()),
@@ -62,7 +62,7 @@ fn follow_addresses(addresses: &[IpAddr], families: &mut Vec<bool>) -> Result<()
                     name(*family)
                 );
                 let field = format!("spec.clusterIPs[{at}]");
-                return Err(Cause::invalid(field, &json!(address.to_string()), &why));
+                return Err(FieldError::invalid(field, &json!(address.to_string()), &why));
             }
         }
     }
@@ -81,7 +81,7 @@ fn policy(service: &Value, families: &[bool]) -> String {
     }
 }
 
-fn check_policy(policy: &str, families: usize, addresses: usize) -> Result<(), Cause> {
+fn check_policy(policy: &str, families: usize, addresses: usize) -> Result<(), FieldError> {
     let both = "must be 'RequireDualStack' or 'PreferDualStack' when multiple";
     let what = match policy {
         "SingleStack" if addresses > 1 => "cluster IPs",
@@ -89,5 +89,5 @@ fn check_policy(policy: &str, families: usize, addresses: usize) -> Result<(), C
         _ => return Ok(()),
     };
     let why = format!("{both} {what} are specified");
-    Err(Cause::invalid("spec.ipFamilyPolicy", &json!(policy), &why))
+    Err(FieldError::invalid("spec.ipFamilyPolicy", &json!(policy), &why))
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::objects::json::{items, list, map, number, text, texts};
 use crate::objects::kind::Kind;
 use crate::objects::strategy::{has_address, has_health_port, has_node_ports};
-use crate::problem::{Cause, Problem};
+use crate::status::{FieldError, StatusError};
 
 mod families;
 mod pool;
@@ -81,13 +81,13 @@ impl Allocator {
         &mut self,
         stored: Option<&Value>,
         service: &mut Value,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), StatusError> {
         let mut draft = service.clone();
         let mut request =
             Request { had: stored.map(Holding::of).unwrap_or_default(), ..Request::default() };
-        if let Err(problem) = self.fill(&mut draft, &mut request) {
+        if let Err(error) = self.fill(&mut draft, &mut request) {
             self.give_back(&request.fresh, &Holding::default());
-            return Err(problem);
+            return Err(error);
         }
         self.give_back(&request.had, &Holding::of(&draft));
         *service = draft;
@@ -114,7 +114,7 @@ impl Allocator {
         self.ranges.iter().position(|(range, _)| range.is_ipv4() == address.is_ipv4())
     }
 
-    fn fill(&mut self, service: &mut Value, request: &mut Request) -> Result<(), Problem> {
+    fn fill(&mut self, service: &mut Value, request: &mut Request) -> Result<(), StatusError> {
         if has_address(service) {
             let families =
                 families::settle(&self.ranges, service).map_err(|cause| refuse(service, cause))?;
@@ -136,7 +136,7 @@ impl Allocator {
         service: &mut Value,
         families: &[bool],
         request: &mut Request,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), StatusError> {
         let wanted: Vec<String> = texts(service, "/spec/clusterIPs").map(str::to_owned).collect();
         let mut given = Vec::new();
         for (at, four) in families.iter().enumerate() {
@@ -172,7 +172,7 @@ impl Allocator {
         pool: usize,
         address: IpAddr,
         request: &mut Request,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), StatusError> {
         if request.had.addresses.contains(&address) {
             return Ok(());
         }
@@ -194,10 +194,14 @@ impl Allocator {
         };
         let why = format!("failed to allocate IP {address}: {why}");
         let value = &service["spec"]["clusterIPs"];
-        Err(refuse(service, Cause::invalid("spec.clusterIPs", value, &why)))
+        Err(refuse(service, FieldError::invalid("spec.clusterIPs", value, &why)))
     }
 
-    fn node_ports(&mut self, service: &mut Value, request: &mut Request) -> Result<(), Problem> {
+    fn node_ports(
+        &mut self,
+        service: &mut Value,
+        request: &mut Request,
+    ) -> Result<(), StatusError> {
         let unasked = service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&json!(false));
         let mut given: Vec<(i64, i64, String)> = Vec::new();
         for (at, port) in list(service, "/spec/ports").iter().enumerate() {
@@ -214,7 +218,7 @@ impl Allocator {
                         let again = twin.is_some();
                         self.take_port(wanted, again, request).map_err(|why| {
                             let field = format!("spec.ports[{at}].nodePort");
-                            refuse(service, Cause::invalid(field, &json!(wanted), why))
+                            refuse(service, FieldError::invalid(field, &json!(wanted), why))
                         })?;
                     }
                     wanted
@@ -237,7 +241,7 @@ impl Allocator {
         protocol: &str,
         given: &[(i64, i64, String)],
         request: &mut Request,
-    ) -> Result<i64, Problem> {
+    ) -> Result<i64, StatusError> {
         let twin = given
             .iter()
             .find(|(port, node, other)| *port == number && *node != 0 && other != protocol);
@@ -247,7 +251,7 @@ impl Allocator {
         }
     }
 
-    fn next_port(&mut self, request: &mut Request, why: &str) -> Result<i64, Problem> {
+    fn next_port(&mut self, request: &mut Request, why: &str) -> Result<i64, StatusError> {
         let port = self.ports.next().and_then(|port| i64::try_from(port).ok());
         let port = port.ok_or_else(|| full(why))?;
         request.fresh.ports.insert(port);
@@ -275,7 +279,11 @@ impl Allocator {
         }
     }
 
-    fn health_port(&mut self, service: &mut Value, request: &mut Request) -> Result<(), Problem> {
+    fn health_port(
+        &mut self,
+        service: &mut Value,
+        request: &mut Request,
+    ) -> Result<(), StatusError> {
         let wanted = number(service, "/spec/healthCheckNodePort").unwrap_or(0);
         let port = if wanted == 0 {
             self.next_port(request, "failed to allocate a HealthCheck NodePort: range is full")?
@@ -290,14 +298,14 @@ impl Allocator {
     }
 }
 
-fn full(why: &str) -> Problem {
-    Problem::internal(format!("Internal error occurred: {why}"))
+fn full(why: &str) -> StatusError {
+    StatusError::internal(format!("Internal error occurred: {why}"))
 }
 
-fn refuse(service: &Value, cause: Cause) -> Problem {
+fn refuse(service: &Value, cause: FieldError) -> StatusError {
     match Kind::find("", "v1", "services") {
-        Some(kind) => Problem::invalid(kind, text(service, "/metadata/name"), &[cause]),
-        None => Problem::internal(cause.message),
+        Some(kind) => StatusError::invalid(kind, text(service, "/metadata/name"), &[cause]),
+        None => StatusError::internal(cause.message),
     }
 }
 

@@ -173,9 +173,9 @@ proptest! {
                     }
                     held.push(one);
                 }
-                Err(problem) => {
+                Err(error) => {
                     prop_assert_eq!(held.len(), 14);
-                    prop_assert!(problem.message.ends_with("range is full"));
+                    prop_assert!(error.message.ends_with("range is full"));
                 }
             }
         }

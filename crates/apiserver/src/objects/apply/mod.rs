@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::objects::json::text;
 use crate::objects::kind::Kind;
-use crate::problem::{Cause, Problem};
+use crate::status::{FieldError, StatusError};
 
 mod entries;
 mod fields;
@@ -44,7 +44,7 @@ pub(crate) fn apply(
     applied: &Value,
     writer: &Writer<'_>,
     force: bool,
-) -> Result<Value, Problem> {
+) -> Result<Value, StatusError> {
     let shape = Shape { kind };
     if let Some(what) = shape.duplicate("", "", applied) {
         let place =
@@ -55,7 +55,7 @@ pub(crate) fn apply(
             "failed to create typed patch object ({place}; {of}, Kind={}): {what}",
             kind.kind
         );
-        return Err(Problem::internal(message));
+        return Err(StatusError::internal(message));
     }
     let live = stored.cloned().unwrap_or_else(|| Value::Object(Map::new()));
     let (own, mut others) = partition(kind, stored, writer);
@@ -72,7 +72,7 @@ pub(crate) fn apply(
     let touched = change.touched();
     let causes = conflicts(&others, &touched);
     if !force && !causes.is_empty() {
-        return Err(Problem::apply_conflict(&causes));
+        return Err(StatusError::apply_conflict(&causes));
     }
     for entry in &mut others {
         entry.fields.subtract(&touched);
@@ -110,13 +110,16 @@ fn before_first_apply(kind: &Kind, stored: &Value, writer: &Writer<'_>) -> Optio
     (!fields.is_empty()).then(|| Entry::new(kind, &writer, false, Some(writer.time.into()), fields))
 }
 
-fn conflicts(others: &[Entry], touched: &Fields) -> Vec<Cause> {
+fn conflicts(others: &[Entry], touched: &Fields) -> Vec<FieldError> {
     let mut others: Vec<&Entry> = others.iter().collect();
     others.sort_by(|one, other| one.manager.cmp(&other.manager));
     let of = |entry: &&Entry| {
         let message = format!("conflict with {}", entry.shown());
-        let cause =
-            move |field| Cause { reason: "FieldManagerConflict", field, message: message.clone() };
+        let cause = move |field| FieldError {
+            reason: "FieldManagerConflict",
+            field,
+            message: message.clone(),
+        };
         entry.fields.shared(touched).paths().into_iter().map(cause).collect::<Vec<_>>()
     };
     others.iter().flat_map(of).collect()

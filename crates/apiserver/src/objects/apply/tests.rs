@@ -78,14 +78,14 @@ fn conflicts_are_told_and_can_be_forced() {
         json!({"ports": [{"port": 80, "name": "x"}], "selector": {"q": "z"},
         "sessionAffinity": "None"}),
     );
-    let problem = apply(services(), Some(&updated), &two, &writer("two", "3"), false).unwrap_err();
+    let error = apply(services(), Some(&updated), &two, &writer("two", "3"), false).unwrap_err();
     assert_eq!(
-        problem.message,
+        error.message,
         "Apply failed with 3 conflicts: conflicts with \"one\":\n- .metadata.labels.a\n- .spec.selector\n\
          conflicts with \"upd\" using v1:\n- .spec.sessionAffinity"
     );
     assert_eq!(
-        problem.details.unwrap()["causes"][2],
+        error.details.unwrap()["causes"][2],
         json!({"reason": "FieldManagerConflict", "field": ".spec.sessionAffinity",
             "message": "conflict with \"upd\" using v1"})
     );
@@ -105,15 +105,15 @@ fn fields_in_lists_are_named_by_their_keys() {
     let one = service(json!({}), json!({"ports": [{"port": 80, "name": "x"}]}));
     let made = apply(services(), None, &one, &writer("one", "1"), false).unwrap();
     let two = service(json!({}), json!({"ports": [{"port": 80, "name": "q"}]}));
-    let problem = apply(services(), Some(&made), &two, &writer("two", "2"), false).unwrap_err();
+    let error = apply(services(), Some(&made), &two, &writer("two", "2"), false).unwrap_err();
     assert_eq!(
-        problem.message,
+        error.message,
         "Apply failed with 1 conflict: conflict with \"one\": .spec.ports[port=80,protocol=\"TCP\"].name"
     );
     let twice = service(json!({}), json!({"ports": [{"port": 80}, {"port": 80}]}));
-    let problem = apply(services(), Some(&made), &twice, &writer("two", "2"), false).unwrap_err();
+    let error = apply(services(), Some(&made), &twice, &writer("two", "2"), false).unwrap_err();
     assert_eq!(
-        problem.message,
+        error.message,
         "failed to create typed patch object (/s; /v1, Kind=Service): .spec.ports: duplicate entries for key \
          [port=80,protocol=\"TCP\"]"
     );

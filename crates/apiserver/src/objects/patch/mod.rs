@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::objects::json::{is_deeper, size};
 use crate::objects::kind::Kind;
-use crate::problem::Problem;
+use crate::status::StatusError;
 
 mod strategic;
 
@@ -33,7 +33,7 @@ pub(crate) fn patch(
     form: Form,
     current: &Value,
     patch: &Value,
-) -> Result<Value, Problem> {
+) -> Result<Value, StatusError> {
     let unfit = |wanted: &str, prefix: &str| {
         let found = match patch {
             Value::Null => "null",
@@ -43,7 +43,7 @@ pub(crate) fn patch(
             Value::Array(_) => "array",
             Value::Object(_) => "object",
         };
-        Problem::bad_request(format!(
+        StatusError::bad_request(format!(
             "{prefix}json: cannot unmarshal {found} into Go value of type {wanted}"
         ))
     };
@@ -61,21 +61,21 @@ pub(crate) fn patch(
 }
 
 /// One operation after the other, as long as the object stays of a size that others can live with.
-fn steps(object: &mut Value, operations: &[Value]) -> Result<(), Problem> {
+fn steps(object: &mut Value, operations: &[Value]) -> Result<(), StatusError> {
     if operations.len() > MOST_OPERATIONS {
-        return Err(Problem::too_many_operations(operations.len(), MOST_OPERATIONS));
+        return Err(StatusError::too_many_operations(operations.len(), MOST_OPERATIONS));
     }
     let mut copied = 0;
     for operation in operations {
         let operation = read(object, operation)?;
         copied += check(object, &operation, copied)?;
-        json_patch::patch(object, &[operation]).map_err(|_| Problem::patch_rejected())?;
+        json_patch::patch(object, &[operation]).map_err(|_| StatusError::patch_rejected())?;
     }
     Ok(())
 }
 
 /// Refuses what makes the object too large or too deep; says how many bytes are copied.
-fn check(object: &Value, operation: &PatchOperation, copied: usize) -> Result<usize, Problem> {
+fn check(object: &Value, operation: &PatchOperation, copied: usize) -> Result<usize, StatusError> {
     let (path, value) = match operation {
         PatchOperation::Add(add) => (&add.path, Some(&add.value)),
         PatchOperation::Replace(replace) => (&replace.path, Some(&replace.value)),
@@ -88,22 +88,22 @@ fn check(object: &Value, operation: &PatchOperation, copied: usize) -> Result<us
     let above = path.as_str().matches('/').count();
     if DEEPEST.checked_sub(above).is_none_or(|levels| is_deeper(value, levels)) {
         let why = format!("the patch nests values more than {DEEPEST} levels deep: nest them less");
-        return Err(Problem::patch_refused(why));
+        return Err(StatusError::patch_refused(why));
     }
     let more = if matches!(operation, PatchOperation::Copy(_)) { size(value) } else { 0 };
     if copied + more > MOST_COPIED {
         let why = format!(
             "the patch copies more than {MOST_COPIED} bytes: copy less, or send several patches"
         );
-        return Err(Problem::patch_refused(why));
+        return Err(StatusError::patch_refused(why));
     }
     Ok(more)
 }
 
 /// An operation. The reference takes a `replace` of what is not there for an `add`.
-fn read(object: &Value, operation: &Value) -> Result<PatchOperation, Problem> {
+fn read(object: &Value, operation: &Value) -> Result<PatchOperation, StatusError> {
     let mut operation: PatchOperation =
-        serde_json::from_value(operation.clone()).map_err(|_| Problem::patch_rejected())?;
+        serde_json::from_value(operation.clone()).map_err(|_| StatusError::patch_rejected())?;
     if let PatchOperation::Replace(replace) = &operation
         && object.pointer(replace.path.as_str()).is_none()
     {

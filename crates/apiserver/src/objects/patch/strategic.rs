@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::objects::kind::Kind;
 use crate::objects::schema::{self, Patched};
-use crate::problem::Problem;
+use crate::status::StatusError;
 
 const DIRECTIVE: &str = "$patch";
 const RETAIN: &str = "$retainKeys";
@@ -20,11 +20,11 @@ const ORDER: &str = "$setElementOrder/";
 
 type Object = Map<String, Value>;
 
-pub(super) fn merge(kind: &Kind, object: &mut Value, patch: &Object) -> Result<(), Problem> {
+pub(super) fn merge(kind: &Kind, object: &mut Value, patch: &Object) -> Result<(), StatusError> {
     if let Value::Object(object) = object {
         return Merge { kind }.map("", object, patch);
     }
-    Err(Problem::internal("there is no object to patch"))
+    Err(StatusError::internal("there is no object to patch"))
 }
 
 /// As Go prints it, which is how the reference does.
@@ -42,9 +42,9 @@ fn shown(value: &Value) -> String {
     }
 }
 
-fn unknown(directive: &Value, patch: &Object) -> Problem {
+fn unknown(directive: &Value, patch: &Object) -> StatusError {
     let map = shown(&Value::Object(patch.clone()));
-    Problem::internal(format!("unknown patch type: {} in map: {map}", shown(directive)))
+    StatusError::internal(format!("unknown patch type: {} in map: {map}", shown(directive)))
 }
 
 struct Merge<'a> {
@@ -52,7 +52,7 @@ struct Merge<'a> {
 }
 
 impl Merge<'_> {
-    fn map(&self, path: &str, current: &mut Object, patch: &Object) -> Result<(), Problem> {
+    fn map(&self, path: &str, current: &mut Object, patch: &Object) -> Result<(), StatusError> {
         match patch.get(DIRECTIVE).map(|directive| (directive, directive.as_str())) {
             None | Some((_, Some("merge"))) => {}
             Some((_, Some("replace"))) => {
@@ -86,7 +86,7 @@ impl Merge<'_> {
         key: &str,
         value: &Value,
         order: Option<&Value>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), StatusError> {
         let path = schema::below(path, key);
         match value {
             Value::Null => {
@@ -119,7 +119,7 @@ impl Merge<'_> {
         old: &[Value],
         patch: &[Value],
         order: Option<&Value>,
-    ) -> Result<Vec<Value>, Problem> {
+    ) -> Result<Vec<Value>, StatusError> {
         match schema::patched(self.kind, path) {
             Patched::Replaced => Ok(patch.to_vec()),
             Patched::Set => {
@@ -140,7 +140,7 @@ impl Merge<'_> {
         patch: &[Value],
         order: Option<&Value>,
         key: &str,
-    ) -> Result<Vec<Value>, Problem> {
+    ) -> Result<Vec<Value>, StatusError> {
         let plain = |item: &&Value| item.get(DIRECTIVE).is_none();
         if patch.iter().any(|item| item.get(DIRECTIVE).is_some_and(|what| what == "replace")) {
             return Ok(patch.iter().filter(plain).cloned().collect());
@@ -163,7 +163,7 @@ impl Merge<'_> {
             if !change.contains_key(key) {
                 let map = shown(item);
                 let message = format!("map: {map} does not contain declared merge key: {key}");
-                return Err(Problem::internal(message));
+                return Err(StatusError::internal(message));
             }
             let mut kept = Object::new();
             let found =
@@ -180,7 +180,7 @@ impl Merge<'_> {
     }
 
     /// Orders of lists that the patch does not change otherwise.
-    fn orders(&self, path: &str, current: &mut Object, patch: &Object) -> Result<(), Problem> {
+    fn orders(&self, path: &str, current: &mut Object, patch: &Object) -> Result<(), StatusError> {
         for (directive, order) in patch {
             let Some(key) = directive.strip_prefix(ORDER) else { continue };
             if patch.contains_key(key) || !current.contains_key(key) {
@@ -205,7 +205,7 @@ fn check_order(
     patch: &[Value],
     order: Option<&Vec<Value>>,
     same: impl Fn(&Value, &Value) -> bool,
-) -> Result<(), Problem> {
+) -> Result<(), StatusError> {
     let Some(order) = order else { return Ok(()) };
     let mut rest = order.iter();
     let kept = patch.iter().filter(|item| item.get(DIRECTIVE).is_none_or(|what| what != "delete"));
@@ -216,7 +216,7 @@ fn check_order(
             let message = format!(
                 "The order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n{order}\n"
             );
-            return Err(Problem::internal(message));
+            return Err(StatusError::internal(message));
         }
     }
     Ok(())

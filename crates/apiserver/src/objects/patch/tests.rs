@@ -12,7 +12,7 @@ fn service() -> Value {
         "spec": {"selector": {"q": "z"}, "ports": [{"port": 80, "name": "x", "targetPort": 99}]}})
 }
 
-fn strategic(sent: &Value) -> Result<Value, Problem> {
+fn strategic(sent: &Value) -> Result<Value, StatusError> {
     patch(kind("services"), Form::Strategic, &service(), sent)
 }
 
@@ -35,10 +35,10 @@ fn json_patches() {
         json!([{"op": "foo", "path": "/a"}]),
         json!([{"op": "add", "path": "/x/y/z", "value": 1}]),
     ] {
-        assert_eq!(does(sent), Err(Problem::patch_rejected()));
+        assert_eq!(does(sent), Err(StatusError::patch_rejected()));
     }
     let message = "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp";
-    assert_eq!(does(json!({})), Err(Problem::bad_request(message)));
+    assert_eq!(does(json!({})), Err(StatusError::bad_request(message)));
 }
 
 /// Both would take all memory, or all of the stack, of the server.
@@ -48,7 +48,7 @@ fn json_patches_do_not_grow_without_end() {
         let object = json!({"a": "x".repeat(1000), "m": {}});
         patch(kind("services"), Form::Json, &object, &sent.into()).map(drop)
     };
-    let refused = |why: &str| Err(Problem::patch_refused(why));
+    let refused = |why: &str| Err(StatusError::patch_refused(why));
     let test = json!({"op": "test", "path": "/m", "value": {}});
     assert_eq!(does(vec![test.clone(); MOST_OPERATIONS]), Ok(()));
     let many = does(vec![test; MOST_OPERATIONS + 1]).unwrap_err();
@@ -84,7 +84,7 @@ fn merge_patches() {
         Ok(json!({"b": [2], "c": {}}))
     );
     let message = "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}";
-    assert_eq!(does(json!([1])), Err(Problem::bad_request(message)));
+    assert_eq!(does(json!([1])), Err(StatusError::bad_request(message)));
 }
 
 #[test]
@@ -163,10 +163,10 @@ fn strategic_patches_that_cannot_be() {
             "The order in patch list:\n[map[name:n port:90]]\n doesn't match $setElementOrder list:\n[map[port:80]]\n",
         ),
     ] {
-        assert_eq!(strategic(&sent), Err(Problem::internal(message)));
+        assert_eq!(strategic(&sent), Err(StatusError::internal(message)));
     }
     let message = "json: cannot unmarshal array into Go value of type map[string]interface {}";
-    assert_eq!(strategic(&json!([1])), Err(Problem::bad_request(message)));
+    assert_eq!(strategic(&json!([1])), Err(StatusError::bad_request(message)));
 }
 
 #[test]

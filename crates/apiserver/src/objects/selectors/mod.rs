@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::objects::kind::Kind;
-use crate::problem::Problem;
+use crate::status::StatusError;
 
 mod fields;
 mod labels;
@@ -19,10 +19,10 @@ pub(crate) struct Selector {
 
 impl Selector {
     /// From `labelSelector` and `fieldSelector`, both as in a query after decoding; empty selects everything.
-    pub(crate) fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, Problem> {
+    pub(crate) fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, StatusError> {
         Ok(Self {
-            labels: labels::parse(labels).map_err(Problem::bad_request)?,
-            fields: fields::parse(kind, fields).map_err(Problem::bad_request)?,
+            labels: labels::parse(labels).map_err(StatusError::bad_request)?,
+            fields: fields::parse(kind, fields).map_err(StatusError::bad_request)?,
         })
     }
 

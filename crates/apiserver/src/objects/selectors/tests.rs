@@ -10,9 +10,9 @@ fn kind(plural: &str) -> &'static Kind {
 fn told(plural: &str, labels: &str, fields: &str) -> String {
     match Selector::parse(kind(plural), labels, fields) {
         Ok(selector) => panic!("{labels} {fields} was understood: {selector:?}"),
-        Err(problem) => {
-            assert_eq!((problem.code, problem.reason), (400, "BadRequest"));
-            problem.message
+        Err(error) => {
+            assert_eq!((error.code, error.reason), (400, "BadRequest"));
+            error.message
         }
     }
 }

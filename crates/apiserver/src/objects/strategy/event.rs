@@ -6,12 +6,12 @@ use super::wrong;
 use crate::objects::json::{number, text};
 use crate::objects::kind::Kind;
 use crate::objects::syntax;
-use crate::problem::Cause;
+use crate::status::FieldError;
 
 const MOST: usize = 128;
 const MOST_MESSAGE: usize = 1024;
 
-pub(super) fn check(kind: &Kind, stored: Option<&Value>, event: &Value) -> Vec<Cause> {
+pub(super) fn check(kind: &Kind, stored: Option<&Value>, event: &Value) -> Vec<FieldError> {
     let new_form = !kind.group.is_empty();
     if let (true, Some(stored)) = (new_form, stored) {
         return changes(stored, event);
@@ -24,7 +24,7 @@ pub(super) fn check(kind: &Kind, stored: Option<&Value>, event: &Value) -> Vec<C
     if timed {
         causes.extend(complete(event, new_form));
     } else {
-        causes.push(Cause::required("eventTime", ""));
+        causes.push(FieldError::required("eventTime", ""));
     }
     if new_form {
         causes.extend(modern(event));
@@ -32,7 +32,7 @@ pub(super) fn check(kind: &Kind, stored: Option<&Value>, event: &Value) -> Vec<C
     causes
 }
 
-fn old(event: &Value) -> Vec<Cause> {
+fn old(event: &Value) -> Vec<FieldError> {
     let about = text(event, "/involvedObject/namespace");
     let home = text(event, "/metadata/namespace");
     // What belongs to no namespace is told of in the default one.
@@ -40,11 +40,11 @@ fn old(event: &Value) -> Vec<Cause> {
         return Vec::new();
     }
     let why = "does not match event.namespace";
-    vec![Cause::invalid("involvedObject.namespace", &json!(about), why)]
+    vec![FieldError::invalid("involvedObject.namespace", &json!(about), why)]
 }
 
 /// At the new door only a series may go on. The reference names the fields as the old door does.
-fn changes(stored: &Value, event: &Value) -> Vec<Cause> {
+fn changes(stored: &Value, event: &Value) -> Vec<FieldError> {
     const FIXED: [(&str, &str); 13] = [
         ("regarding", "involvedObject"),
         ("reason", "reason"),
@@ -62,49 +62,49 @@ fn changes(stored: &Value, event: &Value) -> Vec<Cause> {
     ];
     let changed = FIXED.iter().filter(|(key, _)| stored.get(key) != event.get(key));
     let cause = |(key, field): &(&str, &str)| {
-        Cause::invalid(*field, event.get(key).unwrap_or(&Value::Null), "field is immutable")
+        FieldError::invalid(*field, event.get(key).unwrap_or(&Value::Null), "field is immutable")
     };
     changed.map(cause).collect()
 }
 
-fn complete(event: &Value, new_form: bool) -> Vec<Cause> {
+fn complete(event: &Value, new_form: bool) -> Vec<FieldError> {
     let reporter = if new_form { "reportingController" } else { "reportingComponent" };
     let name = text(event, &format!("/{reporter}"));
     let mut causes = Vec::new();
     if name.is_empty() {
-        causes.push(Cause::required(reporter, ""));
+        causes.push(FieldError::required(reporter, ""));
     }
     causes.extend(wrong(reporter, name, &syntax::qualified(name)));
     for key in ["reportingInstance", "action", "reason"] {
         let value = text(event, &format!("/{key}"));
         if value.is_empty() {
-            causes.push(Cause::required(key, ""));
+            causes.push(FieldError::required(key, ""));
         } else if value.len() > MOST {
-            causes.push(Cause::invalid(key, &json!(""), "can have at most 128 characters"));
+            causes.push(FieldError::invalid(key, &json!(""), "can have at most 128 characters"));
         }
     }
     causes
 }
 
-fn modern(event: &Value) -> Vec<Cause> {
+fn modern(event: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     if text(event, "/note").len() > MOST_MESSAGE {
-        causes.push(Cause::invalid("message", &json!(""), "can have at most 1024 characters"));
+        causes.push(FieldError::invalid("message", &json!(""), "can have at most 1024 characters"));
     }
     let of = text(event, "/type");
     if !["Normal", "Warning"].contains(&of) {
-        causes.push(Cause::invalid("type", &json!(""), &format!("has invalid value: {of}")));
+        causes.push(FieldError::invalid("type", &json!(""), &format!("has invalid value: {of}")));
     }
     if event.get("series").is_some() {
         if number(event, "/series/count").unwrap_or(0) < 2 {
-            causes.push(Cause::invalid("series.count", &json!(""), "should be at least 2"));
+            causes.push(FieldError::invalid("series.count", &json!(""), "should be at least 2"));
         }
         if text(event, "/series/lastObservedTime").is_empty() {
-            causes.push(Cause::required("series.lastObservedTime", ""));
+            causes.push(FieldError::required("series.lastObservedTime", ""));
         }
     }
     if number(event, "/deprecatedCount").unwrap_or(0) != 0 {
-        causes.push(Cause::invalid("count", &json!(""), "needs to be unset"));
+        causes.push(FieldError::invalid("count", &json!(""), "needs to be unset"));
     }
     causes
 }

@@ -6,7 +6,7 @@ use super::{labels, wrong};
 use crate::objects::json::{entries, list, text, texts};
 use crate::objects::kind::Kind;
 use crate::objects::syntax;
-use crate::problem::Cause;
+use crate::status::FieldError;
 
 const ANNOTATION_BYTES: usize = 256 * 1024;
 const STANDARD_FINALIZERS: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
@@ -23,7 +23,7 @@ pub(super) fn tidy(object: &mut Value) {
     }
 }
 
-pub(super) fn check(kind: &Kind, stored: Option<&Value>, object: &Value) -> Vec<Cause> {
+pub(super) fn check(kind: &Kind, stored: Option<&Value>, object: &Value) -> Vec<FieldError> {
     let mut causes = if stored.is_none() { name(kind, object) } else { Vec::new() };
     causes.extend(labels("metadata.labels", object, "/metadata/labels"));
     causes.extend(annotations(object));
@@ -32,10 +32,10 @@ pub(super) fn check(kind: &Kind, stored: Option<&Value>, object: &Value) -> Vec<
     causes
 }
 
-fn name(kind: &Kind, object: &Value) -> Vec<Cause> {
+fn name(kind: &Kind, object: &Value) -> Vec<FieldError> {
     let name = text(object, "/metadata/name");
     if name.is_empty() {
-        return vec![Cause::required("metadata.name", "name or generateName is required")];
+        return vec![FieldError::required("metadata.name", "name or generateName is required")];
     }
     let whys = match kind.kind {
         "Service" | "Namespace" if name.contains('.') => vec!["must not contain dots".into()],
@@ -45,7 +45,7 @@ fn name(kind: &Kind, object: &Value) -> Vec<Cause> {
     wrong("metadata.name", name, &whys)
 }
 
-fn annotations(object: &Value) -> Vec<Cause> {
+fn annotations(object: &Value) -> Vec<FieldError> {
     const FIELD: &str = "metadata.annotations";
     let mut causes = Vec::new();
     let mut bytes = 0;
@@ -54,26 +54,30 @@ fn annotations(object: &Value) -> Vec<Cause> {
         bytes += key.len() + value.as_str().map_or(0, str::len);
     }
     if bytes > ANNOTATION_BYTES {
-        causes.push(Cause::too_long(FIELD, ANNOTATION_BYTES));
+        causes.push(FieldError::too_long(FIELD, ANNOTATION_BYTES));
     }
     causes
 }
 
-fn finalizers(object: &Value) -> Vec<Cause> {
+fn finalizers(object: &Value) -> Vec<FieldError> {
     const PLACE: &str = "/metadata/finalizers";
-    let mut causes: Vec<Cause> = texts(object, PLACE)
+    let mut causes: Vec<FieldError> = texts(object, PLACE)
         .flat_map(|name| wrong("metadata.finalizers", name, &syntax::qualified(name)))
         .collect();
     for (at, name) in texts(object, PLACE).enumerate() {
         if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
-            causes.push(Cause::invalid(format!("metadata.finalizers[{at}]"), &json!(name), why));
+            causes.push(FieldError::invalid(
+                format!("metadata.finalizers[{at}]"),
+                &json!(name),
+                why,
+            ));
         }
     }
     causes
 }
 
-fn owners(object: &Value) -> Vec<Cause> {
+fn owners(object: &Value) -> Vec<FieldError> {
     const FIELD: &str = "metadata.ownerReferences";
     let owners = list(object, "/metadata/ownerReferences");
     let mut causes = Vec::new();
@@ -85,12 +89,12 @@ fn owners(object: &Value) -> Vec<Cause> {
             ("uid", "must not be empty"),
         ] {
             if text(owner, &format!("/{key}")).is_empty() {
-                causes.push(Cause::invalid(format!("{FIELD}.{key}"), &json!(""), why));
+                causes.push(FieldError::invalid(format!("{FIELD}.{key}"), &json!(""), why));
             }
         }
         if owner["apiVersion"] == "v1" && owner["kind"] == "Event" {
             let why = "/v1, Kind=Event is disallowed from being an owner";
-            causes.push(Cause::invalid(FIELD, owner, why));
+            causes.push(FieldError::invalid(FIELD, owner, why));
         }
     }
     let leads: Vec<&Value> = owners.iter().filter(|owner| owner["controller"] == true).collect();
@@ -101,7 +105,7 @@ fn owners(object: &Value) -> Vec<Cause> {
             shown(first),
             shown(second)
         );
-        causes.push(Cause::invalid(FIELD, &json!(owners), &why));
+        causes.push(FieldError::invalid(FIELD, &json!(owners), &why));
     }
     causes
 }

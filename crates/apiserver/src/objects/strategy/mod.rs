@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::objects::json::{default, map, text};
 use crate::objects::kind::Kind;
-use crate::problem::{Cause, Problem};
+use crate::status::{FieldError, StatusError};
 
 mod event;
 mod metadata;
@@ -40,7 +40,7 @@ pub(crate) fn prepare(
     door: Door,
     stored: Option<&Value>,
     object: &mut Value,
-) -> Result<(), Problem> {
+) -> Result<(), StatusError> {
     tidy(object);
     metadata::tidy(object);
     keep(kind, door, stored, object);
@@ -52,7 +52,7 @@ pub(crate) fn prepare(
         return Ok(());
     }
     let shown = kind.stored_as.and_then(|(group, plural)| Kind::find(group, "v1", plural));
-    Err(Problem::invalid(shown.unwrap_or(kind), text(object, "/metadata/name"), &causes))
+    Err(StatusError::invalid(shown.unwrap_or(kind), text(object, "/metadata/name"), &causes))
 }
 
 /// The object without what the server gave it unasked: nobody owns that. `sent` is the spec that was asked for.
@@ -142,7 +142,7 @@ fn defaults(kind: &Kind, door: Door, stored: Option<&Value>, object: &mut Value)
     }
 }
 
-fn check(kind: &Kind, door: Door, stored: Option<&Value>, object: &Value) -> Vec<Cause> {
+fn check(kind: &Kind, door: Door, stored: Option<&Value>, object: &Value) -> Vec<FieldError> {
     match (kind.kind, door) {
         ("Service", Door::Main) => service::check(stored, object),
         ("Service", Door::Status) => service::check_status(object),
@@ -160,13 +160,13 @@ fn check(kind: &Kind, door: Door, stored: Option<&Value>, object: &Value) -> Vec
 }
 
 /// What a check found wrong with one field.
-fn wrong(field: &str, value: &str, whys: &[String]) -> Vec<Cause> {
+fn wrong(field: &str, value: &str, whys: &[String]) -> Vec<FieldError> {
     let value = json!(value);
-    whys.iter().map(|why| Cause::invalid(field, &value, why)).collect()
+    whys.iter().map(|why| FieldError::invalid(field, &value, why)).collect()
 }
 
 /// Labels under a field, keys and values.
-fn labels(field: &str, object: &Value, place: &str) -> Vec<Cause> {
+fn labels(field: &str, object: &Value, place: &str) -> Vec<FieldError> {
     let mut causes = Vec::new();
     for (key, value) in crate::objects::json::entries(object, place) {
         let value = value.as_str().unwrap_or_default();
@@ -177,10 +177,10 @@ fn labels(field: &str, object: &Value, place: &str) -> Vec<Cause> {
 }
 
 /// A value that is one of a few; none is fine.
-fn one_of(field: &str, object: &Value, place: &str, known: &[&str]) -> Option<Cause> {
+fn one_of(field: &str, object: &Value, place: &str, known: &[&str]) -> Option<FieldError> {
     let value = object.pointer(place)?;
     let fine = value.as_str().is_some_and(|text| known.contains(&text));
-    (!fine).then(|| Cause::unsupported(field, value, known))
+    (!fine).then(|| FieldError::unsupported(field, value, known))
 }
 
 /// Sets what is not there, under a map that is made if need be.

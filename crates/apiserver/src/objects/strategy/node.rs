@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::wrong;
 use crate::objects::json::{list, map, text, texts};
 use crate::objects::syntax;
-use crate::problem::Cause;
+use crate::status::FieldError;
 
 /// `podCIDR` is the first of `podCIDRs`.
 pub(super) fn defaults(node: &mut Value) {
@@ -25,7 +25,7 @@ pub(super) fn defaults(node: &mut Value) {
     }
 }
 
-pub(super) fn check(stored: Option<&Value>, node: &Value) -> Vec<Cause> {
+pub(super) fn check(stored: Option<&Value>, node: &Value) -> Vec<FieldError> {
     let mut causes = taints(node);
     causes.extend(networks(node));
     if let Some(stored) = stored {
@@ -34,7 +34,7 @@ pub(super) fn check(stored: Option<&Value>, node: &Value) -> Vec<Cause> {
     causes
 }
 
-fn taints(node: &Value) -> Vec<Cause> {
+fn taints(node: &Value) -> Vec<FieldError> {
     let known = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
     let mut seen = BTreeSet::new();
     let mut causes = Vec::new();
@@ -44,12 +44,12 @@ fn taints(node: &Value) -> Vec<Cause> {
         causes.extend(wrong(&format!("{field}.key"), key, &syntax::qualified(key)));
         causes.extend(wrong(&format!("{field}.value"), value, &syntax::label_value(value)));
         if effect.is_empty() {
-            causes.push(Cause::required(format!("{field}.effect"), ""));
+            causes.push(FieldError::required(format!("{field}.effect"), ""));
         } else if !known.contains(&effect) {
-            causes.push(Cause::unsupported(format!("{field}.effect"), &json!(effect), &known));
+            causes.push(FieldError::unsupported(format!("{field}.effect"), &json!(effect), &known));
         }
         if !seen.insert((key, effect)) {
-            let mut cause = Cause::duplicate(&field, &Value::Null);
+            let mut cause = FieldError::duplicate(&field, &Value::Null);
             cause.message = format!(
                 "Duplicate value: {{\"Key\":\"{key}\",\"Value\":\"{value}\",\"Effect\":\"{effect}\",\
                  \"TimeAdded\":null}}: taints must be unique by key and effect pair"
@@ -60,37 +60,37 @@ fn taints(node: &Value) -> Vec<Cause> {
     causes
 }
 
-fn networks(node: &Value) -> Vec<Cause> {
+fn networks(node: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     let mut families = Vec::new();
     for (at, one) in texts(node, "/spec/podCIDRs").enumerate() {
         match syntax::network(one) {
             Ok((address, _)) => families.push(address.is_ipv4()),
             Err(why) => {
-                causes.push(Cause::invalid(format!("spec.podCIDRs[{at}]"), &json!(one), why));
+                causes.push(FieldError::invalid(format!("spec.podCIDRs[{at}]"), &json!(one), why));
             }
         }
     }
     let once = |family: bool| families.iter().filter(|one| **one == family).count() < 2;
     if !(once(true) && once(false)) {
         let why = "may specify no more than one CIDR for each IP family";
-        causes.push(Cause::invalid("spec.podCIDRs", &node["spec"]["podCIDRs"], why));
+        causes.push(FieldError::invalid("spec.podCIDRs", &node["spec"]["podCIDRs"], why));
     }
     causes
 }
 
-fn changes(stored: &Value, node: &Value) -> Vec<Cause> {
+fn changes(stored: &Value, node: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     let old = list(stored, "/spec/podCIDRs");
     let moved = text(stored, "/spec/podCIDR") != text(node, "/spec/podCIDR");
     if !old.is_empty() && (moved || old != list(node, "/spec/podCIDRs")) {
         let why = "node updates may not change podCIDR except from \"\" to valid";
-        causes.push(Cause::forbidden("spec.podCIDRs", why));
+        causes.push(FieldError::forbidden("spec.podCIDRs", why));
     }
     let provider = text(stored, "/spec/providerID");
     if !provider.is_empty() && provider != text(node, "/spec/providerID") {
         let why = "node updates may not change providerID except from \"\" to valid";
-        causes.push(Cause::forbidden("spec.providerID", why));
+        causes.push(FieldError::forbidden("spec.providerID", why));
     }
     causes
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{one_of, wrong};
 use crate::objects::json::{default, items, list, text, texts};
 use crate::objects::syntax;
-use crate::problem::Cause;
+use crate::status::FieldError;
 
 const MOST_ENDPOINTS: usize = 1000;
 const MOST_PORTS: usize = 20_000;
@@ -36,22 +36,22 @@ pub(super) fn defaults(slice: &mut Value) {
     }
 }
 
-pub(super) fn check(stored: Option<&Value>, slice: &Value) -> Vec<Cause> {
+pub(super) fn check(stored: Option<&Value>, slice: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     let of = text(slice, "/addressType");
     if of.is_empty() {
-        causes.push(Cause::required("addressType", ""));
+        causes.push(FieldError::required("addressType", ""));
     } else {
         causes.extend(one_of("addressType", slice, "/addressType", &TYPES));
     }
     if let Some(stored) = stored
         && text(stored, "/addressType") != of
     {
-        causes.push(Cause::invalid("addressType", &json!(of), "field is immutable"));
+        causes.push(FieldError::invalid("addressType", &json!(of), "field is immutable"));
     }
     let endpoints = list(slice, "/endpoints");
     if endpoints.len() > MOST_ENDPOINTS {
-        causes.push(Cause::too_many("endpoints", endpoints.len(), MOST_ENDPOINTS));
+        causes.push(FieldError::too_many("endpoints", endpoints.len(), MOST_ENDPOINTS));
         return causes;
     }
     for (at, one) in endpoints.iter().enumerate() {
@@ -61,7 +61,7 @@ pub(super) fn check(stored: Option<&Value>, slice: &Value) -> Vec<Cause> {
     causes
 }
 
-fn endpoint(field: &str, of: &str, endpoint: &Value) -> Vec<Cause> {
+fn endpoint(field: &str, of: &str, endpoint: &Value) -> Vec<FieldError> {
     let mut causes = addresses(&format!("{field}.addresses"), of, endpoint);
     let node = text(endpoint, "/nodeName");
     if !node.is_empty() {
@@ -76,26 +76,26 @@ fn endpoint(field: &str, of: &str, endpoint: &Value) -> Vec<Cause> {
     causes
 }
 
-fn addresses(field: &str, of: &str, endpoint: &Value) -> Vec<Cause> {
+fn addresses(field: &str, of: &str, endpoint: &Value) -> Vec<FieldError> {
     let count = list(endpoint, "/addresses").len();
     if count == 0 {
-        return vec![Cause::required(field, "must contain at least 1 address")];
+        return vec![FieldError::required(field, "must contain at least 1 address")];
     }
     if count > MOST_ADDRESSES {
-        return vec![Cause::too_many(field, count, MOST_ADDRESSES)];
+        return vec![FieldError::too_many(field, count, MOST_ADDRESSES)];
     }
     let all = texts(endpoint, "/addresses").enumerate();
     all.flat_map(|(at, one)| address(field, at, of, one)).collect()
 }
 
-fn address(field: &str, at: usize, of: &str, address: &str) -> Vec<Cause> {
+fn address(field: &str, at: usize, of: &str, address: &str) -> Vec<FieldError> {
     let item = format!("{field}[{at}]");
     if of == "FQDN" {
         return wrong(&item, address, &syntax::subdomain(address));
     }
     let Ok(parsed) = address.parse::<IpAddr>() else {
         let why = syntax::address_fault(address).unwrap_or_default();
-        return vec![Cause::invalid(item, &json!(address), why)];
+        return vec![FieldError::invalid(item, &json!(address), why)];
     };
     let of_type = match of {
         "IPv4" => parsed.is_ipv4(),
@@ -104,23 +104,23 @@ fn address(field: &str, at: usize, of: &str, address: &str) -> Vec<Cause> {
     };
     if !of_type {
         let why = format!("must be an {of} address");
-        return vec![Cause::invalid(field, &json!(address), &why)];
+        return vec![FieldError::invalid(field, &json!(address), &why)];
     }
     let why = syntax::not_special(parsed);
-    why.map(|why| Cause::invalid(item, &json!(address), why)).into_iter().collect()
+    why.map(|why| FieldError::invalid(item, &json!(address), why)).into_iter().collect()
 }
 
-fn hints(field: &str, endpoint: &Value, place: &str) -> Vec<Cause> {
+fn hints(field: &str, endpoint: &Value, place: &str) -> Vec<FieldError> {
     let hints = list(endpoint, place);
     if hints.len() > MOST_HINTS {
-        return vec![Cause::too_many(field, hints.len(), MOST_HINTS)];
+        return vec![FieldError::too_many(field, hints.len(), MOST_HINTS)];
     }
     let mut seen = BTreeSet::new();
     let mut causes = Vec::new();
     for (at, hint) in hints.iter().enumerate() {
         let (field, name) = (format!("{field}[{at}].name"), text(hint, "/name"));
         if !seen.insert(name) {
-            causes.push(Cause::duplicate(&field, &json!(name)));
+            causes.push(FieldError::duplicate(&field, &json!(name)));
         }
         let faults = if place.ends_with("forNodes") {
             syntax::subdomain(name)
@@ -132,10 +132,10 @@ fn hints(field: &str, endpoint: &Value, place: &str) -> Vec<Cause> {
     causes
 }
 
-fn ports(slice: &Value) -> Vec<Cause> {
+fn ports(slice: &Value) -> Vec<FieldError> {
     let ports = list(slice, "/ports");
     if ports.len() > MOST_PORTS {
-        return vec![Cause::too_many("ports", ports.len(), MOST_PORTS)];
+        return vec![FieldError::too_many("ports", ports.len(), MOST_PORTS)];
     }
     let mut seen = BTreeSet::new();
     let mut causes = Vec::new();
@@ -145,7 +145,7 @@ fn ports(slice: &Value) -> Vec<Cause> {
             causes.extend(wrong(&field, name, &syntax::label(name)));
         }
         if !seen.insert(name) {
-            causes.push(Cause::duplicate(&field, &json!(name)));
+            causes.push(FieldError::duplicate(&field, &json!(name)));
         }
         let known = ["SCTP", "TCP", "UDP"];
         causes.extend(one_of(&format!("ports[{at}].protocol"), port, "/protocol", &known));

@@ -17,9 +17,9 @@ fn made(plural: &str, mut object: Value) -> Value {
 }
 
 fn told(plural: &str, stored: Option<&Value>, mut object: Value) -> String {
-    let problem = prepare(kind(plural), Door::Main, stored, &mut object).unwrap_err();
-    assert_eq!((problem.code, problem.reason), (422, "Invalid"));
-    let message = problem.message;
+    let error = prepare(kind(plural), Door::Main, stored, &mut object).unwrap_err();
+    assert_eq!((error.code, error.reason), (422, "Invalid"));
+    let message = error.message;
     message.split_once(" is invalid: ").map(|(_, rest)| rest.to_owned()).unwrap()
 }
 
@@ -222,9 +222,9 @@ fn addresses_of_a_load_balancer_belong_to_load_balancers() {
     stored["spec"]["type"] = "ClusterIP".into();
     let mut sent = stored.clone();
     sent["status"] = json!({"loadBalancer": {"ingress": [{"ip": "5.6.7.8"}]}});
-    let problem = prepare(kind("services"), Door::Status, Some(&stored), &mut sent).unwrap_err();
+    let error = prepare(kind("services"), Door::Status, Some(&stored), &mut sent).unwrap_err();
     assert_eq!(
-        problem.message,
+        error.message,
         "Service \"x\" is invalid: status.loadBalancer.ingress: Forbidden: may only be used when `spec.type` is \
          'LoadBalancer'"
     );
@@ -480,9 +480,9 @@ fn the_small_kinds() {
 fn events_of_the_new_form_are_complete() {
     let new = Kind::find("events.k8s.io", "v1", "events").unwrap();
     let mut bare = json!({"metadata": {"name": "x"}});
-    let problem = prepare(new, Door::Main, None, &mut bare).unwrap_err();
+    let error = prepare(new, Door::Main, None, &mut bare).unwrap_err();
     assert_eq!(
-        problem.message,
+        error.message,
         "Event \"x\" is invalid: [eventTime: Required value, type: Invalid value: \"\": has invalid value: ]"
     );
     let mut full = json!({"metadata": {"name": "x"}, "eventTime": "2026-01-01T00:00:00.000000Z",

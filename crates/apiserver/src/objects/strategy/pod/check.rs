@@ -8,9 +8,9 @@ use super::CONTAINERS;
 use crate::objects::json::{items, list, number, text};
 use crate::objects::strategy::{labels, one_of, put, wrong};
 use crate::objects::syntax;
-use crate::problem::Cause;
+use crate::status::FieldError;
 
-pub(in crate::objects::strategy) fn check(stored: Option<&Value>, pod: &Value) -> Vec<Cause> {
+pub(in crate::objects::strategy) fn check(stored: Option<&Value>, pod: &Value) -> Vec<FieldError> {
     let mut causes = containers(pod);
     causes.extend(spec(pod));
     if let Some(stored) = stored {
@@ -19,10 +19,10 @@ pub(in crate::objects::strategy) fn check(stored: Option<&Value>, pod: &Value) -
     causes
 }
 
-fn containers(pod: &Value) -> Vec<Cause> {
+fn containers(pod: &Value) -> Vec<FieldError> {
     let containers = list(pod, "/spec/containers");
     if containers.is_empty() {
-        return vec![Cause::required("spec.containers", "")];
+        return vec![FieldError::required("spec.containers", "")];
     }
     let mut names = BTreeSet::new();
     let mut causes = Vec::new();
@@ -30,15 +30,15 @@ fn containers(pod: &Value) -> Vec<Cause> {
         let field = format!("spec.containers[{at}]");
         let name = text(one, "/name");
         if name.is_empty() {
-            causes.push(Cause::required(format!("{field}.name"), ""));
+            causes.push(FieldError::required(format!("{field}.name"), ""));
         } else {
             causes.extend(wrong(&format!("{field}.name"), name, &syntax::label(name)));
             if !names.insert(name) {
-                causes.push(Cause::duplicate(format!("{field}.name"), &json!(name)));
+                causes.push(FieldError::duplicate(format!("{field}.name"), &json!(name)));
             }
         }
         if text(one, "/image").is_empty() {
-            causes.push(Cause::required(format!("{field}.image"), ""));
+            causes.push(FieldError::required(format!("{field}.image"), ""));
         }
         causes.extend(ports(&field, one));
         causes.extend(variables(&field, one));
@@ -49,7 +49,7 @@ fn containers(pod: &Value) -> Vec<Cause> {
     causes
 }
 
-fn ports(container: &str, of: &Value) -> Vec<Cause> {
+fn ports(container: &str, of: &Value) -> Vec<FieldError> {
     let mut names = BTreeSet::new();
     let mut causes = Vec::new();
     for (at, port) in list(of, "/ports").iter().enumerate() {
@@ -58,15 +58,19 @@ fn ports(container: &str, of: &Value) -> Vec<Cause> {
         if !name.is_empty() {
             causes.extend(wrong(&format!("{field}.name"), name, &syntax::port_name(name)));
             if !names.insert(name) {
-                causes.push(Cause::duplicate(format!("{field}.name"), &json!(name)));
+                causes.push(FieldError::duplicate(format!("{field}.name"), &json!(name)));
             }
         }
         match number(port, "/containerPort").unwrap_or(0) {
-            0 => causes.push(Cause::required(format!("{field}.containerPort"), "")),
+            0 => causes.push(FieldError::required(format!("{field}.containerPort"), "")),
             1..=65535 => {}
             other => {
                 let why = "must be between 1 and 65535, inclusive";
-                causes.push(Cause::invalid(format!("{field}.containerPort"), &json!(other), why));
+                causes.push(FieldError::invalid(
+                    format!("{field}.containerPort"),
+                    &json!(other),
+                    why,
+                ));
             }
         }
         let known = ["SCTP", "TCP", "UDP"];
@@ -75,58 +79,58 @@ fn ports(container: &str, of: &Value) -> Vec<Cause> {
     causes
 }
 
-fn variables(container: &str, of: &Value) -> Vec<Cause> {
+fn variables(container: &str, of: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     for (at, variable) in list(of, "/env").iter().enumerate() {
         let (field, name) = (format!("{container}.env[{at}].name"), text(variable, "/name"));
         if name.is_empty() {
-            causes.push(Cause::required(field, ""));
+            causes.push(FieldError::required(field, ""));
         } else if !name.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=') {
             let why = "a valid environment variable name must consist only of printable ASCII characters other than '='";
-            causes.push(Cause::invalid(field, &json!(name), why));
+            causes.push(FieldError::invalid(field, &json!(name), why));
         }
     }
     causes
 }
 
-fn tolerations(pod: &Value) -> Vec<Cause> {
+fn tolerations(pod: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     for (at, one) in list(pod, "/spec/tolerations").iter().enumerate() {
         let field = format!("spec.tolerations[{at}].operator");
         let [key, operator, value] = ["/key", "/operator", "/value"].map(|place| text(one, place));
         if key.is_empty() && operator != "Exists" {
             let why = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-            causes.push(Cause::invalid(&field, &json!(operator), why));
+            causes.push(FieldError::invalid(&field, &json!(operator), why));
         }
         causes.extend(one_of(&field, one, "/operator", &["Equal", "Exists"]));
         if operator == "Exists" && !value.is_empty() {
             let why = "value must be empty when `operator` is 'Exists'";
-            causes.push(Cause::invalid(&field, &json!(value), why));
+            causes.push(FieldError::invalid(&field, &json!(value), why));
         }
     }
     causes
 }
 
-fn mounts(container: &str, pod: &Value, of: &Value) -> Vec<Cause> {
+fn mounts(container: &str, pod: &Value, of: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     let known = |name: &str| list(pod, "/spec/volumes").iter().any(|volume| volume["name"] == name);
     for (at, mount) in list(of, "/volumeMounts").iter().enumerate() {
         let field = format!("{container}.volumeMounts[{at}]");
         let name = text(mount, "/name");
         if name.is_empty() {
-            causes.push(Cause::required(format!("{field}.name"), ""));
+            causes.push(FieldError::required(format!("{field}.name"), ""));
         }
         if !known(name) {
-            causes.push(Cause::not_found(format!("{field}.name"), &json!(name)));
+            causes.push(FieldError::not_found(format!("{field}.name"), &json!(name)));
         }
         if text(mount, "/mountPath").is_empty() {
-            causes.push(Cause::required(format!("{field}.mountPath"), ""));
+            causes.push(FieldError::required(format!("{field}.mountPath"), ""));
         }
     }
     causes
 }
 
-fn spec(pod: &Value) -> Vec<Cause> {
+fn spec(pod: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     let restart = ["Always", "OnFailure", "Never"];
     let names = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
@@ -136,7 +140,7 @@ fn spec(pod: &Value) -> Vec<Cause> {
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
     {
         let why = "must be between 1 and 2147483647, inclusive";
-        causes.push(Cause::invalid("spec.activeDeadlineSeconds", &json!(seconds), why));
+        causes.push(FieldError::invalid("spec.activeDeadlineSeconds", &json!(seconds), why));
     }
     causes.extend(tolerations(pod));
     causes.extend(labels("spec.nodeSelector", pod, "/spec/nodeSelector"));
@@ -154,11 +158,11 @@ fn spec(pod: &Value) -> Vec<Cause> {
 }
 
 /// Addresses are addresses.
-pub(in crate::objects::strategy) fn check_status(pod: &Value) -> Vec<Cause> {
+pub(in crate::objects::strategy) fn check_status(pod: &Value) -> Vec<FieldError> {
     let fault = |(at, one): (usize, &Value)| {
         let address = text(one, "/ip");
         let why = syntax::address_fault(address)?;
-        Some(Cause::invalid(format!("status.podIPs[{at}]"), &json!(address), why))
+        Some(FieldError::invalid(format!("status.podIPs[{at}]"), &json!(address), why))
     };
     list(pod, "/status/podIPs").iter().enumerate().filter_map(fault).collect()
 }
@@ -167,12 +171,12 @@ const FIXED: &str = "pod updates may not change fields other than `spec.containe
     `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
     tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-fn changes(stored: &Value, pod: &Value) -> Vec<Cause> {
+fn changes(stored: &Value, pod: &Value) -> Vec<FieldError> {
     for place in CONTAINERS {
         if list(stored, place).len() != list(pod, place).len() {
             let field = place[1..].replace('/', ".");
             let why = "pod updates may not add or remove containers";
-            return vec![Cause::forbidden(field, why)];
+            return vec![FieldError::forbidden(field, why)];
         }
     }
     let mut causes = Vec::new();
@@ -181,16 +185,16 @@ fn changes(stored: &Value, pod: &Value) -> Vec<Cause> {
     match (number(stored, DEADLINE), number(pod, DEADLINE)) {
         (Some(old), Some(new)) if new > old => {
             let why = "must be less than or equal to previous value";
-            causes.push(Cause::invalid(FIELD, &json!(new), why));
+            causes.push(FieldError::invalid(FIELD, &json!(new), why));
         }
         (Some(_), None) => {
             let why = "must not update from a positive integer to nil value";
-            causes.push(Cause::invalid(FIELD, &Value::Null, why));
+            causes.push(FieldError::invalid(FIELD, &Value::Null, why));
         }
         _ => {}
     }
     if fixed(stored) != fixed(pod) || !keeps_tolerations(stored, pod) {
-        causes.push(Cause::forbidden("spec", FIXED));
+        causes.push(FieldError::forbidden("spec", FIXED));
     }
     causes
 }

@@ -9,12 +9,15 @@ use super::{has_address, has_health_port, has_node_ports};
 use crate::objects::json::{list, number, text, texts};
 use crate::objects::strategy::{labels, one_of, wrong};
 use crate::objects::syntax;
-use crate::problem::Cause;
+use crate::status::FieldError;
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 
-pub(in crate::objects::strategy) fn check(stored: Option<&Value>, service: &Value) -> Vec<Cause> {
+pub(in crate::objects::strategy) fn check(
+    stored: Option<&Value>,
+    service: &Value,
+) -> Vec<FieldError> {
     let mut causes = ports(service);
     causes.extend(labels("spec.selector", service, "/spec/selector"));
     causes.extend(sessions(service));
@@ -30,28 +33,28 @@ pub(in crate::objects::strategy) fn check(stored: Option<&Value>, service: &Valu
 }
 
 /// Addresses that a load balancer has given belong to load balancers.
-pub(in crate::objects::strategy) fn check_status(service: &Value) -> Vec<Cause> {
+pub(in crate::objects::strategy) fn check_status(service: &Value) -> Vec<FieldError> {
     let ingress = list(service, "/status/loadBalancer/ingress");
     if text(service, "/spec/type") == "LoadBalancer" || ingress.is_empty() {
         let fault = |(at, one): (usize, &Value)| {
             let address = one.get("ip")?.as_str()?;
             let field = format!("status.loadBalancer.ingress[{at}].ip");
-            Some(Cause::invalid(field, &json!(address), syntax::address_fault(address)?))
+            Some(FieldError::invalid(field, &json!(address), syntax::address_fault(address)?))
         };
         return ingress.iter().enumerate().filter_map(fault).collect();
     }
     let why = "may only be used when `spec.type` is 'LoadBalancer'";
-    vec![Cause::forbidden("status.loadBalancer.ingress", why)]
+    vec![FieldError::forbidden("status.loadBalancer.ingress", why)]
 }
 
-fn ports(service: &Value) -> Vec<Cause> {
+fn ports(service: &Value) -> Vec<FieldError> {
     let ports = list(service, "/spec/ports");
     let headless = text(service, "/spec/clusterIP") == "None";
     if ports.is_empty() && !headless && has_address(service) {
-        return vec![Cause::required("spec.ports", "")];
+        return vec![FieldError::required("spec.ports", "")];
     }
     let mut names = BTreeSet::new();
-    let mut causes: Vec<Cause> = ports
+    let mut causes: Vec<FieldError> = ports
         .iter()
         .enumerate()
         .flat_map(|(at, one)| port(&format!("spec.ports[{at}]"), one, ports.len() > 1, &mut names))
@@ -61,7 +64,7 @@ fn ports(service: &Value) -> Vec<Cause> {
         let bound = |port: &Value| number(port, "/nodePort").unwrap_or(0) != 0;
         let bound = ports.iter().enumerate().filter(|(_, port)| bound(port));
         causes.extend(
-            bound.map(|(at, _)| Cause::forbidden(format!("spec.ports[{at}].nodePort"), &why)),
+            bound.map(|(at, _)| FieldError::forbidden(format!("spec.ports[{at}].nodePort"), &why)),
         );
     }
     let mut seen = BTreeSet::new();
@@ -72,7 +75,7 @@ fn ports(service: &Value) -> Vec<Cause> {
                 "{{\"Name\":\"\",\"Protocol\":\"{protocol}\",\"AppProtocol\":null,\"Port\":{number},\
                  \"TargetPort\":0,\"NodePort\":0}}"
             );
-            let mut cause = Cause::duplicate(format!("spec.ports[{at}]"), &Value::Null);
+            let mut cause = FieldError::duplicate(format!("spec.ports[{at}]"), &Value::Null);
             cause.message = format!("Duplicate value: {value}");
             causes.push(cause);
         }
@@ -87,21 +90,21 @@ fn port<'a>(
     port: &'a Value,
     named: bool,
     names: &mut BTreeSet<&'a str>,
-) -> Vec<Cause> {
+) -> Vec<FieldError> {
     let mut causes = Vec::new();
     let name = text(port, "/name");
     let at_name = format!("{field}.name");
     if name.is_empty() {
-        causes.extend(named.then(|| Cause::required(&at_name, "")));
+        causes.extend(named.then(|| FieldError::required(&at_name, "")));
     } else {
         causes.extend(wrong(&at_name, name, &syntax::label(name)));
         if !names.insert(name) {
-            causes.push(Cause::duplicate(&at_name, &json!(name)));
+            causes.push(FieldError::duplicate(&at_name, &json!(name)));
         }
     }
     let range = |key: &str, value: &Value| {
         let fine = value.as_i64().is_some_and(|number| (1..=65535).contains(&number));
-        (!fine).then(|| Cause::invalid(format!("{field}.{key}"), value, PORT_RANGE))
+        (!fine).then(|| FieldError::invalid(format!("{field}.{key}"), value, PORT_RANGE))
     };
     causes.extend(range("port", port.get("port").unwrap_or(&json!(0))));
     causes.extend(one_of(&format!("{field}.protocol"), port, "/protocol", &PROTOCOLS));
@@ -122,7 +125,7 @@ fn port<'a>(
     causes
 }
 
-fn sessions(service: &Value) -> Vec<Cause> {
+fn sessions(service: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     let known = ["ClientIP", "None"];
     causes.extend(one_of("spec.sessionAffinity", service, "/spec/sessionAffinity", &known));
@@ -130,20 +133,24 @@ fn sessions(service: &Value) -> Vec<Cause> {
         && !seconds.as_i64().is_some_and(|seconds| (1..=86400).contains(&seconds))
     {
         let field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds";
-        causes.push(Cause::invalid(field, seconds, "must be greater than 0 and less than 86400"));
+        causes.push(FieldError::invalid(
+            field,
+            seconds,
+            "must be greater than 0 and less than 86400",
+        ));
     }
     causes
 }
 
-fn addresses(service: &Value) -> Vec<Cause> {
+fn addresses(service: &Value) -> Vec<FieldError> {
     const FIELD: &str = "spec.clusterIPs";
     let first = text(service, "/spec/clusterIP");
     let all: Vec<&str> = texts(service, "/spec/clusterIPs").collect();
     if !has_address(service) {
         let why = "may not be set for ExternalName services";
-        return if all.is_empty() { vec![] } else { vec![Cause::forbidden(FIELD, why)] };
+        return if all.is_empty() { vec![] } else { vec![FieldError::forbidden(FIELD, why)] };
     }
-    let whole = |why: &str| vec![Cause::invalid(FIELD, &json!(all), why)];
+    let whole = |why: &str| vec![FieldError::invalid(FIELD, &json!(all), why)];
     if all.is_empty() {
         return families(service);
     }
@@ -157,13 +164,13 @@ fn addresses(service: &Value) -> Vec<Cause> {
         causes.extend(whole("'None' must be the first and only value"));
         return causes;
     }
-    let faults: Vec<Cause> = all
+    let faults: Vec<FieldError> = all
         .iter()
         .enumerate()
         .filter(|(_, one)| **one != "None")
         .filter_map(|(at, one)| {
             let why = syntax::address_fault(one)?;
-            Some(Cause::invalid(format!("{FIELD}[{at}]"), &json!(one), why))
+            Some(FieldError::invalid(format!("{FIELD}[{at}]"), &json!(one), why))
         })
         .collect();
     causes.extend(faults);
@@ -177,21 +184,21 @@ fn addresses(service: &Value) -> Vec<Cause> {
     }
     if all == ["None"] && has_node_ports(service) {
         let why = format!("may not be set to 'None' for {} services", text(service, "/spec/type"));
-        causes.push(Cause::invalid(format!("{FIELD}[0]"), &json!("None"), &why));
+        causes.push(FieldError::invalid(format!("{FIELD}[0]"), &json!("None"), &why));
     }
     causes.extend(families(service));
     causes
 }
 
-fn families(service: &Value) -> Vec<Cause> {
+fn families(service: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     let mut seen = BTreeSet::new();
     for (at, family) in texts(service, "/spec/ipFamilies").enumerate() {
         let field = format!("spec.ipFamilies[{at}]");
         if !["IPv4", "IPv6"].contains(&family) {
-            causes.push(Cause::unsupported(field, &json!(family), &["IPv4", "IPv6"]));
+            causes.push(FieldError::unsupported(field, &json!(family), &["IPv4", "IPv6"]));
         } else if !seen.insert(family) {
-            causes.push(Cause::duplicate(field, &json!(family)));
+            causes.push(FieldError::duplicate(field, &json!(family)));
         }
     }
     let known = ["PreferDualStack", "RequireDualStack", "SingleStack"];
@@ -199,13 +206,13 @@ fn families(service: &Value) -> Vec<Cause> {
     causes
 }
 
-fn by_type(service: &Value) -> Vec<Cause> {
+fn by_type(service: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     let of = text(service, "/spec/type");
     if of == "ExternalName" {
         let name = text(service, "/spec/externalName").trim_end_matches('.');
         if name.is_empty() {
-            causes.push(Cause::required("spec.externalName", ""));
+            causes.push(FieldError::required("spec.externalName", ""));
         } else {
             causes.extend(wrong("spec.externalName", name, &syntax::subdomain(name)));
         }
@@ -214,11 +221,11 @@ fn by_type(service: &Value) -> Vec<Cause> {
         let why = "may only be used when `type` is 'LoadBalancer'";
         for key in ["allocateLoadBalancerNodePorts", "loadBalancerClass"] {
             if service["spec"].get(key).is_some() {
-                causes.push(Cause::forbidden(format!("spec.{key}"), why));
+                causes.push(FieldError::forbidden(format!("spec.{key}"), why));
             }
         }
         if !list(service, "/spec/loadBalancerSourceRanges").is_empty() {
-            causes.push(Cause::forbidden("spec.LoadBalancerSourceRanges", why));
+            causes.push(FieldError::forbidden("spec.LoadBalancerSourceRanges", why));
         }
     }
     if let Some(class) = service["spec"]["loadBalancerClass"].as_str() {
@@ -227,13 +234,13 @@ fn by_type(service: &Value) -> Vec<Cause> {
     for (at, range) in texts(service, "/spec/loadBalancerSourceRanges").enumerate() {
         if let Err(why) = syntax::network(range) {
             let field = format!("spec.LoadBalancerSourceRanges[{at}]");
-            causes.push(Cause::invalid(field, &json!(range), why));
+            causes.push(FieldError::invalid(field, &json!(range), why));
         }
     }
     causes
 }
 
-fn policies(service: &Value) -> Vec<Cause> {
+fn policies(service: &Value) -> Vec<FieldError> {
     let known = ["Cluster", "Local"];
     let mut causes = Vec::new();
     causes.extend(one_of(
@@ -249,21 +256,21 @@ fn policies(service: &Value) -> Vec<Cause> {
             causes.extend(one_of(field, service, "/spec/externalTrafficPolicy", &known));
         } else {
             let why = "may only be set for externally-accessible services";
-            causes.push(Cause::invalid("spec.externalTrafficPolicy", policy, why));
+            causes.push(FieldError::invalid("spec.externalTrafficPolicy", policy, why));
         }
     }
     let health = number(service, "/spec/healthCheckNodePort").unwrap_or(0);
     if health != 0 && !has_health_port(service) {
         let why =
             "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
-        causes.push(Cause::invalid("spec.healthCheckNodePort", &json!(health), why));
+        causes.push(FieldError::invalid("spec.healthCheckNodePort", &json!(health), why));
     }
     let near = ["PreferClose", "PreferSameZone", "PreferSameNode"];
     causes.extend(one_of("spec.trafficDistribution", service, "/spec/trafficDistribution", &near));
     causes
 }
 
-fn outside(service: &Value) -> Vec<Cause> {
+fn outside(service: &Value) -> Vec<FieldError> {
     let addresses = texts(service, "/spec/externalIPs").enumerate();
     let why = |address: &str| match address.parse() {
         Err(_) => syntax::address_fault(address),
@@ -271,12 +278,13 @@ fn outside(service: &Value) -> Vec<Cause> {
     };
     addresses
         .filter_map(|(at, one)| {
-            why(one).map(|why| Cause::invalid(format!("spec.externalIPs[{at}]"), &json!(one), why))
+            why(one)
+                .map(|why| FieldError::invalid(format!("spec.externalIPs[{at}]"), &json!(one), why))
         })
         .collect()
 }
 
-fn changes(stored: &Value, service: &Value) -> Vec<Cause> {
+fn changes(stored: &Value, service: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     if has_address(stored) && has_address(service) {
         let old = list(stored, "/spec/clusterIPs");
@@ -284,7 +292,7 @@ fn changes(stored: &Value, service: &Value) -> Vec<Cause> {
         for (at, (one, other)) in old.iter().zip(new).enumerate() {
             if one != other {
                 let field = format!("spec.clusterIPs[{at}]");
-                causes.push(Cause::invalid(field, &json!(new), "may not change once set"));
+                causes.push(FieldError::invalid(field, &json!(new), "may not change once set"));
             }
         }
     }
@@ -293,7 +301,7 @@ fn changes(stored: &Value, service: &Value) -> Vec<Cause> {
         && number(stored, "/spec/healthCheckNodePort")
             != number(service, "/spec/healthCheckNodePort")
     {
-        causes.push(Cause::forbidden("spec.healthCheckNodePort", "field is immutable"));
+        causes.push(FieldError::forbidden("spec.healthCheckNodePort", "field is immutable"));
     }
     causes
 }
