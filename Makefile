@@ -10,14 +10,14 @@ ZONEWISE := target/release/zonewise
 
 PREFIX := /usr/local
 
-.PHONY: help run test bench lint docs install simulate simulate-kep
+.PHONY: help run test test-long bench lint docs install simulate simulate-kep
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Run the lab: a cluster of three zones on this machine, with real traffic (asks for sudo)
 	@scripts/setup build
-	@cargo build --profile quick --locked --package zonewise
+	@cargo build --profile quick --locked --package zonewise --no-default-features --features lab
 	@target/quick/zonewise lab $(LAB)
 
 simulate: ## Score every heuristic on the small data set and write a report
@@ -29,7 +29,11 @@ simulate: ## Score every heuristic on the small data set and write a report
 
 test: ## Run all tests, against a real kube-apiserver and the real kernel (as root: network namespaces)
 	@scripts/setup tests
-	@ZONEWISE_REFERENCE=$$(scripts/reference tests) cargo test --locked --workspace
+	@scripts/test
+
+test-long: ## The same tests with many more random cases (CASES=20000 each): for a night, or before a release
+	@scripts/setup tests
+	@PROPTEST_CASES=$(or $(CASES),20000) scripts/test
 
 bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in the same run)
 	@scripts/setup bench

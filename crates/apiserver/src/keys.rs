@@ -29,7 +29,7 @@ pub(crate) fn make(address: SocketAddr) -> Result<Keys, StartError> {
         server(address).and_then(|params| params.signed_by(&key, &authority)).map_err(failed)?;
     let chain = vec![certificate.der().clone(), authority.der().clone()];
     let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(refused)?

@@ -1,6 +1,6 @@
 //! Names, tokens and dice. Not pure: everything else takes what comes from here as a value.
 
-use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::crypto::ring::default_provider;
 
 /// Letters of generated names: no vowels, so that no words come out.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";

@@ -7,7 +7,7 @@ use zonewise_slices::service::{
     TOPOLOGY_MODE,
 };
 use zonewise_slices::wire::timestamp;
-use zonewise_topology::reason::{Code, Outcome};
+use zonewise_topology::reason::{Code, NOTHING_TO_DO, Outcome};
 
 use crate::proxies::Standing;
 
@@ -86,7 +86,7 @@ fn condition(before: &[Condition], (suffix, status, code, message): Parts, now: 
 fn sentence(code: Code) -> String {
     let entry = code.entry();
     match entry.remedy {
-        "nothing to do" => entry.sentence.to_owned(),
+        NOTHING_TO_DO => entry.sentence.to_owned(),
         remedy => format!("{}; {remedy}", entry.sentence),
     }
 }
@@ -136,7 +136,7 @@ pub(crate) fn transition(plan: &Plan) -> Event {
         Outcome::Fallback | Outcome::Failed | Outcome::Setting => EventType::Warning,
     };
     let message = match entry.remedy {
-        "nothing to do" => reason.to_string(),
+        NOTHING_TO_DO => reason.to_string(),
         remedy => format!("{reason}; {remedy}"),
     };
     Event { kind, reason: settled(reason.code()).to_string(), message }

@@ -414,7 +414,7 @@ prop_compose! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 2, failure_persistence: None, ..Default::default() })]
 
     #[test]
     fn every_view_is_drawn_at_every_size(view in views(), width in 1..300_u16, height in 1..100_u16) {

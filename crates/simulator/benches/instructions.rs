@@ -8,7 +8,7 @@ use std::hint::black_box;
 
 use gungraun::prelude::*;
 use zonewise_simulator::dataset::random::Random;
-use zonewise_simulator::dataset::ranges::Span;
+use zonewise_simulator::dataset::ranges::NumberRange;
 use zonewise_simulator::dataset::{CHUNK_ROWS, Columns, Dataset};
 use zonewise_simulator::evaluate::{Choice, NoRows, Options, Shard, evaluate};
 use zonewise_simulator::summary::Summary;
@@ -18,8 +18,8 @@ fn setup(label: &str) -> (Dataset, Vec<Choice>) {
     let _ = rayon::ThreadPoolBuilder::new().num_threads(1).use_current_thread().build_global();
     let random = Random {
         zones: 3,
-        nodes: Span::new(1, 10),
-        endpoints: Span::new(0, 100),
+        nodes: NumberRange::new(1, 10),
+        endpoints: NumberRange::new(0, 100),
         rows: CHUNK_ROWS,
         seed: 1,
     };

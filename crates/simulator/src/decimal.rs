@@ -62,7 +62,7 @@ fn round_shift(scaled: u128, shift: u32) -> i64 {
 
 impl Decimal {
     /// Appends its digits: what [`Display`](fmt::Display) shows, without the machinery.
-    pub fn append_to(self, out: &mut Vec<u8>) {
+    pub(crate) fn append_to(self, out: &mut Vec<u8>) {
         // Sign, 15 digits, point, 4 digits.
         let mut digits = [b'0'; 24];
         let mut at = digits.len();

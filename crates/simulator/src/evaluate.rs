@@ -54,7 +54,7 @@ impl Shard {
     /// All of it.
     pub const WHOLE: Self = Self { index: 0, count: 1 };
 
-    fn has(&self, chunk: u64) -> bool {
+    fn contains(&self, chunk: u64) -> bool {
         chunk % self.count == self.index
     }
 }
@@ -65,7 +65,7 @@ pub struct Options<'a> {
     pub shard: Shard,
     /// Stop at the first row that cannot be used.
     pub strict: bool,
-    /// Told now and then how far the run is.
+    /// Called now and then with how far the run is.
     pub progress: &'a (dyn Fn(Progress) + Sync),
 }
 
@@ -219,8 +219,8 @@ struct Run<'a, E> {
     summary: Summary,
 }
 
-/// What one chunk gave.
-struct Part<P> {
+/// The result of one chunk.
+struct ChunkResult<P> {
     rows: u64,
     heuristics: Vec<HeuristicSummary>,
     problems: Vec<Problem>,
@@ -304,7 +304,7 @@ impl<E: RowEncoder> Run<'_, E> {
         Ok(chunks)
     }
 
-    fn take(&mut self, parts: Vec<Part<E::Part>>) -> Result<(), RunError> {
+    fn take(&mut self, parts: Vec<ChunkResult<E::Part>>) -> Result<(), RunError> {
         for part in parts {
             self.summary.rows += part.rows;
             for (into, from) in self.summary.heuristics.iter_mut().zip(part.heuristics) {
@@ -355,7 +355,7 @@ fn read_wave<R: io::Read>(
         if chunk.rows() == 0 {
             break;
         }
-        if shard.has(*number) {
+        if shard.contains(*number) {
             wave.push(chunk);
         }
         *number += 1;
@@ -405,9 +405,9 @@ impl Worker {
         chunk: &Chunk,
         encoder: &E,
         name: impl Fn(u64) -> String,
-    ) -> Part<E::Part> {
+    ) -> ChunkResult<E::Part> {
         let heuristics = setup.choices.iter().map(|choice| HeuristicSummary::new(&choice.label));
-        let mut part = Part {
+        let mut part = ChunkResult {
             rows: chunk.rows() as u64,
             heuristics: heuristics.collect(),
             problems: Vec::new(),
@@ -448,7 +448,7 @@ impl Worker {
         first_row: u64,
         encoder: &E,
         name: &impl Fn(u64) -> String,
-        part: &mut Part<E::Part>,
+        part: &mut ChunkResult<E::Part>,
     ) {
         let zones = std::mem::take(&mut self.zones);
         let inputs = std::mem::take(&mut self.inputs);
@@ -457,7 +457,7 @@ impl Worker {
             for (number, (zones, &Input { total, limit })) in (first_row..).zip(rows) {
                 let region = Region { zones, total, unplaced: 0, unknown_nodes: 0 };
                 let row = Row { number, region, limit, name };
-                self.row(setup, choice, &row, encoder, (part, index));
+                self.row(setup, choice, &row, encoder, part, index);
             }
         }
         self.zones = zones;
@@ -471,7 +471,8 @@ impl Worker {
         choice: &Choice,
         row: &Row<'_, N>,
         encoder: &E,
-        (part, index): (&mut Part<E::Part>, usize),
+        part: &mut ChunkResult<E::Part>,
+        index: usize,
     ) {
         let region = &row.region;
         let reason = choice.heuristic.allocate(&Case::fresh(*region), &mut self.allocation);

@@ -1,6 +1,6 @@
 //! The published score of KEP-2004, and the best score possible.
 //!
-//! | part | credits | weight |
+//! | part | points | weight |
 //! |---|---|---|
 //! | in-zone traffic | 100 × part of the traffic that stays in its zone | 45 % |
 //! | overload | half from the most loaded endpoint, half from the mean deviation | 40 % |
@@ -10,7 +10,7 @@ use zonewise_topology::allocation::{Allocation, ENDPOINTS_PER_SLICE};
 use zonewise_topology::region::{Region, Zone};
 use zonewise_topology::traffic::Traffic;
 
-/// Scores of one allocation, in credits and percent.
+/// Scores of one allocation, in points and percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scores {
     /// All parts, weighted.

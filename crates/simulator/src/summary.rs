@@ -11,9 +11,9 @@ use crate::score::Scores;
 /// Worst inputs kept per heuristic.
 const WORST_KEPT: usize = 5;
 /// Problems kept with their text; the others are only counted.
-pub const PROBLEMS_KEPT: usize = 20;
-/// Bins of one credit: below 0, then 0 to 100 inclusive.
-pub const BINS: usize = 102;
+pub(crate) const PROBLEMS_KEPT: usize = 20;
+/// Bins of one point of score: below 0, then 0 to 100 inclusive.
+pub(crate) const BINS: usize = 102;
 
 /// Sum, smallest and largest of a column of printed values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,7 +148,7 @@ pub struct HeuristicSummary {
     pub limit: Column,
     /// Distance of the score from the best possible.
     pub distance: Column,
-    /// Rows per credit of total score.
+    /// Rows per whole point of total score.
     pub histogram: Vec<u64>,
     /// The rows with the lowest scores.
     pub worst: Vec<WorstRow>,
@@ -186,18 +186,18 @@ impl HeuristicSummary {
         self.max_deviation.add(printed.max_deviation);
         self.limit.add(printed.limit);
         self.distance.add(printed.distance());
-        let credit = printed.score.0.div_euclid(SCALE).clamp(-1, BINS as i64 - 2);
-        self.histogram[(credit + 1) as usize] += 1;
+        let points = printed.score.0.div_euclid(SCALE).clamp(-1, BINS as i64 - 2);
+        self.histogram[(points + 1) as usize] += 1;
     }
 
     /// Whether a row with this score belongs to the worst. Equal scores: the earlier row stays.
     #[inline]
-    pub fn is_among_worst(&self, score: Decimal) -> bool {
+    pub(crate) fn is_among_worst(&self, score: Decimal) -> bool {
         self.worst.len() < WORST_KEPT || self.worst.last().is_some_and(|last| score < last.score)
     }
 
     /// Adds a row to the worst.
-    pub fn add_worst(&mut self, row: WorstRow) {
+    pub(crate) fn add_worst(&mut self, row: WorstRow) {
         let place =
             self.worst.partition_point(|known| (known.score, known.row) <= (row.score, row.row));
         self.worst.insert(place, row);
@@ -280,7 +280,7 @@ impl Summary {
     }
 
     /// Whether all tables have their full length (a file from elsewhere may not).
-    pub fn is_consistent(&self) -> bool {
+    pub(crate) fn is_consistent(&self) -> bool {
         self.heuristics
             .iter()
             .all(|line| line.reasons.len() == TABLE.len() && line.histogram.len() == BINS)

@@ -36,17 +36,17 @@ pub struct Node {
 
 impl Node {
     /// As capacity sees it, by zone.
-    pub fn in_zone(&self) -> capacity::Node<'_> {
+    pub fn in_zone(&self) -> capacity::NodeCapacity<'_> {
         self.at(self.zone.as_deref())
     }
 
     /// As capacity sees it, by region.
-    pub fn in_region(&self) -> capacity::Node<'_> {
+    pub fn in_region(&self) -> capacity::NodeCapacity<'_> {
         self.at(self.region.as_deref())
     }
 
-    fn at<'a>(&'a self, zone: Option<&'a str>) -> capacity::Node<'a> {
-        capacity::Node {
+    fn at<'a>(&'a self, zone: Option<&'a str>) -> capacity::NodeCapacity<'a> {
+        capacity::NodeCapacity {
             name: &self.name,
             zone,
             cpu_milli: self.cpu_milli,

@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-const NAMES: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy"];
+const NAMES: [&str; 5] =
+    ["etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kubectl"];
 
 /// The directory with the programs; each is there.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ impl Programs {
         for name in NAMES {
             ensure!(
                 directory.join(name).is_file(),
-                "no {name} in {}: put it there, or unset ZONEWISE_REFERENCE and install Go 1.26 or newer, \
+                "no {name} in {}: put it there, or unset ZONEWISE_REFERENCE, \
                  so that scripts/reference builds it",
                 directory.display()
             );
@@ -63,7 +64,7 @@ fn build() -> Result<PathBuf> {
         .with_context(|| format!("cannot run {}: bash is needed", script.display()))?;
     if !output.status.success() {
         bail!(
-            "scripts/reference tests failed ({}), see its messages above: install Go 1.26 or newer, or let \
+            "scripts/reference tests failed ({}), see its messages above; or let \
              ZONEWISE_REFERENCE name a directory with {}",
             output.status,
             NAMES.join(", ")

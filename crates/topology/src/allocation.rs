@@ -6,7 +6,7 @@
 //!  group 0   4    .    .    .       weights  1    .    .       label "a"
 //!  group 1   .    3    .    .                .    1    .       label "b"
 //!  group 2   1    .    3    .                .    .    1       label "c"
-//!  contents: how many endpoints     weights: how strongly a zone is drawn to each endpoint
+//!  contents: how many endpoints     weights: of an endpoint, as seen from a zone
 //! ```
 //!
 //! A zone sends a group traffic in proportion to `size × weight`. Every shape of routing fits:
@@ -32,10 +32,10 @@ pub enum Label {
     Unplaced,
 }
 
-/// How an allocation reaches the consumers.
+/// How proxies learn of an allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Carrier {
-    /// Nothing is written: every consumer uses every endpoint.
+    /// Nothing is written: every proxy uses every endpoint.
     #[default]
     Plain,
     /// Each group has slices of its own.
@@ -119,7 +119,7 @@ impl Allocation {
         self.named_zones.clear();
     }
 
-    /// Adds an empty group that nobody consumes yet; returns its index.
+    /// Adds an empty group that no zone consumes yet; returns its index.
     #[inline]
     pub fn add_group(&mut self, label: Label) -> usize {
         let end = self.named_zones.len() as u32;
@@ -131,7 +131,7 @@ impl Allocation {
 
     /// Appends a zone's name to the label of the newest group.
     #[inline]
-    pub fn name_zone(&mut self, zone: u32) {
+    pub(crate) fn name_zone(&mut self, zone: u32) {
         if let Some(group) = self.groups.last_mut() {
             self.named_zones.push(zone);
             group.named_zones.1 = self.named_zones.len() as u32;
@@ -152,7 +152,7 @@ impl Allocation {
         self.groups[group].size -= endpoints;
     }
 
-    /// Sets how strongly a zone is drawn to each endpoint of a group.
+    /// Sets the weight of each endpoint of a group, as seen from a zone.
     #[inline]
     pub fn set_weight(&mut self, group: usize, consumer: usize, weight: f64) {
         self.weights[group * self.consumers + consumer] = weight;
@@ -195,7 +195,7 @@ impl Allocation {
         }
     }
 
-    /// Lets zones that no group serves use all endpoints, where `may` says so: what a consumer
+    /// Lets zones that no group serves use all endpoints, where `may` says so: what a proxy
     /// does when it finds no hint and no subset for its zone.
     pub(crate) fn serve_the_unserved(&mut self, may: impl Fn(usize) -> bool) {
         for zone in 0..self.consumers {
@@ -213,7 +213,7 @@ impl Allocation {
     }
 
     /// Drops the groups for which `keep` is false.
-    pub fn retain_groups(&mut self, keep: impl Fn(&Group) -> bool) {
+    pub(crate) fn retain_groups(&mut self, keep: impl Fn(&Group) -> bool) {
         let mut kept = 0;
         for group in 0..self.groups.len() {
             if keep(&self.groups[group]) {
@@ -227,7 +227,7 @@ impl Allocation {
     }
 
     /// Drops the group at `index`.
-    pub fn remove_group(&mut self, index: usize) {
+    pub(crate) fn remove_group(&mut self, index: usize) {
         for group in index + 1..self.groups.len() {
             self.copy_group(group, group - 1);
         }
@@ -243,7 +243,7 @@ impl Allocation {
         self.weights.copy_within(from * consumers..(from + 1) * consumers, to * consumers);
     }
 
-    /// How it reaches the consumers.
+    /// How proxies learn of it.
     pub fn carrier(&self) -> Carrier {
         self.carrier
     }
@@ -278,7 +278,7 @@ impl Allocation {
         &self.contents[group * self.sources..(group + 1) * self.sources]
     }
 
-    /// How strongly a zone is drawn to each endpoint of a group.
+    /// The weight of each endpoint of a group, as seen from a zone.
     #[inline]
     pub fn weight(&self, group: usize, consumer: usize) -> f64 {
         self.weights[group * self.consumers + consumer]
@@ -291,7 +291,7 @@ impl Allocation {
     }
 
     /// The zones that a group's label names.
-    pub fn zones_in_label(&self, group: &Group) -> &[u32] {
+    pub(crate) fn zones_in_label(&self, group: &Group) -> &[u32] {
         &self.named_zones[group.named_zones.0 as usize..group.named_zones.1 as usize]
     }
 

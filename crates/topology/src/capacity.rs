@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// What matters of a Node.
+/// What a Node contributes to the capacity of its zone.
 #[derive(Clone, Copy, Debug)]
-pub struct Node<'a> {
+pub struct NodeCapacity<'a> {
     /// Its name.
     pub name: &'a str,
     /// Value of `topology.kubernetes.io/zone`, if set.
@@ -92,7 +92,7 @@ pub struct Capacity {
 
 impl Capacity {
     /// Reads all nodes of a cluster.
-    pub fn of(nodes: &[Node<'_>], missing_cpu: MissingCpu) -> Self {
+    pub fn of(nodes: &[NodeCapacity<'_>], missing_cpu: MissingCpu) -> Self {
         let count_nodes = missing_cpu == MissingCpu::CountNodes
             && nodes.iter().any(|node| fault(node) == Some(WhyLeftOut::NoCpu));
         let mut zones: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
@@ -121,7 +121,7 @@ impl Capacity {
     }
 }
 
-fn fault(node: &Node<'_>) -> Option<WhyLeftOut> {
+fn fault(node: &NodeCapacity<'_>) -> Option<WhyLeftOut> {
     if node.control_plane {
         Some(WhyLeftOut::ControlPlane)
     } else if !node.ready {

@@ -31,7 +31,7 @@ pub struct Explanation {
     pub reason: Code,
     /// The reason with its figures.
     pub arithmetic: Reason,
-    /// The reason for people.
+    /// The reason as a sentence.
     pub sentence: String,
     /// What to do about it.
     pub remedy: &'static str,
@@ -120,7 +120,7 @@ pub fn explain(
     let groups = GroupTraffic::of(&region, &allocation);
     let overload = |zone| groups.as_ref().and_then(|groups| highest(groups, &allocation, zone));
     let rows = bounds.iter().enumerate().map(|(zone, bounds)| {
-        row(capacity, situation, zone, bounds, (assigned(&allocation, zone), overload(zone)))
+        row(capacity, situation, zone, bounds, assigned(&allocation, zone), overload(zone))
     });
     Explanation {
         asked,
@@ -147,7 +147,8 @@ fn row(
     situation: &Situation,
     zone: usize,
     bounds: &Bounds,
-    (assigned, overload): (u64, Option<f64>),
+    assigned: u64,
+    overload: Option<f64>,
 ) -> ZoneRow {
     let (name, input) = (&situation.names[zone], &situation.zones[zone]);
     let cpu_milli =

@@ -88,7 +88,7 @@ impl Assignment {
     }
 
     /// Endpoints located at `source` that serve any zone.
-    pub fn assigned_from(&self, source: usize) -> u64 {
+    pub(crate) fn assigned_from(&self, source: usize) -> u64 {
         self.counts[source * self.zones..(source + 1) * self.zones].iter().sum()
     }
 

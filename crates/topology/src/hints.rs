@@ -16,13 +16,13 @@ pub struct Endpoint<'a> {
 /// allocation has no place for an endpoint.
 pub fn place(endpoints: &[Endpoint<'_>], allocation: &Allocation) -> Vec<Option<usize>> {
     let groups = allocation.groups();
-    let mut room: Vec<Vec<u64>> =
+    let mut free: Vec<Vec<u64>> =
         (0..groups.len()).map(|group| allocation.contents_of(group).to_vec()).collect();
     let served: Vec<Vec<u32>> = groups.iter().map(|group| allocation.zones_served(group)).collect();
     let mut enter = |group: usize, source: usize| {
-        let free = room[group][source] > 0;
-        room[group][source] -= u64::from(free);
-        free
+        let has_room = free[group][source] > 0;
+        free[group][source] -= u64::from(has_room);
+        has_room
     };
     let mut places: Vec<Option<usize>> = endpoints
         .iter()

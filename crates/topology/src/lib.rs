@@ -1,4 +1,4 @@
-//! Who should serve whom, and why.
+//! Which endpoints should serve which zones, and why.
 //!
 //! Pure functions: no I/O, no clock, no Kubernetes client. The controller, the proxy, the
 //! simulator, `plan`, `route` and `explain` all call the same code, so that what is explained is
@@ -15,6 +15,7 @@
 //!  zone_shares Allocation ⇄ annotation text
 //!  reason      why, as a code with its arithmetic
 //!  explanation all of it in one document
+//!  words       numbers in sentences
 //! ```
 
 pub mod allocation;
@@ -30,4 +31,5 @@ pub mod reason;
 pub mod region;
 pub mod threshold;
 pub mod traffic;
+pub mod words;
 pub mod zone_shares;

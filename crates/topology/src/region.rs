@@ -72,7 +72,7 @@ impl<'a> Region<'a> {
     }
 
     /// How many zones send traffic.
-    pub fn consuming_zones(&self) -> usize {
+    pub(crate) fn consuming_zones(&self) -> usize {
         self.zones.iter().filter(|zone| zone.share > 0.0).count()
     }
 

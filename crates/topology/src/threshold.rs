@@ -4,7 +4,7 @@
 use crate::reason::Reason;
 
 /// Overload at which a zone counts as overloaded in KEP-2004 (inclusive).
-pub const OVERLOAD_THRESHOLD: f64 = 0.5;
+pub(crate) const OVERLOAD_THRESHOLD: f64 = 0.5;
 
 /// When hints appear and when they go (KEP-2433).
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -21,12 +21,12 @@ pub struct Traffic {
 /// Computes [`Traffic`]; holds buffers that are reused from call to call.
 #[derive(Debug, Default)]
 pub struct TrafficModel {
-    lanes: Vec<Lane>,
+    totals: Vec<ZoneTotals>,
 }
 
 /// Running figures of one zone (or of "no zone", which sends nothing).
 #[derive(Clone, Copy, Debug, Default)]
-struct Lane {
+struct ZoneTotals {
     /// Part of all traffic that starts here.
     share: f64,
     /// What the zone's weights add up to over all groups.
@@ -48,19 +48,19 @@ impl TrafficModel {
     pub fn run(&mut self, region: &Region<'_>, allocation: &Allocation) -> Option<Traffic> {
         // With a constant number of zones the loops unroll. Three is what nearly everyone has.
         if region.zones.len() == 3 && allocation.sources() == 3 {
-            return send(region, allocation, 3, &mut [Lane::default(); 3]);
+            return send(region, allocation, 3, &mut [ZoneTotals::default(); 3]);
         }
-        self.lanes.clear();
-        self.lanes.resize(allocation.sources(), Lane::default());
-        send(region, allocation, region.zones.len(), &mut self.lanes)
+        self.totals.clear();
+        self.totals.resize(allocation.sources(), ZoneTotals::default());
+        send(region, allocation, region.zones.len(), &mut self.totals)
     }
 
     /// Standard deviation of the endpoints' deviations around `mean`; 0 if some zone reaches no
     /// endpoint.
     pub fn spread(&mut self, region: &Region<'_>, allocation: &Allocation, mean: f64) -> f64 {
-        self.lanes.clear();
-        self.lanes.extend(region.zones.iter().map(Lane::of));
-        if reach(allocation, &mut self.lanes).is_none() {
+        self.totals.clear();
+        self.totals.extend(region.zones.iter().map(ZoneTotals::of));
+        if reach(allocation, &mut self.totals).is_none() {
             return 0.0;
         }
         let total = to_f64(region.total);
@@ -69,7 +69,7 @@ impl TrafficModel {
             allocation.groups().iter().enumerate().filter(|(_, info)| info.size > 0)
         {
             let size = to_f64(info.size);
-            let load = load(size, allocation.weights_of(group), &mut self.lanes);
+            let load = load(size, allocation.weights_of(group), &mut self.totals);
             let deviation = load / size / (1.0 / total) - 1.0;
             sum += (deviation - mean) * (deviation - mean) * size;
         }
@@ -77,7 +77,7 @@ impl TrafficModel {
     }
 }
 
-impl Lane {
+impl ZoneTotals {
     fn of(zone: &Zone) -> Self {
         Self { share: zone.share, ..Self::default() }
     }
@@ -88,36 +88,36 @@ fn send(
     region: &Region<'_>,
     allocation: &Allocation,
     zones: usize,
-    lanes: &mut [Lane],
+    totals: &mut [ZoneTotals],
 ) -> Option<Traffic> {
-    for (lane, zone) in lanes.iter_mut().zip(region.zones) {
-        lane.share = zone.share;
+    for (zone_totals, zone) in totals.iter_mut().zip(region.zones) {
+        zone_totals.share = zone.share;
     }
-    reach(allocation, &mut lanes[..zones])?;
+    reach(allocation, &mut totals[..zones])?;
     let total = to_f64(region.total);
     let fair = 1.0 / total;
     let mut max_overload = 0.0;
     for (group, info) in allocation.groups().iter().enumerate() {
         let size = to_f64(info.size);
-        let load = load(size, allocation.weights_of(group), &mut lanes[..zones]);
-        for (lane, &count) in lanes.iter_mut().zip(allocation.contents_of(group)) {
+        let load = load(size, allocation.weights_of(group), &mut totals[..zones]);
+        for (zone_totals, &count) in totals.iter_mut().zip(allocation.contents_of(group)) {
             if count == 0 {
                 continue;
             }
             let count = to_f64(count);
             let own = count / size;
             let deviation = (load * own / count) / fair - 1.0;
-            lane.in_zone += lane.share * lane.to_group * own;
-            lane.deviation += deviation.abs() * count;
+            zone_totals.in_zone += zone_totals.share * zone_totals.to_group * own;
+            zone_totals.deviation += deviation.abs() * count;
             if deviation > max_overload {
                 max_overload = deviation;
             }
         }
     }
     let mut result = Traffic { in_zone: 0.0, max_overload, mean_deviation: 0.0 };
-    for lane in lanes {
-        result.in_zone += lane.in_zone;
-        result.mean_deviation += lane.deviation;
+    for zone_totals in totals {
+        result.in_zone += zone_totals.in_zone;
+        result.mean_deviation += zone_totals.deviation;
     }
     result.mean_deviation /= total;
     Some(result)
@@ -125,28 +125,28 @@ fn send(
 
 /// Sums up what each zone reaches. `None` if that is nothing, or not a number.
 #[inline(always)]
-fn reach(allocation: &Allocation, lanes: &mut [Lane]) -> Option<()> {
+fn reach(allocation: &Allocation, totals: &mut [ZoneTotals]) -> Option<()> {
     for (group, info) in allocation.groups().iter().enumerate() {
         let size = to_f64(info.size);
-        for (lane, weight) in lanes.iter_mut().zip(allocation.weights_of(group)) {
+        for (zone_totals, weight) in totals.iter_mut().zip(allocation.weights_of(group)) {
             if size * weight < 0.0 {
                 return None;
             }
-            lane.reached += size * weight;
+            zone_totals.reached += size * weight;
         }
     }
-    lanes.iter().all(|lane| lane.reached > 0.0).then_some(())
+    totals.iter().all(|zone_totals| zone_totals.reached > 0.0).then_some(())
 }
 
 /// The part of all traffic that goes to a group; notes each zone's contribution.
 #[inline(always)]
-fn load(size: f64, weights: &[f64], lanes: &mut [Lane]) -> f64 {
+fn load(size: f64, weights: &[f64], totals: &mut [ZoneTotals]) -> f64 {
     let mut load = 0.0;
-    for (lane, &weight) in lanes.iter_mut().zip(weights) {
-        lane.to_group = 0.0;
+    for (zone_totals, &weight) in totals.iter_mut().zip(weights) {
+        zone_totals.to_group = 0.0;
         if weight != 0.0 {
-            lane.to_group = size * weight / lane.reached;
-            load += lane.share * lane.to_group;
+            zone_totals.to_group = size * weight / zone_totals.reached;
+            load += zone_totals.share * zone_totals.to_group;
         }
     }
     load
@@ -164,14 +164,14 @@ pub struct GroupTraffic {
 impl GroupTraffic {
     /// `None` if some zone reaches no endpoint.
     pub fn of(region: &Region<'_>, allocation: &Allocation) -> Option<Self> {
-        let mut lanes: Vec<Lane> = region.zones.iter().map(Lane::of).collect();
-        reach(allocation, &mut lanes)?;
+        let mut totals: Vec<ZoneTotals> = region.zones.iter().map(ZoneTotals::of).collect();
+        reach(allocation, &mut totals)?;
         let fair = 1.0 / to_f64(region.total);
         let (mut shares, mut overload) = (Vec::new(), Vec::new());
         for (group, info) in allocation.groups().iter().enumerate() {
             let size = to_f64(info.size);
-            let load = load(size, allocation.weights_of(group), &mut lanes);
-            shares.push(lanes.iter().map(|lane| lane.to_group).collect());
+            let load = load(size, allocation.weights_of(group), &mut totals);
+            shares.push(totals.iter().map(|zone_totals| zone_totals.to_group).collect());
             overload.push(load / size / fair - 1.0);
         }
         Some(Self { shares, overload })

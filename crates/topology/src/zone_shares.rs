@@ -38,13 +38,13 @@ pub struct ZoneShares {
     pub from: BTreeMap<String, BTreeMap<String, u32>>,
 }
 
-/// Why a text is no valid zone shares.
+/// Why a text is not a valid value of the annotation.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum DecodeError {
     /// Larger than an annotation may be.
     #[error("zone shares of {0} bytes: at most {MAX_BYTES} are allowed")]
     TooLarge(usize),
-    /// No JSON of the right shape.
+    /// Not JSON of the right shape.
     #[error("zone shares are not the expected JSON: {0}")]
     Shape(String),
     /// A version this program does not know.
@@ -68,7 +68,7 @@ pub enum DecodeError {
     },
     /// A share for a zone that has no endpoints.
     #[error("zone shares from `{from}` name zone `{to}`, which has no endpoints")]
-    Nobody {
+    NoEndpoints {
         /// Sending zone.
         from: String,
         /// Serving zone.
@@ -199,7 +199,7 @@ fn check(
             return Err(DecodeError::Range { from, to });
         }
         if part > 0.0 && endpoints.get(&to).is_none_or(|&count| count == 0) {
-            return Err(DecodeError::Nobody { from, to });
+            return Err(DecodeError::NoEndpoints { from, to });
         }
         checked.insert(to, (part * f64::from(ONE)).round() as u32);
     }

@@ -1,14 +1,22 @@
 //! The binary: reads the command line and hands over.
+//!
+//! | cargo feature | commands | left out of |
+//! |---|---|---|
+//! | `lab` | `lab`, `apiserver` | the container image |
+//! | `simulator` | `simulate` | the build for a first look (`make run`) |
 
+#[cfg(feature = "lab")]
 mod apiserver;
 mod args;
 mod controller;
+#[cfg(feature = "lab")]
 mod lab;
 mod observe;
 mod output;
 mod progress;
 mod proxy;
 mod serving;
+#[cfg(feature = "simulator")]
 mod simulate;
 
 use std::io::{ErrorKind, Write};
@@ -22,13 +30,16 @@ use args::{Arguments, Command, Usage};
 fn main() -> ExitCode {
     let arguments = arguments();
     let result = match arguments.command {
+        #[cfg(feature = "simulator")]
         Command::Simulate(simulate) => simulate::run(simulate),
         Command::Controller(flags) => controller::run(*flags),
         Command::Proxy(arguments) => proxy::run(*arguments),
         Command::Plan(arguments) => observe::plan::run(*arguments),
         Command::Route(arguments) => observe::route::run(&arguments),
         Command::Explain(arguments) => observe::explain::run(*arguments),
+        #[cfg(feature = "lab")]
         Command::Lab(arguments) => lab::run(*arguments),
+        #[cfg(feature = "lab")]
         Command::Apiserver(flags) => apiserver::run(*flags),
         Command::Completions { shell } => {
             let mut script = Vec::new();

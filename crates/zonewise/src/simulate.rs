@@ -1,5 +1,8 @@
 //! `zonewise simulate`: from arguments to a run, from a run to an output.
 
+pub(crate) mod args;
+mod progress;
+
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -15,17 +18,18 @@ use zonewise_simulator::part::{self, Part};
 use zonewise_simulator::published;
 use zonewise_simulator::report::csv::CsvRows;
 use zonewise_simulator::report::json::JsonRows;
+#[cfg(feature = "parquet")]
 use zonewise_simulator::report::parquet::ParquetRows;
 use zonewise_simulator::report::{self, Format};
 use zonewise_simulator::summary::Summary;
 use zonewise_simulator::timeline::{self, scenario::Scenario};
 use zonewise_topology::expression::Library;
+use zonewise_topology::words::counted;
 
-use crate::args::{
-    Evaluate, Heuristics, Input, Output, OutputFormat, Simulate, SimulateCommand, Usage,
-};
+use self::args::{Evaluate, Heuristics, Input, Output, OutputFormat, Simulate, SimulateCommand};
+use self::progress::{Bar, Work};
+use crate::args::Usage;
 use crate::output::{Destination, complain};
-use crate::progress::{Bar, Work};
 
 /// Runs `zonewise simulate`.
 pub(crate) fn run(arguments: Box<Simulate>) -> Result<()> {
@@ -76,9 +80,10 @@ fn check_format(format: OutputFormat, rows: bool, shard: bool) -> Result<(), Usa
 }
 
 fn open(output: &Output) -> Result<Destination> {
+    Format::from(output.format).check_built_in()?;
     let destination = Destination::open(output.to.as_deref())?;
     if output.format == OutputFormat::Parquet && !destination.binary_is_fine() {
-        bail!("parquet is not for terminals; add --to FILE or redirect standard output");
+        bail!("Parquet is a binary format; add --to FILE or redirect standard output");
     }
     Ok(destination)
 }
@@ -92,7 +97,7 @@ struct Job {
 }
 
 impl Job {
-    /// Runs on the asked number of threads, with a progress bar, and tells about problems.
+    /// Runs on the asked number of threads, with a progress bar, and prints warnings about problems.
     fn run<E: RowEncoder + Send>(&self, dataset: Dataset, encoder: &mut E) -> Result<Summary> {
         let shard = self.shard.unwrap_or(Shard::WHOLE);
         let bar = Bar::new(&match &dataset.rows {
@@ -108,12 +113,12 @@ impl Job {
         let result = threads.install(|| evaluate(dataset, &self.choices, &options, encoder));
         bar.clear();
         let summary = result.map_err(explain)?;
-        tell(&summary);
+        warn_about_problems(&summary);
         Ok(summary)
     }
 }
 
-/// Keeps the cause of a failed write visible: a closed pipe is no failure.
+/// Adds the remedy. The cause of a failed write stays visible: `main` ignores a closed pipe.
 fn explain(error: RunError) -> anyhow::Error {
     match error {
         RunError::Strict(_) => anyhow::Error::new(error)
@@ -123,7 +128,7 @@ fn explain(error: RunError) -> anyhow::Error {
     }
 }
 
-fn tell(summary: &Summary) {
+fn warn_about_problems(summary: &Summary) {
     for problem in &summary.problems {
         complain(&format!("warning: {problem}"));
     }
@@ -153,18 +158,21 @@ fn write_rows(
             job.run(dataset, &mut rows)?;
             rows.finish()?;
         }
+        #[cfg(feature = "parquet")]
         OutputFormat::Parquet => {
             let mut rows = ParquetRows::new(&mut destination, &dataset.title)?;
             job.run(dataset, &mut rows)?;
             rows.finish()?;
         }
+        #[cfg(not(feature = "parquet"))]
+        OutputFormat::Parquet => return Err(report::NotBuiltIn.into()),
         // Refused before anything was run.
         OutputFormat::Table | OutputFormat::Html => {}
     }
     destination.finish()
 }
 
-/// Custom heuristics speak of zones by name; the simulator knows numbers only.
+/// Heuristics by label. Custom ones name zones, which the simulator knows by number only.
 fn choices(labels: &[String], library: &Library, columns: &Columns) -> Result<Vec<Choice>> {
     let choice = |label: &String| -> Result<Choice> {
         let heuristic = library.parse_for(label, &columns.names)?;
@@ -178,14 +186,14 @@ fn dataset(input: &Input) -> Result<Dataset> {
     let (Some(zones), Some(nodes), Some(endpoints)) = (*zones, *nodes, *endpoints) else {
         return named_dataset(dataset.as_deref().unwrap_or("kep-small"));
     };
-    let title = format!("{zones} zones, nodes {nodes}, endpoints {endpoints}");
+    let title = format!("{}, nodes {nodes}, endpoints {endpoints}", counted(zones, "zone"));
     let columns = || Columns::numbered(zones);
     let wrong = |error: DatasetError| Usage(error.to_string());
     match *random {
         Some(rows) => {
             let random = Random { zones, nodes, endpoints, rows, seed: *seed };
             let random = random.checked().map_err(wrong)?;
-            let title = format!("{rows} random inputs (seed {seed}) of {title}");
+            let title = format!("{} (seed {seed}) of {title}", counted(rows, "random input"));
             Ok(Dataset::indexed(&title, columns(), Box::new(random)))
         }
         None => {
@@ -198,7 +206,7 @@ fn dataset(input: &Input) -> Result<Dataset> {
 fn named_dataset(name: &str) -> Result<Dataset> {
     match Dataset::builtin(name) {
         Some(dataset) => Ok(dataset),
-        None => file_dataset(name, &Dataset::BUILTIN),
+        None => file_dataset(name, &Dataset::builtin_names()),
     }
 }
 
@@ -207,9 +215,8 @@ fn file_dataset(name: &str, builtin: &[&str]) -> Result<Dataset> {
         return Ok(Dataset::csv("standard input", Box::new(io::stdin()), None)?);
     }
     let opened = File::open(Path::new(name)).and_then(|file| Ok((file.metadata()?, file)));
-    let (metadata, file) = opened.with_context(|| {
-        format!("cannot read `{name}`, and it is none of {}", builtin.join(", "))
-    })?;
+    let (metadata, file) = opened
+        .with_context(|| format!("cannot read file `{name}` (built in: {})", builtin.join(", ")))?;
     if metadata.is_dir() {
         bail!("cannot read `{name}`: it is a folder; name a CSV file");
     }
@@ -244,7 +251,7 @@ fn run_timeline(name: &str, heuristics: &Heuristics, format: Format, strict: boo
     let scenario = match Scenario::builtin(name) {
         Some(scenario) => scenario,
         None => {
-            let builtin = Scenario::BUILTIN.map(|(name, _)| name);
+            let builtin = Scenario::BUILTIN.map(|scenario| scenario.name);
             let dataset = file_dataset(name, &builtin)?;
             Scenario::from_rows(dataset, &mut |problem| problems.push(problem))?
         }
@@ -278,7 +285,7 @@ fn run_published(small_only: bool) -> Result<()> {
     writeln!(
         out,
         "# The published tables and ours\n\n\
-         Written by `zonewise simulate published`, which fails if a published figure is not met.\n\n\
+         Written by `zonewise simulate published`, which fails if a published figure differs.\n\n\
          ## Starting thresholds, small data set (389,400 inputs)\n\n\
          KEP-2004's figures are the weighted sums of the three means after rounding them to two\n\
          decimals. The means of the totals differ from them in one last digit: 72.56 for `random`.\n"
@@ -299,7 +306,7 @@ fn run_published(small_only: bool) -> Result<()> {
     }
     out.finish()?;
     if missed > 0 {
-        bail!("{missed} published figures are not met");
+        bail!("our figures differ from the published ones: {}", counted(missed, "difference"));
     }
     Ok(())
 }

@@ -242,7 +242,7 @@ const WITHIN: [&str; 3] = ["api-resources", "api-versions", "api-resources -o wi
 fn kubectl_prints_the_same() {
     let pair = Pair::get();
     let program = pair.cluster.program("kubectl");
-    assert!(program.is_file(), "no {}: run scripts/reference people", program.display());
+    assert!(program.is_file(), "no {}: run scripts/reference tests", program.display());
     let (mut complaints, mut used) = (Vec::new(), BTreeSet::new());
     for session in &SESSIONS {
         let outputs = both(&pair, |side| talk(&program, side, session.name, session.lines));

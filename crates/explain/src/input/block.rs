@@ -251,7 +251,7 @@ mod tests {
     ];
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(4000))]
+        #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 16))]
         #[test]
         fn where_it_gives_a_value_the_parser_gives_the_same(
             parts in proptest::collection::vec(0usize..PARTS.len(), 0..14),

@@ -2,6 +2,7 @@
 
 use zonewise_topology::capacity::{Basis, LeftOut, WhyLeftOut};
 use zonewise_topology::explanation::ZoneRow;
+use zonewise_topology::reason::NOTHING_TO_DO;
 
 use super::table::{indented, table};
 use super::{
@@ -38,7 +39,7 @@ fn question(explanation: &Explanation) -> String {
         format!("outcome    {}: {}", paint(style, word), numbers.reason),
         format!("           {}", numbers.sentence),
     ];
-    if numbers.remedy != "nothing to do" {
+    if numbers.remedy != NOTHING_TO_DO {
         lines.push(format!("           {}", paint(DIM, numbers.remedy)));
     }
     lines.push(format!("           {}", paint(DIM, &explanation.docs)));
@@ -214,7 +215,7 @@ fn margin(margin: &Margin) -> String {
         .iter()
         .map(|loss| {
             let then = loss.then.map_or_else(String::new, |then| format!(", then {then}"));
-            let lost = counted(loss.survives as usize, "endpoint");
+            let lost = counted(loss.survives, "endpoint");
             let least =
                 if loss.then.is_none() && loss.survives < loss.has { "at least " } else { "" };
             let zone = clean(&loss.zone);

@@ -16,6 +16,7 @@ pub use plan::{Totals, plan_row, totals};
 pub use route::{matrix, routes};
 pub use table::table;
 pub use yaml::{List, yaml};
+pub use zonewise_topology::words::counted;
 
 use anstyle::{AnsiColor, Style};
 use zonewise_topology::reason::Outcome;
@@ -68,9 +69,4 @@ fn maybe_percent(part: Option<f64>) -> String {
 pub fn signed_percent(part: f64) -> String {
     let rounded = (part * 100.0).round();
     if rounded == 0.0 { "0 %".into() } else { format!("{rounded:+.0} %") }
-}
-
-/// `1 endpoint`, `2 endpoints`.
-pub fn counted(number: usize, thing: &str) -> String {
-    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }

@@ -397,7 +397,7 @@ fn expected(model: &Model, family: Family) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 16, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// After any sequence of batches the kernel holds exactly what the model says.
     #[test]

@@ -14,11 +14,11 @@ use zonewise_nft::{Batch, Bytes, Data, Element, Family, Socket, Verb};
 use zonewise_proxy::report::Applied;
 use zonewise_proxy::rules::TABLE;
 use zonewise_proxy::rules::layout::Options;
-use zonewise_routing::Place;
+use zonewise_routing::NodeLocation;
 
 fn tables(namespace: &Namespace) -> Tables {
     let node = usual_node([Some(ip("192.168.0.1")), None]);
-    Tables::new(namespace, Place::new("n1", Some("a"), None), Options::default(), node)
+    Tables::new(namespace, NodeLocation::new("n1", Some("a"), None), Options::default(), node)
 }
 
 /// Names that would break a text of rules are only data here.
@@ -100,7 +100,7 @@ fn malformed_objects_lose_nothing() {
     for (n, (name, changes)) in (10..).zip(wrong) {
         let object = with(service(name, &[&format!("10.96.0.{n}")]), changes);
         // Refused at the door or programmed in part: never a panic.
-        if let Ok(read) = town.tables.door.service(&object.to_string()) {
+        if let Ok(read) = town.tables.reader.read_service(&object.to_string()) {
             town.tables.index.apply_service(read);
         }
         let odd = endpoint(ip("127.0.0.1"), "n1", "a");

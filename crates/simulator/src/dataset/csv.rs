@@ -7,8 +7,8 @@
 //!
 //! First the name of a row, then `nodes endpoints` for each zone. The format is the tool's to the
 //! letter; what made the tool stop silently or crash is reported here with file, line and column,
-//! and the rows after it are read. The `csv` crate does not serve: it accepts broken quoting
-//! without a word.
+//! and the rows after it are read. The `csv` crate is not used because it accepts broken
+//! quoting silently.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -347,7 +347,7 @@ fn quoted_cell(text: &str) -> Option<(String, &str)> {
 }
 
 /// A cell of an output file: quoted only where it must be, as the tool does.
-pub fn quote(text: &str) -> std::borrow::Cow<'_, str> {
+pub(crate) fn quote(text: &str) -> std::borrow::Cow<'_, str> {
     if text.contains([',', '"', '\r', '\n']) || text.starts_with([' ', '\t']) {
         format!("\"{}\"", text.replace('"', "\"\"")).into()
     } else {

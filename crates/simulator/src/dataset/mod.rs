@@ -1,4 +1,4 @@
-//! Where inputs come from. Nothing is ever held whole: inputs come in chunks of
+//! Where inputs come from. A data set is never in memory as a whole: inputs come in chunks of
 //! [`CHUNK_ROWS`] rows, either computed from their number or read from a file.
 //!
 //! ```text
@@ -21,10 +21,10 @@ use zonewise_topology::region::Zone;
 pub const CHUNK_ROWS: u64 = 1024;
 
 /// The most zones an input may have.
-pub const MAX_ZONES: usize = 10_000;
+pub(crate) const MAX_ZONES: usize = 10_000;
 
 /// The most nodes, or endpoints, of one input: what doubles can count.
-pub const LARGEST_SUM: u64 = 1 << 53;
+pub(crate) const LARGEST_SUM: u64 = 1 << 53;
 
 /// One zone of one input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +74,7 @@ impl Columns {
     }
 
     /// Whether a zone's name could equal the name of a shared group.
-    pub fn may_clash(&self) -> bool {
+    pub(crate) fn may_clash(&self) -> bool {
         ["global", "merged", "shared"]
             .iter()
             .any(|label| self.names.iter().any(|name| name.starts_with(label)))
@@ -178,21 +178,29 @@ pub enum Rows {
 }
 
 impl Dataset {
+    /// The built-in data sets: their names, and how to make them.
+    const BUILTIN: [(&'static str, fn() -> Option<Self>); 4] = [
+        ("kep-small", || Some(Self::kep("kep-small", 20, false))),
+        ("kep-medium", || Some(Self::kep("kep-medium", 50, false))),
+        ("kep-large", || Some(Self::kep("kep-large", 100, true))),
+        ("representative", Self::representative),
+    ];
+
     /// A built-in data set.
     pub fn builtin(name: &str) -> Option<Self> {
-        let ranges = match name {
-            "kep-small" => ranges::Ranges::kep(20, false),
-            "kep-medium" => ranges::Ranges::kep(50, false),
-            "kep-large" => ranges::Ranges::kep(100, true),
-            "representative" => return Self::representative(),
-            _ => return None,
-        };
-        Some(Self::indexed(name, Columns::numbered(3), Box::new(ranges)))
+        let (_, make) = Self::BUILTIN.iter().find(|(known, _)| *known == name)?;
+        make()
     }
 
     /// Names of the built-in data sets.
-    pub const BUILTIN: [&'static str; 4] =
-        ["kep-small", "kep-medium", "kep-large", "representative"];
+    pub fn builtin_names() -> [&'static str; 4] {
+        Self::BUILTIN.map(|(name, _)| name)
+    }
+
+    fn kep(name: &str, endpoints: u64, high: bool) -> Self {
+        let ranges = ranges::Ranges::kep(endpoints, high);
+        Self::indexed(name, Columns::numbered(3), Box::new(ranges))
+    }
 
     /// A data set of computed rows.
     pub fn indexed(title: &str, columns: Columns, rows: Box<dyn Indexed>) -> Self {

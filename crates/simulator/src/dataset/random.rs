@@ -4,7 +4,7 @@
 use rand_core::{Rng, SeedableRng};
 use rand_xoshiro::{SplitMix64, Xoshiro256PlusPlus};
 
-use super::ranges::{self, Span};
+use super::ranges::{self, NumberRange};
 use super::{Cell, Chunk, DatasetError, Indexed};
 
 /// Inputs drawn evenly from ranges.
@@ -13,9 +13,9 @@ pub struct Random {
     /// Zones per input.
     pub zones: usize,
     /// Nodes per zone.
-    pub nodes: Span,
+    pub nodes: NumberRange,
     /// Endpoints per zone.
-    pub endpoints: Span,
+    pub endpoints: NumberRange,
     /// How many inputs.
     pub rows: u64,
     /// The same seed draws the same inputs.
@@ -53,7 +53,7 @@ impl Indexed for Random {
     }
 }
 
-fn draw(generator: &mut impl Rng, span: &Span) -> u64 {
-    let index = (u128::from(generator.next_u64()) * u128::from(span.count())) >> 64;
-    span.first + index as u64 * span.step
+fn draw(generator: &mut impl Rng, range: &NumberRange) -> u64 {
+    let index = (u128::from(generator.next_u64()) * u128::from(range.count())) >> 64;
+    range.first + index as u64 * range.step
 }

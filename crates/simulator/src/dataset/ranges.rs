@@ -8,7 +8,7 @@ use super::{Cell, Chunk, DatasetError, Indexed};
 
 /// Values from `first` to at most `last`, `step` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub struct NumberRange {
     /// The first value.
     pub first: u64,
     /// No value is larger.
@@ -17,7 +17,7 @@ pub struct Span {
     pub step: u64,
 }
 
-impl Span {
+impl NumberRange {
     /// `first..=last`.
     pub fn new(first: u64, last: u64) -> Self {
         Self { first, last, step: 1 }
@@ -33,7 +33,7 @@ impl Span {
     }
 }
 
-impl std::str::FromStr for Span {
+impl std::str::FromStr for NumberRange {
     type Err = String;
 
     /// `7`, `1..10` or `100..996:7`.
@@ -49,7 +49,7 @@ impl std::str::FromStr for Span {
             None => (number(range)?, number(range)?),
         };
         if step == 0 {
-            return Err(format!("`{text}`: a step of 0 leads nowhere"));
+            return Err(format!("`{text}`: the step must be at least 1"));
         }
         if first > last {
             return Err(format!("`{text}`: the range ends before it begins"));
@@ -61,12 +61,16 @@ impl std::str::FromStr for Span {
     }
 }
 
-impl Span {
+impl NumberRange {
     const LARGEST: u64 = 1_000_000_000_000;
 }
 
 /// Refuses numbers that inputs cannot have.
-pub(super) fn check(zones: usize, nodes: Span, endpoints: Span) -> Result<(), DatasetError> {
+pub(super) fn check(
+    zones: usize,
+    nodes: NumberRange,
+    endpoints: NumberRange,
+) -> Result<(), DatasetError> {
     if zones == 0 || zones > super::MAX_ZONES {
         let message = format!("expected 1 to {} zones, found {zones}", super::MAX_ZONES);
         return Err(DatasetError::Ranges(message));
@@ -79,7 +83,7 @@ pub(super) fn check(zones: usize, nodes: Span, endpoints: Span) -> Result<(), Da
     Ok(())
 }
 
-impl std::fmt::Display for Span {
+impl std::fmt::Display for NumberRange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.count(), self.step) {
             (1, _) => write!(f, "{}", self.first),
@@ -92,8 +96,8 @@ impl std::fmt::Display for Span {
 /// Node combinations × endpoint combinations, named as in the published data sets.
 #[derive(Clone, Copy, Debug)]
 struct Section {
-    nodes: Span,
-    endpoints: Span,
+    nodes: NumberRange,
+    endpoints: NumberRange,
     /// Leaves out the combination without any endpoint (the first one).
     skip_zero: bool,
     /// Rows are called `7-high` instead of `7-(1, 1, 1)`.
@@ -113,14 +117,14 @@ impl Ranges {
     /// has a section of large numbers at its end.
     pub(super) fn kep(endpoints: u64, high: bool) -> Self {
         let usual = Section {
-            nodes: Span::new(1, 10),
-            endpoints: Span::new(0, endpoints),
+            nodes: NumberRange::new(1, 10),
+            endpoints: NumberRange::new(0, endpoints),
             skip_zero: true,
             high: false,
         };
         let large = Section {
-            nodes: Span::new(30, 30),
-            endpoints: Span { first: 100, last: 996, step: 7 },
+            nodes: NumberRange::new(30, 30),
+            endpoints: NumberRange { first: 100, last: 996, step: 7 },
             skip_zero: false,
             high: true,
         };
@@ -130,7 +134,11 @@ impl Ranges {
     }
 
     /// All combinations for a number of zones.
-    pub fn new(zones: usize, nodes: Span, endpoints: Span) -> Result<Self, DatasetError> {
+    pub fn new(
+        zones: usize,
+        nodes: NumberRange,
+        endpoints: NumberRange,
+    ) -> Result<Self, DatasetError> {
         check(zones, nodes, endpoints)?;
         let section = Section { nodes, endpoints, skip_zero: endpoints.first == 0, high: false };
         Self::build(zones, &[section]).ok_or_else(|| {
@@ -332,20 +340,20 @@ mod tests {
 
     #[test]
     fn ranges_are_read_and_refused() {
-        assert_eq!("1..10".parse(), Ok(Span::new(1, 10)));
-        assert_eq!("100..996:7".parse(), Ok(Span { first: 100, last: 996, step: 7 }));
-        assert_eq!("5".parse(), Ok(Span::new(5, 5)));
+        assert_eq!("1..10".parse(), Ok(NumberRange::new(1, 10)));
+        assert_eq!("100..996:7".parse(), Ok(NumberRange { first: 100, last: 996, step: 7 }));
+        assert_eq!("5".parse(), Ok(NumberRange::new(5, 5)));
         for wrong in ["", "a", "3..1", "1..5:0", "-1..2", "1...3", "0..99999999999999"] {
-            assert!(wrong.parse::<Span>().is_err(), "{wrong}");
+            assert!(wrong.parse::<NumberRange>().is_err(), "{wrong}");
         }
-        assert!(Ranges::new(200, Span::new(1, 100), Span::new(0, 100)).is_err());
-        assert!(Ranges::new(0, Span::new(1, 2), Span::new(0, 1)).is_err());
+        assert!(Ranges::new(200, NumberRange::new(1, 100), NumberRange::new(0, 100)).is_err());
+        assert!(Ranges::new(0, NumberRange::new(1, 2), NumberRange::new(0, 1)).is_err());
     }
 
     proptest! {
         #[test]
         fn any_row_can_be_reached_directly(zones in 1usize..5, nodes in 1u64..5, endpoints in 1u64..7, row: u64) {
-            let ranges = Ranges::new(zones, Span::new(1, nodes), Span::new(0, endpoints)).unwrap();
+            let ranges = Ranges::new(zones, NumberRange::new(1, nodes), NumberRange::new(0, endpoints)).unwrap();
             let (mut all, mut one) = (Chunk::default(), Chunk::default());
             ranges.fill(0, ranges.rows(), &mut all);
             prop_assert_eq!(all.rows() as u64, ranges.rows());

@@ -7,7 +7,7 @@ use crate::evaluate::{RowEncoder, RowOutcome, RowView};
 use crate::summary::{HeuristicSummary, Summary};
 
 /// Writes the summary: one line per heuristic, means with six decimals.
-pub fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "heuristic,rows,valid,invalid,failed,fell_back,mean_score,mean_in_zone_score,\

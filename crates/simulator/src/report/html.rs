@@ -4,14 +4,14 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use super::{grouped, percent};
+use super::{counted, grouped, percent};
 use crate::dataset::Cell;
 use crate::summary::{BINS, HeuristicSummary, Summary, WorstRow};
 
 const STYLE: &str = include_str!("html.css");
 
 /// Writes the page.
-pub fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     let mut page = String::new();
     // Writing to a String cannot fail.
     let _ = build(&mut page, summary);
@@ -25,9 +25,9 @@ fn build(page: &mut String, summary: &Summary) -> std::fmt::Result {
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>zonewise simulation of {dataset}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <h1>Simulation of {dataset}</h1>\n<p>{} inputs, {} zones: {}.{}</p>\n",
-        grouped(summary.rows),
-        summary.zones.len(),
+         <h1>Simulation of {dataset}</h1>\n<p>{}, {}: {}.{}</p>\n",
+        counted(summary.rows, "input"),
+        counted(summary.zones.len() as u64, "zone"),
         escape(&summary.zones.join(", ")),
         left_out(summary),
     )?;
@@ -43,16 +43,16 @@ fn build(page: &mut String, summary: &Summary) -> std::fmt::Result {
 fn left_out(summary: &Summary) -> String {
     match summary.left_out {
         0 => String::new(),
-        rows => format!(" {} rows could not be read and were left out.", grouped(rows)),
+        rows => format!(" {} left out because they could not be read.", counted(rows, "row")),
     }
 }
 
 fn overview(page: &mut String, summary: &Summary) -> std::fmt::Result {
     page.push_str(
-        "<h2>Scores</h2>\n<p>Means of credits, 0 to 100: 45 % in-zone traffic, 40 % overload, 15 % slices. \
-         The mark on each bar is the limit: the best any router could score on the same inputs.</p>\n\
+        "<h2>Scores</h2>\n<p>Average scores (0–100): 45 % in-zone traffic, 40 % overload, 15 % slices. \
+         The mark on each bar is the optimum: the best that any router could score on the same inputs.</p>\n\
          <table>\n<thead><tr><th>heuristic</th><th>score</th><th></th><th>in-zone</th><th>overload</th>\
-         <th>slices</th><th>to limit</th><th>worst score</th><th>largest overload</th>\
+         <th>slices</th><th>gap to the optimum</th><th>worst score</th><th>largest overload</th>\
          <th>fell back</th><th>invalid</th><th>failed</th></tr></thead>\n<tbody>\n",
     );
     for heuristic in &summary.heuristics {
@@ -144,7 +144,7 @@ fn reasons(page: &mut String, heuristic: &HeuristicSummary) -> std::fmt::Result 
     Ok(())
 }
 
-/// Inputs per credit of score.
+/// Inputs per whole point of score.
 fn histogram(page: &mut String, heuristic: &HeuristicSummary) -> std::fmt::Result {
     const HEIGHT: f64 = 90.0;
     let highest = heuristic.histogram.iter().max().copied().unwrap_or(0).max(1);
@@ -158,24 +158,19 @@ fn histogram(page: &mut String, heuristic: &HeuristicSummary) -> std::fmt::Resul
     )?;
     for (bin, &rows) in heuristic.histogram.iter().enumerate().filter(|(_, rows)| **rows > 0) {
         let height = (rows as f64 / highest as f64 * HEIGHT).max(0.6);
-        let credit =
-            if bin == 0 { String::from("below 0") } else { format!("{} credits", bin - 1) };
+        let score =
+            if bin == 0 { String::from("score below 0") } else { format!("score {}", bin - 1) };
         write!(
             page,
             "<rect class=\"fill\" x=\"{}\" y=\"{:.2}\" width=\"3.4\" height=\"{height:.2}\">\
-             <title>{credit}: {} inputs</title></rect>",
+             <title>{score}: {}</title></rect>",
             bin * 4,
             HEIGHT - height,
-            grouped(rows)
+            counted(rows, "input")
         )?;
     }
-    for credit in (0..=100).step_by(20) {
-        write!(
-            page,
-            "<text x=\"{}\" y=\"{}\">{credit}</text>",
-            (credit + 1) * 4 + 2,
-            HEIGHT + 13.0
-        )?;
+    for score in (0..=100).step_by(20) {
+        write!(page, "<text x=\"{}\" y=\"{}\">{score}</text>", (score + 1) * 4 + 2, HEIGHT + 13.0)?;
     }
     page.push_str("</svg>\n");
     Ok(())
@@ -219,7 +214,7 @@ fn picture(page: &mut String, zones: &[String], row: &WorstRow) -> std::fmt::Res
     }
     let more = match row.cells.len() - shown {
         0 => String::new(),
-        more => format!(" ({more} more zones)"),
+        more => format!(" ({} not shown)", counted(more as u64, "zone")),
     };
     writeln!(
         page,

@@ -12,7 +12,7 @@ use crate::evaluate::{RowEncoder, RowOutcome, RowView};
 use crate::summary::{Column, HeuristicSummary, Summary};
 
 /// Writes the summary as one document.
-pub fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, &Document::new(summary))?;
     writeln!(out)
 }
@@ -25,26 +25,27 @@ struct Document<'a> {
     zones: &'a [String],
     rows: u64,
     left_out: u64,
-    problems: Vec<Told<'a>>,
+    problems: Vec<ProblemLine<'a>>,
     heuristics: Vec<Line<'a>>,
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct ProblemLine<'a> {
     place: &'a str,
     message: &'a str,
 }
 
 impl<'a> Document<'a> {
     fn new(summary: &'a Summary) -> Self {
-        let told = |problem: &'a Problem| Told { place: &problem.place, message: &problem.message };
+        let line =
+            |problem: &'a Problem| ProblemLine { place: &problem.place, message: &problem.message };
         Self {
             kind: "Simulation",
             dataset: &summary.dataset,
             zones: &summary.zones,
             rows: summary.rows,
             left_out: summary.left_out,
-            problems: summary.problems.iter().map(told).collect(),
+            problems: summary.problems.iter().map(line).collect(),
             heuristics: summary.heuristics.iter().map(Line::new).collect(),
         }
     }
@@ -67,7 +68,7 @@ struct Line<'a> {
     limit: Option<Stats>,
     distance: Option<Stats>,
     reasons: BTreeMap<Code, u64>,
-    /// Rows per credit of score: below 0, then from 0 to 100.
+    /// Rows per whole point of score: below 0, then from 0 to 100.
     histogram: &'a [u64],
     worst: Vec<Worst<'a>>,
 }

@@ -1,13 +1,16 @@
 //! Results as text and files: one file per format.
 
 pub mod csv;
-pub mod html;
+mod html;
 pub mod json;
+#[cfg(feature = "parquet")]
 pub mod parquet;
-pub mod table;
+mod table;
 pub mod timeline;
 
 use std::io::{self, Write};
+
+use thiserror::Error;
 
 use crate::summary::Summary;
 
@@ -22,9 +25,34 @@ pub enum Format {
     Json,
     /// One page with tables, distributions and pictures.
     Html,
-    /// Columns, for data tools.
+    /// Columns, for data tools. Needs the cargo feature `parquet`.
     Parquet,
 }
+
+impl Format {
+    /// The formats that this build can write.
+    pub const BUILT_IN: &'static [Self] = &[
+        Self::Table,
+        Self::Csv,
+        Self::Json,
+        Self::Html,
+        #[cfg(feature = "parquet")]
+        Self::Parquet,
+    ];
+
+    /// Refuses a format that this build cannot write.
+    pub fn check_built_in(self) -> Result<(), NotBuiltIn> {
+        if Self::BUILT_IN.contains(&self) { Ok(()) } else { Err(NotBuiltIn) }
+    }
+}
+
+/// A report was asked for in a format that this build cannot write.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error(
+    "this build cannot write Parquet; use a build with the cargo feature `parquet` (it is on by \
+     default), or choose another format"
+)]
+pub struct NotBuiltIn;
 
 /// Writes a summary.
 pub fn write_summary(summary: &Summary, format: Format, out: &mut dyn Write) -> io::Result<()> {
@@ -33,7 +61,10 @@ pub fn write_summary(summary: &Summary, format: Format, out: &mut dyn Write) -> 
         Format::Csv => csv::write(summary, out),
         Format::Json => json::write(summary, out),
         Format::Html => html::write(summary, out),
+        #[cfg(feature = "parquet")]
         Format::Parquet => parquet::write(summary, out),
+        #[cfg(not(feature = "parquet"))]
+        Format::Parquet => Err(io::Error::new(io::ErrorKind::Unsupported, NotBuiltIn)),
     }
 }
 
@@ -48,6 +79,11 @@ pub fn grouped(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// `1 input`, `1,024 inputs`.
+fn counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
 /// A part of a whole, in percent with one decimal.

@@ -122,7 +122,7 @@ fn text(value: &str) -> ByteArray {
 }
 
 /// Writes the summary: one row per heuristic.
-pub fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     let heuristics = &summary.heuristics;
     let number = |value: fn(&crate::summary::HeuristicSummary) -> f64| {
         let of = |line: &crate::summary::HeuristicSummary| (line.valid > 0).then(|| value(line));

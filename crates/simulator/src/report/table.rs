@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 
-use super::{grouped, percent};
+use super::{counted, percent};
 use crate::summary::{HeuristicSummary, Summary};
 
 const HEADER: [&str; 9] = [
@@ -14,14 +14,14 @@ const HEADER: [&str; 9] = [
     "in-zone",
     "overload",
     "slices",
-    "to limit",
+    "gap to the optimum",
     "worst score",
     "largest overload",
     "fell back",
 ];
 
 /// Writes it.
-pub fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_header(HEADER);
     for column in table.column_iter_mut().skip(1) {
@@ -30,7 +30,7 @@ pub fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     for heuristic in &summary.heuristics {
         table.add_row(row(heuristic));
     }
-    writeln!(out, "{} inputs of {}", grouped(summary.rows), summary.dataset.escape_debug())?;
+    writeln!(out, "{} of {}", counted(summary.rows, "input"), summary.dataset.escape_debug())?;
     writeln!(out, "{table}")?;
     footnotes(summary, out)
 }
@@ -64,22 +64,26 @@ fn footnotes(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
         let limit = most.limit.mean(most.valid);
         writeln!(
             out,
-            "Means of credits (0 to 100). Score = 45 % in-zone + 40 % overload + 15 % slices. The best any\n\
-             router could score on these inputs is {limit:.2}; `to limit` is the distance from there."
+            "Average scores (0–100). Score = 45 % in-zone + 40 % overload + 15 % slices. The optimum, the best\n\
+             that any router could score on these inputs, is {limit:.2}."
         )?;
     }
     for heuristic in &summary.heuristics {
         let name = heuristic.heuristic.escape_debug();
         if heuristic.invalid > 0 {
-            let rows = grouped(heuristic.invalid);
-            writeln!(out, "{name}: {rows} inputs have a zone that reaches no endpoint (invalid)")?;
+            let inputs = counted(heuristic.invalid, "input");
+            writeln!(out, "{name}: {inputs} with a zone that reaches no endpoint (invalid)")?;
         }
         if heuristic.failed > 0 {
-            writeln!(out, "{name}: {} inputs failed", grouped(heuristic.failed))?;
+            writeln!(out, "{name}: {} failed", counted(heuristic.failed, "input"))?;
         }
     }
     if summary.left_out > 0 {
-        writeln!(out, "{} rows could not be read and were left out", grouped(summary.left_out))?;
+        writeln!(
+            out,
+            "{} left out because they could not be read",
+            counted(summary.left_out, "row")
+        )?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
-use super::Format;
+use super::{Format, counted};
 use crate::dataset::csv::quote;
 use crate::timeline::scenario::Scenario;
 use crate::timeline::{StepResult, TimelineResult};
@@ -46,7 +46,7 @@ fn table(scenario: &Scenario, results: &[TimelineResult], out: &mut dyn Write) -
         "written",
         "in-zone",
         "largest overload",
-        "in force",
+        "active",
         "unserved",
     ]);
     for column in table.column_iter_mut().skip(1) {
@@ -64,13 +64,14 @@ fn table(scenario: &Scenario, results: &[TimelineResult], out: &mut dyn Write) -
             result.steps_invalid.to_string(),
         ]);
     }
-    writeln!(out, "{}: {} steps", scenario.title.escape_debug(), scenario.steps.len())?;
+    let steps = counted(scenario.steps.len() as u64, "step");
+    writeln!(out, "{}: {steps}", scenario.title.escape_debug())?;
     writeln!(out, "{table}")?;
     writeln!(
         out,
-        "moved: endpoints that stayed but now serve other zones; flips: topology went on or off;\n\
-         written: groups of at most 100 endpoints written; unserved: steps in which a zone reaches no\n\
-         endpoint; in-zone: mean over the other steps."
+        "moved: endpoints that stayed but now serve other zones; flips: zone routing went on or off;\n\
+         written: slices (at most 100 endpoints each) written; active: steps with zone routing on;\n\
+         unserved: steps in which a zone reaches no endpoint; in-zone: mean over the other steps."
     )
 }
 

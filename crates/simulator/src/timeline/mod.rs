@@ -14,7 +14,7 @@ use serde::Serialize;
 use zonewise_topology::allocation::{Allocation, Carrier};
 use zonewise_topology::heuristic::{Assignment, Case};
 use zonewise_topology::hints::{self, Endpoint};
-use zonewise_topology::reason::{Code, Outcome, Reason};
+use zonewise_topology::reason::{Code, Outcome};
 use zonewise_topology::region::{Region, Situation, Zone};
 use zonewise_topology::traffic::TrafficModel;
 use zonewise_topology::zone_shares::ZoneShares;
@@ -30,7 +30,7 @@ use scenario::{Departure, Scenario};
 pub struct StepResult {
     /// The step's name.
     pub step: String,
-    /// Endpoints there.
+    /// Endpoints after the step.
     pub endpoints: u64,
     /// Endpoints that came.
     pub arrived: u64,
@@ -46,7 +46,7 @@ pub struct StepResult {
     pub in_zone: Option<f64>,
     /// Overload of the most loaded endpoint.
     pub max_overload: Option<f64>,
-    /// Why.
+    /// Why it was decided so.
     pub reason: Code,
 }
 
@@ -76,12 +76,12 @@ pub struct TimelineResult {
 
 /// Runs one heuristic through a scenario.
 pub fn run(scenario: &Scenario, choice: &Choice) -> TimelineResult {
-    let mut world = World::new(scenario, choice);
+    let mut state = ServiceState::new(scenario, choice);
     let steps: Vec<StepResult> = scenario
         .steps
         .iter()
         .enumerate()
-        .map(|(index, step)| world.step(&step.name, &step.cells, index > 0))
+        .map(|(index, step)| state.step(&step.name, &step.cells, index > 0))
         .collect();
     summarise(choice, steps)
 }
@@ -113,21 +113,24 @@ struct Pod {
     serves: Vec<u32>,
 }
 
-/// The endpoints as they are, and what is written about them.
-struct World<'a> {
+/// One Service between two steps: its endpoints, and what is written about them.
+struct ServiceState<'a> {
     scenario: &'a Scenario,
     choice: &'a Choice,
     pods: Vec<Pod>,
     next_id: u64,
+    /// Whether topology is in force.
     on: bool,
+    /// Whether each endpoint serves one zone, so that the next decision can start from there.
     single_zone_groups: bool,
     packing: Packing,
+    /// The zone shares on the slices, as text.
     shares: Option<String>,
     allocation: Allocation,
     model: TrafficModel,
 }
 
-impl<'a> World<'a> {
+impl<'a> ServiceState<'a> {
     fn new(scenario: &'a Scenario, choice: &'a Choice) -> Self {
         Self {
             scenario,
@@ -143,10 +146,10 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Takes the world to its next state. The first state is where it starts: that topology
-    /// comes into force there is no flip.
+    /// Goes to the next state. `later` is false for the first: that topology comes into force there
+    /// does not count as a flip.
     fn step(&mut self, name: &str, cells: &[Cell], later: bool) -> StepResult {
-        let (arrived, departed) = self.exchange(cells);
+        let (arrived, departed) = self.replace_endpoints(cells);
         let mut zones = vec![Zone::default(); cells.len()];
         self.scenario.columns.read(cells, &mut zones);
         let region = Region::of(&zones);
@@ -156,24 +159,14 @@ impl<'a> World<'a> {
         if reason.outcome() == Outcome::Failed {
             self.allocation.everywhere(&region, Carrier::Plain);
         }
-        let moved = self.place(arrived);
+        let moved = self.assign_groups(arrived);
         let groups_written = self.write(&zones);
         let on = in_force(reason.code());
         let flipped = later && on != self.on;
         self.on = on;
         self.single_zone_groups =
             matches!(self.allocation.carrier(), Carrier::Hints | Carrier::Subsets);
-        self.result(name, &region, &reason, (arrived, departed, moved, flipped, groups_written))
-    }
-
-    fn result(
-        &mut self,
-        name: &str,
-        region: &Region<'_>,
-        reason: &Reason,
-        (arrived, departed, moved, flipped, groups_written): (u64, u64, u64, bool, u64),
-    ) -> StepResult {
-        let traffic = self.model.run(region, &self.allocation);
+        let traffic = self.model.run(&region, &self.allocation);
         StepResult {
             step: name.to_owned(),
             endpoints: region.total,
@@ -188,8 +181,9 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Lets endpoints go and come until every zone has what the state says.
-    fn exchange(&mut self, cells: &[Cell]) -> (u64, u64) {
+    /// Removes and adds endpoints until every zone has as many as the state says; returns how many
+    /// arrived and departed.
+    fn replace_endpoints(&mut self, cells: &[Cell]) -> (u64, u64) {
         let (mut arrived, mut departed) = (0, 0);
         for (cell, &zone) in cells.iter().zip(&self.scenario.columns.zone_of) {
             let have = self.pods.iter().filter(|pod| pod.zone == zone).count() as u64;
@@ -223,7 +217,7 @@ impl<'a> World<'a> {
     }
 
     /// Gives every endpoint its group; returns how many that stayed were moved.
-    fn place(&mut self, arrived: u64) -> u64 {
+    fn assign_groups(&mut self, arrived: u64) -> u64 {
         let endpoints: Vec<Endpoint<'_>> = self
             .pods
             .iter()

@@ -1,5 +1,5 @@
-//! Groups of at most 100 endpoints, kept stable from step to step: what a slice writer would do,
-//! until the slices themselves are simulated.
+//! Groups of at most 100 endpoints, kept stable from step to step: a model of how a controller
+//! packs endpoints into slices.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,13 @@ pub(super) struct Member {
     pub(super) hint: Vec<u32>,
 }
 
+/// All groups, from step to step.
 #[derive(Default)]
 pub(super) struct Packing {
-    packs: Vec<Pack>,
+    slices: Vec<Slice>,
 }
 
-struct Pack {
+struct Slice {
     group: Vec<u32>,
     /// Endpoint → what is written beside it.
     members: BTreeMap<u64, Vec<u32>>,
@@ -27,34 +28,34 @@ struct Pack {
 }
 
 impl Packing {
-    /// Brings the packs to the wanted state; returns how many were written or deleted.
+    /// Brings the slices to the wanted state; returns how many were written or deleted.
     pub(super) fn update(&mut self, members: Vec<Member>, rewrite_all: bool) -> u64 {
         let mut wanted: BTreeMap<u64, Member> =
             members.into_iter().map(|member| (member.id, member)).collect();
-        for pack in &mut self.packs {
-            pack.dirty = rewrite_all;
-            pack.keep(&mut wanted);
+        for slice in &mut self.slices {
+            slice.dirty = rewrite_all;
+            slice.keep(&mut wanted);
         }
         for member in wanted.into_values() {
             self.insert(member);
         }
-        let written = self.packs.iter().filter(|pack| pack.dirty).count() as u64;
-        self.packs.retain(|pack| !pack.members.is_empty());
+        let written = self.slices.iter().filter(|slice| slice.dirty).count() as u64;
+        self.slices.retain(|slice| !slice.members.is_empty());
         written
     }
 
-    /// Puts an endpoint into a pack that is written anyway, else one with room, else a new one.
+    /// Puts an endpoint into a slice that is written anyway, else one with space, else a new one.
     fn insert(&mut self, member: Member) {
-        let room = |pack: &&mut Pack| {
-            pack.group == member.group && (pack.members.len() as u64) < ENDPOINTS_PER_SLICE
+        let has_room = |slice: &&mut Slice| {
+            slice.group == member.group && (slice.members.len() as u64) < ENDPOINTS_PER_SLICE
         };
-        let open = self.packs.iter_mut().filter(room).max_by_key(|pack| pack.dirty);
+        let open = self.slices.iter_mut().filter(has_room).max_by_key(|slice| slice.dirty);
         match open {
-            Some(pack) => {
-                pack.members.insert(member.id, member.hint);
-                pack.dirty = true;
+            Some(slice) => {
+                slice.members.insert(member.id, member.hint);
+                slice.dirty = true;
             }
-            None => self.packs.push(Pack {
+            None => self.slices.push(Slice {
                 members: BTreeMap::from([(member.id, member.hint)]),
                 group: member.group,
                 dirty: true,
@@ -63,7 +64,7 @@ impl Packing {
     }
 }
 
-impl Pack {
+impl Slice {
     /// Keeps the endpoints that stay in this group; takes them off the wanted list.
     fn keep(&mut self, wanted: &mut BTreeMap<u64, Member>) {
         let (group, dirty) = (&self.group, &mut self.dirty);

@@ -33,28 +33,54 @@ pub struct Scenario {
     pub steps: Vec<Step>,
 }
 
-/// The most steps a timeline may have: every endpoint is followed by itself.
+/// A scenario that comes with the program: three zones.
+#[derive(Clone, Copy, Debug)]
+pub struct BuiltIn {
+    /// The name users write.
+    pub name: &'static str,
+    /// What happens in it.
+    pub summary: &'static str,
+    departure: Departure,
+    steps: fn() -> Vec<Step>,
+}
+
+/// The most steps a timeline may have: each endpoint is followed through all of them.
 const MAX_STEPS: usize = 100_000;
 /// The most endpoints a state may have, for the same reason.
 const MAX_ENDPOINTS: u64 = 20_000;
 
 impl Scenario {
-    /// Names and descriptions of the built-in scenarios.
-    pub const BUILTIN: [(&'static str, &'static str); 3] = [
-        ("rolling-update", "12 endpoints replaced one by one, surge first"),
-        ("autoscaling", "3 to 30 endpoints and back while nodes come and go"),
-        ("node-loss", "a zone loses its nodes one by one and gets them back"),
+    /// The built-in scenarios.
+    pub const BUILTIN: [BuiltIn; 3] = [
+        BuiltIn {
+            name: "rolling-update",
+            summary: "12 endpoints replaced one by one, surge first",
+            departure: Departure::OldestFirst,
+            steps: rolling_update,
+        },
+        BuiltIn {
+            name: "autoscaling",
+            summary: "3 to 30 endpoints and back while nodes come and go",
+            departure: Departure::NewestFirst,
+            steps: autoscaling,
+        },
+        BuiltIn {
+            name: "node-loss",
+            summary: "a zone loses its nodes one by one and gets them back",
+            departure: Departure::OldestFirst,
+            steps: node_loss,
+        },
     ];
 
-    /// A built-in scenario: three zones.
+    /// A built-in scenario.
     pub fn builtin(name: &str) -> Option<Self> {
-        let (departure, steps) = match name {
-            "rolling-update" => (Departure::OldestFirst, rolling_update()),
-            "autoscaling" => (Departure::NewestFirst, autoscaling()),
-            "node-loss" => (Departure::OldestFirst, node_loss()),
-            _ => return None,
-        };
-        Some(Self { title: name.to_owned(), columns: Columns::numbered(3), departure, steps })
+        let known = Self::BUILTIN.into_iter().find(|known| known.name == name)?;
+        Some(Self {
+            title: name.to_owned(),
+            columns: Columns::numbered(3),
+            departure: known.departure,
+            steps: (known.steps)(),
+        })
     }
 
     /// The rows of a data set, taken as states one after the other.

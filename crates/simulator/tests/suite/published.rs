@@ -3,7 +3,7 @@
 use crate::common::run;
 use zonewise_simulator::dataset::Columns;
 use zonewise_simulator::dataset::Dataset;
-use zonewise_simulator::dataset::ranges::{Ranges, Span};
+use zonewise_simulator::dataset::ranges::{NumberRange, Ranges};
 use zonewise_simulator::published;
 use zonewise_topology::heuristics;
 
@@ -88,8 +88,8 @@ fn a20_nothing_scores_above_the_limit_on_odd_inputs() {
 /// docs/simulator.md shows it number by number.
 #[test]
 fn e5_the_page_s_claim_about_few_endpoints() {
-    let fallbacks = |nodes: Span, totals: std::ops::RangeInclusive<u64>| {
-        let ranges = Ranges::new(3, nodes, Span::new(0, 8)).unwrap();
+    let fallbacks = |nodes: NumberRange, totals: std::ops::RangeInclusive<u64>| {
+        let ranges = Ranges::new(3, nodes, NumberRange::new(0, 8)).unwrap();
         let dataset = Dataset::indexed("few", Columns::numbered(3), Box::new(ranges));
         let rows = crate::common::rows_with_reasons(dataset, "auto");
         let few: Vec<&(u64, bool)> =
@@ -97,7 +97,7 @@ fn e5_the_page_s_claim_about_few_endpoints() {
         let without = few.iter().filter(|(_, fell_back)| *fell_back).count();
         (without as f64 / few.len() as f64 * 1000.0).round() / 10.0
     };
-    let (equal, unequal) = (Span::new(5, 5), Span::new(1, 10));
+    let (equal, unequal) = (NumberRange::new(5, 5), NumberRange::new(1, 10));
     assert_eq!((fallbacks(equal, 3..=8), fallbacks(unequal, 3..=8)), (51.4, 47.2));
     assert_eq!((fallbacks(equal, 9..=24), fallbacks(unequal, 9..=24)), (9.7, 3.0));
 }

@@ -1,11 +1,8 @@
 //! What is written, format by format.
 
 use crate::common::{csv, rows, run, run_with};
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::record::RowAccessor;
 use zonewise_simulator::evaluate::{Options, RunError, Shard, evaluate};
 use zonewise_simulator::report::json::JsonRows;
-use zonewise_simulator::report::parquet::ParquetRows;
 use zonewise_simulator::report::{Format, write_summary};
 
 const INPUT: &str =
@@ -58,7 +55,12 @@ fn a20_rows_as_json_with_groups() {
 }
 
 #[test]
+#[cfg(feature = "parquet")]
 fn a20_rows_and_summary_as_parquet() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::RowAccessor;
+    use zonewise_simulator::report::parquet::ParquetRows;
+
     let mut out = Vec::new();
     let mut encoder = ParquetRows::new(&mut out, "in.csv").unwrap();
     run_with(csv(INPUT), &["local-shared"], &mut encoder);
@@ -77,6 +79,16 @@ fn a20_rows_and_summary_as_parquet() {
     write_summary(&summary, Format::Parquet, &mut out).unwrap();
     let reader = SerializedFileReader::new(bytes::Bytes::from(out)).unwrap();
     assert_eq!(reader.metadata().file_metadata().num_rows(), 2);
+}
+
+/// A build without Parquet must not write an empty file.
+#[test]
+#[cfg(not(feature = "parquet"))]
+fn a20_parquet_that_is_not_built_in_is_refused_with_its_feature() {
+    let error = write_summary(&run(csv(INPUT), &["random"]), Format::Parquet, &mut Vec::new());
+    assert!(error.unwrap_err().to_string().contains("cargo feature `parquet`"));
+    assert!(Format::Parquet.check_built_in().is_err());
+    assert!(Format::Json.check_built_in().is_ok());
 }
 
 #[test]
@@ -113,15 +125,15 @@ fn html_escapes_names() {
     let page = String::from_utf8(out).unwrap();
     assert!(!page.contains("<script") && !page.contains("<img"), "{page}");
     assert!(page.contains("&lt;img src=x onerror=alert(1)&gt;"));
-    assert!(!page.contains("http"), "the page asks nobody for anything");
+    assert!(!page.contains("http"), "the page loads nothing from elsewhere");
 }
 
 #[test]
 fn a_data_set_without_rows_is_reported_not_divided_by() {
     let summary = run(csv("name,a,b\n"), &["random", "balanced"]);
-    for format in [Format::Table, Format::Csv, Format::Json, Format::Html, Format::Parquet] {
+    for format in Format::BUILT_IN {
         let mut out = Vec::new();
-        write_summary(&summary, format, &mut out).unwrap();
+        write_summary(&summary, *format, &mut out).unwrap();
         assert!(!String::from_utf8_lossy(&out).contains("NaN"));
     }
 }

@@ -3,7 +3,7 @@
 use crate::common::{choices, csv, options, rows, run, with_threads};
 use proptest::prelude::*;
 use zonewise_simulator::dataset::random::Random;
-use zonewise_simulator::dataset::ranges::Span;
+use zonewise_simulator::dataset::ranges::NumberRange;
 use zonewise_simulator::dataset::{Columns, Dataset};
 use zonewise_simulator::evaluate::{NoRows, Shard, evaluate};
 use zonewise_simulator::part::{MergeError, Part, merge};
@@ -12,8 +12,13 @@ use zonewise_simulator::summary::Summary;
 use zonewise_topology::heuristics;
 
 fn random(rows: u64) -> Dataset {
-    let random =
-        Random { zones: 4, nodes: Span::new(0, 9), endpoints: Span::new(0, 40), rows, seed: 7 };
+    let random = Random {
+        zones: 4,
+        nodes: NumberRange::new(0, 9),
+        endpoints: NumberRange::new(0, 40),
+        rows,
+        seed: 7,
+    };
     Dataset::indexed("random", Columns::numbered(4), Box::new(random))
 }
 
@@ -34,13 +39,12 @@ fn mixed() -> String {
 }
 
 fn all_reports(summary: &Summary) -> Vec<Vec<u8>> {
-    [Format::Table, Format::Csv, Format::Json, Format::Html, Format::Parquet]
-        .map(|format| {
-            let mut out = Vec::new();
-            write_summary(summary, format, &mut out).unwrap();
-            out
-        })
-        .into()
+    let report = |format: &Format| {
+        let mut out = Vec::new();
+        write_summary(summary, *format, &mut out).unwrap();
+        out
+    };
+    Format::BUILT_IN.iter().map(report).collect()
 }
 
 #[test]
@@ -128,8 +132,8 @@ fn the_same_seed_draws_the_same_inputs_and_another_does_not() {
     let draw = |seed| {
         let random = Random {
             zones: 3,
-            nodes: Span::new(1, 5),
-            endpoints: Span::new(0, 9),
+            nodes: NumberRange::new(1, 5),
+            endpoints: NumberRange::new(0, 9),
             rows: 500,
             seed,
         };

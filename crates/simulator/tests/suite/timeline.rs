@@ -74,7 +74,8 @@ fn a15_rolling_update_ends_well() {
 
 #[test]
 fn e4_built_in_scenarios_lose_no_endpoint_and_no_zone() {
-    for (name, _) in Scenario::BUILTIN {
+    for scenario in Scenario::BUILTIN {
+        let name = scenario.name;
         let scenario = Scenario::builtin(name).unwrap();
         for label in zonewise_topology::heuristics::names() {
             let result = run_one(&scenario, label);

@@ -29,6 +29,15 @@ pub enum ExpressionError {
         /// The heuristic.
         name: String,
     },
+    /// This build has no interpreter for expressions.
+    #[error(
+        "heuristic `{name}`: this build cannot run expressions; use a build with the cargo feature \
+         `expressions` (it is on by default), or remove the heuristic from the configuration"
+    )]
+    NotBuiltIn {
+        /// The heuristic.
+        name: String,
+    },
     /// The text of the expression.
     #[error("heuristic `{name}`, {kind}, line {line}, column {column}: {message}\n{excerpt}")]
     Text {
@@ -45,73 +54,6 @@ pub enum ExpressionError {
         /// The line, and a caret under the column.
         excerpt: String,
     },
-}
-
-/// Something wrong at a byte of the text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Problem {
-    pub(super) offset: usize,
-    pub(super) message: String,
-}
-
-impl Problem {
-    pub(super) fn at(offset: usize, message: impl Into<String>) -> Self {
-        Self { offset, message: message.into() }
-    }
-
-    /// The same for people: with line, column and the line itself.
-    pub(super) fn in_text(self, name: &str, kind: Kind, text: &str) -> ExpressionError {
-        let place = Place::of(text, self.offset);
-        ExpressionError::Text {
-            name: name.to_owned(),
-            kind,
-            line: place.line,
-            column: place.column,
-            message: printable(&self.message),
-            excerpt: place.excerpt(),
-        }
-    }
-}
-
-struct Place<'a> {
-    line: usize,
-    column: usize,
-    content: &'a str,
-}
-
-/// Characters shown on either side of the caret.
-const AROUND: usize = 60;
-
-impl<'a> Place<'a> {
-    fn of(text: &'a str, offset: usize) -> Self {
-        let mut begin = 0;
-        let mut place = Self { line: 1, column: 1, content: "" };
-        for (index, line) in text.split_inclusive('\n').enumerate() {
-            let end = begin + line.len();
-            if offset < end || end == text.len() {
-                let before = line.char_indices().take_while(|(at, _)| begin + at < offset).count();
-                let content = line.trim_end_matches(['\n', '\r']);
-                let column = before.min(content.chars().count()) + 1;
-                place = Self { line: index + 1, column, content };
-                break;
-            }
-            begin = end;
-        }
-        place
-    }
-
-    /// The part of the line around the column. A long line must not fill the screen.
-    fn excerpt(&self) -> String {
-        let first = self.column.saturating_sub(AROUND + 1);
-        let shown: String = self
-            .content
-            .chars()
-            .skip(first)
-            .take(2 * AROUND)
-            .map(|letter| if letter.is_control() { ' ' } else { letter })
-            .collect();
-        format!("  | {shown}\n  | {:>width$}", "^", width = self.column - first)
-    }
 }
 
 /// Text from files must not reach a terminal as it is.

@@ -1,21 +1,22 @@
 //! `auto`: Topology Aware Hints (KEP-2433), with the arithmetic of the reference implementation and
 //! the hysteresis the document asked for.
 //!
-//! Each zone with nodes must get at least `ceil(T·r / 1.2)` endpoints, or nobody gets hints.
+//! Each zone with nodes must get at least `ceil(T·r / 1.2)` endpoints, or there are no hints at all.
 //! Endpoints are hinted to their own zone first; then zones with more than they should have give
 //! one endpoint at a time to zones with less, largest difference first.
 //!
 //! "One at a time, largest first" has a closed form. A giver whose surplus is `v` offers the
 //! *tokens* `v, v-1, v-2, …`; the m-th transfer uses the m-th largest token of either side and the
 //! process stops before a token below 0.5, or two below 1. So the number of transfers is a
-//! minimum of counts, and who takes part is "the m largest tokens": no loop over endpoints.
+//! minimum of counts, and the zones that take part own "the m largest tokens": no loop over
+//! endpoints.
 //!
 //! That stop leaves some zone below its minimum now and then: 1, 5 and 9 cores with six endpoints
 //! in the last zone end as 1, 1 and 4, which overloads the second zone by 100 %. The document asks
 //! for less than 20 %, so such zones are lifted to their minimum, and endpoints in zones without
 //! nodes may serve others too. With `upstream` set, everything is as in the reference.
 
-use super::zone_groups::{carry_on, highest_overload};
+use super::zone_groups::{highest_overload, keep_assigned};
 use crate::allocation::{Allocation, Carrier};
 use crate::heuristic::{Case, Heuristic};
 use crate::number::{to_f64, to_u64};
@@ -138,7 +139,7 @@ impl Auto {
         if !refusal.is_none_or(too_few) || region.unplaced > 0 {
             return None;
         }
-        carry_on(region, previous, out, Carrier::Hints);
+        keep_assigned(region, previous, out, Carrier::Hints);
         let highest_overload = highest_overload(region, out);
         let limit = self.hysteresis.leave;
         (highest_overload < limit).then(|| {
@@ -172,22 +173,22 @@ impl Auto {
         Reason::HintsAssigned { moved }
     }
 
-    /// Brings zones that ended below their minimum up to it. There is always somebody to give: the
-    /// minimums add up to no more than there is.
+    /// Brings zones that ended below their minimum up to it. Some zone can always give: the
+    /// minimums add up to no more than the endpoints there are.
     fn lift(&self, region: &Region<'_>, gives: &mut [u64], receives: &mut [u64]) {
-        for poor in 0..gives.len() {
+        for receiver in 0..gives.len() {
             let zones = region.zones;
-            let minimum = self.minimum(region, &zones[poor]);
-            while zones[poor].endpoints + receives[poor] - gives[poor] < minimum {
+            let minimum = self.minimum(region, &zones[receiver]);
+            while zones[receiver].endpoints + receives[receiver] - gives[receiver] < minimum {
                 let size = |zone: usize| zones[zone].endpoints + receives[zone] - gives[zone];
                 let over = |zone: usize| to_f64(size(zone)) - self.desired(region, &zones[zone]);
-                let rich = (0..gives.len())
+                let giver = (0..gives.len())
                     .rev()
                     .filter(|&zone| size(zone) > self.minimum(region, &zones[zone]))
                     .max_by(|&a, &b| over(a).total_cmp(&over(b)));
-                let Some(rich) = rich else { return };
-                step_back_or_on(&mut receives[rich], &mut gives[rich]);
-                step_back_or_on(&mut gives[poor], &mut receives[poor]);
+                let Some(giver) = giver else { return };
+                step_back_or_on(&mut receives[giver], &mut gives[giver]);
+                step_back_or_on(&mut gives[receiver], &mut receives[receiver]);
             }
         }
     }
@@ -259,12 +260,12 @@ fn take_largest(value: impl Fn(usize) -> f64, count: u64, taken: &mut [u64]) {
 fn waterline(zones: usize, value: impl Fn(usize) -> f64, count: f64) -> f64 {
     let mut level = 0.0;
     for _ in 0..zones {
-        let (mut sum, mut wet) = (0.0, 0.0);
+        let (mut sum, mut above) = (0.0, 0.0);
         for value in (0..zones).map(&value).filter(|value| *value > level) {
             sum += value;
-            wet += 1.0;
+            above += 1.0;
         }
-        let next = (sum - count) / wet;
+        let next = (sum - count) / above;
         if next.is_nan() || next <= level {
             break;
         }

@@ -6,7 +6,7 @@
 //! part. The rest of a zone goes to endpoints still below their fair share, in proportion to what
 //! each zone's endpoints have left. What is left over always suffices, because
 //! `Σ (e/T - kept) = 1 - Σ kept` and leaving out the negative terms only makes the sum larger. So
-//! nobody is pushed above its fair share by another zone, and the load is as even as it can be.
+//! no endpoint is pushed above its fair share by another zone, and the load is as even as it can be.
 
 use crate::allocation::{Allocation, Carrier, Label};
 use crate::heuristic::{Case, Heuristic};
@@ -16,9 +16,9 @@ use crate::region::Region;
 
 /// The heuristic `balanced`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Balanced {
+pub(super) struct Balanced {
     /// Load above its fair share that an endpoint may get (θ).
-    pub max_overload: f64,
+    pub(super) max_overload: f64,
 }
 
 impl Heuristic for Balanced {
@@ -86,7 +86,8 @@ impl Balanced {
     }
 }
 
-/// The part of its own traffic that a zone keeps; all of it where nobody has anything to spare.
+/// The part of its own traffic that a zone keeps; all of it where no endpoint is below its fair
+/// share.
 #[inline]
 fn own_part(share: f64, kept: f64, spare: f64) -> f64 {
     if share > 0.0 && spare > 0.0 { kept / share } else { 1.0 }

@@ -15,7 +15,7 @@ pub(super) struct LocalShared;
 
 /// Why the algorithm gave up.
 enum GaveUp {
-    /// Nobody can give any more: everyone uses everything.
+    /// No zone can give any more: every zone uses every endpoint.
     NoDonor,
     /// The tool's loop would not end.
     NeverSettles,
@@ -57,7 +57,7 @@ struct Queues {
 }
 
 fn assign(region: &Region<'_>, out: &mut Allocation) -> Result<(), GaveUp> {
-    // With no traffic anywhere nobody ever stops being a donor.
+    // Without traffic every zone stays a donor forever.
     let idle = region.zones.iter().all(|zone| zone.nodes == 0 && zone.share == 0.0);
     if idle && region.zones.iter().any(|zone| zone.endpoints >= 2) {
         return Err(GaveUp::NeverSettles);
@@ -174,8 +174,8 @@ fn collect_extra(
     let own: u64 = hot.iter().map(|&zone| pools.size(zone as usize)).sum();
     let mut taken = 0;
     while taken < hot.len() as u64 {
-        let rich = donors.first().is_some_and(|&zone| pools.surplus(zone as usize) >= 1.0);
-        if !rich {
+        let has_surplus = donors.first().is_some_and(|&zone| pools.surplus(zone as usize) >= 1.0);
+        if !has_surplus {
             while !pools.enough(hot, own + taken) {
                 take_one(pools, donors, extra)?;
                 taken += 1;
@@ -224,14 +224,14 @@ fn make_shared_group(pools: &mut Pools<'_>, hot: &[u32], extra: &[u64]) {
     }
 }
 
-/// Gives whole surplus endpoints to whoever is most loaded.
+/// Gives whole surplus endpoints to the most loaded zones.
 fn spend_surplus(
     pools: &mut Pools<'_>,
     donors: &mut Vec<u32>,
     receivers: &mut Vec<u32>,
 ) -> Result<(), GaveUp> {
     let total: u64 = pools.out.groups().iter().map(|group| group.size).sum();
-    let mut patience = 4 * total + 1000;
+    let mut moves_left = 4 * total + 1000;
     while let Some(donor) = pools.pop(donors, Order::Donors) {
         if pools.surplus(donor) < 1.0 {
             break;
@@ -244,8 +244,8 @@ fn spend_surplus(
         pools.push(receivers, zone, Order::Receivers);
         pools.out.take(donor, donor, 1);
         pools.rejoin(donors, donor);
-        patience -= 1;
-        if patience == 0 {
+        moves_left -= 1;
+        if moves_left == 0 {
             return Err(GaveUp::NeverSettles);
         }
     }

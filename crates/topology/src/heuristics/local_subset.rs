@@ -4,7 +4,7 @@
 //!  few endpoints ──► everywhere            (starting threshold ± padding)
 //!  subsets there, none overloaded ──► kept (lazy rebalance: only what changed changes)
 //!  otherwise: own zone first, then
-//!     1. richest zone ──► most overloaded zone, until none is overloaded, or nobody can give
+//!     1. zone with the largest surplus ──► most overloaded zone, until none is overloaded
 //!     2. zones above ──► zones below the whole part of their expectation
 //! ```
 //!
@@ -12,7 +12,7 @@
 //! `local` differs: it finishes one receiver before the next and orders by ratio.
 
 use super::zone_groups::{
-    carry_on, first_by, highest_overload, overload_too_high, place_unplaced, too_many,
+    first_by, highest_overload, keep_assigned, overload_too_high, place_unplaced, too_many,
 };
 use crate::allocation::{Allocation, Carrier};
 use crate::heuristic::{Assignment, Case, Heuristic};
@@ -71,9 +71,9 @@ impl LocalSubset {
     }
 }
 
-/// Leaves everyone where they are if that overloads no zone.
+/// Leaves every endpoint in its subset if that overloads no zone.
 fn keep(region: &Region<'_>, previous: &Assignment, out: &mut Allocation) -> Option<Reason> {
-    carry_on(region, previous, out, Carrier::Subsets);
+    keep_assigned(region, previous, out, Carrier::Subsets);
     place_unplaced(region, out, region.unplaced - previous.assigned_from(previous.unplaced()));
     let highest_overload = highest_overload(region, out);
     let limit = OVERLOAD_THRESHOLD;
@@ -102,8 +102,8 @@ fn rebalance(region: &Region<'_>, out: &mut Allocation) -> Reason {
     loop {
         let lacks = |&zone: &usize| to_f64(size(out, zone)) < region.expected(zone).floor();
         let receiver = first_by(zones().filter(lacks), |zone| -surplus(out, zone));
-        let rich = |&zone: &usize| surplus(out, zone) > 0.0 && can_give(region, out, zone);
-        let donor = first_by(zones().filter(rich), |zone| surplus(out, zone));
+        let has_surplus = |&zone: &usize| surplus(out, zone) > 0.0 && can_give(region, out, zone);
+        let donor = first_by(zones().filter(has_surplus), |zone| surplus(out, zone));
         let (Some(receiver), Some(donor)) = (receiver, donor) else {
             break;
         };

@@ -28,19 +28,19 @@ impl Heuristic for LocalWeighted {
     fn allocate(&self, case: &Case<'_>, out: &mut Allocation) -> Reason {
         let region = &case.region;
         out.begin(region, Carrier::Subsets);
-        let mut lists = borrow(out);
+        let mut lists = take_buffers(out);
         keep_whole_endpoints(region, out, &mut lists);
         serve_whole_needs(out, &mut lists);
         let mut front = 0;
         for index in 0..lists.parts.len() {
             share_part(out, lists.parts[index], &mut lists.wanted, &mut front);
         }
-        give_back(out, lists);
+        return_buffers(out, lists);
         Reason::GroupsAssigned
     }
 }
 
-fn borrow(out: &mut Allocation) -> Lists {
+fn take_buffers(out: &mut Allocation) -> Lists {
     let mut lists = Lists {
         supply: std::mem::take(&mut out.scratch.supply),
         need: std::mem::take(&mut out.scratch.need),
@@ -54,7 +54,7 @@ fn borrow(out: &mut Allocation) -> Lists {
     lists
 }
 
-fn give_back(out: &mut Allocation, lists: Lists) {
+fn return_buffers(out: &mut Allocation, lists: Lists) {
     out.scratch.supply = lists.supply;
     out.scratch.need = lists.need;
     out.scratch.fractional_supply = lists.parts;
@@ -104,7 +104,8 @@ fn serve_whole_needs(out: &mut Allocation, lists: &mut Lists) {
     }
 }
 
-/// Makes the shared group of one part and hands its weight to those who want it, front first.
+/// Makes the shared group of one part and divides its weight among the zones that want it, front
+/// first.
 fn share_part(out: &mut Allocation, part: Fraction, wanted: &mut [Fraction], front: &mut usize) {
     let group = out.add_group(Label::Shared);
     out.put(group, part.zone as usize, part.amount);

@@ -9,7 +9,7 @@
 //! | zonewise | `balanced` |
 
 pub mod auto;
-pub mod balanced;
+mod balanced;
 mod local;
 mod local_opt;
 mod local_shared;
@@ -146,7 +146,7 @@ pub const TABLE: [Entry; 14] = [
     },
     Entry {
         name: "local-subset",
-        summary: "a subset per zone, one endpoint at a time from the richest to the poorest (KEP-2004)",
+        summary: "a subset per zone; zones with a surplus give to overloaded zones, one endpoint at a time (KEP-2004)",
         parameters: &[
             Parameter {
                 name: "threshold",

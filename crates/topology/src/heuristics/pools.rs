@@ -112,7 +112,7 @@ impl<'a> Pools<'a> {
 
     /// Moves endpoints of the first donor into a group, and of a second that takes turns with it,
     /// as far as that needs no queue: all that are wanted from one or two donors, else one.
-    /// Returns how many; 0 if nobody can give.
+    /// Returns how many; 0 if no zone can give.
     #[inline]
     pub(super) fn give_first(&mut self, donors: &mut Vec<u32>, group: usize, wanted: u64) -> u64 {
         let Some(donor) = self.pop(donors, Order::Donors) else {
@@ -122,7 +122,7 @@ impl<'a> Pools<'a> {
             [] if donor == group => wanted,
             [] => wanted.min(self.spare(donor)),
             [rival] if donor != group && rival as usize != group => {
-                return self.take_turns(donors, (donor, rival as usize), group, wanted);
+                return self.take_turns(donors, donor, rival as usize, group, wanted);
             }
             _ => 1,
         };
@@ -131,13 +131,14 @@ impl<'a> Pools<'a> {
         given
     }
 
-    /// Two donors, one endpoint at a time. In a queue of two, whoever gave stays first only if it
-    /// still goes before the other.
+    /// Two donors, one endpoint at a time. In a queue of two, the one that gave stays first only
+    /// if it still goes before the other.
     #[inline]
     fn take_turns(
         &mut self,
         donors: &mut Vec<u32>,
-        (first, second): (usize, usize),
+        first: usize,
+        second: usize,
         group: usize,
         wanted: u64,
     ) -> u64 {

@@ -1,5 +1,5 @@
 //! `require-zone`: a subset per zone with its own endpoints and nothing else. A zone without
-//! endpoints is served by nobody (KEP-2004's `RequireZone`).
+//! endpoints is not served at all (KEP-2004's `RequireZone`).
 
 use super::same_zone::zones_without_endpoints;
 use super::zone_groups::{place_unplaced, too_many};

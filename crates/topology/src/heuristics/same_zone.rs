@@ -33,7 +33,7 @@ impl Heuristic for SameZone {
     }
 }
 
-/// Consumers ignore all hints when one endpoint has none.
+/// Why there cannot be hints: proxies ignore all hints when one endpoint has none.
 pub(super) fn refusal(region: &Region<'_>) -> Option<Reason> {
     if region.total == 0 {
         Some(Reason::NoEndpoints)

@@ -5,20 +5,20 @@ use crate::heuristic::{Case, Heuristic};
 use crate::number::{to_f64, to_u64};
 use crate::reason::Reason;
 
-/// Both heuristics; they differ in the weight and in who uses the global group.
+/// Both heuristics; they differ in the weight and in the zones that use the global group.
 pub(super) struct SharedGlobal {
     name: &'static str,
-    /// How strongly zones are drawn to the global group.
+    /// The weight with which zones use the global group.
     weight: f64,
     /// Zones that gave some of their endpoints and kept some do not use the global group.
-    givers_stay_home: bool,
+    excludes_givers: bool,
 }
 
 impl SharedGlobal {
     pub(super) const GLOBAL: Self =
-        Self { name: "shared-global", weight: 0.4, givers_stay_home: false };
+        Self { name: "shared-global", weight: 0.4, excludes_givers: false };
     pub(super) const MULTIZONE: Self =
-        Self { name: "shared-multizone", weight: 1.0, givers_stay_home: true };
+        Self { name: "shared-multizone", weight: 1.0, excludes_givers: true };
     /// It starts above this many endpoints.
     const START: u64 = 100;
 }
@@ -46,8 +46,8 @@ impl Heuristic for SharedGlobal {
             let kept = input.endpoints.saturating_sub(given);
             out.put(zone, zone, kept);
             out.put(global, zone, given);
-            let home = self.givers_stay_home && given != 0 && kept != 0;
-            out.set_weight(global, zone, if home { 0.0 } else { self.weight });
+            let excluded = self.excludes_givers && given != 0 && kept != 0;
+            out.set_weight(global, zone, if excluded { 0.0 } else { self.weight });
         }
         Reason::GroupsAssigned
     }

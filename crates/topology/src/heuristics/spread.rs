@@ -1,5 +1,5 @@
-//! `spread`: every zone uses every endpoint because somebody asked for it (KEP-4444), which
-//! explanations tell apart from having asked for nothing.
+//! `spread`: every zone uses every endpoint because the Service asks for it (KEP-4444). Explanations tell
+//! this apart from a Service that asks for nothing.
 
 use crate::allocation::{Allocation, Carrier};
 use crate::heuristic::{Case, Heuristic};

@@ -8,7 +8,7 @@ use crate::reason::Reason;
 use crate::region::Region;
 
 /// Puts assigned endpoints where they were and new ones into their own zone's group.
-pub(super) fn carry_on(
+pub(super) fn keep_assigned(
     region: &Region<'_>,
     previous: &Assignment,
     out: &mut Allocation,

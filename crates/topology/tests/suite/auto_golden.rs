@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 
 use crate::common::{away, decide, sizes};
 use serde::Deserialize;
-use zonewise_topology::capacity::{Capacity, MissingCpu, Node};
+use zonewise_topology::capacity::{Capacity, MissingCpu, NodeCapacity};
 use zonewise_topology::reason::{Code, Outcome};
 use zonewise_topology::region::Situation;
 
@@ -31,10 +31,10 @@ fn recorded() -> Vec<Recorded> {
 }
 
 fn situation(case: &Recorded) -> Situation {
-    let nodes: Vec<Node<'_>> = case
+    let nodes: Vec<NodeCapacity<'_>> = case
         .allocatable_milli_cpu_by_zone
         .iter()
-        .map(|(zone, &cpu)| Node {
+        .map(|(zone, &cpu)| NodeCapacity {
             name: zone,
             zone: Some(zone),
             cpu_milli: Some(cpu),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::common::{decide, zones};
 use zonewise_topology::allocation::{Allocation, Carrier, Label};
-use zonewise_topology::capacity::{Capacity, MissingCpu, Node};
+use zonewise_topology::capacity::{Capacity, MissingCpu, NodeCapacity};
 use zonewise_topology::explanation::{Asked, explain};
 use zonewise_topology::heuristic::{Case, Heuristic};
 use zonewise_topology::heuristics::{self, ParseError};
@@ -55,7 +55,7 @@ fn zone_shares_that_cannot_be_trusted_are_refused() {
         (with(r#"{"a":{"a":0.5}}"#), DecodeError::Sum { from: name("a"), sum: name("0.5") }),
         (with(r#"{"a":{"a":1.5}}"#), DecodeError::Range { from: name("a"), to: name("a") }),
         (with(r#"{"a":{"a":-1,"b":2}}"#), DecodeError::Range { from: name("a"), to: name("a") }),
-        (with(r#"{"a":{"x":1}}"#), DecodeError::Nobody { from: name("a"), to: name("x") }),
+        (with(r#"{"a":{"x":1}}"#), DecodeError::NoEndpoints { from: name("a"), to: name("x") }),
         (String::from(r#"{"v":2,"endpoints":{},"from":{}}"#), DecodeError::Version(2)),
     ];
     for (text, expected) in rows {
@@ -70,15 +70,18 @@ fn zone_shares_that_cannot_be_trusted_are_refused() {
 
 #[test]
 fn an_explanation_shows_the_arithmetic() {
-    let node = |name: &'static str, zone: &'static str, cores: u64| Node {
+    let node = |name: &'static str, zone: &'static str, cores: u64| NodeCapacity {
         name,
         zone: Some(zone),
         cpu_milli: Some(cores * 1000),
         ready: true,
         control_plane: false,
     };
-    let nodes =
-        [node("n1", "a", 2), node("n2", "b", 1), Node { ready: false, ..node("n3", "b", 4) }];
+    let nodes = [
+        node("n1", "a", 2),
+        node("n2", "b", 1),
+        NodeCapacity { ready: false, ..node("n3", "b", 4) },
+    ];
     let capacity = Capacity::of(&nodes, MissingCpu::Refuse);
     let endpoints = BTreeMap::from([("a".into(), 1), ("b".into(), 1)]);
     let situation = Situation::new(&capacity, &endpoints, 0);
@@ -99,7 +102,7 @@ fn an_explanation_shows_the_arithmetic() {
         "reason": "TooFewForBalance",
         "arithmetic": {"code": "TooFewForBalance", "endpoints": 2, "minimums": 3, "limit": 0.2},
         "sentence": "no division of the endpoints keeps every zone's expected overload below the limit (2 endpoints; the minimums for 20 % add up to 3)",
-        "remedy": "scale to the next feasible number of endpoints, or use balanced",
+        "remedy": "add endpoints where `zonewise explain` says, or use balanced",
         "outcome": "fallback",
         "capacityBy": "cpu",
         "zones": [

@@ -65,7 +65,7 @@ fn good() -> Vec<Good> {
             Carrier::Hints,
             &["a [4, 0, 0] [1.0, 0.0, 1.0]", "b [0, 2, 0] [0.0, 1.0, 1.0]"],
         ),
-        // Its own zone and those that have nobody.
+        // Its own zone and those without endpoints.
         line(
             hints("[endpoint.zone] + zones.filter(z, z.endpoints == 0).map(z, z.name)"),
             &[(1, 4), (1, 2), (1, 0)],
@@ -131,9 +131,9 @@ fn d17_an_expression_is_a_heuristic() {
     }
 }
 
-/// Nothing for anybody is an answer, not a failure.
+/// No zones for any endpoint is an answer, not a failure.
 #[test]
-fn d17_nothing_for_anybody_means_everywhere_as_asked() {
+fn d17_no_zones_for_any_endpoint_means_everywhere_as_asked() {
     for expression in
         [hints("total < 6 ? [] : [endpoint.zone]"), shares("{}"), shares("zones.map(z, 0)")]
     {
@@ -336,13 +336,13 @@ const REFUSED: [(Kind, &str, &str); 28] = [
     (
         ZoneShares,
         "{zone.name: -1}",
-        "line 1, column 1: never works: a share is negative or no number, or there is not one for each zone\n  \
+        "line 1, column 1: never works: a share is negative or not a number, or the number of shares is not the number of zones\n  \
              | {zone.name: -1}\n  | ^",
     ),
     (
         EndpointZones,
         "endpoint.index == 0 ? [] : [endpoint.zone]",
-        "line 1, column 1: never works: it gives an endpoint no zone, so consumers would ignore all hints\n  \
+        "line 1, column 1: never works: it gives an endpoint no zone, so proxies would ignore all hints\n  \
              | endpoint.index == 0 ? [] : [endpoint.zone]\n  | ^",
     ),
 ];
@@ -457,7 +457,7 @@ fn d17_a_failure_means_everywhere_with_a_reason() {
         assert_eq!(drawn(&allocation), drawn(&everywhere));
     }
     assert_eq!(ask(&hints(own), &[(1, 9_000), (1, 1_000)]).0, Reason::ExpressionApplied);
-    // Who does not ask for the number of an endpoint is not asked for each.
+    // Without `endpoint.index` there is one evaluation for each zone, not for each endpoint.
     assert_eq!(ask(&hints("[endpoint.zone]"), &[(1, 1_000_000)]).0, Reason::ExpressionApplied);
 }
 
@@ -695,7 +695,7 @@ fn written() -> impl Strategy<Value = (Kind, String)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 3))]
 
     /// Whatever an expression says: it is refused or it answers, every endpoint is in exactly one
     /// group, and every zone reaches one.
@@ -724,7 +724,7 @@ proptest! {
             let reached = allocation.groups().iter().enumerate().any(|(index, group)| {
                 group.size > 0 && allocation.weight(index, zone) > 0.0
             });
-            prop_assert!(reached, "zone {} reaches nobody: {}", zone, text);
+            prop_assert!(reached, "zone {} reaches no endpoint: {}", zone, text);
         }
     }
 

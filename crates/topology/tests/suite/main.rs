@@ -4,6 +4,7 @@
 mod auto_golden;
 mod common;
 mod documents;
+#[cfg(feature = "expressions")]
 mod expressions;
 mod properties;
 mod reasons;

@@ -59,7 +59,7 @@ fn best_by_linear_program(zones: &[Zone], max_overload: f64) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 2))]
 
     /// Endpoints are neither lost nor made. (`local-opt` and `local-weighted` lose some where a
     /// double misses a whole number by its last bit: kept as in the evaluation tool.)
@@ -149,7 +149,7 @@ proptest! {
         }
     }
 
-    /// Who may start with few endpoints may start with more, and what may stay may stay with more.
+    /// What may start with few endpoints may start with more, and what may stay may stay with more.
     #[test]
     fn monotonicity_of_thresholds(threshold in 0u64..40, padding in 0u64..20, endpoints in 0u64..80) {
         let start = zonewise_topology::threshold::Start { threshold, padding };
@@ -190,8 +190,8 @@ proptest! {
         }
     }
 
-    /// Placing endpoints gives every one a group of the allocation, moves nobody who may stay, and
-    /// a second time moves nobody at all.
+    /// Placing endpoints gives every one a group of the allocation, moves none that may stay, and
+    /// a second time moves none at all.
     #[test]
     fn placing_endpoints_is_stable(cells in cells(1..5), hints in prop::collection::vec(0u32..5, 0..60)) {
         let zones = zones(&cells);
@@ -242,7 +242,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 2))]
 
     /// No share matrix does better than `balanced`.
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::common::{allocate, away, decide, sizes, zones};
 use zonewise_topology::allocation::Carrier;
-use zonewise_topology::capacity::{Basis, Capacity, LeftOut, MissingCpu, Node, WhyLeftOut};
+use zonewise_topology::capacity::{Basis, Capacity, LeftOut, MissingCpu, NodeCapacity, WhyLeftOut};
 use zonewise_topology::heuristic::Assignment;
 use zonewise_topology::heuristics;
 use zonewise_topology::reason::{Code, Outcome, Reason};
@@ -15,9 +15,9 @@ use zonewise_topology::traffic::TrafficModel;
 /// (nodes or cores, endpoints) per zone.
 type Cells = &'static [(u64, u64)];
 
-fn node<'a>(name: &'a str, zone: &'a str, cpu_milli: u64) -> Node<'a> {
+fn node<'a>(name: &'a str, zone: &'a str, cpu_milli: u64) -> NodeCapacity<'a> {
     let cpu_milli = Some(cpu_milli).filter(|cpu| *cpu > 0);
-    Node { name, zone: Some(zone), cpu_milli, ready: true, control_plane: false }
+    NodeCapacity { name, zone: Some(zone), cpu_milli, ready: true, control_plane: false }
 }
 
 fn shares(capacity: &Capacity) -> Vec<(&str, f64)> {
@@ -27,7 +27,7 @@ fn shares(capacity: &Capacity) -> Vec<(&str, f64)> {
 /// Zones a, b, c with (CPU cores, endpoints); a zone without cores has no node.
 fn by_cpu(cells: &[(u64, u64)]) -> Situation {
     let names = ["a", "b", "c", "d"];
-    let nodes: Vec<Node<'_>> = cells
+    let nodes: Vec<NodeCapacity<'_>> = cells
         .iter()
         .zip(names)
         .filter(|(cell, _)| cell.0 > 0)
@@ -193,7 +193,7 @@ fn a19_worked_examples() {
     let ten = [(1, 5), (1, 3), (1, 2)];
     let (_, allocation) = allocate("local-subset:threshold=9,padding=0", &ten);
     assert_eq!((sizes(&allocation), away(&allocation)), (vec![4, 3, 3], 1));
-    // Five endpoints, 1.67 expected each: somebody is left with one, 67 % overload.
+    // Five endpoints, 1.67 expected each: some zone is left with one, 67 % overload.
     let five = [(1, 2), (1, 2), (1, 1)];
     let (reason, allocation) = allocate("local-subset:threshold=1,padding=0", &five);
     let Reason::OverloadTooHigh { zone, expected, present, limit } = reason else {
@@ -233,8 +233,8 @@ fn a25_each_approach_alone() {
 
 #[test]
 fn b3_b11_b18_only_ready_worker_nodes_count() {
-    let sleeping = Node { ready: false, ..node("sleeping", "a", 1000) };
-    let control = Node { control_plane: true, ..node("control", "b", 1000) };
+    let not_ready = NodeCapacity { ready: false, ..node("not-ready", "a", 1000) };
+    let control = NodeCapacity { control_plane: true, ..node("control", "b", 1000) };
     let nodes = [
         node("a1", "a", 1000),
         node("a2", "a", 1000),
@@ -243,23 +243,23 @@ fn b3_b11_b18_only_ready_worker_nodes_count() {
         node("b1", "b", 3000),
         node("b2", "b", 1500),
         node("c1", "c", 500),
-        sleeping,
+        not_ready,
         control,
     ];
     let capacity = Capacity::of(&nodes, MissingCpu::Refuse);
     assert_eq!(shares(&capacity), [("a", 0.5), ("b", 0.45), ("c", 0.05)]);
     let left = |node: &str, why| LeftOut { node: node.into(), why };
     let expected =
-        [left("sleeping", WhyLeftOut::NotReady), left("control", WhyLeftOut::ControlPlane)];
+        [left("not-ready", WhyLeftOut::NotReady), left("control", WhyLeftOut::ControlPlane)];
     assert_eq!(capacity.left_out, expected);
     assert_eq!(capacity.unusable_nodes(), 0);
 }
 
 #[test]
 fn b6_nodes_without_zone_or_cpu() {
-    let homeless = Node { zone: None, ..node("homeless", "", 1000) };
-    let nameless = Node { zone: Some(""), ..homeless };
-    for bad in [homeless, nameless, node("dull", "a", 0)] {
+    let zoneless = NodeCapacity { zone: None, ..node("zoneless", "", 1000) };
+    let nameless = NodeCapacity { zone: Some(""), ..zoneless };
+    for bad in [zoneless, nameless, node("dull", "a", 0)] {
         let nodes = [node("1", "a", 1000), node("2", "b", 1000), bad];
         let refused = Capacity::of(&nodes, MissingCpu::Refuse);
         assert_eq!(refused.unusable_nodes(), 1, "{bad:?}");

@@ -61,7 +61,7 @@ fn row(config: &Path, heuristic: &str) -> (Value, Value) {
 #[test]
 fn d17_the_documented_examples_do_what_the_page_says() {
     let file = documented("examples.yaml");
-    let (reason, groups) = row(&file, "example.com/lend");
+    let (reason, groups) = row(&file, "example.com/cover-empty-zones");
     assert_eq!(reason, "ExpressionApplied");
     assert_eq!(
         groups,
@@ -90,15 +90,22 @@ fn d17_custom_heuristics_stand_beside_the_built_in() {
     let all = simulate(&["--config", file, "--dataset", "-", "-o", "csv"]);
     let lines: Vec<&str> = text(&all.stdout).lines().collect();
     assert_eq!(lines.len(), 1 + 14 + 2, "{}", text(&all.stderr));
-    assert!(lines[15].starts_with("example.com/lend,1,"), "{}", lines[15]);
+    assert!(lines[15].starts_with("example.com/cover-empty-zones,1,"), "{}", lines[15]);
     let timeline =
         simulate(&["timeline", "--config", file, "--heuristic", "example.com/half", "-o", "csv"]);
     assert!(timeline.status.success(), "{}", text(&timeline.stderr));
-    let unknown = simulate(&["--config", file, "--heuristic", "example.com/lent"]);
+    let unknown = simulate(&["--config", file, "--heuristic", "example.com/cover-empty-zone"]);
     assert_eq!(unknown.status.code(), Some(2));
     let message = text(&unknown.stderr);
-    assert!(message.starts_with("error: unknown heuristic `example.com/lent`; known are random,"));
-    assert!(message.ends_with(", balanced, example.com/lend, example.com/half\n"), "{message}");
+    assert!(
+        message.starts_with(
+            "error: unknown heuristic `example.com/cover-empty-zone`; known are random,"
+        )
+    );
+    assert!(
+        message.ends_with(", balanced, example.com/cover-empty-zones, example.com/half\n"),
+        "{message}"
+    );
 }
 
 /// Other fields are the controller's; a file without heuristics adds none.

@@ -4,6 +4,7 @@
 mod cluster;
 mod controller;
 mod differential;
+#[cfg(feature = "expressions")]
 mod expressions;
 mod lab;
 mod machine;

@@ -250,7 +250,7 @@ fn scripts() -> impl Strategy<Value = Script> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 8))]
 
     #[test]
     fn never_do_two_write_and_in_the_end_one_does(script in scripts()) {

@@ -14,7 +14,7 @@ use zonewise_netns::traffic::{Answer, Protocol, Server, ask_from, ask_tcp, ask_u
 use zonewise_netns::world::{Client, Node, Pod, World};
 use zonewise_netns::{Cidr as NetCidr, Namespace};
 use zonewise_proxy::rules::layout::{Local, Options};
-use zonewise_routing::{Cidr, Place};
+use zonewise_routing::{Cidr, NodeLocation};
 
 use super::objects::{endpoint, ports, service, slice, with, with_status};
 use super::{PATIENCE, Tables, at, ip, usual_node};
@@ -52,8 +52,8 @@ impl Town {
             client.route_via(net(range), &n1).unwrap();
         }
         let node = usual_node([Some(n1.address(false)), Some(n1.address(true))]);
-        let place = Place::new("n1", Some("a"), None);
-        let mut tables = Tables::new(&n1.namespace, place, options, node);
+        let location = NodeLocation::new("n1", Some("a"), None);
+        let mut tables = Tables::new(&n1.namespace, location, options, node);
         tables.ranges =
             ["10.96.0.0/12", "fd96::/108"].map(|text| Cidr::parse(text).unwrap()).into();
         let mut town =

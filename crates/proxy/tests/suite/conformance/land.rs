@@ -22,7 +22,7 @@ use zonewise_proxy::addresses::interface_addresses;
 use zonewise_proxy::conntrack::{Frontends, clean};
 use zonewise_proxy::rules::entries::routing_family;
 use zonewise_proxy::rules::layout::{FAMILIES as TABLES, Local, Options};
-use zonewise_routing::{self as routing, Cidr, Place, Question, serving};
+use zonewise_routing::{self as routing, Cidr, NodeLocation, RouteQuery, serving_targets};
 
 use crate::common::objects::{Endpoint, endpoint, slice};
 use crate::common::town::{FAMILIES, both_protocols, net};
@@ -183,8 +183,8 @@ impl Spot {
     fn new(world: &mut World, node: Node) -> Self {
         let asker = world.pod(&node, &format!("asker-{}", node.number)).unwrap();
         let addresses = usual_node([Some(node.address(false)), Some(node.address(true))]);
-        let place = Place::new(&node.name, Some(&node.zone), None);
-        let mut tables = Tables::new(&node.namespace, place, of_node(&node), addresses);
+        let location = NodeLocation::new(&node.name, Some(&node.zone), None);
+        let mut tables = Tables::new(&node.namespace, location, of_node(&node), addresses);
         tables.ranges = RANGES.map(|text| Cidr::parse(text).unwrap()).into();
         Self { node, tables, asker }
     }
@@ -218,15 +218,15 @@ fn frontends(tables: &Tables) -> BTreeMap<Family, Frontends> {
         let slices = tables.index.slices(key);
         let udp = service.ports.iter().filter(|port| port.protocol == routing::Protocol::Udp);
         for (port, family) in udp.flat_map(|port| TABLES.map(|family| (port, family))) {
-            let question = Question {
-                door: &tables.door,
-                settings: &tables.settings,
+            let query = RouteQuery {
+                reader: &tables.reader,
+                gates: &tables.gates,
                 service,
                 port,
                 family: routing_family(family),
                 slices: &slices,
             };
-            frontends.entry(family).or_default().add(service, port, &serving(&question));
+            frontends.entry(family).or_default().add(service, port, &serving_targets(&query));
         }
     }
     frontends

@@ -2,7 +2,7 @@
 
 use zonewise_netns::Namespace;
 use zonewise_netns::traffic::{Answer, Protocol};
-use zonewise_routing::{Family, local_ready};
+use zonewise_routing::{Family, count_local_ready};
 
 use serde_json::json;
 
@@ -223,7 +223,8 @@ fn health_checks_count_who_is_ready_here() {
         let index = &land.spots[0].tables.index;
         let (key, service) = index.services().first_key_value().unwrap();
         assert_eq!(service.health_check_node_port, Some(32_000));
-        let counts = Family::BOTH.map(|family| local_ready(service, &index.slices(key), family));
+        let counts =
+            Family::BOTH.map(|family| count_local_ready(service, &index.slices(key), family));
         assert_eq!(counts, [expected; 2], "{row}");
         for v6 in FAMILIES {
             let to = node_port(land.node(0), 1, v6);

@@ -9,11 +9,11 @@ use cel::common::types::{CelDouble, CelInt, CelList, CelMap, CelMapKey, CelStrin
 use cel::common::value::{CowVal, Val};
 use cel::{Context, Env, ExecutionError, Value};
 
-use super::Kind;
 use super::check::Facts;
-use super::error::Problem;
+use super::problem::Problem;
 use super::record::Record;
 use super::syntax::Syntax;
+use crate::expression::Kind;
 use crate::reason::{Fault, Reason};
 use crate::region::Region;
 
@@ -58,7 +58,7 @@ pub(super) enum Answer {
 #[derive(Debug, PartialEq)]
 pub(super) struct Failure {
     pub(super) reason: Reason,
-    /// Where and what exactly, for whoever wrote the expression.
+    /// Where in the expression it failed, and why.
     pub(super) problem: Option<Problem>,
 }
 
@@ -83,9 +83,9 @@ impl From<Fault> for Failure {
     }
 }
 
-/// A Service as an expression sees it.
+/// What an expression is evaluated on: the zones of one Service.
 #[derive(Clone, Copy)]
-pub(super) struct Service<'a> {
+pub(super) struct Input<'a> {
     pub(super) region: &'a Region<'a>,
     /// As many as the region has zones.
     pub(super) names: &'a [Box<str>],
@@ -93,7 +93,7 @@ pub(super) struct Service<'a> {
     pub(super) pinpoint: bool,
 }
 
-impl<'a> Service<'a> {
+impl<'a> Input<'a> {
     fn zone_called(&self, name: &str) -> Option<usize> {
         self.names.iter().position(|known| **known == *name)
     }
@@ -103,7 +103,7 @@ impl<'a> Service<'a> {
     }
 }
 
-/// Names for zones whose names nobody told: their numbers.
+/// The zones' names; their numbers where the caller gives no names.
 pub(super) fn names_for<'a>(names: &'a [Box<str>], region: &Region<'_>) -> Cow<'a, [Box<str>]> {
     if names.len() == region.zones.len() {
         return Cow::Borrowed(names);
@@ -113,21 +113,21 @@ pub(super) fn names_for<'a>(names: &'a [Box<str>], region: &Region<'_>) -> Cow<'
 
 impl Program {
     /// Evaluates it for all endpoints or zones; stops at the first failure.
-    pub(super) fn run(&self, service: &Service<'_>) -> Result<Answer, Failure> {
-        self.check_affordable(service.region)?;
+    pub(super) fn run(&self, input: &Input<'_>) -> Result<Answer, Failure> {
+        self.check_affordable(input.region)?;
         let mut context = Context::with_env(Arc::clone(&self.env.0));
-        let zones = 0..service.region.zones.len();
+        let zones = 0..input.region.zones.len();
         let zones: Vec<Box<dyn Val + '_>> = zones
             .map(|zone| -> Box<dyn Val + '_> {
-                Box::new(Record::zone(service.region, zone, service.name_of(zone)))
+                Box::new(Record::zone(input.region, zone, input.name_of(zone)))
             })
             .collect();
-        let total = CelInt::from(i64::try_from(service.region.total).unwrap_or(i64::MAX));
+        let total = CelInt::from(i64::try_from(input.region.total).unwrap_or(i64::MAX));
         context.add_variable_as_val("zones", Box::new(CelList::from(zones)));
         context.add_variable_as_val("total", Box::new(total));
         match self.kind {
-            Kind::EndpointZones => self.hints(service, &context),
-            Kind::ZoneShares => self.shares(service, &context),
+            Kind::EndpointZones => self.hints(input, &context),
+            Kind::ZoneShares => self.shares(input, &context),
         }
     }
 
@@ -147,21 +147,17 @@ impl Program {
         Ok(())
     }
 
-    fn hints<'v>(
-        &self,
-        service: &Service<'v>,
-        context: &Context<'_, 'v>,
-    ) -> Result<Answer, Failure> {
-        let region = service.region;
+    fn hints<'v>(&self, input: &Input<'v>, context: &Context<'_, 'v>) -> Result<Answer, Failure> {
+        let region = input.region;
         let mut groups: Vec<(Vec<u32>, Vec<u64>)> = Vec::new();
         let mut known: BTreeMap<Vec<u32>, usize> = BTreeMap::new();
         for source in (0..region.sources()).filter(|&source| region.endpoints_at(source) > 0) {
             let endpoints = region.endpoints_at(source);
-            // Where nobody asks for the number, all endpoints of a zone get the same answer.
+            // Without `endpoint.index`, all endpoints of a zone get the same answer.
             let (rounds, each) =
                 if self.facts.uses_index { (endpoints, 1) } else { (1, endpoints) };
             for index in 0..rounds {
-                let zones = self.zones_of(service, context, source, index)?;
+                let zones = self.zones_of(input, context, source, index)?;
                 let group = *known.entry(zones).or_insert_with_key(|zones| {
                     groups.push((zones.clone(), vec![0; region.sources()]));
                     groups.len() - 1
@@ -169,30 +165,30 @@ impl Program {
                 groups[group].1[source] += each;
             }
         }
-        complete(service, groups)
+        complete(input, groups)
     }
 
     /// The zones that an endpoint is hinted to, in order, each once.
     fn zones_of<'v>(
         &self,
-        service: &Service<'v>,
+        input: &Input<'v>,
         context: &Context<'_, 'v>,
         source: usize,
         index: u64,
     ) -> Result<Vec<u32>, Failure> {
         let mut scope = context.new_inner_scope();
-        let endpoint = Record::endpoint(service.name_of(source), index);
+        let endpoint = Record::endpoint(input.name_of(source), index);
         scope.add_variable_as_val("endpoint", Box::new(endpoint));
-        let result = self.evaluate(service, &scope)?;
+        let result = self.evaluate(input, &scope)?;
         let list = result.downcast_ref::<CelList<'_>>().ok_or(Fault::Evaluation)?;
         let mut zones = Vec::with_capacity(list.len());
         for element in list.iter() {
             let name = element.downcast_ref::<CelString<'_>>().ok_or(Fault::Evaluation)?.inner();
             // An endpoint without a zone that repeats its zone says nothing.
-            if name.is_empty() && source == region_end(service) {
+            if name.is_empty() && source == unplaced_source(input) {
                 continue;
             }
-            let zone = service.zone_called(name).ok_or_else(|| self.unknown_zone(service, name))?;
+            let zone = input.zone_called(name).ok_or_else(|| self.unknown_zone(input, name))?;
             zones.push(zone as u32);
         }
         zones.sort_unstable();
@@ -203,26 +199,22 @@ impl Program {
         Ok(zones)
     }
 
-    fn shares<'v>(
-        &self,
-        service: &Service<'v>,
-        context: &Context<'_, 'v>,
-    ) -> Result<Answer, Failure> {
-        let zones = service.region.zones.len();
+    fn shares<'v>(&self, input: &Input<'v>, context: &Context<'_, 'v>) -> Result<Answer, Failure> {
+        let zones = input.region.zones.len();
         let mut rows = Vec::with_capacity(zones);
         for zone in 0..zones {
             let mut scope = context.new_inner_scope();
-            let record = Record::zone(service.region, zone, service.name_of(zone));
+            let record = Record::zone(input.region, zone, input.name_of(zone));
             scope.add_variable_as_val("zone", Box::new(record));
-            let result = self.evaluate(service, &scope)?;
-            rows.push(self.share_row(service, &*result)?);
+            let result = self.evaluate(input, &scope)?;
+            rows.push(self.share_row(input, &*result)?);
         }
         let asked = rows.iter().flatten().any(|share| *share > 0.0);
         Ok(if asked { Answer::Shares(rows) } else { Answer::Everywhere })
     }
 
-    fn share_row(&self, service: &Service<'_>, result: &dyn Val) -> Result<Vec<f64>, Failure> {
-        let zones = service.region.zones.len();
+    fn share_row(&self, input: &Input<'_>, result: &dyn Val) -> Result<Vec<f64>, Failure> {
+        let zones = input.region.zones.len();
         if let Some(list) = result.downcast_ref::<CelList<'_>>() {
             if list.len() != zones {
                 return Err(Fault::WrongShares.into());
@@ -235,50 +227,50 @@ impl Program {
                 return Err(Fault::Evaluation.into());
             };
             let name = name.inner();
-            let zone = service.zone_called(name).ok_or_else(|| self.unknown_zone(service, name))?;
+            let zone = input.zone_called(name).ok_or_else(|| self.unknown_zone(input, name))?;
             row[zone] = number(&**share)?;
         }
         Ok(row)
     }
 
-    fn unknown_zone(&self, service: &Service<'_>, name: &str) -> Failure {
+    fn unknown_zone(&self, input: &Input<'_>, name: &str) -> Failure {
         let problem = || Problem::at(self.syntax.start(), format!("there is no zone `{name}`"));
-        Failure { problem: service.pinpoint.then(problem), ..Fault::UnknownZone.into() }
+        Failure { problem: input.pinpoint.then(problem), ..Fault::UnknownZone.into() }
     }
 
     fn evaluate<'e, 'v>(
         &'e self,
-        service: &Service<'_>,
+        input: &Input<'_>,
         scope: &'e Context<'_, 'v>,
     ) -> Result<CowVal<'e, 'v>, Failure> {
         Value::resolve_val(&self.syntax.root, scope).map_err(|error| {
             let problem = || {
                 let node = culprit(&self.syntax.root, scope, &error);
-                Problem::at(self.syntax.place(node), plain(&error))
+                Problem::at(self.syntax.offset(node), plain(&error))
             };
-            Failure { problem: service.pinpoint.then(problem), ..Fault::Evaluation.into() }
+            Failure { problem: input.pinpoint.then(problem), ..Fault::Evaluation.into() }
         })
     }
 }
 
-/// The place of endpoints without a zone among the sources.
-fn region_end(service: &Service<'_>) -> usize {
-    service.region.zones.len()
+/// The index of endpoints without a zone among the sources.
+fn unplaced_source(input: &Input<'_>) -> usize {
+    input.region.zones.len()
 }
 
-/// Consumers ignore all hints when one endpoint has none.
-fn complete(service: &Service<'_>, groups: Vec<(Vec<u32>, Vec<u64>)>) -> Result<Answer, Failure> {
+/// Proxies ignore all hints when one endpoint has none, so all endpoints have hints or none.
+fn complete(input: &Input<'_>, groups: Vec<(Vec<u32>, Vec<u64>)>) -> Result<Answer, Failure> {
     if groups.iter().all(|(zones, _)| zones.is_empty()) {
         return Ok(Answer::Everywhere);
     }
     let Some((_, bare)) = groups.iter().find(|(zones, _)| zones.is_empty()) else {
         return Ok(Answer::Hints(groups));
     };
-    let placed = bare.iter().take(region_end(service)).any(|&endpoints| endpoints > 0);
+    let placed = bare.iter().take(unplaced_source(input)).any(|&endpoints| endpoints > 0);
     Err(if placed {
         Fault::EndpointLeftOut.into()
     } else {
-        Reason::EndpointsWithoutZone { endpoints: service.region.unplaced }.into()
+        Reason::EndpointsWithoutZone { endpoints: input.region.unplaced }.into()
     })
 }
 

@@ -3,12 +3,12 @@
 use cel::common::ast::{Expr, IdedExpr, SourceInfo};
 use cel::{Env, ParseErrors};
 
-use super::error::Problem;
+use super::problem::Problem;
 
 /// The longest text.
 pub(super) const MAX_BYTES: usize = 4096;
-/// The most words and signs. Each can make the tree one level deeper (`1+1+1…`), and whoever walks
-/// the tree needs stack for it: this much fits into half a MiB.
+/// The most words and signs. Each can make the tree one level deeper (`1+1+1…`), and walking the
+/// tree takes stack for each level: this much fits into half a MiB.
 const MAX_WORDS: usize = 500;
 /// The deepest nesting of brackets and conditions. The parser uses far more stack for these.
 const MAX_DEPTH: u16 = 24;
@@ -30,8 +30,8 @@ impl Syntax {
         }
     }
 
-    /// Where a part of the expression is written: the byte at which a reader would point.
-    pub(super) fn place(&self, node: &IdedExpr) -> usize {
+    /// The byte offset of a part of the expression, where a reader would point.
+    pub(super) fn offset(&self, node: &IdedExpr) -> usize {
         let text = self.info.source.as_str();
         let at = self.info.offset_for(node.id).map_or(0, |(start, _)| start as usize);
         let Some((before, after)) = text.split_at_checked(at) else {
@@ -95,7 +95,7 @@ fn offset_of(text: &str, line: isize, column: isize) -> usize {
     begin + content.char_indices().nth(column).map_or(content.len(), |(at, _)| at)
 }
 
-/// The parser's message without what only its authors can read.
+/// The parser's message without the names of grammar rules.
 fn plain(message: &str) -> String {
     let message = message.strip_prefix(FROM_GRAMMAR).unwrap_or(message);
     if message.contains("Recursion limit") {

@@ -14,11 +14,11 @@ use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, LiteralValue, SelectExpr,
 };
 
-use super::Kind;
 use super::bound::Bound;
-use super::error::Problem;
+use super::problem::Problem;
 use super::syntax::Syntax;
 use super::types::{self, Type};
+use crate::expression::Kind;
 
 /// An expression must be affordable with so many zones, or it is refused when it is loaded.
 const LOAD_ZONES: u64 = 12;
@@ -92,7 +92,7 @@ struct Checker<'s> {
 
 impl<'s> Checker<'s> {
     fn problem(&self, node: &IdedExpr, message: impl Into<String>) -> Problem {
-        Problem::at(self.syntax.place(node), message)
+        Problem::at(self.syntax.offset(node), message)
     }
 
     /// Of what grows faster than the square of the zones.
@@ -258,7 +258,7 @@ impl<'s> Checker<'s> {
         let round = copied.plus(condition_steps).plus(step_steps);
         let rounds = self.too_fast(node, length.times(round))?;
         let own = rounds.plus(start_steps).plus(result_steps);
-        self.dearest = self.dearest.max((own.at(LOAD_ZONES), self.syntax.place(node)));
+        self.dearest = self.dearest.max((own.at(LOAD_ZONES), self.syntax.offset(node)));
         Ok((result, own.plus(range_steps)))
     }
 }

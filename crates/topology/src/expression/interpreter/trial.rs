@@ -4,8 +4,8 @@
 //! short, a division by zero, a negative share. Some of that may be meant (`zones[1]` cannot be
 //! where there is one zone only), so an expression is refused when it works nowhere.
 
-use super::error::Problem;
-use super::evaluate::{Failure, Program, Service, names_for};
+use super::evaluate::{Failure, Input, Program, names_for};
+use super::problem::Problem;
 use super::refusal;
 use crate::number::to_f64;
 use crate::reason::Fault;
@@ -42,7 +42,7 @@ fn attempt(program: &Program, endpoints: &[u64]) -> Result<(), Failure> {
         return Err(reason.into());
     }
     let names = names_for(&[], &region);
-    match program.run(&Service { region: &region, names: &names, pinpoint: true }) {
+    match program.run(&Input { region: &region, names: &names, pinpoint: true }) {
         Ok(_) => Ok(()),
         // Real zones have other names.
         Err(failure) if failure.fault() == Some(Fault::UnknownZone) => Ok(()),
@@ -50,7 +50,7 @@ fn attempt(program: &Program, endpoints: &[u64]) -> Result<(), Failure> {
     }
 }
 
-/// What to tell; nothing about regions that no expression is asked about.
+/// What to report; nothing about regions on which no expression is evaluated.
 fn problem(program: &Program, failure: Failure) -> Option<Problem> {
     let fault = failure.fault()?;
     let whole = || Problem::at(program.syntax.start(), fault.to_string());

@@ -1,0 +1,277 @@
+//! The table of all reasons. A new reason is one more entry here; everything else follows from it.
+//!
+//! ```text
+//!  Name { figure: type, … } => Outcome,       without braces if there are no figures
+//!      "what happened",
+//!      "what to do about it",
+//!      figures(figure, …) expression;         the figures in words, if a sentence shows any
+//! ```
+
+use super::define::{define_codes, define_reason_type, define_reasons};
+use super::{Entry, Fault, NOTHING_TO_DO, Outcome};
+use crate::words::counted;
+
+define_reasons! {
+    // What a decision about a Service says.
+    decisions {
+        ClusterWide => InForce,
+            "every zone uses every endpoint, as asked",
+            "nothing to do; choose another heuristic to keep traffic in its zone";
+        OwnZone { zones_without_endpoints: u64 } => InForce,
+            "each zone uses its own endpoints; zones without any use all",
+            "watch for overload: this choice has no capacity safeguard",
+            figures(zones_without_endpoints) without_endpoints(zones_without_endpoints);
+        OwnNode { zones_without_endpoints: u64 } => InForce,
+            "each node uses its own endpoints, then its zone's, then all",
+            "watch for overload: this choice has no capacity safeguard",
+            figures(zones_without_endpoints) without_endpoints(zones_without_endpoints);
+        ZoneRequired { zones_without_endpoints: u64 } => InForce,
+            "each zone uses its own endpoints and nothing else",
+            "run at least one endpoint in every zone that has nodes",
+            figures(zones_without_endpoints) without_endpoints(zones_without_endpoints);
+        GroupsAssigned => InForce,
+            "endpoints are grouped by the evaluation tool's algorithm",
+            NOTHING_TO_DO;
+        HintsAssigned { moved: u64 } => InForce,
+            "every endpoint is hinted to a zone in proportion to capacity",
+            NOTHING_TO_DO,
+            figures(moved) serve_another_zone(moved);
+        HintsKept { highest_overload: f64, limit: f64 } => InForce,
+            "the hints already present still keep every zone below the limit",
+            NOTHING_TO_DO,
+            figures(highest_overload, limit) of_at_most(highest_overload, limit);
+        SubsetsAssigned { moved: u64 } => InForce,
+            "endpoints are divided into one subset per zone",
+            NOTHING_TO_DO,
+            figures(moved) serve_another_zone(moved);
+        SubsetsKept { highest_overload: f64, limit: f64 } => InForce,
+            "the subsets already present still keep every zone below the limit",
+            NOTHING_TO_DO,
+            figures(highest_overload, limit) of_at_most(highest_overload, limit);
+        SharesBalanced { in_zone: f64, max_overload: f64 } => InForce,
+            "zone shares keep every endpoint within its fair share",
+            NOTHING_TO_DO,
+            figures(in_zone) format!("{} of the traffic stays in its zone", percent(in_zone));
+        ExpressionApplied => InForce,
+            "endpoints are assigned as a custom expression says",
+            "watch for overload: an expression has no capacity safeguard but its own";
+        NoEndpoints => Fallback,
+            "the Service has no ready endpoint",
+            "check that the selector matches Pods and that they become ready";
+        NodeInformationMissing { nodes: u64 } => Fallback,
+            "capacity per zone is unknown: a ready worker node lacks a zone label or allocatable CPU, or there is none",
+            "label every worker node with topology.kubernetes.io/zone and let it report CPU, or set capacity.missingCpu to count-nodes",
+            figures(nodes) counted(nodes, "node");
+        OneZoneOnly => Fallback,
+            "all nodes with capacity are in one zone",
+            "nothing to do in a cluster of one zone; otherwise add nodes in another zone";
+        TooFewEndpoints { endpoints: u64, zones: u64 } => Fallback,
+            "there are fewer endpoints than zones",
+            "scale to at least one endpoint per zone, better three, or use balanced",
+            figures(endpoints, zones) format!("{}, {}", counted(endpoints, "endpoint"), counted(zones, "zone"));
+        TooFewForBalance { endpoints: u64, minimums: u64, limit: f64 } => Fallback,
+            "no division of the endpoints keeps every zone's expected overload below the limit",
+            "add endpoints where `zonewise explain` says, or use balanced",
+            figures(endpoints, minimums, limit) format!(
+                "{}; the minimums for {} add up to {minimums}",
+                counted(endpoints, "endpoint"),
+                percent(limit)
+            );
+        OverloadTooHigh { zone: u32, expected: f64, present: u64, limit: f64 } => Fallback,
+            "a zone cannot be brought below the overload threshold",
+            "add endpoints, or use balanced",
+            figures(expected, present, limit) format!(
+                "{expected:.2} endpoints expected, {present} present, limit {}",
+                percent(limit)
+            );
+        BelowStartingThreshold { endpoints: u64, threshold: u64, padding: u64 } => Fallback,
+            "there are too few endpoints to start subsetting",
+            "scale up, or lower zonewise.dev/starting-threshold or zonewise.dev/padding",
+            figures(endpoints, threshold, padding) format!(
+                "{}, threshold {threshold}, padding {padding}",
+                counted(endpoints, "endpoint")
+            );
+        EndpointsWithoutZone { endpoints: u64 } => Fallback,
+            "an endpoint is on a node without a zone, so proxies would ignore all hints",
+            "label the node with topology.kubernetes.io/zone",
+            figures(endpoints) counted(endpoints, "endpoint");
+        ExpressionFailed { fault: Fault } => Fallback,
+            "the custom expression cannot be applied to this Service",
+            "correct the expression in the configuration; `zonewise simulate --config` tries it",
+            figures(fault) fault.to_string();
+        NeverSettles => Failed,
+            "the evaluation tool's algorithm would never end on this input",
+            "give at least one zone a node";
+        TooManyEndpoints { endpoints: u64, limit: u64 } => Failed,
+            "this algorithm moves endpoints one at a time and there are too many",
+            "use auto or balanced, which have no such limit",
+            figures(endpoints, limit) format!("{}, at most {limit}", counted(endpoints, "endpoint"));
+        StartingThresholdInvalid => Setting,
+            "the starting threshold is not a whole number above 0; the default of 3 per zone is used",
+            "correct the annotation zonewise.dev/starting-threshold";
+        PaddingInvalid => Setting,
+            "the padding is not a whole number; the default of 1 per zone is used",
+            "correct the annotation zonewise.dev/padding";
+        SharesTooLarge { bytes: u64, limit: u64 } => Fallback,
+            "the zone shares do not fit into an annotation",
+            "use auto: this many zones cannot be written as shares",
+            figures(bytes, limit) format!("{bytes} bytes of {limit}");
+        SharesMalformed => Fallback,
+            "the zone shares on the slices cannot be read",
+            "wait for the controller to write them again; if this persists, look for a second writer of slices";
+    }
+    // What became of a key on a Service.
+    requests {
+        ChoiceOverridden => Setting,
+            "ignored: another key of the Service takes precedence (topology-mode Auto, then subsetting, then routing-preference, then trafficDistribution)",
+            "remove this key, or the one that takes precedence";
+        GateOff => Setting,
+            "the feature gate for this key is off",
+            "turn the gate on in the controller, or remove the key";
+        LocalPolicy => Setting,
+            "subsetting is ignored because a traffic policy is Local: the subset of a zone need not contain the endpoints of each node in it",
+            "remove the subsetting key, or set the policy to Cluster";
+        PreferenceReserved => Setting,
+            "routing preferences without a domain are reserved; only Default, Spread and Zone exist",
+            "write zonewise.dev/<heuristic>, or one of the three";
+        PreferenceUnknown => Setting,
+            "this routing preference is not known to the controller",
+            "use a heuristic that docs/heuristics.md lists, or define it in the configuration of the controller";
+        SubsettingUnknown => Setting,
+            "this subsetting approach is not known to the controller",
+            "use Auto, Require, Region or Random";
+        TopologyModeUnknown => Setting,
+            "the value of the topology annotation is neither Auto nor Disabled",
+            "use Auto or Disabled";
+        TooManyZonesForHints { zones: u64, limit: u64 } => Fallback,
+            "an endpoint would be hinted to more zones than the API allows",
+            "choose a heuristic that gives each endpoint fewer zones",
+            figures(zones, limit) format!("{} of at most {limit}", counted(zones, "zone"));
+    }
+    // What conditions and events of controller and proxy say. These have a code and no figures.
+    conditions {
+        SecondWriter => Setting,
+            "another controller writes the slices of this Service too",
+            "stop one of the two; the built-in controller with --controllers=*,-endpointslice-controller";
+        NoProxyReports => Setting,
+            "no proxy reports what it has applied",
+            "run the zonewise proxy; with other proxies, ignore this condition";
+        ProxiesBehind => Setting,
+            "at least one proxy has not applied this yet",
+            "wait a moment; if this persists, compare zonewise.dev/applied on the Leases in zonewise-system and check the proxy that is behind";
+        ProxiesReady => InForce,
+            "every proxy that reports has applied this",
+            NOTHING_TO_DO;
+        RefusedByKernel => Failed,
+            "the kernel of a node refuses the rules of this Service; the rules from before stay in place",
+            "find the node in zonewise.dev/refused on the Leases in zonewise-system and read the log of its proxy, which tries again every minute";
+        FailedToStartServiceHealthcheck => Failed,
+            "a node cannot open the health check port of the Service, so load balancers skip the node",
+            "stop the other process that listens on spec.healthCheckNodePort on that node; the proxy tries again with the next change";
+        Accepted => InForce,
+            "the routing preference was understood",
+            NOTHING_TO_DO;
+    }
+    // Which way the traffic of a node goes.
+    routes {
+        SameNodeHints { endpoints: u64, of: u64 } => InForce,
+            "this node uses the endpoints hinted to it",
+            NOTHING_TO_DO,
+            figures(endpoints, of) format!("{endpoints} of {}", counted(of, "endpoint"));
+        SameZoneHints { endpoints: u64, of: u64 } => InForce,
+            "this node uses the endpoints hinted to its zone",
+            NOTHING_TO_DO,
+            figures(endpoints, of) format!("{endpoints} of {}", counted(of, "endpoint"));
+        SharesApplied { in_zone: f64, endpoints: u64 } => InForce,
+            "this node spreads its traffic over zones by their shares",
+            NOTHING_TO_DO,
+            figures(in_zone, endpoints) format!(
+                "{}; {} stays in its zone",
+                counted(endpoints, "endpoint"),
+                percent(in_zone)
+            );
+        ZoneSubset => InForce,
+            "this node uses the slices of its zone",
+            NOTHING_TO_DO;
+        RegionSubset => InForce,
+            "this node uses the slices of its region",
+            NOTHING_TO_DO;
+        LocalOnly { endpoints: u64 } => InForce,
+            "the traffic policy is Local: only endpoints of this node are used",
+            "nothing to do; hints do not matter for this traffic",
+            figures(endpoints) counted(endpoints, "endpoint");
+        NoHints => InForce,
+            "no ready endpoint carries a hint, so this node uses all",
+            "ask for zone routing on the Service to keep traffic in its zone";
+        HintMissing { endpoints: u64 } => Fallback,
+            "a ready endpoint carries no hint, so all hints are ignored",
+            "wait for the controller; if this persists, give the endpoint's node a zone, or look for a second writer of slices",
+            figures(endpoints) counted(endpoints, "endpoint");
+        NoHintForNode { of: u64 } => Fallback,
+            "no ready endpoint is hinted to this node",
+            "nothing to do; run an endpoint on this node to keep its traffic there",
+            figures(of) counted(of, "endpoint");
+        NoHintForZone { of: u64 } => Fallback,
+            "no ready endpoint is hinted to this node's zone",
+            "run endpoints in this zone",
+            figures(of) counted(of, "endpoint");
+        NodeWithoutZone => Fallback,
+            "this node does not know its zone or region",
+            "label the node with topology.kubernetes.io/zone and topology.kubernetes.io/region";
+        SharesStale { now: f64, then: f64 } => Fallback,
+            "the zone shares were computed for other endpoints and would overload one",
+            "wait for the controller to write new shares; if this persists, check that it runs",
+            figures(now, then) format!(
+                "now {now:.2} times the fair share of an endpoint, {then:.2} when they were computed"
+            );
+        SharesDisagree => Fallback,
+            "the slices of the Service do not all carry the same zone shares",
+            "wait for the controller; if this persists, look for a second writer of slices";
+        SharesWithoutZone => Fallback,
+            "the zone shares do not name this node's zone",
+            "wait for the controller to add the zone; if this persists, check that it runs";
+        OnlyTerminating { endpoints: u64 } => Fallback,
+            "no endpoint is ready, so terminating endpoints that still serve are used",
+            "check why no new Pod becomes ready",
+            figures(endpoints) counted(endpoints, "endpoint");
+        NoLocalEndpoint => Failed,
+            "the traffic policy is Local and no endpoint of this node can serve, so this traffic is dropped",
+            "run an endpoint on every node that gets such traffic, or set the policy to Cluster";
+        SubsetEmpty => Fallback,
+            "the slices for this node hold no endpoint that can serve, so all slices are used",
+            "run endpoints in this zone or region";
+        SubsetsMixed => Fallback,
+            "the Service has slices of several kinds while it changes; this node uses all that are meant for it",
+            "wait for the controller; if this persists, look for a second writer of slices";
+        HintsGateOff => Setting,
+            "the proxy's gate for hints is off, so this node uses all endpoints",
+            "turn on TopologyAwareHints in the proxy";
+        HintsNotAsked => Setting,
+            "the proxy's gate for routing preferences is off and the Service lacks the topology annotation, so hints are ignored",
+            "turn on ServiceRoutingPreference in the proxy, or annotate the Service with service.kubernetes.io/topology-mode: Auto";
+    }
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.0} %", part * 100.0)
+}
+
+fn without_endpoints(zones: u64) -> String {
+    match zones {
+        0 => String::from("every zone has an endpoint"),
+        1 => String::from("1 zone has no endpoint"),
+        _ => format!("{zones} zones have no endpoint"),
+    }
+}
+
+fn serve_another_zone(moved: u64) -> String {
+    match moved {
+        0 => String::from("every endpoint serves its own zone"),
+        1 => String::from("1 endpoint serves another zone"),
+        _ => format!("{moved} endpoints serve another zone"),
+    }
+}
+
+fn of_at_most(overload: f64, limit: f64) -> String {
+    format!("{} of at most {}", percent(overload), percent(limit))
+}
