@@ -1,38 +1,39 @@
-//! Names, tokens and dice. Not pure: everything else takes what comes from here as a value.
+//! All randomness of the server. It comes from the cryptographic generator of the TLS library.
 
 use rustls::crypto::ring::default_provider;
 
-/// Letters of generated names: no vowels, so that no words come out.
-const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+/// Characters of generated names: `alphanums` of apimachinery (pkg/util/rand), which has no vowels so
+/// that no words come out.
+const NAME_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 fn bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     if default_provider().secure_random.fill(&mut bytes).is_err() {
-        // The kernel's source never fails once it has been seeded; a token of zeros would be worse than no server.
+        // The kernel's generator does not fail once it is seeded. Without it, tokens would be guessable.
         std::process::abort();
     }
     bytes
 }
 
-/// A number from 0 up to, but not, 1.
+/// A number from 0 (inclusive) to 1 (exclusive).
 pub(crate) fn fraction() -> f64 {
     f64::from(u32::from_le_bytes(bytes())) / (f64::from(u32::MAX) + 1.0)
 }
 
-/// A secret of 256 bits, in hexadecimal.
-pub(crate) fn secret() -> String {
+/// A bearer token of 256 bits, in hexadecimal.
+pub(crate) fn token() -> String {
     bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is put behind `generateName`.
-pub(crate) fn suffix() -> String {
+/// The five characters that follow `generateName`.
+pub(crate) fn name_suffix() -> String {
     bytes::<5>()
         .iter()
-        .map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]))
+        .map(|byte| char::from(NAME_CHARACTERS[usize::from(*byte) % NAME_CHARACTERS.len()]))
         .collect()
 }
 
-/// A UUID of version 4.
+/// A UUID of version 4 for `metadata.uid`.
 pub(crate) fn uid() -> String {
     let mut bytes = bytes::<16>();
     bytes[6] = bytes[6] & 0x0f | 0x40;

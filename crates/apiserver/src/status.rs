@@ -1,11 +1,12 @@
-//! What clients are told when something cannot be done: `Status` objects, as Kubernetes words them.
+//! Errors as clients get them: `metav1.Status` objects, with the reasons and messages of
+//! kube-apiserver.
 
 use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::objects::kind::Kind;
 
-/// Why a request was refused.
+/// Why a request failed; the `StatusError` of client-go.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[error("{message}")]
 pub(crate) struct StatusError {
@@ -15,25 +16,25 @@ pub(crate) struct StatusError {
     pub(crate) reason: &'static str,
     /// For people.
     pub(crate) message: String,
-    /// What it is about, and causes by field.
+    /// Kind and name of the object, and the causes by field.
     pub(crate) details: Option<Value>,
-    /// Where a list can be continued all the same.
-    pub(crate) resume: Option<String>,
+    /// A token to continue the list with, although its version is compacted.
+    pub(crate) continue_token: Option<String>,
 }
 
-/// What is wrong with one field.
+/// What is wrong with one field: `field.Error` of apimachinery, and a cause in a Status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldError {
     /// `FieldValueInvalid`, `FieldValueRequired`, `FieldManagerConflict`, …
     pub(crate) reason: &'static str,
-    /// Such as `spec.ports[0].port`.
+    /// The path of the field, such as `spec.ports[0].port`.
     pub(crate) field: String,
-    /// For people, without the field.
+    /// For people, without the path.
     pub(crate) message: String,
 }
 
 impl FieldError {
-    /// A value that may not be: `Invalid value: 0: must be between 1 and 65535, inclusive`.
+    /// A value that is not allowed: `Invalid value: 0: must be between 1 and 65535, inclusive`.
     pub(crate) fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
         let message = format!("Invalid value: {value}: {why}");
         Self { reason: "FieldValueInvalid", field: field.into(), message }
@@ -46,7 +47,7 @@ impl FieldError {
         Self { reason: "FieldValueRequired", field: field.into(), message }
     }
 
-    /// A value that is none of the known ones.
+    /// A value that is not one of the known ones.
     pub(crate) fn unsupported(field: impl Into<String>, value: &Value, known: &[&str]) -> Self {
         let known: Vec<String> = known.iter().map(|one| format!("{one:?}")).collect();
         let message = format!("Unsupported value: {value}: supported values: {}", known.join(", "));
@@ -59,25 +60,25 @@ impl FieldError {
         Self { reason: "FieldValueForbidden", field: field.into(), message }
     }
 
-    /// A value that is there twice.
+    /// A value that occurs twice.
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         let message = format!("Duplicate value: {value}");
         Self { reason: "FieldValueDuplicate", field: field.into(), message }
     }
 
-    /// A name that leads nowhere.
+    /// A reference to something that does not exist.
     pub(crate) fn not_found(field: impl Into<String>, value: &Value) -> Self {
         let message = format!("Not found: {value}");
         Self { reason: "FieldValueNotFound", field: field.into(), message }
     }
 
-    /// A list with more items than there may be.
+    /// A list with too many items.
     pub(crate) fn too_many(field: impl Into<String>, count: usize, most: usize) -> Self {
         let message = format!("Too many: {count}: must have at most {most} items");
         Self { reason: "FieldValueTooMany", field: field.into(), message }
     }
 
-    /// More bytes than there may be.
+    /// A value with too many bytes.
     pub(crate) fn too_long(field: impl Into<String>, most: usize) -> Self {
         let message = format!("Too long: may not be more than {most} bytes");
         Self { reason: "FieldValueTooLong", field: field.into(), message }
@@ -88,24 +89,25 @@ impl FieldError {
     }
 }
 
-/// Conflicts with one manager.
-fn told(group: &[FieldError]) -> String {
+/// The message for all conflicts with one manager.
+fn conflicts_with_manager(group: &[FieldError]) -> String {
     let manager = group[0].message.replacen("conflict", "conflicts", 1);
     let fields: String = group.iter().map(|cause| format!("\n- {}", cause.field)).collect();
     format!("{manager}:{fields}")
 }
 
 impl StatusError {
-    fn plain(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, resume: None }
+    fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: None, continue_token: None }
     }
 
-    pub(crate) fn about_nothing(mut self) -> Self {
+    /// With empty details, which some errors of kube-apiserver have.
+    pub(crate) fn with_empty_details(mut self) -> Self {
         self.details = Some(json!({}));
         self
     }
 
-    fn about(mut self, kind: &Kind, name: &str, causes: &[FieldError]) -> Self {
+    fn with_details(mut self, kind: &Kind, name: &str, causes: &[FieldError]) -> Self {
         let mut details = json!({"kind": kind.plural});
         if !name.is_empty() {
             details["name"] = name.into();
@@ -120,46 +122,50 @@ impl StatusError {
         self
     }
 
-    /// No such object.
+    /// The object does not exist.
     pub(crate) fn not_found(kind: &Kind, name: &str) -> Self {
         let message = format!("{} {name:?} not found", kind.qualified());
-        Self::plain(404, "NotFound", message).about(kind, name, &[])
+        Self::new(404, "NotFound", message).with_details(kind, name, &[])
     }
 
-    /// No such path.
-    pub(crate) fn no_such_page() -> Self {
-        Self::plain(404, "NotFound", "the server could not find the requested resource")
-            .about_nothing()
+    /// The path does not exist.
+    pub(crate) fn no_such_path() -> Self {
+        Self::new(404, "NotFound", "the server could not find the requested resource")
+            .with_empty_details()
     }
 
-    /// Created twice.
+    /// An object of this name exists.
     pub(crate) fn already_exists(kind: &Kind, name: &str) -> Self {
         let message = format!("{} {name:?} already exists", kind.qualified());
-        Self::plain(409, "AlreadyExists", message).about(kind, name, &[])
+        Self::new(409, "AlreadyExists", message).with_details(kind, name, &[])
     }
 
-    /// Somebody else was faster.
+    /// The object has changed since the client read it, or is not the one that it means.
     pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {} {name:?}: {why}", kind.qualified());
-        Self::plain(409, "Conflict", message).about(kind, name, &[])
+        Self::new(409, "Conflict", message).with_details(kind, name, &[])
     }
 
-    /// Fields that other managers own. Causes come ordered by manager: each is told once.
+    /// Fields that other managers own. The causes are ordered by manager; the message names each
+    /// manager once.
     pub(crate) fn apply_conflict(causes: &[FieldError]) -> Self {
         let groups: Vec<String> = match causes {
             [one] => vec![format!("{}: {}", one.message, one.field)],
-            many => many.chunk_by(|one, next| one.message == next.message).map(told).collect(),
+            many => many
+                .chunk_by(|one, next| one.message == next.message)
+                .map(conflicts_with_manager)
+                .collect(),
         };
         let plural = if causes.len() == 1 { "conflict" } else { "conflicts" };
         let message = format!("Apply failed with {} {plural}: {}", causes.len(), groups.join("\n"));
-        let mut error = Self::plain(409, "Conflict", message);
+        let mut error = Self::new(409, "Conflict", message);
         let causes: Vec<Value> = causes.iter().map(FieldError::json).collect();
         error.details = Some(json!({"causes": causes}));
         error
     }
 
-    /// Values that may not be.
+    /// Fields with values that are not allowed.
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[FieldError]) -> Self {
         let texts: Vec<String> =
             causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
@@ -173,47 +179,47 @@ impl StatusError {
             format!("{}.{}", kind.kind, kind.group)
         };
         let message = format!("{full} {name:?} is invalid: {texts}");
-        let mut error = Self::plain(422, "Invalid", message).about(kind, name, causes);
+        let mut error = Self::new(422, "Invalid", message).with_details(kind, name, causes);
         if let Some(details) = &mut error.details {
             details["kind"] = kind.kind.into();
         }
         error
     }
 
-    /// A request that makes no sense.
+    /// A request that cannot be understood.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
-        Self::plain(400, "BadRequest", message)
+        Self::new(400, "BadRequest", message)
     }
 
-    /// A patch that does not fit the object.
+    /// A JSON patch that cannot be applied to the object.
     pub(crate) fn patch_rejected() -> Self {
         Self::patch_refused("the server rejected our request due to an error in our request")
     }
 
-    /// A patch that would do harm.
+    /// A patch that is refused for its size or depth.
     pub(crate) fn patch_refused(message: impl Into<String>) -> Self {
-        let mut error = Self::plain(422, "Invalid", message);
+        let mut error = Self::new(422, "Invalid", message);
         error.details = Some(json!({}));
         error
     }
 
-    /// Something that went wrong on the server's side, or that Kubernetes reports as such.
+    /// 500 without a reason, as kube-apiserver answers when its own code returns a plain error.
     pub(crate) fn internal(message: impl Into<String>) -> Self {
-        Self::without_reason(message)
+        Self::new(500, "", message)
     }
 
-    /// Nobody we know.
+    /// No token, or an unknown one.
     pub(crate) fn unauthorized() -> Self {
-        Self::plain(401, "Unauthorized", "Unauthorized")
+        Self::new(401, "Unauthorized", "Unauthorized")
     }
 
-    /// Something that may not be done.
+    /// An operation that is never allowed.
     pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("{} {name:?} is forbidden: {why}", kind.qualified());
-        Self::plain(403, "Forbidden", message).about(kind, name, &[])
+        Self::new(403, "Forbidden", message).with_details(kind, name, &[])
     }
 
-    /// Something new in a namespace that is going away.
+    /// A new object in a namespace that is being deleted.
     pub(crate) fn terminating(kind: &Kind, name: &str, namespace: &str) -> Self {
         let why = format!(
             "unable to create new content in namespace {namespace} because it is being terminated"
@@ -223,10 +229,11 @@ impl StatusError {
             field: "metadata.namespace".into(),
             message: format!("namespace {namespace} is being terminated"),
         };
-        Self::forbidden(kind, name, &why).about(kind, name, &[cause])
+        Self::forbidden(kind, name, &why).with_details(kind, name, &[cause])
     }
 
-    /// A precondition of a deletion that does not hold: there the kind is named, not its plural.
+    /// A precondition of a deletion does not hold. In this error kube-apiserver names the kind, not
+    /// the resource.
     pub(crate) fn precondition(kind: &Kind, name: &str, why: &str) -> Self {
         let full = if kind.group.is_empty() {
             kind.kind.to_owned()
@@ -234,84 +241,81 @@ impl StatusError {
             format!("{}.{}", kind.kind, kind.group)
         };
         let message = format!("Operation cannot be fulfilled on {full} {name:?}: {why}");
-        let mut error = Self::plain(409, "Conflict", message).about(kind, name, &[]);
+        let mut error = Self::new(409, "Conflict", message).with_details(kind, name, &[]);
         if let Some(details) = &mut error.details {
             details["kind"] = kind.kind.into();
         }
         error
     }
 
-    /// A Pod that has a node already.
-    pub(crate) fn bound(pod: &str, node: &str) -> Self {
+    /// A binding of a Pod that already has a node.
+    pub(crate) fn already_bound(pod: &str, node: &str) -> Self {
         let message = format!(
-            "Operation cannot be fulfilled on pods/binding {pod:?}: pod {pod} is already assigned to node {node:?}"
+            "Operation cannot be fulfilled on pods/binding {pod:?}: pod {pod} is already assigned \
+             to node {node:?}"
         );
-        let mut error = Self::plain(409, "Conflict", message);
+        let mut error = Self::new(409, "Conflict", message);
         error.details = Some(json!({"name": pod, "kind": "pods/binding"}));
         error
     }
 
-    /// A mistake that has no reason of its own in Kubernetes.
-    pub(crate) fn without_reason(message: impl Into<String>) -> Self {
-        Self::plain(500, "", message)
-    }
-
-    /// A body that is larger than any object may be.
+    /// A body that is too large.
     pub(crate) fn too_large(limit: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit}");
-        Self::plain(413, "RequestEntityTooLarge", message)
+        Self::new(413, "RequestEntityTooLarge", message)
     }
 
-    /// A JSON patch of more operations than there may be.
+    /// A JSON patch with too many operations.
     pub(crate) fn too_many_operations(count: usize, most: usize) -> Self {
         let message = format!(
-            "Request entity too large: The allowed maximum operations in a JSON patch is {most}, got {count}"
+            "Request entity too large: The allowed maximum operations in a JSON patch is {most}, \
+             got {count}"
         );
-        Self::plain(413, "RequestEntityTooLarge", message)
+        Self::new(413, "RequestEntityTooLarge", message)
     }
 
-    /// Nothing that the client would understand.
+    /// No representation that the client accepts.
     pub(crate) fn not_acceptable(known: &str) -> Self {
         let message = format!("406: Not Acceptable\n\nAvailable representations: {known}");
-        Self::plain(406, "NotAcceptable", message).about_nothing()
+        Self::new(406, "NotAcceptable", message).with_empty_details()
     }
 
-    /// A list that cannot be continued as it was begun; the token goes on with what is there now.
-    pub(crate) fn expired_continue(message: impl Into<String>, resume: String) -> Self {
-        Self { resume: Some(resume), ..Self::expired(message) }
+    /// The version of a list is compacted; the token continues with the present objects.
+    pub(crate) fn expired_continue(message: impl Into<String>, token: String) -> Self {
+        Self { continue_token: Some(token), ..Self::expired(message) }
     }
 
-    /// A method that the path does not know.
+    /// A method that the path does not support.
     pub(crate) fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
-        Self::plain(405, "MethodNotAllowed", message).about_nothing()
+        Self::new(405, "MethodNotAllowed", message).with_empty_details()
     }
 
-    /// A version that is no longer remembered.
+    /// A resourceVersion that is compacted.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
-        Self::plain(410, "Expired", message)
+        Self::new(410, "Expired", message)
     }
 
-    /// A body in a form that is not understood.
+    /// A body of a media type that is not read.
     pub(crate) fn unsupported_media_type(message: impl Into<String>) -> Self {
-        Self::plain(415, "UnsupportedMediaType", message)
+        Self::new(415, "UnsupportedMediaType", message)
     }
 
-    /// A version of the future.
+    /// A resourceVersion that does not exist yet.
     pub(crate) fn too_large_version(message: impl Into<String>) -> Self {
-        let mut error = Self::plain(504, "Timeout", message);
+        let mut error = Self::new(504, "Timeout", message);
         let cause =
             json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
         error.details = Some(json!({"retryAfterSeconds": 1, "causes": [cause]}));
         error
     }
 
-    /// An error that was asked for.
+    /// An error of a fault that is switched on.
     pub(crate) fn injected(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self::plain(code, reason, message)
+        Self::new(code, reason, message)
     }
 
-    /// The document.
+    /// The `metav1.Status`.
     pub(crate) fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -320,8 +324,8 @@ impl StatusError {
         if !self.reason.is_empty() {
             status["reason"] = self.reason.into();
         }
-        if let Some(resume) = &self.resume {
-            status["metadata"]["continue"] = resume.as_str().into();
+        if let Some(token) = &self.continue_token {
+            status["metadata"]["continue"] = token.as_str().into();
         }
         if let Some(details) = &self.details {
             status["details"] = details.clone();

@@ -1,10 +1,11 @@
-//! Trouble on purpose: what a client must live with in a bad hour of a real cluster. Pure.
+//! Faults that can be switched on: what clients of a real cluster have to live with now and then.
+//! Nothing here does I/O or rolls dice: random numbers come in as arguments.
 //!
 //! ```text
-//!  latency=10ms..50ms   every request waits that long, drawn anew each time
-//!  errors=5%            so many requests fail: 429, 500, 503, or no answer at all
-//!  drop-watches=10s     watches break off after about that time, in the middle of a chunk
-//!  stale=2s             reads that may be stale (resourceVersion=0) are that old; watches are that late
+//!  latency=10ms..50ms   every request is delayed by a random time in this range
+//!  errors=5%            this share of requests fails: 429, 500, 503, or a connection without a response
+//!  drop-watches=10s     watches break off after about this time
+//!  stale=2s             reads with resourceVersion=0 show the state of 2s ago; watches send events 2s late
 //! ```
 
 use std::collections::BTreeMap;
@@ -17,67 +18,71 @@ use thiserror::Error;
 
 use crate::status::StatusError;
 
-/// Longer spans are mistakes, and some cannot be added to a time.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest time of a fault: longer ones are mistakes, and some cannot be added to a clock.
+const MAX_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 const NAMES: &str = "latency, errors, drop-watches, stale";
 
-/// What goes wrong; the default is nothing.
+/// The faults that are on; by default none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// How long every request waits.
+    /// The delay of every request.
     pub latency: Option<RangeInclusive<Duration>>,
-    /// The fraction of requests that fail, from 0 to 1.
+    /// The share of requests that fail, from 0 to 1.
     pub errors: f64,
-    /// How long watches live, about.
+    /// After about how long watches break off.
     pub drop_watches: Option<Duration>,
-    /// How old stale reads are, and how late watches.
+    /// How old reads with `resourceVersion=0` are, and how late watches send events.
     pub stale: Option<Duration>,
 }
 
-/// A fault that cannot be understood.
+/// A fault that cannot be parsed.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum FaultError {
     /// No `=`.
-    #[error("`{0}`: write NAME=VALUE, such as latency=10ms..50ms; names are {NAMES}")]
+    #[error("`{0}` is not NAME=VALUE (example: latency=10ms..50ms; names: {NAMES})")]
     Form(String),
     /// A name that is not known.
-    #[error("`{0}` is no fault; names are {NAMES}")]
+    #[error("unknown fault `{0}` (names: {NAMES})")]
     Name(String),
     /// A value that does not fit the name.
     #[error("{name}: `{value}` is not {expected}")]
     Value {
         /// Which fault.
         name: String,
-        /// What was given.
+        /// The value.
         value: String,
-        /// What would be right.
+        /// What is expected.
         expected: &'static str,
     },
 }
 
 /// How a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mishap {
-    Busy,
-    Broken,
+pub(crate) enum InjectedError {
+    TooManyRequests,
+    Internal,
     Unavailable,
-    /// The connection is closed without an answer.
-    Silence,
+    /// The connection is closed without a response.
+    NoResponse,
 }
 
-impl Mishap {
-    /// What the client is told; nothing, if it is told nothing.
-    pub(crate) fn error(self) -> Option<StatusError> {
+impl InjectedError {
+    /// The response; `None` if there is none.
+    pub(crate) fn status_error(self) -> Option<StatusError> {
         let (code, reason, text) = match self {
-            Self::Busy => (429, "TooManyRequests", "too many requests, please try again later"),
-            Self::Broken => (500, "InternalError", "an error on the server was asked for"),
+            Self::TooManyRequests => {
+                (429, "TooManyRequests", "too many requests, please try again later")
+            }
+            Self::Internal => {
+                (500, "InternalError", "this error was injected by a fault of the server")
+            }
             Self::Unavailable => {
                 (503, "ServiceUnavailable", "the server is currently unable to handle the request")
             }
-            Self::Silence => return None,
+            Self::NoResponse => return None,
         };
         let mut error = StatusError::injected(code, reason, text);
-        if self == Self::Busy {
+        if self == Self::TooManyRequests {
             error.details = Some(serde_json::json!({"retryAfterSeconds": 1}));
         }
         Some(error)
@@ -85,10 +90,10 @@ impl Mishap {
 }
 
 impl Faults {
-    /// Sets one fault from a text such as `errors=5%`; `off` takes it away.
+    /// Sets one fault from a text such as `errors=5%`; the value `off` switches it off.
     ///
     /// # Errors
-    /// Says what would be right.
+    /// If the name is unknown or the value is not valid.
     pub fn with(self, text: &str) -> Result<Self, FaultError> {
         let (name, value) =
             text.split_once('=').ok_or_else(|| FaultError::Form(text.to_owned()))?;
@@ -101,12 +106,12 @@ impl Faults {
             value: value.to_owned(),
             expected,
         };
-        let a_span = "a time up to 24h such as 2s, or off";
+        let a_duration = "a duration up to 24h (example: 2s), or off";
         let span = || if value == "off" { Some(None) } else { duration(value).map(Some) };
         match name {
             "latency" if value == "off" => self.latency = None,
             "latency" => {
-                let expected = "a time or a range of times up to 24h such as 10ms..50ms, or off";
+                let expected = "a duration or a range up to 24h (example: 10ms..50ms), or off";
                 self.latency = Some(range(value).ok_or_else(|| wrong(expected))?);
             }
             "errors" if value == "off" => self.errors = 0.0,
@@ -114,19 +119,19 @@ impl Faults {
                 self.errors = percentage(value)
                     .ok_or_else(|| wrong("a percentage from 0% to 100%, or off"))?;
             }
-            "drop-watches" => self.drop_watches = span().ok_or_else(|| wrong(a_span))?,
-            "stale" => self.stale = span().ok_or_else(|| wrong(a_span))?,
+            "drop-watches" => self.drop_watches = span().ok_or_else(|| wrong(a_duration))?,
+            "stale" => self.stale = span().ok_or_else(|| wrong(a_duration))?,
             _ => return Err(FaultError::Name(name.to_owned())),
         }
         Ok(self)
     }
 
-    /// From names and values, as `/zonewise/faults` takes them; what is not named is off.
+    /// From names and values, as `PUT /zonewise/faults` sends them; faults that are not named are off.
     pub(crate) fn from_map(map: &BTreeMap<String, String>) -> Result<Self, FaultError> {
         map.iter().try_fold(Self::default(), |faults, (name, value)| faults.set(name, value))
     }
 
-    /// Names and values of what is on.
+    /// Names and values of the faults that are on.
     pub(crate) fn to_map(&self) -> BTreeMap<&'static str, String> {
         let latency = self.latency.as_ref().map(|range| match (range.start(), range.end()) {
             (start, end) if start == end => format!("{start:?}"),
@@ -143,21 +148,26 @@ impl Faults {
         all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
     }
 
-    /// How long a request waits; the dice show 0 up to, but not, 1.
-    pub(crate) fn delay(&self, dice: f64) -> Duration {
+    /// How long a request waits; `random` is from 0 (inclusive) to 1 (exclusive).
+    pub(crate) fn delay(&self, random: f64) -> Duration {
         let Some(range) = &self.latency else { return Duration::ZERO };
-        let [start, end] = [range.start(), range.end()].map(|span| *span.min(&LONGEST));
-        start + end.saturating_sub(start).mul_f64(dice)
+        let [start, end] = [range.start(), range.end()].map(|span| *span.min(&MAX_TIME));
+        start + end.saturating_sub(start).mul_f64(random)
     }
 
-    /// Whether and how a request fails.
-    pub(crate) fn mishap(&self, dice: f64) -> Option<Mishap> {
-        let kinds = [Mishap::Busy, Mishap::Broken, Mishap::Unavailable, Mishap::Silence];
-        if dice >= self.errors {
+    /// Whether and how a request fails; `random` is from 0 (inclusive) to 1 (exclusive).
+    pub(crate) fn injected_error(&self, random: f64) -> Option<InjectedError> {
+        let kinds = [
+            InjectedError::TooManyRequests,
+            InjectedError::Internal,
+            InjectedError::Unavailable,
+            InjectedError::NoResponse,
+        ];
+        if random >= self.errors {
             return None;
         }
-        // Which one is in the dice, too: every quarter of the unlucky throws.
-        let quarter = dice / self.errors * 4.0;
+        // Each kind of error takes a quarter of the numbers below `errors`.
+        let quarter = random / self.errors * 4.0;
         kinds
             .into_iter()
             .enumerate()
@@ -165,16 +175,16 @@ impl Faults {
             .map(|(_, kind)| kind)
     }
 
-    /// How long a watch lives: the span, give or take a half.
-    pub(crate) fn lifetime(&self, dice: f64) -> Option<Duration> {
-        self.drop_watches.map(|span| span.min(LONGEST).mul_f64(0.5 + dice))
+    /// How long a watch lives: from half to one and a half of the given time.
+    pub(crate) fn watch_lifetime(&self, random: f64) -> Option<Duration> {
+        self.drop_watches.map(|span| span.min(MAX_TIME).mul_f64(0.5 + random))
     }
 }
 
 impl FromStr for Faults {
     type Err = FaultError;
 
-    /// Several, with commas between.
+    /// Several faults, separated by commas.
     fn from_str(text: &str) -> Result<Self, FaultError> {
         let parts = text.split(',').filter(|part| !part.trim().is_empty());
         parts.into_iter().try_fold(Self::default(), Self::with)
@@ -201,7 +211,7 @@ fn duration(text: &str) -> Option<Duration> {
     let (number, unit) =
         units.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, size)))?;
     let number: f64 = number.trim().parse().ok()?;
-    Duration::try_from_secs_f64(number * unit).ok().filter(|span| *span <= LONGEST)
+    Duration::try_from_secs_f64(number * unit).ok().filter(|span| *span <= MAX_TIME)
 }
 
 fn range(text: &str) -> Option<RangeInclusive<Duration>> {
@@ -239,27 +249,36 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_what_is_right() {
+    fn errors_name_what_is_expected() {
         let rows = [
             (
                 "errors",
-                "`errors`: write NAME=VALUE, such as latency=10ms..50ms; names are latency, errors, drop-watches, stale",
+                "`errors` is not NAME=VALUE (example: latency=10ms..50ms; names: latency, errors, \
+                 drop-watches, stale)",
             ),
-            ("colour=red", "`colour` is no fault; names are latency, errors, drop-watches, stale"),
+            ("colour=red", "unknown fault `colour` (names: latency, errors, drop-watches, stale)"),
             ("errors=5", "errors: `5` is not a percentage from 0% to 100%, or off"),
             ("errors=101%", "errors: `101%` is not a percentage from 0% to 100%, or off"),
             (
                 "latency=50ms..10ms",
-                "latency: `50ms..10ms` is not a time or a range of times up to 24h such as 10ms..50ms, or off",
+                "latency: `50ms..10ms` is not a duration or a range up to 24h (example: 10ms..50ms), \
+                 or off",
             ),
-            ("stale=-1s", "stale: `-1s` is not a time up to 24h such as 2s, or off"),
-            ("stale=1e19s", "stale: `1e19s` is not a time up to 24h such as 2s, or off"),
-            ("drop-watches=25h", "drop-watches: `25h` is not a time up to 24h such as 2s, or off"),
+            ("stale=-1s", "stale: `-1s` is not a duration up to 24h (example: 2s), or off"),
+            ("stale=1e19s", "stale: `1e19s` is not a duration up to 24h (example: 2s), or off"),
+            (
+                "drop-watches=25h",
+                "drop-watches: `25h` is not a duration up to 24h (example: 2s), or off",
+            ),
             (
                 "latency=1s..1e19s",
-                "latency: `1s..1e19s` is not a time or a range of times up to 24h such as 10ms..50ms, or off",
+                "latency: `1s..1e19s` is not a duration or a range up to 24h (example: 10ms..50ms), \
+                 or off",
             ),
-            ("drop-watches=10", "drop-watches: `10` is not a time up to 24h such as 2s, or off"),
+            (
+                "drop-watches=10",
+                "drop-watches: `10` is not a duration up to 24h (example: 2s), or off",
+            ),
         ];
         for (text, expected) in rows {
             assert_eq!(Faults::default().with(text).unwrap_err().to_string(), expected);
@@ -267,15 +286,20 @@ mod tests {
     }
 
     #[test]
-    fn the_dice_decide() {
+    fn the_random_number_decides() {
         let faults: Faults = "latency=10ms..50ms,errors=40%,drop-watches=10s".parse().unwrap();
         assert_eq!(faults.delay(0.0), MS * 10);
         assert_eq!(faults.delay(0.5), MS * 30);
-        assert_eq!(faults.lifetime(0.5), Some(Duration::from_secs(10)));
-        let mishaps = [0.05, 0.15, 0.25, 0.35, 0.4, 0.9].map(|dice| faults.mishap(dice));
-        let [busy, broken, unavailable, silence] =
-            [Mishap::Busy, Mishap::Broken, Mishap::Unavailable, Mishap::Silence].map(Some);
-        assert_eq!(mishaps, [busy, broken, unavailable, silence, None, None]);
-        assert_eq!(Faults::default().mishap(0.0), None);
+        assert_eq!(faults.watch_lifetime(0.5), Some(Duration::from_secs(10)));
+        let errors = [0.05, 0.15, 0.25, 0.35, 0.4, 0.9].map(|random| faults.injected_error(random));
+        let [too_many, internal, unavailable, no_response] = [
+            InjectedError::TooManyRequests,
+            InjectedError::Internal,
+            InjectedError::Unavailable,
+            InjectedError::NoResponse,
+        ]
+        .map(Some);
+        assert_eq!(errors, [too_many, internal, unavailable, no_response, None, None]);
+        assert_eq!(Faults::default().injected_error(0.0), None);
     }
 }

@@ -1,11 +1,14 @@
-//! Bodies in protobuf, as kubectl's `create namespace`, `create configmap` and `create service` send them. Pure.
+//! Request bodies in protobuf, as kubectl's `create namespace`, `create configmap` and `create service`
+//! send them. Nothing here does I/O.
 //!
 //! ```text
 //!  k8s\0 ─► Unknown { typeMeta: apiVersion, kind ─► table of the kind
 //!                     raw ───────────────────────────► fields by number ─► JSON, as the client would have written it }
 //! ```
 //!
-//! The tables form a tree, so a body goes only as deep as they do; what they do not name is skipped unread.
+//! The tables form a tree, so a body cannot be nested deeper than they are. Fields that are not in the
+//! tables are skipped. Numbers and names are those of the `generated.proto` files of k8s.io/api and
+//! apimachinery.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,21 +17,21 @@ use serde_json::{Map, Value, json};
 
 use crate::status::StatusError;
 
-use Shape::{Bool, Bytes, IntOrString, Integer, Message, Text, Time};
-use Stand::{List, Map as Entries, Meant, Plain};
+use FieldType::{Bool, Bytes, IntOrString, Integer, Message, Text, Time};
+use Presence::{Explicit, List, Map as Entries, Plain};
 
-/// How clients name the form.
+/// The media type of these bodies.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 const MAGIC: &[u8] = b"k8s\0";
 const TRUNCATED: &str = "it ends in the middle of a field";
 
-/// What makes bytes unreadable.
-type Flaw = &'static str;
+/// Why bytes cannot be decoded.
+type DecodeError = &'static str;
 
-/// What one value is.
+/// The type of one value.
 #[derive(Clone, Copy)]
-enum Shape {
+enum FieldType {
     Text,
     Bytes,
     Bool,
@@ -38,13 +41,13 @@ enum Shape {
     Message(&'static [Field]),
 }
 
-/// How values stand in their field.
+/// How often a value occurs, and what its zero value means.
 #[derive(Clone, Copy)]
-enum Stand {
-    /// Go sends the zero too; JSON leaves it out.
+enum Presence {
+    /// `omitempty` in Go: the zero value is sent, but JSON leaves it out.
     Plain,
-    /// What is sent is meant, zero or not.
-    Meant,
+    /// A pointer or a required field in Go: a zero value that is sent is kept.
+    Explicit,
     List,
     Map,
 }
@@ -52,12 +55,17 @@ enum Stand {
 struct Field {
     number: u64,
     name: &'static str,
-    stand: Stand,
-    shape: Shape,
+    presence: Presence,
+    field_type: FieldType,
 }
 
-const fn field(number: u64, name: &'static str, stand: Stand, shape: Shape) -> Field {
-    Field { number, name, stand, shape }
+const fn field(
+    number: u64,
+    name: &'static str,
+    presence: Presence,
+    field_type: FieldType,
+) -> Field {
+    Field { number, name, presence, field_type }
 }
 
 const NAMESPACE: &[Field] = &[
@@ -73,7 +81,7 @@ const CONFIG_MAP: &[Field] = &[
     field(1, "metadata", Plain, Message(METADATA)),
     field(2, "data", Entries, Text),
     field(3, "binaryData", Entries, Bytes),
-    field(4, "immutable", Meant, Bool),
+    field(4, "immutable", Explicit, Bool),
 ];
 
 const SERVICE: &[Field] = &[
@@ -95,27 +103,27 @@ const SERVICE_SPEC: &[Field] = &[
     field(11, "externalTrafficPolicy", Plain, Text),
     field(12, "healthCheckNodePort", Plain, Integer),
     field(13, "publishNotReadyAddresses", Plain, Bool),
-    field(14, "sessionAffinityConfig", Meant, Message(AFFINITY)),
-    field(17, "ipFamilyPolicy", Meant, Text),
+    field(14, "sessionAffinityConfig", Explicit, Message(AFFINITY)),
+    field(17, "ipFamilyPolicy", Explicit, Text),
     field(18, "clusterIPs", List, Text),
     field(19, "ipFamilies", List, Text),
-    field(20, "allocateLoadBalancerNodePorts", Meant, Bool),
-    field(21, "loadBalancerClass", Meant, Text),
-    field(22, "internalTrafficPolicy", Meant, Text),
-    field(23, "trafficDistribution", Meant, Text),
+    field(20, "allocateLoadBalancerNodePorts", Explicit, Bool),
+    field(21, "loadBalancerClass", Explicit, Text),
+    field(22, "internalTrafficPolicy", Explicit, Text),
+    field(23, "trafficDistribution", Explicit, Text),
 ];
 
 const SERVICE_PORT: &[Field] = &[
     field(1, "name", Plain, Text),
     field(2, "protocol", Plain, Text),
-    field(3, "port", Meant, Integer),
+    field(3, "port", Explicit, Integer),
     field(4, "targetPort", Plain, IntOrString),
     field(5, "nodePort", Plain, Integer),
-    field(6, "appProtocol", Meant, Text),
+    field(6, "appProtocol", Explicit, Text),
 ];
 
 const AFFINITY: &[Field] =
-    &[field(1, "clientIP", Meant, Message(&[field(1, "timeoutSeconds", Meant, Integer)]))];
+    &[field(1, "clientIP", Explicit, Message(&[field(1, "timeoutSeconds", Explicit, Integer)]))];
 
 const SERVICE_STATUS: &[Field] = &[
     field(1, "loadBalancer", Plain, Message(&[field(1, "ingress", List, Message(INGRESS))])),
@@ -125,27 +133,27 @@ const SERVICE_STATUS: &[Field] = &[
 const INGRESS: &[Field] = &[
     field(1, "ip", Plain, Text),
     field(2, "hostname", Plain, Text),
-    field(3, "ipMode", Meant, Text),
+    field(3, "ipMode", Explicit, Text),
     field(4, "ports", List, Message(INGRESS_PORT)),
 ];
 
 const INGRESS_PORT: &[Field] = &[
-    field(1, "port", Meant, Integer),
-    field(2, "protocol", Meant, Text),
-    field(3, "error", Meant, Text),
+    field(1, "port", Explicit, Integer),
+    field(2, "protocol", Explicit, Text),
+    field(3, "error", Explicit, Text),
 ];
 
-/// Of Services and Namespaces: the latter have no generation.
+/// Conditions of Services and Namespaces; those of Namespaces have no `observedGeneration`.
 const CONDITION: &[Field] = &[
-    field(1, "type", Meant, Text),
-    field(2, "status", Meant, Text),
+    field(1, "type", Explicit, Text),
+    field(2, "status", Explicit, Text),
     field(3, "observedGeneration", Plain, Integer),
     field(4, "lastTransitionTime", Plain, Time),
     field(5, "reason", Plain, Text),
     field(6, "message", Plain, Text),
 ];
 
-/// Without managers: the server notes them itself.
+/// Without `managedFields`, which the server writes itself.
 const METADATA: &[Field] = &[
     field(1, "name", Plain, Text),
     field(2, "generateName", Plain, Text),
@@ -155,7 +163,7 @@ const METADATA: &[Field] = &[
     field(7, "generation", Plain, Integer),
     field(8, "creationTimestamp", Plain, Time),
     field(9, "deletionTimestamp", Plain, Time),
-    field(10, "deletionGracePeriodSeconds", Meant, Integer),
+    field(10, "deletionGracePeriodSeconds", Explicit, Integer),
     field(11, "labels", Entries, Text),
     field(12, "annotations", Entries, Text),
     field(13, "ownerReferences", List, Message(OWNER)),
@@ -163,19 +171,19 @@ const METADATA: &[Field] = &[
 ];
 
 const OWNER: &[Field] = &[
-    field(1, "kind", Meant, Text),
-    field(3, "name", Meant, Text),
-    field(4, "uid", Meant, Text),
-    field(5, "apiVersion", Meant, Text),
-    field(6, "controller", Meant, Bool),
-    field(7, "blockOwnerDeletion", Meant, Bool),
+    field(1, "kind", Explicit, Text),
+    field(3, "name", Explicit, Text),
+    field(4, "uid", Explicit, Text),
+    field(5, "apiVersion", Explicit, Text),
+    field(6, "controller", Explicit, Bool),
+    field(7, "blockOwnerDeletion", Explicit, Bool),
 ];
 
-/// The object of a body.
+/// The object in a body.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Value, StatusError> {
-    let malformed = |flaw: Flaw| {
+    let malformed = |why: DecodeError| {
         StatusError::bad_request(format!(
-            "the body is no valid protobuf: {flaw}; send it whole, or as application/json"
+            "the body is not valid protobuf: {why}; send application/json instead"
         ))
     };
     let body = bytes.strip_prefix(MAGIC).ok_or("it does not begin with \"k8s\\0\"");
@@ -187,7 +195,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Value, StatusError> {
     Ok(object.into())
 }
 
-/// What is around each object.
+/// `runtime.Unknown`, which wraps each object.
 #[derive(Default)]
 struct Envelope<'a> {
     api_version: &'a str,
@@ -198,7 +206,7 @@ struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    fn open(bytes: &'a [u8]) -> Result<Self, Flaw> {
+    fn open(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let (mut envelope, mut raw) = (Self::default(), None);
         for part in Parts(bytes) {
             match part? {
@@ -209,11 +217,11 @@ impl<'a> Envelope<'a> {
                 _ => {}
             }
         }
-        // A body that was cut off right here looks whole otherwise.
+        // Without this check, a body that ends before the object would decode to an empty one.
         Ok(Self { raw: raw.ok_or("there is no object in it")?, ..envelope })
     }
 
-    fn open_type(&mut self, bytes: &'a [u8]) -> Result<(), Flaw> {
+    fn open_type(&mut self, bytes: &'a [u8]) -> Result<(), DecodeError> {
         for part in Parts(bytes) {
             match part? {
                 (1, wire) => self.api_version = wire.text()?,
@@ -224,13 +232,14 @@ impl<'a> Envelope<'a> {
         Ok(())
     }
 
-    /// The table for what is in it, or why there is none.
+    /// The table of fields for the object, or why there is none.
     fn fields(&self) -> Result<&'static [Field], String> {
         const REMEDY: &str = "send application/json or application/yaml";
         let Self { api_version, kind, encoding, media_type, .. } = self;
         if !encoding.is_empty() || !["", MEDIA_TYPE].contains(media_type) {
             return Err(format!(
-                "an object in encoding {encoding:?} and form {media_type:?} inside of protobuf is not read: {REMEDY}"
+                "an object with content encoding {encoding:?} and content type {media_type:?} inside of \
+                 protobuf is not supported: {REMEDY}"
             ));
         }
         match (*api_version, *kind) {
@@ -238,13 +247,13 @@ impl<'a> Envelope<'a> {
             ("v1", "ConfigMap") => Ok(CONFIG_MAP),
             ("v1", "Service") => Ok(SERVICE),
             _ => Err(format!(
-                "kind {kind:?} of version {api_version:?} is not read as protobuf: {REMEDY}"
+                "kind {kind:?} of version {api_version:?} is not supported in protobuf: {REMEDY}"
             )),
         }
     }
 }
 
-fn message(bytes: &[u8], fields: &[Field]) -> Result<Map<String, Value>, Flaw> {
+fn message(bytes: &[u8], fields: &[Field]) -> Result<Map<String, Value>, DecodeError> {
     let mut object = Map::new();
     for part in Parts(bytes) {
         let (number, wire) = part?;
@@ -255,22 +264,22 @@ fn message(bytes: &[u8], fields: &[Field]) -> Result<Map<String, Value>, Flaw> {
     Ok(object)
 }
 
-/// One more value of a field; of fields that have one value, the last counts.
-fn put(object: &mut Map<String, Value>, field: &Field, wire: Wire<'_>) -> Result<(), Flaw> {
-    match field.stand {
+/// Adds one value of a field. If a field that is not a list is repeated, the last value counts.
+fn put(object: &mut Map<String, Value>, field: &Field, wire: Wire<'_>) -> Result<(), DecodeError> {
+    match field.presence {
         List => {
-            let one = value(field.shape, wire)?;
+            let one = value(field.field_type, wire)?;
             if let Value::Array(list) = object.entry(field.name).or_insert_with(|| json!([])) {
                 list.push(one);
             }
         }
         Entries => {
-            let (key, one) = entry(field.shape, wire.bytes()?)?;
+            let (key, one) = entry(field.field_type, wire.bytes()?)?;
             object.entry(field.name).or_insert_with(|| json!({}))[key] = one;
         }
-        Meant | Plain => {
-            let one = value(field.shape, wire)?;
-            if matches!(field.stand, Plain) && is_zero(&one) {
+        Explicit | Plain => {
+            let one = value(field.field_type, wire)?;
+            if matches!(field.presence, Plain) && is_zero(&one) {
                 object.remove(field.name);
             } else {
                 object.insert(field.name.into(), one);
@@ -291,21 +300,21 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// One pair of a map; what is left out is empty.
-fn entry(shape: Shape, bytes: &[u8]) -> Result<(&str, Value), Flaw> {
+/// One entry of a map; a missing key or value is empty.
+fn entry(field_type: FieldType, bytes: &[u8]) -> Result<(&str, Value), DecodeError> {
     let (mut key, mut one) = ("", json!(""));
     for part in Parts(bytes) {
         match part? {
             (1, wire) => key = wire.text()?,
-            (2, wire) => one = value(shape, wire)?,
+            (2, wire) => one = value(field_type, wire)?,
             _ => {}
         }
     }
     Ok((key, one))
 }
 
-fn value(shape: Shape, wire: Wire<'_>) -> Result<Value, Flaw> {
-    Ok(match shape {
+fn value(field_type: FieldType, wire: Wire<'_>) -> Result<Value, DecodeError> {
+    Ok(match field_type {
         Text => wire.text()?.into(),
         Bytes => STANDARD.encode(wire.bytes()?).into(),
         Bool => (wire.integer()? != 0).into(),
@@ -316,7 +325,7 @@ fn value(shape: Shape, wire: Wire<'_>) -> Result<Value, Flaw> {
     })
 }
 
-fn int_or_string(bytes: &[u8]) -> Result<Value, Flaw> {
+fn int_or_string(bytes: &[u8]) -> Result<Value, DecodeError> {
     let (mut kind, mut number, mut text) = (0, 0, "");
     for part in Parts(bytes) {
         match part? {
@@ -329,12 +338,12 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, Flaw> {
     match kind {
         0 => Ok(number.into()),
         1 => Ok(text.into()),
-        _ => Err("a value is neither a number nor a text"),
+        _ => Err("a value is neither a number nor a string"),
     }
 }
 
-/// Whole seconds, as Kubernetes keeps them; no time at all is an empty message.
-fn time(bytes: &[u8]) -> Result<Value, Flaw> {
+/// Whole seconds, as `metav1.Time` has them. An empty message is no time.
+fn time(bytes: &[u8]) -> Result<Value, DecodeError> {
     let mut seconds = 0;
     for part in Parts(bytes) {
         if let (1, wire) = part? {
@@ -348,40 +357,40 @@ fn time(bytes: &[u8]) -> Result<Value, Flaw> {
     Ok(time.to_string().into())
 }
 
-/// What stands behind a field's number.
+/// The value of a field, by its wire type.
 #[derive(Clone, Copy)]
 enum Wire<'a> {
     Integer(u64),
     Bytes(&'a [u8]),
-    /// Of four or eight bytes: nothing in the tables is.
+    /// Four or eight bytes; no field in the tables has this type.
     Fixed,
 }
 
 impl<'a> Wire<'a> {
-    fn integer(self) -> Result<i64, Flaw> {
+    fn integer(self) -> Result<i64, DecodeError> {
         match self {
             Self::Integer(number) => Ok(number.cast_signed()),
-            _ => Err("a field that is a number holds something else"),
+            _ => Err("a field that should be a number is something else"),
         }
     }
 
-    fn bytes(self) -> Result<&'a [u8], Flaw> {
+    fn bytes(self) -> Result<&'a [u8], DecodeError> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
-            _ => Err("a field that is a text or a message holds something else"),
+            _ => Err("a field that should be a string or a message is something else"),
         }
     }
 
-    fn text(self) -> Result<&'a str, Flaw> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| "a text is not UTF-8")
+    fn text(self) -> Result<&'a str, DecodeError> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| "a string is not UTF-8")
     }
 }
 
-/// The fields of a message, in the order of the bytes; the first flaw is the last item.
+/// The fields of a message, in the order of the bytes. The first error ends the iteration.
 struct Parts<'a>(&'a [u8]);
 
 impl<'a> Iterator for Parts<'a> {
-    type Item = Result<(u64, Wire<'a>), Flaw>;
+    type Item = Result<(u64, Wire<'a>), DecodeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
@@ -396,7 +405,7 @@ impl<'a> Iterator for Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn part(&mut self) -> Result<(u64, Wire<'a>), Flaw> {
+    fn part(&mut self) -> Result<(u64, Wire<'a>), DecodeError> {
         let key = self.varint()?;
         let wire = match key & 7 {
             0 => Wire::Integer(self.varint()?),
@@ -406,7 +415,7 @@ impl<'a> Parts<'a> {
                 Wire::Bytes(self.take(length)?)
             }
             5 => self.take(4).map(|_| Wire::Fixed)?,
-            _ => return Err("a field is of an unknown wire type"),
+            _ => return Err("a field has an unknown wire type"),
         };
         match key >> 3 {
             0 => Err("a field has the number 0"),
@@ -414,15 +423,15 @@ impl<'a> Parts<'a> {
         }
     }
 
-    fn take(&mut self, length: u64) -> Result<&'a [u8], Flaw> {
+    fn take(&mut self, length: u64) -> Result<&'a [u8], DecodeError> {
         let length = usize::try_from(length).map_err(|_| TRUNCATED)?;
         let (taken, rest) = self.0.split_at_checked(length).ok_or(TRUNCATED)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    /// Seven bits a byte, the lowest first.
-    fn varint(&mut self) -> Result<u64, Flaw> {
+    /// Seven bits in each byte, the lowest first.
+    fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut number = 0;
         for shift in (0..u64::BITS).step_by(7) {
             let (byte, rest) = self.0.split_first().ok_or(TRUNCATED)?;
@@ -446,7 +455,7 @@ mod tests {
 
     use super::*;
 
-    // As kubectl 1.36 sends them.
+    // Recorded from kubectl 1.36.
     const SHOP: &str = "6b3873000a0f0a02763112094e616d657370616365121c0a140a0473686f7012001a0022002a00\
                         32003800420012001a020a001a002200";
     const SETTINGS: &str = "6b3873000a0f0a0276311209436f6e6669674d6170123a0a1c0a0873657474696e677312001a04\
@@ -495,13 +504,17 @@ mod tests {
     }
 
     #[test]
-    fn what_kubectl_sends_is_what_it_would_write() {
-        let service = |name: &str, spec: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "labels": {"app": name}}, "spec": spec});
+    fn bodies_of_kubectl_decode_to_its_json() {
+        let service = |name: &str, spec: Value| {
+            let metadata = json!({"name": name, "labels": {"app": name}});
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+        };
         let rows = [
             (SHOP, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})),
             (
                 SETTINGS,
-                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "shop"},
+                json!({"apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": "settings", "namespace": "shop"},
                     "data": {"a": "1", "b": ""}, "binaryData": {"bin": "Yf/+Yg=="}}),
             ),
             (
@@ -519,7 +532,8 @@ mod tests {
                 service(
                     "np",
                     json!({"type": "NodePort", "selector": {"app": "np"}, "ports": [
-                        {"name": "80-8080", "protocol": "TCP", "port": 80, "targetPort": 8080, "nodePort": 30080},
+                        {"name": "80-8080", "protocol": "TCP", "port": 80, "targetPort": 8080,
+                            "nodePort": 30080},
                     ]}),
                 ),
             ),
@@ -527,7 +541,8 @@ mod tests {
                 EXTERNAL,
                 service(
                     "ext",
-                    json!({"type": "ExternalName", "selector": {"app": "ext"}, "externalName": "example.com"}),
+                    json!({"type": "ExternalName", "selector": {"app": "ext"},
+                        "externalName": "example.com"}),
                 ),
             ),
         ];
@@ -537,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_that_are_meant_stay_and_unknown_fields_go() {
+    fn explicit_zeros_are_kept_and_unknown_fields_are_skipped() {
         let owner = [part(1, "Node"), part(3, "a"), part(4, "u"), part(5, "v1"), int(6, 0)];
         let metadata = [
             part(1, "old"),
@@ -548,7 +563,7 @@ mod tests {
             part(12, part(1, "note")),
             part(13, owner.concat()),
             part(14, "zonewise.dev/keep"),
-            part(17, "managers, which are not read"),
+            part(17, "managed fields, which are skipped"),
             [varint(99 << 3 | 5), vec![1, 2, 3, 4]].concat(),
             [varint(99 << 3 | 1), vec![0; 8]].concat(),
         ];
@@ -567,13 +582,18 @@ mod tests {
         let expected = json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": {
-                "name": "web", "creationTimestamp": "1970-01-02T00:00:00Z", "deletionGracePeriodSeconds": 0,
+                "name": "web", "creationTimestamp": "1970-01-02T00:00:00Z",
+                "deletionGracePeriodSeconds": 0,
                 "annotations": {"note": ""}, "finalizers": ["zonewise.dev/keep"],
-                "ownerReferences": [{"kind": "Node", "name": "a", "uid": "u", "apiVersion": "v1", "controller": false}],
+                "ownerReferences": [
+                    {"kind": "Node", "name": "a", "uid": "u", "apiVersion": "v1", "controller": false},
+                ],
             },
             "spec": {
-                "ports": [{"port": 0, "targetPort": -1}], "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}},
-                "ipFamilyPolicy": "", "clusterIPs": ["", "fd00::1"], "allocateLoadBalancerNodePorts": false,
+                "ports": [{"port": 0, "targetPort": -1}],
+                "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}},
+                "ipFamilyPolicy": "", "clusterIPs": ["", "fd00::1"],
+                "allocateLoadBalancerNodePorts": false,
                 "trafficDistribution": "PreferSameZone",
             },
             "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1", "ipMode": "VIP"}]}},
@@ -582,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_with_a_reason() {
+    fn malformed_bodies_are_refused_with_a_reason() {
         let map = |raw: &[u8]| body("ConfigMap", raw);
         let service = |target: Vec<u8>| body("Service", &part(2, part(1, part(4, target))));
         let born = |seconds| map(&part(1, part(8, int(1, seconds))));
@@ -596,27 +616,30 @@ mod tests {
             (map(&[varint(2), varint(u64::MAX)].concat()), TRUNCATED),
             (map(&[0xff; 11]), "a number has more than 64 bits"),
             (map(&part(0, "")), "a field has the number 0"),
-            (map(&[0x0b]), "a field is of an unknown wire type"),
-            (map(&int(1, 1)), "a field that is a text or a message holds something else"),
-            (map(&part(4, "")), "a field that is a number holds something else"),
-            (map(&part(1, part(1, [0xff]))), "a text is not UTF-8"),
+            (map(&[0x0b]), "a field has an unknown wire type"),
+            (map(&int(1, 1)), "a field that should be a string or a message is something else"),
+            (map(&part(4, "")), "a field that should be a number is something else"),
+            (map(&part(1, part(1, [0xff]))), "a string is not UTF-8"),
             (born(u64::MAX >> 1), "a time is out of range"),
-            (service(int(1, 2)), "a value is neither a number nor a text"),
+            (service(int(1, 2)), "a value is neither a number nor a string"),
         ];
-        for (bytes, flaw) in rows {
-            let why = format!(
-                "the body is no valid protobuf: {flaw}; send it whole, or as application/json"
-            );
+        for (bytes, why) in rows {
+            let why =
+                format!("the body is not valid protobuf: {why}; send application/json instead");
             assert_eq!(decode(&bytes), Err(StatusError::bad_request(why)), "{bytes:x?}");
         }
     }
 
     #[test]
-    fn other_kinds_are_told_to_come_as_json() {
+    fn other_kinds_are_refused_with_a_remedy() {
         let packed = [body("ConfigMap", &[]), part(3, "gzip")].concat();
         let rows = [
-            (body("Pod", &[]), "kind \"Pod\" of version \"v1\" is not read as protobuf"),
-            (packed, "an object in encoding \"gzip\" and form \"\" inside of protobuf is not read"),
+            (body("Pod", &[]), "kind \"Pod\" of version \"v1\" is not supported in protobuf"),
+            (
+                packed,
+                "an object with content encoding \"gzip\" and content type \"\" inside of protobuf is not \
+                 supported",
+            ),
         ];
         for (bytes, what) in rows {
             let why = format!("{what}: send application/json or application/yaml");
@@ -625,9 +648,9 @@ mod tests {
     }
 
     #[test]
-    fn half_a_body_is_an_error_and_never_a_panic() {
+    fn a_truncated_body_is_an_error() {
         let whole = unhex(WEB);
-        // Without the last two fields of the envelope, which are empty, it is whole too.
+        // The last four bytes are two empty fields of the envelope: without them the body is valid.
         for end in 0..whole.len() - 4 {
             assert!(decode(&whole[..end]).is_err(), "{end} bytes");
         }

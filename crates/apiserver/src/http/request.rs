@@ -1,4 +1,4 @@
-//! What a request means: method, path and query in, kind, verb and options out. Pure.
+//! What a request means: method, path and query in; kind, verb and options out. No I/O.
 //!
 //! ```text
 //!  GET /api/v1/namespaces/shop/pods/cart/status?…
@@ -12,51 +12,52 @@ use http::Method;
 use crate::objects::kind::Kind;
 use crate::status::{FieldError, StatusError};
 
-const LONGEST_MANAGER: usize = 128;
+/// `FieldManagerMaxLength` of apimachinery (pkg/apis/meta/v1/validation).
+const MAX_FIELD_MANAGER: usize = 128;
 
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    Resource(Resource),
-    Page(Page),
+pub(crate) enum Route {
+    Resource(ResourcePath),
+    NonResource(NonResourceUrl),
 }
 
-/// Objects, or one of them.
+/// A path to the objects of a kind, or to one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Resource {
+pub(crate) struct ResourcePath {
     pub(crate) kind: &'static Kind,
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) subresource: Option<Subresource>,
 }
 
-impl Resource {
-    /// The name; empty if there is none.
+impl ResourcePath {
+    /// The name; empty if the path has none.
     pub(crate) fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// Where the object is stored.
+    /// The key of the object in the store.
     pub(crate) fn key(&self) -> String {
         crate::store::key(self.namespace.as_deref(), self.name())
     }
 
-    /// How the keys of all these objects begin.
+    /// The beginning of the keys of all these objects in the store.
     pub(crate) fn prefix(&self) -> String {
         self.namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default()
     }
 }
 
-/// A part of an object with a door of its own.
+/// A part of an object with a path of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subresource {
     Status,
     Binding,
 }
 
-/// What is not about objects.
+/// A path that does not lead to objects: a "non-resource URL" in Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Page {
+pub(crate) enum NonResourceUrl {
     Health,
     Version,
     CoreVersions,
@@ -69,7 +70,7 @@ pub(crate) enum Page {
     Faults,
 }
 
-/// What is to be done.
+/// The verb of a request, as in RBAC rules and audit logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Get,
@@ -82,7 +83,7 @@ pub(crate) enum Verb {
     DeleteCollection,
 }
 
-/// What becomes of an object's dependents.
+/// What a deletion does to the dependents of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Background,
@@ -90,72 +91,74 @@ pub(crate) enum Propagation {
     Orphan,
 }
 
-/// What the query asks for.
+/// The query parameters, with the names that they have there unless noted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
-    pub(crate) labels: String,
-    pub(crate) fields: String,
+    pub(crate) label_selector: String,
+    pub(crate) field_selector: String,
     pub(crate) limit: i64,
-    pub(crate) resume: String,
-    pub(crate) version: String,
-    pub(crate) version_match: String,
+    /// `continue`, which is a keyword of Rust.
+    pub(crate) continue_token: String,
+    pub(crate) resource_version: String,
+    pub(crate) resource_version_match: String,
     pub(crate) watch: bool,
-    pub(crate) timeout: Option<i64>,
-    pub(crate) bookmarks: bool,
-    pub(crate) initial: Option<bool>,
+    pub(crate) timeout_seconds: Option<i64>,
+    pub(crate) allow_watch_bookmarks: bool,
+    pub(crate) send_initial_events: Option<bool>,
     pub(crate) dry_run: bool,
-    pub(crate) manager: String,
-    pub(crate) validation: String,
+    pub(crate) field_manager: String,
+    pub(crate) field_validation: String,
     pub(crate) force: Option<bool>,
     pub(crate) propagation: Option<Propagation>,
-    pub(crate) grace: Option<i64>,
-    pub(crate) include: String,
+    pub(crate) grace_period_seconds: Option<i64>,
+    pub(crate) include_object: String,
     pub(crate) pretty: Option<bool>,
 }
 
-/// The path: a target, or nothing is there.
-pub(crate) fn target(path: &str) -> Result<Target, StatusError> {
-    let missing = StatusError::no_such_page;
-    // An escaped slash is a slash: no name has one.
-    let path =
-        decode(path.as_bytes()).ok_or_else(|| StatusError::bad_request("the path is not valid"))?;
+/// What a path leads to, or 404.
+pub(crate) fn route(path: &str) -> Result<Route, StatusError> {
+    let missing = StatusError::no_such_path;
+    // An escaped slash becomes a slash: no name contains one.
+    let path = decode(path).ok_or_else(|| StatusError::bad_request("the path is not valid"))?;
     let mut segments: Vec<&str> = path.split('/').skip(1).collect();
     if segments.len() > 1 && segments.last() == Some(&"") {
         segments.pop();
     }
-    if let Some(page) = page(&segments) {
-        return Ok(Target::Page(page));
+    if let Some(url) = non_resource(&segments) {
+        return Ok(Route::NonResource(url));
     }
     match &segments[..] {
         ["api", version, rest @ ..] => resource("", version, rest),
         ["apis", group, version, rest @ ..] => resource(group, version, rest),
         _ => None,
     }
-    .map(Target::Resource)
+    .map(Route::Resource)
     .ok_or_else(missing)
 }
 
-fn page(segments: &[&str]) -> Option<Page> {
+fn non_resource(segments: &[&str]) -> Option<NonResourceUrl> {
     Some(match segments {
-        ["healthz" | "livez" | "readyz", ..] => Page::Health,
-        ["version"] => Page::Version,
-        ["api"] => Page::CoreVersions,
-        ["apis"] => Page::Groups,
-        ["api", version] => Page::Resources(String::new(), (*version).into()),
-        ["apis", group] => Page::Group((*group).into()),
-        ["apis", group, version] => Page::Resources((*group).into(), (*version).into()),
-        ["openapi", "v2"] => Page::OpenApiV2,
-        ["openapi", "v3"] => Page::OpenApiV3,
-        ["openapi", "v3", "api", version] => Page::OpenApiV3Of(String::new(), (*version).into()),
-        ["openapi", "v3", "apis", group, version] => {
-            Page::OpenApiV3Of((*group).into(), (*version).into())
+        ["healthz" | "livez" | "readyz", ..] => NonResourceUrl::Health,
+        ["version"] => NonResourceUrl::Version,
+        ["api"] => NonResourceUrl::CoreVersions,
+        ["apis"] => NonResourceUrl::Groups,
+        ["api", version] => NonResourceUrl::Resources(String::new(), (*version).into()),
+        ["apis", group] => NonResourceUrl::Group((*group).into()),
+        ["apis", group, version] => NonResourceUrl::Resources((*group).into(), (*version).into()),
+        ["openapi", "v2"] => NonResourceUrl::OpenApiV2,
+        ["openapi", "v3"] => NonResourceUrl::OpenApiV3,
+        ["openapi", "v3", "api", version] => {
+            NonResourceUrl::OpenApiV3Of(String::new(), (*version).into())
         }
-        ["zonewise", "faults"] => Page::Faults,
+        ["openapi", "v3", "apis", group, version] => {
+            NonResourceUrl::OpenApiV3Of((*group).into(), (*version).into())
+        }
+        ["zonewise", "faults"] => NonResourceUrl::Faults,
         _ => return None,
     })
 }
 
-fn resource(group: &str, version: &str, rest: &[&str]) -> Option<Resource> {
+fn resource(group: &str, version: &str, rest: &[&str]) -> Option<ResourcePath> {
     let (namespace, plural, rest) = match rest {
         ["namespaces", _, "status"] | ["namespaces"] | ["namespaces", _] => {
             (None, "namespaces", &rest[1..])
@@ -176,17 +179,17 @@ fn resource(group: &str, version: &str, rest: &[&str]) -> Option<Resource> {
         Some(namespace) => kind.namespaced && !namespace.is_empty(),
         None => !kind.namespaced || name.is_none(),
     };
-    let own = |text: &str| text.to_owned();
-    fits.then(|| Resource { kind, namespace: namespace.map(own), name: name.map(own), subresource })
+    let (namespace, name) = (namespace.map(str::to_owned), name.map(str::to_owned));
+    fits.then_some(ResourcePath { kind, namespace, name, subresource })
 }
 
-/// The verb that a method means here.
+/// The verb that a method means for a path.
 pub(crate) fn verb(
     method: &Method,
-    resource: &Resource,
+    resource: &ResourcePath,
     options: &Options,
 ) -> Result<Verb, StatusError> {
-    let placed = resource.namespace.is_some() || !resource.kind.namespaced;
+    let in_one_scope = resource.namespace.is_some() || !resource.kind.namespaced;
     let is_namespace = resource.kind.plural == "namespaces";
     let verb = match (method.as_str(), resource.name.is_some(), resource.subresource) {
         ("POST", true, Some(Subresource::Binding)) => Verb::Create,
@@ -194,18 +197,18 @@ pub(crate) fn verb(
         ("GET", true, _) => Verb::Get,
         ("GET", false, _) if options.watch => Verb::Watch,
         ("GET", false, _) => Verb::List,
-        ("POST", false, _) if placed => Verb::Create,
+        ("POST", false, _) if in_one_scope => Verb::Create,
         ("PUT", true, _) => Verb::Update,
         ("PATCH", true, _) => Verb::Patch,
         ("DELETE", true, None) => Verb::Delete,
-        ("DELETE", false, _) if placed && !is_namespace => Verb::DeleteCollection,
+        ("DELETE", false, _) if in_one_scope && !is_namespace => Verb::DeleteCollection,
         _ => return Err(StatusError::method_not_allowed()),
     };
     Ok(verb)
 }
 
 impl Options {
-    /// From the text after the question mark.
+    /// From the query of a URL. If a parameter is repeated, the first one counts.
     pub(crate) fn parse(query: &str) -> Result<Self, StatusError> {
         let mut pairs = BTreeMap::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -215,47 +218,47 @@ impl Options {
             }
         }
         let text = |name: &str| pairs.get(name).cloned().unwrap_or_default();
-        let flag = |name: &str| pairs.get(name).map(|value| truth(value));
+        let flag = |name: &str| pairs.get(name).map(|value| is_true(value));
         Ok(Self {
-            labels: text("labelSelector"),
-            fields: text("fieldSelector"),
+            label_selector: text("labelSelector"),
+            field_selector: text("fieldSelector"),
             limit: number(&text("limit"))?.unwrap_or(0),
-            resume: text("continue"),
-            version: text("resourceVersion"),
-            version_match: text("resourceVersionMatch"),
+            continue_token: text("continue"),
+            resource_version: text("resourceVersion"),
+            resource_version_match: text("resourceVersionMatch"),
             watch: flag("watch").unwrap_or(false),
-            timeout: number(&text("timeoutSeconds"))?,
-            bookmarks: flag("allowWatchBookmarks").unwrap_or(false),
-            initial: flag("sendInitialEvents"),
+            timeout_seconds: number(&text("timeoutSeconds"))?,
+            allow_watch_bookmarks: flag("allowWatchBookmarks").unwrap_or(false),
+            send_initial_events: flag("sendInitialEvents"),
             dry_run: dry_run(&text("dryRun"))?,
-            manager: text("fieldManager"),
-            validation: text("fieldValidation"),
+            field_manager: text("fieldManager"),
+            field_validation: text("fieldValidation"),
             force: flag("force"),
             propagation: propagation(&text("propagationPolicy"))?,
-            grace: number(&text("gracePeriodSeconds"))?,
-            include: text("includeObject"),
+            grace_period_seconds: number(&text("gracePeriodSeconds"))?,
+            include_object: text("includeObject"),
             pretty: flag("pretty"),
         })
     }
 
-    /// Whether nothing is selected, so that everything is.
+    /// Whether there are no selectors.
     pub(crate) fn selects_all(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty()
+        self.label_selector.is_empty() && self.field_selector.is_empty()
     }
 
-    /// Whether the options of a list fit together.
+    /// Checks the options of a list.
     pub(crate) fn check_list(&self) -> Result<(), StatusError> {
         let mut causes = self.check_match();
-        if self.initial.is_some() {
+        if self.send_initial_events.is_some() {
             causes.push(FieldError::forbidden(
                 "sendInitialEvents",
                 "sendInitialEvents is forbidden for list",
             ));
         }
-        refuse("ListOptions", &causes)
+        refuse_options("ListOptions", &causes)
     }
 
-    /// Whether the options of a write fit together.
+    /// Checks the options of a write.
     pub(crate) fn check_write(&self, verb: Verb) -> Result<(), StatusError> {
         let options = match verb {
             Verb::Create => "CreateOptions",
@@ -264,50 +267,50 @@ impl Options {
             _ => return Ok(()),
         };
         let mut causes = Vec::new();
-        if self.manager.len() > LONGEST_MANAGER {
-            causes.push(FieldError::too_long("fieldManager", LONGEST_MANAGER));
+        if self.field_manager.len() > MAX_FIELD_MANAGER {
+            causes.push(FieldError::too_long("fieldManager", MAX_FIELD_MANAGER));
         }
         let known = ["", "Ignore", "Strict", "Warn"];
-        if !known.contains(&self.validation.as_str()) {
-            let value = self.validation.as_str().into();
+        if !known.contains(&self.field_validation.as_str()) {
+            let value = self.field_validation.as_str().into();
             causes.push(FieldError::unsupported("fieldValidation", &value, &known));
         }
-        refuse(options, &causes)
+        refuse_options(options, &causes)
     }
 
     fn check_match(&self) -> Vec<FieldError> {
         let field = "resourceVersionMatch";
-        if self.version_match.is_empty() {
+        if self.resource_version_match.is_empty() {
             return Vec::new();
         }
         let mut causes = Vec::new();
-        if self.version.is_empty() {
+        if self.resource_version.is_empty() {
             let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
             causes.push(FieldError::forbidden(field, why));
         }
-        if !self.resume.is_empty() {
+        if !self.continue_token.is_empty() {
             let why = "resourceVersionMatch is forbidden when continue is provided";
             causes.push(FieldError::forbidden(field, why));
         }
-        if !["Exact", "NotOlderThan"].contains(&self.version_match.as_str()) {
+        if !["Exact", "NotOlderThan"].contains(&self.resource_version_match.as_str()) {
             let known = ["Exact", "NotOlderThan", ""];
             causes.push(FieldError::unsupported(
                 field,
-                &self.version_match.as_str().into(),
+                &self.resource_version_match.as_str().into(),
                 &known,
             ));
         }
-        if self.version_match == "Exact" && self.version == "0" {
+        if self.resource_version_match == "Exact" && self.resource_version == "0" {
             let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
             causes.push(FieldError::forbidden(field, why));
         }
         causes
     }
 
-    /// Whether the options of a watch fit together.
+    /// Checks the options of a watch.
     pub(crate) fn check_watch(&self) -> Result<(), StatusError> {
         let field = "resourceVersionMatch";
-        let cause = match (self.initial, self.version_match.as_str()) {
+        let cause = match (self.send_initial_events, self.resource_version_match.as_str()) {
             (None, "") | (Some(_), "NotOlderThan") => None,
             (None, _) => Some(
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
@@ -318,31 +321,23 @@ impl Options {
         };
         let mut causes: Vec<FieldError> =
             cause.iter().map(|why| FieldError::forbidden(field, why)).collect();
-        if !self.resume.is_empty() {
+        if !self.continue_token.is_empty() {
             let why = "resourceVersionMatch is forbidden when continue is provided";
             causes.push(FieldError::forbidden(field, why));
         }
-        refuse("ListOptions", &causes)
+        refuse_options("ListOptions", &causes)
     }
 }
 
-/// Refuses options, if there is a cause.
-pub(crate) fn refuse(options: &'static str, causes: &[FieldError]) -> Result<(), StatusError> {
+/// The error for options of this type, if there are causes.
+pub(crate) fn refuse_options(
+    options: &'static str,
+    causes: &[FieldError],
+) -> Result<(), StatusError> {
     if causes.is_empty() {
         return Ok(());
     }
-    let kind = Kind {
-        group: "meta.k8s.io",
-        version: "v1",
-        kind: options,
-        plural: options,
-        singular: options,
-        short: &[],
-        namespaced: false,
-        has_status: false,
-        has_generation: false,
-        stored_as: None,
-    };
+    let kind = Kind { group: "meta.k8s.io", kind: options, ..Kind::DEFAULTS };
     Err(StatusError::invalid(&kind, "", causes))
 }
 
@@ -351,10 +346,10 @@ fn dry_run(text: &str) -> Result<bool, StatusError> {
         return Ok(!text.is_empty());
     }
     let cause = FieldError::unsupported("dryRun", &serde_json::json!([text]), &["All"]);
-    refuse("CreateOptions", &[cause]).map(|()| false)
+    refuse_options("CreateOptions", &[cause]).map(|()| false)
 }
 
-/// A policy by its name; empty is none.
+/// A propagation policy by its name; empty is none.
 pub(crate) fn propagation(text: &str) -> Result<Option<Propagation>, StatusError> {
     Ok(Some(match text {
         "" => return Ok(None),
@@ -364,13 +359,13 @@ pub(crate) fn propagation(text: &str) -> Result<Option<Propagation>, StatusError
         _ => {
             let known = ["Foreground", "Background", "Orphan", "nil"];
             let cause = FieldError::unsupported("propagationPolicy", &text.into(), &known);
-            return refuse("DeleteOptions", &[cause]).map(|()| None);
+            return refuse_options("DeleteOptions", &[cause]).map(|()| None);
         }
     }))
 }
 
-/// Everything but `false` and `0` is true, as Kubernetes reads it.
-fn truth(text: &str) -> bool {
+/// Everything but `false` and `0` is true, as in `Convert_Slice_string_To_bool` of apimachinery.
+fn is_true(text: &str) -> bool {
     !text.eq_ignore_ascii_case("false") && text != "0"
 }
 
@@ -378,21 +373,20 @@ fn number(text: &str) -> Result<Option<i64>, StatusError> {
     if text.is_empty() {
         return Ok(None);
     }
-    let wrong = |_| StatusError::bad_request(not_a_number("ParseInt", text));
-    text.parse().map(Some).map_err(wrong)
+    text.parse().map(Some).map_err(|_| StatusError::bad_request(not_a_number("ParseInt", text)))
 }
 
-/// What Kubernetes says of a text that is no number.
+/// What Go says of a text that is not a number.
 pub(crate) fn not_a_number(function: &str, text: &str) -> String {
     format!("strconv.{function}: parsing {text:?}: invalid syntax")
 }
 
 fn decode_query(text: &str) -> Option<String> {
-    let spaced: Vec<u8> = text.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
-    decode(&spaced)
+    decode(&text.replace('+', " "))
 }
 
-fn decode(mut rest: &[u8]) -> Option<String> {
+fn decode(text: &str) -> Option<String> {
+    let mut rest = text.as_bytes();
     let mut bytes = Vec::with_capacity(rest.len());
     loop {
         rest = match rest {
@@ -416,18 +410,18 @@ fn decode(mut rest: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn told(method: &str, path: &str, query: &str) -> String {
+    fn meaning(method: &str, path: &str, query: &str) -> String {
         let options = Options::parse(query).unwrap();
-        let resource = match target(path) {
-            Ok(Target::Resource(resource)) => resource,
-            Ok(Target::Page(page)) => return format!("{page:?}"),
+        let resource = match route(path) {
+            Ok(Route::Resource(resource)) => resource,
+            Ok(Route::NonResource(url)) => return format!("{url:?}"),
             Err(error) => return error.code.to_string(),
         };
         let verb = match verb(&method.parse().unwrap(), &resource, &options) {
             Ok(verb) => verb,
             Err(error) => return error.code.to_string(),
         };
-        let Resource { kind, namespace, name, subresource } = &resource;
+        let ResourcePath { kind, namespace, name, subresource } = &resource;
         let mut text = format!("{verb:?} {}", kind.qualified());
         for part in [namespace, name].into_iter().flatten() {
             text.push_str(&format!(" {part}"));
@@ -485,30 +479,31 @@ mod tests {
             ("GET", "/api/v1/namespaces/%zz/pods", "", "400"),
         ];
         for (method, path, query, expected) in rows {
-            assert_eq!(told(method, path, query), expected, "{method} {path}?{query}");
+            assert_eq!(meaning(method, path, query), expected, "{method} {path}?{query}");
         }
     }
 
     #[test]
     fn options_are_decoded_once() {
-        let query = "labelSelector=a+in+%28b%2Cc%29&fieldSelector=metadata.name%3Dx%252B&limit=5&continue=abc_-&\
-                     resourceVersion=7&resourceVersionMatch=Exact&timeoutSeconds=3&allowWatchBookmarks=1&dryRun=All&\
-                     fieldManager=me&force=false&propagationPolicy=Orphan&gracePeriodSeconds=0&sendInitialEvents=true";
+        let query = "labelSelector=a+in+%28b%2Cc%29&fieldSelector=metadata.name%3Dx%252B&limit=5&\
+                     continue=abc_-&resourceVersion=7&resourceVersionMatch=Exact&timeoutSeconds=3&\
+                     allowWatchBookmarks=1&dryRun=All&fieldManager=me&force=false&\
+                     propagationPolicy=Orphan&gracePeriodSeconds=0&sendInitialEvents=true";
         let expected = Options {
-            labels: "a in (b,c)".into(),
-            fields: "metadata.name=x%2B".into(),
+            label_selector: "a in (b,c)".into(),
+            field_selector: "metadata.name=x%2B".into(),
             limit: 5,
-            resume: "abc_-".into(),
-            version: "7".into(),
-            version_match: "Exact".into(),
-            timeout: Some(3),
-            bookmarks: true,
-            initial: Some(true),
+            continue_token: "abc_-".into(),
+            resource_version: "7".into(),
+            resource_version_match: "Exact".into(),
+            timeout_seconds: Some(3),
+            allow_watch_bookmarks: true,
+            send_initial_events: Some(true),
             dry_run: true,
-            manager: "me".into(),
+            field_manager: "me".into(),
             force: Some(false),
             propagation: Some(Propagation::Orphan),
-            grace: Some(0),
+            grace_period_seconds: Some(0),
             ..Options::default()
         };
         assert_eq!(Options::parse(query).unwrap(), expected);
@@ -516,26 +511,27 @@ mod tests {
     }
 
     #[test]
-    fn options_that_make_no_sense_are_refused() {
+    fn options_that_contradict_each_other_are_refused() {
         let parse = |query: &str| Options::parse(query).unwrap_err().to_string();
         assert_eq!(parse("limit=abc"), "strconv.ParseInt: parsing \"abc\": invalid syntax");
         assert_eq!(
             parse("dryRun=Some"),
-            "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: supported values: \"All\""
+            "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Some\"]: \
+             supported values: \"All\""
         );
         let list =
             |query: &str| Options::parse(query).unwrap().check_list().unwrap_err().to_string();
         assert_eq!(
             list("resourceVersionMatch=Exact"),
-            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is \
-             forbidden unless resourceVersion is provided"
+            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: \
+             resourceVersionMatch is forbidden unless resourceVersion is provided"
         );
         let watch =
             |query: &str| Options::parse(query).unwrap().check_watch().unwrap_err().to_string();
         assert_eq!(
             watch("sendInitialEvents=true"),
-            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires \
-             setting resourceVersionMatch to NotOlderThan"
+            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: \
+             sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
         );
     }
 }

@@ -1,11 +1,13 @@
-//! HTTP: connections, tokens, bodies, answers.
+//! Connections, tokens, bodies and responses.
 //!
 //! ```text
-//!  accept ─► TLS ─► each request:  open page? ─► token ─► faults ─► body ─► act ─► form ─► answer
-//!                                                                     └ watch: a task that writes into the body
+//!  accept ─► TLS ─► each request:  health, version ─► response
+//!                                  else: token ─► faults ─► body ─► perform ─► encode ─► response
+//!                                                             └ watch: a task that writes the response body
 //! ```
 //!
-//! Every connection is a task of its own. Nothing here may panic: a release build aborts, and all connections with it.
+//! Every connection is a task of its own. Nothing here may panic: a release build aborts, which
+//! ends all connections.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -28,48 +30,54 @@ use jiff::Timestamp;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch as signal};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::http::faults::Faults;
-use crate::http::representation::{self, Shape};
-use crate::http::request::{self, Options, Page, Resource, Target, Verb};
-use crate::http::watch::{Cut, Source, Subject, Times, Watch, begin};
+use crate::http::representation::{self, Encoder};
+use crate::http::request::{self, NonResourceUrl, Options, ResourcePath, Route, Verb};
+use crate::http::watch::{self, ConnectionAborted, Watch, WatchFilter, WatchSource, WatchTimes};
 use crate::kubectl::{discovery, openapi};
 use crate::objects::kind::Kind;
-use crate::operations::{self, Ask, World, garbage_collection};
+use crate::operations::{self, ApiRequest, ApiState, garbage_collection};
 use crate::status::StatusError;
-use crate::store::{Event, Forgotten, room};
+use crate::store::{Compacted, WatchEvent};
 use crate::{Token, random};
 
-/// Larger than any object may be.
-const MOST_BYTES: usize = 3 * 1024 * 1024;
+/// Bytes of a request body: kube-apiserver's `MaxRequestBodyBytes` (apiserver/pkg/server/config.go).
+const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 const JSON: &str = "application/json";
+/// The media type of aggregated discovery.
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-/// For the handshake.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// From one request to the whole head of the next: slow heads end here, and connections that nobody uses.
-const IDLE: Duration = Duration::from_secs(30);
-/// What was begun may end when the server stops.
-const GRACE: Duration = Duration::from_secs(2);
-/// Watches without a time of their own end after this, or up to twice as long.
-const WATCH: Duration = Duration::from_secs(30 * 60);
-/// Chunks that wait for a slow reader.
-const WAITING: usize = 8;
+/// Time for the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time from one request to the complete header of the next. It ends idle connections, and clients
+/// that send a header too slowly.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for open requests to end when the server stops.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+/// Watches without `timeoutSeconds` end after this time, or up to twice as long: the default of
+/// kube-apiserver's `--min-request-timeout`.
+const MIN_WATCH_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// The longest time for which a watch may ask.
+const MAX_WATCH_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+/// Chunks of a watch that wait for a slow client.
+const WATCH_BUFFER: usize = 8;
 
 /// What all connections share.
 pub(crate) struct Shared {
-    pub(crate) world: Mutex<World>,
+    pub(crate) state: Mutex<ApiState>,
     pub(crate) faults: Mutex<Faults>,
     pub(crate) tokens: Vec<Token>,
-    pub(crate) bookmarks: Duration,
-    pub(crate) stop: watch::Sender<bool>,
-    /// Something is to be collected.
-    pub(crate) chores: Notify,
+    /// Time between bookmarks of a watch.
+    pub(crate) bookmark_interval: Duration,
+    pub(crate) stop: signal::Sender<bool>,
+    /// Wakes the garbage collector.
+    pub(crate) garbage: Notify,
 }
 
-/// A lock that a panic elsewhere does not close, where a panic is not the end of the process: every change of the world is whole or was not begun.
+/// A lock that stays usable after a panic of another task: no change of the state is left half done.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -79,29 +87,33 @@ impl Shared {
         lock(&self.faults).clone()
     }
 
-    /// The version that stale reads show; `None` is the present.
-    fn past(&self, world: &World) -> Option<u64> {
+    /// The version that stale reads show, if the fault `stale` is on.
+    fn stale_version(&self, state: &ApiState) -> Option<u64> {
         let time = Instant::now().checked_sub(lock(&self.faults).stale?)?;
-        Some(world.store.version_at(time))
+        Some(state.store.version_at(time))
     }
 }
 
-impl Source for Shared {
-    fn follow(&self, kind: &Kind, position: u64) -> (Result<Vec<Arc<Event>>, Forgotten>, u64) {
-        let world = lock(&self.world);
-        (world.store.follow(room(kind), position), world.store.version())
+impl WatchSource for Shared {
+    fn events_after(
+        &self,
+        kind: &Kind,
+        position: u64,
+    ) -> (Result<Vec<Arc<WatchEvent>>, Compacted>, u64) {
+        let state = lock(&self.state);
+        (state.store.events_after(kind.storage_resource(), position), state.store.version())
     }
 }
 
-/// Looks after what deletions leave behind, until the server stops.
+/// Collects garbage whenever a request has left some, until the server stops.
 pub(crate) async fn run_garbage_collector(shared: Arc<Shared>) {
     let mut stop = shared.stop.subscribe();
     loop {
         tokio::select! {
-            () = shared.chores.notified() => {}
+            () = shared.garbage.notified() => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
-        garbage_collection::collect(&mut lock(&shared.world), Timestamp::now());
+        garbage_collection::collect(&mut lock(&shared.state), Timestamp::now());
     }
 }
 
@@ -116,7 +128,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener, tls: Optio
         };
         while connections.try_join_next().is_some() {}
         let Ok((stream, _)) = accepted else {
-            // No file is free, most likely: those that end make room.
+            // Most likely no file descriptor is free: connections that end release some.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
@@ -124,33 +136,36 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener, tls: Optio
         let (shared, tls) = (Arc::clone(&shared), tls.clone());
         connections.spawn(async move {
             match tls {
-                None => converse(shared, stream).await,
+                None => serve_connection(shared, stream).await,
                 Some(tls) => {
-                    if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await
+                    if let Ok(Ok(stream)) =
+                        tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await
                     {
-                        converse(shared, stream).await;
+                        serve_connection(shared, stream).await;
                     }
                 }
             }
         });
     }
     drop(listener);
-    let _ = tokio::time::timeout(GRACE, async { while connections.join_next().await.is_some() {} })
-        .await;
+    let _ = tokio::time::timeout(STOP_GRACE, async {
+        while connections.join_next().await.is_some() {}
+    })
+    .await;
 }
 
-async fn converse<S>(shared: Arc<Shared>, stream: S)
+async fn serve_connection<S>(shared: Arc<Shared>, stream: S)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut stop = shared.stop.subscribe();
-    let service = service_fn(move |request| answer(Arc::clone(&shared), request));
+    let service = service_fn(move |request| respond(Arc::clone(&shared), request));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(IDLE)
+        .header_read_timeout(HEADER_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    // A connection that breaks is the client's to notice.
+    // An error of the connection is not reported: the client notices it as well.
     tokio::select! {
         _ = connection.as_mut() => return,
         _ = stop.wait_for(|stop| *stop) => connection.as_mut().graceful_shutdown(),
@@ -158,20 +173,20 @@ where
     let _ = connection.await;
 }
 
-/// The body of an answer.
+/// The body of a response.
 pub(crate) enum Body {
     Whole(Option<Bytes>),
-    Stream(mpsc::Receiver<Result<Bytes, Cut>>),
+    Stream(mpsc::Receiver<Result<Bytes, ConnectionAborted>>),
 }
 
 impl hyper::body::Body for Body {
     type Data = Bytes;
-    type Error = Cut;
+    type Error = ConnectionAborted;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ConnectionAborted>>> {
         match self.get_mut() {
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Stream(chunks) => {
@@ -194,42 +209,45 @@ impl hyper::body::Body for Body {
     }
 }
 
-type Answer = Response<Body>;
-
-async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Answer, Cut> {
+async fn respond(
+    shared: Arc<Shared>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, ConnectionAborted> {
     let (parts, body) = request.into_parts();
     let pretty = pretty(&parts);
-    let target = match request::target(parts.uri.path()) {
-        Ok(target) => target,
-        Err(_) if lost(parts.uri.path()) => return Ok(lost_page()),
-        Err(error) => return Ok(refusal(&error, pretty)),
+    let route = match request::route(parts.uri.path()) {
+        Ok(route) => route,
+        Err(_) if is_outside_api(parts.uri.path()) => return Ok(page_not_found()),
+        Err(error) => return Ok(failure(&error, pretty)),
     };
-    if let Some(page) = open_page(&target, &parts.method) {
-        return Ok(page);
+    if let Some(response) = without_token(&route, &parts.method) {
+        return Ok(response);
     }
-    if !is_known(&shared.tokens, &parts.headers) {
-        return Ok(refusal(&StatusError::unauthorized(), pretty));
+    if !has_known_token(&shared.tokens, &parts.headers) {
+        return Ok(failure(&StatusError::unauthorized(), pretty));
     }
-    if target != Target::Page(Page::Faults) {
+    if route != Route::NonResource(NonResourceUrl::Faults) {
         let faults = shared.faults();
         tokio::time::sleep(faults.delay(random::fraction())).await;
-        if let Some(mishap) = faults.mishap(random::fraction()) {
-            return mishap.error().map(|error| refusal(&error, pretty)).ok_or(Cut);
+        if let Some(injected) = faults.injected_error(random::fraction()) {
+            let error = injected.status_error();
+            return error.map(|error| failure(&error, pretty)).ok_or(ConnectionAborted);
         }
     }
-    let body = match read(body).await {
+    let body = match read_body(body).await {
         Ok(body) => body,
-        Err(error) => return Ok(refusal(&error, pretty)),
+        Err(error) => return Ok(failure(&error, pretty)),
     };
-    let done = match &target {
-        Target::Page(page) => show(&shared, page, &parts, &body),
-        Target::Resource(resource) => perform(&shared, resource, &parts, &body),
+    let response = match &route {
+        Route::NonResource(url) => show_document(&shared, url, &parts, &body),
+        Route::Resource(resource) => perform(&shared, resource, &parts, &body),
     };
-    Ok(done.unwrap_or_else(|error| refusal(&error, pretty)))
+    Ok(response.unwrap_or_else(|error| failure(&error, pretty)))
 }
 
-/// Whether nothing of Kubernetes is there, so that Kubernetes would not answer as itself.
-fn lost(path: &str) -> bool {
+/// Whether a path is outside of the served API groups: there kube-apiserver answers with plain text
+/// instead of a Status.
+fn is_outside_api(path: &str) -> bool {
     let mut segments = path.split('/').skip(1);
     match (segments.next(), segments.next()) {
         (Some("api"), _) => false,
@@ -238,27 +256,28 @@ fn lost(path: &str) -> bool {
     }
 }
 
-fn lost_page() -> Answer {
-    plain(404, "404 page not found\n")
+fn page_not_found() -> Response<Body> {
+    plain_text(404, "404 page not found\n")
 }
 
-fn plain(code: u16, text: &'static str) -> Answer {
-    respond(code, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
+fn plain_text(code: u16, text: &'static str) -> Response<Body> {
+    whole_response(code, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
 }
 
-/// Pages for everybody.
-fn open_page(target: &Target, method: &Method) -> Option<Answer> {
-    match target {
-        Target::Page(Page::Health) => Some(plain(200, "ok")),
-        Target::Page(Page::Version) if *method == Method::GET => {
+/// Health and version need no token.
+fn without_token(route: &Route, method: &Method) -> Option<Response<Body>> {
+    match route {
+        Route::NonResource(NonResourceUrl::Health) => Some(plain_text(200, "ok")),
+        Route::NonResource(NonResourceUrl::Version) if *method == Method::GET => {
             Some(json(200, &discovery::version(), true))
         }
         _ => None,
     }
 }
 
-/// Whether the request carries a token that we gave out. Takes as long whatever it carries.
-fn is_known(tokens: &[Token], headers: &HeaderMap) -> bool {
+/// Whether the request has one of the tokens. How long this takes does not depend on how much of a
+/// token is right.
+fn has_known_token(tokens: &[Token], headers: &HeaderMap) -> bool {
     let given =
         headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let given = given.strip_prefix("Bearer ").unwrap_or_default().trim();
@@ -272,23 +291,23 @@ fn same(one: &[u8], other: &[u8]) -> bool {
     std::hint::black_box(difference) == 0 && one.len() == other.len() && !one.is_empty()
 }
 
-async fn read(body: Incoming) -> Result<Bytes, StatusError> {
+async fn read_body(body: Incoming) -> Result<Bytes, StatusError> {
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
-    match Limited::new(body, MOST_BYTES).collect().await {
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(whole) => Ok(whole.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(StatusError::too_large(MOST_BYTES)),
+        Err(error) if error.is::<LengthLimitError>() => Err(StatusError::too_large(MAX_BODY_BYTES)),
         Err(error) => Err(StatusError::bad_request(format!("the body could not be read: {error}"))),
     }
 }
 
-/// People with curl or a browser get line breaks, as Kubernetes gives them.
+/// Whether the response has line breaks: by default for curl, wget and browsers, as in kube-apiserver.
 fn pretty(parts: &Parts) -> bool {
     let asked = Options::parse(parts.uri.query().unwrap_or_default()).ok().and_then(|o| o.pretty);
     asked.unwrap_or_else(|| {
         let agent = header(&parts.headers, &USER_AGENT);
-        ["curl", "Wget", "Mozilla/5.0"].iter().any(|person| agent.starts_with(person))
+        ["curl", "Wget", "Mozilla/5.0"].iter().any(|program| agent.starts_with(program))
     })
 }
 
@@ -296,9 +315,14 @@ fn header<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-fn show(shared: &Shared, page: &Page, parts: &Parts, body: &[u8]) -> Result<Answer, StatusError> {
-    if *page == Page::Faults {
-        return faults(shared, &parts.method, body);
+fn show_document(
+    shared: &Shared,
+    url: &NonResourceUrl,
+    parts: &Parts,
+    body: &[u8],
+) -> Result<Response<Body>, StatusError> {
+    if *url == NonResourceUrl::Faults {
+        return show_faults(shared, &parts.method, body);
     }
     if parts.method != Method::GET {
         return Err(StatusError::method_not_allowed());
@@ -310,36 +334,44 @@ fn show(shared: &Shared, page: &Page, parts: &Parts, body: &[u8]) -> Result<Answ
             && one.contains("v=v2;")
             || one.replace(' ', "") == DISCOVERY
     });
-    let missing = StatusError::no_such_page;
-    let value = match page {
-        Page::CoreVersions | Page::Groups if aggregated => {
-            let document = discovery::aggregated(*page == Page::CoreVersions);
-            return Ok(respond(200, DISCOVERY, representation::text(&document).into()));
+    let missing = StatusError::no_such_path;
+    let value = match url {
+        NonResourceUrl::CoreVersions | NonResourceUrl::Groups if aggregated => {
+            let document = discovery::aggregated(*url == NonResourceUrl::CoreVersions);
+            return Ok(whole_response(200, DISCOVERY, representation::json(&document).into()));
         }
-        Page::CoreVersions => discovery::core_versions(),
-        Page::Groups => discovery::groups(),
-        Page::Group(group) => match discovery::group(group) {
+        NonResourceUrl::CoreVersions => discovery::core_versions(),
+        NonResourceUrl::Groups => discovery::groups(),
+        NonResourceUrl::Group(group) => match discovery::group(group) {
             Some(group) => group,
-            None => return Ok(lost_page()),
+            None => return Ok(page_not_found()),
         },
-        Page::Resources(group, version) => match discovery::resources(group, version) {
+        NonResourceUrl::Resources(group, version) => match discovery::resources(group, version) {
             Some(resources) => resources,
             None if group.is_empty() || discovery::group(group).is_some() => return Err(missing()),
-            None => return Ok(lost_page()),
+            None => return Ok(page_not_found()),
         },
-        Page::OpenApiV2 => openapi::v2(),
-        Page::OpenApiV3 => openapi::v3_index(),
-        Page::OpenApiV3Of(group, version) => openapi::v3(group, version).ok_or_else(missing)?,
-        Page::Health | Page::Version | Page::Faults => return Err(missing()),
+        NonResourceUrl::OpenApiV2 => openapi::v2(),
+        NonResourceUrl::OpenApiV3 => openapi::v3_index(),
+        NonResourceUrl::OpenApiV3Of(group, version) => {
+            openapi::v3(group, version).ok_or_else(missing)?
+        }
+        NonResourceUrl::Health | NonResourceUrl::Version | NonResourceUrl::Faults => {
+            return Err(missing());
+        }
     };
     Ok(json(200, &value, pretty(parts)))
 }
 
-fn faults(shared: &Shared, method: &Method, body: &[u8]) -> Result<Answer, StatusError> {
+fn show_faults(
+    shared: &Shared,
+    method: &Method,
+    body: &[u8],
+) -> Result<Response<Body>, StatusError> {
     if *method == Method::PUT {
         let map: BTreeMap<String, String> = serde_json::from_slice(body).map_err(|error| {
             StatusError::bad_request(format!(
-                "write an object of texts, such as {{\"errors\":\"5%\"}}: {error}"
+                "the body is not a JSON object of strings (example: {{\"errors\":\"5%\"}}): {error}"
             ))
         })?;
         let faults =
@@ -355,104 +387,117 @@ fn faults(shared: &Shared, method: &Method, body: &[u8]) -> Result<Answer, Statu
 
 fn perform(
     shared: &Arc<Shared>,
-    resource: &Resource,
+    resource: &ResourcePath,
     parts: &Parts,
     body: &[u8],
-) -> Result<Answer, StatusError> {
+) -> Result<Response<Body>, StatusError> {
     let options = Options::parse(parts.uri.query().unwrap_or_default())?;
     let verb = request::verb(&parts.method, resource, &options)?;
-    let form = representation::negotiate(header(&parts.headers, &ACCEPT), &options.include)?;
-    let shape = Shape { kind: resource.kind, form, now: Timestamp::now() };
+    let representation =
+        representation::negotiate(header(&parts.headers, &ACCEPT), &options.include_object)?;
+    let encoder = Encoder { kind: resource.kind, representation, now: Timestamp::now() };
     if verb == Verb::Watch {
-        return start_watch(shared, resource, &options, shape);
+        return start_watch(shared, resource, &options, encoder);
     }
     let content_type =
         header(&parts.headers, &CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
     let agent = header(&parts.headers, &USER_AGENT).split('/').next().unwrap_or_default();
     let agent = if agent.is_empty() { "unknown" } else { agent };
     let outcome = {
-        let mut world = lock(&shared.world);
-        let past = shared.past(&world);
-        let ask =
-            Ask { resource, options: &options, content_type, body, agent, now: shape.now, past };
-        let outcome = operations::act(&mut world, verb, &ask);
-        if !world.chores.is_empty() {
-            shared.chores.notify_one();
+        let mut state = lock(&shared.state);
+        let stale_version = shared.stale_version(&state);
+        let request = ApiRequest {
+            resource,
+            options: &options,
+            content_type,
+            body,
+            agent,
+            now: encoder.now,
+            stale_version,
+        };
+        let outcome = operations::perform(&mut state, verb, &request);
+        if !state.to_collect.is_empty() {
+            shared.garbage.notify_one();
         }
         outcome?
     };
-    let (code, text) = shape.outcome(&outcome);
-    Ok(if pretty(parts) { prettied(code, &text) } else { respond(code, JSON, text.into()) })
+    let (code, text) = encoder.outcome(&outcome);
+    Ok(if pretty(parts) {
+        pretty_json(code, &text)
+    } else {
+        whole_response(code, JSON, text.into())
+    })
 }
 
-fn prettied(code: u16, text: &[u8]) -> Answer {
+fn pretty_json(code: u16, text: &[u8]) -> Response<Body> {
     let value: Value = serde_json::from_slice(text).unwrap_or_default();
     json(code, &value, true)
 }
 
 fn start_watch(
     shared: &Arc<Shared>,
-    resource: &Resource,
+    resource: &ResourcePath,
     options: &Options,
-    shape: Shape,
-) -> Result<Answer, StatusError> {
-    let subject = Subject::new(resource.kind, resource.prefix(), options)?;
-    let (start, news) = {
-        let world = lock(&shared.world);
-        let news = world.store.news(room(resource.kind)).ok_or_else(StatusError::no_such_page)?;
-        (begin(&world, &subject, options, shared.past(&world))?, news)
+    encoder: Encoder,
+) -> Result<Response<Body>, StatusError> {
+    let filter = WatchFilter::new(resource.kind, resource.prefix(), options)?;
+    let (start, changed) = {
+        let state = lock(&shared.state);
+        let changed = state.store.subscribe(resource.kind.storage_resource());
+        let start = watch::start(&state.store, &filter, options, shared.stale_version(&state))?;
+        (start, changed.ok_or_else(StatusError::no_such_path)?)
     };
     let faults = shared.faults();
     let now = Instant::now();
-    let span = match options.timeout.and_then(|seconds| u64::try_from(seconds).ok()) {
+    let span = match options.timeout_seconds.and_then(|seconds| u64::try_from(seconds).ok()) {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
-        _ => WATCH.mul_f64(1.0 + random::fraction()),
+        _ => MIN_WATCH_TIMEOUT.mul_f64(1.0 + random::fraction()),
     };
-    let times = Times {
-        end: now + span.min(WATCH * 48),
-        bookmarks: options.bookmarks.then_some(shared.bookmarks),
-        cut: faults.lifetime(random::fraction()).and_then(|span| now.checked_add(span)),
-        late: faults.stale.unwrap_or_default(),
+    let times = WatchTimes {
+        end: now + span.min(MAX_WATCH_TIMEOUT),
+        bookmarks: options.allow_watch_bookmarks.then_some(shared.bookmark_interval),
+        abort: faults.watch_lifetime(random::fraction()).and_then(|span| now.checked_add(span)),
+        delay: faults.stale.unwrap_or_default(),
     };
-    let (sink, chunks) = mpsc::channel(WAITING);
+    let (sink, chunks) = mpsc::channel(WATCH_BUFFER);
     let source = Arc::clone(shared);
     let stop = shared.stop.subscribe();
-    let watch = Watch { source, subject, shape, times, sink, news, stop };
+    let watch = Watch { source, filter, encoder, times, sink, changed, stop };
     tokio::spawn(watch.run(start));
     let mut response = Response::new(Body::Stream(chunks));
-    head(&mut response, JSON);
+    set_headers(&mut response, JSON);
     Ok(response)
 }
 
-fn refusal(error: &StatusError, pretty: bool) -> Answer {
-    let mut answer = json(error.code, &error.status(), pretty);
+fn failure(error: &StatusError, pretty: bool) -> Response<Body> {
+    let mut response = json(error.code, &error.status(), pretty);
     let retry = error.details.as_ref().and_then(|details| details["retryAfterSeconds"].as_u64());
     if let Some(seconds) = retry {
-        answer.headers_mut().insert(RETRY_AFTER, seconds.into());
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
-    answer
+    response
 }
 
-fn json(code: u16, value: &Value, pretty: bool) -> Answer {
+fn json(code: u16, value: &Value, pretty: bool) -> Response<Body> {
     let text = if pretty { serde_json::to_vec_pretty(value) } else { serde_json::to_vec(value) };
     let mut text = text.unwrap_or_default();
     text.push(b'\n');
-    respond(code, JSON, text.into())
+    whole_response(code, JSON, text.into())
 }
 
-fn respond(code: u16, kind: &'static str, body: Bytes) -> Answer {
+fn whole_response(code: u16, kind: &'static str, body: Bytes) -> Response<Body> {
     let mut response = Response::new(Body::Whole(Some(body)));
     *response.status_mut() =
         StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    head(&mut response, kind);
+    set_headers(&mut response, kind);
     if code == 413 {
-        // The rest of the body is still on its way: nothing can follow it here.
+        // The rest of the body is still being sent: no other request can follow on this connection.
         response.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
 
-fn head(response: &mut Answer, kind: &'static str) {
+fn set_headers(response: &mut Response<Body>, kind: &'static str) {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
@@ -463,13 +508,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_whole_or_wrong() {
+    fn only_whole_tokens_are_accepted() {
         let tokens =
             ["abc", "defg"].map(|secret| Token { user: "u".into(), secret: secret.into() });
         let known = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, text.parse().unwrap());
-            is_known(&tokens, &headers)
+            has_known_token(&tokens, &headers)
         };
         assert!(known("Bearer abc") && known("Bearer defg"));
         for wrong in
@@ -477,6 +522,6 @@ mod tests {
         {
             assert!(!known(wrong), "{wrong:?}");
         }
-        assert!(!is_known(&tokens, &HeaderMap::new()));
+        assert!(!has_known_token(&tokens, &HeaderMap::new()));
     }
 }

@@ -1,58 +1,59 @@
-//! Watches: what is there, then what happens, until time is up.
+//! Watches: the objects that exist, then their changes, until the time is up.
 //!
 //! ```text
-//!            begin (locked)                      follow (again and again)
-//!  version "" or 0:  all objects as ADDED  ─┐
-//!  initial events:   the same, BOOKMARK    ─┼─► position ─► news ─► events since ─► ADDED MODIFIED DELETED
-//!  version N:        nothing               ─┘                  └─► BOOKMARK, now and then and at the end
+//!            start (under the lock)              run (until the end)
+//!  version "" or 0:    all objects as ADDED  ─┐
+//!  sendInitialEvents:  the same, BOOKMARK    ─┼─► position ─► wait ─► events after it ─► ADDED MODIFIED DELETED
+//!  version N:          nothing               ─┘                └─► BOOKMARK, at intervals and at the end
 //! ```
 //!
-//! A watch keeps nothing but its position. A reader that is slow reads later from the history; one that is slower
-//! than the history is told 410 and has to list again.
+//! A watch keeps nothing but its position. A slow client reads later from the history; one that is
+//! slower than the history gets 410 and has to list again.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, watch as signal};
 use tokio::time::{Instant as Tick, sleep_until};
 
-use crate::http::representation::{Form, Shape};
+use crate::http::representation::{Encoder, Representation, json};
 use crate::http::request::Options;
 use crate::objects::conversion;
 use crate::objects::kind::Kind;
 use crate::objects::selectors::Selector;
-use crate::operations::World;
 use crate::operations::paging;
 use crate::status::StatusError;
-use crate::store::{Change, Event, Forgotten, Object, range, room};
+use crate::store::{Change, Compacted, Object, Store, WatchEvent, range};
 
-/// Bytes that are sent at once.
+/// Bytes that are collected before they are sent.
 const CHUNK: usize = 64 * 1024;
-/// A connection that is closed in the middle.
+
+/// Closes the connection in the middle of a response.
 #[derive(Debug, thiserror::Error)]
-#[error("the connection was cut")]
-pub(crate) struct Cut;
+#[error("the connection was aborted")]
+pub(crate) struct ConnectionAborted;
 
-/// Where a stream's bytes go.
-pub(crate) type Sink = mpsc::Sender<Result<Bytes, Cut>>;
+/// Takes the bytes of a response that stays open.
+pub(crate) type Sink = mpsc::Sender<Result<Bytes, ConnectionAborted>>;
 
-/// What is watched.
+/// The objects that a watch shows.
 #[derive(Debug)]
-pub(crate) struct Subject {
+pub(crate) struct WatchFilter {
     kind: &'static Kind,
     prefix: String,
     selector: Option<Selector>,
 }
 
-impl Subject {
+impl WatchFilter {
     pub(crate) fn new(
         kind: &'static Kind,
         prefix: String,
         options: &Options,
     ) -> Result<Self, StatusError> {
-        let selector = Selector::parse(kind, &options.labels, &options.fields)?;
+        let selector = Selector::parse(kind, &options.label_selector, &options.field_selector)?;
         Ok(Self { kind, prefix, selector: (!options.selects_all()).then_some(selector) })
     }
 
@@ -61,8 +62,8 @@ impl Subject {
         self.selector.as_ref().is_none_or(matches)
     }
 
-    /// What an event is to somebody who watches this: an object that is no longer selected is as good as gone.
-    fn see(&self, event: &Event) -> Option<(Change, Arc<Object>)> {
+    /// What the client sees of an event: an object that no longer matches counts as deleted.
+    fn visible(&self, event: &WatchEvent) -> Option<(Change, Arc<Object>)> {
         if !event.key.starts_with(&self.prefix) {
             return None;
         }
@@ -74,129 +75,138 @@ impl Subject {
             (false, true) => (Change::Added, object),
             (true, true) => (Change::Modified, object),
             (true, false) if event.change == Change::Deleted => (Change::Deleted, object),
-            (true, false) => (Change::Deleted, event.left()),
+            (true, false) => (Change::Deleted, event.deselected()),
         })
     }
 }
 
-/// How a watch begins.
+/// What a watch sends first, and from where it goes on.
 #[derive(Debug)]
 pub(crate) struct Start {
-    /// Sent as ADDED first.
+    /// Sent as ADDED.
     initial: Vec<Arc<Object>>,
-    /// Everything up to here is known to the client.
+    /// The client knows everything up to this version.
     position: u64,
-    /// Whether the end of the initial objects is marked.
-    marked: bool,
+    /// Whether a bookmark follows the initial objects.
+    initial_bookmark: bool,
 }
 
-/// Decides how a watch begins. `past` is the version to show to those to whom any is good enough.
-pub(crate) fn begin(
-    world: &World,
-    subject: &Subject,
+/// Decides how a watch starts. With `resourceVersion=0` it starts at `stale_version`, if there is one.
+///
+/// The outer error is a response of its own; the inner one is sent as an ERROR event, as
+/// kube-apiserver does for errors that it finds after the watch is open.
+pub(crate) fn start(
+    store: &Store,
+    filter: &WatchFilter,
     options: &Options,
-    past: Option<u64>,
+    stale_version: Option<u64>,
 ) -> Result<Result<Start, StatusError>, StatusError> {
     options.check_watch()?;
-    let version = paging::version(&options.version).map_err(StatusError::without_reason)?;
-    let store = &world.store;
-    let all = options.initial.unwrap_or(version == 0);
+    let version =
+        paging::parse_version(&options.resource_version).map_err(StatusError::internal)?;
+    let all = options.send_initial_events.unwrap_or(version == 0);
     if !all {
         let position = if version == 0 { store.version() } else { version };
-        // What is wrong from here on is told in the stream.
-        return Ok(match store.since(room(subject.kind), position) {
-            Ok(_) => Ok(Start { initial: Vec::new(), position, marked: false }),
-            Err(Forgotten(oldest)) => Err(too_old(position, oldest)),
+        return Ok(match store.events_since(filter.kind.storage_resource(), position) {
+            Ok(_) => Ok(Start { initial: Vec::new(), position, initial_bookmark: false }),
+            Err(Compacted(oldest)) => Err(too_old(position, oldest)),
         });
     }
-    if let Err(error) = paging::not_ahead(version, store.version()) {
+    if let Err(error) = paging::check_not_ahead(version, store.version()) {
         return Ok(Err(error));
     }
-    let past = past.filter(|past| options.version == "0" && *past >= version);
-    let position = past.unwrap_or(store.version());
-    let Ok(objects) = store.at(room(subject.kind), position) else {
+    let stale_version = stale_version.filter(|_| options.resource_version == "0");
+    let position = stale_version.unwrap_or(store.version());
+    let Ok(objects) = store.snapshot(filter.kind.storage_resource(), position) else {
         return Ok(Err(too_old(position, store.version())));
     };
-    let initial = range(&objects, &subject.prefix, None)
-        .filter(|(_, object)| subject.selects(object))
+    let initial = range(&objects, &filter.prefix, None)
+        .filter(|(_, object)| filter.selects(object))
         .map(|(_, object)| Arc::clone(object))
         .collect();
-    let marked = options.initial == Some(true) && options.bookmarks;
-    Ok(Ok(Start { initial, position, marked }))
+    let initial_bookmark =
+        options.send_initial_events == Some(true) && options.allow_watch_bookmarks;
+    Ok(Ok(Start { initial, position, initial_bookmark }))
 }
 
 fn too_old(version: u64, oldest: u64) -> StatusError {
     StatusError::expired(format!("too old resource version: {version} ({oldest})"))
 }
 
-/// When things happen to a watch.
+/// The times of a watch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
+pub(crate) struct WatchTimes {
     pub(crate) end: Instant,
-    /// If bookmarks are wanted: how far they are apart.
+    /// The time between bookmarks, if the client wants any.
     pub(crate) bookmarks: Option<Duration>,
-    /// If it is to break off: when.
-    pub(crate) cut: Option<Instant>,
-    /// How late events are.
-    pub(crate) late: Duration,
+    /// When the fault `drop-watches` breaks the connection.
+    pub(crate) abort: Option<Instant>,
+    /// How late events are sent, from the fault `stale`.
+    pub(crate) delay: Duration,
 }
 
-/// How a watch that was told to begin reads on.
-pub(crate) trait Source: Send + Sync + 'static {
-    /// What happened after a position, and the version of now.
-    fn follow(&self, kind: &Kind, position: u64) -> (Result<Vec<Arc<Event>>, Forgotten>, u64);
+/// Where a running watch gets its events from.
+pub(crate) trait WatchSource: Send + Sync + 'static {
+    /// The events after a position, and the current version.
+    fn events_after(
+        &self,
+        kind: &Kind,
+        position: u64,
+    ) -> (Result<Vec<Arc<WatchEvent>>, Compacted>, u64);
 }
 
-/// A watch that runs.
+/// A running watch.
 pub(crate) struct Watch<S> {
     pub(crate) source: Arc<S>,
-    pub(crate) subject: Subject,
-    pub(crate) shape: Shape,
-    pub(crate) times: Times,
+    pub(crate) filter: WatchFilter,
+    pub(crate) encoder: Encoder,
+    pub(crate) times: WatchTimes,
     pub(crate) sink: Sink,
-    pub(crate) news: watch::Receiver<u64>,
-    pub(crate) stop: watch::Receiver<bool>,
+    /// Changes with every write to the watched resource.
+    pub(crate) changed: signal::Receiver<u64>,
+    pub(crate) stop: signal::Receiver<bool>,
 }
 
 /// Why a watch ends.
 enum End {
-    /// Nobody listens, or everything was said.
-    Quiet,
-    /// In the middle.
-    Cut,
-    /// With an error that is told.
-    Told(StatusError),
+    /// The time is up, the client has gone, or the server stops.
+    Closed,
+    /// The fault `drop-watches` breaks the connection.
+    Aborted,
+    /// An error, which is sent as the last event.
+    Failed(StatusError),
 }
 
-impl<S: Source> Watch<S> {
+impl<S: WatchSource> Watch<S> {
     /// Runs it to its end.
     pub(crate) async fn run(mut self, start: Result<Start, StatusError>) {
         let end = match start {
-            Ok(start) => match self.go(start).await {
-                Ok(never) => never,
+            Ok(start) => match self.send_events(start).await {
+                Ok(never) => match never {},
                 Err(end) => end,
             },
-            Err(error) => End::Told(error),
+            Err(error) => End::Failed(error),
         };
         match end {
-            End::Quiet => {}
-            End::Cut => drop(self.sink.send(Err(Cut)).await),
-            End::Told(error) => {
-                let line = line("ERROR", &crate::http::representation::text(&error.status()));
+            End::Closed => {}
+            End::Aborted => drop(self.sink.send(Err(ConnectionAborted)).await),
+            End::Failed(error) => {
+                let line = line("ERROR", &json(&error.status()));
                 drop(self.sink.send(Ok(line.into())).await);
             }
         }
     }
 
-    async fn go(&mut self, start: Start) -> Result<End, End> {
+    /// Sends events until the watch ends, which is the error.
+    async fn send_events(&mut self, start: Start) -> Result<Infallible, End> {
         let mut columns = true;
         let mut chunk = Vec::new();
         for object in &start.initial {
-            self.add(Change::Added, object, &mut columns, &mut chunk);
+            self.append(Change::Added, object, &mut columns, &mut chunk);
             self.flush(&mut chunk, CHUNK).await?;
         }
         let mut position = start.position;
-        if start.marked {
+        if start.initial_bookmark {
             chunk.extend(self.bookmark(position, true));
         }
         self.flush(&mut chunk, 0).await?;
@@ -211,7 +221,7 @@ impl<S: Source> Watch<S> {
                 if self.times.bookmarks.is_some() {
                     self.flush(&mut self.bookmark(position, false), 0).await?;
                 }
-                return Err(End::Quiet);
+                return Err(End::Closed);
             }
             let wake = [next, due].into_iter().flatten().fold(self.times.end, Instant::min);
             self.wait(wake).await?;
@@ -222,93 +232,94 @@ impl<S: Source> Watch<S> {
         Instant::now().checked_add(self.times.bookmarks?)
     }
 
-    /// Sends what has happened; says when the next event is due that is kept back.
+    /// Sends the events after the position. If the fault `stale` holds some back, says when the next
+    /// one is due.
     async fn catch_up(
         &mut self,
         position: &mut u64,
         columns: &mut bool,
     ) -> Result<Option<Instant>, End> {
-        self.news.mark_unchanged();
-        let (events, current) = self.source.follow(self.subject.kind, *position);
-        let events = events.map_err(|Forgotten(oldest)| End::Told(too_old(*position, oldest)))?;
+        self.changed.mark_unchanged();
+        let (events, current) = self.source.events_after(self.filter.kind, *position);
+        let events = events.map_err(|Compacted(oldest)| End::Failed(too_old(*position, oldest)))?;
         let mut chunk = Vec::new();
         let now = Instant::now();
         for event in &events {
-            // A time that cannot be told is never.
-            let due = event.at.checked_add(self.times.late);
+            // A time that is too far away to be represented never comes.
+            let due = event.at.checked_add(self.times.delay);
             if due.is_none_or(|due| due > now) {
                 self.flush(&mut chunk, 0).await?;
                 return Ok(due);
             }
-            if let Some((change, object)) = self.subject.see(event) {
-                self.add(change, &object, columns, &mut chunk);
+            if let Some((change, object)) = self.filter.visible(event) {
+                self.append(change, &object, columns, &mut chunk);
                 self.flush(&mut chunk, CHUNK).await?;
             }
             *position = event.version;
         }
         self.flush(&mut chunk, 0).await?;
-        // A version of the future is waited for.
+        // A position in the future stays: the watch waits for that version.
         *position = (*position).max(current);
         Ok(None)
     }
 
     async fn wait(&mut self, until: Instant) -> Result<(), End> {
-        let cut = self.times.cut.unwrap_or(until + Duration::from_secs(1));
+        let abort = self.times.abort.unwrap_or(until + Duration::from_secs(1));
         tokio::select! {
-            changed = self.news.changed() => changed.map_err(|_| End::Quiet),
+            changed = self.changed.changed() => changed.map_err(|_| End::Closed),
             () = sleep_until(Tick::from_std(until)) => Ok(()),
-            () = sleep_until(Tick::from_std(cut)) => Err(End::Cut),
-            () = self.sink.closed() => Err(End::Quiet),
-            _ = self.stop.wait_for(|stop| *stop) => Err(End::Quiet),
+            () = sleep_until(Tick::from_std(abort)) => Err(End::Aborted),
+            () = self.sink.closed() => Err(End::Closed),
+            _ = self.stop.wait_for(|stop| *stop) => Err(End::Closed),
         }
     }
 
-    /// Sends what has gathered, once it is enough.
-    async fn flush(&self, chunk: &mut Vec<u8>, enough: usize) -> Result<(), End> {
-        if chunk.is_empty() || chunk.len() < enough {
+    /// Sends the chunk if it has at least so many bytes.
+    async fn flush(&self, chunk: &mut Vec<u8>, least: usize) -> Result<(), End> {
+        if chunk.is_empty() || chunk.len() < least {
             return Ok(());
         }
         let bytes = std::mem::take(chunk).into();
         let mut stop = self.stop.clone();
         tokio::select! {
-            sent = self.sink.send(Ok(bytes)) => sent.map_err(|_| End::Quiet),
-            _ = stop.wait_for(|stop| *stop) => Err(End::Quiet),
+            sent = self.sink.send(Ok(bytes)) => sent.map_err(|_| End::Closed),
+            _ = stop.wait_for(|stop| *stop) => Err(End::Closed),
         }
     }
 
-    fn add(&self, change: Change, object: &Object, columns: &mut bool, out: &mut Vec<u8>) {
+    fn append(&self, change: Change, object: &Object, columns: &mut bool, out: &mut Vec<u8>) {
         let name = match change {
             Change::Added => "ADDED",
             Change::Modified => "MODIFIED",
             Change::Deleted => "DELETED",
         };
         out.extend_from_slice(format!(r#"{{"type":"{name}","object":"#).as_bytes());
-        self.shape.write(object, *columns, out);
+        self.encoder.write(object, *columns, out);
         out.extend_from_slice(b"}\n");
         *columns = false;
     }
 
     fn bookmark(&self, version: u64, initial: bool) -> Vec<u8> {
-        line("BOOKMARK", &crate::http::representation::text(&marker(self.shape, version, initial)))
+        line("BOOKMARK", &json(&bookmark(self.encoder, version, initial)))
     }
 }
 
-fn marker(shape: Shape, version: u64, initial: bool) -> Value {
-    let (kind, api_version) = match shape.form {
-        Form::Json => (shape.kind.kind, shape.kind.api_version()),
-        Form::Table(_) => ("Table", "meta.k8s.io/v1".into()),
-        Form::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".into()),
+fn bookmark(encoder: Encoder, version: u64, initial: bool) -> Value {
+    let (kind, api_version) = match encoder.representation {
+        Representation::Json => (encoder.kind.kind, encoder.kind.api_version()),
+        Representation::Table(_) => ("Table", "meta.k8s.io/v1".into()),
+        Representation::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".into()),
     };
     let mut metadata = json!({"resourceVersion": version.to_string()});
     if initial {
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }
-    let mut marker = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
-    if matches!(shape.form, Form::Table(_)) {
-        marker["columnDefinitions"] = Value::Null;
-        marker["rows"] = json!([]);
+    let mut bookmark = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
+    if matches!(encoder.representation, Representation::Table(_)) {
+        bookmark["columnDefinitions"] = Value::Null;
+        bookmark["rows"] = json!([]);
     }
-    marker
+    bookmark
 }
 
 fn line(kind: &str, object: &[u8]) -> Vec<u8> {

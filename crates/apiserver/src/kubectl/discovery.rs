@@ -1,4 +1,4 @@
-//! What is served, in the forms in which clients ask for it. Pure.
+//! Discovery: which groups, versions and resources are served, as documents for clients. No I/O.
 
 use serde_json::{Value, json};
 
@@ -8,36 +8,36 @@ const VERBS: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
 
-/// A part of an object with a path of its own.
-struct Door {
+/// A subresource as discovery lists it.
+struct SubresourceInfo {
     name: &'static str,
     kind: &'static str,
     verbs: &'static [&'static str],
 }
 
-fn doors(kind: &Kind) -> Vec<Door> {
-    let mut doors = Vec::new();
+fn subresources(kind: &Kind) -> Vec<SubresourceInfo> {
+    let mut all = Vec::new();
     if kind.kind == "Pod" {
-        doors.push(Door { name: "binding", kind: "Binding", verbs: &["create"] });
+        all.push(SubresourceInfo { name: "binding", kind: "Binding", verbs: &["create"] });
     }
     if kind.has_status {
-        doors.push(Door { name: "status", kind: kind.kind, verbs: &STATUS_VERBS });
+        all.push(SubresourceInfo { name: "status", kind: kind.kind, verbs: &STATUS_VERBS });
     }
-    doors
+    all
 }
 
-/// Namespaces are not deleted by the dozen.
+/// The verbs of a resource. Namespaces have no `deletecollection`.
 fn verbs(kind: &Kind) -> Vec<&'static str> {
     let all = VERBS.into_iter();
     all.filter(|verb| kind.kind != "Namespace" || *verb != "deletecollection").collect()
 }
 
-/// What `kubectl get all` means.
+/// Whether `kubectl get all` shows this kind.
 fn in_all(kind: &Kind) -> bool {
     matches!(kind.kind, "Pod" | "Service")
 }
 
-/// Groups and versions, the core first.
+/// Groups and versions, the core group first.
 pub(crate) fn group_versions() -> Vec<(&'static str, &'static str)> {
     let mut all: Vec<_> = KINDS.iter().map(|kind| (kind.group, kind.version)).collect();
     all.dedup();
@@ -57,19 +57,19 @@ pub(crate) fn core_versions() -> Value {
 /// `/apis`.
 pub(crate) fn groups() -> Value {
     let names = group_versions().into_iter().map(|(group, _)| group);
-    let groups: Vec<Value> = names.filter_map(described).collect();
+    let groups: Vec<Value> = names.filter_map(group_document).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
 /// `/apis/GROUP`.
 pub(crate) fn group(name: &str) -> Option<Value> {
-    let mut group = described(name)?;
+    let mut group = group_document(name)?;
     group["kind"] = "APIGroup".into();
     group["apiVersion"] = "v1".into();
     Some(group)
 }
 
-fn described(name: &str) -> Option<Value> {
+fn group_document(name: &str) -> Option<Value> {
     let versions: Vec<Value> = group_versions()
         .into_iter()
         .filter(|(group, _)| !group.is_empty() && *group == name)
@@ -81,10 +81,10 @@ fn described(name: &str) -> Option<Value> {
     Some(json!({"name": name, "versions": versions, "preferredVersion": preferred}))
 }
 
-/// `/api/v1` and `/apis/GROUP/VERSION`; the core's group is empty.
+/// `/api/v1` and `/apis/GROUP/VERSION`; the core group is empty.
 pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
     let first = kinds_of(group, version).next()?;
-    let resources: Vec<Value> = kinds_of(group, version).flat_map(listed).collect();
+    let resources: Vec<Value> = kinds_of(group, version).flat_map(with_subresources).collect();
     let mut list = json!({
         "kind": "APIResourceList", "groupVersion": first.api_version(), "resources": resources,
     });
@@ -94,22 +94,22 @@ pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
     Some(list)
 }
 
-fn listed(kind: &'static Kind) -> Vec<Value> {
+fn with_subresources(kind: &'static Kind) -> Vec<Value> {
     let mut own = json!({
         "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced,
         "kind": kind.kind, "verbs": verbs(kind),
     });
-    decorate(kind, &mut own);
-    let parts = doors(kind).into_iter().map(|door| {
+    add_names_and_categories(kind, &mut own);
+    let parts = subresources(kind).into_iter().map(|subresource| {
         json!({
-            "name": format!("{}/{}", kind.plural, door.name), "singularName": "",
-            "namespaced": kind.namespaced, "kind": door.kind, "verbs": door.verbs,
+            "name": format!("{}/{}", kind.plural, subresource.name), "singularName": "",
+            "namespaced": kind.namespaced, "kind": subresource.kind, "verbs": subresource.verbs,
         })
     });
     [own].into_iter().chain(parts).collect()
 }
 
-fn decorate(kind: &Kind, resource: &mut Value) {
+fn add_names_and_categories(kind: &Kind, resource: &mut Value) {
     if !kind.short.is_empty() {
         resource["shortNames"] = json!(kind.short);
     }
@@ -124,7 +124,7 @@ pub(crate) fn aggregated(core: bool) -> Value {
         .into_iter()
         .filter(|(group, _)| group.is_empty() == core)
         .map(|(group, version)| {
-            let resources: Vec<Value> = kinds_of(group, version).map(discovered).collect();
+            let resources: Vec<Value> = kinds_of(group, version).map(aggregated_resource).collect();
             let metadata = if core { json!({}) } else { json!({"name": group}) };
             let version =
                 json!({"version": version, "resources": resources, "freshness": "Current"});
@@ -137,28 +137,29 @@ pub(crate) fn aggregated(core: bool) -> Value {
     })
 }
 
-/// Group and version of a kind are left empty, as the reference does: they are those of the list.
-fn discovered(kind: &'static Kind) -> Value {
+/// One resource of aggregated discovery. Group and version of its kind are empty, as in kube-apiserver:
+/// they are those of the enclosing list.
+fn aggregated_resource(kind: &'static Kind) -> Value {
     let of = |kind: &str| json!({"group": "", "version": "", "kind": kind});
     let mut resource = json!({
         "resource": kind.plural, "responseKind": of(kind.kind), "verbs": verbs(kind),
         "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": kind.singular,
     });
-    decorate(kind, &mut resource);
-    let doors = doors(kind);
-    if !doors.is_empty() {
-        resource["subresources"] = doors
+    add_names_and_categories(kind, &mut resource);
+    let subresources = subresources(kind);
+    if !subresources.is_empty() {
+        resource["subresources"] = subresources
             .iter()
-            .map(|door| {
-                json!({"subresource": door.name, "responseKind": of(door.kind), "verbs": door.verbs})
+            .map(|SubresourceInfo { name, kind, verbs }| {
+                json!({"subresource": name, "responseKind": of(kind), "verbs": verbs})
             })
             .collect();
     }
     resource
 }
 
-/// `/version`.
+/// `/version`: the version of Kubernetes whose answers are given, with a suffix.
 pub(crate) fn version() -> Value {
     json!({
         "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
@@ -174,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_as_the_reference_describes_it() {
+    fn a_group_is_described_as_in_kubernetes() {
         let version = json!({"groupVersion": "discovery.k8s.io/v1", "version": "v1"});
         assert_eq!(
             group("discovery.k8s.io"),
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_as_the_reference_lists_them() {
+    fn resources_are_listed_as_in_kubernetes() {
         assert_eq!(
             resources("coordination.k8s.io", "v1"),
             Some(json!({
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_in_one_document() {
+    fn aggregated_discovery_is_one_document() {
         let core = aggregated(true);
         assert_eq!(core["items"].as_array().map(Vec::len), Some(1));
         let nodes = json!({

@@ -1,8 +1,8 @@
-//! As much of an OpenAPI description as kubectl needs before it applies anything. Pure.
+//! As much of an OpenAPI description as kubectl needs before it applies an object. No I/O.
 //!
-//! kubectl looks for one thing: whether patches of a kind know `fieldValidation`. Objects are described as open, so that
-//! nothing is refused on the client's side. That patches may be strategic is not said: kubectl would compute them from the
-//! description, and it knows the merge keys of all these kinds by itself.
+//! kubectl looks for one thing: whether patches of a kind support `fieldValidation`. Schemas allow
+//! unknown fields, so that kubectl refuses nothing by itself. Strategic merge patches are not listed:
+//! kubectl would compute them from the schemas, while it has the merge keys of all served kinds built in.
 
 use serde_json::{Map, Value, json};
 
@@ -28,15 +28,15 @@ pub(crate) fn v2() -> Value {
     json!({"swagger": "2.0", "info": info(), "paths": paths, "definitions": definitions})
 }
 
-/// `/openapi/v3`: where the documents are.
+/// `/openapi/v3`: the URLs of the documents.
 pub(crate) fn v3_index() -> Value {
     let paths: Map<String, Value> = group_versions()
         .into_iter()
         .filter_map(|(group, version)| {
-            let place = place(group, version);
+            let base = base_path(group, version);
             let hash = fingerprint(&v3(group, version)?.to_string());
-            let url = format!("/openapi/v3/{place}?hash={hash:016X}");
-            Some((place, json!({"serverRelativeURL": url})))
+            let url = format!("/openapi/v3/{base}?hash={hash:016X}");
+            Some((base, json!({"serverRelativeURL": url})))
         })
         .collect();
     json!({"paths": paths})
@@ -94,13 +94,13 @@ fn schema(kind: &Kind) -> Value {
     })
 }
 
-fn place(group: &str, version: &str) -> String {
+fn base_path(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
 fn path(kind: &Kind) -> String {
     let namespace = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
-    format!("/{}{namespace}/{}/{{name}}", place(kind.group, kind.version), kind.plural)
+    format!("/{}{namespace}/{}/{{name}}", base_path(kind.group, kind.version), kind.plural)
 }
 
 fn operation(kind: &Kind) -> String {
@@ -108,7 +108,8 @@ fn operation(kind: &Kind) -> String {
     format!("patch_{group}_{}_{}", kind.version, kind.kind)
 }
 
-fn parameters(third: bool) -> Vec<Value> {
+/// The query parameters of a patch, in the notation of OpenAPI 3 or 2.
+fn parameters(is_v3: bool) -> Vec<Value> {
     [
         ("dryRun", "string"),
         ("fieldManager", "string"),
@@ -117,7 +118,7 @@ fn parameters(third: bool) -> Vec<Value> {
     ]
     .into_iter()
     .map(|(name, of)| {
-        if third {
+        if is_v3 {
             json!({"name": name, "in": "query", "schema": {"type": of, "uniqueItems": true}})
         } else {
             json!({"name": name, "in": "query", "type": of, "uniqueItems": true})
@@ -126,7 +127,7 @@ fn parameters(third: bool) -> Vec<Value> {
     .collect()
 }
 
-/// FNV-1a: clients keep a document as long as its address stays the same.
+/// A hash (FNV-1a) for the URL of a document: clients cache it as long as the URL stays the same.
 fn fingerprint(text: &str) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_a_patch_that_knows_field_validation() {
+    fn patches_of_every_kind_support_field_validation() {
         for kind in &KINDS {
             let document = v3(kind.group, kind.version).unwrap();
             let patch = &document["paths"][path(kind)]["patch"];
@@ -153,9 +154,9 @@ mod tests {
     #[test]
     fn the_index_leads_to_every_document() {
         let index = v3_index();
-        let places: Vec<&String> = index["paths"].as_object().unwrap().keys().collect();
+        let paths: Vec<&String> = index["paths"].as_object().unwrap().keys().collect();
         assert_eq!(
-            places,
+            paths,
             [
                 "api/v1",
                 "apis/coordination.k8s.io/v1",

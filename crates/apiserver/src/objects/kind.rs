@@ -1,53 +1,45 @@
-//! The kinds that are served.
+//! The table of served kinds. Everything that lists or looks up kinds reads it.
+
+/// An API group and the plural name of a resource in it, such as `("discovery.k8s.io",
+/// "endpointslices")`.
+pub(crate) type GroupResource = (&'static str, &'static str);
 
 /// A kind of object.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
-    /// The API group; empty for the core.
+    /// The API group; empty for the core group.
     pub(crate) group: &'static str,
     /// Its version.
     pub(crate) version: &'static str,
-    /// `EndpointSlice`.
+    /// Such as `EndpointSlice`.
     pub(crate) kind: &'static str,
-    /// `endpointslices`, as in paths.
+    /// Such as `endpointslices`, as in paths.
     pub(crate) plural: &'static str,
-    /// `endpointslice`.
+    /// Such as `endpointslice`.
     pub(crate) singular: &'static str,
-    /// `svc` for `services`.
+    /// Short names for kubectl, such as `svc`.
     pub(crate) short: &'static [&'static str],
-    /// In a namespace, or for the whole cluster.
+    /// Whether objects belong to a namespace.
     pub(crate) namespaced: bool,
-    /// Has a `status` of its own, written by `/status` alone.
+    /// Whether there is a `/status` subresource, which alone writes the object's status.
     pub(crate) has_status: bool,
-    /// Whether the spec's changes are counted in `metadata.generation`.
+    /// Whether `metadata.generation` counts changes of the spec.
     pub(crate) has_generation: bool,
-    /// Objects of this kind are stored as those of another: events have two doors.
-    pub(crate) stored_as: Option<(&'static str, &'static str)>,
+    /// The resource that objects of this kind are stored as, if it is another one: `events.k8s.io/v1`
+    /// and `v1` serve the same events.
+    pub(crate) stored_as: Option<GroupResource>,
 }
 
-const PLAIN: Kind = Kind {
-    group: "",
-    version: "v1",
-    kind: "",
-    plural: "",
-    singular: "",
-    short: &[],
-    namespaced: true,
-    has_status: false,
-    has_generation: false,
-    stored_as: None,
-};
-
-/// All of them, in the order of discovery.
+/// All served kinds, in the order of discovery.
 pub(crate) static KINDS: [Kind; 10] = [
     Kind {
         kind: "ConfigMap",
         plural: "configmaps",
         singular: "configmap",
         short: &["cm"],
-        ..PLAIN
+        ..Kind::DEFAULTS
     },
-    Kind { kind: "Event", plural: "events", singular: "event", short: &["ev"], ..PLAIN },
+    Kind { kind: "Event", plural: "events", singular: "event", short: &["ev"], ..Kind::DEFAULTS },
     Kind {
         kind: "Namespace",
         plural: "namespaces",
@@ -55,7 +47,7 @@ pub(crate) static KINDS: [Kind; 10] = [
         short: &["ns"],
         namespaced: false,
         has_status: true,
-        ..PLAIN
+        ..Kind::DEFAULTS
     },
     Kind {
         kind: "Node",
@@ -64,7 +56,7 @@ pub(crate) static KINDS: [Kind; 10] = [
         short: &["no"],
         namespaced: false,
         has_status: true,
-        ..PLAIN
+        ..Kind::DEFAULTS
     },
     Kind {
         kind: "Pod",
@@ -73,7 +65,7 @@ pub(crate) static KINDS: [Kind; 10] = [
         short: &["po"],
         has_status: true,
         has_generation: true,
-        ..PLAIN
+        ..Kind::DEFAULTS
     },
     Kind {
         kind: "Service",
@@ -81,7 +73,7 @@ pub(crate) static KINDS: [Kind; 10] = [
         singular: "service",
         short: &["svc"],
         has_status: true,
-        ..PLAIN
+        ..Kind::DEFAULTS
     },
     Kind {
         group: "events.k8s.io",
@@ -90,7 +82,7 @@ pub(crate) static KINDS: [Kind; 10] = [
         singular: "event",
         short: &["ev"],
         stored_as: Some(("", "events")),
-        ..PLAIN
+        ..Kind::DEFAULTS
     },
     Kind {
         group: "networking.k8s.io",
@@ -99,14 +91,14 @@ pub(crate) static KINDS: [Kind; 10] = [
         singular: "servicecidr",
         namespaced: false,
         has_status: true,
-        ..PLAIN
+        ..Kind::DEFAULTS
     },
     Kind {
         group: "coordination.k8s.io",
         kind: "Lease",
         plural: "leases",
         singular: "lease",
-        ..PLAIN
+        ..Kind::DEFAULTS
     },
     Kind {
         group: "discovery.k8s.io",
@@ -114,16 +106,35 @@ pub(crate) static KINDS: [Kind; 10] = [
         plural: "endpointslices",
         singular: "endpointslice",
         has_generation: true,
-        ..PLAIN
+        ..Kind::DEFAULTS
     },
 ];
 
 impl Kind {
-    /// The kind behind a path.
+    /// What most kinds have in common.
+    pub(crate) const DEFAULTS: Self = Self {
+        group: "",
+        version: "v1",
+        kind: "",
+        plural: "",
+        singular: "",
+        short: &[],
+        namespaced: true,
+        has_status: false,
+        has_generation: false,
+        stored_as: None,
+    };
+
+    /// The kind that a path names.
     pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Self> {
         KINDS
             .iter()
             .find(|kind| kind.group == group && kind.version == version && kind.plural == plural)
+    }
+
+    /// The resource in which objects of this kind are stored.
+    pub(crate) fn storage_resource(&self) -> GroupResource {
+        self.stored_as.unwrap_or((self.group, self.plural))
     }
 
     /// `apps/v1`, or `v1` for the core.

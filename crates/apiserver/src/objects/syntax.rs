@@ -1,30 +1,35 @@
-//! How names, labels and addresses must be written. Each check answers with what is wrong, in Kubernetes' words.
+//! How names, labels and addresses must be written. Each check returns what is wrong, with the messages
+//! of apimachinery (pkg/util/validation).
 
 use std::net::IpAddr;
 
-const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
-    and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
-    '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and \
-    must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters \
+    or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', \
+    regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
+    characters, '-' or '.', and must start and end with an alphanumeric character \
+    (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
-    alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start \
+    and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used \
+    for validation is \
     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
-    start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation \
-    is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
-const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or \
-    'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, \
+    '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or \
+    'my_value',  or '12345', regex used for validation is \
+    '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or \
+    '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is \
+    '[-._a-zA-Z0-9]+')";
 
-/// What is said of an address that is none.
+/// The message about a text that is not an address.
 pub(crate) const NOT_AN_ADDRESS: &str =
     "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-/// What is said of a network that is none.
+/// The message about a text that is not a network.
 pub(crate) const NOT_A_NETWORK: &str =
     "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
-/// What is wrong with an address, if something is.
+/// What is wrong with an address.
 pub(crate) fn address_fault(text: &str) -> Option<&'static str> {
     if text.parse::<IpAddr>().is_ok() {
         return None;
@@ -49,7 +54,7 @@ fn is_qualified(text: &str) -> bool {
         && text.chars().all(|one| edge(one) || "-_.".contains(one))
 }
 
-/// One part of a name: of Services, namespaces, containers, ports.
+/// An RFC 1123 label: names of Services, namespaces, containers and ports.
 pub(crate) fn label(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > 63 {
@@ -61,7 +66,7 @@ pub(crate) fn label(text: &str) -> Vec<String> {
     wrong
 }
 
-/// Parts with dots between: names of most objects.
+/// An RFC 1123 subdomain: names of most objects.
 pub(crate) fn subdomain(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > 253 {
@@ -73,7 +78,7 @@ pub(crate) fn subdomain(text: &str) -> Vec<String> {
     wrong
 }
 
-/// Keys of labels, annotations and taints, names of finalizers: `prefix/name`, the prefix may be left out.
+/// A qualified name, `prefix/name` or `name`: keys of labels, annotations and taints, and finalizers.
 pub(crate) fn qualified(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let name = match text.split('/').collect::<Vec<_>>()[..] {
@@ -102,7 +107,7 @@ pub(crate) fn qualified(text: &str) -> Vec<String> {
     wrong
 }
 
-/// Values of labels.
+/// The value of a label.
 pub(crate) fn label_value(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > 63 {
@@ -114,7 +119,7 @@ pub(crate) fn label_value(text: &str) -> Vec<String> {
     wrong
 }
 
-/// Names of ports that Services aim at.
+/// The name of a container port, which Services use as `targetPort`.
 pub(crate) fn port_name(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut check = |bad: bool, why: &str| {
@@ -137,7 +142,7 @@ pub(crate) fn port_name(text: &str) -> Vec<String> {
     wrong
 }
 
-/// Keys of ConfigMaps.
+/// The key of a ConfigMap.
 pub(crate) fn config_key(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > 253 {
@@ -155,7 +160,7 @@ pub(crate) fn config_key(text: &str) -> Vec<String> {
     wrong
 }
 
-/// An address and the length of its prefix, or what is wrong with it.
+/// The address and the prefix length of a network, or what is wrong with it.
 pub(crate) fn network(text: &str) -> Result<(IpAddr, u8), &'static str> {
     let (address, length) = text.split_once('/').ok_or(NOT_A_NETWORK)?;
     let address: IpAddr = address.parse().map_err(|_| NOT_A_NETWORK)?;
@@ -177,8 +182,8 @@ pub(crate) fn network(text: &str) -> Result<(IpAddr, u8), &'static str> {
     Ok((address, length))
 }
 
-/// Why an address may not be an endpoint's or an external one.
-pub(crate) fn not_special(address: IpAddr) -> Option<&'static str> {
+/// Why an address may not be an endpoint or an external IP.
+pub(crate) fn special_address_fault(address: IpAddr) -> Option<&'static str> {
     let linklocal = |six: std::net::Ipv6Addr| six.segments()[0] & 0xffc0 == 0xfe80;
     let linklocal_multicast = |six: std::net::Ipv6Addr| six.segments()[0] & 0xff0f == 0xff02;
     let (loopback, linklocal, multicast) = match address {
@@ -209,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn good_names_have_nothing_wrong() {
+    fn valid_names_are_accepted() {
         for (check, texts) in [
             (label as fn(&str) -> Vec<String>, &["a", "1a", "a-b"][..]),
             (subdomain, &["a", "a.b-c.d"]),
@@ -225,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_names_are_told_in_the_words_of_the_reference() {
+    fn invalid_names_get_the_messages_of_kubernetes() {
         let long = "a".repeat(254);
         let cases: [(Vec<String>, Vec<String>); 8] = [
             (label("A_"), vec![LABEL.into()]),

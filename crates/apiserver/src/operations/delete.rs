@@ -1,10 +1,10 @@
-//! Delete: an object goes at once, or is marked and goes when nothing keeps it any more.
+//! Delete: an object is removed at once, or marked with a deletionTimestamp and removed later.
 //!
 //! ```text
-//!  finalizers ────────────────► marked; goes with the last of them
-//!  Pod on a node, grace > 0 ──► marked; goes when deleted with grace 0 (the node has stopped it)
-//!  Namespace ─────────────────► marked; goes when it is empty
-//!  otherwise ─────────────────► gone
+//!  finalizers ────────────────► marked; removed with the last finalizer
+//!  Pod on a node, grace > 0 ──► marked; removed when it is deleted with grace 0 (by its kubelet)
+//!  Namespace ─────────────────► marked; removed when it is empty
+//!  otherwise ─────────────────► removed
 //! ```
 
 use std::sync::Arc;
@@ -12,66 +12,78 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Ask, NAMESPACES, Outcome, World, kind_of, metadata, read};
-use crate::http::request::{Propagation, propagation, refuse};
+use super::{ApiRequest, ApiState, NAMESPACES, Outcome, kind_of, metadata, read};
+use crate::http::request::{Propagation, propagation, refuse_options};
 use crate::objects::kind::Kind;
 use crate::status::{FieldError, StatusError};
-use crate::store::{Object, room};
+use crate::store::Object;
 
 pub(super) const ORPHAN: &str = "orphan";
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
-const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
-const GRACE: i64 = 30;
+/// Namespaces that cannot be deleted: `immortalNamespaces` of the admission plugin
+/// NamespaceLifecycle (apiserver/pkg/admission/plugin/namespace/lifecycle).
+const PROTECTED_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
+/// For Pods that name none: `DefaultTerminationGracePeriodSeconds` (k8s.io/api/core/v1).
+const DEFAULT_GRACE_SECONDS: i64 = 30;
 
-/// How to delete.
+/// `metav1.DeleteOptions`, from the body and the query.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Terms {
+pub(super) struct DeleteOptions {
     pub(super) grace: Option<i64>,
     pub(super) propagation: Option<Propagation>,
+    /// Precondition.
     pub(super) uid: Option<String>,
-    pub(super) version: Option<String>,
+    /// Precondition.
+    pub(super) resource_version: Option<String>,
     pub(super) dry_run: bool,
 }
 
-/// What becomes of an object.
+/// What a deletion does to an object.
 #[derive(Debug, PartialEq)]
-enum Fate {
-    /// It stays as it is: it is on its way already.
-    Waits,
-    /// It is marked.
-    Marked(Value),
-    /// It goes, after this last state, if there is one.
-    Goes(Option<Value>),
+enum Effect {
+    /// Nothing: it is being deleted already.
+    Unchanged,
+    /// The new state has a deletionTimestamp.
+    Mark(Value),
+    /// It is removed; watches first see this last state, if there is one.
+    Remove(Option<Value>),
 }
 
-/// What came of a deletion.
+/// The result of a deletion.
 pub(super) enum Deleted {
-    Stays(Arc<Object>),
-    Gone(Arc<Object>),
+    /// The object is still stored.
+    Marked(Arc<Object>),
+    Removed(Arc<Object>),
 }
 
-pub(super) fn delete(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
-    let terms = terms(ask)?;
-    let kind = ask.kind();
-    let deleted = remove(world, kind, &ask.resource.key(), &terms, ask.now)?;
+pub(super) fn delete(
+    state: &mut ApiState,
+    request: &ApiRequest<'_>,
+) -> Result<Outcome, StatusError> {
+    let options = delete_options(request)?;
+    let kind = request.kind();
+    let deleted = remove(state, kind, &request.resource.key(), &options, request.now)?;
     Ok(match deleted {
-        Deleted::Stays(object) => Outcome::Object(200, object),
-        Deleted::Gone(object) if ["pods", "services"].contains(&kind.plural) => {
+        Deleted::Marked(object) => Outcome::Object(200, object),
+        Deleted::Removed(object) if ["pods", "services"].contains(&kind.plural) => {
             Outcome::Object(200, object)
         }
-        Deleted::Gone(object) => Outcome::Status(200, success(kind, &object)),
+        Deleted::Removed(object) => Outcome::Status(200, success(kind, &object)),
     })
 }
 
-pub(super) fn delete_collection(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
-    let terms = terms(ask)?;
-    let part = read::list(world, ask)?;
-    for object in &part.objects {
+pub(super) fn delete_collection(
+    state: &mut ApiState,
+    request: &ApiRequest<'_>,
+) -> Result<Outcome, StatusError> {
+    let options = delete_options(request)?;
+    let page = read::list(state, request)?;
+    for object in &page.objects {
         let key =
             crate::store::key(object.value["metadata"]["namespace"].as_str(), object.meta("name"));
-        remove(world, ask.kind(), &key, &terms, ask.now)?;
+        remove(state, request.kind(), &key, &options, request.now)?;
     }
-    Ok(Outcome::List(part))
+    Ok(Outcome::List(page))
 }
 
 fn success(kind: &Kind, object: &Object) -> Value {
@@ -80,12 +92,15 @@ fn success(kind: &Kind, object: &Object) -> Value {
     if !kind.group.is_empty() {
         details["group"] = kind.group.into();
     }
-    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+        "details": details,
+    })
 }
 
-/// The body and the query; the query wins.
-fn terms(ask: &Ask<'_>) -> Result<Terms, StatusError> {
-    let body: Value = match ask.body {
+/// The options of the body and of the query; those of the query win.
+fn delete_options(request: &ApiRequest<'_>) -> Result<DeleteOptions, StatusError> {
+    let body: Value = match request.body {
         [] => json!({}),
         body => serde_json::from_slice(body).map_err(|error| {
             StatusError::bad_request(format!("couldn't read DeleteOptions: {error}"))
@@ -99,12 +114,12 @@ fn terms(ask: &Ask<'_>) -> Result<Terms, StatusError> {
         Some(false) => Some(Propagation::Background),
         None => None,
     };
-    Ok(Terms {
-        grace: ask.options.grace.or(body["gracePeriodSeconds"].as_i64()),
-        propagation: ask.options.propagation.or(policy).or(orphan),
+    Ok(DeleteOptions {
+        grace: request.options.grace_period_seconds.or(body["gracePeriodSeconds"].as_i64()),
+        propagation: request.options.propagation.or(policy).or(orphan),
         uid: text(&body["preconditions"]["uid"]),
-        version: text(&body["preconditions"]["resourceVersion"]),
-        dry_run: ask.options.dry_run
+        resource_version: text(&body["preconditions"]["resourceVersion"]),
+        dry_run: request.options.dry_run
             || body["dryRun"].as_array().is_some_and(|list| !list.is_empty()),
     })
 }
@@ -112,107 +127,112 @@ fn terms(ask: &Ask<'_>) -> Result<Terms, StatusError> {
 fn check_body(body: &Value) -> Result<(), StatusError> {
     let grace = &body["gracePeriodSeconds"];
     if grace.is_string() {
-        let why = "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64";
+        let why = "json: cannot unmarshal string into Go struct field \
+                   DeleteOptions.gracePeriodSeconds of type int64";
         return Err(StatusError::bad_request(why));
     }
     if body["orphanDependents"].is_boolean() && body["propagationPolicy"].is_string() {
         let why = "orphanDependents and deletionPropagation cannot be both set";
         let cause = FieldError::invalid("propagationPolicy", &body["propagationPolicy"], why);
-        return refuse("DeleteOptions", &[cause]);
+        return refuse_options("DeleteOptions", &[cause]);
     }
     Ok(())
 }
 
 /// Deletes one object.
 pub(super) fn remove(
-    world: &mut World,
+    state: &mut ApiState,
     kind: &Kind,
     key: &str,
-    terms: &Terms,
+    options: &DeleteOptions,
     now: Timestamp,
 ) -> Result<Deleted, StatusError> {
     let name = key.rsplit('/').next().unwrap_or(key);
-    if room(kind) == NAMESPACES && IMMORTAL.contains(&name) {
+    if kind.storage_resource() == NAMESPACES && PROTECTED_NAMESPACES.contains(&name) {
         return Err(StatusError::forbidden(kind, name, "this namespace may not be deleted"));
     }
-    let stored = world.store.get(room(kind), key).cloned();
+    let stored = state.store.get(kind.storage_resource(), key).cloned();
     let stored = stored.ok_or_else(|| StatusError::not_found(kind, name))?;
-    check(kind, &stored, terms)?;
-    let fate = fate(kind, &stored.value, terms, now);
-    Ok(match fate {
-        Fate::Waits => Deleted::Stays(stored),
-        Fate::Marked(object) if terms.dry_run => Deleted::Stays(Arc::new(Object::new(object))),
-        Fate::Goes(last) if terms.dry_run => {
-            Deleted::Gone(last.map_or(stored, |last| Arc::new(Object::new(last))))
+    check_preconditions(kind, &stored, options)?;
+    let effect = effect(kind, &stored.value, options, now);
+    Ok(match effect {
+        Effect::Unchanged => Deleted::Marked(stored),
+        Effect::Mark(object) if options.dry_run => Deleted::Marked(Arc::new(Object::new(object))),
+        Effect::Remove(last) if options.dry_run => {
+            Deleted::Removed(last.map_or(stored, |last| Arc::new(Object::new(last))))
         }
-        Fate::Marked(object) => Deleted::Stays(world.put(room(kind), key, object)),
-        Fate::Goes(last) => {
+        Effect::Mark(object) => Deleted::Marked(state.put(kind.storage_resource(), key, object)),
+        Effect::Remove(last) => {
             if let Some(last) = last {
-                world.put(room(kind), key, last);
+                state.put(kind.storage_resource(), key, last);
             }
-            Deleted::Gone(world.remove(room(kind), key).unwrap_or(stored))
+            Deleted::Removed(state.remove(kind.storage_resource(), key).unwrap_or(stored))
         }
     })
 }
 
-fn check(kind: &Kind, stored: &Object, terms: &Terms) -> Result<(), StatusError> {
+fn check_preconditions(
+    kind: &Kind,
+    stored: &Object,
+    options: &DeleteOptions,
+) -> Result<(), StatusError> {
     let (uid, version) = (stored.meta("uid"), stored.meta("resourceVersion"));
     let name = stored.meta("name");
-    // Where there are two doors, this is told as of the one that is stored.
-    let kind = kind_of(room(kind)).unwrap_or(kind);
-    if let Some(wanted) = terms.uid.as_deref().filter(|wanted| *wanted != uid) {
+    // For events, kube-apiserver names the kind that is stored, whichever group was asked.
+    let kind = kind_of(kind.storage_resource()).unwrap_or(kind);
+    if let Some(wanted) = options.uid.as_deref().filter(|wanted| *wanted != uid) {
         let why = format!(
-            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have \
-             been deleted and then recreated"
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). \
+             The object might have been deleted and then recreated"
         );
         return Err(StatusError::precondition(kind, name, &why));
     }
-    if let Some(wanted) = terms.version.as_deref().filter(|wanted| *wanted != version) {
+    if let Some(wanted) = options.resource_version.as_deref().filter(|wanted| *wanted != version) {
         let why = format!(
-            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
-             ({version}). The object might have been modified"
+            "the ResourceVersion in the precondition ({wanted}) does not match the \
+             ResourceVersion in record ({version}). The object might have been modified"
         );
         return Err(StatusError::precondition(kind, name, &why));
     }
     Ok(())
 }
 
-fn fate(kind: &Kind, stored: &Value, terms: &Terms, now: Timestamp) -> Fate {
-    if room(kind) == NAMESPACES {
-        return fate_of_namespace(stored, now);
+fn effect(kind: &Kind, stored: &Value, options: &DeleteOptions, now: Timestamp) -> Effect {
+    if kind.storage_resource() == NAMESPACES {
+        return namespace_effect(stored, now);
     }
-    let finalizers = finalizers(stored, terms.propagation);
-    let grace = if kind.plural == "pods" { grace(stored, terms) } else { 0 };
-    let going = metadata::is_going(stored);
+    let finalizers = finalizers(stored, options.propagation);
+    let grace = if kind.plural == "pods" { grace(stored, options) } else { 0 };
+    let terminating = metadata::is_terminating(stored);
     let granted = stored["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-    let shorter = going && terms.grace.is_some() && grace < granted;
-    let same_tasks = metadata::finalizers(stored) == finalizers;
-    if going && same_tasks && !shorter && (granted > 0 || !finalizers.is_empty()) {
-        return Fate::Waits;
+    let shorter = terminating && options.grace.is_some() && grace < granted;
+    let same_finalizers = metadata::finalizers(stored) == finalizers;
+    if terminating && same_finalizers && !shorter && (granted > 0 || !finalizers.is_empty()) {
+        return Effect::Unchanged;
     }
     let mut object = stored.clone();
     let list = (!finalizers.is_empty()).then(|| finalizers.clone().into());
     metadata::set(&mut object, "finalizers", list);
-    if !going || shorter {
+    if !terminating || shorter {
         mark(&mut object, grace, now);
     }
-    if !going {
-        metadata::grow_generation(&mut object);
+    if !terminating {
+        metadata::increment_generation(&mut object);
     }
     match (finalizers.is_empty(), grace) {
-        (true, 0) => Fate::Goes((kind.plural == "pods").then_some(object)),
-        _ => Fate::Marked(object),
+        (true, 0) => Effect::Remove((kind.plural == "pods").then_some(object)),
+        _ => Effect::Mark(object),
     }
 }
 
-fn fate_of_namespace(stored: &Value, now: Timestamp) -> Fate {
-    if metadata::is_going(stored) {
-        return Fate::Waits;
+fn namespace_effect(stored: &Value, now: Timestamp) -> Effect {
+    if metadata::is_terminating(stored) {
+        return Effect::Unchanged;
     }
     let mut object = stored.clone();
     metadata::set(&mut object, "deletionTimestamp", Some(metadata::time(now).into()));
     object["status"]["phase"] = "Terminating".into();
-    Fate::Marked(object)
+    Effect::Mark(object)
 }
 
 fn mark(object: &mut Value, grace: i64, now: Timestamp) {
@@ -221,31 +241,32 @@ fn mark(object: &mut Value, grace: i64, now: Timestamp) {
     metadata::set(object, "deletionGracePeriodSeconds", Some(grace.into()));
 }
 
-/// How long a Pod may take. Nobody stops what runs nowhere or has ended.
-fn grace(pod: &Value, terms: &Terms) -> i64 {
-    let nowhere = pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty);
+/// How long a Pod may take to end. One that has no node or has ended is removed at once, because no
+/// kubelet would remove it.
+fn grace(pod: &Value, options: &DeleteOptions) -> i64 {
+    let unscheduled = pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty);
     let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    if nowhere || ended {
+    if unscheduled || ended {
         return 0;
     }
     let own = pod["spec"]["terminationGracePeriodSeconds"].as_i64();
-    // A negative period means the shortest there is.
-    match terms.grace.or(own).unwrap_or(GRACE) {
+    // A negative period means one second, as in kube-apiserver.
+    match options.grace.or(own).unwrap_or(DEFAULT_GRACE_SECONDS) {
         negative if negative < 0 => 1,
         grace => grace,
     }
 }
 
-/// The finalizers that keep an object which is deleted in this way.
+/// The finalizers of an object that is deleted with this policy.
 fn finalizers(stored: &Value, policy: Option<Propagation>) -> Vec<&str> {
     let known = metadata::finalizers(stored);
     let Some(policy) = policy else { return known };
-    let ours = match policy {
+    let own = match policy {
         Propagation::Background => None,
         Propagation::Foreground => Some(FOREGROUND),
         Propagation::Orphan => Some(ORPHAN),
     };
-    known.into_iter().filter(|one| ![ORPHAN, FOREGROUND].contains(one)).chain(ours).collect()
+    known.into_iter().filter(|one| ![ORPHAN, FOREGROUND].contains(one)).chain(own).collect()
 }
 
 #[cfg(test)]
@@ -258,10 +279,10 @@ mod tests {
         pod
     }
 
-    fn told(pod: &Value, terms: &Terms) -> String {
+    fn told(pod: &Value, options: &DeleteOptions) -> String {
         let kind = Kind::find("", "v1", "pods").unwrap();
         let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
-        let state = |object: &Value| {
+        let shown = |object: &Value| {
             let metadata = &object["metadata"];
             format!(
                 "{} grace {} generation {}",
@@ -270,25 +291,30 @@ mod tests {
                 metadata["generation"]
             )
         };
-        match fate(kind, pod, terms, now) {
-            Fate::Waits => "waits".into(),
-            Fate::Marked(object) => format!("marked {}", state(&object)),
-            Fate::Goes(last) => format!("goes {}", state(&last.unwrap())),
+        match effect(kind, pod, options, now) {
+            Effect::Unchanged => "unchanged".into(),
+            Effect::Mark(object) => format!("marked {}", shown(&object)),
+            Effect::Remove(last) => format!("goes {}", shown(&last.unwrap())),
         }
     }
 
     #[test]
-    fn pods_go_when_their_node_lets_them_go() {
+    fn pods_are_removed_when_their_node_deletes_them() {
         let on_node = json!({"spec": {"nodeName": "n"}});
         let going = json!({
             "spec": {"nodeName": "n"},
-            "metadata": {"deletionTimestamp": "2026-01-02T03:04:30Z", "deletionGracePeriodSeconds": 30},
+            "metadata": {
+                "deletionTimestamp": "2026-01-02T03:04:30Z", "deletionGracePeriodSeconds": 30,
+            },
         });
         let held = json!({
-            "metadata": {"finalizers": ["a/b"], "deletionTimestamp": "2026-01-02T03:04:05Z", "deletionGracePeriodSeconds": 0},
+            "metadata": {
+                "finalizers": ["a/b"], "deletionTimestamp": "2026-01-02T03:04:05Z",
+                "deletionGracePeriodSeconds": 0,
+            },
         });
-        let default = Terms::default();
-        let with = |grace| Terms { grace: Some(grace), ..Terms::default() };
+        let default = DeleteOptions::default();
+        let with = |grace| DeleteOptions { grace: Some(grace), ..DeleteOptions::default() };
         let rows = [
             (json!({}), &default, "goes 2026-01-02T03:04:05Z grace 0 generation 2"),
             (on_node.clone(), &default, "marked 2026-01-02T03:04:35Z grace 30 generation 2"),
@@ -299,8 +325,8 @@ mod tests {
                 &default,
                 "goes 2026-01-02T03:04:05Z grace 0 generation 2",
             ),
-            (going.clone(), &default, "waits"),
-            (going.clone(), &with(60), "waits"),
+            (going.clone(), &default, "unchanged"),
+            (going.clone(), &with(60), "unchanged"),
             (going.clone(), &with(3), "marked 2026-01-02T03:04:08Z grace 3 generation 1"),
             (going, &with(0), "goes 2026-01-02T03:04:05Z grace 0 generation 1"),
             (
@@ -308,15 +334,15 @@ mod tests {
                 &default,
                 "marked 2026-01-02T03:04:05Z grace 0 generation 2",
             ),
-            (held, &default, "waits"),
+            (held, &default, "unchanged"),
         ];
-        for (extra, terms, expected) in rows {
-            assert_eq!(told(&pod(&extra), terms), expected, "{extra} {terms:?}");
+        for (extra, options, expected) in rows {
+            assert_eq!(told(&pod(&extra), options), expected, "{extra} {options:?}");
         }
     }
 
     #[test]
-    fn policies_leave_their_finalizer() {
+    fn each_policy_sets_its_finalizer() {
         let stored = json!({"metadata": {"finalizers": ["a/b", "orphan"]}});
         assert_eq!(finalizers(&stored, None), ["a/b", "orphan"]);
         assert_eq!(finalizers(&stored, Some(Propagation::Background)), ["a/b"]);

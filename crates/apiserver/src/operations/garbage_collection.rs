@@ -1,10 +1,11 @@
-//! What follows from deletions, a moment later: what controllers do in a whole cluster.
+//! What follows from deletions, a moment later: the work of the garbage collector and of the
+//! namespace controller in a whole cluster.
 //!
 //! ```text
-//!  owner gone        ─► dependents without another owner: deleted
-//!  owner foreground  ─► dependents: deleted; the owner when those that block it are gone
-//!  owner orphans     ─► dependents: no longer name it; then the owner
-//!  namespace goes    ─► its contents: deleted; the namespace when it is empty
+//!  owner deleted             ─► dependents without another owner: deleted
+//!  owner, foreground policy  ─► dependents: deleted; the owner when those that block it are gone
+//!  owner, orphan policy      ─► dependents: no longer name it as owner; then the owner
+//!  namespace deleted         ─► its objects: deleted; the namespace when it is empty
 //! ```
 
 use std::sync::Arc;
@@ -12,150 +13,148 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::delete::{self, FOREGROUND, ORPHAN, Terms};
-use super::{NAMESPACES, World, kind_of, metadata};
+use super::delete::{self, DeleteOptions, FOREGROUND, ORPHAN};
+use super::{ApiState, NAMESPACES, kind_of, metadata};
 use crate::http::request::Propagation;
 use crate::objects::kind::KINDS;
-use crate::store::{Object, Place};
+use crate::store::{Object, ObjectRef};
 
-/// Looks at everything that has to be looked at.
-pub(crate) fn collect(world: &mut World, now: Timestamp) {
-    while let Some(place) = world.chores.pop_first() {
-        look(world, &place, now);
+/// Works through the queue, which grows while objects are deleted.
+pub(crate) fn collect(state: &mut ApiState, now: Timestamp) {
+    while let Some(target) = state.to_collect.pop_first() {
+        collect_one(state, &target, now);
     }
 }
 
-fn look(world: &mut World, place: &Place, now: Timestamp) {
-    let Some(object) = world.store.get(place.0, &place.1).cloned() else { return };
-    if !metadata::is_going(&object.value) {
+fn collect_one(state: &mut ApiState, target: &ObjectRef, now: Timestamp) {
+    let Some(object) = state.store.get(target.resource, &target.key).cloned() else { return };
+    if !metadata::is_terminating(&object.value) {
         if object.owners().next().is_some() {
-            delete_if_unowned(world, place, &object, now);
+            delete_if_unowned(state, target, &object, now);
         }
         return;
     }
-    if place.0 == NAMESPACES {
-        return empty(world, &place.1, now);
+    if target.resource == NAMESPACES {
+        return empty_namespace(state, &target.key, now);
     }
-    let tasks = metadata::finalizers(&object.value);
-    if tasks.contains(&ORPHAN) {
-        orphan(world, object.meta("uid"));
-        finish(world, place, ORPHAN);
-    } else if tasks.contains(&FOREGROUND) {
-        foreground(world, place, object.meta("uid"), now);
+    let finalizers = metadata::finalizers(&object.value);
+    if finalizers.contains(&ORPHAN) {
+        orphan_dependents(state, object.meta("uid"));
+        remove_finalizer(state, target, ORPHAN);
+    } else if finalizers.contains(&FOREGROUND) {
+        delete_dependents(state, target, object.meta("uid"), now);
     }
 }
 
-/// Deletes what has owners, none of which is there or will stay.
-fn delete_if_unowned(world: &mut World, place: &Place, object: &Object, now: Timestamp) {
-    let states: Vec<Owner> = object.owners().map(|owner| state(world, owner)).collect();
-    if states.contains(&Owner::There) {
+/// Deletes an object with owners if none of them is there to stay.
+fn delete_if_unowned(state: &mut ApiState, target: &ObjectRef, object: &Object, now: Timestamp) {
+    let owners: Vec<OwnerState> = object.owners().map(|owner| owner_state(state, owner)).collect();
+    if owners.contains(&OwnerState::Present) {
         return;
     }
-    let has_own = !world.store.dependents(object.meta("uid")).is_empty();
-    let policy = if states.contains(&Owner::Waiting) && has_own {
+    let has_dependents = !state.store.dependents(object.meta("uid")).is_empty();
+    let policy = if owners.contains(&OwnerState::WaitsForDependents) && has_dependents {
         Propagation::Foreground
     } else {
         Propagation::Background
     };
-    discard(world, place, policy, now);
+    delete_with(state, target, policy, now);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Owner {
-    There,
+enum OwnerState {
+    Present,
     Gone,
-    /// It waits for its dependents to go.
-    Waiting,
+    /// It is being deleted in the foreground.
+    WaitsForDependents,
 }
 
-fn state(world: &World, reference: &Value) -> Owner {
+fn owner_state(state: &ApiState, reference: &Value) -> OwnerState {
     let text = |field: &str| reference[field].as_str().unwrap_or_default();
     let served =
         KINDS.iter().any(|k| k.kind == text("kind") && k.api_version() == text("apiVersion"));
     if !served {
-        // Nobody can know whether it is there.
-        return Owner::There;
+        // An owner of a kind that is not served cannot be looked up: it counts as present.
+        return OwnerState::Present;
     }
-    let object = world.store.place(text("uid")).and_then(|(room, key)| world.store.get(*room, key));
-    match object {
-        None => Owner::Gone,
+    let owner = state.store.find_by_uid(text("uid"));
+    match owner.and_then(|owner| state.store.get(owner.resource, &owner.key)) {
+        None => OwnerState::Gone,
         Some(owner)
             if metadata::finalizers(&owner.value).contains(&FOREGROUND)
-                && metadata::is_going(&owner.value) =>
+                && metadata::is_terminating(&owner.value) =>
         {
-            Owner::Waiting
+            OwnerState::WaitsForDependents
         }
-        Some(_) => Owner::There,
+        Some(_) => OwnerState::Present,
     }
 }
 
-fn discard(world: &mut World, (room, key): &Place, policy: Propagation, now: Timestamp) {
-    let Some(kind) = kind_of(*room) else { return };
-    let terms = Terms { propagation: Some(policy), ..Terms::default() };
-    // What cannot be deleted stays: a namespace that is immortal, for one.
-    let _ = delete::remove(world, kind, key, &terms, now);
+fn delete_with(state: &mut ApiState, target: &ObjectRef, policy: Propagation, now: Timestamp) {
+    let Some(kind) = kind_of(target.resource) else { return };
+    let options = DeleteOptions { propagation: Some(policy), ..DeleteOptions::default() };
+    // An object that may not be deleted, such as the namespace `default`, stays.
+    let _ = delete::remove(state, kind, &target.key, &options, now);
 }
 
-fn foreground(world: &mut World, place: &Place, uid: &str, now: Timestamp) {
-    for dependent in world.store.dependents(uid) {
-        if let Some(object) = world.store.get(dependent.0, &dependent.1).cloned()
-            && !metadata::is_going(&object.value)
+/// Foreground deletion of an owner.
+fn delete_dependents(state: &mut ApiState, owner: &ObjectRef, uid: &str, now: Timestamp) {
+    for dependent in state.store.dependents(uid) {
+        if let Some(object) = state.store.get(dependent.resource, &dependent.key).cloned()
+            && !metadata::is_terminating(&object.value)
         {
-            delete_if_unowned(world, &dependent, &object, now);
+            delete_if_unowned(state, &dependent, &object, now);
         }
     }
-    let blocks = |(room, key): &Place| {
-        let object = world.store.get(*room, key);
+    let blocks = |dependent: &ObjectRef| {
+        let object = state.store.get(dependent.resource, &dependent.key);
         object.is_some_and(|object| {
             object.owners().any(|owner| owner["uid"] == uid && owner["blockOwnerDeletion"] == true)
         })
     };
-    if !world.store.dependents(uid).iter().any(blocks) {
-        finish(world, place, FOREGROUND);
+    if !state.store.dependents(uid).iter().any(blocks) {
+        remove_finalizer(state, owner, FOREGROUND);
     }
 }
 
-fn orphan(world: &mut World, uid: &str) {
-    for (room, key) in world.store.dependents(uid) {
-        let Some(object) = world.store.get(room, &key) else { continue };
+fn orphan_dependents(state: &mut ApiState, uid: &str) {
+    for ObjectRef { resource, key } in state.store.dependents(uid) {
+        let Some(object) = state.store.get(resource, &key) else { continue };
         let mut value = object.value.clone();
         let others: Vec<Value> =
             object.owners().filter(|owner| owner["uid"] != uid).cloned().collect();
         metadata::set(&mut value, "ownerReferences", (!others.is_empty()).then(|| others.into()));
-        world.put(room, &key, value);
+        state.put(resource, &key, value);
     }
 }
 
-/// Takes away a finalizer; with the last one the object goes.
-fn finish(world: &mut World, (room, key): &Place, finalizer: &str) {
-    let Some(object) = world.store.get(*room, key) else { return };
+/// Removes a finalizer, and with the last one the object.
+fn remove_finalizer(state: &mut ApiState, target: &ObjectRef, finalizer: &str) {
+    let Some(object) = state.store.get(target.resource, &target.key) else { return };
     let left: Vec<&str> =
         metadata::finalizers(&object.value).into_iter().filter(|one| *one != finalizer).collect();
     let grace = object.value["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
     if left.is_empty() && grace == 0 {
-        world.remove(*room, key);
+        state.remove(target.resource, &target.key);
         return;
     }
     let mut value = object.value.clone();
     metadata::set(&mut value, "finalizers", (!left.is_empty()).then(|| left.into()));
-    world.put(*room, key, value);
+    state.put(target.resource, &target.key, value);
 }
 
-fn empty(world: &mut World, namespace: &Arc<str>, now: Timestamp) {
-    for place in world.store.contents(namespace) {
-        let going = world
-            .store
-            .get(place.0, &place.1)
-            .is_none_or(|object| metadata::is_going(&object.value));
-        if !going {
-            discard(world, &place, Propagation::Background, now);
+fn empty_namespace(state: &mut ApiState, namespace: &Arc<str>, now: Timestamp) {
+    for target in state.store.in_namespace(namespace) {
+        let object = state.store.get(target.resource, &target.key);
+        if !object.is_none_or(|object| metadata::is_terminating(&object.value)) {
+            delete_with(state, &target, Propagation::Background, now);
         }
     }
-    let held = world
+    let held = state
         .store
         .get(NAMESPACES, namespace)
         .is_none_or(|object| !metadata::finalizers(&object.value).is_empty());
-    if !held && world.store.contents(namespace).is_empty() {
-        world.remove(NAMESPACES, namespace);
+    if !held && state.store.in_namespace(namespace).is_empty() {
+        state.remove(NAMESPACES, namespace);
     }
 }

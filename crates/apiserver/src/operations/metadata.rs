@@ -1,18 +1,18 @@
-//! Names, and the metadata that belongs to the server. Pure.
+//! Names, preconditions, and the metadata that the server owns. Nothing here does I/O.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::http::request::{Resource, not_a_number};
+use crate::http::request::{ResourcePath, not_a_number};
 use crate::objects::kind::Kind;
 use crate::status::{FieldError, StatusError};
 
-/// A time as objects have it.
+/// A time in the form of `metav1.Time`.
 pub(crate) fn time(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// A text of the metadata; empty if it is missing.
+/// A string of the metadata; empty if it is missing.
 pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
@@ -22,7 +22,7 @@ pub(crate) fn metadata(object: &mut Value) -> Option<&mut Map<String, Value>> {
     object.as_object_mut()?.entry("metadata").or_insert_with(|| json!({})).as_object_mut()
 }
 
-/// Sets a field of the metadata, or takes it away.
+/// Sets a field of the metadata, or removes it.
 pub(crate) fn set(object: &mut Value, field: &str, value: Option<Value>) {
     if let Some(metadata) = metadata(object) {
         match value {
@@ -32,19 +32,22 @@ pub(crate) fn set(object: &mut Value, field: &str, value: Option<Value>) {
     }
 }
 
-/// Whether it is on its way out.
-pub(crate) fn is_going(object: &Value) -> bool {
+/// Whether the object is being deleted.
+pub(crate) fn is_terminating(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// What must happen before it may go.
+/// Its finalizers.
 pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     let list = object["metadata"]["finalizers"].as_array();
     list.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Puts the namespace of the path into the object, which may name no other.
-pub(crate) fn settle_namespace(resource: &Resource, object: &mut Value) -> Result<(), StatusError> {
+/// Sets the namespace to that of the path; the object may not name another one.
+pub(crate) fn set_namespace(
+    resource: &ResourcePath,
+    object: &mut Value,
+) -> Result<(), StatusError> {
     let given = text(object, "namespace");
     let expected = resource.namespace.as_deref().unwrap_or_default();
     if !given.is_empty() && given != expected {
@@ -56,15 +59,16 @@ pub(crate) fn settle_namespace(resource: &Resource, object: &mut Value) -> Resul
     Ok(())
 }
 
-/// The object must say the name that the path says.
-pub(crate) fn same_name(resource: &Resource, object: &Value) -> Result<(), StatusError> {
+/// The object must have the name of the path.
+pub(crate) fn check_name(resource: &ResourcePath, object: &Value) -> Result<(), StatusError> {
     let (given, expected) = (text(object, "name"), resource.name());
     if given == expected {
         return Ok(());
     }
     let why = if given.is_empty() {
         format!(
-            "the name of the object ({expected} based on URL) was undeterminable: name must be provided"
+            "the name of the object ({expected} based on URL) was undeterminable: \
+             name must be provided"
         )
     } else {
         format!("the name of the object ({given}) does not match the name on the URL ({expected})")
@@ -72,8 +76,8 @@ pub(crate) fn same_name(resource: &Resource, object: &Value) -> Result<(), Statu
     Err(StatusError::bad_request(why))
 }
 
-/// Gives a new object what the server owns.
-pub(crate) fn born(kind: &Kind, object: &mut Value, uid: String, time: &str) {
+/// Sets the metadata that the server gives to a new object.
+pub(crate) fn set_created(kind: &Kind, object: &mut Value, uid: String, time: &str) {
     for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"]
     {
         set(object, field, None);
@@ -85,14 +89,20 @@ pub(crate) fn born(kind: &Kind, object: &mut Value, uid: String, time: &str) {
     }
 }
 
-/// Whether a writer means the version that is stored. An empty version means any.
-pub(crate) fn same_version(kind: &Kind, stored: &Value, object: &Value) -> Result<(), StatusError> {
+/// Refuses a write that names another uid or resourceVersion than those stored. A write without a
+/// resourceVersion is unconditional, except for Leases.
+pub(crate) fn check_preconditions(
+    kind: &Kind,
+    stored: &Value,
+    object: &Value,
+) -> Result<(), StatusError> {
     let (name, version) = (text(stored, "name"), text(object, "resourceVersion"));
     let uid = text(object, "uid");
     if !uid.is_empty() && uid != text(stored, "uid") {
         let why = format!(
-            "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
-             Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, \
+             AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, \
+             UID in object meta: {}",
             kind.plural,
             crate::store::key(stored["metadata"]["namespace"].as_str(), name),
             text(stored, "uid")
@@ -103,16 +113,18 @@ pub(crate) fn same_version(kind: &Kind, stored: &Value, object: &Value) -> Resul
         return if kind.plural == "leases" { Err(must_have_version(kind, name)) } else { Ok(()) };
     }
     if version.parse::<u64>().is_err() {
-        return Err(StatusError::without_reason(not_a_number("ParseUint", version)));
+        return Err(StatusError::internal(not_a_number("ParseUint", version)));
     }
     if version != text(stored, "resourceVersion") {
-        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        let why = "the object has been modified; please apply your changes to the latest version \
+                   and try again";
         return Err(StatusError::conflict(kind, name, why));
     }
     Ok(())
 }
 
-/// Leases are not overwritten unseen. Here Kubernetes names the plural.
+/// The error for a Lease without a resourceVersion. In this one kube-apiserver names the resource,
+/// not the kind.
 fn must_have_version(kind: &Kind, name: &str) -> StatusError {
     let cause = FieldError::invalid(
         "metadata.resourceVersion",
@@ -128,8 +140,8 @@ fn must_have_version(kind: &Kind, name: &str) -> StatusError {
     error
 }
 
-/// What the server owns cannot be changed by a patch, nor the time of an end by anybody.
-pub(crate) fn check_owned(
+/// Refuses a change of these fields of the metadata.
+pub(crate) fn check_immutable(
     kind: &Kind,
     stored: &Value,
     object: &Value,
@@ -150,8 +162,8 @@ pub(crate) fn check_owned(
     Err(StatusError::invalid(kind, text(stored, "name"), &causes))
 }
 
-/// Keeps what the server owns as it was.
-pub(crate) fn carried(stored: &Value, object: &mut Value) {
+/// Keeps the metadata that clients cannot write as it is stored.
+pub(crate) fn keep_server_fields(stored: &Value, object: &mut Value) {
     set(object, "selfLink", None);
     let owned = [
         "uid",
@@ -167,17 +179,18 @@ pub(crate) fn carried(stored: &Value, object: &mut Value) {
     }
 }
 
-/// Counts a change of what is counted.
+/// Increments `metadata.generation` if the object has changed outside of its metadata and status.
+/// EndpointSlices count changes of labels too.
 pub(crate) fn count_generation(kind: &Kind, stored: &Value, object: &mut Value) {
     let labels = kind.plural == "endpointslices"
         && stored["metadata"]["labels"] != object["metadata"]["labels"];
     if kind.has_generation && (labels || counted(stored) != counted(object)) {
-        grow_generation(object);
+        increment_generation(object);
     }
 }
 
-/// One generation more, where generations are counted.
-pub(crate) fn grow_generation(object: &mut Value) {
+/// Increments `metadata.generation`, if the object has one.
+pub(crate) fn increment_generation(object: &mut Value) {
     if let Some(generation) = object["metadata"]["generation"].as_u64().filter(|now| *now > 0) {
         set(object, "generation", Some((generation + 1).into()));
     }
@@ -193,13 +206,13 @@ fn counted(object: &Value) -> Vec<(&String, &Value)> {
         .collect()
 }
 
-/// An object that goes may not get new tasks.
+/// An object that is being deleted may not get new finalizers.
 pub(crate) fn check_finalizers(
     kind: &Kind,
     stored: &Value,
     object: &Value,
 ) -> Result<(), StatusError> {
-    if !is_going(stored) {
+    if !is_terminating(stored) {
         return Ok(());
     }
     let known = finalizers(stored);
@@ -212,19 +225,20 @@ pub(crate) fn check_finalizers(
         return Ok(());
     }
     let why = format!(
-        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+        "no new finalizers can be added if the object is being deleted, found new finalizers \
+         []string{{{}}}",
         new.join(", ")
     );
     let cause = FieldError::forbidden("metadata.finalizers", &why);
     Err(StatusError::invalid(kind, text(object, "name"), &[cause]))
 }
 
-/// Whether two states differ in nothing but when somebody wrote what.
-pub(crate) fn same(one: &Value, other: &Value) -> bool {
-    one == other || timeless(one) == timeless(other)
+/// Whether two states are equal but for the times in `managedFields`.
+pub(crate) fn is_unchanged(one: &Value, other: &Value) -> bool {
+    one == other || without_times(one) == without_times(other)
 }
 
-fn timeless(object: &Value) -> Value {
+fn without_times(object: &Value) -> Value {
     let mut object = object.clone();
     let entries = object["metadata"]["managedFields"].as_array_mut();
     for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -238,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_generation_counts_what_was_asked_for() {
+    fn a_generation_counts_changes_outside_metadata_and_status() {
         let slices = Kind::find("discovery.k8s.io", "v1", "endpointslices").unwrap();
         let before = json!({"metadata": {"generation": 4, "labels": {"a": "1"}}, "ports": []});
         let grown = |after: Value| {
@@ -254,14 +268,20 @@ mod tests {
             grown(json!({"metadata": {"generation": 4, "labels": {"a": "2"}}, "ports": []})),
             5
         );
-        let annotated = json!({"metadata": {"generation": 4, "labels": {"a": "1"}, "annotations": {"b": "c"}}, "ports": []});
+        let annotated = json!({
+            "metadata": {"generation": 4, "labels": {"a": "1"}, "annotations": {"b": "c"}},
+            "ports": [],
+        });
         assert_eq!(grown(annotated), 4);
     }
 
     #[test]
-    fn a_later_time_alone_is_no_change() {
-        let object = |time: &str, value: i32| json!({"data": value, "metadata": {"managedFields": [{"manager": "m", "time": time}]}});
-        assert!(same(&object("1", 1), &object("2", 1)));
-        assert!(!same(&object("1", 1), &object("1", 2)));
+    fn a_later_time_alone_is_not_a_change() {
+        let object = |time: &str, value: i32| {
+            let entry = json!({"manager": "m", "time": time});
+            json!({"data": value, "metadata": {"managedFields": [entry]}})
+        };
+        assert!(is_unchanged(&object("1", 1), &object("2", 1)));
+        assert!(!is_unchanged(&object("1", 1), &object("1", 2)));
     }
 }

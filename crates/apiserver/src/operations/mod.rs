@@ -1,14 +1,15 @@
-//! The operations: what a request does to the world, and what it answers.
+//! What a request does to the objects, and what it answers.
 //!
 //! ```text
-//!  read     get, list                       ─► Outcome
-//!  write    create, update, patch, apply    ─► meta, strategy, allocation, apply ─► store
-//!  delete   delete, deletecollection        ─► gone, or marked and waiting
-//!  collect  afterwards: dependents without owners, finalizers of ours, namespaces that go
-//!  seed     what every cluster has from its start
+//!  read                get, list (paging: limits, continue tokens, versions)  ─► Outcome
+//!  write               create, update, patch, apply, bind  ─► strategy, apply, allocation ─► store
+//!  delete              delete, deletecollection  ─► removed, or marked with a deletionTimestamp
+//!  garbage_collection  afterwards: dependents without owners, finalizers, terminating namespaces
+//!  metadata            names, preconditions, and the metadata that the server owns
+//!  seed                the objects that every cluster has from its start
 //! ```
 //!
-//! Everything happens to a [`World`] behind one lock, and nothing here waits.
+//! Every operation changes an [`ApiState`] under one lock, and none of them waits.
 
 mod delete;
 pub(crate) mod garbage_collection;
@@ -25,51 +26,60 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::http::request::{Options, Resource, Subresource, Verb};
+use crate::http::request::{Options, ResourcePath, Subresource, Verb};
 use crate::objects::allocation::Allocator;
-use crate::objects::kind::{KINDS, Kind};
-use crate::operations::paging::Part;
+use crate::objects::kind::{GroupResource, KINDS, Kind};
+use crate::operations::paging::ListPage;
 use crate::status::StatusError;
-use crate::store::{Object, Place, Room, Store, room};
+use crate::store::{Object, ObjectRef, Store};
 
-const NAMESPACES: Room = ("", "namespaces");
-const SERVICES: Room = ("", "services");
-const EVENTS: Room = ("", "events");
-/// Events go this long after they were written last, as they do in Kubernetes.
-const EVENTS_STAY: Duration = Duration::from_secs(60 * 60);
+const NAMESPACES: GroupResource = ("", "namespaces");
+const SERVICES: GroupResource = ("", "services");
+const EVENTS: GroupResource = ("", "events");
+/// How long events are kept after their last write: the default of kube-apiserver's `--event-ttl`.
+const EVENT_TTL: Duration = Duration::from_secs(60 * 60);
 
-/// All state.
+/// All objects, and what the server has to remember about them.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct ApiState {
     pub(crate) store: Store,
     pub(crate) allocator: Allocator,
-    /// What [`garbage_collection`] has to look at.
-    pub(crate) chores: BTreeSet<Place>,
-    /// Events as they were written: when, which, and the version that they got.
-    written: VecDeque<(Instant, Arc<str>, u64)>,
+    /// Objects that [`garbage_collection`] has to look at.
+    pub(crate) to_collect: BTreeSet<ObjectRef>,
+    /// Every write of an event, oldest first, so that events can expire.
+    event_writes: VecDeque<EventWrite>,
 }
 
-/// A request about objects.
+/// One write of an `Event` object.
+#[derive(Debug)]
+struct EventWrite {
+    at: Instant,
+    key: Arc<str>,
+    /// The resourceVersion that it got: if the event has another one, it was written again later.
+    version: u64,
+}
+
+/// A request for objects.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask<'a> {
-    pub(crate) resource: &'a Resource,
+pub(crate) struct ApiRequest<'a> {
+    pub(crate) resource: &'a ResourcePath,
     pub(crate) options: &'a Options,
     pub(crate) content_type: &'a str,
     pub(crate) body: &'a [u8],
-    /// Who writes, if the options do not say.
+    /// The program name from `User-Agent`: the field manager, unless the options name one.
     pub(crate) agent: &'a str,
     pub(crate) now: Timestamp,
-    /// The version for those to whom any is good enough; `None` is the present.
-    pub(crate) past: Option<u64>,
+    /// The version that reads with `resourceVersion=0` see, if the fault `stale` is on.
+    pub(crate) stale_version: Option<u64>,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> ApiRequest<'a> {
     fn kind(&self) -> &'static Kind {
         self.resource.kind
     }
 
     fn manager(&self) -> &'a str {
-        if self.options.manager.is_empty() { self.agent } else { &self.options.manager }
+        if self.options.field_manager.is_empty() { self.agent } else { &self.options.field_manager }
     }
 
     fn time(&self) -> String {
@@ -77,60 +87,64 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// What came of it.
+/// What a request answers with.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// One object, with a code.
+    /// One object, with an HTTP status code.
     Object(u16, Arc<Object>),
-    /// Some objects.
-    List(Part),
-    /// A document of its own, with a code.
+    /// A list, or a page of one.
+    List(ListPage),
+    /// A `metav1.Status`, with an HTTP status code.
     Status(u16, Value),
 }
 
-/// Does what is asked.
-pub(crate) fn act(world: &mut World, verb: Verb, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
-    ask.options.check_write(verb)?;
+/// Performs a request.
+pub(crate) fn perform(
+    state: &mut ApiState,
+    verb: Verb,
+    request: &ApiRequest<'_>,
+) -> Result<Outcome, StatusError> {
+    request.options.check_write(verb)?;
     match verb {
-        Verb::Get => read::get(world, ask),
-        Verb::List => read::list(world, ask).map(Outcome::List),
-        Verb::Create if ask.resource.subresource == Some(Subresource::Binding) => {
-            write::bind(world, ask)
+        Verb::Get => read::get(state, request),
+        Verb::List => read::list(state, request).map(Outcome::List),
+        Verb::Create if request.resource.subresource == Some(Subresource::Binding) => {
+            write::bind(state, request)
         }
-        Verb::Create => write::create(world, ask),
-        Verb::Update => write::update(world, ask),
-        Verb::Patch => write::patch(world, ask),
-        Verb::Delete => delete::delete(world, ask),
-        Verb::DeleteCollection => delete::delete_collection(world, ask),
+        Verb::Create => write::create(state, request),
+        Verb::Update => write::update(state, request),
+        Verb::Patch => write::patch(state, request),
+        Verb::Delete => delete::delete(state, request),
+        Verb::DeleteCollection => delete::delete_collection(state, request),
         // Watches are streams: `watch` serves them.
         Verb::Watch => Err(StatusError::method_not_allowed()),
     }
 }
 
-impl World {
+impl ApiState {
     pub(crate) fn new(store: Store, allocator: Allocator) -> Self {
-        Self { store, allocator, chores: BTreeSet::new(), written: VecDeque::new() }
+        Self { store, allocator, to_collect: BTreeSet::new(), event_writes: VecDeque::new() }
     }
 
-    /// Stores an object, and notes what has to be looked at because of it.
-    fn put(&mut self, room: Room, key: &str, value: Value) -> Arc<Object> {
+    /// Stores an object, and queues it for garbage collection if it may be due.
+    fn put(&mut self, resource: GroupResource, key: &str, value: Value) -> Arc<Object> {
         let now = Instant::now();
-        let object = self.store.put(room, key, value, now);
-        if room == EVENTS {
-            self.written.push_back((now, key.into(), self.store.version()));
-            self.expire(now);
+        let object = self.store.put(resource, key, value, now);
+        if resource == EVENTS {
+            let version = self.store.version();
+            self.event_writes.push_back(EventWrite { at: now, key: key.into(), version });
+            self.expire_events(now);
         }
-        if metadata::is_going(&object.value) || object.owners().next().is_some() {
-            self.chores.insert((room, key.into()));
+        if metadata::is_terminating(&object.value) || object.owners().next().is_some() {
+            self.to_collect.insert(ObjectRef::new(resource, key));
         }
         object
     }
 
-    /// Takes old events away, unless they were written again.
-    fn expire(&mut self, now: Instant) {
-        while let Some((_, key, version)) =
-            self.written.pop_front_if(|(at, ..)| now.saturating_duration_since(*at) >= EVENTS_STAY)
-        {
+    /// Removes events whose last write is older than [`EVENT_TTL`].
+    fn expire_events(&mut self, now: Instant) {
+        let expired = |write: &mut EventWrite| now.saturating_duration_since(write.at) >= EVENT_TTL;
+        while let Some(EventWrite { key, version, .. }) = self.event_writes.pop_front_if(expired) {
             let found = self.store.get(EVENTS, &key);
             if found.is_some_and(|event| event.meta("resourceVersion") == version.to_string()) {
                 self.remove(EVENTS, &key);
@@ -138,26 +152,28 @@ impl World {
         }
     }
 
-    /// Takes an object away, and notes who has waited for that.
-    fn remove(&mut self, room: Room, key: &str) -> Option<Arc<Object>> {
-        let object = self.store.remove(room, key, Instant::now())?;
-        if room == SERVICES {
+    /// Removes an object, and queues what may be due because of that: its dependents, owners that
+    /// wait for it, and its namespace.
+    fn remove(&mut self, resource: GroupResource, key: &str) -> Option<Arc<Object>> {
+        let object = self.store.remove(resource, key, Instant::now())?;
+        if resource == SERVICES {
             self.allocator.release(&object.value);
         }
-        self.chores.extend(self.store.dependents(object.meta("uid")));
-        let owners = object.owners().filter_map(|owner| self.store.place(owner["uid"].as_str()?));
-        self.chores.extend(owners.cloned());
+        self.to_collect.extend(self.store.dependents(object.meta("uid")));
+        let owners =
+            object.owners().filter_map(|owner| self.store.find_by_uid(owner["uid"].as_str()?));
+        self.to_collect.extend(owners.cloned());
         let namespace = object.meta("namespace");
         if !namespace.is_empty() {
-            self.chores.insert((NAMESPACES, namespace.into()));
+            self.to_collect.insert(ObjectRef::new(NAMESPACES, namespace));
         }
         Some(object)
     }
 }
 
-/// The kind whose objects are stored there.
-fn kind_of(place: Room) -> Option<&'static Kind> {
-    KINDS.iter().find(|kind| kind.stored_as.is_none() && room(kind) == place)
+/// The kind whose objects are stored in a resource.
+fn kind_of(resource: GroupResource) -> Option<&'static Kind> {
+    KINDS.iter().find(|kind| kind.stored_as.is_none() && kind.storage_resource() == resource)
 }
 
 #[cfg(test)]

@@ -2,38 +2,36 @@
 
 use std::sync::Arc;
 
-use super::{Ask, Outcome, World};
+use super::{ApiRequest, ApiState, Outcome};
 use crate::objects::conversion;
 use crate::objects::selectors::Selector;
-use crate::operations::paging::{self, Part};
+use crate::operations::paging::{self, KeyRange, ListPage};
 use crate::status::StatusError;
-use crate::store::room;
 
-pub(super) fn get(world: &World, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
-    let version = paging::version(&ask.options.version).map_err(StatusError::without_reason)?;
-    paging::not_ahead(version, world.store.version())?;
-    let missing = || StatusError::not_found(ask.kind(), ask.resource.name());
-    let key = ask.resource.key();
-    let past = ask.past.filter(|_| paging::may_be_stale(ask.options));
-    let object = match past {
-        Some(version) => match world.store.at(room(ask.kind()), version) {
+pub(super) fn get(state: &ApiState, request: &ApiRequest<'_>) -> Result<Outcome, StatusError> {
+    let version =
+        paging::parse_version(&request.options.resource_version).map_err(StatusError::internal)?;
+    paging::check_not_ahead(version, state.store.version())?;
+    let missing = || StatusError::not_found(request.kind(), request.resource.name());
+    let key = request.resource.key();
+    let stale = request.stale_version.filter(|_| paging::may_be_stale(request.options));
+    let object = match stale {
+        Some(version) => match state.store.snapshot(request.kind().storage_resource(), version) {
             Ok(objects) => objects.get(&*key).map(Arc::clone),
             Err(_) => None,
         },
-        None => world.store.get(room(ask.kind()), &key).map(Arc::clone),
+        None => state.store.get(request.kind().storage_resource(), &key).map(Arc::clone),
     };
     Ok(Outcome::Object(200, object.ok_or_else(missing)?))
 }
 
-pub(super) fn list(world: &World, ask: &Ask<'_>) -> Result<Part, StatusError> {
-    let kind = ask.kind();
-    let selector = Selector::parse(kind, &ask.options.labels, &ask.options.fields)?;
-    let all = ask.options.selects_all();
-    paging::list(
-        &world.store,
-        (room(kind), &ask.resource.prefix()),
-        ask.options,
-        ask.past,
-        |object| all || selector.matches(&conversion::from_storage(kind, &object.value)),
-    )
+pub(super) fn list(state: &ApiState, request: &ApiRequest<'_>) -> Result<ListPage, StatusError> {
+    let kind = request.kind();
+    let selector =
+        Selector::parse(kind, &request.options.label_selector, &request.options.field_selector)?;
+    let all = request.options.selects_all();
+    let range = KeyRange { resource: kind.storage_resource(), prefix: &request.resource.prefix() };
+    paging::list(&state.store, range, request.options, request.stale_version, |object| {
+        all || selector.matches(&conversion::from_storage(kind, &object.value))
+    })
 }

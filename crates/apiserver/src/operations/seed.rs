@@ -1,23 +1,24 @@
-//! What every cluster has from its start: four namespaces, the Service of the API itself, the range of its addresses.
+//! The objects that every cluster has from its start: four namespaces, the Service `kubernetes` of
+//! the API itself, and the ServiceCIDR of its addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Ask, World, metadata, write};
-use crate::http::request::{Options, Resource};
-use crate::objects::kind::Kind;
+use super::{ApiRequest, ApiState, metadata, write};
+use crate::http::request::{Options, ResourcePath};
+use crate::objects::kind::{GroupResource, Kind};
 use crate::status::StatusError;
 
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "default", "kube-node-lease"];
 
-/// Fills an empty world; `port` is where the API is served.
-pub(crate) fn seed(world: &mut World, port: u16, now: Timestamp) -> Result<(), StatusError> {
+/// Creates them; `port` is the port on which the API is served.
+pub(crate) fn seed(state: &mut ApiState, port: u16, now: Timestamp) -> Result<(), StatusError> {
     for name in NAMESPACES {
-        insert(world, ("", "namespaces"), json!({"metadata": {"name": name}}), now)?;
+        insert(state, ("", "namespaces"), json!({"metadata": {"name": name}}), now)?;
     }
-    let ranges = world.allocator.ranges().to_vec();
+    let ranges = state.allocator.ranges().to_vec();
     let cidrs: Vec<String> =
         ranges.iter().map(|(address, bits)| format!("{address}/{bits}")).collect();
     let condition = json!({
@@ -25,8 +26,8 @@ pub(crate) fn seed(world: &mut World, port: u16, now: Timestamp) -> Result<(), S
         "message": "Kubernetes default Service CIDR is ready",
     });
     let range = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs}});
-    insert(world, ("networking.k8s.io", "servicecidrs"), range, now)?;
-    ready(world, &condition);
+    insert(state, ("networking.k8s.io", "servicecidrs"), range, now)?;
+    set_range_condition(state, &condition);
     let Some((network, _)) = ranges.first() else { return Ok(()) };
     let service = json!({
         "metadata": {
@@ -38,40 +39,41 @@ pub(crate) fn seed(world: &mut World, port: u16, now: Timestamp) -> Result<(), S
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
         },
     });
-    insert(world, ("", "services"), service, now)
+    insert(state, ("", "services"), service, now)
 }
 
-/// The status has a door of its own, which is not open yet.
-fn ready(world: &mut World, condition: &Value) {
-    let room = ("networking.k8s.io", "servicecidrs");
-    if let Some(object) = world.store.get(room, "kubernetes") {
+/// Stores the status directly: a create request leaves out the status, as for every kind with a
+/// `/status` subresource.
+fn set_range_condition(state: &mut ApiState, condition: &Value) {
+    let resource = ("networking.k8s.io", "servicecidrs");
+    if let Some(object) = state.store.get(resource, "kubernetes") {
         let mut value = object.value.clone();
         value["status"] = json!({"conditions": [condition]});
-        world.put(room, "kubernetes", value);
+        state.put(resource, "kubernetes", value);
     }
 }
 
 fn insert(
-    world: &mut World,
-    (group, plural): (&str, &str),
+    state: &mut ApiState,
+    (group, plural): GroupResource,
     mut object: Value,
     now: Timestamp,
 ) -> Result<(), StatusError> {
-    let kind = Kind::find(group, "v1", plural).ok_or_else(StatusError::no_such_page)?;
+    let kind = Kind::find(group, "v1", plural).ok_or_else(StatusError::no_such_path)?;
     object["kind"] = kind.kind.into();
     object["apiVersion"] = kind.api_version().into();
     let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
-    let resource = Resource { kind, namespace, name: None, subresource: None };
-    let ask = Ask {
+    let resource = ResourcePath { kind, namespace, name: None, subresource: None };
+    let request = ApiRequest {
         resource: &resource,
         options: &Options::default(),
         content_type: "",
         body: &[],
         agent: "kube-apiserver",
         now,
-        past: None,
+        stale_version: None,
     };
-    write::insert(world, &ask, object).map(drop)
+    write::insert(state, &request, object).map(drop)
 }
 
 /// The first address of a network that a Service can have.

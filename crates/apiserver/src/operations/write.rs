@@ -1,106 +1,128 @@
 //! Create, update, patch and apply.
 //!
 //! ```text
-//!  body ─► read ─► what is meant ─► admit ─► commit: strategy ─► managers ─► allocation ─► store
-//!                  update: the body                                                  └ nothing changed: nothing stored
-//!                  patch: the patch on what is stored
-//!                  apply: fields by manager
+//!  body ─► parse ─► new state of the object ──────► commit: strategy ─► managed fields ─► allocation ─► store
+//!                   create, update: the body                                                └ unchanged: not stored
+//!                   patch: the patch on the stored object
+//!                   apply: the applied fields merged into it
 //! ```
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Ask, NAMESPACES, Outcome, World, metadata};
+use super::{ApiRequest, ApiState, NAMESPACES, Outcome, metadata};
 use crate::http::protobuf;
-use crate::http::request::{Subresource, refuse};
+use crate::http::request::{Subresource, refuse_options};
 use crate::objects::apply::{self, Writer};
 use crate::objects::conversion;
 use crate::objects::kind::{KINDS, Kind};
-use crate::objects::patch::{self, Form};
-use crate::objects::strategy::{self, Door};
+use crate::objects::patch::{self, PatchType};
+use crate::objects::strategy::{self, ResourcePart};
 use crate::random;
 use crate::status::{FieldError, StatusError};
-use crate::store::{Object, room};
+use crate::store::Object;
 
-const FORMS: &str = "the body of the request was in an unknown format - accepted media types include: \
+/// What kube-apiserver answers; of protobuf, only some kinds are read here.
+const MEDIA_TYPES: &str = "the body of the request was in an unknown format - accepted media types include: \
                      application/json, application/yaml, application/vnd.kubernetes.protobuf";
-const GENERATED: usize = 8;
+/// Attempts to find a free name for `generateName`: `maxNameGenerationCreateAttempts` of
+/// kube-apiserver (apiserver/pkg/registry/generic/registry/store.go).
+const NAME_ATTEMPTS: usize = 8;
+/// Characters of `generateName` that are kept, so that the name has at most 63: `MaxGeneratedNameLength`
+/// of kube-apiserver (apiserver/pkg/storage/names/generate.go).
+const MAX_NAME_PREFIX: usize = 58;
 
-pub(super) fn create(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
-    let object = read(ask)?;
-    insert(world, ask, object)
+pub(super) fn create(
+    state: &mut ApiState,
+    request: &ApiRequest<'_>,
+) -> Result<Outcome, StatusError> {
+    let object = parse_typed(request)?;
+    insert(state, request, object)
 }
 
 /// Stores a new object.
 pub(super) fn insert(
-    world: &mut World,
-    ask: &Ask<'_>,
+    state: &mut ApiState,
+    request: &ApiRequest<'_>,
     mut object: Value,
 ) -> Result<Outcome, StatusError> {
-    // A rehearsal does not get as far as the store, which refuses this.
-    if !ask.options.dry_run && !metadata::text(&object, "resourceVersion").is_empty() {
+    // In kube-apiserver the store refuses this, and a dry run does not reach the store.
+    if !request.options.dry_run && !metadata::text(&object, "resourceVersion").is_empty() {
         let why = "resourceVersion should not be set on objects to be created";
-        return Err(StatusError::without_reason(why));
+        return Err(StatusError::internal(why));
     }
     metadata::set(&mut object, "managedFields", None);
-    metadata::settle_namespace(ask.resource, &mut object)?;
-    name(world, ask, &mut object);
-    let object = give_birth(world, ask, object, true)?;
+    metadata::set_namespace(request.resource, &mut object)?;
+    generate_name(state, request, &mut object);
+    let object = insert_new(state, request, object, ManagedFields::Track)?;
     Ok(Outcome::Object(201, object))
 }
 
-/// Gives an object a name, if it asks for that.
-fn name(world: &World, ask: &Ask<'_>, object: &mut Value) {
+/// Sets the name of an object that has only `generateName`.
+fn generate_name(state: &ApiState, request: &ApiRequest<'_>, object: &mut Value) {
     let prefix = metadata::text(object, "generateName").to_owned();
     if !metadata::text(object, "name").is_empty() || prefix.is_empty() {
         return;
     }
     let taken = |name: &String| {
-        let key = crate::store::key(ask.resource.namespace.as_deref(), name);
-        world.store.get(room(ask.kind()), &key).is_some()
+        let key = crate::store::key(request.resource.namespace.as_deref(), name);
+        state.store.get(request.kind().storage_resource(), &key).is_some()
     };
-    // Kubernetes cuts the prefix so that the whole has 63 characters.
-    let prefix: String = prefix.chars().take(58).collect();
-    let mut names = (0..GENERATED).map(|_| format!("{prefix}{}", random::suffix()));
+    let prefix: String = prefix.chars().take(MAX_NAME_PREFIX).collect();
+    let mut names = (0..NAME_ATTEMPTS).map(|_| format!("{prefix}{}", random::name_suffix()));
     if let Some(name) = names.find(|name| !taken(name)) {
         metadata::set(object, "name", Some(name.into()));
     }
 }
 
-fn give_birth(
-    world: &mut World,
-    ask: &Ask<'_>,
-    mut object: Value,
-    noted: bool,
-) -> Result<Arc<Object>, StatusError> {
-    let kind = ask.kind();
-    let name = metadata::text(&object, "name").to_owned();
-    admit(world, ask, &name)?;
-    if !name.is_empty() {
-        let key = crate::store::key(ask.resource.namespace.as_deref(), &name);
-        if let Some(found) = world.store.get(room(kind), &key) {
-            return Err(taken(kind, &name, &found.value));
-        }
-    }
-    metadata::born(kind, &mut object, random::uid(), &ask.time());
-    commit(world, ask, None, object, noted)
+/// Whether `metadata.managedFields` is still to be updated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ManagedFields {
+    /// The writer becomes the manager of the fields that it changes.
+    Track,
+    /// Server-side apply has already written them.
+    Done,
 }
 
-fn taken(kind: &Kind, name: &str, found: &Value) -> StatusError {
+/// Checks that the object can be new in its namespace, and stores it.
+fn insert_new(
+    state: &mut ApiState,
+    request: &ApiRequest<'_>,
+    mut object: Value,
+    managed_fields: ManagedFields,
+) -> Result<Arc<Object>, StatusError> {
+    let kind = request.kind();
+    let name = metadata::text(&object, "name").to_owned();
+    check_namespace(state, request, &name)?;
+    if !name.is_empty() {
+        let key = crate::store::key(request.resource.namespace.as_deref(), &name);
+        if let Some(found) = state.store.get(kind.storage_resource(), &key) {
+            return Err(already_exists(kind, &name, &found.value));
+        }
+    }
+    metadata::set_created(kind, &mut object, random::uid(), &request.time());
+    commit(state, request, None, object, managed_fields)
+}
+
+fn already_exists(kind: &Kind, name: &str, found: &Value) -> StatusError {
     let mut error = StatusError::already_exists(kind, name);
-    if metadata::is_going(found) {
+    if metadata::is_terminating(found) {
         error.message = format!("object is being deleted: {}", error.message);
     }
     error
 }
 
-/// Whether there is a namespace for something new.
-fn admit(world: &World, ask: &Ask<'_>, name: &str) -> Result<(), StatusError> {
-    let Some(namespace) = &ask.resource.namespace else { return Ok(()) };
-    match world.store.get(NAMESPACES, namespace) {
-        Some(found) if metadata::is_going(&found.value) => {
-            Err(StatusError::terminating(ask.kind(), name, namespace))
+/// The namespace of a new object must exist, and must not be terminating.
+fn check_namespace(
+    state: &ApiState,
+    request: &ApiRequest<'_>,
+    name: &str,
+) -> Result<(), StatusError> {
+    let Some(namespace) = &request.resource.namespace else { return Ok(()) };
+    match state.store.get(NAMESPACES, namespace) {
+        Some(found) if metadata::is_terminating(&found.value) => {
+            Err(StatusError::terminating(request.kind(), name, namespace))
         }
         Some(_) => Ok(()),
         None => Err(missing_namespace(namespace)),
@@ -110,109 +132,123 @@ fn admit(world: &World, ask: &Ask<'_>, name: &str) -> Result<(), StatusError> {
 fn missing_namespace(namespace: &str) -> StatusError {
     match Kind::find("", "v1", "namespaces") {
         Some(kind) => StatusError::not_found(kind, namespace),
-        None => StatusError::no_such_page(),
+        None => StatusError::no_such_path(),
     }
 }
 
-pub(super) fn update(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
-    let mut object = read(ask)?;
-    let kind = ask.kind();
-    metadata::same_name(ask.resource, &object)?;
-    metadata::settle_namespace(ask.resource, &mut object)?;
-    let Some(stored) = world.store.get(room(kind), &ask.resource.key()).cloned() else {
+pub(super) fn update(
+    state: &mut ApiState,
+    request: &ApiRequest<'_>,
+) -> Result<Outcome, StatusError> {
+    let mut object = parse_typed(request)?;
+    let kind = request.kind();
+    metadata::check_name(request.resource, &object)?;
+    metadata::set_namespace(request.resource, &mut object)?;
+    let Some(stored) = state.store.get(kind.storage_resource(), &request.resource.key()).cloned()
+    else {
+        // Kinds with `AllowCreateOnUpdate` in kube-apiserver.
         if !["leases", "events", "services"].contains(&kind.plural) {
-            return Err(StatusError::not_found(kind, ask.resource.name()));
+            return Err(StatusError::not_found(kind, request.resource.name()));
         }
         metadata::set(&mut object, "resourceVersion", None);
-        return insert(world, ask, object);
+        return insert(state, request, object);
     };
-    replace(world, ask, &stored, object, true)
+    replace(state, request, &stored, object, ManagedFields::Track)
 }
 
-/// Puts a new state in the place of what is stored.
+/// Replaces the stored object by a new state of it.
 fn replace(
-    world: &mut World,
-    ask: &Ask<'_>,
+    state: &mut ApiState,
+    request: &ApiRequest<'_>,
     stored: &Arc<Object>,
     mut object: Value,
-    noted: bool,
+    managed_fields: ManagedFields,
 ) -> Result<Outcome, StatusError> {
-    let kind = ask.kind();
+    let kind = request.kind();
     let shown = conversion::from_storage(kind, &stored.value);
-    metadata::same_version(kind, &shown, &object)?;
-    metadata::check_owned(kind, &shown, &object, &["deletionTimestamp"])?;
-    metadata::carried(&shown, &mut object);
+    metadata::check_preconditions(kind, &shown, &object)?;
+    metadata::check_immutable(kind, &shown, &object, &["deletionTimestamp"])?;
+    metadata::keep_server_fields(&shown, &mut object);
     metadata::check_finalizers(kind, &shown, &object)?;
-    commit(world, ask, Some(stored), object, noted).map(|object| Outcome::Object(200, object))
+    commit(state, request, Some(stored), object, managed_fields)
+        .map(|object| Outcome::Object(200, object))
 }
 
-pub(super) fn patch(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
-    let form = match ask.content_type {
-        "application/json-patch+json" => Form::Json,
-        "application/merge-patch+json" => Form::Merge,
-        "application/strategic-merge-patch+json" => Form::Strategic,
-        "application/apply-patch+yaml" => return apply(world, ask),
+pub(super) fn patch(
+    state: &mut ApiState,
+    request: &ApiRequest<'_>,
+) -> Result<Outcome, StatusError> {
+    let patch_type = match request.content_type {
+        "application/json-patch+json" => PatchType::Json,
+        "application/merge-patch+json" => PatchType::Merge,
+        "application/strategic-merge-patch+json" => PatchType::Strategic,
+        "application/apply-patch+yaml" => return apply(state, request),
         _ => {
             let error = StatusError::unsupported_media_type("415: Unsupported Media Type");
-            return Err(error.about_nothing());
+            return Err(error.with_empty_details());
         }
     };
-    if ask.options.force.is_some() {
+    if request.options.force.is_some() {
         let why = "may not be specified for non-apply patch";
-        return refuse("PatchOptions", &[FieldError::forbidden("force", why)])
-            .and(Err(StatusError::no_such_page()));
+        return refuse_options("PatchOptions", &[FieldError::forbidden("force", why)])
+            .and(Err(StatusError::no_such_path()));
     }
-    let kind = ask.kind();
-    let change: Value = serde_json::from_slice(ask.body)
+    let kind = request.kind();
+    let change: Value = serde_json::from_slice(request.body)
         .map_err(|error| StatusError::bad_request(format!("error decoding patch: {error}")))?;
-    let stored = world.store.get(room(kind), &ask.resource.key()).cloned();
-    let stored = stored.ok_or_else(|| StatusError::not_found(kind, ask.resource.name()))?;
+    let stored = state.store.get(kind.storage_resource(), &request.resource.key()).cloned();
+    let stored = stored.ok_or_else(|| StatusError::not_found(kind, request.resource.name()))?;
     let mut object =
-        patch::patch(kind, form, &conversion::from_storage(kind, &stored.value), &change)?;
-    typed(kind, &mut object)?;
-    metadata::same_name(ask.resource, &object)?;
-    metadata::settle_namespace(ask.resource, &mut object)?;
-    metadata::check_owned(kind, &conversion::from_storage(kind, &stored.value), &object, &["uid"])?;
-    replace(world, ask, &stored, object, true)
+        patch::patch(kind, patch_type, &conversion::from_storage(kind, &stored.value), &change)?;
+    check_type(kind, &mut object)?;
+    metadata::check_name(request.resource, &object)?;
+    metadata::set_namespace(request.resource, &mut object)?;
+    metadata::check_immutable(
+        kind,
+        &conversion::from_storage(kind, &stored.value),
+        &object,
+        &["uid"],
+    )?;
+    replace(state, request, &stored, object, ManagedFields::Track)
 }
 
-fn apply(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
-    if ask.options.manager.is_empty() {
+fn apply(state: &mut ApiState, request: &ApiRequest<'_>) -> Result<Outcome, StatusError> {
+    if request.options.field_manager.is_empty() {
         let cause = FieldError::required("fieldManager", "is required for apply patch");
-        refuse("PatchOptions", &[cause])?;
+        refuse_options("PatchOptions", &[cause])?;
     }
-    let kind = ask.kind();
-    let applied = yaml(ask.body)
+    let kind = request.kind();
+    let applied = yaml(request.body)
         .map_err(|error| StatusError::bad_request(format!("error decoding YAML: {error}")))?;
-    check_applied(ask, &applied)?;
-    let key = ask.resource.key();
-    let stored = world.store.get(room(kind), &key).cloned();
-    let time = ask.time();
-    let writer = writer(ask, &time);
-    let force = ask.options.force.unwrap_or(false);
+    check_applied(request, &applied)?;
+    let key = request.resource.key();
+    let stored = state.store.get(kind.storage_resource(), &key).cloned();
+    let time = request.time();
+    let writer = writer(request, &time);
+    let force = request.options.force.unwrap_or(false);
     let Some(stored) = stored else {
-        nobody(kind, &applied)?;
+        check_uid_precondition(kind, &applied)?;
         let mut object = apply::apply(kind, None, &applied, &writer, force)?;
-        metadata::settle_namespace(ask.resource, &mut object)?;
-        let object = give_birth(world, ask, object, false)?;
+        metadata::set_namespace(request.resource, &mut object)?;
+        let object = insert_new(state, request, object, ManagedFields::Done)?;
         return Ok(Outcome::Object(201, object));
     };
     let shown = conversion::from_storage(kind, &stored.value);
     if !metadata::text(&applied, "resourceVersion").is_empty() {
-        metadata::same_version(kind, &shown, &applied)?;
+        metadata::check_preconditions(kind, &shown, &applied)?;
     }
     let mut object = apply::apply(kind, Some(&shown), &applied, &writer, force)?;
-    // Which version was meant has been asked above.
+    // The version that the client named has been compared above.
     metadata::set(
         &mut object,
         "resourceVersion",
         shown["metadata"].get("resourceVersion").cloned(),
     );
-    replace(world, ask, &stored, object, false)
+    replace(state, request, &stored, object, ManagedFields::Done)
 }
 
-/// Who means a certain object does not want another.
-fn nobody(kind: &Kind, applied: &Value) -> Result<(), StatusError> {
+/// An apply that names a uid must not create another object.
+fn check_uid_precondition(kind: &Kind, applied: &Value) -> Result<(), StatusError> {
     let uid = metadata::text(applied, "uid");
     if uid.is_empty() {
         return Ok(());
@@ -223,8 +259,8 @@ fn nobody(kind: &Kind, applied: &Value) -> Result<(), StatusError> {
     Err(StatusError::conflict(kind, metadata::text(applied, "name"), &why))
 }
 
-fn check_applied(ask: &Ask<'_>, applied: &Value) -> Result<(), StatusError> {
-    let kind = ask.kind();
+fn check_applied(request: &ApiRequest<'_>, applied: &Value) -> Result<(), StatusError> {
+    let kind = request.kind();
     let text = |field: &str| applied[field].as_str().unwrap_or_default();
     if text("kind") != kind.kind || text("apiVersion") != kind.api_version() {
         let (group, version) = match text("apiVersion").split_once('/') {
@@ -237,95 +273,97 @@ fn check_applied(ask: &Ask<'_>, applied: &Value) -> Result<(), StatusError> {
     if applied["metadata"].get("managedFields").is_some_and(|fields| !fields.is_null()) {
         return Err(StatusError::bad_request("metadata.managedFields must be nil"));
     }
-    metadata::same_name(ask.resource, applied)?;
-    metadata::settle_namespace(ask.resource, &mut applied.clone())
+    metadata::check_name(request.resource, applied)?;
+    metadata::set_namespace(request.resource, &mut applied.clone())
 }
 
-fn writer<'a>(ask: &Ask<'a>, time: &'a str) -> Writer<'a> {
-    let subresource = (ask.resource.subresource == Some(Subresource::Status)).then_some("status");
-    Writer { manager: ask.manager(), subresource, time }
+fn writer<'a>(request: &ApiRequest<'a>, time: &'a str) -> Writer<'a> {
+    let subresource =
+        (request.resource.subresource == Some(Subresource::Status)).then_some("status");
+    Writer { manager: request.manager(), subresource, time }
 }
 
-/// The last steps of every write. `noted`: who wrote what is yet to be noted.
+/// The last steps of every write.
 fn commit(
-    world: &mut World,
-    ask: &Ask<'_>,
+    state: &mut ApiState,
+    request: &ApiRequest<'_>,
     stored: Option<&Arc<Object>>,
     mut object: Value,
-    noted: bool,
+    managed_fields: ManagedFields,
 ) -> Result<Arc<Object>, StatusError> {
-    let kind = ask.kind();
+    let kind = request.kind();
     let before = stored.map(|stored| conversion::from_storage(kind, &stored.value));
     let before = before.as_deref();
-    let door = match ask.resource.subresource {
-        // What is not there yet has no status of its own.
-        Some(Subresource::Status) if stored.is_some() => Door::Status,
-        _ => Door::Main,
+    let part = match request.resource.subresource {
+        // An apply to `/status` may create the object, which then counts as a whole.
+        Some(Subresource::Status) if stored.is_some() => ResourcePart::Status,
+        _ => ResourcePart::Main,
     };
     let sent = object["spec"].clone();
-    strategy::prepare(kind, door, before, &mut object)?;
-    furnish(kind, &mut object);
-    if let (Some(before), Door::Main) = (before, door) {
+    strategy::prepare(kind, part, before, &mut object)?;
+    set_namespace_fields(kind, &mut object);
+    if let (Some(before), ResourcePart::Main) = (before, part) {
         metadata::count_generation(kind, before, &mut object);
     }
-    // What the server gives out by itself is nobody's.
-    if noted {
-        let time = ask.time();
-        let mut seen = strategy::without_gifts(kind, &sent, &object);
-        apply::note(kind, before, &mut seen, &writer(ask, &time));
-        metadata::set(&mut object, "managedFields", seen["metadata"].get("managedFields").cloned());
+    if managed_fields == ManagedFields::Track {
+        let time = request.time();
+        // Fields that the server has added by itself have no manager.
+        let mut written = strategy::without_server_defaults(kind, &sent, &object);
+        apply::track_update(kind, before, &mut written, &writer(request, &time));
+        let entries = written["metadata"].get("managedFields").cloned();
+        metadata::set(&mut object, "managedFields", entries);
     }
     if kind.plural == "services" {
-        world.allocator.assign(before, &mut object)?;
+        state.allocator.assign(before, &mut object)?;
     }
     if let (Some(stored), Some(before)) = (stored, before)
-        && metadata::same(before, &object)
+        && metadata::is_unchanged(before, &object)
     {
         return Ok(Arc::clone(stored));
     }
-    if ask.options.dry_run {
-        take_back(world, kind, before, &object);
+    if request.options.dry_run {
+        undo_allocation(state, kind, before, &object);
         return Ok(Arc::new(Object::new(conversion::to_storage(kind, object))));
     }
     let key = crate::store::key(
         object["metadata"]["namespace"].as_str(),
         metadata::text(&object, "name"),
     );
-    Ok(settle(world, kind, &key, object))
+    Ok(store_or_remove(state, kind, &key, object))
 }
 
-/// Stores the object, unless nothing has kept it here any more.
-fn settle(world: &mut World, kind: &Kind, key: &str, object: Value) -> Arc<Object> {
+/// Stores the object, or removes it: an object that is being deleted goes with its last finalizer.
+fn store_or_remove(state: &mut ApiState, kind: &Kind, key: &str, object: Value) -> Arc<Object> {
     let grace = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
-    let kept = kind.plural == "namespaces"
+    let spec_finalizers = kind.plural == "namespaces"
         && !object["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty);
-    let free = metadata::finalizers(&object).is_empty() && grace == 0 && !kept;
+    let free = metadata::finalizers(&object).is_empty() && grace == 0 && !spec_finalizers;
     let object = conversion::to_storage(kind, object);
-    if metadata::is_going(&object) && free {
+    if metadata::is_terminating(&object) && free {
         if kind.plural == "services" {
-            // It may have been given more than what is stored had.
-            world.allocator.release(&object);
+            // The new state may hold ports that the stored one, which `remove` releases, does not.
+            state.allocator.release(&object);
         }
-        world.remove(room(kind), key);
+        state.remove(kind.storage_resource(), key);
         return Arc::new(Object::new(object));
     }
-    world.put(room(kind), key, object)
+    state.put(kind.storage_resource(), key, object)
 }
 
-/// Gives back what a rehearsal has taken.
-fn take_back(world: &mut World, kind: &Kind, before: Option<&Value>, object: &Value) {
+/// Releases what a dry run has allocated.
+fn undo_allocation(state: &mut ApiState, kind: &Kind, before: Option<&Value>, object: &Value) {
     if kind.plural != "services" {
         return;
     }
     match before {
-        None => world.allocator.release(object),
-        // It had all this a moment ago, so it can have it again.
-        Some(before) => drop(world.allocator.assign(Some(object), &mut before.clone())),
+        None => state.allocator.release(object),
+        // Cannot fail: the stored state held all of this a moment ago.
+        Some(before) => drop(state.allocator.assign(Some(object), &mut before.clone())),
     }
 }
 
-/// What namespaces have by themselves.
-fn furnish(kind: &Kind, object: &mut Value) {
+/// Sets what the server writes into every namespace: the name as a label, a finalizer, the phase.
+fn set_namespace_fields(kind: &Kind, object: &mut Value) {
     if kind.plural != "namespaces" {
         return;
     }
@@ -343,37 +381,40 @@ fn furnish(kind: &Kind, object: &mut Value) {
     if !object["status"].is_object() {
         object["status"] = json!({});
     }
-    let phase = if metadata::is_going(object) { "Terminating" } else { "Active" };
+    let phase = if metadata::is_terminating(object) { "Terminating" } else { "Active" };
     object["status"]["phase"] = phase.into();
 }
 
-/// `pods/NAME/binding`: gives a Pod its node.
-pub(super) fn bind(world: &mut World, ask: &Ask<'_>) -> Result<Outcome, StatusError> {
-    let binding = parse(ask)?;
-    if metadata::text(&binding, "name") != ask.resource.name() {
+/// `pods/NAME/binding`: assigns a Pod to a node.
+pub(super) fn bind(state: &mut ApiState, request: &ApiRequest<'_>) -> Result<Outcome, StatusError> {
+    let binding = parse(request)?;
+    if metadata::text(&binding, "name") != request.resource.name() {
         return Err(StatusError::bad_request("name in URL does not match name in Binding object"));
     }
     if binding["target"]["name"].as_str().is_none_or(str::is_empty) {
-        return Err(StatusError::without_reason("target.name: Required value"));
+        return Err(StatusError::internal("target.name: Required value"));
     }
-    let key = ask.resource.key();
-    let stored = world.store.get(room(ask.kind()), &key).cloned();
-    let stored = stored.ok_or_else(|| StatusError::not_found(ask.kind(), ask.resource.name()))?;
+    let key = request.resource.key();
+    let stored = state.store.get(request.kind().storage_resource(), &key).cloned();
+    let stored =
+        stored.ok_or_else(|| StatusError::not_found(request.kind(), request.resource.name()))?;
     let node = stored.value["spec"]["nodeName"].as_str().unwrap_or_default();
     if !node.is_empty() {
-        return Err(StatusError::bound(ask.resource.name(), node));
+        return Err(StatusError::already_bound(request.resource.name(), node));
     }
     let mut pod = stored.value.clone();
     pod["spec"]["nodeName"] = binding["target"]["name"].clone();
-    scheduled(&mut pod, &ask.time());
-    if !ask.options.dry_run {
-        world.put(room(ask.kind()), &key, pod);
+    set_scheduled(&mut pod, &request.time());
+    if !request.options.dry_run {
+        state.put(request.kind().storage_resource(), &key, pod);
     }
-    let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+    let done = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
+    });
     Ok(Outcome::Status(201, done))
 }
 
-fn scheduled(pod: &mut Value, time: &str) {
+fn set_scheduled(pod: &mut Value, time: &str) {
     if !pod["status"].is_object() {
         pod["status"] = json!({});
     }
@@ -387,34 +428,35 @@ fn scheduled(pod: &mut Value, time: &str) {
 }
 
 /// The body as an object of the kind that the path names.
-fn read(ask: &Ask<'_>) -> Result<Value, StatusError> {
-    let mut object = parse(ask)?;
-    typed(ask.kind(), &mut object)?;
+fn parse_typed(request: &ApiRequest<'_>) -> Result<Value, StatusError> {
+    let mut object = parse(request)?;
+    check_type(request.kind(), &mut object)?;
     Ok(object)
 }
 
-fn parse(ask: &Ask<'_>) -> Result<Value, StatusError> {
+fn parse(request: &ApiRequest<'_>) -> Result<Value, StatusError> {
     let unreadable = |error: String| {
         StatusError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {error}",
-            ask.kind().kind
+            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; \
+             json parse error: {error}",
+            request.kind().kind
         ))
     };
-    let object = match ask.content_type {
-        "" | "application/json" => serde_json::from_slice(ask.body).map_err(|e| e.to_string()),
-        "application/yaml" => yaml(ask.body),
-        protobuf::MEDIA_TYPE => return protobuf::decode(ask.body),
-        _ => return Err(StatusError::unsupported_media_type(FORMS)),
+    let object = match request.content_type {
+        "" | "application/json" => serde_json::from_slice(request.body).map_err(|e| e.to_string()),
+        "application/yaml" => yaml(request.body),
+        protobuf::MEDIA_TYPE => return protobuf::decode(request.body),
+        _ => return Err(StatusError::unsupported_media_type(MEDIA_TYPES)),
     };
     let mut object: Value = object.map_err(unreadable)?;
     if object.is_null() {
         object = json!({});
     }
-    if object.is_object() { Ok(object) } else { Err(unreadable("this is no object".into())) }
+    if object.is_object() { Ok(object) } else { Err(unreadable("this is not an object".into())) }
 }
 
 fn yaml(body: &[u8]) -> Result<Value, String> {
-    // JSON is YAML, but its own parser is faster and takes every JSON.
+    // JSON is YAML, but the JSON parser is faster, and accepts every JSON document.
     if let Ok(object) = serde_json::from_slice(body) {
         return Ok(object);
     }
@@ -422,8 +464,9 @@ fn yaml(body: &[u8]) -> Result<Value, String> {
     serde_saphyr::from_str(text).map_err(|error| error.without_snippet().to_string())
 }
 
-/// Whether the object says that it is of this kind; if it says nothing, it is.
-fn typed(kind: &Kind, object: &mut Value) -> Result<(), StatusError> {
+/// Refuses an object of another kind, and sets kind and version if they are missing. The metadata
+/// that the server reads must be of the right types.
+fn check_type(kind: &Kind, object: &mut Value) -> Result<(), StatusError> {
     let (version, name) = (kind.api_version(), kind.kind);
     let given = |field: &str, own: &str| match object[field].as_str() {
         None | Some("") => own.to_owned(),
@@ -447,7 +490,8 @@ fn typed(kind: &Kind, object: &mut Value) -> Result<(), StatusError> {
     }
     let wrong = |what: &str| {
         StatusError::bad_request(format!(
-            "{name} in version {version:?} cannot be handled as a {name}: json: cannot unmarshal {what}"
+            "{name} in version {version:?} cannot be handled as a {name}: json: cannot unmarshal \
+             {what}"
         ))
     };
     if object["metadata"].is_null() {

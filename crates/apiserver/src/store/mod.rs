@@ -1,16 +1,17 @@
-//! Objects by kind, and what happened to them lately.
+//! Objects by resource, and the history of their changes.
 //!
 //! ```text
-//!  put, remove ─► version + 1 ─► shelf of the kind: key ─► object
-//!                                  └─► history: event, event, event     at most so many, and so many bytes; what is older is forgotten
-//!                                                  │
-//!            objects at a version  ◄── undo, from the newest back
+//!  put, remove ─► version + 1 ─► collection of the resource: key ─► object
+//!                                  └─► history: event, event, event, …
+//!                                                  │    limited in events and bytes; older ones are dropped
+//!            objects at a version  ◄── undo the events after it, newest first
 //!            events after a version ◄── watches
 //! ```
 //!
-//! Keys are `namespace/name`, or `name` alone for what belongs to the cluster: their order is that of lists. One
-//! version counts for all kinds, from a number that no former store has reached: who comes with a version of that one is
-//! told that it is forgotten. An object is encoded when it is first read, and then never again.
+//! Keys are `namespace/name`, or `name` alone for cluster-scoped objects; their order is the order
+//! of lists. One resourceVersion counts for all resources. It starts at a number that no earlier
+//! server has reached, so a client that comes back with a resourceVersion of an earlier server is
+//! told that it has been compacted, and lists again.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,140 +22,176 @@ use std::time::Instant;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::objects::kind::{KINDS, Kind};
+use crate::objects::kind::{GroupResource, KINDS};
 
 mod object;
 
-use object::versioned;
-pub(crate) use object::{Change, Event, Object, bare};
+use object::with_version;
+pub(crate) use object::{Change, Object, WatchEvent, json_without_type};
 
-/// Bytes of history of each kind, about: large objects are remembered for a shorter time.
-const MOST_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes of objects in the history of one resource, about. Large objects are remembered for a
+/// shorter time.
+const MAX_HISTORY_BYTES: usize = 64 * 1024 * 1024;
 
-/// Where objects of a kind are: group and plural of the kind they are stored as.
-pub(crate) type Room = (&'static str, &'static str);
-/// Where one object is.
-pub(crate) type Place = (Room, Arc<str>);
-/// The objects of a kind by key.
-pub(crate) type Objects = BTreeMap<Arc<str>, Arc<Object>>;
-
-/// Where objects of this kind are stored.
-pub(crate) fn room(kind: &Kind) -> Room {
-    kind.stored_as.unwrap_or((kind.group, kind.plural))
+/// Names one stored object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ObjectRef {
+    pub(crate) resource: GroupResource,
+    /// `namespace/name`, or `name` alone.
+    pub(crate) key: Arc<str>,
 }
+
+impl ObjectRef {
+    pub(crate) fn new(resource: GroupResource, key: impl Into<Arc<str>>) -> Self {
+        Self { resource, key: key.into() }
+    }
+}
+
+/// The objects of a resource by key.
+pub(crate) type Objects = BTreeMap<Arc<str>, Arc<Object>>;
 
 /// The key of an object.
 pub(crate) fn key(namespace: Option<&str>, name: &str) -> String {
     namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
 }
 
-/// A version that is no longer remembered, and the oldest that is.
+/// The history no longer reaches back to the version that was asked for; this is the oldest one
+/// that it reaches.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Forgotten(pub(crate) u64);
+pub(crate) struct Compacted(pub(crate) u64);
 
+/// The objects of one resource and their history.
 #[derive(Debug)]
-struct Shelf {
+struct Collection {
     objects: Objects,
-    history: VecDeque<Arc<Event>>,
-    /// Of all objects in the history.
+    history: VecDeque<Arc<WatchEvent>>,
+    /// Bytes of all objects in the history.
     bytes: usize,
-    /// Nothing is known of this version and those before it.
-    forgotten: u64,
-    /// The version of the last event that is gone: who has read it has missed nothing.
+    /// Versions below this one cannot be read or watched from.
+    compacted: u64,
+    /// The version of the last event that was dropped from the history: a watch that has already
+    /// sent it has missed nothing.
     dropped: u64,
-    news: watch::Sender<u64>,
+    /// The version of the last change, for watches that wait.
+    changed: watch::Sender<u64>,
 }
 
-/// Everything.
+/// All objects of all resources.
 #[derive(Debug)]
 pub(crate) struct Store {
     version: u64,
+    /// Events that the history of each resource holds at most.
     limit: usize,
-    shelves: BTreeMap<Room, Shelf>,
-    uids: BTreeMap<String, Place>,
-    dependents: BTreeMap<String, BTreeSet<Place>>,
+    collections: BTreeMap<GroupResource, Collection>,
+    by_uid: BTreeMap<String, ObjectRef>,
+    /// Objects by the uids of their owners.
+    dependents: BTreeMap<String, BTreeSet<ObjectRef>>,
 }
 
 /// Writing.
 impl Store {
-    /// An empty store that remembers so many events of each kind; nothing is known of what was before `version`.
+    /// An empty store whose history holds `limit` events of each resource and begins at `version`.
     pub(crate) fn new(limit: usize, version: u64) -> Self {
-        let shelf = || Shelf {
+        let collection = || Collection {
             objects: Objects::new(),
             history: VecDeque::new(),
             bytes: 0,
-            forgotten: version,
+            compacted: version,
             dropped: version,
-            news: watch::Sender::new(0),
+            changed: watch::Sender::new(0),
         };
-        let shelves = KINDS.iter().map(|kind| (room(kind), shelf())).collect();
-        Self { version, limit, shelves, uids: BTreeMap::new(), dependents: BTreeMap::new() }
+        let collections =
+            KINDS.iter().map(|kind| (kind.storage_resource(), collection())).collect();
+        Self { version, limit, collections, by_uid: BTreeMap::new(), dependents: BTreeMap::new() }
     }
 
     /// Adds or replaces an object; it gets the next version.
-    pub(crate) fn put(&mut self, room: Room, key: &str, value: Value, at: Instant) -> Arc<Object> {
+    pub(crate) fn put(
+        &mut self,
+        resource: GroupResource,
+        key: &str,
+        value: Value,
+        at: Instant,
+    ) -> Arc<Object> {
         let version = self.version + 1;
-        let object = Arc::new(Object::new(versioned(value, version)));
-        let Some(shelf) = self.shelves.get_mut(&room) else { return object };
-        let key =
-            shelf.objects.get_key_value(key).map_or_else(|| key.into(), |(k, _)| Arc::clone(k));
-        let before = shelf.objects.insert(Arc::clone(&key), Arc::clone(&object));
+        let object = Arc::new(Object::new(with_version(value, version)));
+        let Some(collection) = self.collections.get_mut(&resource) else { return object };
+        let key = collection
+            .objects
+            .get_key_value(key)
+            .map_or_else(|| key.into(), |(k, _)| Arc::clone(k));
+        let before = collection.objects.insert(Arc::clone(&key), Arc::clone(&object));
         let change = if before.is_some() { Change::Modified } else { Change::Added };
         if let Some(before) = &before {
-            self.unlink(room, &key, before);
+            self.unlink(resource, &key, before);
         }
-        self.link(room, &key, &object);
-        self.tell(room, Event::new((version, at), key, change, Arc::clone(&object), before));
+        self.link(resource, &key, &object);
+        self.record(
+            resource,
+            WatchEvent::new(version, at, key, change, Arc::clone(&object), before),
+        );
         object
     }
 
-    /// Takes an object away; what comes back has the version at which it went.
-    pub(crate) fn remove(&mut self, room: Room, key: &str, at: Instant) -> Option<Arc<Object>> {
+    /// Removes an object; what comes back has the resourceVersion of the deletion.
+    pub(crate) fn remove(
+        &mut self,
+        resource: GroupResource,
+        key: &str,
+        at: Instant,
+    ) -> Option<Arc<Object>> {
         let version = self.version + 1;
-        let (key, before) = self.shelves.get_mut(&room)?.objects.remove_entry(key)?;
-        self.unlink(room, &key, &before);
-        let object = Arc::new(Object::new(versioned(before.value.clone(), version)));
+        let (key, before) = self.collections.get_mut(&resource)?.objects.remove_entry(key)?;
+        self.unlink(resource, &key, &before);
+        let object = Arc::new(Object::new(with_version(before.value.clone(), version)));
         let last = Arc::clone(&object);
-        self.tell(room, Event::new((version, at), key, Change::Deleted, last, Some(before)));
+        self.record(
+            resource,
+            WatchEvent::new(version, at, key, Change::Deleted, last, Some(before)),
+        );
         Some(object)
     }
 
-    /// Forgets everything that happened so far.
+    /// Drops all history, as `etcdctl compact` does.
     pub(crate) fn compact(&mut self) {
-        for shelf in self.shelves.values_mut() {
-            shelf.dropped = shelf.history.back().map_or(shelf.dropped, |event| event.version);
-            shelf.history.clear();
-            shelf.bytes = 0;
-            shelf.forgotten = self.version;
+        for collection in self.collections.values_mut() {
+            collection.dropped =
+                collection.history.back().map_or(collection.dropped, |event| event.version);
+            collection.history.clear();
+            collection.bytes = 0;
+            collection.compacted = self.version;
         }
     }
 
-    fn tell(&mut self, room: Room, event: Event) {
+    fn record(&mut self, resource: GroupResource, event: WatchEvent) {
         self.version = event.version;
-        let Some(shelf) = self.shelves.get_mut(&room) else { return };
-        shelf.bytes += event.size;
-        shelf.history.push_back(Arc::new(event));
-        while shelf.history.len() > self.limit || shelf.bytes > MOST_BYTES {
-            let Some(old) = shelf.history.pop_front() else { break };
-            shelf.bytes -= old.size;
-            (shelf.forgotten, shelf.dropped) = (old.version, old.version);
+        let Some(collection) = self.collections.get_mut(&resource) else { return };
+        collection.bytes += event.size;
+        collection.history.push_back(Arc::new(event));
+        while collection.history.len() > self.limit || collection.bytes > MAX_HISTORY_BYTES {
+            let Some(old) = collection.history.pop_front() else { break };
+            collection.bytes -= old.size;
+            (collection.compacted, collection.dropped) = (old.version, old.version);
         }
-        shelf.news.send_replace(self.version);
+        collection.changed.send_replace(self.version);
     }
 
-    fn link(&mut self, room: Room, key: &Arc<str>, object: &Object) {
-        self.uids.insert(object.meta("uid").into(), (room, Arc::clone(key)));
+    fn link(&mut self, resource: GroupResource, key: &Arc<str>, object: &Object) {
+        self.by_uid.insert(object.meta("uid").into(), ObjectRef::new(resource, Arc::clone(key)));
         for owner in object.owners().filter_map(|owner| owner["uid"].as_str()) {
-            self.dependents.entry(owner.into()).or_default().insert((room, Arc::clone(key)));
+            self.dependents
+                .entry(owner.into())
+                .or_default()
+                .insert(ObjectRef::new(resource, Arc::clone(key)));
         }
     }
 
-    fn unlink(&mut self, room: Room, key: &Arc<str>, object: &Object) {
-        self.uids.remove(object.meta("uid"));
+    fn unlink(&mut self, resource: GroupResource, key: &Arc<str>, object: &Object) {
+        self.by_uid.remove(object.meta("uid"));
         for owner in object.owners().filter_map(|owner| owner["uid"].as_str()) {
-            if let Some(places) = self.dependents.get_mut(owner) {
-                places.remove(&(room, Arc::clone(key)));
-                if places.is_empty() {
+            if let Some(dependents) = self.dependents.get_mut(owner) {
+                dependents.remove(&ObjectRef::new(resource, Arc::clone(key)));
+                if dependents.is_empty() {
                     self.dependents.remove(owner);
                 }
             }
@@ -170,37 +207,45 @@ impl Store {
     }
 
     /// An object as it is now.
-    pub(crate) fn get(&self, room: Room, key: &str) -> Option<&Arc<Object>> {
-        self.shelves.get(&room)?.objects.get(key)
+    pub(crate) fn get(&self, resource: GroupResource, key: &str) -> Option<&Arc<Object>> {
+        self.collections.get(&resource)?.objects.get(key)
     }
 
-    /// Where the object with this uid is.
-    pub(crate) fn place(&self, uid: &str) -> Option<&Place> {
-        self.uids.get(uid)
+    /// The object with this uid.
+    pub(crate) fn find_by_uid(&self, uid: &str) -> Option<&ObjectRef> {
+        self.by_uid.get(uid)
     }
 
-    /// Where objects are that name this uid as an owner.
-    pub(crate) fn dependents(&self, uid: &str) -> Vec<Place> {
+    /// The objects that name this uid as an owner.
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<ObjectRef> {
         self.dependents.get(uid).into_iter().flatten().cloned().collect()
     }
 
-    /// Everything in a namespace.
-    pub(crate) fn contents(&self, namespace: &str) -> Vec<Place> {
+    /// All objects in a namespace.
+    pub(crate) fn in_namespace(&self, namespace: &str) -> Vec<ObjectRef> {
         let prefix = format!("{namespace}/");
-        let of = |(room, shelf): (&Room, &Shelf)| -> Vec<Place> {
-            range(&shelf.objects, &prefix, None).map(|(key, _)| (*room, Arc::clone(key))).collect()
+        let of = |(resource, collection): (&GroupResource, &Collection)| -> Vec<ObjectRef> {
+            range(&collection.objects, &prefix, None)
+                .map(|(key, _)| ObjectRef::new(*resource, Arc::clone(key)))
+                .collect()
         };
-        self.shelves.iter().flat_map(of).collect()
+        self.collections.iter().flat_map(of).collect()
     }
 
-    /// The objects of a kind as they were at a version.
-    pub(crate) fn at(&self, room: Room, version: u64) -> Result<Cow<'_, Objects>, Forgotten> {
-        let Some(shelf) = self.shelves.get(&room) else { return Ok(Cow::Owned(Objects::new())) };
-        if version < shelf.forgotten {
-            return Err(Forgotten(shelf.forgotten));
+    /// The objects of a resource as they were at a version.
+    pub(crate) fn snapshot(
+        &self,
+        resource: GroupResource,
+        version: u64,
+    ) -> Result<Cow<'_, Objects>, Compacted> {
+        let Some(collection) = self.collections.get(&resource) else {
+            return Ok(Cow::Owned(Objects::new()));
+        };
+        if version < collection.compacted {
+            return Err(Compacted(collection.compacted));
         }
-        let mut objects = Cow::Borrowed(&shelf.objects);
-        for event in shelf.history.iter().rev().take_while(|event| event.version > version) {
+        let mut objects = Cow::Borrowed(&collection.objects);
+        for event in collection.history.iter().rev().take_while(|event| event.version > version) {
             let objects = objects.to_mut();
             match &event.before {
                 Some(before) => objects.insert(Arc::clone(&event.key), Arc::clone(before)),
@@ -210,37 +255,49 @@ impl Store {
         Ok(objects)
     }
 
-    /// What happened after a version.
-    pub(crate) fn since(&self, room: Room, version: u64) -> Result<Vec<Arc<Event>>, Forgotten> {
-        match self.shelves.get(&room) {
-            Some(shelf) if version < shelf.forgotten => Err(Forgotten(shelf.forgotten)),
-            _ => self.follow(room, version),
+    /// The events after a version that a client names.
+    pub(crate) fn events_since(
+        &self,
+        resource: GroupResource,
+        version: u64,
+    ) -> Result<Vec<Arc<WatchEvent>>, Compacted> {
+        match self.collections.get(&resource) {
+            Some(collection) if version < collection.compacted => {
+                Err(Compacted(collection.compacted))
+            }
+            _ => self.events_after(resource, version),
         }
     }
 
-    /// What happened after a version, for one who has read everything before it.
-    pub(crate) fn follow(&self, room: Room, version: u64) -> Result<Vec<Arc<Event>>, Forgotten> {
-        let Some(shelf) = self.shelves.get(&room) else { return Ok(Vec::new()) };
-        if version < shelf.dropped {
-            return Err(Forgotten(shelf.forgotten));
+    /// The events after a version, for a watch that has sent all events up to it. It may go on
+    /// after a compaction as long as no event was dropped that it has not sent.
+    pub(crate) fn events_after(
+        &self,
+        resource: GroupResource,
+        version: u64,
+    ) -> Result<Vec<Arc<WatchEvent>>, Compacted> {
+        let Some(collection) = self.collections.get(&resource) else { return Ok(Vec::new()) };
+        if version < collection.dropped {
+            return Err(Compacted(collection.compacted));
         }
-        let first = shelf.history.partition_point(|event| event.version <= version);
-        Ok(shelf.history.range(first..).cloned().collect())
+        let first = collection.history.partition_point(|event| event.version <= version);
+        Ok(collection.history.range(first..).cloned().collect())
     }
 
-    /// The last version of a time, as far back as anybody remembers.
+    /// The version that was current at a time, as far back as the history of every resource reaches.
     pub(crate) fn version_at(&self, time: Instant) -> u64 {
-        let newer = |shelf: &Shelf| {
-            let first = shelf.history.partition_point(|event| event.at <= time);
-            shelf.history.get(first).map(|event| event.version - 1)
+        let newer = |collection: &Collection| {
+            let first = collection.history.partition_point(|event| event.at <= time);
+            collection.history.get(first).map(|event| event.version - 1)
         };
-        let known = self.shelves.values().map(|shelf| shelf.forgotten).max().unwrap_or(0);
-        self.shelves.values().filter_map(newer).min().unwrap_or(self.version).max(known)
+        let known =
+            self.collections.values().map(|collection| collection.compacted).max().unwrap_or(0);
+        self.collections.values().filter_map(newer).min().unwrap_or(self.version).max(known)
     }
 
-    /// Says when something happened to objects of a kind.
-    pub(crate) fn news(&self, room: Room) -> Option<watch::Receiver<u64>> {
-        Some(self.shelves.get(&room)?.news.subscribe())
+    /// A signal that changes with every write to this resource.
+    pub(crate) fn subscribe(&self, resource: GroupResource) -> Option<watch::Receiver<u64>> {
+        Some(self.collections.get(&resource)?.changed.subscribe())
     }
 }
 

@@ -9,10 +9,11 @@ use serde_json::{Map, Value};
 
 use crate::objects::json::size;
 
-/// An object as it was at one version.
+/// An object as it was at one resourceVersion.
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) value: Value,
+    /// Encoded when it is first read, and then never again.
     json: OnceLock<Bytes>,
 }
 
@@ -22,30 +23,30 @@ impl Object {
     }
 
     /// JSON without `kind` and `apiVersion`, as items of lists have it.
-    pub(crate) fn bare(&self) -> &Bytes {
-        self.json.get_or_init(|| Bytes::from(bare(&self.value)))
+    pub(crate) fn json_without_type(&self) -> &Bytes {
+        self.json.get_or_init(|| Bytes::from(json_without_type(&self.value)))
     }
 
-    /// A text of the metadata; empty if it is missing.
+    /// A string of the metadata; empty if it is missing.
     pub(crate) fn meta(&self, field: &str) -> &str {
         self.value["metadata"][field].as_str().unwrap_or_default()
     }
 
-    /// The uids of its owners.
+    /// Its owner references.
     pub(crate) fn owners(&self) -> impl Iterator<Item = &Value> {
         self.value["metadata"]["ownerReferences"].as_array().into_iter().flatten()
     }
 }
 
 /// JSON of an object without `kind` and `apiVersion`.
-pub(crate) fn bare(value: &Value) -> Vec<u8> {
+pub(crate) fn json_without_type(value: &Value) -> Vec<u8> {
     let all = value.as_object().into_iter().flatten();
     let fields: BTreeMap<&String, &Value> =
         all.filter(|(name, _)| !matches!(name.as_str(), "kind" | "apiVersion")).collect();
     serde_json::to_vec(&fields).unwrap_or_default()
 }
 
-/// What happened.
+/// The kind of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Added,
@@ -53,43 +54,49 @@ pub(crate) enum Change {
     Deleted,
 }
 
-/// What happened to one object.
+/// One write to one object.
 #[derive(Debug)]
-pub(crate) struct Event {
+pub(crate) struct WatchEvent {
+    /// The resourceVersion of the write.
     pub(crate) version: u64,
     pub(crate) at: Instant,
     pub(crate) key: Arc<str>,
     pub(crate) change: Change,
-    /// As it is now; if it is gone, as it was, with the version at which it went.
+    /// The new state. For a deletion: the last state, with the resourceVersion of the deletion.
     pub(crate) object: Arc<Object>,
+    /// The state before, unless the object was added.
     pub(crate) before: Option<Arc<Object>>,
-    left: OnceLock<Arc<Object>>,
+    deselected: OnceLock<Arc<Object>>,
+    /// About how many bytes this event costs the history.
     pub(super) size: usize,
 }
 
-impl Event {
+impl WatchEvent {
     pub(super) fn new(
-        (version, at): (u64, Instant),
+        version: u64,
+        at: Instant,
         key: Arc<str>,
         change: Change,
         object: Arc<Object>,
         before: Option<Arc<Object>>,
     ) -> Self {
         let size = size(&object.value);
-        Self { version, at, key, change, object, before, left: OnceLock::new(), size }
+        Self { version, at, key, change, object, before, deselected: OnceLock::new(), size }
     }
 
-    /// The object as it was before, with the version of now: for those who no longer select it.
-    pub(crate) fn left(&self) -> Arc<Object> {
+    /// What a watch shows as DELETED when its selector no longer matches the object: the state
+    /// before, with the resourceVersion of this event.
+    pub(crate) fn deselected(&self) -> Arc<Object> {
         let make = || match &self.before {
-            Some(before) => Arc::new(Object::new(versioned(before.value.clone(), self.version))),
+            Some(before) => Arc::new(Object::new(with_version(before.value.clone(), self.version))),
             None => Arc::clone(&self.object),
         };
-        Arc::clone(self.left.get_or_init(make))
+        Arc::clone(self.deselected.get_or_init(make))
     }
 }
 
-pub(super) fn versioned(mut value: Value, version: u64) -> Value {
+/// The object with this `metadata.resourceVersion`.
+pub(super) fn with_version(mut value: Value, version: u64) -> Value {
     if let Some(object) = value.as_object_mut() {
         let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
         metadata["resourceVersion"] = version.to_string().into();

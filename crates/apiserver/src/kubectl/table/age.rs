@@ -1,9 +1,10 @@
-//! Ages as people read them: `5s`, `2m3s`, `3h`, `2d`.
+//! Ages as kubectl shows them: `5s`, `2m3s`, `3h`, `2d`. The steps are those of `HumanDuration` in
+//! apimachinery (pkg/util/duration).
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// How long ago a time was: two figures where they matter.
+/// How long ago a time was.
 pub(super) fn since(time: Option<&Value>, now: Timestamp) -> String {
     let then = time.and_then(Value::as_str).and_then(|text| text.parse::<Timestamp>().ok());
     match then {
@@ -18,18 +19,18 @@ fn duration(seconds: i64) -> String {
         () if seconds < -1 => "<invalid>".into(),
         () if seconds < 0 => "0s".into(),
         () if seconds < 120 => format!("{seconds}s"),
-        () if minutes < 10 => two(minutes, "m", seconds % 60, "s"),
+        () if minutes < 10 => two_units(minutes, "m", seconds % 60, "s"),
         () if minutes < 180 => format!("{minutes}m"),
-        () if hours < 8 => two(hours, "h", minutes % 60, "m"),
+        () if hours < 8 => two_units(hours, "h", minutes % 60, "m"),
         () if hours < 48 => format!("{hours}h"),
-        () if days < 8 => two(days, "d", hours % 24, "h"),
+        () if days < 8 => two_units(days, "d", hours % 24, "h"),
         () if days < 730 => format!("{days}d"),
-        () if days < 2920 => two(days / 365, "y", days % 365, "d"),
+        () if days < 2920 => two_units(days / 365, "y", days % 365, "d"),
         () => format!("{}y", days / 365),
     }
 }
 
-fn two(large: i64, of: &str, small: i64, of_small: &str) -> String {
+fn two_units(large: i64, of: &str, small: i64, of_small: &str) -> String {
     if small == 0 { format!("{large}{of}") } else { format!("{large}{of}{small}{of_small}") }
 }
 
@@ -38,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_as_the_reference_writes_them() {
+    fn ages_are_written_as_in_kubernetes() {
         const MINUTE: i64 = 60;
         const HOUR: i64 = 3600;
         const DAY: i64 = 86400;

@@ -1,4 +1,4 @@
-//! One row of each kind.
+//! The cells of one row, for each kind.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ use super::pods;
 use crate::objects::json::{list, text, text_or};
 use crate::objects::kind::Kind;
 
-fn words(values: impl IntoIterator<Item = String>) -> String {
+fn joined_or_none(values: impl IntoIterator<Item = String>) -> String {
     let joined = values.into_iter().collect::<Vec<_>>().join(",");
     if joined.is_empty() { "<none>".into() } else { joined }
 }
@@ -34,9 +34,9 @@ pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         "EndpointSlice" => plain(slice(object), vec![]),
         "Lease" => plain(vec![text(object, "/spec/holderIdentity").into()], vec![]),
         "Namespace" => plain(vec![text(object, "/status/phase").into()], vec![]),
-        "ServiceCIDR" => plain(vec![words(strings(list(object, "/spec/cidrs")))], vec![]),
+        "ServiceCIDR" => plain(vec![joined_or_none(strings(list(object, "/spec/cidrs")))], vec![]),
         "ConfigMap" => {
-            let size = |place| object.get(place).and_then(Value::as_object).map_or(0, Map::len);
+            let size = |pointer| object.get(pointer).and_then(Value::as_object).map_or(0, Map::len);
             vec![name.into(), (size("data") + size("binaryData")).into(), age.into()]
         }
         "Event" => event(object, name, now),
@@ -44,9 +44,9 @@ pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
     }
 }
 
-fn pairs(object: &Value, place: &str) -> String {
-    let map = object.pointer(place).and_then(Value::as_object).into_iter().flatten();
-    words(map.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())))
+fn pairs(object: &Value, pointer: &str) -> String {
+    let map = object.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
+    joined_or_none(map.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())))
 }
 
 fn service(service: &Value) -> Vec<String> {
@@ -62,7 +62,7 @@ fn service(service: &Value) -> Vec<String> {
             _ => format!("{}/{protocol}", port["port"]),
         }
     });
-    vec![of.into(), address.into(), external(service, of), words(ports)]
+    vec![of.into(), address.into(), external(service, of), joined_or_none(ports)]
 }
 
 fn external(service: &Value, of: &str) -> String {
@@ -73,12 +73,12 @@ fn external(service: &Value, of: &str) -> String {
             let given = list(service, "/status/loadBalancer/ingress")
                 .iter()
                 .map(|one| text_or(one, "/ip", text(one, "/hostname")).to_owned());
-            match words(given.chain(fixed)) {
+            match joined_or_none(given.chain(fixed)) {
                 none if none == "<none>" => "<pending>".into(),
                 some => some,
             }
         }
-        _ => words(fixed),
+        _ => joined_or_none(fixed),
     }
 }
 
@@ -89,14 +89,15 @@ fn node(node: &Value, name: &str, age: &str) -> Vec<Value> {
         Some(one) if one["status"] == "True" => "Ready",
         Some(_) => "NotReady",
     };
-    let closed = node.pointer("/spec/unschedulable") == Some(&Value::Bool(true));
-    let status = if closed { format!("{ready},SchedulingDisabled") } else { ready.to_owned() };
+    let unschedulable = node.pointer("/spec/unschedulable") == Some(&Value::Bool(true));
+    let status =
+        if unschedulable { format!("{ready},SchedulingDisabled") } else { ready.to_owned() };
     let address = |of: &str| {
         let mut all = list(node, "/status/addresses").iter();
         let found = all.find(|one| one["type"] == of);
         found.map_or("<none>", |one| text(one, "/address")).to_owned()
     };
-    let system = |place: &str| text_or(node, place, "<unknown>").to_owned();
+    let system = |pointer: &str| text_or(node, pointer, "<unknown>").to_owned();
     [
         name.to_owned(),
         status,
@@ -125,11 +126,11 @@ fn roles(node: &Value) -> String {
         .collect();
     roles.sort();
     roles.dedup();
-    words(roles)
+    joined_or_none(roles)
 }
 
-/// The first three, and how many more there are.
-fn some(all: &[String]) -> String {
+/// The first three, and the number of the others.
+fn first_three(all: &[String]) -> String {
     match all {
         [] => "<unset>".into(),
         few if few.len() <= 3 => few.join(","),
@@ -149,17 +150,17 @@ fn slice(slice: &Value) -> Vec<String> {
         .iter()
         .flat_map(|endpoint| strings(list(endpoint, "/addresses")))
         .collect();
-    vec![text(slice, "/addressType").into(), some(&ports), some(&addresses)]
+    vec![text(slice, "/addressType").into(), first_three(&ports), first_three(&addresses)]
 }
 
-/// Events come in two forms, and each in an old and a new way to count.
+/// Both API versions of events, each with an old and a new way to count occurrences.
 fn event(event: &Value, name: String, now: Timestamp) -> Vec<Value> {
-    let first_of = |places: &[&str]| {
-        let mut found = places.iter().filter_map(|place| event.pointer(place));
+    let first_of = |pointers: &[&str]| {
+        let mut found = pointers.iter().filter_map(|pointer| event.pointer(pointer));
         found.find(|value| !value.is_null())
     };
-    let said = |places: &[&str]| {
-        let mut found = places.iter().map(|place| text(event, place));
+    let first_text = |pointers: &[&str]| {
+        let mut found = pointers.iter().map(|pointer| text(event, pointer));
         found.find(|text| !text.is_empty()).unwrap_or_default().to_owned()
     };
     let first = first_of(&["/firstTimestamp", "/deprecatedFirstTimestamp", "/eventTime"]);
@@ -167,17 +168,17 @@ fn event(event: &Value, name: String, now: Timestamp) -> Vec<Value> {
         first_of(&["/series/lastObservedTime", "/lastTimestamp", "/deprecatedLastTimestamp"]);
     let count = first_of(&["/series/count", "/count", "/deprecatedCount"]);
     let object = [
-        said(&["/involvedObject/kind", "/regarding/kind"]).to_lowercase(),
-        said(&["/involvedObject/name", "/regarding/name"]),
+        first_text(&["/involvedObject/kind", "/regarding/kind"]).to_lowercase(),
+        first_text(&["/involvedObject/name", "/regarding/name"]),
     ];
     let source = [
-        said(&[
+        first_text(&[
             "/source/component",
             "/deprecatedSource/component",
             "/reportingComponent",
             "/reportingController",
         ]),
-        said(&["/source/host", "/deprecatedSource/host", "/reportingInstance"]),
+        first_text(&["/source/host", "/deprecatedSource/host", "/reportingInstance"]),
     ];
     let parts = |parts: [String; 2], between: &str| {
         let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -185,12 +186,12 @@ fn event(event: &Value, name: String, now: Timestamp) -> Vec<Value> {
     };
     vec![
         since(last.or(first), now).into(),
-        said(&["/type"]).into(),
-        said(&["/reason"]).into(),
+        first_text(&["/type"]).into(),
+        first_text(&["/reason"]).into(),
         parts(object, "/").into(),
-        said(&["/involvedObject/fieldPath", "/regarding/fieldPath"]).into(),
+        first_text(&["/involvedObject/fieldPath", "/regarding/fieldPath"]).into(),
         parts(source, ", ").into(),
-        said(&["/message", "/note"]).trim().into(),
+        first_text(&["/message", "/note"]).trim().into(),
         since(first, now).into(),
         count.and_then(Value::as_u64).filter(|count| *count > 0).unwrap_or(1).into(),
         name.into(),

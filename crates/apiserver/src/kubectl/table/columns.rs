@@ -1,9 +1,10 @@
-//! The columns of each kind: name, what it says, and whether it is for `-o wide` alone.
+//! The columns of each kind.
 
 use serde_json::{Value, json};
 
 use crate::objects::kind::Kind;
 
+/// Name, description, and whether the column is shown with `-o wide` alone.
 struct Column(&'static str, &'static str, bool);
 
 const NAME: Column = Column("Name", "The name of the object.", false);

@@ -1,4 +1,4 @@
-//! Tables for `kubectl get`. Pure.
+//! Tables for `kubectl get`. No I/O.
 //!
 //! ```text
 //!  objects ─► cells (one function per kind: cells.rs, pods.rs) ─► rows
@@ -15,7 +15,7 @@ mod cells;
 mod columns;
 mod pods;
 
-/// What of each object goes along with its row.
+/// How much of each object is in its row: the query parameter `includeObject`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Include {
     /// Nothing.
@@ -26,10 +26,10 @@ pub(crate) enum Include {
     Object,
 }
 
-/// A `meta.k8s.io/v1` Table of these objects, columns as kubectl knows them (wide ones with priority 1).
+/// A `meta.k8s.io/v1` Table of these objects. Columns for `-o wide` have priority 1.
 ///
-/// `metadata` is the list's: resourceVersion, continue, remainingItemCount. Watches send tables of one row;
-/// `columns` says whether the column definitions go along.
+/// `metadata` is that of the list. Watches send tables of one row; `columns` says whether the table has
+/// column definitions, which only the first one of a watch has.
 pub(crate) fn table(
     kind: &Kind,
     objects: &[&Value],

@@ -1,4 +1,5 @@
-//! What one word says about a Pod.
+//! The row of a Pod. The status follows `printPod` of kube-apiserver
+//! (pkg/printers/internalversion/printers.go).
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -6,16 +7,16 @@ use serde_json::{Value, json};
 use super::age::since;
 use crate::objects::json::{list, text, text_or};
 
-/// Containers, as far as they are told.
+/// What the statuses of the containers add up to.
 #[derive(Default)]
-struct Told<'a> {
+struct Summary<'a> {
     status: String,
     ready: usize,
     restarts: u64,
     last_restart: Option<&'a str>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> Summary<'a> {
     fn count(&mut self, container: &'a Value) {
         self.restarts += container.get("restartCount").and_then(Value::as_u64).unwrap_or(0);
         let last = Some(text(container, "/lastState/terminated/finishedAt"));
@@ -23,21 +24,21 @@ impl<'a> Told<'a> {
     }
 }
 
-/// An init container that stays, beside the others.
-fn stays(container: &Value) -> bool {
+/// A sidecar: an init container that keeps running beside the others.
+fn is_sidecar(container: &Value) -> bool {
     container["restartPolicy"] == "Always"
 }
 
 /// The cells before and after the age.
 pub(super) fn cells(pod: &Value, now: Timestamp) -> (Vec<String>, Vec<String>) {
-    let told = tell(pod);
-    let aside = list(pod, "/spec/initContainers").iter().filter(|one| stays(one)).count();
-    let all = list(pod, "/spec/containers").len() + aside;
-    let restarts = match told.last_restart {
-        Some(last) if told.restarts > 0 => {
-            format!("{} ({} ago)", told.restarts, since(Some(&json!(last)), now))
+    let summary = summarize(pod);
+    let sidecars = list(pod, "/spec/initContainers").iter().filter(|one| is_sidecar(one)).count();
+    let all = list(pod, "/spec/containers").len() + sidecars;
+    let restarts = match summary.last_restart {
+        Some(last) if summary.restarts > 0 => {
+            format!("{} ({} ago)", summary.restarts, since(Some(&json!(last)), now))
         }
-        _ => told.restarts.to_string(),
+        _ => summary.restarts.to_string(),
     };
     let address = match list(pod, "/status/podIPs") {
         [first, ..] => text(first, "/ip"),
@@ -48,9 +49,9 @@ pub(super) fn cells(pod: &Value, now: Timestamp) -> (Vec<String>, Vec<String>) {
         or_none(address),
         or_none(text(pod, "/spec/nodeName")),
         or_none(text(pod, "/status/nominatedNodeName")),
-        gates(pod),
+        readiness_gates(pod),
     ];
-    (vec![format!("{}/{all}", told.ready), told.status, restarts], wide)
+    (vec![format!("{}/{all}", summary.ready), summary.status, restarts], wide)
 }
 
 fn holds(pod: &Value, condition: &str) -> bool {
@@ -58,7 +59,7 @@ fn holds(pod: &Value, condition: &str) -> bool {
     all.any(|one| one["type"] == condition && one["status"] == "True")
 }
 
-fn gates(pod: &Value) -> String {
+fn readiness_gates(pod: &Value) -> String {
     let gates = list(pod, "/spec/readinessGates");
     if gates.is_empty() {
         return "<none>".into();
@@ -67,62 +68,64 @@ fn gates(pod: &Value) -> String {
     format!("{open}/{}", gates.len())
 }
 
-fn tell(pod: &Value) -> Told<'_> {
+fn summarize(pod: &Value) -> Summary<'_> {
     let phase = text(pod, "/status/phase");
     let gated = list(pod, "/status/conditions")
         .iter()
         .any(|one| one["type"] == "PodScheduled" && one["reason"] == "SchedulingGated");
-    let mut told = Told { status: text_or(pod, "/status/reason", phase).into(), ..Told::default() };
+    let mut summary =
+        Summary { status: text_or(pod, "/status/reason", phase).into(), ..Summary::default() };
     if gated {
-        told.status = "SchedulingGated".into();
+        summary.status = "SchedulingGated".into();
     }
-    let initializing = initial(pod, &mut told);
+    let initializing = count_init_containers(pod, &mut summary);
     if !initializing || holds(pod, "Initialized") {
         if !initializing {
-            told.restarts = 0;
-            told.last_restart = None;
-            recount_aside(pod, &mut told);
+            summary.restarts = 0;
+            summary.last_restart = None;
+            count_sidecars(pod, &mut summary);
         }
-        regular(pod, &mut told);
+        count_containers(pod, &mut summary);
     }
-    let leaving = pod.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
-    if leaving && text(pod, "/status/reason") == "NodeLost" {
-        told.status = "Unknown".into();
-    } else if leaving && !matches!(phase, "Succeeded" | "Failed") {
-        told.status = "Terminating".into();
+    let terminating =
+        pod.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null());
+    if terminating && text(pod, "/status/reason") == "NodeLost" {
+        summary.status = "Unknown".into();
+    } else if terminating && !matches!(phase, "Succeeded" | "Failed") {
+        summary.status = "Terminating".into();
     }
-    told
+    summary
 }
 
-/// Restarts of containers that only prepared are forgotten once they are done.
-fn recount_aside<'a>(pod: &'a Value, told: &mut Told<'a>) {
+/// Once initialization is complete, of the init containers only the restarts of sidecars count.
+fn count_sidecars<'a>(pod: &'a Value, summary: &mut Summary<'a>) {
     for status in list(pod, "/status/initContainerStatuses") {
-        if of(pod, status).is_some_and(stays) {
-            told.count(status);
+        if init_container(pod, status).is_some_and(is_sidecar) {
+            summary.count(status);
         }
     }
 }
 
-fn of<'a>(pod: &'a Value, status: &Value) -> Option<&'a Value> {
+fn init_container<'a>(pod: &'a Value, status: &Value) -> Option<&'a Value> {
     list(pod, "/spec/initContainers").iter().find(|one| one["name"] == status["name"])
 }
 
-/// Whether the Pod is still being prepared.
-fn initial<'a>(pod: &'a Value, told: &mut Told<'a>) -> bool {
+/// Counts the init containers; returns whether the Pod is still initializing.
+fn count_init_containers<'a>(pod: &'a Value, summary: &mut Summary<'a>) -> bool {
     let all = list(pod, "/spec/initContainers").len();
     for (at, status) in list(pod, "/status/initContainerStatuses").iter().enumerate() {
-        told.count(status);
+        summary.count(status);
         let ended = status.pointer("/state/terminated");
         if ended.is_some_and(|ended| ended["exitCode"] == 0) {
             continue;
         }
-        if of(pod, status).is_some_and(stays) && status["started"] == true {
-            told.ready += usize::from(status["ready"] == true);
+        if init_container(pod, status).is_some_and(is_sidecar) && status["started"] == true {
+            summary.ready += usize::from(status["ready"] == true);
             continue;
         }
         let waiting = text(status, "/state/waiting/reason");
-        told.status = match ended {
-            Some(ended) => format!("Init:{}", end(ended)),
+        summary.status = match ended {
+            Some(ended) => format!("Init:{}", end_reason(ended)),
             None if !waiting.is_empty() && waiting != "PodInitializing" => {
                 format!("Init:{waiting}")
             }
@@ -133,7 +136,7 @@ fn initial<'a>(pod: &'a Value, told: &mut Told<'a>) -> bool {
     false
 }
 
-fn end(terminated: &Value) -> String {
+fn end_reason(terminated: &Value) -> String {
     let reason = text(terminated, "/reason");
     match terminated.get("signal").and_then(Value::as_i64) {
         _ if !reason.is_empty() => reason.into(),
@@ -142,26 +145,26 @@ fn end(terminated: &Value) -> String {
     }
 }
 
-fn regular<'a>(pod: &'a Value, told: &mut Told<'a>) {
+fn count_containers<'a>(pod: &'a Value, summary: &mut Summary<'a>) {
     let mut running = false;
     for status in list(pod, "/status/containerStatuses").iter().rev() {
-        told.count(status);
+        summary.count(status);
         let waiting = text(status, "/state/waiting/reason");
         if !waiting.is_empty() {
-            told.status = waiting.into();
+            summary.status = waiting.into();
         } else if let Some(ended) = status.pointer("/state/terminated") {
-            told.status = end(ended);
+            summary.status = end_reason(ended);
         } else if status["ready"] == true && status.pointer("/state/running").is_some() {
             running = true;
-            told.ready += 1;
+            summary.ready += 1;
         }
     }
-    if told.status == "Completed" && running {
-        told.status = if holds(pod, "Ready") { "Running" } else { "NotReady" }.into();
+    if summary.status == "Completed" && running {
+        summary.status = if holds(pod, "Ready") { "Running" } else { "NotReady" }.into();
     }
 }
 
-/// A note on the row of a Pod that has ended.
+/// The condition of a row that marks a Pod as ended.
 pub(super) fn completed(pod: &Value) -> Option<Value> {
     let (reason, message) = match text(pod, "/status/phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),

@@ -1,4 +1,5 @@
-//! Which families of addresses a Service has: from its addresses, its wishes, its policy and what the cluster offers.
+//! Which IP families a Service gets: from its addresses, `ipFamilies`, `ipFamilyPolicy`, and the ranges
+//! of the cluster.
 
 use std::net::IpAddr;
 
@@ -12,8 +13,8 @@ fn name(four: bool) -> &'static str {
     if four { "IPv4" } else { "IPv6" }
 }
 
-/// Writes `ipFamilies` and `ipFamilyPolicy`, and answers with the families: true for IPv4.
-pub(super) fn settle(ranges: &[Cidr], service: &mut Value) -> Result<Vec<bool>, FieldError> {
+/// Sets `ipFamilies` and `ipFamilyPolicy`, and returns the families: true for IPv4.
+pub(super) fn resolve(ranges: &[Cidr], service: &mut Value) -> Result<Vec<bool>, FieldError> {
     let mut families: Vec<bool> =
         texts(service, "/spec/ipFamilies").map(|family| family == "IPv4").collect();
     let addresses: Vec<IpAddr> =
@@ -21,24 +22,24 @@ pub(super) fn settle(ranges: &[Cidr], service: &mut Value) -> Result<Vec<bool>, 
     follow_addresses(&addresses, &mut families)?;
     let policy = policy(service, &families);
     check_policy(&policy, families.len(), addresses.len())?;
-    let offered: Vec<bool> = ranges.iter().map(|(range, _)| range.is_ipv4()).collect();
+    let available: Vec<bool> = ranges.iter().map(|(range, _)| range.is_ipv4()).collect();
     let headless = text(service, "/spec/clusterIP") == "None";
-    if policy == "RequireDualStack" && offered.len() < 2 && !headless {
+    if policy == "RequireDualStack" && available.len() < 2 && !headless {
         let why = "this cluster is not configured for dual-stack services";
         return Err(FieldError::invalid("spec.ipFamilyPolicy", &json!(policy), why));
     }
     if families.is_empty() {
-        families.extend(offered.first());
+        families.extend(available.first());
     }
     if policy != "SingleStack" && families.len() == 1 {
         let other = !families[0];
         let selected = service.pointer("/spec/selector").is_some();
-        if offered.contains(&other) || headless && !selected {
+        if available.contains(&other) || headless && !selected {
             families.push(other);
         }
     }
     for (at, family) in families.iter().enumerate() {
-        if !offered.contains(family) && !headless {
+        if !available.contains(family) && !headless {
             let field = format!("spec.ipFamilies[{at}]");
             let why = "not configured on this cluster";
             return Err(FieldError::invalid(field, &json!(name(*family)), why));
@@ -69,25 +70,26 @@ fn follow_addresses(addresses: &[IpAddr], families: &mut Vec<bool>) -> Result<()
     Ok(())
 }
 
-/// Without a wish: one family, but all for a headless Service whose endpoints somebody else writes.
+/// The policy of the Service. Without one it is SingleStack, but RequireDualStack for a headless Service
+/// without a selector.
 fn policy(service: &Value, families: &[bool]) -> String {
-    let wish = text(service, "/spec/ipFamilyPolicy");
+    let given = text(service, "/spec/ipFamilyPolicy");
     let headless = text(service, "/spec/clusterIP") == "None";
     let selected = service.pointer("/spec/selector").is_some();
-    match wish {
+    match given {
         "" if headless && !selected && families.is_empty() => "RequireDualStack".into(),
         "" => "SingleStack".into(),
-        wish => wish.into(),
+        given => given.into(),
     }
 }
 
 fn check_policy(policy: &str, families: usize, addresses: usize) -> Result<(), FieldError> {
-    let both = "must be 'RequireDualStack' or 'PreferDualStack' when multiple";
+    let prefix = "must be 'RequireDualStack' or 'PreferDualStack' when multiple";
     let what = match policy {
         "SingleStack" if addresses > 1 => "cluster IPs",
         "SingleStack" if families > 1 => "IP families",
         _ => return Ok(()),
     };
-    let why = format!("{both} {what} are specified");
+    let why = format!("{prefix} {what} are specified");
     Err(FieldError::invalid("spec.ipFamilyPolicy", &json!(policy), &why))
 }

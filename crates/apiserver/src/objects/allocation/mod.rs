@@ -1,12 +1,13 @@
-//! Cluster addresses and node ports of Services. Pure but for its memory of what is taken.
+//! Cluster IPs and node ports of Services. No I/O; the allocator remembers what is taken.
 //!
 //! ```text
-//!  Service ─► families: which addresses it should have ─► pool per family ─► clusterIPs
-//!                                                         pool of ports ───► nodePort, healthCheckNodePort
+//!  Service ─► families: which IP families it should have ─► pool per family ─► clusterIPs
+//!                                                           pool of ports ───► nodePort, healthCheckNodePort
 //! ```
 //!
-//! Each pool goes round: an address that was given back is handed out again when all others have had their turn. The
-//! lower part of a pool is left to those who ask for a certain number, as the reference does.
+//! Each pool is used in turn: a released address is allocated again only after all others. As in
+//! kube-apiserver, the lower part of a range is left for Services that ask for a certain address or
+//! port.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,12 +22,12 @@ use crate::status::{FieldError, StatusError};
 mod families;
 mod pool;
 
-use pool::{Pool, Refusal};
+use pool::{Pool, Unavailable};
 
-/// A network: an address and the length of its prefix.
+/// A network: an address and its prefix length.
 pub type Cidr = (IpAddr, u8);
 
-/// What is taken.
+/// Allocates cluster IPs and node ports.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     ranges: Vec<Cidr>,
@@ -34,14 +35,14 @@ pub(crate) struct Allocator {
     ports: Pool,
 }
 
-/// Addresses and ports of one Service.
+/// The addresses and ports that one Service holds.
 #[derive(Debug, Default)]
-struct Holding {
+struct Holdings {
     addresses: BTreeSet<IpAddr>,
     ports: BTreeSet<i64>,
 }
 
-impl Holding {
+impl Holdings {
     fn of(service: &Value) -> Self {
         let ports =
             list(service, "/spec/ports").iter().filter_map(|port| number(port, "/nodePort"));
@@ -55,58 +56,70 @@ impl Holding {
     }
 }
 
-/// One request: what the Service had, and what it was given until now.
+/// One call of [`Allocator::assign`].
 #[derive(Default)]
-struct Request {
-    had: Holding,
-    fresh: Holding,
+struct Assignment {
+    /// What the stored Service holds.
+    had: Holdings,
+    /// What has been allocated so far in this call.
+    fresh: Holdings,
+}
+
+/// A port of a Service and its node port; 0 is none.
+struct AssignedPort {
+    port: i64,
+    node_port: i64,
+    protocol: String,
 }
 
 impl Allocator {
-    /// From these ranges, one per family, the first family first.
+    /// An allocator for these ranges of cluster IPs, one per family. The first one is the default family.
     pub(crate) fn new(ranges: Vec<Cidr>) -> Self {
         let addresses = ranges.iter().map(|range| Pool::of_network(*range)).collect();
         Self { ranges, addresses, ports: Pool::of_node_ports() }
     }
 
-    /// The ranges.
+    /// The ranges of cluster IPs.
     pub(crate) fn ranges(&self) -> &[Cidr] {
         &self.ranges
     }
 
-    /// Gives a Service what it asks for or lacks: `clusterIP(s)`, `ipFamilies`, `ipFamilyPolicy`, `nodePort`s,
-    /// `healthCheckNodePort`. Takes back what its stored version had and it no longer has.
-    /// Nothing is changed if it fails.
+    /// Allocates what a Service asks for or lacks: `clusterIP(s)`, `ipFamilies`, `ipFamilyPolicy`,
+    /// `nodePort`s and `healthCheckNodePort`. Releases what its stored version held and it no longer
+    /// has. Nothing changes if it fails.
     pub(crate) fn assign(
         &mut self,
         stored: Option<&Value>,
         service: &mut Value,
     ) -> Result<(), StatusError> {
         let mut draft = service.clone();
-        let mut request =
-            Request { had: stored.map(Holding::of).unwrap_or_default(), ..Request::default() };
-        if let Err(error) = self.fill(&mut draft, &mut request) {
-            self.give_back(&request.fresh, &Holding::default());
+        let mut assignment = Assignment {
+            had: stored.map(Holdings::of).unwrap_or_default(),
+            ..Assignment::default()
+        };
+        if let Err(error) = self.fill(&mut draft, &mut assignment) {
+            self.release_except(&assignment.fresh, &Holdings::default());
             return Err(error);
         }
-        self.give_back(&request.had, &Holding::of(&draft));
+        self.release_except(&assignment.had, &Holdings::of(&draft));
         *service = draft;
         Ok(())
     }
 
-    /// Takes back everything a deleted Service had.
+    /// Releases everything that a deleted Service held.
     pub(crate) fn release(&mut self, service: &Value) {
-        self.give_back(&Holding::of(service), &Holding::default());
+        self.release_except(&Holdings::of(service), &Holdings::default());
     }
 
-    fn give_back(&mut self, what: &Holding, but: &Holding) {
-        for address in what.addresses.difference(&but.addresses) {
+    /// Releases `held`, except what is in `kept`.
+    fn release_except(&mut self, held: &Holdings, kept: &Holdings) {
+        for address in held.addresses.difference(&kept.addresses) {
             if let Some(at) = self.pool(*address) {
-                self.addresses[at].give_back(bits(*address));
+                self.addresses[at].release(bits(*address));
             }
         }
-        for port in what.ports.difference(&but.ports) {
-            self.ports.give_back(u128::try_from(*port).unwrap_or(0));
+        for port in held.ports.difference(&kept.ports) {
+            self.ports.release(u128::try_from(*port).unwrap_or(0));
         }
     }
 
@@ -114,19 +127,23 @@ impl Allocator {
         self.ranges.iter().position(|(range, _)| range.is_ipv4() == address.is_ipv4())
     }
 
-    fn fill(&mut self, service: &mut Value, request: &mut Request) -> Result<(), StatusError> {
+    fn fill(
+        &mut self,
+        service: &mut Value,
+        assignment: &mut Assignment,
+    ) -> Result<(), StatusError> {
         if has_address(service) {
-            let families =
-                families::settle(&self.ranges, service).map_err(|cause| refuse(service, cause))?;
+            let families = families::resolve(&self.ranges, service)
+                .map_err(|cause| invalid(service, cause))?;
             if text(service, "/spec/clusterIP") != "None" {
-                self.addresses(service, &families, request)?;
+                self.addresses(service, &families, assignment)?;
             }
         }
         if has_node_ports(service) {
-            self.node_ports(service, request)?;
+            self.node_ports(service, assignment)?;
         }
         if has_health_port(service) {
-            self.health_port(service, request)?;
+            self.health_port(service, assignment)?;
         }
         Ok(())
     }
@@ -135,7 +152,7 @@ impl Allocator {
         &mut self,
         service: &mut Value,
         families: &[bool],
-        request: &mut Request,
+        assignment: &mut Assignment,
     ) -> Result<(), StatusError> {
         let wanted: Vec<String> = texts(service, "/spec/clusterIPs").map(str::to_owned).collect();
         let mut given = Vec::new();
@@ -144,7 +161,7 @@ impl Allocator {
             let Some(pool) = pool else { continue };
             let address = match wanted.get(at).and_then(|text| text.parse::<IpAddr>().ok()) {
                 Some(address) => {
-                    self.take_address(service, pool, address, request)?;
+                    self.take_address(service, pool, address, assignment)?;
                     address
                 }
                 None => {
@@ -152,7 +169,7 @@ impl Allocator {
                         .next()
                         .ok_or_else(|| full("failed to allocate a serviceIP: range is full"))?;
                     let address = address(bits, *four);
-                    request.fresh.addresses.insert(address);
+                    assignment.fresh.addresses.insert(address);
                     address
                 }
             };
@@ -171,90 +188,93 @@ impl Allocator {
         service: &Value,
         pool: usize,
         address: IpAddr,
-        request: &mut Request,
+        assignment: &mut Assignment,
     ) -> Result<(), StatusError> {
-        if request.had.addresses.contains(&address) {
+        if assignment.had.addresses.contains(&address) {
             return Ok(());
         }
         let why = match self.addresses[pool].take(bits(address)) {
             Ok(()) => {
-                request.fresh.addresses.insert(address);
+                assignment.fresh.addresses.insert(address);
                 return Ok(());
             }
-            Err(Refusal::Taken) => "provided IP is already allocated".to_owned(),
-            Err(Refusal::Outside) if !within(self.ranges[pool], address) => {
+            Err(Unavailable::Taken) => "provided IP is already allocated".to_owned(),
+            Err(Unavailable::Outside) if !within(self.ranges[pool], address) => {
                 "the provided network does not match the current range".to_owned()
             }
-            Err(Refusal::Outside) => {
+            Err(Unavailable::Outside) => {
                 let (range, length) = self.ranges[pool];
                 format!(
-                    "the provided IP ({address}) is not in the valid range. The range of valid IPs is {range}/{length}"
+                    "the provided IP ({address}) is not in the valid range. \
+                     The range of valid IPs is {range}/{length}"
                 )
             }
         };
         let why = format!("failed to allocate IP {address}: {why}");
         let value = &service["spec"]["clusterIPs"];
-        Err(refuse(service, FieldError::invalid("spec.clusterIPs", value, &why)))
+        Err(invalid(service, FieldError::invalid("spec.clusterIPs", value, &why)))
     }
 
     fn node_ports(
         &mut self,
         service: &mut Value,
-        request: &mut Request,
+        assignment: &mut Assignment,
     ) -> Result<(), StatusError> {
-        let unasked = service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&json!(false));
-        let mut given: Vec<(i64, i64, String)> = Vec::new();
+        let allocates =
+            service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&json!(false));
+        let mut given: Vec<AssignedPort> = Vec::new();
         for (at, port) in list(service, "/spec/ports").iter().enumerate() {
             let number = number(port, "/port").unwrap_or(0);
             let protocol = text(port, "/protocol");
             let wanted = crate::objects::json::number(port, "/nodePort").unwrap_or(0);
-            let node = match wanted {
-                0 if !unasked => 0,
-                0 => self.next_node_port(number, protocol, &given, request)?,
+            let node_port = match wanted {
+                0 if !allocates => 0,
+                0 => self.next_node_port(number, protocol, &given, assignment)?,
                 wanted => {
-                    let twin = given.iter().find(|(_, node, _)| *node == wanted);
-                    let beside = twin.is_some_and(|(_, _, other)| other != protocol);
-                    if !beside {
-                        let again = twin.is_some();
-                        self.take_port(wanted, again, request).map_err(|why| {
+                    // Ports of different protocols may share a node port.
+                    let same_node_port = given.iter().find(|other| other.node_port == wanted);
+                    let shares = same_node_port.is_some_and(|other| other.protocol != protocol);
+                    if !shares {
+                        let again = same_node_port.is_some();
+                        self.take_port(wanted, again, assignment).map_err(|why| {
                             let field = format!("spec.ports[{at}].nodePort");
-                            refuse(service, FieldError::invalid(field, &json!(wanted), why))
+                            invalid(service, FieldError::invalid(field, &json!(wanted), why))
                         })?;
                     }
                     wanted
                 }
             };
-            given.push((number, node, protocol.to_owned()));
+            given.push(AssignedPort { port: number, node_port, protocol: protocol.to_owned() });
         }
-        for (port, (_, node, _)) in items(service, "/spec/ports").zip(given) {
-            if node != 0 {
-                port["nodePort"] = node.into();
+        for (port, assigned) in items(service, "/spec/ports").zip(given) {
+            if assigned.node_port != 0 {
+                port["nodePort"] = assigned.node_port.into();
             }
         }
         Ok(())
     }
 
-    /// The same number for TCP and UDP of one port.
+    /// A free node port; the same one for the TCP and UDP ports of one number.
     fn next_node_port(
         &mut self,
         number: i64,
         protocol: &str,
-        given: &[(i64, i64, String)],
-        request: &mut Request,
+        given: &[AssignedPort],
+        assignment: &mut Assignment,
     ) -> Result<i64, StatusError> {
-        let twin = given
-            .iter()
-            .find(|(port, node, other)| *port == number && *node != 0 && other != protocol);
+        let twin = given.iter().find(|other| {
+            other.port == number && other.node_port != 0 && other.protocol != protocol
+        });
         match twin {
-            Some((_, node, _)) => Ok(*node),
-            None => self.next_port(request, "failed to allocate a nodePort: range is full"),
+            Some(twin) => Ok(twin.node_port),
+            None => self.next_port(assignment, "failed to allocate a nodePort: range is full"),
         }
     }
 
-    fn next_port(&mut self, request: &mut Request, why: &str) -> Result<i64, StatusError> {
+    fn next_port(&mut self, assignment: &mut Assignment, why: &str) -> Result<i64, StatusError> {
         let port = self.ports.next().and_then(|port| i64::try_from(port).ok());
         let port = port.ok_or_else(|| full(why))?;
-        request.fresh.ports.insert(port);
+        assignment.fresh.ports.insert(port);
         Ok(port)
     }
 
@@ -262,18 +282,18 @@ impl Allocator {
         &mut self,
         port: i64,
         again: bool,
-        request: &mut Request,
+        assignment: &mut Assignment,
     ) -> Result<(), &'static str> {
-        if request.had.ports.contains(&port) && !again {
+        if assignment.had.ports.contains(&port) && !again {
             return Ok(());
         }
         match self.ports.take(u128::try_from(port).unwrap_or(0)) {
             Ok(()) => {
-                request.fresh.ports.insert(port);
+                assignment.fresh.ports.insert(port);
                 Ok(())
             }
-            Err(Refusal::Taken) => Err("provided port is already allocated"),
-            Err(Refusal::Outside) => Err(
+            Err(Unavailable::Taken) => Err("provided port is already allocated"),
+            Err(Unavailable::Outside) => Err(
                 "provided port is not in the valid range. The range of valid ports is 30000-32767",
             ),
         }
@@ -282,13 +302,13 @@ impl Allocator {
     fn health_port(
         &mut self,
         service: &mut Value,
-        request: &mut Request,
+        assignment: &mut Assignment,
     ) -> Result<(), StatusError> {
         let wanted = number(service, "/spec/healthCheckNodePort").unwrap_or(0);
         let port = if wanted == 0 {
-            self.next_port(request, "failed to allocate a HealthCheck NodePort: range is full")?
+            self.next_port(assignment, "failed to allocate a HealthCheck NodePort: range is full")?
         } else {
-            self.take_port(wanted, false, request).map_err(|why| {
+            self.take_port(wanted, false, assignment).map_err(|why| {
                 full(&format!("failed to allocate requested HealthCheck NodePort {wanted}: {why}"))
             })?;
             wanted
@@ -302,7 +322,7 @@ fn full(why: &str) -> StatusError {
     StatusError::internal(format!("Internal error occurred: {why}"))
 }
 
-fn refuse(service: &Value, cause: FieldError) -> StatusError {
+fn invalid(service: &Value, cause: FieldError) -> StatusError {
     match Kind::find("", "v1", "services") {
         Some(kind) => StatusError::invalid(kind, text(service, "/metadata/name"), &[cause]),
         None => StatusError::internal(cause.message),

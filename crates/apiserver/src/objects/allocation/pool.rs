@@ -1,22 +1,22 @@
-//! Numbers in a range, handed out in turn.
+//! A range of numbers that are allocated in turn.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Why a certain number is not to be had.
+/// Why a number cannot be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum Unavailable {
     Taken,
     Outside,
 }
 
-/// First and last number, and those that are taken.
+/// The numbers from first to last, and those that are taken.
 #[derive(Debug)]
 pub(super) struct Pool {
     first: u128,
     last: u128,
-    /// Below it, numbers are handed out only when none is left above.
-    reserved: u128,
+    /// Numbers below this one are allocated only when none is left above.
+    dynamic_start: u128,
     next: u128,
     taken: BTreeSet<u128>,
 }
@@ -24,10 +24,12 @@ pub(super) struct Pool {
 impl Pool {
     fn new(first: u128, last: u128, reserved: u128) -> Self {
         let start = first.saturating_add(reserved);
-        Self { first, last, reserved: start, next: start, taken: BTreeSet::new() }
+        Self { first, last, dynamic_start: start, next: start, taken: BTreeSet::new() }
     }
 
-    /// All addresses but the network's own and, in the older family, the broadcast address.
+    /// All addresses of a network but its own and, for IPv4, the broadcast address. A sixteenth of the
+    /// range, from 16 to 256 addresses, is not allocated dynamically: `calculateRangeOffset` of
+    /// kube-apiserver (pkg/registry/core/service/ipallocator).
     pub(super) fn of_network((address, length): (IpAddr, u8)) -> Self {
         let (network, width) = match address {
             IpAddr::V4(four) => (u128::from(four.to_bits()), 32),
@@ -40,33 +42,36 @@ impl Pool {
         Self::new((network & !host) + 1, (network | host).saturating_sub(end), reserved)
     }
 
+    /// The default of kube-apiserver's `--service-node-port-range`. Its first 86 ports are not allocated
+    /// dynamically (pkg/registry/core/service/portallocator).
     pub(super) fn of_node_ports() -> Self {
         Self::new(30000, 32767, 86)
     }
 
-    pub(super) fn take(&mut self, number: u128) -> Result<(), Refusal> {
+    pub(super) fn take(&mut self, number: u128) -> Result<(), Unavailable> {
         if !(self.first..=self.last).contains(&number) {
-            return Err(Refusal::Outside);
+            return Err(Unavailable::Outside);
         }
-        if self.taken.insert(number) { Ok(()) } else { Err(Refusal::Taken) }
+        if self.taken.insert(number) { Ok(()) } else { Err(Unavailable::Taken) }
     }
 
-    pub(super) fn give_back(&mut self, number: u128) {
+    pub(super) fn release(&mut self, number: u128) {
         self.taken.remove(&number);
     }
 
-    /// The next free number: upwards from the last one, then round, then from the reserved part.
+    /// The next free number: upwards from the last one, then from the start of the dynamic part, then
+    /// from the reserved part.
     pub(super) fn next(&mut self) -> Option<u128> {
         let found = self
             .free(self.next, self.last)
-            .or_else(|| self.free(self.reserved, self.last))
+            .or_else(|| self.free(self.dynamic_start, self.last))
             .or_else(|| self.free(self.first, self.last))?;
         self.taken.insert(found);
         self.next = found.saturating_add(1);
         Some(found)
     }
 
-    /// The first number of this part that is not taken.
+    /// The first number of a part of the range that is not taken.
     fn free(&self, from: u128, to: u128) -> Option<u128> {
         if from > to {
             return None;

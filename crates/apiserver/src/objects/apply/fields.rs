@@ -1,5 +1,5 @@
-//! A set of fields, in the form in which it is written down: `f:name`, `k:{"port":80}`, `v:"x"`, and `.` for a field
-//! that has fields of its own.
+//! A set of fields in the notation of `fieldsV1`: `f:name` is a key of a map, `k:{"port":80}` an item of
+//! a list by its keys, `v:"x"` a value of a set, and `.` the field itself where it has fields below.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use crate::objects::kind::Kind;
 
-/// What nobody owns.
-const OF_THE_SERVER: [&str; 11] = [
+/// Metadata that the server owns, so that it has no manager.
+const SERVER_METADATA: [&str; 11] = [
     "f:name",
     "f:namespace",
     "f:uid",
@@ -22,7 +22,7 @@ const OF_THE_SERVER: [&str; 11] = [
     "f:clusterName",
 ];
 
-/// A field, whether it is in the set, and the fields below.
+/// A tree of fields; `own` says whether the field at this node is in the set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields {
     pub(super) own: bool,
@@ -30,7 +30,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// A field alone.
+    /// One field without fields below.
     pub(super) fn leaf() -> Self {
         Self { own: true, below: BTreeMap::new() }
     }
@@ -67,7 +67,7 @@ impl Fields {
         }
     }
 
-    /// Puts a field below, if there is anything in it.
+    /// Adds a subtree, unless it is empty.
     pub(super) fn put(&mut self, step: &str, field: Self) {
         if !field.is_empty() {
             self.below.insert(step.into(), field);
@@ -86,18 +86,18 @@ impl Fields {
         }
     }
 
-    /// What is in both.
-    pub(super) fn shared(&self, other: &Self) -> Self {
-        let mut shared = Self { own: self.own && other.own, below: BTreeMap::new() };
+    /// The fields that are in both sets.
+    pub(super) fn intersection(&self, other: &Self) -> Self {
+        let mut both = Self { own: self.own && other.own, below: BTreeMap::new() };
         for (step, field) in &self.below {
             if let Some(theirs) = other.below.get(step) {
-                shared.put(step, field.shared(theirs));
+                both.put(step, field.intersection(theirs));
             }
         }
-        shared
+        both
     }
 
-    /// Drops what is not for managers, and what this door does not write.
+    /// Removes fields that have no manager, and those that a request for this subresource does not write.
     pub(super) fn strip(&mut self, kind: &Kind, subresource: Option<&str>) {
         for step in ["f:apiVersion", "f:kind"] {
             self.below.remove(step);
@@ -109,14 +109,14 @@ impl Fields {
         };
         if let Some(metadata) = self.below.get_mut("f:metadata") {
             metadata.own = false;
-            metadata.below.retain(|step, _| !OF_THE_SERVER.contains(&step.as_str()));
+            metadata.below.retain(|step, _| !SERVER_METADATA.contains(&step.as_str()));
             if metadata.is_empty() {
                 self.below.remove("f:metadata");
             }
         }
     }
 
-    /// The fields as people read them: `.spec.ports[port=80,protocol="TCP"].name`.
+    /// The paths of all fields, as messages show them: `.spec.ports[port=80,protocol="TCP"].name`.
     pub(super) fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.collect("", &mut paths);
@@ -128,13 +128,13 @@ impl Fields {
             paths.push(path.to_owned());
         }
         for (step, field) in &self.below {
-            field.collect(&format!("{path}{}", shown(step)), paths);
+            field.collect(&format!("{path}{}", readable(step)), paths);
         }
     }
 }
 
-/// One step of a path as people read it.
-pub(super) fn shown(step: &str) -> String {
+/// One step of a path, as messages show it.
+pub(super) fn readable(step: &str) -> String {
     match step.split_once(':') {
         Some(("k", keys)) => {
             let keys: Map<String, Value> = serde_json::from_str(keys).unwrap_or_default();

@@ -1,14 +1,16 @@
-//! Server-side apply, and who owns which field. Pure.
+//! Server-side apply, and which manager owns which field. No I/O.
 //!
 //! ```text
-//!  stored ──┬─► merged with what is applied ─► without what this manager no longer applies and nobody else owns
-//!           │                                        │
+//!  stored ──┬─► merged with the applied object ─► without the fields that only this manager owned
+//!           │                                     and no longer applies
 //!           └──────────── compared with ─────────────┘
 //!                              │
-//!      fields that others own and that changed: a conflict, or taken over
+//!      changed fields of other managers: a conflict, or taken over by force
 //! ```
 //!
-//! `fields` is a set of fields, `shape` knows what of an object is one field, `entries` is `metadata.managedFields`.
+//! - `fields`: a set of fields.
+//! - `shape`: which parts of an object are one field.
+//! - `managed_fields`: reading and writing `metadata.managedFields`.
 
 use serde_json::{Map, Value, json};
 
@@ -16,28 +18,29 @@ use crate::objects::json::text;
 use crate::objects::kind::Kind;
 use crate::status::{FieldError, StatusError};
 
-mod entries;
 mod fields;
+mod managed_fields;
 mod shape;
 
-use entries::Entry;
 use fields::Fields;
+use managed_fields::Entry;
 use shape::Shape;
 
-/// Who writes.
+/// The client that writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Writer<'a> {
     /// The field manager's name.
     pub(crate) manager: &'a str,
-    /// `status`, if that door was used.
+    /// `status`, if the request is for `/status`.
     pub(crate) subresource: Option<&'a str>,
     /// Now, as `2026-01-02T03:04:05Z`.
     pub(crate) time: &'a str,
 }
 
-/// The object that an apply makes of what is stored, with `metadata.managedFields` renewed.
+/// The result of an apply on the stored object, with `metadata.managedFields` updated.
 ///
-/// Conflicts with other managers are a 409 with causes, unless forced.
+/// Conflicts with other managers are an error 409 with one cause for each field, unless `force` is
+/// set.
 pub(crate) fn apply(
     kind: &Kind,
     stored: Option<&Value>,
@@ -47,12 +50,12 @@ pub(crate) fn apply(
 ) -> Result<Value, StatusError> {
     let shape = Shape { kind };
     if let Some(what) = shape.duplicate("", "", applied) {
-        let place =
+        let name =
             [text(applied, "/metadata/namespace"), text(applied, "/metadata/name")].join("/");
         let of =
             if kind.group.is_empty() { format!("/{}", kind.version) } else { kind.api_version() };
         let message = format!(
-            "failed to create typed patch object ({place}; {of}, Kind={}): {what}",
+            "failed to create typed patch object ({name}; {of}, Kind={}): {what}",
             kind.kind
         );
         return Err(StatusError::internal(message));
@@ -81,17 +84,17 @@ pub(crate) fn apply(
     let still = own.and_then(|entry| entry.time);
     let time = if change.is_empty() && stored.is_some() { still } else { Some(writer.time.into()) };
     others.push(Entry::new(kind, writer, true, time, wanted));
-    entries::write(&mut merged, others);
+    managed_fields::write(&mut merged, others);
     Ok(merged)
 }
 
-/// The entry of this manager's former applies, and all others.
+/// The entry of this manager's earlier applies, and all other entries.
 fn partition(
     kind: &Kind,
     stored: Option<&Value>,
     writer: &Writer<'_>,
 ) -> (Option<Entry>, Vec<Entry>) {
-    let mut others = stored.map(entries::read).unwrap_or_default();
+    let mut others = stored.map(managed_fields::read).unwrap_or_default();
     if let Some(stored) = stored
         && others.is_empty()
     {
@@ -101,9 +104,10 @@ fn partition(
     (at.map(|at| others.remove(at)), others)
 }
 
-/// An object that nobody was noted for has one owner of everything.
+/// For an object without managed fields: all its fields belong to a manager of this name, as in
+/// kube-apiserver.
 fn before_first_apply(kind: &Kind, stored: &Value, writer: &Writer<'_>) -> Option<Entry> {
-    let mut change = Shape { kind }.compare(Some(&nothing(kind)), Some(stored));
+    let mut change = Shape { kind }.compare(Some(&empty_object(kind)), Some(stored));
     change.strip(kind, writer.subresource);
     let writer = Writer { manager: "before-first-apply", ..writer.clone() };
     let fields = change.touched();
@@ -114,37 +118,43 @@ fn conflicts(others: &[Entry], touched: &Fields) -> Vec<FieldError> {
     let mut others: Vec<&Entry> = others.iter().collect();
     others.sort_by(|one, other| one.manager.cmp(&other.manager));
     let of = |entry: &&Entry| {
-        let message = format!("conflict with {}", entry.shown());
+        let message = format!("conflict with {}", entry.describe());
         let cause = move |field| FieldError {
             reason: "FieldManagerConflict",
             field,
             message: message.clone(),
         };
-        entry.fields.shared(touched).paths().into_iter().map(cause).collect::<Vec<_>>()
+        entry.fields.intersection(touched).paths().into_iter().map(cause).collect::<Vec<_>>()
     };
     others.iter().flat_map(of).collect()
 }
 
-/// Notes in `after.metadata.managedFields` who has changed what (create, update and patch).
+/// Makes the writer of a create, update or patch the manager of the fields that it has changed, in
+/// `after.metadata.managedFields`.
 ///
-/// An update that sends no owners keeps them; one that sends an empty list, or `[{}]`, forgets them all. Nothing is
-/// noted then until somebody applies.
-pub(crate) fn note(kind: &Kind, before: Option<&Value>, after: &mut Value, writer: &Writer<'_>) {
-    let stored = before.map(entries::read).unwrap_or_default();
+/// A request without managed fields keeps the stored ones. One with an empty list, or with `[{}]`,
+/// clears them, and they stay empty until the next apply.
+pub(crate) fn track_update(
+    kind: &Kind,
+    before: Option<&Value>,
+    after: &mut Value,
+    writer: &Writer<'_>,
+) {
+    let stored = before.map(managed_fields::read).unwrap_or_default();
     let sent = after.pointer("/metadata/managedFields").and_then(Value::as_array);
-    let forgotten = sent.is_some_and(|sent| sent.is_empty() || *sent == [json!({})]);
-    let mut all = match entries::read(after) {
+    let cleared = sent.is_some_and(|sent| sent.is_empty() || *sent == [json!({})]);
+    let mut all = match managed_fields::read(after) {
         _ if before.is_none() => Vec::new(),
-        _ if forgotten => Vec::new(),
+        _ if cleared => Vec::new(),
         sent if sent.is_empty() || writer.subresource.is_some() => stored,
         sent => sent,
     };
     if before.is_some() && all.is_empty() {
-        entries::write(after, Vec::new());
+        managed_fields::write(after, Vec::new());
         return;
     }
-    let nothing = nothing(kind);
-    let mut change = Shape { kind }.compare(Some(before.unwrap_or(&nothing)), Some(after));
+    let empty = empty_object(kind);
+    let mut change = Shape { kind }.compare(Some(before.unwrap_or(&empty)), Some(after));
     change.strip(kind, writer.subresource);
     let touched = change.touched();
     for entry in &mut all {
@@ -160,18 +170,20 @@ pub(crate) fn note(kind: &Kind, before: Option<&Value>, after: &mut Value, write
             None => all.push(Entry::new(kind, writer, false, Some(writer.time.into()), touched)),
         }
     }
-    entries::write(after, all);
+    managed_fields::write(after, all);
 }
 
-/// What an object of this kind has before anybody has written anything: these are not fields that somebody adds.
-fn nothing(kind: &Kind) -> Value {
+/// An empty object of this kind as Go encodes it. Fields that it has count as present from the start,
+/// so that the client that creates an object does not become their manager.
+fn empty_object(kind: &Kind) -> Value {
     match kind.kind {
         "Pod" => json!({"metadata": {}, "spec": {"containers": []}, "status": {}}),
         "Service" => json!({"metadata": {}, "spec": {}, "status": {"loadBalancer": {}}}),
         "Event" => json!({
-            "metadata": {}, "source": {}, "deprecatedSource": {}, "eventTime": null, "firstTimestamp": null,
-            "lastTimestamp": null, "deprecatedFirstTimestamp": null, "deprecatedLastTimestamp": null,
-            "involvedObject": {}, "regarding": {}, "reportingComponent": "", "reportingInstance": "",
+            "metadata": {}, "source": {}, "deprecatedSource": {}, "eventTime": null,
+            "firstTimestamp": null, "lastTimestamp": null, "deprecatedFirstTimestamp": null,
+            "deprecatedLastTimestamp": null, "involvedObject": {}, "regarding": {},
+            "reportingComponent": "", "reportingInstance": "",
         }),
         "EndpointSlice" | "ConfigMap" => json!({"metadata": {}}),
         _ => json!({"metadata": {}, "spec": {}, "status": {}}),

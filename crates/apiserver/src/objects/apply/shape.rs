@@ -1,19 +1,20 @@
-//! What of an object is one field: maps are open and lists are closed, but for what the schema says.
+//! Which parts of an object are one field. Without a rule in the schema, each key of a map is a field
+//! and a list as a whole is one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::fields::{Fields, shown};
+use super::fields::{Fields, readable};
 use crate::objects::kind::Kind;
-use crate::objects::schema::{self, Applied};
+use crate::objects::schema::{self, ListType};
 
-/// Objects of one kind.
+/// The structure of the objects of one kind.
 pub(super) struct Shape<'a> {
     pub(super) kind: &'a Kind,
 }
 
-/// How two objects differ.
+/// The fields in which two objects differ.
 #[derive(Debug, Default)]
 pub(super) struct Change {
     pub(super) added: Fields,
@@ -32,7 +33,7 @@ impl Change {
         }
     }
 
-    /// What was written.
+    /// The fields that were added or modified.
     pub(super) fn touched(&self) -> Fields {
         let mut touched = self.added.clone();
         touched.add(&self.modified);
@@ -40,7 +41,7 @@ impl Change {
     }
 }
 
-/// A field below another one.
+/// A child of a map or a list that is a field of its own.
 struct Part<'v> {
     step: String,
     path: String,
@@ -48,20 +49,20 @@ struct Part<'v> {
 }
 
 impl Shape<'_> {
-    /// The fields below, or nothing if the value is one field.
+    /// The fields below, or `None` if the value is one field.
     fn parts<'v>(&self, path: &str, value: &'v Value) -> Option<Vec<Part<'v>>> {
         match value {
             Value::Object(map) if !schema::is_atomic_map(self.kind, path) => Some(
                 map.iter()
                     .map(|(key, value)| Part {
                         step: format!("f:{key}"),
-                        path: schema::below(path, key),
+                        path: schema::child(path, key),
                         value,
                     })
                     .collect(),
             ),
             Value::Array(list) => {
-                let step = self.stepper(path)?;
+                let step = self.item_step(path)?;
                 let part = |value| Part { step: step(value), path: format!("{path}[]"), value };
                 Some(list.iter().map(part).collect())
             }
@@ -69,7 +70,7 @@ impl Shape<'_> {
         }
     }
 
-    /// The fields below by name; none, if there is no value.
+    /// The fields below by their step; empty if there is no value.
     fn named<'v>(
         &self,
         path: &str,
@@ -82,14 +83,14 @@ impl Shape<'_> {
         Some(parts.into_iter().map(|part| (part.step.clone(), part)).collect())
     }
 
-    /// How items of a list are named, unless the list is one field.
-    fn stepper(&self, path: &str) -> Option<impl Fn(&Value) -> String + use<>> {
-        let rule = schema::applied(self.kind, path);
-        if rule == Applied::Atomic {
+    /// A function that gives each item of a list its step; `None` if the list is one field.
+    fn item_step(&self, path: &str) -> Option<impl Fn(&Value) -> String + use<>> {
+        let rule = schema::list_type(self.kind, path);
+        if rule == ListType::Atomic {
             return None;
         }
         Some(move |item: &Value| match rule {
-            Applied::By(keys) => {
+            ListType::Map(keys) => {
                 let named = |key: &&&str| {
                     let value = item.get(**key).cloned().filter(|value| !value.is_null());
                     let value = value.or_else(|| schema::default_of(key).map(Value::from))?;
@@ -102,7 +103,7 @@ impl Shape<'_> {
         })
     }
 
-    /// Everything that an applied object speaks of.
+    /// All fields of an applied object.
     pub(super) fn fields(&self, path: &str, value: &Value) -> Fields {
         let Some(parts) = self.parts(path, value) else { return Fields::leaf() };
         let mut fields = Fields {
@@ -117,7 +118,7 @@ impl Shape<'_> {
         fields
     }
 
-    /// What leads from one object to another.
+    /// The fields that differ between two objects.
     pub(super) fn compare(&self, before: Option<&Value>, after: Option<&Value>) -> Change {
         let mut change = self.differ("", before, after);
         for fields in [&mut change.added, &mut change.modified, &mut change.removed] {
@@ -149,21 +150,21 @@ impl Shape<'_> {
         change
     }
 
-    /// The stored object with the applied one on it.
+    /// The stored object merged with the applied one.
     pub(super) fn merge(&self, path: &str, live: &Value, applied: &Value) -> Value {
         match (live, applied) {
             (Value::Object(old), Value::Object(new)) if !schema::is_atomic_map(self.kind, path) => {
                 let mut merged = old.clone();
                 for (key, value) in new {
                     let value = match old.get(key) {
-                        Some(old) => self.merge(&schema::below(path, key), old, value),
+                        Some(old) => self.merge(&schema::child(path, key), old, value),
                         None => value.clone(),
                     };
                     merged.insert(key.clone(), value);
                 }
                 Value::Object(merged)
             }
-            (Value::Array(old), Value::Array(new)) => match self.stepper(path) {
+            (Value::Array(old), Value::Array(new)) => match self.item_step(path) {
                 Some(step) => Value::Array(self.merge_lists(path, old, new, step)),
                 None => applied.clone(),
             },
@@ -171,7 +172,8 @@ impl Shape<'_> {
         }
     }
 
-    /// Applied items in their order; those of others before the first item that they stood before.
+    /// Applied items in their order. Each other item comes before the applied items that it stood
+    /// before in the old list.
     fn merge_lists(
         &self,
         path: &str,
@@ -195,9 +197,9 @@ impl Shape<'_> {
         };
         for (name, item) in &news {
             match find(&olds, name) {
-                Some(place) => {
-                    others_until(place, &mut at, &mut merged);
-                    merged.push(self.merge(&format!("{path}[]"), olds[place].1, item));
+                Some(found) => {
+                    others_until(found, &mut at, &mut merged);
+                    merged.push(self.merge(&format!("{path}[]"), olds[found].1, item));
                 }
                 None => {
                     let run = olds[at..].iter().take_while(|(one, _)| find(&news, one).is_none());
@@ -211,20 +213,21 @@ impl Shape<'_> {
         merged
     }
 
-    /// Takes away what was applied before and is not kept by anybody.
+    /// Removes the fields of the manager's last apply that neither its new apply nor another manager
+    /// keeps.
     pub(super) fn remove(&self, path: &str, value: &mut Value, last: &Fields, kept: &Fields) {
-        let name = self.stepper(path);
-        let nobody = Fields::default();
+        let name = self.item_step(path);
+        let none = Fields::default();
         for (step, field) in &last.below {
-            // An object has metadata even if nobody owns any of it.
-            let metadata = (path.is_empty() && step == "f:metadata").then_some(&nobody);
+            // An object keeps its metadata even if no manager owns any of it.
+            let metadata = (path.is_empty() && step == "f:metadata").then_some(&none);
             let stays = kept.below.get(step).or(metadata);
             match value {
                 Value::Object(map) => {
                     let key = step.strip_prefix("f:").unwrap_or(step);
                     match (stays, map.get_mut(key)) {
                         (Some(stays), Some(below)) => {
-                            self.remove(&schema::below(path, key), below, field, stays);
+                            self.remove(&schema::child(path, key), below, field, stays);
                         }
                         _ => {
                             map.remove(key);
@@ -247,11 +250,11 @@ impl Shape<'_> {
         }
     }
 
-    /// An item that is there twice, as people read it.
+    /// A list item that occurs twice, as messages describe it.
     pub(super) fn duplicate(&self, path: &str, read: &str, value: &Value) -> Option<String> {
         let mut seen = BTreeSet::new();
         for part in self.parts(path, value)? {
-            let step = shown(&part.step);
+            let step = readable(&part.step);
             if let Some(what) = self.duplicate(&part.path, &format!("{read}{step}"), part.value) {
                 return Some(what);
             }

@@ -1,4 +1,4 @@
-//! Patches: JSON, merge and strategic merge. Pure.
+//! Patches: JSON patch (RFC 6902), merge patch (RFC 7386) and strategic merge patch. No I/O.
 
 use json_patch::{AddOperation, PatchOperation};
 use serde_json::Value;
@@ -9,16 +9,19 @@ use crate::status::StatusError;
 
 mod strategic;
 
-/// Operations of one JSON patch: as many as Kubernetes takes.
-const MOST_OPERATIONS: usize = 10_000;
-/// Bytes that the copies of one JSON patch may add: repeated, they double an object each time.
-const MOST_COPIED: usize = 3 * 1024 * 1024;
-/// As deep as a body may be: who walks an object needs stack for each level.
-const DEEPEST: usize = 127;
+/// Operations of one JSON patch: `maxJSONPatchOperations` of kube-apiserver
+/// (apiserver/pkg/endpoints/handlers/patch.go).
+const MAX_OPERATIONS: usize = 10_000;
+/// Bytes that the `copy` operations of one JSON patch may add. Each can double the object, so a short
+/// patch could fill the memory. As many as a request body may have.
+const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
+/// Levels of nested values: as many as `serde_json` accepts in a body. Recursive functions need stack
+/// for each level.
+const MAX_DEPTH: usize = 127;
 
-/// How a patch is written.
+/// The type of a patch, from its media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum PatchType {
     /// `application/json-patch+json`.
     Json,
     /// `application/merge-patch+json`.
@@ -27,14 +30,14 @@ pub(crate) enum Form {
     Strategic,
 }
 
-/// The object with the patch on it.
+/// Applies a patch to an object.
 pub(crate) fn patch(
     kind: &Kind,
-    form: Form,
+    patch_type: PatchType,
     current: &Value,
     patch: &Value,
 ) -> Result<Value, StatusError> {
-    let unfit = |wanted: &str, prefix: &str| {
+    let wrong_type = |wanted: &str, prefix: &str| {
         let found = match patch {
             Value::Null => "null",
             Value::Bool(_) => "bool",
@@ -49,33 +52,39 @@ pub(crate) fn patch(
     };
     let decoding = "error decoding patch: ";
     let mut patched = current.clone();
-    match (form, patch) {
-        (Form::Json, Value::Array(operations)) => steps(&mut patched, operations)?,
-        (Form::Json, _) => return Err(unfit("[]handlers.jsonPatchOp", decoding)),
-        (Form::Merge, Value::Object(_)) => json_patch::merge(&mut patched, patch),
-        (Form::Merge, _) => return Err(unfit("map[string]interface {}", decoding)),
-        (Form::Strategic, Value::Object(patch)) => strategic::merge(kind, &mut patched, patch)?,
-        (Form::Strategic, _) => return Err(unfit("map[string]interface {}", "")),
+    match (patch_type, patch) {
+        (PatchType::Json, Value::Array(operations)) => apply_operations(&mut patched, operations)?,
+        (PatchType::Json, _) => return Err(wrong_type("[]handlers.jsonPatchOp", decoding)),
+        (PatchType::Merge, Value::Object(_)) => json_patch::merge(&mut patched, patch),
+        (PatchType::Merge, _) => return Err(wrong_type("map[string]interface {}", decoding)),
+        (PatchType::Strategic, Value::Object(patch)) => {
+            strategic::merge(kind, &mut patched, patch)?
+        }
+        (PatchType::Strategic, _) => return Err(wrong_type("map[string]interface {}", "")),
     }
     Ok(patched)
 }
 
-/// One operation after the other, as long as the object stays of a size that others can live with.
-fn steps(object: &mut Value, operations: &[Value]) -> Result<(), StatusError> {
-    if operations.len() > MOST_OPERATIONS {
-        return Err(StatusError::too_many_operations(operations.len(), MOST_OPERATIONS));
+/// Applies the operations of a JSON patch one after the other, within the limits above.
+fn apply_operations(object: &mut Value, operations: &[Value]) -> Result<(), StatusError> {
+    if operations.len() > MAX_OPERATIONS {
+        return Err(StatusError::too_many_operations(operations.len(), MAX_OPERATIONS));
     }
     let mut copied = 0;
     for operation in operations {
-        let operation = read(object, operation)?;
-        copied += check(object, &operation, copied)?;
+        let operation = parse_operation(object, operation)?;
+        copied += check_limits(object, &operation, copied)?;
         json_patch::patch(object, &[operation]).map_err(|_| StatusError::patch_rejected())?;
     }
     Ok(())
 }
 
-/// Refuses what makes the object too large or too deep; says how many bytes are copied.
-fn check(object: &Value, operation: &PatchOperation, copied: usize) -> Result<usize, StatusError> {
+/// Refuses an operation that makes the object too large or too deep; returns how many bytes it copies.
+fn check_limits(
+    object: &Value,
+    operation: &PatchOperation,
+    copied: usize,
+) -> Result<usize, StatusError> {
     let (path, value) = match operation {
         PatchOperation::Add(add) => (&add.path, Some(&add.value)),
         PatchOperation::Replace(replace) => (&replace.path, Some(&replace.value)),
@@ -83,25 +92,26 @@ fn check(object: &Value, operation: &PatchOperation, copied: usize) -> Result<us
         PatchOperation::Copy(one) => (&one.path, object.pointer(one.from.as_str())),
         PatchOperation::Remove(_) | PatchOperation::Test(_) => return Ok(0),
     };
-    // What is not there is refused when it is looked for.
+    // A missing source is refused when the operation is applied.
     let Some(value) = value else { return Ok(0) };
     let above = path.as_str().matches('/').count();
-    if DEEPEST.checked_sub(above).is_none_or(|levels| is_deeper(value, levels)) {
-        let why = format!("the patch nests values more than {DEEPEST} levels deep: nest them less");
+    if MAX_DEPTH.checked_sub(above).is_none_or(|levels| is_deeper(value, levels)) {
+        let why =
+            format!("the patch nests values more than {MAX_DEPTH} levels deep: nest them less");
         return Err(StatusError::patch_refused(why));
     }
     let more = if matches!(operation, PatchOperation::Copy(_)) { size(value) } else { 0 };
-    if copied + more > MOST_COPIED {
+    if copied + more > MAX_COPIED_BYTES {
         let why = format!(
-            "the patch copies more than {MOST_COPIED} bytes: copy less, or send several patches"
+            "the patch copies more than {MAX_COPIED_BYTES} bytes: copy less, or send several patches"
         );
         return Err(StatusError::patch_refused(why));
     }
     Ok(more)
 }
 
-/// An operation. The reference takes a `replace` of what is not there for an `add`.
-fn read(object: &Value, operation: &Value) -> Result<PatchOperation, StatusError> {
+/// One operation. kube-apiserver treats a `replace` of a missing value as an `add`.
+fn parse_operation(object: &Value, operation: &Value) -> Result<PatchOperation, StatusError> {
     let mut operation: PatchOperation =
         serde_json::from_value(operation.clone()).map_err(|_| StatusError::patch_rejected())?;
     if let PatchOperation::Replace(replace) = &operation

@@ -1,16 +1,16 @@
-//! Strategic merge patches: lists are merged by keys, and directives say what a merge cannot.
+//! Strategic merge patches: lists are merged by keys, and directives express what a merge cannot.
 //!
 //! | directive | what it does |
 //! |---|---|
-//! | `$patch: replace`, `delete`, `merge` | to a map, or as an item to a list |
-//! | `$retainKeys` | drops all other keys of the map |
-//! | `$deleteFromPrimitiveList/KEY` | takes values from a list |
-//! | `$setElementOrder/KEY` | the order of a list |
+//! | `$patch: replace`, `delete`, `merge` | for a map; as an item of a list, for the list |
+//! | `$retainKeys` | removes all other keys of the map |
+//! | `$deleteFromPrimitiveList/KEY` | removes values from a list |
+//! | `$setElementOrder/KEY` | sets the order of a list |
 
 use serde_json::{Map, Value};
 
 use crate::objects::kind::Kind;
-use crate::objects::schema::{self, Patched};
+use crate::objects::schema::{self, PatchStrategy};
 use crate::status::StatusError;
 
 const DIRECTIVE: &str = "$patch";
@@ -27,24 +27,24 @@ pub(super) fn merge(kind: &Kind, object: &mut Value, patch: &Object) -> Result<(
     Err(StatusError::internal("there is no object to patch"))
 }
 
-/// As Go prints it, which is how the reference does.
-fn shown(value: &Value) -> String {
+/// As Go prints values: messages of kube-apiserver contain them in this form.
+fn go_syntax(value: &Value) -> String {
     match value {
         Value::Object(map) => {
-            let entries = map.iter().map(|(key, value)| format!("{key}:{}", shown(value)));
+            let entries = map.iter().map(|(key, value)| format!("{key}:{}", go_syntax(value)));
             format!("map[{}]", entries.collect::<Vec<_>>().join(" "))
         }
         Value::Array(list) => {
-            format!("[{}]", list.iter().map(shown).collect::<Vec<_>>().join(" "))
+            format!("[{}]", list.iter().map(go_syntax).collect::<Vec<_>>().join(" "))
         }
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }
 }
 
-fn unknown(directive: &Value, patch: &Object) -> StatusError {
-    let map = shown(&Value::Object(patch.clone()));
-    StatusError::internal(format!("unknown patch type: {} in map: {map}", shown(directive)))
+fn unknown_directive(directive: &Value, patch: &Object) -> StatusError {
+    let map = go_syntax(&Value::Object(patch.clone()));
+    StatusError::internal(format!("unknown patch type: {} in map: {map}", go_syntax(directive)))
 }
 
 struct Merge<'a> {
@@ -64,7 +64,7 @@ impl Merge<'_> {
                 current.clear();
                 return Ok(());
             }
-            Some((directive, _)) => return Err(unknown(directive, patch)),
+            Some((directive, _)) => return Err(unknown_directive(directive, patch)),
         }
         if let Some(Value::Array(keys)) = patch.get(RETAIN) {
             current.retain(|key, _| keys.iter().any(|kept| kept == key));
@@ -87,7 +87,7 @@ impl Merge<'_> {
         value: &Value,
         order: Option<&Value>,
     ) -> Result<(), StatusError> {
-        let path = schema::below(path, key);
+        let path = schema::child(path, key);
         match value {
             Value::Null => {
                 current.remove(key);
@@ -120,16 +120,16 @@ impl Merge<'_> {
         patch: &[Value],
         order: Option<&Value>,
     ) -> Result<Vec<Value>, StatusError> {
-        match schema::patched(self.kind, path) {
-            Patched::Replaced => Ok(patch.to_vec()),
-            Patched::Set => {
+        match schema::patch_strategy(self.kind, path) {
+            PatchStrategy::Replace => Ok(patch.to_vec()),
+            PatchStrategy::MergeSet => {
                 let mut merged = old.to_vec();
                 let new = patch.iter().filter(|value| !old.contains(value));
                 merged.extend(new.cloned());
                 let order = order.and_then(Value::as_array).map_or(patch, Vec::as_slice);
                 Ok(arrange(merged, old, order, Value::eq))
             }
-            Patched::By(key) => self.keyed(path, old, patch, order, key),
+            PatchStrategy::MergeBy(key) => self.keyed(path, old, patch, order, key),
         }
     }
 
@@ -158,10 +158,10 @@ impl Merge<'_> {
                     continue;
                 }
                 None | Some((_, Some("merge"))) => {}
-                Some((directive, _)) => return Err(unknown(directive, change)),
+                Some((directive, _)) => return Err(unknown_directive(directive, change)),
             }
             if !change.contains_key(key) {
-                let map = shown(item);
+                let map = go_syntax(item);
                 let message = format!("map: {map} does not contain declared merge key: {key}");
                 return Err(StatusError::internal(message));
             }
@@ -179,7 +179,7 @@ impl Merge<'_> {
         Ok(arrange(merged, old, order.map_or(patch, Vec::as_slice), same))
     }
 
-    /// Orders of lists that the patch does not change otherwise.
+    /// Applies `$setElementOrder` to lists that the patch does not change otherwise.
     fn orders(&self, path: &str, current: &mut Object, patch: &Object) -> Result<(), StatusError> {
         for (directive, order) in patch {
             let Some(key) = directive.strip_prefix(ORDER) else { continue };
@@ -200,7 +200,7 @@ fn delete_values(current: &mut Object, key: &str, values: &Value) {
     }
 }
 
-/// Items that are changed must come in the order that is asked for.
+/// Items of the patch must be in the order of `$setElementOrder`.
 fn check_order(
     patch: &[Value],
     order: Option<&Vec<Value>>,
@@ -212,9 +212,10 @@ fn check_order(
     for item in kept {
         if !rest.any(|one| same(one, item)) {
             let (patch, order) =
-                (shown(&Value::Array(patch.to_vec())), shown(&Value::Array(order.clone())));
+                (go_syntax(&Value::Array(patch.to_vec())), go_syntax(&Value::Array(order.clone())));
             let message = format!(
-                "The order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n{order}\n"
+                "The order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n\
+                 {order}\n"
             );
             return Err(StatusError::internal(message));
         }
@@ -222,7 +223,8 @@ fn check_order(
     Ok(())
 }
 
-/// Items that the order names come in that order; the others keep their place among those they stood before.
+/// Sorts a merged list. Items that `order` names come in that order; each of the others stays before the
+/// items that it stood before in the old list.
 fn arrange(
     merged: Vec<Value>,
     old: &[Value],

@@ -1,4 +1,5 @@
-//! `status.phase=Running,spec.nodeName!=a`: only the fields that each kind offers.
+//! Field selectors such as `status.phase=Running,spec.nodeName!=a`. Each kind supports a few fields:
+//! those of the `AddFieldLabelConversionFunc` calls in kube-apiserver.
 
 use serde_json::Value;
 
@@ -12,18 +13,21 @@ pub(super) struct Term {
     value: String,
 }
 
-/// Where a field is: the first of these places that has something.
+/// Where the value of a field is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Field {
-    places: &'static [&'static str],
-    otherwise: &'static str,
+    /// The first of these JSON pointers that leads to a value counts.
+    pointers: &'static [&'static str],
+    /// The value if none of them does.
+    default: &'static str,
 }
 
-type Offer = (&'static str, &'static [&'static str], &'static str);
+/// Name, pointers and default of a field.
+type SupportedField = (&'static str, &'static [&'static str], &'static str);
 
-const NAME: Offer = ("metadata.name", &["/metadata/name"], "");
-const NAMESPACE: Offer = ("metadata.namespace", &["/metadata/namespace"], "");
-const PODS: [Offer; 9] = [
+const NAME: SupportedField = ("metadata.name", &["/metadata/name"], "");
+const NAMESPACE: SupportedField = ("metadata.namespace", &["/metadata/namespace"], "");
+const PODS: [SupportedField; 9] = [
     ("spec.nodeName", &["/spec/nodeName"], ""),
     ("spec.restartPolicy", &["/spec/restartPolicy"], ""),
     ("spec.schedulerName", &["/spec/schedulerName"], ""),
@@ -34,12 +38,12 @@ const PODS: [Offer; 9] = [
     ("status.podIPs", &["/status/podIP"], ""),
     ("status.nominatedNodeName", &["/status/nominatedNodeName"], ""),
 ];
-const SERVICES: [Offer; 2] =
+const SERVICES: [SupportedField; 2] =
     [("spec.clusterIP", &["/spec/clusterIP"], ""), ("spec.type", &["/spec/type"], "")];
-const NODES: [Offer; 1] = [("spec.unschedulable", &["/spec/unschedulable"], "false")];
-const NAMESPACES: [Offer; 1] = [("status.phase", &["/status/phase"], "")];
-/// Events have two doors and one store: a field is looked for under both names.
-const EVENTS: [Offer; 18] = [
+const NODES: [SupportedField; 1] = [("spec.unschedulable", &["/spec/unschedulable"], "false")];
+const NAMESPACES: [SupportedField; 1] = [("status.phase", &["/status/phase"], "")];
+/// Fields of events in both API versions. A value is looked up under the names of both versions.
+const EVENTS: [SupportedField; 18] = [
     ("involvedObject.kind", &["/involvedObject/kind"], ""),
     ("involvedObject.namespace", &["/involvedObject/namespace"], ""),
     ("involvedObject.name", &["/involvedObject/name"], ""),
@@ -63,18 +67,18 @@ const EVENTS: [Offer; 18] = [
     ("reportingController", &["/reportingController", "/reportingComponent"], ""),
     ("reason", &["/reason"], ""),
 ];
-const TYPE: Offer = ("type", &["/type"], "");
+const TYPE: SupportedField = ("type", &["/type"], "");
 
-fn offered(kind: &Kind) -> Vec<Offer> {
-    let mut offers = vec![NAME];
+fn supported_fields(kind: &Kind) -> Vec<SupportedField> {
+    let mut fields = vec![NAME];
     if kind.namespaced || !kind.group.is_empty() {
-        offers.push(NAMESPACE);
+        fields.push(NAMESPACE);
     }
     match (kind.group, kind.plural) {
-        ("", "pods") => offers.extend(PODS),
-        ("", "services") => offers.extend(SERVICES),
-        ("", "nodes") => offers.extend(NODES),
-        ("", "namespaces") => offers.extend(NAMESPACES),
+        ("", "pods") => fields.extend(PODS),
+        ("", "services") => fields.extend(SERVICES),
+        ("", "nodes") => fields.extend(NODES),
+        ("", "namespaces") => fields.extend(NAMESPACES),
         (group, "events") => {
             let old = group.is_empty();
             let own = |name: &str| match name {
@@ -83,21 +87,21 @@ fn offered(kind: &Kind) -> Vec<Offer> {
                 "reportingController" => !old,
                 other => other.starts_with("involvedObject.") == old,
             };
-            offers.extend(EVENTS.into_iter().filter(|(name, ..)| own(name)));
-            offers.push(TYPE);
+            fields.extend(EVENTS.into_iter().filter(|(name, ..)| own(name)));
+            fields.push(TYPE);
         }
         _ => {}
     }
-    offers
+    fields
 }
 
 impl Field {
     fn of(kind: &Kind, name: &str) -> Result<Self, String> {
-        let offers = offered(kind);
-        if let Some((_, places, otherwise)) = offers.iter().find(|(known, ..)| *known == name) {
-            return Ok(Self { places, otherwise });
+        let fields = supported_fields(kind);
+        if let Some((_, pointers, default)) = fields.iter().find(|(known, ..)| *known == name) {
+            return Ok(Self { pointers, default });
         }
-        if offers.len() > 2 || !kind.namespaced && kind.group.is_empty() {
+        if fields.len() > 2 || !kind.namespaced && kind.group.is_empty() {
             return Err(format!("field label not supported: {name}"));
         }
         let known = "only \"metadata.name\", \"metadata.namespace\"";
@@ -106,14 +110,14 @@ impl Field {
 }
 
 impl Term {
-    pub(super) fn holds(&self, object: &Value) -> bool {
-        let found = self.field.places.iter().find_map(|place| match object.pointer(place) {
+    pub(super) fn matches(&self, object: &Value) -> bool {
+        let found = self.field.pointers.iter().find_map(|pointer| match object.pointer(pointer) {
             None | Some(Value::Null) => None,
             Some(Value::String(text)) if text.is_empty() => None,
             other => other,
         });
         let same = match found {
-            None => self.value == self.field.otherwise,
+            None => self.value == self.field.default,
             Some(Value::String(text)) => *text == self.value,
             Some(Value::Bool(whether)) => self.value == if *whether { "true" } else { "false" },
             Some(_) => false,
@@ -122,7 +126,7 @@ impl Term {
     }
 }
 
-/// The comparisons of a selector, or what is wrong with it.
+/// The terms of a selector, or what is wrong with it.
 pub(super) fn parse(kind: &Kind, text: &str) -> Result<Vec<Term>, String> {
     let terms = split(text).into_iter().filter(|term| !term.is_empty());
     terms.map(|one| term(kind, text, one)).collect()
@@ -131,11 +135,11 @@ pub(super) fn parse(kind: &Kind, text: &str) -> Result<Vec<Term>, String> {
 fn term(kind: &Kind, whole: &str, text: &str) -> Result<Term, String> {
     let (name, equal, value) = comparison(text)
         .ok_or_else(|| format!("invalid selector: '{whole}'; can't understand '{text}'"))?;
-    let value = plain(value).map_err(|why| format!("invalid field selector: {why}"))?;
+    let value = unescape(value).map_err(|why| format!("invalid field selector: {why}"))?;
     Ok(Term { field: Field::of(kind, name)?, equal, value })
 }
 
-/// Cut at commas, but not at `\,`.
+/// Splits at commas, but not at `\,`.
 fn split(text: &str) -> Vec<&str> {
     let (mut terms, mut start, mut escaped) = (Vec::new(), 0, false);
     for (at, one) in text.char_indices() {
@@ -162,21 +166,21 @@ fn comparison(text: &str) -> Option<(&str, bool, &str)> {
     Some((name, true, value.strip_prefix('=').unwrap_or(value)))
 }
 
-fn plain(value: &str) -> Result<String, String> {
-    let mut plain = String::new();
+fn unescape(value: &str) -> Result<String, String> {
+    let mut unescaped = String::new();
     let mut characters = value.chars();
     while let Some(one) = characters.next() {
         match one {
             '\\' => match characters.next() {
-                Some(next @ ('\\' | ',' | '=')) => plain.push(next),
+                Some(next @ ('\\' | ',' | '=')) => unescaped.push(next),
                 Some(next) => return Err(format!("invalid escape sequence: \\{next}")),
                 None => return Err("invalid escape sequence: \\".into()),
             },
             '=' | ',' => {
                 return Err(format!("unescaped character in value: {}", u32::from(one)));
             }
-            other => plain.push(other),
+            other => unescaped.push(other),
         }
     }
-    Ok(plain)
+    Ok(unescaped)
 }

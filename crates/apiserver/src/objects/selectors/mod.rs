@@ -1,6 +1,4 @@
-//! Label and field selectors. Pure.
-//!
-//! Both are parsed once per list or watch; matching an object is a few lookups and comparisons.
+//! Label and field selectors. They are parsed once for each list or watch. No I/O.
 
 use serde_json::Value;
 
@@ -10,7 +8,7 @@ use crate::status::StatusError;
 mod fields;
 mod labels;
 
-/// What a list or a watch is about.
+/// The objects that a list or a watch shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selector {
     labels: Vec<labels::Requirement>,
@@ -18,7 +16,7 @@ pub(crate) struct Selector {
 }
 
 impl Selector {
-    /// From `labelSelector` and `fieldSelector`, both as in a query after decoding; empty selects everything.
+    /// From `labelSelector` and `fieldSelector` of a query; empty ones select everything.
     pub(crate) fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, StatusError> {
         Ok(Self {
             labels: labels::parse(labels).map_err(StatusError::bad_request)?,
@@ -26,11 +24,11 @@ impl Selector {
         })
     }
 
-    /// Whether an object is selected.
+    /// Whether the object is selected.
     pub(crate) fn matches(&self, object: &Value) -> bool {
         let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));
-        self.labels.iter().all(|one| one.holds(labels))
-            && self.fields.iter().all(|term| term.holds(object))
+        self.labels.iter().all(|one| one.matches(labels))
+            && self.fields.iter().all(|term| term.matches(object))
     }
 }
 

@@ -1,49 +1,52 @@
-//! Events: those of the old form need little, those with an `eventTime` need everything.
+//! Validation of events. `v1` requires little, as long as there is no `eventTime`; with one, and always
+//! in `events.k8s.io/v1`, all fields are required.
 
 use serde_json::{Value, json};
 
-use super::wrong;
+use super::invalid;
 use crate::objects::json::{number, text};
 use crate::objects::kind::Kind;
 use crate::objects::syntax;
 use crate::status::FieldError;
 
-const MOST: usize = 128;
-const MOST_MESSAGE: usize = 1024;
+/// Limits of kube-apiserver (pkg/apis/core/validation/events.go): reporter, action and reason, and the
+/// note.
+const MAX_NAME_BYTES: usize = 128;
+const MAX_NOTE_BYTES: usize = 1024;
 
 pub(super) fn check(kind: &Kind, stored: Option<&Value>, event: &Value) -> Vec<FieldError> {
-    let new_form = !kind.group.is_empty();
-    if let (true, Some(stored)) = (new_form, stored) {
+    let is_events_v1 = !kind.group.is_empty();
+    if let (true, Some(stored)) = (is_events_v1, stored) {
         return changes(stored, event);
     }
     let timed = !text(event, "/eventTime").is_empty();
-    if !new_form && !timed {
-        return old(event);
+    if !is_events_v1 && !timed {
+        return check_core_event(event);
     }
     let mut causes = Vec::new();
     if timed {
-        causes.extend(complete(event, new_form));
+        causes.extend(check_required(event, is_events_v1));
     } else {
         causes.push(FieldError::required("eventTime", ""));
     }
-    if new_form {
-        causes.extend(modern(event));
+    if is_events_v1 {
+        causes.extend(check_events_v1(event));
     }
     causes
 }
 
-fn old(event: &Value) -> Vec<FieldError> {
-    let about = text(event, "/involvedObject/namespace");
-    let home = text(event, "/metadata/namespace");
-    // What belongs to no namespace is told of in the default one.
-    if about == home || (about.is_empty() && home == "default") {
+fn check_core_event(event: &Value) -> Vec<FieldError> {
+    let involved = text(event, "/involvedObject/namespace");
+    let own = text(event, "/metadata/namespace");
+    // Events about cluster-scoped objects are in the namespace `default`.
+    if involved == own || (involved.is_empty() && own == "default") {
         return Vec::new();
     }
     let why = "does not match event.namespace";
-    vec![FieldError::invalid("involvedObject.namespace", &json!(about), why)]
+    vec![FieldError::invalid("involvedObject.namespace", &json!(involved), why)]
 }
 
-/// At the new door only a series may go on. The reference names the fields as the old door does.
+/// In `events.k8s.io/v1` only `series` may change. kube-apiserver names the fields as in `v1`.
 fn changes(stored: &Value, event: &Value) -> Vec<FieldError> {
     const FIXED: [(&str, &str); 13] = [
         ("regarding", "involvedObject"),
@@ -67,28 +70,28 @@ fn changes(stored: &Value, event: &Value) -> Vec<FieldError> {
     changed.map(cause).collect()
 }
 
-fn complete(event: &Value, new_form: bool) -> Vec<FieldError> {
-    let reporter = if new_form { "reportingController" } else { "reportingComponent" };
+fn check_required(event: &Value, is_events_v1: bool) -> Vec<FieldError> {
+    let reporter = if is_events_v1 { "reportingController" } else { "reportingComponent" };
     let name = text(event, &format!("/{reporter}"));
     let mut causes = Vec::new();
     if name.is_empty() {
         causes.push(FieldError::required(reporter, ""));
     }
-    causes.extend(wrong(reporter, name, &syntax::qualified(name)));
+    causes.extend(invalid(reporter, name, &syntax::qualified(name)));
     for key in ["reportingInstance", "action", "reason"] {
         let value = text(event, &format!("/{key}"));
         if value.is_empty() {
             causes.push(FieldError::required(key, ""));
-        } else if value.len() > MOST {
+        } else if value.len() > MAX_NAME_BYTES {
             causes.push(FieldError::invalid(key, &json!(""), "can have at most 128 characters"));
         }
     }
     causes
 }
 
-fn modern(event: &Value) -> Vec<FieldError> {
+fn check_events_v1(event: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
-    if text(event, "/note").len() > MOST_MESSAGE {
+    if text(event, "/note").len() > MAX_NOTE_BYTES {
         causes.push(FieldError::invalid("message", &json!(""), "can have at most 1024 characters"));
     }
     let of = text(event, "/type");

@@ -1,18 +1,20 @@
-//! What all objects have in common.
+//! Validation of the metadata of all kinds.
 
 use serde_json::{Value, json};
 
-use super::{labels, wrong};
+use super::{invalid, labels};
 use crate::objects::json::{entries, list, text, texts};
 use crate::objects::kind::Kind;
 use crate::objects::syntax;
 use crate::status::FieldError;
 
-const ANNOTATION_BYTES: usize = 256 * 1024;
+/// `TotalAnnotationSizeLimitB` of apimachinery (pkg/api/validation/objectmeta.go).
+const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
+/// Finalizers without a domain that Kubernetes accepts.
 const STANDARD_FINALIZERS: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
 
-/// Empty maps and lists are as good as none.
-pub(super) fn tidy(object: &mut Value) {
+/// Removes empty maps and lists, which Go leaves out.
+pub(super) fn drop_empty(object: &mut Value) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     for key in ["labels", "annotations", "finalizers", "ownerReferences"] {
         let empty =
@@ -37,12 +39,12 @@ fn name(kind: &Kind, object: &Value) -> Vec<FieldError> {
     if name.is_empty() {
         return vec![FieldError::required("metadata.name", "name or generateName is required")];
     }
-    let whys = match kind.kind {
+    let messages = match kind.kind {
         "Service" | "Namespace" if name.contains('.') => vec!["must not contain dots".into()],
         "Service" | "Namespace" => syntax::label(name),
         _ => syntax::subdomain(name),
     };
-    wrong("metadata.name", name, &whys)
+    invalid("metadata.name", name, &messages)
 }
 
 fn annotations(object: &Value) -> Vec<FieldError> {
@@ -50,21 +52,21 @@ fn annotations(object: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     let mut bytes = 0;
     for (key, value) in entries(object, "/metadata/annotations") {
-        causes.extend(wrong(FIELD, key, &syntax::qualified(&key.to_lowercase())));
+        causes.extend(invalid(FIELD, key, &syntax::qualified(&key.to_lowercase())));
         bytes += key.len() + value.as_str().map_or(0, str::len);
     }
-    if bytes > ANNOTATION_BYTES {
-        causes.push(FieldError::too_long(FIELD, ANNOTATION_BYTES));
+    if bytes > MAX_ANNOTATION_BYTES {
+        causes.push(FieldError::too_long(FIELD, MAX_ANNOTATION_BYTES));
     }
     causes
 }
 
 fn finalizers(object: &Value) -> Vec<FieldError> {
-    const PLACE: &str = "/metadata/finalizers";
-    let mut causes: Vec<FieldError> = texts(object, PLACE)
-        .flat_map(|name| wrong("metadata.finalizers", name, &syntax::qualified(name)))
+    const POINTER: &str = "/metadata/finalizers";
+    let mut causes: Vec<FieldError> = texts(object, POINTER)
+        .flat_map(|name| invalid("metadata.finalizers", name, &syntax::qualified(name)))
         .collect();
-    for (at, name) in texts(object, PLACE).enumerate() {
+    for (at, name) in texts(object, POINTER).enumerate() {
         if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
             let why = "name is neither a standard finalizer name nor is it fully qualified";
             causes.push(FieldError::invalid(
@@ -97,11 +99,13 @@ fn owners(object: &Value) -> Vec<FieldError> {
             causes.push(FieldError::invalid(FIELD, owner, why));
         }
     }
-    let leads: Vec<&Value> = owners.iter().filter(|owner| owner["controller"] == true).collect();
-    if let [first, second, ..] = leads[..] {
+    let controllers: Vec<&Value> =
+        owners.iter().filter(|owner| owner["controller"] == true).collect();
+    if let [first, second, ..] = controllers[..] {
         let shown = |owner: &Value| format!("{}/{}", text(owner, "/kind"), text(owner, "/name"));
         let why = format!(
-            "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+            "Only one reference can have Controller set to true. Found \"true\" in references \
+             for {} and {}",
             shown(first),
             shown(second)
         );

@@ -1,8 +1,10 @@
-//! What becomes of an object on its way into the store: defaults, checks, what may not change. Pure.
+//! Defaults, validation and immutable fields of each kind: the `RESTCreateStrategy` and
+//! `RESTUpdateStrategy` of kube-apiserver. No I/O.
 //!
 //! ```text
-//!  object ─► tidy ─► keep what this door does not write ─► defaults ─► checks ─► store
-//!            nulls   status or the rest                    per kind    metadata, then per kind
+//!  object ─► drop nulls ─► restore the parts that this    ─► defaults, zero values ─► validation ─► store
+//!                          request does not write (status      per kind                metadata,
+//!                          or everything else)                                         then per kind
 //! ```
 
 use serde_json::{Value, json};
@@ -11,60 +13,65 @@ use crate::objects::json::{default, map, text};
 use crate::objects::kind::Kind;
 use crate::status::{FieldError, StatusError};
 
+mod config_map;
 mod event;
+mod lease;
 mod metadata;
+mod namespace;
 mod node;
 mod pod;
 mod service;
+mod service_cidr;
 mod slice;
-mod small;
-mod zeros;
+mod zero_values;
 
 pub(crate) use service::{has_address, has_health_port, has_node_ports};
 
-/// The door an object comes through.
+/// The part of an object that a request writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
-    /// The object itself: its status stays as it was.
+pub(crate) enum ResourcePart {
+    /// Everything but the status.
     Main,
-    /// `/status`: everything else stays as it was.
+    /// The subresource `/status`.
     Status,
 }
 
-/// Gives defaults, keeps what this door does not write, checks the rest.
+/// Completes and checks an object before it is stored.
 ///
-/// `metadata` that the server owns (uid, resourceVersion, creationTimestamp, generation, managedFields,
-/// deletionTimestamp, selfLink) is the store's business, not ours.
+/// The metadata that the server owns (uid, resourceVersion, creationTimestamp, generation,
+/// managedFields, deletionTimestamp, selfLink) is the business of `operations`.
 pub(crate) fn prepare(
     kind: &Kind,
-    door: Door,
+    part: ResourcePart,
     stored: Option<&Value>,
     object: &mut Value,
 ) -> Result<(), StatusError> {
-    tidy(object);
-    metadata::tidy(object);
-    keep(kind, door, stored, object);
-    defaults(kind, door, stored, object);
-    zeros::fill(kind, object);
+    drop_nulls(object);
+    metadata::drop_empty(object);
+    restore_unwritten(kind, part, stored, object);
+    defaults(kind, part, stored, object);
+    zero_values::normalize(kind, object);
     let mut causes = metadata::check(kind, stored, object);
-    causes.extend(check(kind, door, stored, object));
+    causes.extend(check(kind, part, stored, object));
     if causes.is_empty() {
         return Ok(());
     }
-    let shown = kind.stored_as.and_then(|(group, plural)| Kind::find(group, "v1", plural));
-    Err(StatusError::invalid(shown.unwrap_or(kind), text(object, "/metadata/name"), &causes))
+    // For events, kube-apiserver names the kind that is stored, whichever group was asked.
+    let named = kind.stored_as.and_then(|(group, plural)| Kind::find(group, "v1", plural));
+    Err(StatusError::invalid(named.unwrap_or(kind), text(object, "/metadata/name"), &causes))
 }
 
-/// The object without what the server gave it unasked: nobody owns that. `sent` is the spec that was asked for.
-pub(crate) fn without_gifts(kind: &Kind, sent: &Value, object: &Value) -> Value {
-    let gifts: &[&str] = match kind.kind {
+/// The object without the fields that the server has added to the spec by itself: they have no manager.
+/// `sent` is the spec that the client sent.
+pub(crate) fn without_server_defaults(kind: &Kind, sent: &Value, object: &Value) -> Value {
+    let added: &[&str] = match kind.kind {
         "Service" => &["clusterIPs"],
         "Pod" => &["priority", "preemptionPolicy", "tolerations"],
         "Namespace" => &["finalizers"],
         _ => &[],
     };
     let mut object = object.clone();
-    for key in gifts.iter().filter(|key| sent[**key].is_null()) {
+    for key in added.iter().filter(|key| sent[**key].is_null()) {
         if let Some(spec) = object.get_mut("spec") {
             put(spec, key, None);
         }
@@ -72,31 +79,36 @@ pub(crate) fn without_gifts(kind: &Kind, sent: &Value, object: &Value) -> Value 
     object
 }
 
-/// A null is nothing.
-fn tidy(value: &mut Value) {
+/// Removes nulls: they mean the same as a missing key.
+fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {
             map.retain(|_, value| !value.is_null());
-            map.values_mut().for_each(tidy);
+            map.values_mut().for_each(drop_nulls);
         }
-        Value::Array(list) => list.iter_mut().for_each(tidy),
+        Value::Array(list) => list.iter_mut().for_each(drop_nulls),
         _ => {}
     }
 }
 
-fn keep(kind: &Kind, door: Door, stored: Option<&Value>, object: &mut Value) {
-    match (door, stored) {
-        (Door::Status, Some(stored)) => keep_all_but_status(kind, stored, object),
-        (Door::Main, Some(stored)) if kind.has_status => {
+/// Takes the parts that the request does not write from the stored object. A new object has no status,
+/// except a Node, which kubelets create with one.
+fn restore_unwritten(kind: &Kind, part: ResourcePart, stored: Option<&Value>, object: &mut Value) {
+    match (part, stored) {
+        (ResourcePart::Status, Some(stored)) => restore_all_but_status(kind, stored, object),
+        (ResourcePart::Main, Some(stored)) if kind.has_status => {
             put(object, "status", stored.get("status"));
         }
-        (Door::Main, None) if kind.has_status && kind.kind != "Node" => put(object, "status", None),
+        (ResourcePart::Main, None) if kind.has_status && kind.kind != "Node" => {
+            put(object, "status", None)
+        }
         _ => {}
     }
 }
 
-/// Labels, annotations and finalizers may be written by `/status` too; a Pod's owners and all of a ServiceCIDR may not.
-fn keep_all_but_status(kind: &Kind, stored: &Value, object: &mut Value) {
+/// For `/status`: only the spec is restored, so that labels, annotations and finalizers can be
+/// written too. Of Pods the owner references are restored as well, of ServiceCIDRs all metadata.
+fn restore_all_but_status(kind: &Kind, stored: &Value, object: &mut Value) {
     put(object, "spec", stored.get("spec"));
     match kind.kind {
         "Pod" => {
@@ -123,18 +135,18 @@ fn put(object: &mut Value, key: &str, value: Option<&Value>) {
     }
 }
 
-fn defaults(kind: &Kind, door: Door, stored: Option<&Value>, object: &mut Value) {
+fn defaults(kind: &Kind, part: ResourcePart, stored: Option<&Value>, object: &mut Value) {
     match kind.kind {
         "Service" => {
             service::defaults(object);
-            if let (Door::Main, Some(stored)) = (door, stored) {
+            if let (ResourcePart::Main, Some(stored)) = (part, stored) {
                 service::inherit(stored, object);
             }
         }
         "Pod" => pod::defaults(stored, object),
         "EndpointSlice" => slice::defaults(object),
         "Node" => node::defaults(object),
-        "Namespace" => small::namespace(stored, object),
+        "Namespace" => namespace::defaults(stored, object),
         "ServiceCIDR" => {
             map(object, "status");
         }
@@ -142,48 +154,53 @@ fn defaults(kind: &Kind, door: Door, stored: Option<&Value>, object: &mut Value)
     }
 }
 
-fn check(kind: &Kind, door: Door, stored: Option<&Value>, object: &Value) -> Vec<FieldError> {
-    match (kind.kind, door) {
-        ("Service", Door::Main) => service::check(stored, object),
-        ("Service", Door::Status) => service::check_status(object),
-        ("Pod", Door::Main) => pod::check(stored, object),
-        ("Pod", Door::Status) => pod::check_status(object),
+fn check(
+    kind: &Kind,
+    part: ResourcePart,
+    stored: Option<&Value>,
+    object: &Value,
+) -> Vec<FieldError> {
+    match (kind.kind, part) {
+        ("Service", ResourcePart::Main) => service::check(stored, object),
+        ("Service", ResourcePart::Status) => service::check_status(object),
+        ("Pod", ResourcePart::Main) => pod::check(stored, object),
+        ("Pod", ResourcePart::Status) => pod::check_status(object),
         ("EndpointSlice", _) => slice::check(stored, object),
-        ("Node", Door::Main) => node::check(stored, object),
-        ("Namespace", Door::Status) => small::check_namespace(object),
-        ("ConfigMap", _) => small::check_config_map(stored, object),
-        ("Lease", _) => small::check_lease(object),
-        ("ServiceCIDR", Door::Main) => small::check_range(stored, object),
+        ("Node", ResourcePart::Main) => node::check(stored, object),
+        ("Namespace", ResourcePart::Status) => namespace::check_status(object),
+        ("ConfigMap", _) => config_map::check(stored, object),
+        ("Lease", _) => lease::check(object),
+        ("ServiceCIDR", ResourcePart::Main) => service_cidr::check(stored, object),
         ("Event", _) => event::check(kind, stored, object),
         _ => Vec::new(),
     }
 }
 
-/// What a check found wrong with one field.
-fn wrong(field: &str, value: &str, whys: &[String]) -> Vec<FieldError> {
+/// One error for each message about the value of a field.
+fn invalid(field: &str, value: &str, messages: &[String]) -> Vec<FieldError> {
     let value = json!(value);
-    whys.iter().map(|why| FieldError::invalid(field, &value, why)).collect()
+    messages.iter().map(|message| FieldError::invalid(field, &value, message)).collect()
 }
 
-/// Labels under a field, keys and values.
-fn labels(field: &str, object: &Value, place: &str) -> Vec<FieldError> {
+/// Checks keys and values of a map of labels.
+fn labels(field: &str, object: &Value, pointer: &str) -> Vec<FieldError> {
     let mut causes = Vec::new();
-    for (key, value) in crate::objects::json::entries(object, place) {
+    for (key, value) in crate::objects::json::entries(object, pointer) {
         let value = value.as_str().unwrap_or_default();
-        causes.extend(wrong(field, key, &crate::objects::syntax::qualified(key)));
-        causes.extend(wrong(field, value, &crate::objects::syntax::label_value(value)));
+        causes.extend(invalid(field, key, &crate::objects::syntax::qualified(key)));
+        causes.extend(invalid(field, value, &crate::objects::syntax::label_value(value)));
     }
     causes
 }
 
-/// A value that is one of a few; none is fine.
-fn one_of(field: &str, object: &Value, place: &str, known: &[&str]) -> Option<FieldError> {
-    let value = object.pointer(place)?;
+/// Checks that a value is one of the known ones; it may be missing.
+fn one_of(field: &str, object: &Value, pointer: &str, known: &[&str]) -> Option<FieldError> {
+    let value = object.pointer(pointer)?;
     let fine = value.as_str().is_some_and(|text| known.contains(&text));
     (!fine).then(|| FieldError::unsupported(field, value, known))
 }
 
-/// Sets what is not there, under a map that is made if need be.
+/// Sets keys that are missing in a map, which is made if there is none.
 fn default_in(object: &mut Value, key: &str, defaults: &[(&str, Value)]) {
     let map = map(object, key);
     for (key, value) in defaults {

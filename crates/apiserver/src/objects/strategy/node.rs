@@ -1,15 +1,15 @@
-//! Nodes.
+//! Defaults and validation of Nodes.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::wrong;
+use super::invalid;
 use crate::objects::json::{list, map, text, texts};
 use crate::objects::syntax;
 use crate::status::FieldError;
 
-/// `podCIDR` is the first of `podCIDRs`.
+/// `podCIDR` and `podCIDRs` are filled from each other: the one is the first of the others.
 pub(super) fn defaults(node: &mut Value) {
     map(node, "status");
     let spec = map(node, "spec");
@@ -40,9 +40,10 @@ fn taints(node: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     for (at, taint) in list(node, "/spec/taints").iter().enumerate() {
         let field = format!("metadata.taints[{at}]");
-        let [key, value, effect] = ["/key", "/value", "/effect"].map(|place| text(taint, place));
-        causes.extend(wrong(&format!("{field}.key"), key, &syntax::qualified(key)));
-        causes.extend(wrong(&format!("{field}.value"), value, &syntax::label_value(value)));
+        let [key, value, effect] =
+            ["/key", "/value", "/effect"].map(|pointer| text(taint, pointer));
+        causes.extend(invalid(&format!("{field}.key"), key, &syntax::qualified(key)));
+        causes.extend(invalid(&format!("{field}.value"), value, &syntax::label_value(value)));
         if effect.is_empty() {
             causes.push(FieldError::required(format!("{field}.effect"), ""));
         } else if !known.contains(&effect) {

@@ -1,22 +1,23 @@
-//! EndpointSlices.
+//! Defaults and validation of EndpointSlices.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::{one_of, wrong};
+use super::{invalid, one_of};
 use crate::objects::json::{default, items, list, text, texts};
 use crate::objects::syntax;
 use crate::status::FieldError;
 
-const MOST_ENDPOINTS: usize = 1000;
-const MOST_PORTS: usize = 20_000;
-const MOST_ADDRESSES: usize = 100;
-const MOST_HINTS: usize = 8;
+/// Limits of kube-apiserver (pkg/apis/discovery/validation/validation.go).
+const MAX_ENDPOINTS: usize = 1000;
+const MAX_PORTS: usize = 20_000;
+const MAX_ADDRESSES: usize = 100;
+const MAX_HINTS: usize = 8;
 const TYPES: [&str; 3] = ["FQDN", "IPv4", "IPv6"];
 
-/// Endpoints and ports that are none are written as null, as the reference does.
+/// Missing endpoints and ports become null, as kube-apiserver shows them.
 pub(super) fn defaults(slice: &mut Value) {
     for key in ["endpoints", "ports"] {
         if list(slice, &format!("/{key}")).is_empty()
@@ -27,7 +28,7 @@ pub(super) fn defaults(slice: &mut Value) {
     }
     for endpoint in items(slice, "/endpoints").filter_map(Value::as_object_mut) {
         default(endpoint, "conditions", json!({}));
-        // Of an older version; the reference drops it too.
+        // A field of an older version, which kube-apiserver drops too.
         endpoint.remove("deprecatedTopology");
     }
     for port in items(slice, "/ports").filter_map(Value::as_object_mut) {
@@ -50,8 +51,8 @@ pub(super) fn check(stored: Option<&Value>, slice: &Value) -> Vec<FieldError> {
         causes.push(FieldError::invalid("addressType", &json!(of), "field is immutable"));
     }
     let endpoints = list(slice, "/endpoints");
-    if endpoints.len() > MOST_ENDPOINTS {
-        causes.push(FieldError::too_many("endpoints", endpoints.len(), MOST_ENDPOINTS));
+    if endpoints.len() > MAX_ENDPOINTS {
+        causes.push(FieldError::too_many("endpoints", endpoints.len(), MAX_ENDPOINTS));
         return causes;
     }
     for (at, one) in endpoints.iter().enumerate() {
@@ -65,11 +66,11 @@ fn endpoint(field: &str, of: &str, endpoint: &Value) -> Vec<FieldError> {
     let mut causes = addresses(&format!("{field}.addresses"), of, endpoint);
     let node = text(endpoint, "/nodeName");
     if !node.is_empty() {
-        causes.extend(wrong(&format!("{field}.nodeName"), node, &syntax::subdomain(node)));
+        causes.extend(invalid(&format!("{field}.nodeName"), node, &syntax::subdomain(node)));
     }
     let host = text(endpoint, "/hostname");
     if !host.is_empty() {
-        causes.extend(wrong(&format!("{field}.hostname"), host, &syntax::label(host)));
+        causes.extend(invalid(&format!("{field}.hostname"), host, &syntax::label(host)));
     }
     causes.extend(hints(&format!("{field}.hints.forZones"), endpoint, "/hints/forZones"));
     causes.extend(hints(&format!("{field}.hints.forNodes"), endpoint, "/hints/forNodes"));
@@ -81,8 +82,8 @@ fn addresses(field: &str, of: &str, endpoint: &Value) -> Vec<FieldError> {
     if count == 0 {
         return vec![FieldError::required(field, "must contain at least 1 address")];
     }
-    if count > MOST_ADDRESSES {
-        return vec![FieldError::too_many(field, count, MOST_ADDRESSES)];
+    if count > MAX_ADDRESSES {
+        return vec![FieldError::too_many(field, count, MAX_ADDRESSES)];
     }
     let all = texts(endpoint, "/addresses").enumerate();
     all.flat_map(|(at, one)| address(field, at, of, one)).collect()
@@ -91,7 +92,7 @@ fn addresses(field: &str, of: &str, endpoint: &Value) -> Vec<FieldError> {
 fn address(field: &str, at: usize, of: &str, address: &str) -> Vec<FieldError> {
     let item = format!("{field}[{at}]");
     if of == "FQDN" {
-        return wrong(&item, address, &syntax::subdomain(address));
+        return invalid(&item, address, &syntax::subdomain(address));
     }
     let Ok(parsed) = address.parse::<IpAddr>() else {
         let why = syntax::address_fault(address).unwrap_or_default();
@@ -106,14 +107,14 @@ fn address(field: &str, at: usize, of: &str, address: &str) -> Vec<FieldError> {
         let why = format!("must be an {of} address");
         return vec![FieldError::invalid(field, &json!(address), &why)];
     }
-    let why = syntax::not_special(parsed);
+    let why = syntax::special_address_fault(parsed);
     why.map(|why| FieldError::invalid(item, &json!(address), why)).into_iter().collect()
 }
 
-fn hints(field: &str, endpoint: &Value, place: &str) -> Vec<FieldError> {
-    let hints = list(endpoint, place);
-    if hints.len() > MOST_HINTS {
-        return vec![FieldError::too_many(field, hints.len(), MOST_HINTS)];
+fn hints(field: &str, endpoint: &Value, pointer: &str) -> Vec<FieldError> {
+    let hints = list(endpoint, pointer);
+    if hints.len() > MAX_HINTS {
+        return vec![FieldError::too_many(field, hints.len(), MAX_HINTS)];
     }
     let mut seen = BTreeSet::new();
     let mut causes = Vec::new();
@@ -122,27 +123,27 @@ fn hints(field: &str, endpoint: &Value, place: &str) -> Vec<FieldError> {
         if !seen.insert(name) {
             causes.push(FieldError::duplicate(&field, &json!(name)));
         }
-        let faults = if place.ends_with("forNodes") {
+        let messages = if pointer.ends_with("forNodes") {
             syntax::subdomain(name)
         } else {
             syntax::label_value(name)
         };
-        causes.extend(wrong(&field, name, &faults));
+        causes.extend(invalid(&field, name, &messages));
     }
     causes
 }
 
 fn ports(slice: &Value) -> Vec<FieldError> {
     let ports = list(slice, "/ports");
-    if ports.len() > MOST_PORTS {
-        return vec![FieldError::too_many("ports", ports.len(), MOST_PORTS)];
+    if ports.len() > MAX_PORTS {
+        return vec![FieldError::too_many("ports", ports.len(), MAX_PORTS)];
     }
     let mut seen = BTreeSet::new();
     let mut causes = Vec::new();
     for (at, port) in ports.iter().enumerate() {
         let (field, name) = (format!("ports[{at}].name"), text(port, "/name"));
         if !name.is_empty() {
-            causes.extend(wrong(&field, name, &syntax::label(name)));
+            causes.extend(invalid(&field, name, &syntax::label(name)));
         }
         if !seen.insert(name) {
             causes.push(FieldError::duplicate(&field, &json!(name)));
@@ -151,8 +152,8 @@ fn ports(slice: &Value) -> Vec<FieldError> {
         causes.extend(one_of(&format!("ports[{at}].protocol"), port, "/protocol", &known));
         let protocol = text(port, "/appProtocol");
         if !protocol.is_empty() {
-            let whys = syntax::qualified(protocol);
-            causes.extend(wrong(&format!("ports[{at}].appProtocol"), protocol, &whys));
+            let messages = syntax::qualified(protocol);
+            causes.extend(invalid(&format!("ports[{at}].appProtocol"), protocol, &messages));
         }
     }
     causes

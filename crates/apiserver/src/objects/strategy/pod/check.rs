@@ -1,4 +1,4 @@
-//! What is refused, and what may not change.
+//! Validation of Pods, and which fields may change.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::CONTAINERS;
 use crate::objects::json::{items, list, number, text};
-use crate::objects::strategy::{labels, one_of, put, wrong};
+use crate::objects::strategy::{invalid, labels, one_of, put};
 use crate::objects::syntax;
 use crate::status::FieldError;
 
@@ -32,7 +32,7 @@ fn containers(pod: &Value) -> Vec<FieldError> {
         if name.is_empty() {
             causes.push(FieldError::required(format!("{field}.name"), ""));
         } else {
-            causes.extend(wrong(&format!("{field}.name"), name, &syntax::label(name)));
+            causes.extend(invalid(&format!("{field}.name"), name, &syntax::label(name)));
             if !names.insert(name) {
                 causes.push(FieldError::duplicate(format!("{field}.name"), &json!(name)));
             }
@@ -41,7 +41,7 @@ fn containers(pod: &Value) -> Vec<FieldError> {
             causes.push(FieldError::required(format!("{field}.image"), ""));
         }
         causes.extend(ports(&field, one));
-        causes.extend(variables(&field, one));
+        causes.extend(environment(&field, one));
         causes.extend(mounts(&field, pod, one));
         let known = ["Always", "IfNotPresent", "Never"];
         causes.extend(one_of(&format!("{field}.imagePullPolicy"), one, "/imagePullPolicy", &known));
@@ -56,7 +56,7 @@ fn ports(container: &str, of: &Value) -> Vec<FieldError> {
         let field = format!("{container}.ports[{at}]");
         let name = text(port, "/name");
         if !name.is_empty() {
-            causes.extend(wrong(&format!("{field}.name"), name, &syntax::port_name(name)));
+            causes.extend(invalid(&format!("{field}.name"), name, &syntax::port_name(name)));
             if !names.insert(name) {
                 causes.push(FieldError::duplicate(format!("{field}.name"), &json!(name)));
             }
@@ -79,14 +79,15 @@ fn ports(container: &str, of: &Value) -> Vec<FieldError> {
     causes
 }
 
-fn variables(container: &str, of: &Value) -> Vec<FieldError> {
+fn environment(container: &str, of: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     for (at, variable) in list(of, "/env").iter().enumerate() {
         let (field, name) = (format!("{container}.env[{at}].name"), text(variable, "/name"));
         if name.is_empty() {
             causes.push(FieldError::required(field, ""));
         } else if !name.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=') {
-            let why = "a valid environment variable name must consist only of printable ASCII characters other than '='";
+            let why = "a valid environment variable name must consist only of printable ASCII \
+                       characters other than '='";
             causes.push(FieldError::invalid(field, &json!(name), why));
         }
     }
@@ -97,9 +98,11 @@ fn tolerations(pod: &Value) -> Vec<FieldError> {
     let mut causes = Vec::new();
     for (at, one) in list(pod, "/spec/tolerations").iter().enumerate() {
         let field = format!("spec.tolerations[{at}].operator");
-        let [key, operator, value] = ["/key", "/operator", "/value"].map(|place| text(one, place));
+        let [key, operator, value] =
+            ["/key", "/operator", "/value"].map(|pointer| text(one, pointer));
         if key.is_empty() && operator != "Exists" {
-            let why = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+            let why = "operator must be Exists when `key` is empty, which means \
+                       \"match all values and all keys\"";
             causes.push(FieldError::invalid(&field, &json!(operator), why));
         }
         causes.extend(one_of(&field, one, "/operator", &["Equal", "Exists"]));
@@ -146,18 +149,18 @@ fn spec(pod: &Value) -> Vec<FieldError> {
     causes.extend(labels("spec.nodeSelector", pod, "/spec/nodeSelector"));
     let node = text(pod, "/spec/nodeName");
     if !node.is_empty() {
-        causes.extend(wrong("spec.nodeName", node, &syntax::subdomain(node)));
+        causes.extend(invalid("spec.nodeName", node, &syntax::subdomain(node)));
     }
     for key in ["hostname", "subdomain"] {
         let name = text(pod, &format!("/spec/{key}"));
         if !name.is_empty() {
-            causes.extend(wrong(&format!("spec.{key}"), name, &syntax::label(name)));
+            causes.extend(invalid(&format!("spec.{key}"), name, &syntax::label(name)));
         }
     }
     causes
 }
 
-/// Addresses are addresses.
+/// Checks the addresses in the status.
 pub(in crate::objects::strategy) fn check_status(pod: &Value) -> Vec<FieldError> {
     let fault = |(at, one): (usize, &Value)| {
         let address = text(one, "/ip");
@@ -167,14 +170,15 @@ pub(in crate::objects::strategy) fn check_status(pod: &Value) -> Vec<FieldError>
     list(pod, "/status/podIPs").iter().enumerate().filter_map(fault).collect()
 }
 
-const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
-    `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
-    tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+const IMMUTABLE_SPEC: &str = "pod updates may not change fields other than \
+    `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
+    `spec.tolerations` (only additions to existing tolerations),\
+    `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 fn changes(stored: &Value, pod: &Value) -> Vec<FieldError> {
-    for place in CONTAINERS {
-        if list(stored, place).len() != list(pod, place).len() {
-            let field = place[1..].replace('/', ".");
+    for pointer in CONTAINERS {
+        if list(stored, pointer).len() != list(pod, pointer).len() {
+            let field = pointer[1..].replace('/', ".");
             let why = "pod updates may not add or remove containers";
             return vec![FieldError::forbidden(field, why)];
         }
@@ -193,8 +197,8 @@ fn changes(stored: &Value, pod: &Value) -> Vec<FieldError> {
         }
         _ => {}
     }
-    if fixed(stored) != fixed(pod) || !keeps_tolerations(stored, pod) {
-        causes.push(FieldError::forbidden("spec", FIXED));
+    if immutable_spec(stored) != immutable_spec(pod) || !keeps_tolerations(stored, pod) {
+        causes.push(FieldError::forbidden("spec", IMMUTABLE_SPEC));
     }
     causes
 }
@@ -204,11 +208,11 @@ fn keeps_tolerations(stored: &Value, pod: &Value) -> bool {
     list(stored, "/spec/tolerations").iter().all(|one| new.contains(one))
 }
 
-/// A Pod's spec without what may change.
-fn fixed(pod: &Value) -> Value {
+/// The spec without the fields that may change.
+fn immutable_spec(pod: &Value) -> Value {
     let mut fixed = json!({"spec": pod["spec"]});
-    for place in CONTAINERS {
-        items(&mut fixed, place).for_each(|container| put(container, "image", None));
+    for pointer in CONTAINERS {
+        items(&mut fixed, pointer).for_each(|container| put(container, "image", None));
     }
     for key in ["activeDeadlineSeconds", "tolerations"] {
         put(&mut fixed["spec"], key, None);

@@ -1,4 +1,4 @@
-//! What a Pod is given.
+//! Defaults of Pods.
 
 use serde_json::{Map, Value, json};
 
@@ -7,8 +7,8 @@ use crate::objects::json::{default, items, list, map};
 
 pub(in crate::objects::strategy) fn defaults(stored: Option<&Value>, pod: &mut Value) {
     let host = pod.pointer("/spec/hostNetwork") == Some(&Value::Bool(true));
-    for place in CONTAINERS {
-        items(pod, place)
+    for pointer in CONTAINERS {
+        items(pod, pointer)
             .filter_map(Value::as_object_mut)
             .for_each(|container| container_defaults(container, host));
     }
@@ -29,12 +29,12 @@ pub(in crate::objects::strategy) fn defaults(stored: Option<&Value>, pod: &mut V
         spec.insert("serviceAccountName".into(), account.clone());
         spec.insert("serviceAccount".into(), account);
     }
-    admit(stored, pod);
+    admission_defaults(stored, pod);
     status_defaults(stored, pod);
 }
 
-/// What the reference's admission adds.
-fn admit(stored: Option<&Value>, pod: &mut Value) {
+/// What the admission plugins Priority and DefaultTolerationSeconds of kube-apiserver add.
+fn admission_defaults(stored: Option<&Value>, pod: &mut Value) {
     let spec = map(pod, "spec");
     for (key, value) in
         [("priority", json!(0)), ("preemptionPolicy", json!("PreemptLowerPriority"))]
@@ -59,7 +59,7 @@ fn container_defaults(container: &mut Map<String, Value>, host: bool) {
     default(container, "terminationMessagePath", "/dev/termination-log");
     default(container, "terminationMessagePolicy", "File");
     let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
-    let policy = if floats(image) { "Always" } else { "IfNotPresent" };
+    let policy = if is_latest(image) { "Always" } else { "IfNotPresent" };
     default(container, "imagePullPolicy", policy);
     default(container, "resources", json!({}));
     if let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut)
@@ -92,8 +92,8 @@ fn container_defaults(container: &mut Map<String, Value>, host: bool) {
     }
 }
 
-/// Whether an image may be another one tomorrow: no tag, or `latest`.
-fn floats(image: &str) -> bool {
+/// Whether the image has the tag `latest`, or neither a tag nor a digest.
+fn is_latest(image: &str) -> bool {
     let name = image.rsplit('/').next().unwrap_or(image);
     if name.contains('@') {
         return false;
@@ -131,7 +131,7 @@ fn volume_defaults(volume: &mut Map<String, Value>) {
 }
 
 fn status_defaults(stored: Option<&Value>, pod: &mut Value) {
-    let class = quality(pod);
+    let class = qos_class(pod);
     let kept = stored.and_then(|stored| stored.pointer("/status/qosClass")).cloned();
     let status = map(pod, "status");
     status.insert("qosClass".into(), kept.unwrap_or_else(|| class.into()));
@@ -150,8 +150,8 @@ fn status_defaults(stored: Option<&Value>, pod: &mut Value) {
     }
 }
 
-fn quality(pod: &Value) -> &'static str {
-    let containers = || CONTAINERS.iter().flat_map(|place| list(pod, place));
+fn qos_class(pod: &Value) -> &'static str {
+    let containers = || CONTAINERS.iter().flat_map(|pointer| list(pod, pointer));
     let has = |one: &Value, what: &str| {
         one.pointer(what).and_then(Value::as_object).is_some_and(|map| !map.is_empty())
     };

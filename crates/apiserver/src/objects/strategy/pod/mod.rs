@@ -1,4 +1,4 @@
-//! Pods: what kubelets and kubectl count on being there, and what may change once a Pod exists.
+//! Defaults and validation of Pods.
 
 mod check;
 mod defaults;

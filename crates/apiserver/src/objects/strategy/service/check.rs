@@ -1,4 +1,4 @@
-//! What is refused, in the words of the reference.
+//! Validation of Services, with the messages of kube-apiserver.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{has_address, has_health_port, has_node_ports};
 use crate::objects::json::{list, number, text, texts};
-use crate::objects::strategy::{labels, one_of, wrong};
+use crate::objects::strategy::{invalid, labels, one_of};
 use crate::objects::syntax;
 use crate::status::FieldError;
 
@@ -25,14 +25,14 @@ pub(in crate::objects::strategy) fn check(
     causes.extend(one_of("spec.type", service, "/spec/type", &TYPES));
     causes.extend(by_type(service));
     causes.extend(policies(service));
-    causes.extend(outside(service));
+    causes.extend(external_ips(service));
     if let Some(stored) = stored {
         causes.extend(changes(stored, service));
     }
     causes
 }
 
-/// Addresses that a load balancer has given belong to load balancers.
+/// Checks `status.loadBalancer`, which only Services of type LoadBalancer may have.
 pub(in crate::objects::strategy) fn check_status(service: &Value) -> Vec<FieldError> {
     let ingress = list(service, "/status/loadBalancer/ingress");
     if text(service, "/spec/type") == "LoadBalancer" || ingress.is_empty() {
@@ -97,7 +97,7 @@ fn port<'a>(
     if name.is_empty() {
         causes.extend(named.then(|| FieldError::required(&at_name, "")));
     } else {
-        causes.extend(wrong(&at_name, name, &syntax::label(name)));
+        causes.extend(invalid(&at_name, name, &syntax::label(name)));
         if !names.insert(name) {
             causes.push(FieldError::duplicate(&at_name, &json!(name)));
         }
@@ -110,13 +110,13 @@ fn port<'a>(
     causes.extend(one_of(&format!("{field}.protocol"), port, "/protocol", &PROTOCOLS));
     match port.get("targetPort") {
         Some(Value::String(name)) => {
-            causes.extend(wrong(&format!("{field}.targetPort"), name, &syntax::port_name(name)));
+            causes.extend(invalid(&format!("{field}.targetPort"), name, &syntax::port_name(name)));
         }
         Some(target) => causes.extend(range("targetPort", target)),
         None => {}
     }
     if let Some(Value::String(protocol)) = port.get("appProtocol") {
-        causes.extend(wrong(
+        causes.extend(invalid(
             &format!("{field}.appProtocol"),
             protocol,
             &syntax::qualified(protocol),
@@ -214,7 +214,7 @@ fn by_type(service: &Value) -> Vec<FieldError> {
         if name.is_empty() {
             causes.push(FieldError::required("spec.externalName", ""));
         } else {
-            causes.extend(wrong("spec.externalName", name, &syntax::subdomain(name)));
+            causes.extend(invalid("spec.externalName", name, &syntax::subdomain(name)));
         }
     }
     if of != "LoadBalancer" {
@@ -229,7 +229,7 @@ fn by_type(service: &Value) -> Vec<FieldError> {
         }
     }
     if let Some(class) = service["spec"]["loadBalancerClass"].as_str() {
-        causes.extend(wrong("spec.loadBalancerClass", class, &syntax::qualified(class)));
+        causes.extend(invalid("spec.loadBalancerClass", class, &syntax::qualified(class)));
     }
     for (at, range) in texts(service, "/spec/loadBalancerSourceRanges").enumerate() {
         if let Err(why) = syntax::network(range) {
@@ -270,11 +270,11 @@ fn policies(service: &Value) -> Vec<FieldError> {
     causes
 }
 
-fn outside(service: &Value) -> Vec<FieldError> {
+fn external_ips(service: &Value) -> Vec<FieldError> {
     let addresses = texts(service, "/spec/externalIPs").enumerate();
     let why = |address: &str| match address.parse() {
         Err(_) => syntax::address_fault(address),
-        Ok(address) => syntax::not_special(address),
+        Ok(address) => syntax::special_address_fault(address),
     };
     addresses
         .filter_map(|(at, one)| {

@@ -1,4 +1,4 @@
-//! From the stored version to the new one.
+//! What an update of a Service keeps of the stored one.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use super::{has_address, has_health_port, has_node_ports};
 use crate::objects::json::{items, list, map, number, text};
 use crate::objects::strategy::put;
 
-/// What the stored version gives to the new one: addresses and ports that were allocated; and what a change of type
-/// takes away, unless it was changed too.
+/// Keeps allocated addresses and ports that the update leaves out, and drops fields that the new type
+/// does not have, unless the update has changed them too.
 pub(in crate::objects::strategy) fn inherit(stored: &Value, service: &mut Value) {
     follow_first_address(stored, service);
     if has_address(stored) && has_address(service) {
@@ -34,7 +34,7 @@ pub(in crate::objects::strategy) fn inherit(stored: &Value, service: &mut Value)
     }
 }
 
-/// `clusterIP` was changed, `clusterIPs` was not: the list follows.
+/// If the update changes `clusterIP` but not `clusterIPs`, the list follows.
 fn follow_first_address(stored: &Value, service: &mut Value) {
     let (old, new) = (text(stored, "/spec/clusterIP"), text(service, "/spec/clusterIP").to_owned());
     if old != new && stored.pointer("/spec/clusterIPs") == service.pointer("/spec/clusterIPs") {
@@ -62,7 +62,7 @@ fn inherit_addresses(stored: &Value, service: &mut Value) {
     if text(stored, "/spec/clusterIP") == text(service, "/spec/clusterIP") {
         inherit_field(stored, service, "clusterIPs");
     }
-    // Families that nobody speaks of stay, unless a change of policy asks for others.
+    // Missing families stay as they were.
     if list(service, "/spec/ipFamilies").is_empty() {
         inherit_field(stored, service, "ipFamilies");
     }
@@ -86,7 +86,7 @@ fn inherit_node_ports(stored: &Value, service: &mut Value) {
     }
 }
 
-/// Drops a field that the new type does not know and that was left as it was.
+/// Drops fields that the new type does not have and the update has not changed.
 fn drop_by_type(stored: &Value, service: &mut Value) {
     let balanced = |service: &Value| text(service, "/spec/type") == "LoadBalancer";
     type Needs = fn(&Value) -> bool;

@@ -1,4 +1,4 @@
-//! Services: what is given, what is inherited from the stored version, what is refused.
+//! Defaults of Services; validation and updates are below.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ mod inherit;
 pub(super) use check::{check, check_status};
 pub(super) use inherit::inherit;
 
-/// Whether Services of this type have a cluster address.
+/// Whether Services of this type have a cluster IP.
 pub(crate) fn has_address(service: &Value) -> bool {
     text(service, "/spec/type") != "ExternalName"
 }
@@ -20,7 +20,7 @@ pub(crate) fn has_node_ports(service: &Value) -> bool {
     matches!(text(service, "/spec/type"), "NodePort" | "LoadBalancer")
 }
 
-/// Whether a port for health checks belongs to the Service.
+/// Whether the Service has a `healthCheckNodePort`.
 pub(crate) fn has_health_port(service: &Value) -> bool {
     text(service, "/spec/type") == "LoadBalancer"
         && text(service, "/spec/externalTrafficPolicy") == "Local"

@@ -1,42 +1,45 @@
-//! What the reference shows although nobody wrote it, and hides although somebody did: the zeros of its types.
+//! Zero values as Go encodes them. kube-apiserver decodes every object into Go structs: fields without
+//! `omitempty` then appear in JSON even if the client left them out, and empty ones with `omitempty`
+//! disappear. This module does the same to JSON values.
 
 use serde_json::{Value, json};
 
 use crate::objects::json::{default, items, map};
 use crate::objects::kind::Kind;
 
-pub(super) fn fill(kind: &Kind, object: &mut Value) {
+/// Adds the zero values that Go writes, and removes those that it leaves out.
+pub(super) fn normalize(kind: &Kind, object: &mut Value) {
     match kind.kind {
-        "ConfigMap" => hide(object, &["data", "binaryData"]),
-        "Event" if kind.group.is_empty() => show(object, &event()),
-        "Event" => show(object, &new_event()),
+        "ConfigMap" => drop_empty(object, &["data", "binaryData"]),
+        "Event" if kind.group.is_empty() => add_missing(object, &core_event()),
+        "Event" => add_missing(object, &events_v1()),
         "Node" => node(object),
         "Pod" => {
-            addresses(object);
+            pod_ips(object);
             conditions(object, &[("lastProbeTime", Value::Null), TIME]);
-            items(object, "/status/containerStatuses").for_each(container);
+            items(object, "/status/containerStatuses").for_each(container_status);
         }
         "Service" => conditions(object, &[TIME, ("reason", json!("")), ("message", json!(""))]),
         _ => {}
     }
 }
 
-fn container(status: &mut Value) {
-    show(status, &[("lastState", json!({})), ("state", json!({}))]);
+fn container_status(status: &mut Value) {
+    add_missing(status, &[("lastState", json!({})), ("state", json!({}))]);
     for state in ["/state/running", "/state/terminated", "/lastState/terminated"] {
         if let Some(state) = status.pointer_mut(state) {
-            show(state, &[("startedAt", Value::Null)]);
+            add_missing(state, &[("startedAt", Value::Null)]);
         }
     }
     for state in ["/state/terminated", "/lastState/terminated"] {
         if let Some(state) = status.pointer_mut(state) {
-            show(state, &[("finishedAt", Value::Null)]);
+            add_missing(state, &[("finishedAt", Value::Null)]);
         }
     }
 }
 
-/// The one address of a Pod is the first of all.
-fn addresses(pod: &mut Value) {
+/// `podIP` is the first of `podIPs`; where they differ, `podIP` wins.
+fn pod_ips(pod: &mut Value) {
     let one = pod["status"]["podIP"].as_str().unwrap_or_default().to_owned();
     let first = pod["status"]["podIPs"][0]["ip"].as_str().unwrap_or_default().to_owned();
     if !one.is_empty() && one != first {
@@ -48,19 +51,19 @@ fn addresses(pod: &mut Value) {
 
 const TIME: (&str, Value) = ("lastTransitionTime", Value::Null);
 
-fn hide(object: &mut Value, keys: &[&str]) {
+fn drop_empty(object: &mut Value, keys: &[&str]) {
     if let Some(fields) = object.as_object_mut() {
         fields.retain(|key, value| !keys.contains(&key.as_str()) || *value != json!({}));
     }
 }
 
-fn show(object: &mut Value, zeros: &[(&str, Value)]) {
+fn add_missing(object: &mut Value, zeros: &[(&str, Value)]) {
     if let Some(fields) = object.as_object_mut() {
         zeros.iter().for_each(|(key, value)| default(fields, key, value.clone()));
     }
 }
 
-fn event() -> [(&'static str, Value); 7] {
+fn core_event() -> [(&'static str, Value); 7] {
     [
         ("eventTime", Value::Null),
         ("firstTimestamp", Value::Null),
@@ -72,7 +75,7 @@ fn event() -> [(&'static str, Value); 7] {
     ]
 }
 
-fn new_event() -> [(&'static str, Value); 5] {
+fn events_v1() -> [(&'static str, Value); 5] {
     [
         ("eventTime", Value::Null),
         ("deprecatedFirstTimestamp", Value::Null),
@@ -95,7 +98,7 @@ const NODE_INFO: [&str; 10] = [
     "systemUUID",
 ];
 
-/// What can be used is what is there, unless somebody knows better.
+/// `allocatable` defaults to `capacity`; the rest are zero values.
 fn node(node: &mut Value) {
     conditions(node, &[("lastHeartbeatTime", Value::Null), TIME]);
     let status = map(node, "status");
@@ -108,5 +111,5 @@ fn node(node: &mut Value) {
 }
 
 fn conditions(object: &mut Value, zeros: &[(&str, Value)]) {
-    items(object, "/status/conditions").for_each(|condition| show(condition, zeros));
+    items(object, "/status/conditions").for_each(|condition| add_missing(condition, zeros));
 }

@@ -1,4 +1,4 @@
-//! `metadata.managedFields`.
+//! Reading and writing `metadata.managedFields`.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::fields::Fields;
 use crate::objects::json::{list, text};
 use crate::objects::kind::Kind;
 
-/// What one manager owns by one way of writing.
+/// The fields that one manager owns by one operation: Apply or Update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) applied: bool,
@@ -40,16 +40,16 @@ impl Entry {
         self.manager == writer.manager && self.subresource == writer.subresource.unwrap_or_default()
     }
 
-    /// The manager as conflicts name it.
-    pub(super) fn shown(&self) -> String {
-        let mut shown = format!("{:?}", self.manager);
+    /// The manager as messages about conflicts name it.
+    pub(super) fn describe(&self) -> String {
+        let mut text = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
-            shown += &format!(" with subresource {:?}", self.subresource);
+            text += &format!(" with subresource {:?}", self.subresource);
         }
         if !self.applied {
-            shown += &format!(" using {}", self.api_version);
+            text += &format!(" using {}", self.api_version);
         }
-        shown
+        text
     }
 
     fn json(&self) -> Value {
@@ -83,7 +83,7 @@ pub(super) fn read(object: &Value) -> Vec<Entry> {
         .collect()
 }
 
-/// Applies first, then by time; managers with nothing left are gone.
+/// Entries of applies come first, then by time; entries without fields are dropped.
 pub(super) fn write(object: &mut Value, mut entries: Vec<Entry>) {
     entries.retain(|entry| !entry.fields.is_empty());
     let rank = |entry: &Entry| {
