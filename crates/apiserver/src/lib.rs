@@ -35,12 +35,13 @@ mod store;
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch as signal};
@@ -48,7 +49,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 pub use crate::http::faults::{FaultError, Faults};
-use crate::http::server::{self, Shared, lock};
+use crate::http::server::{self, Shared};
 use crate::objects::allocation::Allocator;
 pub use crate::objects::allocation::Cidr;
 use crate::operations::{ApiState, seed};
@@ -247,13 +248,13 @@ users:
 
     /// Replaces the faults, for requests and watches that begin from now on.
     pub fn set_faults(&self, faults: Faults) {
-        *lock(&self.shared.faults) = faults;
+        *self.shared.faults.lock() = faults;
     }
 
     /// Drops the history of all changes: clients that continue from an older resourceVersion get 410
     /// and have to list again.
     pub fn compact(&self) {
-        lock(&self.shared.state).store.compact();
+        self.shared.state.lock().store.compact();
     }
 
     /// Ends watches, lets other requests finish, and closes all connections.

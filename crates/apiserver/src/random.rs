@@ -1,4 +1,5 @@
-//! All randomness of the server. It comes from the cryptographic generator of the TLS library.
+//! All randomness of the server. Tokens and uids come from the cryptographic generator of the TLS
+//! library; names of objects and the timing of faults need no secrecy and use `fastrand`.
 
 use rustls::crypto::ring::default_provider;
 
@@ -17,7 +18,7 @@ fn bytes<const N: usize>() -> [u8; N] {
 
 /// A number from 0 (inclusive) to 1 (exclusive).
 pub(crate) fn fraction() -> f64 {
-    f64::from(u32::from_le_bytes(bytes())) / (f64::from(u32::MAX) + 1.0)
+    fastrand::f64()
 }
 
 /// A bearer token of 256 bits, in hexadecimal.
@@ -27,20 +28,13 @@ pub(crate) fn token() -> String {
 
 /// The five characters that follow `generateName`.
 pub(crate) fn name_suffix() -> String {
-    bytes::<5>()
-        .iter()
-        .map(|byte| char::from(NAME_CHARACTERS[usize::from(*byte) % NAME_CHARACTERS.len()]))
-        .collect()
+    let character = |_| fastrand::choice(NAME_CHARACTERS).copied().map(char::from);
+    (0..5).filter_map(character).collect()
 }
 
 /// A UUID of version 4 for `metadata.uid`.
 pub(crate) fn uid() -> String {
-    let mut bytes = bytes::<16>();
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let parts = [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]];
-    parts.join("-")
+    uuid::Builder::from_random_bytes(bytes()).into_uuid().to_string()
 }
 
 #[cfg(test)]

@@ -5,9 +5,11 @@
 //!          └ group, version  └ namespace  └ name └ subresource     GET with a name: get; without: list, or watch
 //! ```
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use http::Method;
+use percent_encoding::percent_decode_str;
 
 use crate::objects::kind::Kind;
 use crate::status::{FieldError, StatusError};
@@ -385,25 +387,16 @@ fn decode_query(text: &str) -> Option<String> {
     decode(&text.replace('+', " "))
 }
 
+/// Resolves percent escapes; `None` if one is malformed, or if the result is not UTF-8.
 fn decode(text: &str) -> Option<String> {
-    let mut rest = text.as_bytes();
-    let mut bytes = Vec::with_capacity(rest.len());
-    loop {
-        rest = match rest {
-            [] => return String::from_utf8(bytes).ok(),
-            [b'%', high, low, rest @ ..] => {
-                let digit =
-                    |byte: u8| char::from(byte).to_digit(16).and_then(|d| u8::try_from(d).ok());
-                bytes.push(digit(*high)? * 16 + digit(*low)?);
-                rest
-            }
-            [b'%', ..] => return None,
-            [byte, rest @ ..] => {
-                bytes.push(*byte);
-                rest
-            }
-        };
+    let malformed = |rest: &str| {
+        let mut digits = rest.bytes().take(2).filter(u8::is_ascii_hexdigit);
+        digits.next().is_none() || digits.next().is_none()
+    };
+    if text.split('%').skip(1).any(malformed) {
+        return None;
     }
+    percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
 }
 
 #[cfg(test)]

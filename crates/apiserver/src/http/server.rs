@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::Value;
+use subtle::{Choice, ConstantTimeEq};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch as signal};
@@ -77,19 +79,14 @@ pub(crate) struct Shared {
     pub(crate) garbage: Notify,
 }
 
-/// A lock that stays usable after a panic of another task: no change of the state is left half done.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
     fn faults(&self) -> Faults {
-        lock(&self.faults).clone()
+        self.faults.lock().clone()
     }
 
     /// The version that stale reads show, if the fault `stale` is on.
     fn stale_version(&self, state: &ApiState) -> Option<u64> {
-        let time = Instant::now().checked_sub(lock(&self.faults).stale?)?;
+        let time = Instant::now().checked_sub(self.faults.lock().stale?)?;
         Some(state.store.version_at(time))
     }
 }
@@ -100,7 +97,7 @@ impl WatchSource for Shared {
         kind: &Kind,
         position: u64,
     ) -> (Result<Vec<Arc<WatchEvent>>, Compacted>, u64) {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         (state.store.events_after(kind.storage_resource(), position), state.store.version())
     }
 }
@@ -113,7 +110,7 @@ pub(crate) async fn run_garbage_collector(shared: Arc<Shared>) {
             () = shared.garbage.notified() => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
-        garbage_collection::collect(&mut lock(&shared.state), Timestamp::now());
+        garbage_collection::collect(&mut shared.state.lock(), Timestamp::now());
     }
 }
 
@@ -281,14 +278,9 @@ fn has_known_token(tokens: &[Token], headers: &HeaderMap) -> bool {
     let given =
         headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let given = given.strip_prefix("Bearer ").unwrap_or_default().trim();
-    tokens
-        .iter()
-        .fold(false, |known, token| known | same(token.secret.as_bytes(), given.as_bytes()))
-}
-
-fn same(one: &[u8], other: &[u8]) -> bool {
-    let difference = one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
-    std::hint::black_box(difference) == 0 && one.len() == other.len() && !one.is_empty()
+    let matches = |token: &Token| token.secret.as_bytes().ct_eq(given.as_bytes());
+    let known = tokens.iter().fold(Choice::from(0), |known, token| known | matches(token));
+    bool::from(known) && !given.is_empty()
 }
 
 async fn read_body(body: Incoming) -> Result<Bytes, StatusError> {
@@ -377,7 +369,7 @@ fn show_faults(
         let faults =
             Faults::from_map(&map).map_err(|error| StatusError::bad_request(error.to_string()))?;
         tracing::info!(%faults, "faults changed");
-        *lock(&shared.faults) = faults;
+        *shared.faults.lock() = faults;
     } else if *method != Method::GET {
         return Err(StatusError::method_not_allowed());
     }
@@ -404,7 +396,7 @@ fn perform(
     let agent = header(&parts.headers, &USER_AGENT).split('/').next().unwrap_or_default();
     let agent = if agent.is_empty() { "unknown" } else { agent };
     let outcome = {
-        let mut state = lock(&shared.state);
+        let mut state = shared.state.lock();
         let stale_version = shared.stale_version(&state);
         let request = ApiRequest {
             resource,
@@ -442,7 +434,7 @@ fn start_watch(
 ) -> Result<Response<Body>, StatusError> {
     let filter = WatchFilter::new(resource.kind, resource.prefix(), options)?;
     let (start, changed) = {
-        let state = lock(&shared.state);
+        let state = shared.state.lock();
         let changed = state.store.subscribe(resource.kind.storage_resource());
         let start = watch::start(&state.store, &filter, options, shared.stale_version(&state))?;
         (start, changed.ok_or_else(StatusError::no_such_path)?)
