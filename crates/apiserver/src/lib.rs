@@ -1,12 +1,12 @@
 //! An embedded, in-memory Kubernetes API server for the lab, demonstrations and tests.
 //!
 //! ```text
-//!  http ──────────────────────────► operations ──────────────────────────► store
-//!  connections, TLS, tokens,        get, list, create, update, patch,      objects by resource,
-//!  faults, requests, responses,     apply, delete, garbage collection      history for watches
-//!  watch streams                        │
-//!       │                               └─► objects   the rules of each kind: defaults, validation,
-//!       └─► kubectl                                   allocation, patches, apply, selectors (no I/O)
+//!  http ─────────────────────► operations ──────────────────────► store
+//!  connections, TLS, tokens,   get, list, create, update, patch,  objects by resource,
+//!  faults, requests,           apply, delete, garbage collection  history for watches
+//!  responses, watches              │
+//!       │                          └─► objects   defaults, validation, allocation,
+//!       └─► kubectl                              patches, apply, selectors (no I/O)
 //!           tables, discovery, OpenAPI (no I/O)
 //! ```
 //!
@@ -251,8 +251,8 @@ users:
         *self.shared.faults.lock() = faults;
     }
 
-    /// Drops the history of all changes: clients that continue from an older resourceVersion get 410
-    /// and have to list again.
+    /// Drops the history of all changes: clients that continue from an older resourceVersion get
+    /// 410 and have to list again.
     pub fn compact(&self) {
         self.shared.state.lock().store.compact();
     }
@@ -272,10 +272,10 @@ impl Drop for Server {
     }
 }
 
-/// The first resourceVersion: microseconds since 1970. Clients may still hold a resourceVersion of a
-/// server that ran before. That server began at an earlier time and made fewer than a million writes
-/// in each second, so all its resourceVersions are smaller than this one, and a watch from one of
-/// them gets 410 instead of silently missing changes.
+/// The first resourceVersion: microseconds since 1970. Clients may still hold a resourceVersion of
+/// a server that ran before. That server began at an earlier time and made fewer than a million
+/// writes in each second, so all its resourceVersions are smaller than this one, and a watch from
+/// one of them gets 410 instead of silently missing changes.
 fn first_version(now: Timestamp) -> u64 {
     u64::try_from(now.as_microsecond()).unwrap_or(0).max(1)
 }

@@ -3,14 +3,15 @@
 
 use rustls::crypto::ring::default_provider;
 
-/// Characters of generated names: `alphanums` of apimachinery (pkg/util/rand), which has no vowels so
-/// that no words come out.
+/// Characters of generated names: `alphanums` of apimachinery (pkg/util/rand), which has no vowels
+/// so that no words come out.
 const NAME_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 fn bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     if default_provider().secure_random.fill(&mut bytes).is_err() {
-        // The kernel's generator does not fail once it is seeded. Without it, tokens would be guessable.
+        // The kernel's generator does not fail once it is seeded. Without it, tokens would be
+        // guessable.
         std::process::abort();
     }
     bytes

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!  latency=10ms..50ms   every request is delayed by a random time in this range
-//!  errors=5%            this share of requests fails: 429, 500, 503, or a connection without a response
+//!  errors=5%            this share of requests fails: 429, 500, 503, or no response at all
 //!  drop-watches=10s     watches break off after about this time
-//!  stale=2s             reads with resourceVersion=0 show the state of 2s ago; watches send events 2s late
+//!  stale=2s             reads with resourceVersion=0 are this old, watch events this late
 //! ```
 
 use std::collections::BTreeMap;
@@ -126,7 +126,8 @@ impl Faults {
         Ok(self)
     }
 
-    /// From names and values, as `PUT /zonewise/faults` sends them; faults that are not named are off.
+    /// From names and values, as `PUT /zonewise/faults` sends them; faults that are not named are
+    /// off.
     pub(crate) fn from_map(map: &BTreeMap<String, String>) -> Result<Self, FaultError> {
         map.iter().try_fold(Self::default(), |faults, (name, value)| faults.set(name, value))
     }
@@ -261,8 +262,8 @@ mod tests {
             ("errors=101%", "errors: `101%` is not a percentage from 0% to 100%, or off"),
             (
                 "latency=50ms..10ms",
-                "latency: `50ms..10ms` is not a duration or a range up to 24h (example: 10ms..50ms), \
-                 or off",
+                "latency: `50ms..10ms` is not a duration or a range up to 24h (example: \
+                 10ms..50ms), or off",
             ),
             ("stale=-1s", "stale: `-1s` is not a duration up to 24h (example: 2s), or off"),
             ("stale=1e19s", "stale: `1e19s` is not a duration up to 24h (example: 2s), or off"),
@@ -272,8 +273,8 @@ mod tests {
             ),
             (
                 "latency=1s..1e19s",
-                "latency: `1s..1e19s` is not a duration or a range up to 24h (example: 10ms..50ms), \
-                 or off",
+                "latency: `1s..1e19s` is not a duration or a range up to 24h (example: \
+                 10ms..50ms), or off",
             ),
             (
                 "drop-watches=10",

@@ -1,10 +1,13 @@
 //! From bytes of a connection to operations, and back.
 //!
 //! ```text
-//!  server          connections, tokens, bodies, responses      tls      the certificate
-//!  request         method, path and query ─► what is meant     faults   errors and delays on purpose
-//!  protobuf        request bodies that are not JSON or YAML    watch    responses that stay open
-//!  representation  responses: objects, tables, metadata alone
+//!  server          connections, tokens, bodies, responses
+//!  tls             the certificate of the server
+//!  faults          errors and delays that can be switched on
+//!  request         method, path and query: what a request means
+//!  protobuf        request bodies that are neither JSON nor YAML
+//!  representation  response bodies: objects, tables, metadata alone
+//!  watch           responses that stay open
 //! ```
 
 pub(crate) mod faults;

@@ -1,14 +1,14 @@
-//! Request bodies in protobuf, as kubectl's `create namespace`, `create configmap` and `create service`
-//! send them. Nothing here does I/O.
+//! Request bodies in protobuf, as kubectl's `create namespace`, `create configmap` and `create
+//! service` send them. Nothing here does I/O.
 //!
 //! ```text
 //!  k8s\0 ─► Unknown { typeMeta: apiVersion, kind ─► table of the kind
-//!                     raw ───────────────────────────► fields by number ─► JSON, as the client would have written it }
+//!                     raw ───────────────────────────► fields by number ─► JSON }
 //! ```
 //!
-//! The tables form a tree, so a body cannot be nested deeper than they are. Fields that are not in the
-//! tables are skipped. Numbers and names are those of the `generated.proto` files of k8s.io/api and
-//! apimachinery.
+//! The tables form a tree, so a body cannot be nested deeper than they are. Fields that are not in
+//! the tables are skipped. Numbers and names are those of the `generated.proto` files of k8s.io/api
+//! and apimachinery.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -238,8 +238,8 @@ impl<'a> Envelope<'a> {
         let Self { api_version, kind, encoding, media_type, .. } = self;
         if !encoding.is_empty() || !["", MEDIA_TYPE].contains(media_type) {
             return Err(format!(
-                "an object with content encoding {encoding:?} and content type {media_type:?} inside of \
-                 protobuf is not supported: {REMEDY}"
+                "an object with content encoding {encoding:?} and content type {media_type:?} \
+                 inside of protobuf is not supported: {REMEDY}"
             ));
         }
         match (*api_version, *kind) {
@@ -456,23 +456,27 @@ mod tests {
     use super::*;
 
     // Recorded from kubectl 1.36.
-    const SHOP: &str = "6b3873000a0f0a02763112094e616d657370616365121c0a140a0473686f7012001a0022002a00\
-                        32003800420012001a020a001a002200";
-    const SETTINGS: &str = "6b3873000a0f0a0276311209436f6e6669674d6170123a0a1c0a0873657474696e677312001a04\
-                            73686f7022002a0032003800420012060a016112013112050a016212001a0b0a0362696e120461\
-                            fffe621a002200";
-    const WEB: &str = "6b3873000a0d0a0276311207536572766963651289010a1f0a0377656212001a0022002a003200\
-                       380042005a0a0a03617070120377656212620a1b0a0738302d3830383012035443501850220708\
-                       0010903f1a0028000a1e0a073434332d746c73120354435018bb032209080110001a03746c7328\
-                       00120a0a0361707012037765621a002209436c757374657249503a00420052005a00600068001a\
-                       020a001a002200";
-    const NODE_PORT: &str = "6b3873000a0d0a02763112075365727669636512670a1d0a026e7012001a0022002a003200\
-                             380042005a090a0361707012026e7012420a1d0a0738302d38303830120354435018502207\
-                             080010903f1a002880eb0112090a0361707012026e701a0022084e6f6465506f72743a0042\
-                             0052005a00600068001a020a001a002200";
-    const EXTERNAL: &str = "6b3873000a0d0a027631120753657276696365125a0a1f0a0365787412001a0022002a00320038\
-                            0042005a0a0a0361707012036578741233120a0a0361707012036578741a00220c45787465726e\
-                            616c4e616d653a004200520b6578616d706c652e636f6d5a00600068001a020a001a002200";
+    const SHOP: &str = "\
+        6b3873000a0f0a02763112094e616d657370616365121c0a140a0473686f7012001a0022002a00320038\
+        00420012001a020a001a002200";
+    const SETTINGS: &str = "\
+        6b3873000a0f0a0276311209436f6e6669674d6170123a0a1c0a0873657474696e677312001a0473686f\
+        7022002a0032003800420012060a016112013112050a016212001a0b0a0362696e120461fffe621a0022\
+        00";
+    const WEB: &str = "\
+        6b3873000a0d0a0276311207536572766963651289010a1f0a0377656212001a0022002a003200380042\
+        005a0a0a03617070120377656212620a1b0a0738302d38303830120354435018502207080010903f1a00\
+        28000a1e0a073434332d746c73120354435018bb032209080110001a03746c732800120a0a0361707012\
+        037765621a002209436c757374657249503a00420052005a00600068001a020a001a002200";
+    const NODE_PORT: &str = "\
+        6b3873000a0d0a02763112075365727669636512670a1d0a026e7012001a0022002a003200380042005a\
+        090a0361707012026e7012420a1d0a0738302d38303830120354435018502207080010903f1a002880eb\
+        0112090a0361707012026e701a0022084e6f6465506f72743a00420052005a00600068001a020a001a00\
+        2200";
+    const EXTERNAL: &str = "\
+        6b3873000a0d0a027631120753657276696365125a0a1f0a0365787412001a0022002a00320038004200\
+        5a0a0a0361707012036578741233120a0a0361707012036578741a00220c45787465726e616c4e616d65\
+        3a004200520b6578616d706c652e636f6d5a00600068001a020a001a002200";
 
     fn unhex(text: &str) -> Vec<u8> {
         let digit = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
@@ -586,7 +590,8 @@ mod tests {
                 "deletionGracePeriodSeconds": 0,
                 "annotations": {"note": ""}, "finalizers": ["zonewise.dev/keep"],
                 "ownerReferences": [
-                    {"kind": "Node", "name": "a", "uid": "u", "apiVersion": "v1", "controller": false},
+                    {"kind": "Node", "name": "a", "uid": "u", "apiVersion": "v1",
+                        "controller": false},
                 ],
             },
             "spec": {
@@ -637,8 +642,8 @@ mod tests {
             (body("Pod", &[]), "kind \"Pod\" of version \"v1\" is not supported in protobuf"),
             (
                 packed,
-                "an object with content encoding \"gzip\" and content type \"\" inside of protobuf is not \
-                 supported",
+                "an object with content encoding \"gzip\" and content type \"\" inside of protobuf \
+                 is not supported",
             ),
         ];
         for (bytes, what) in rows {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  GET /api/v1/namespaces/shop/pods/cart/status?…
-//!          └ group, version  └ namespace  └ name └ subresource     GET with a name: get; without: list, or watch
+//!          └ group, version  └ namespace  └ name └ subresource
+//!  GET with a name is `get`; without one it is `list`, or `watch` with watch=true.
 //! ```
 
 use std::borrow::Cow;

@@ -1,9 +1,10 @@
 //! Connections, tokens, bodies and responses.
 //!
 //! ```text
-//!  accept ─► TLS ─► each request:  health, version ─► response
-//!                                  else: token ─► faults ─► body ─► perform ─► encode ─► response
-//!                                                             └ watch: a task that writes the response body
+//!  accept ─► TLS ─► each request:
+//!      health, version ─────────────────────────────────────────────────► response
+//!      everything else ─► token ─► faults ─► body ─► perform ─► encode ─► response
+//!                                                 └─► watch: a task that writes the body
 //! ```
 //!
 //! Every connection is a task of its own. Nothing here may panic: a release build aborts, which
@@ -47,7 +48,8 @@ use crate::status::StatusError;
 use crate::store::{Compacted, WatchEvent};
 use crate::{Token, random};
 
-/// Bytes of a request body: kube-apiserver's `MaxRequestBodyBytes` (apiserver/pkg/server/config.go).
+/// Bytes of a request body: kube-apiserver's `MaxRequestBodyBytes`
+/// (apiserver/pkg/server/config.go).
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 const JSON: &str = "application/json";
 /// The media type of aggregated discovery.
@@ -294,7 +296,8 @@ async fn read_body(body: Incoming) -> Result<Bytes, StatusError> {
     }
 }
 
-/// Whether the response has line breaks: by default for curl, wget and browsers, as in kube-apiserver.
+/// Whether the response has line breaks: by default for curl, wget and browsers, as in
+/// kube-apiserver.
 fn pretty(parts: &Parts) -> bool {
     let asked = Options::parse(parts.uri.query().unwrap_or_default()).ok().and_then(|o| o.pretty);
     asked.unwrap_or_else(|| {

@@ -3,8 +3,9 @@
 //! ```text
 //!            start (under the lock)              run (until the end)
 //!  version "" or 0:    all objects as ADDED  ─┐
-//!  sendInitialEvents:  the same, BOOKMARK    ─┼─► position ─► wait ─► events after it ─► ADDED MODIFIED DELETED
-//!  version N:          nothing               ─┘                └─► BOOKMARK, at intervals and at the end
+//!  sendInitialEvents:  the same, BOOKMARK    ─┼─► position ─► wait ─► events after it as
+//!  version N:          nothing               ─┘           │   ADDED, MODIFIED, DELETED
+//!                                                         └─► BOOKMARK, at intervals and at the end
 //! ```
 //!
 //! A watch keeps nothing but its position. A slow client reads later from the history; one that is
@@ -91,7 +92,8 @@ pub(crate) struct Start {
     initial_bookmark: bool,
 }
 
-/// Decides how a watch starts. With `resourceVersion=0` it starts at `stale_version`, if there is one.
+/// Decides how a watch starts. With `resourceVersion=0` it starts at `stale_version`, if there is
+/// one.
 ///
 /// The outer error is a response of its own; the inner one is sent as an ERROR event, as
 /// kube-apiserver does for errors that it finds after the watch is open.
@@ -232,8 +234,8 @@ impl<S: WatchSource> Watch<S> {
         Instant::now().checked_add(self.times.bookmarks?)
     }
 
-    /// Sends the events after the position. If the fault `stale` holds some back, says when the next
-    /// one is due.
+    /// Sends the events after the position. If the fault `stale` holds some back, says when the
+    /// next one is due.
     async fn catch_up(
         &mut self,
         position: &mut u64,

@@ -137,8 +137,8 @@ pub(crate) fn aggregated(core: bool) -> Value {
     })
 }
 
-/// One resource of aggregated discovery. Group and version of its kind are empty, as in kube-apiserver:
-/// they are those of the enclosing list.
+/// One resource of aggregated discovery. Group and version of its kind are empty, as in
+/// kube-apiserver: they are those of the enclosing list.
 fn aggregated_resource(kind: &'static Kind) -> Value {
     let of = |kind: &str| json!({"group": "", "version": "", "kind": kind});
     let mut resource = json!({

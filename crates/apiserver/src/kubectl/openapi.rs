@@ -1,8 +1,9 @@
 //! As much of an OpenAPI description as kubectl needs before it applies an object. No I/O.
 //!
 //! kubectl looks for one thing: whether patches of a kind support `fieldValidation`. Schemas allow
-//! unknown fields, so that kubectl refuses nothing by itself. Strategic merge patches are not listed:
-//! kubectl would compute them from the schemas, while it has the merge keys of all served kinds built in.
+//! unknown fields, so that kubectl refuses nothing by itself. Strategic merge patches are not
+//! listed: kubectl would compute them from the schemas, while it has the merge keys of all served
+//! kinds built in.
 
 use serde_json::{Map, Value, json};
 

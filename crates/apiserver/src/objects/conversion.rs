@@ -29,8 +29,8 @@ const NAMES: [(&str, &str); 7] = [
     ("reportingComponent", "reportingController"),
 ];
 
-/// The fields that name the reporter. In `v1` they are always shown, if need be as empty strings; in
-/// `events.k8s.io/v1` empty ones are left out.
+/// The fields that name the reporter. In `v1` they are always shown, if need be as empty strings;
+/// in `events.k8s.io/v1` empty ones are left out.
 const REPORTER_V1: [&str; 2] = ["reportingComponent", "reportingInstance"];
 const REPORTER_EVENTS_V1: [&str; 2] = ["reportingController", "reportingInstance"];
 

@@ -25,8 +25,8 @@ pub(crate) struct Kind {
     pub(crate) has_status: bool,
     /// Whether `metadata.generation` counts changes of the spec.
     pub(crate) has_generation: bool,
-    /// The resource that objects of this kind are stored as, if it is another one: `events.k8s.io/v1`
-    /// and `v1` serve the same events.
+    /// The resource that objects of this kind are stored as, if it is another one:
+    /// `events.k8s.io/v1` and `v1` serve the same events.
     pub(crate) stored_as: Option<GroupResource>,
 }
 

@@ -1,11 +1,17 @@
-//! Kubernetes objects as JSON values: their kinds, and the rules that hold for each kind. Nothing here does I/O.
+//! Kubernetes objects as JSON values: their kinds, and the rules that hold for each kind. Nothing
+//! here does I/O.
 //!
 //! ```text
-//!  kind        the table of served kinds            selectors   label and field selectors
-//!  strategy    defaults, validation, immutability   patch       JSON, merge and strategic merge patches
-//!  allocation  cluster IPs and node ports           apply       server-side apply and managed fields
-//!  syntax      how names and addresses are written  schema      merge rules that patch and apply share
-//!  conversion  the two API versions of events       json        short ways to read JSON values
+//!  kind        the table of served kinds
+//!  strategy    defaults, validation and immutable fields of each kind
+//!  allocation  cluster IPs and node ports of Services
+//!  syntax      how names, labels and addresses are written
+//!  conversion  the two API versions of events
+//!  selectors   label and field selectors
+//!  patch       JSON, merge and strategic merge patches
+//!  apply       server-side apply and managed fields
+//!  schema      the merge rules that patch and apply share
+//!  json        short ways to read and change JSON values
 //! ```
 
 pub(crate) mod allocation;

@@ -35,8 +35,8 @@ const fn keyed(kind: &'static str, path: &'static str, keys: &'static [&'static 
     (kind, path, PatchStrategy::MergeBy(keys[0]), ListType::Map(keys))
 }
 
-/// Kind (empty: all kinds), path, and the two rules. A strategic merge patch identifies items by the
-/// first key alone.
+/// Kind (empty: all kinds), path, and the two rules. A strategic merge patch identifies items by
+/// the first key alone.
 const LISTS: [Rule; 27] = [
     ("", "metadata.finalizers", PatchStrategy::MergeSet, ListType::Set),
     keyed("", "metadata.ownerReferences", &["uid"]),

@@ -1,5 +1,5 @@
-//! How names, labels and addresses must be written. Each check returns what is wrong, with the messages
-//! of apimachinery (pkg/util/validation).
+//! How names, labels and addresses must be written. Each check returns what is wrong, with the
+//! messages of apimachinery (pkg/util/validation).
 
 use std::net::IpAddr;
 
@@ -11,9 +11,9 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
     (e.g. 'example.com', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start \
-    and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used \
-    for validation is \
-    '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+                         and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or \
+                         '123-abc', regex used for validation is \
+                         '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, \
     '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or \
     'my_value',  or '12345', regex used for validation is \
@@ -78,7 +78,8 @@ pub(crate) fn subdomain(text: &str) -> Vec<String> {
     wrong
 }
 
-/// A qualified name, `prefix/name` or `name`: keys of labels, annotations and taints, and finalizers.
+/// A qualified name, `prefix/name` or `name`: keys of labels, annotations and taints, and
+/// finalizers.
 pub(crate) fn qualified(text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let name = match text.split('/').collect::<Vec<_>>()[..] {

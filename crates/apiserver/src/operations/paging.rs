@@ -157,7 +157,8 @@ pub(crate) struct KeyRange<'a> {
     pub(crate) prefix: &'a str,
 }
 
-/// The page that the options ask for. Lists that may be stale show `stale_version`, if there is one.
+/// The page that the options ask for. Lists that may be stale show `stale_version`, if there is
+/// one.
 pub(crate) fn list(
     store: &Store,
     range: KeyRange<'_>,
@@ -279,7 +280,8 @@ mod tests {
                 "resourceVersion=1&continue=!",
                 Err((
                     400,
-                    "invalid continue token: continue key is not valid: Invalid symbol 33, offset 0.",
+                    "invalid continue token: continue key is not valid: Invalid symbol 33, offset \
+                     0.",
                 )),
             ),
         ];

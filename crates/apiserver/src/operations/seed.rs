@@ -35,7 +35,8 @@ pub(crate) fn seed(state: &mut ApiState, port: u16, now: Timestamp) -> Result<()
             "labels": {"component": "apiserver", "provider": "kubernetes"},
         },
         "spec": {
-            "type": "ClusterIP", "clusterIP": first(*network).to_string(), "sessionAffinity": "None",
+            "type": "ClusterIP", "clusterIP": first(*network).to_string(),
+            "sessionAffinity": "None",
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
         },
     });

@@ -1,10 +1,12 @@
 //! Create, update, patch and apply.
 //!
 //! ```text
-//!  body ─► parse ─► new state of the object ──────► commit: strategy ─► managed fields ─► allocation ─► store
-//!                   create, update: the body                                                └ unchanged: not stored
+//!  body ─► parse ─► new state of the object
+//!                   create, update: the body
 //!                   patch: the patch on the stored object
 //!                   apply: the applied fields merged into it
+//!                     └─► commit: strategy ─► managed fields ─► allocation ─► store
+//!                                                                   └ unchanged: not stored
 //! ```
 
 use std::sync::Arc;
@@ -24,13 +26,14 @@ use crate::status::{FieldError, StatusError};
 use crate::store::Object;
 
 /// What kube-apiserver answers; of protobuf, only some kinds are read here.
-const MEDIA_TYPES: &str = "the body of the request was in an unknown format - accepted media types include: \
-                     application/json, application/yaml, application/vnd.kubernetes.protobuf";
+const MEDIA_TYPES: &str = "the body of the request was in an unknown format - accepted media types \
+                           include: application/json, application/yaml, \
+                           application/vnd.kubernetes.protobuf";
 /// Attempts to find a free name for `generateName`: `maxNameGenerationCreateAttempts` of
 /// kube-apiserver (apiserver/pkg/registry/generic/registry/store.go).
 const NAME_ATTEMPTS: usize = 8;
-/// Characters of `generateName` that are kept, so that the name has at most 63: `MaxGeneratedNameLength`
-/// of kube-apiserver (apiserver/pkg/storage/names/generate.go).
+/// Characters of `generateName` that are kept, so that the name has at most 63:
+/// `MaxGeneratedNameLength` of kube-apiserver (apiserver/pkg/storage/names/generate.go).
 const MAX_NAME_PREFIX: usize = 58;
 
 pub(super) fn create(

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  put, remove ─► version + 1 ─► collection of the resource: key ─► object
-//!                                  └─► history: event, event, event, …
-//!                                                  │    limited in events and bytes; older ones are dropped
+//!                                  └─► history: event, event, event (the oldest are dropped)
+//!                                                  │
 //!            objects at a version  ◄── undo the events after it, newest first
 //!            events after a version ◄── watches
 //! ```
@@ -284,7 +284,8 @@ impl Store {
         Ok(collection.history.range(first..).cloned().collect())
     }
 
-    /// The version that was current at a time, as far back as the history of every resource reaches.
+    /// The version that was current at a time, as far back as the history of every resource
+    /// reaches.
     pub(crate) fn version_at(&self, time: Instant) -> u64 {
         let newer = |collection: &Collection| {
             let first = collection.history.partition_point(|event| event.at <= time);

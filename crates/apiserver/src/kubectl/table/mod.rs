@@ -28,8 +28,8 @@ pub(crate) enum Include {
 
 /// A `meta.k8s.io/v1` Table of these objects. Columns for `-o wide` have priority 1.
 ///
-/// `metadata` is that of the list. Watches send tables of one row; `columns` says whether the table has
-/// column definitions, which only the first one of a watch has.
+/// `metadata` is that of the list. Watches send tables of one row; `columns` says whether the table
+/// has column definitions, which only the first one of a watch has.
 pub(crate) fn table(
     kind: &Kind,
     objects: &[&Value],

@@ -63,7 +63,8 @@ fn pods() {
             ["0/2", "Init:0/2", "0"],
         ),
         (
-            json!({"phase": "Running", "initContainerStatuses": [beside], "containerStatuses": [ok]}),
+            json!({"phase": "Running", "initContainerStatuses": [beside],
+                "containerStatuses": [ok]}),
             aside,
             ["2/3", "Running", "2"],
         ),
@@ -81,11 +82,12 @@ fn pods() {
 }
 
 #[test]
-fn pods_at_their_end() {
+fn ended_pods() {
     let mut leaving = pod(
         json!({"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}],
             "conditions": [{"type": "x", "status": "True"}]}),
-        &json!({"nodeName": "n", "readinessGates": [{"conditionType": "x"}, {"conditionType": "y"}]}),
+        &json!({"nodeName": "n", "readinessGates": [{"conditionType": "x"},
+            {"conditionType": "y"}]}),
     );
     leaving["metadata"]["deletionTimestamp"] = "2026-11-16T05:05:00Z".into();
     assert_eq!(
@@ -141,7 +143,8 @@ fn services() {
 #[test]
 fn nodes() {
     let node = json!({
-        "metadata": {"name": "n", "labels": {"node-role.kubernetes.io/worker": "", "kubernetes.io/role": "edge"}},
+        "metadata": {"name": "n", "labels": {"node-role.kubernetes.io/worker": "",
+            "kubernetes.io/role": "edge"}},
         "spec": {"unschedulable": true},
         "status": {"conditions": [{"type": "Ready", "status": "True"}],
             "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
@@ -186,8 +189,10 @@ fn endpoint_slices() {
 #[test]
 fn events() {
     let old = json!({"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "p"},
-        "reason": "R", "message": " m ", "type": "Normal", "source": {"component": "c", "host": "h"},
-        "firstTimestamp": "2026-11-16T04:25:00Z", "lastTimestamp": "2026-11-16T05:03:00Z", "count": 3});
+        "reason": "R", "message": " m ", "type": "Normal",
+        "source": {"component": "c", "host": "h"},
+        "firstTimestamp": "2026-11-16T04:25:00Z", "lastTimestamp": "2026-11-16T05:03:00Z",
+        "count": 3});
     assert_eq!(
         cells_of("events", old),
         json!(["2m", "Normal", "R", "pod/p", "", "c, h", "m", "40m", 3, "e"])
@@ -205,7 +210,7 @@ fn events() {
 }
 
 #[test]
-fn the_others() {
+fn other_kinds() {
     for (plural, object, wanted) in [
         ("leases", json!({"spec": {"holderIdentity": "me"}}), json!(["x", "me", "5m"])),
         ("namespaces", json!({"status": {"phase": "Active"}}), json!(["x", "Active", "5m"])),

@@ -1,5 +1,5 @@
-//! Which IP families a Service gets: from its addresses, `ipFamilies`, `ipFamilyPolicy`, and the ranges
-//! of the cluster.
+//! Which IP families a Service gets: from its addresses, `ipFamilies`, `ipFamilyPolicy`, and the
+//! ranges of the cluster.
 
 use std::net::IpAddr;
 
@@ -70,8 +70,8 @@ fn follow_addresses(addresses: &[IpAddr], families: &mut Vec<bool>) -> Result<()
     Ok(())
 }
 
-/// The policy of the Service. Without one it is SingleStack, but RequireDualStack for a headless Service
-/// without a selector.
+/// The policy of the Service. Without one it is SingleStack, but RequireDualStack for a headless
+/// Service without a selector.
 fn policy(service: &Value, families: &[bool]) -> String {
     let given = text(service, "/spec/ipFamilyPolicy");
     let headless = text(service, "/spec/clusterIP") == "None";

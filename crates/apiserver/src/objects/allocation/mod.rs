@@ -1,8 +1,8 @@
 //! Cluster IPs and node ports of Services. No I/O; the allocator remembers what is taken.
 //!
 //! ```text
-//!  Service ─► families: which IP families it should have ─► pool per family ─► clusterIPs
-//!                                                           pool of ports ───► nodePort, healthCheckNodePort
+//!  Service ─► families: which IP families it gets ─► pool per family ─► clusterIPs
+//!             pool of ports ───────────────────────────────────────────► nodePort, healthCheckNodePort
 //! ```
 //!
 //! Each pool is used in turn: a released address is allocated again only after all others. As in
@@ -73,7 +73,8 @@ struct AssignedPort {
 }
 
 impl Allocator {
-    /// An allocator for these ranges of cluster IPs, one per family. The first one is the default family.
+    /// An allocator for these ranges of cluster IPs, one per family. The first one is the default
+    /// family.
     pub(crate) fn new(ranges: Vec<Cidr>) -> Self {
         let addresses = ranges.iter().map(|range| Pool::of_network(*range)).collect();
         Self { ranges, addresses, ports: Pool::of_node_ports() }
@@ -85,8 +86,8 @@ impl Allocator {
     }
 
     /// Allocates what a Service asks for or lacks: `clusterIP(s)`, `ipFamilies`, `ipFamilyPolicy`,
-    /// `nodePort`s and `healthCheckNodePort`. Releases what its stored version held and it no longer
-    /// has. Nothing changes if it fails.
+    /// `nodePort`s and `healthCheckNodePort`. Releases what its stored version held and it no
+    /// longer has. Nothing changes if it fails.
     pub(crate) fn assign(
         &mut self,
         stored: Option<&Value>,

@@ -27,8 +27,8 @@ impl Pool {
         Self { first, last, dynamic_start: start, next: start, taken: BTreeSet::new() }
     }
 
-    /// All addresses of a network but its own and, for IPv4, the broadcast address. A sixteenth of the
-    /// range, from 16 to 256 addresses, is not allocated dynamically: `calculateRangeOffset` of
+    /// All addresses of a network but its own and, for IPv4, the broadcast address. A sixteenth of
+    /// the range, from 16 to 256 addresses, is not allocated dynamically: `calculateRangeOffset` of
     /// kube-apiserver (pkg/registry/core/service/ipallocator).
     pub(super) fn of_network((address, length): (IpAddr, u8)) -> Self {
         let (network, width) = match address {
@@ -42,8 +42,8 @@ impl Pool {
         Self::new((network & !host) + 1, (network | host).saturating_sub(end), reserved)
     }
 
-    /// The default of kube-apiserver's `--service-node-port-range`. Its first 86 ports are not allocated
-    /// dynamically (pkg/registry/core/service/portallocator).
+    /// The default of kube-apiserver's `--service-node-port-range`. Its first 86 ports are not
+    /// allocated dynamically (pkg/registry/core/service/portallocator).
     pub(super) fn of_node_ports() -> Self {
         Self::new(30000, 32767, 86)
     }
@@ -59,8 +59,8 @@ impl Pool {
         self.taken.remove(&number);
     }
 
-    /// The next free number: upwards from the last one, then from the start of the dynamic part, then
-    /// from the reserved part.
+    /// The next free number: upwards from the last one, then from the start of the dynamic part,
+    /// then from the reserved part.
     pub(super) fn next(&mut self) -> Option<u128> {
         let found = self
             .free(self.next, self.last)

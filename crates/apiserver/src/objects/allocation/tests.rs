@@ -23,7 +23,7 @@ fn given(allocator: &mut Allocator, spec: Value) -> Value {
     service
 }
 
-fn told(allocator: &mut Allocator, spec: Value) -> String {
+fn refusal(allocator: &mut Allocator, spec: Value) -> String {
     let mut sent = service(spec.clone());
     let message = allocator.assign(None, &mut sent).unwrap_err().message;
     assert_eq!(sent, service(spec), "a Service that was refused is as it was");
@@ -40,8 +40,8 @@ fn families_and_addresses() {
         "ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "RequireDualStack", "type": "ClusterIP"});
     let asked = json!({"clusterIP": "fd00:96::55", "clusterIPs": ["fd00:96::55"],
         "ipFamilies": ["IPv6"], "ipFamilyPolicy": "SingleStack", "type": "ClusterIP"});
-    let headless = json!({"clusterIP": "None", "clusterIPs": ["None"], "ipFamilies": ["IPv4", "IPv6"],
-        "ipFamilyPolicy": "RequireDualStack", "type": "ClusterIP"});
+    let headless = json!({"clusterIP": "None", "clusterIPs": ["None"],
+        "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack", "type": "ClusterIP"});
     let selecting = json!({"clusterIP": "None", "clusterIPs": ["None"], "ipFamilies": ["IPv4"],
         "ipFamilyPolicy": "SingleStack", "type": "ClusterIP", "selector": {"a": "b"}});
     for (spec, wanted) in [
@@ -58,27 +58,33 @@ fn families_and_addresses() {
 }
 
 #[test]
-fn addresses_are_refused_in_the_words_of_the_reference() {
+fn refused_addresses_get_the_messages_of_kubernetes() {
     let mut allocator = dual();
     given(&mut allocator, json!({"clusterIP": "10.96.0.1"}));
     let both = "must be 'RequireDualStack' or 'PreferDualStack' when multiple";
     for (spec, message) in [
         (json!({"clusterIP": "10.96.0.1"}),
-            "spec.clusterIPs: Invalid value: [\"10.96.0.1\"]: failed to allocate IP 10.96.0.1: provided IP is already allocated".to_owned()),
+            "spec.clusterIPs: Invalid value: [\"10.96.0.1\"]: failed to allocate IP 10.96.0.1: \
+             provided IP is already allocated".to_owned()),
         (json!({"clusterIP": "10.96.255.255"}),
-            "spec.clusterIPs: Invalid value: [\"10.96.255.255\"]: failed to allocate IP 10.96.255.255: the provided IP \
-             (10.96.255.255) is not in the valid range. The range of valid IPs is 10.96.0.0/16".into()),
+            "spec.clusterIPs: Invalid value: [\"10.96.255.255\"]: failed to allocate IP \
+             10.96.255.255: the provided IP (10.96.255.255) is not in the valid range. The range \
+             of valid IPs is 10.96.0.0/16".into()),
         (json!({"clusterIP": "fd01::1"}),
-            "spec.clusterIPs: Invalid value: [\"fd01::1\"]: failed to allocate IP fd01::1: the provided network does not match the current range".into()),
+            "spec.clusterIPs: Invalid value: [\"fd01::1\"]: failed to allocate IP fd01::1: the \
+             provided network does not match the current range".into()),
         (json!({"clusterIP": "10.96.5.5", "ipFamilies": ["IPv6"]}),
-            "spec.clusterIPs[0]: Invalid value: \"10.96.5.5\": expected an IPv6 value as indicated by `ipFamilies[0]`".into()),
+            "spec.clusterIPs[0]: Invalid value: \"10.96.5.5\": expected an IPv6 value as indicated \
+             by `ipFamilies[0]`".into()),
         (json!({"ipFamilies": ["IPv4", "IPv6"]}),
-            format!("spec.ipFamilyPolicy: Invalid value: \"SingleStack\": {both} IP families are specified")),
+            format!("spec.ipFamilyPolicy: Invalid value: \"SingleStack\": {both} IP families are \
+                     specified")),
         (json!({"clusterIP": "10.96.9.8", "clusterIPs": ["10.96.9.8", "fd00:96::8"]}),
-            format!("spec.ipFamilyPolicy: Invalid value: \"SingleStack\": {both} cluster IPs are specified")),
+            format!("spec.ipFamilyPolicy: Invalid value: \"SingleStack\": {both} cluster IPs are \
+                     specified")),
     ] {
-        let told = told(&mut allocator, spec);
-        assert_eq!(told, format!("Service \"x\" is invalid: {message}"));
+        let message_found = refusal(&mut allocator, spec);
+        assert_eq!(message_found, format!("Service \"x\" is invalid: {message}"));
     }
 }
 
@@ -86,7 +92,8 @@ fn addresses_are_refused_in_the_words_of_the_reference() {
 fn node_ports() {
     let mut allocator = dual();
     let tcp_udp = json!({"type": "NodePort", "ports": [
-        {"port": 53, "protocol": "TCP", "name": "a"}, {"port": 53, "protocol": "UDP", "name": "b"}]});
+        {"port": 53, "protocol": "TCP", "name": "a"},
+        {"port": 53, "protocol": "UDP", "name": "b"}]});
     let first = given(&mut allocator, tcp_udp);
     let nodes: Vec<&Value> =
         list(&first, "/spec/ports").iter().map(|port| &port["nodePort"]).collect();
@@ -94,15 +101,16 @@ fn node_ports() {
     let fixed =
         json!({"type": "NodePort", "ports": [{"port": 1, "protocol": "TCP", "nodePort": 30086}]});
     assert_eq!(
-        told(&mut allocator, fixed.clone()),
-        "Service \"x\" is invalid: spec.ports[0].nodePort: Invalid value: 30086: provided port is already allocated"
+        refusal(&mut allocator, fixed.clone()),
+        "Service \"x\" is invalid: spec.ports[0].nodePort: Invalid value: 30086: provided port is \
+         already allocated"
     );
     let low =
         json!({"type": "NodePort", "ports": [{"port": 1, "protocol": "TCP", "nodePort": 99}]});
     assert_eq!(
-        told(&mut allocator, low),
-        "Service \"x\" is invalid: spec.ports[0].nodePort: Invalid value: 99: provided port is not in the valid range. \
-         The range of valid ports is 30000-32767"
+        refusal(&mut allocator, low),
+        "Service \"x\" is invalid: spec.ports[0].nodePort: Invalid value: 99: provided port is not \
+         in the valid range. The range of valid ports is 30000-32767"
     );
     allocator.release(&first);
     given(&mut allocator, fixed);
@@ -114,7 +122,7 @@ fn node_ports() {
 }
 
 #[test]
-fn a_change_of_type_gives_back() {
+fn a_change_of_type_releases_addresses_and_ports() {
     let mut allocator = dual();
     let ports = json!([{"port": 1, "protocol": "TCP", "nodePort": 30500}]);
     let stored = given(
@@ -129,7 +137,7 @@ fn a_change_of_type_gives_back() {
 }
 
 #[test]
-fn an_update_keeps_what_it_has_and_may_get_more() {
+fn an_update_keeps_its_address_and_may_get_a_second_one() {
     let mut allocator = dual();
     let stored = given(&mut allocator, json!({}));
     let mut same = stored.clone();
@@ -142,20 +150,22 @@ fn an_update_keeps_what_it_has_and_may_get_more() {
 }
 
 #[test]
-fn a_full_range_says_so_and_nothing_is_lost() {
+fn a_full_range_is_an_error_until_an_address_is_released() {
     let mut allocator = Allocator::new(vec![("10.0.0.0".parse().unwrap(), 30)]);
     let first = given(&mut allocator, json!({}));
     given(&mut allocator, json!({}));
     let full = "Internal error occurred: failed to allocate a serviceIP: range is full";
-    assert_eq!(told(&mut allocator, json!({})), full);
+    assert_eq!(refusal(&mut allocator, json!({})), full);
     allocator.release(&first);
     assert_eq!(given(&mut allocator, json!({}))["spec"]["clusterIP"], first["spec"]["clusterIP"]);
 }
 
 proptest! {
-    /// Whatever is created and deleted: no address and no port has two owners, and what was given back waits its turn.
+    /// Whatever is created and deleted, no address and no port has two owners.
     #[test]
-    fn nothing_is_handed_out_twice(steps in proptest::collection::vec((any::<bool>(), 0..8_usize), 1..60)) {
+    fn nothing_is_allocated_twice(
+        steps in proptest::collection::vec((any::<bool>(), 0..8_usize), 1..60),
+    ) {
         let mut allocator = Allocator::new(vec![("10.0.0.0".parse().unwrap(), 28)]);
         let mut held: Vec<Value> = Vec::new();
         for (create, which) in steps {
@@ -164,7 +174,8 @@ proptest! {
                 allocator.release(&gone);
                 continue;
             }
-            let mut one = service(json!({"type": "NodePort", "ports": [{"port": 1, "protocol": "TCP"}]}));
+            let ports = json!([{"port": 1, "protocol": "TCP"}]);
+            let mut one = service(json!({"type": "NodePort", "ports": ports}));
             match allocator.assign(None, &mut one) {
                 Ok(()) => {
                     for other in &held {

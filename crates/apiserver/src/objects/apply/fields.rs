@@ -1,5 +1,6 @@
-//! A set of fields in the notation of `fieldsV1`: `f:name` is a key of a map, `k:{"port":80}` an item of
-//! a list by its keys, `v:"x"` a value of a set, and `.` the field itself where it has fields below.
+//! A set of fields in the notation of `fieldsV1`: `f:name` is a key of a map, `k:{"port":80}` an
+//! item of a list by its keys, `v:"x"` a value of a set, and `.` the field itself where it has
+//! fields below.
 
 use std::collections::BTreeMap;
 
@@ -97,7 +98,8 @@ impl Fields {
         both
     }
 
-    /// Removes fields that have no manager, and those that a request for this subresource does not write.
+    /// Removes fields that have no manager, and those that a request for this subresource does not
+    /// write.
     pub(super) fn strip(&mut self, kind: &Kind, subresource: Option<&str>) {
         for step in ["f:apiVersion", "f:kind"] {
             self.below.remove(step);

@@ -173,8 +173,8 @@ pub(crate) fn track_update(
     managed_fields::write(after, all);
 }
 
-/// An empty object of this kind as Go encodes it. Fields that it has count as present from the start,
-/// so that the client that creates an object does not become their manager.
+/// An empty object of this kind as Go encodes it. Fields that it has count as present from the
+/// start, so that the client that creates an object does not become their manager.
 fn empty_object(kind: &Kind) -> Value {
     match kind.kind {
         "Pod" => json!({"metadata": {}, "spec": {"containers": []}, "status": {}}),

@@ -1,5 +1,5 @@
-//! Which parts of an object are one field. Without a rule in the schema, each key of a map is a field
-//! and a list as a whole is one.
+//! Which parts of an object are one field. Without a rule in the schema, each key of a map is a
+//! field and a list as a whole is one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -213,8 +213,8 @@ impl Shape<'_> {
         merged
     }
 
-    /// Removes the fields of the manager's last apply that neither its new apply nor another manager
-    /// keeps.
+    /// Removes the fields of the manager's last apply that neither its new apply nor another
+    /// manager keeps.
     pub(super) fn remove(&self, path: &str, value: &mut Value, last: &Fields, kept: &Fields) {
         let name = self.item_step(path);
         let none = Fields::default();

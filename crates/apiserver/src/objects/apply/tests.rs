@@ -67,12 +67,12 @@ fn applied_create_update() {
 }
 
 #[test]
-fn conflicts_are_told_and_can_be_forced() {
+fn conflicts_are_listed_and_can_be_forced() {
     let one = service(json!({"a": "b"}), json!({"ports": [{"port": 80}], "selector": {"q": "r"}}));
     let made = apply(services(), None, &one, &writer("one", "1"), false).unwrap();
     let mut updated = made.clone();
     updated["spec"]["sessionAffinity"] = "ClientIP".into();
-    note(services(), Some(&made), &mut updated, &writer("upd", "2"));
+    track_update(services(), Some(&made), &mut updated, &writer("upd", "2"));
     let two = service(
         json!({"a": "c"}),
         json!({"ports": [{"port": 80, "name": "x"}], "selector": {"q": "z"},
@@ -81,7 +81,8 @@ fn conflicts_are_told_and_can_be_forced() {
     let error = apply(services(), Some(&updated), &two, &writer("two", "3"), false).unwrap_err();
     assert_eq!(
         error.message,
-        "Apply failed with 3 conflicts: conflicts with \"one\":\n- .metadata.labels.a\n- .spec.selector\n\
+        "Apply failed with 3 conflicts: conflicts with \"one\":\n- .metadata.labels.a\n- \
+         .spec.selector\n\
          conflicts with \"upd\" using v1:\n- .spec.sessionAffinity"
     );
     assert_eq!(
@@ -108,19 +109,20 @@ fn fields_in_lists_are_named_by_their_keys() {
     let error = apply(services(), Some(&made), &two, &writer("two", "2"), false).unwrap_err();
     assert_eq!(
         error.message,
-        "Apply failed with 1 conflict: conflict with \"one\": .spec.ports[port=80,protocol=\"TCP\"].name"
+        "Apply failed with 1 conflict: conflict with \"one\": \
+         .spec.ports[port=80,protocol=\"TCP\"].name"
     );
     let twice = service(json!({}), json!({"ports": [{"port": 80}, {"port": 80}]}));
     let error = apply(services(), Some(&made), &twice, &writer("two", "2"), false).unwrap_err();
     assert_eq!(
         error.message,
-        "failed to create typed patch object (/s; /v1, Kind=Service): .spec.ports: duplicate entries for key \
-         [port=80,protocol=\"TCP\"]"
+        "failed to create typed patch object (/s; /v1, Kind=Service): .spec.ports: duplicate \
+         entries for key [port=80,protocol=\"TCP\"]"
     );
 }
 
 #[test]
-fn what_is_no_longer_applied_goes_unless_others_own_it() {
+fn a_field_that_is_no_longer_applied_is_removed_unless_another_manager_owns_it() {
     let one = service(
         json!({"a": "1", "b": "2"}),
         json!({"ports": [{"port": 80}, {"port": 81, "name": "y"}]}),
@@ -142,7 +144,7 @@ fn what_is_no_longer_applied_goes_unless_others_own_it() {
 }
 
 #[test]
-fn an_object_keeps_its_name_when_nobody_owns_its_metadata() {
+fn an_object_keeps_its_name_when_no_manager_owns_its_metadata() {
     let labelled = service(json!({"a": "b"}), json!({"type": "ClusterIP"}));
     let made = apply(services(), None, &labelled, &writer("one", "1"), false).unwrap();
     let mut bare = labelled.clone();
@@ -153,17 +155,20 @@ fn an_object_keeps_its_name_when_nobody_owns_its_metadata() {
 }
 
 #[test]
-fn updates_are_noted() {
-    let mut made = json!({"metadata": {"name": "s", "uid": "u", "labels": {"a": "b"}, "finalizers": ["a/b"],
+fn updates_are_tracked() {
+    let mut made = json!({"metadata": {"name": "s", "uid": "u", "labels": {"a": "b"},
+        "finalizers": ["a/b"],
         "ownerReferences": [{"uid": "o", "name": "n"}]},
-        "spec": {"type": "ClusterIP", "selector": {"q": "r"}, "ports": [{"port": 80, "protocol": "TCP"}]},
+        "spec": {"type": "ClusterIP", "selector": {"q": "r"},
+            "ports": [{"port": 80, "protocol": "TCP"}]},
         "status": {"loadBalancer": {}}});
-    note(services(), None, &mut made, &writer("me", "1"));
+    track_update(services(), None, &mut made, &writer("me", "1"));
     let fields = json!({
         "f:metadata": {"f:finalizers": {".": {}, "v:\"a/b\"": {}}, "f:labels": {".": {}, "f:a": {}},
             "f:ownerReferences": {".": {}, "k:{\"uid\":\"o\"}": {}}},
         "f:spec": {"f:selector": {}, "f:type": {},
-            "f:ports": {".": {}, "k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}, "f:protocol": {}}}},
+            "f:ports": {".": {}, "k:{\"port\":80,\"protocol\":\"TCP\"}": {".": {}, "f:port": {},
+                "f:protocol": {}}}},
     });
     assert_eq!(owners(&made), [owner("me", "Update", Some("1"), fields)]);
     let mut next = made.clone();
@@ -171,7 +176,7 @@ fn updates_are_noted() {
     next["metadata"].as_object_mut().unwrap().remove("finalizers");
     next["spec"] = json!({"type": "ClusterIP"});
     next["metadata"].as_object_mut().unwrap().remove("ownerReferences");
-    note(services(), Some(&made), &mut next, &writer("you", "2"));
+    track_update(services(), Some(&made), &mut next, &writer("you", "2"));
     assert_eq!(
         owners(&next),
         [
@@ -185,44 +190,47 @@ fn updates_are_noted() {
         ]
     );
     let mut same = next.clone();
-    note(services(), Some(&next), &mut same, &writer("third", "3"));
+    track_update(services(), Some(&next), &mut same, &writer("third", "3"));
     assert_eq!(same, next);
 }
 
 #[test]
-fn the_status_has_owners_of_its_own() {
+fn the_status_has_managers_of_its_own() {
     let nodes = Kind::find("", "v1", "nodes").unwrap();
     let mut made = json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": "a"}]},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-    note(nodes, None, &mut made, &writer("me", "1"));
+    track_update(nodes, None, &mut made, &writer("me", "1"));
     let mut next = made.clone();
     next["status"]["conditions"][0]["status"] = "False".into();
     let kubelet = Writer { manager: "kubelet", subresource: Some("status"), time: "2" };
-    note(nodes, Some(&made), &mut next, &kubelet);
+    track_update(nodes, Some(&made), &mut next, &kubelet);
     assert_eq!(
         next["metadata"]["managedFields"],
         json!([
-            {"manager": "me", "operation": "Update", "apiVersion": "v1", "time": "1", "fieldsType": "FieldsV1",
+            {"manager": "me", "operation": "Update", "apiVersion": "v1", "time": "1",
+                "fieldsType": "FieldsV1",
                 "fieldsV1": {"f:spec": {"f:taints": {}}}},
             {"manager": "kubelet", "operation": "Update", "apiVersion": "v1", "time": "2",
                 "fieldsType": "FieldsV1", "subresource": "status",
-                "fieldsV1": {"f:status": {"f:conditions": {"k:{\"type\":\"Ready\"}": {"f:status": {}}}}}},
+                "fieldsV1": {"f:status": {"f:conditions": {
+                    "k:{\"type\":\"Ready\"}": {"f:status": {}},
+                }}}},
         ])
     );
 }
 
 #[test]
-fn owners_can_be_forgotten() {
+fn managed_fields_can_be_cleared() {
     let sent = service(json!({"a": "b"}), json!({"type": "ClusterIP"}));
     let made = apply(services(), None, &sent, &writer("one", "1"), false).unwrap();
     for reset in [json!([]), json!([{}])] {
         let mut next = made.clone();
         next["metadata"]["managedFields"] = reset;
-        note(services(), Some(&made), &mut next, &writer("u", "2"));
+        track_update(services(), Some(&made), &mut next, &writer("u", "2"));
         assert_eq!(owners(&next), []);
         let mut later = next.clone();
         later["metadata"]["labels"] = json!({"n": "1"});
-        note(services(), Some(&next), &mut later, &writer("u", "3"));
+        track_update(services(), Some(&next), &mut later, &writer("u", "3"));
         assert_eq!(owners(&later), []);
         let sent = service(json!({"n": "1"}), json!({}));
         let first = apply(services(), Some(&later), &sent, &writer("one", "4"), false).unwrap();
@@ -239,7 +247,7 @@ fn owners_can_be_forgotten() {
     }
     let mut silent = made.clone();
     silent["metadata"].as_object_mut().unwrap().remove("managedFields");
-    note(services(), Some(&made), &mut silent, &writer("u", "2"));
+    track_update(services(), Some(&made), &mut silent, &writer("u", "2"));
     assert_eq!(silent, made);
 }
 
@@ -279,15 +287,17 @@ proptest! {
         prop_assert_eq!(again, second);
     }
 
-    /// A manager alone gets what it applies and nothing else, whatever it applied before.
+    /// The only manager gets exactly what it applies, whatever it has applied before.
     #[test]
-    fn a_manager_alone_gets_what_it_applies(one in some_service(), two in some_service()) {
+    fn the_only_manager_gets_what_it_applies(one in some_service(), two in some_service()) {
         let first = apply(services(), None, &one, &writer("me", "1"), false).unwrap();
         let second = apply(services(), Some(&first), &two, &writer("me", "2"), false).unwrap();
         for (key, value) in two["metadata"]["labels"].as_object().unwrap() {
             prop_assert_eq!(&second["metadata"]["labels"][key], value);
         }
-        let size = |object: &Value| object.pointer("/metadata/labels").and_then(Value::as_object).map_or(0, Map::len);
+        let size = |object: &Value| {
+            object.pointer("/metadata/labels").and_then(Value::as_object).map_or(0, Map::len)
+        };
         prop_assert_eq!(size(&second), size(&two));
         let ports = |object: &Value| object["spec"]["ports"].as_array().map_or(0, Vec::len);
         prop_assert_eq!(ports(&second), ports(&two));

@@ -12,11 +12,11 @@ mod strategic;
 /// Operations of one JSON patch: `maxJSONPatchOperations` of kube-apiserver
 /// (apiserver/pkg/endpoints/handlers/patch.go).
 const MAX_OPERATIONS: usize = 10_000;
-/// Bytes that the `copy` operations of one JSON patch may add. Each can double the object, so a short
-/// patch could fill the memory. As many as a request body may have.
+/// Bytes that the `copy` operations of one JSON patch may add. Each can double the object, so a
+/// short patch could fill the memory. As many as a request body may have.
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
-/// Levels of nested values: as many as `serde_json` accepts in a body. Recursive functions need stack
-/// for each level.
+/// Levels of nested values: as many as `serde_json` accepts in a body. Recursive functions need
+/// stack for each level.
 const MAX_DEPTH: usize = 127;
 
 /// The type of a patch, from its media type.
@@ -79,7 +79,8 @@ fn apply_operations(object: &mut Value, operations: &[Value]) -> Result<(), Stat
     Ok(())
 }
 
-/// Refuses an operation that makes the object too large or too deep; returns how many bytes it copies.
+/// Refuses an operation that makes the object too large or too deep; returns how many bytes it
+/// copies.
 fn check_limits(
     object: &Value,
     operation: &PatchOperation,
@@ -103,7 +104,8 @@ fn check_limits(
     let more = if matches!(operation, PatchOperation::Copy(_)) { size(value) } else { 0 };
     if copied + more > MAX_COPIED_BYTES {
         let why = format!(
-            "the patch copies more than {MAX_COPIED_BYTES} bytes: copy less, or send several patches"
+            "the patch copies more than {MAX_COPIED_BYTES} bytes: copy less, or send several \
+             patches"
         );
         return Err(StatusError::patch_refused(why));
     }

@@ -223,8 +223,8 @@ fn check_order(
     Ok(())
 }
 
-/// Sorts a merged list. Items that `order` names come in that order; each of the others stays before the
-/// items that it stood before in the old list.
+/// Sorts a merged list. Items that `order` names come in that order; each of the others stays
+/// before the items that it stood before in the old list.
 fn arrange(
     merged: Vec<Value>,
     old: &[Value],

@@ -13,12 +13,13 @@ fn service() -> Value {
 }
 
 fn strategic(sent: &Value) -> Result<Value, StatusError> {
-    patch(kind("services"), Form::Strategic, &service(), sent)
+    patch(kind("services"), PatchType::Strategic, &service(), sent)
 }
 
 #[test]
 fn json_patches() {
-    let does = |sent: Value| patch(kind("services"), Form::Json, &json!({"a": {"b": 1}}), &sent);
+    let does =
+        |sent: Value| patch(kind("services"), PatchType::Json, &json!({"a": {"b": 1}}), &sent);
     for (sent, wanted) in [
         (json!([{"op": "add", "path": "/a/c", "value": 2}]), json!({"a": {"b": 1, "c": 2}})),
         (json!([{"op": "replace", "path": "/a/c", "value": 2}]), json!({"a": {"b": 1, "c": 2}})),
@@ -37,16 +38,17 @@ fn json_patches() {
     ] {
         assert_eq!(does(sent), Err(StatusError::patch_rejected()));
     }
-    let message = "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp";
+    let message = "error decoding patch: json: cannot unmarshal object into Go value of type \
+                   []handlers.jsonPatchOp";
     assert_eq!(does(json!({})), Err(StatusError::bad_request(message)));
 }
 
-/// Both would take all memory, or all of the stack, of the server.
+/// Without limits, both patches would take all memory or all of the stack of the server.
 #[test]
-fn json_patches_do_not_grow_without_end() {
+fn json_patches_have_limits() {
     let does = |sent: Vec<Value>| {
         let object = json!({"a": "x".repeat(1000), "m": {}});
-        patch(kind("services"), Form::Json, &object, &sent.into()).map(drop)
+        patch(kind("services"), PatchType::Json, &object, &sent.into()).map(drop)
     };
     let refused = |why: &str| Err(StatusError::patch_refused(why));
     let test = json!({"op": "test", "path": "/m", "value": {}});
@@ -78,12 +80,13 @@ fn json_patches_do_not_grow_without_end() {
 #[test]
 fn merge_patches() {
     let does =
-        |sent: Value| patch(kind("services"), Form::Merge, &json!({"a": 1, "b": [1]}), &sent);
+        |sent: Value| patch(kind("services"), PatchType::Merge, &json!({"a": 1, "b": [1]}), &sent);
     assert_eq!(
         does(json!({"a": null, "b": [2], "c": {"d": null}})),
         Ok(json!({"b": [2], "c": {}}))
     );
-    let message = "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}";
+    let message = "error decoding patch: json: cannot unmarshal array into Go value of type \
+                   map[string]interface {}";
     assert_eq!(does(json!([1])), Err(StatusError::bad_request(message)));
 }
 
@@ -147,7 +150,7 @@ fn strategic_patches() {
 }
 
 #[test]
-fn strategic_patches_that_cannot_be() {
+fn invalid_strategic_patches_are_refused() {
     for (sent, message) in [
         (
             json!({"spec": {"ports": [{"name": "x"}]}}),
@@ -159,8 +162,10 @@ fn strategic_patches_that_cannot_be() {
             "unknown patch type: foo in map: map[$patch:foo port:80]",
         ),
         (
-            json!({"spec": {"$setElementOrder/ports": [{"port": 80}], "ports": [{"port": 90, "name": "n"}]}}),
-            "The order in patch list:\n[map[name:n port:90]]\n doesn't match $setElementOrder list:\n[map[port:80]]\n",
+            json!({"spec": {"$setElementOrder/ports": [{"port": 80}],
+                "ports": [{"port": 90, "name": "n"}]}}),
+            "The order in patch list:\n[map[name:n port:90]]\n doesn't match $setElementOrder \
+             list:\n[map[port:80]]\n",
         ),
     ] {
         assert_eq!(strategic(&sent), Err(StatusError::internal(message)));
@@ -176,7 +181,7 @@ fn lists_in_lists() {
     let sent = json!({"spec": {"containers": [{"name": "c", "env": [{"name": "F", "value": "2"}],
         "args": ["y"]}], "tolerations": [{"key": "u"}]}});
     assert_eq!(
-        patch(kind("pods"), Form::Strategic, &pod, &sent),
+        patch(kind("pods"), PatchType::Strategic, &pod, &sent),
         Ok(json!({"spec": {"containers": [{"name": "c", "image": "a",
             "env": [{"name": "F", "value": "2"}, {"name": "E", "value": "1"}], "args": ["y"]}],
             "tolerations": [{"key": "u"}]}}))
@@ -207,13 +212,13 @@ proptest! {
         changes.extend(gone.map(|(port, _)| json!({"port": port, "$patch": "delete"})));
         let order: Vec<Value> = to.iter().map(|(port, _)| json!({"port": port})).collect();
         let sent = json!({"spec": {"ports": changes, "$setElementOrder/ports": order}});
-        let patched = patch(kind("services"), Form::Strategic, &with(&from), &sent).unwrap();
+        let patched = patch(kind("services"), PatchType::Strategic, &with(&from), &sent).unwrap();
         prop_assert_eq!(patched, with(&to));
     }
 
     #[test]
     fn patching_twice_changes_nothing(from in ports(), to in ports()) {
-        for form in [Form::Merge, Form::Strategic] {
+        for form in [PatchType::Merge, PatchType::Strategic] {
             let once = patch(kind("services"), form, &with(&from), &with(&to)).unwrap();
             let twice = patch(kind("services"), form, &once, &with(&to)).unwrap();
             prop_assert_eq!(once, twice);

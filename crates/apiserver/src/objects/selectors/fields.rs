@@ -1,5 +1,5 @@
-//! Field selectors such as `status.phase=Running,spec.nodeName!=a`. Each kind supports a few fields:
-//! those of the `AddFieldLabelConversionFunc` calls in kube-apiserver.
+//! Field selectors such as `status.phase=Running,spec.nodeName!=a`. Each kind supports a few
+//! fields: those of the `AddFieldLabelConversionFunc` calls in kube-apiserver.
 
 use serde_json::Value;
 

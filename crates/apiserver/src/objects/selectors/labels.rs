@@ -1,5 +1,5 @@
-//! Label selectors such as `zone in (a, b), !canary, tier != web`: cut into tokens, then parsed into
-//! requirements. Messages are those of apimachinery (pkg/labels/selector.go).
+//! Label selectors such as `zone in (a, b), !canary, tier != web`: cut into tokens, then parsed
+//! into requirements. Messages are those of apimachinery (pkg/labels/selector.go).
 
 use std::iter::Peekable;
 use std::vec::IntoIter;

@@ -7,7 +7,7 @@ fn kind(plural: &str) -> &'static Kind {
     crate::objects::kind::KINDS.iter().find(|kind| kind.plural == plural).unwrap()
 }
 
-fn told(plural: &str, labels: &str, fields: &str) -> String {
+fn refusal(plural: &str, labels: &str, fields: &str) -> String {
     match Selector::parse(kind(plural), labels, fields) {
         Ok(selector) => panic!("{labels} {fields} was understood: {selector:?}"),
         Err(error) => {
@@ -50,7 +50,7 @@ fn labels_are_selected() {
 }
 
 #[test]
-fn what_is_no_label_selector_is_told_in_the_words_of_the_reference() {
+fn invalid_label_selectors_get_the_messages_of_kubernetes() {
     for (selector, message) in [
         ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
         ("a in b", "unable to parse requirement: found 'b' expected: '('"),
@@ -65,17 +65,17 @@ fn what_is_no_label_selector_is_told_in_the_words_of_the_reference() {
         ("a=(b)", "unable to parse requirement: found '(', expected: identifier"),
         (
             "a<x",
-            "unable to parse requirement: values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, \
-             the value must be an integer",
+            "unable to parse requirement: values[0]: Invalid value: \"x\": for 'Gt', 'Lt' \
+             operators, the value must be an integer",
         ),
     ] {
-        assert_eq!(told("services", selector, ""), message, "{selector}");
+        assert_eq!(refusal("services", selector, ""), message, "{selector}");
     }
-    let key = told("services", "-a=b", "");
+    let key = refusal("services", "-a=b", "");
     assert!(
         key.starts_with("unable to parse requirement: <nil>: Invalid value: \"-a\": name part")
     );
-    let value = told("services", "a=-b", "");
+    let value = refusal("services", "a=-b", "");
     assert!(
         value.starts_with("unable to parse requirement: values[0][a]: Invalid value: \"-b\": a")
     );
@@ -106,7 +106,7 @@ fn fields_are_selected() {
 }
 
 #[test]
-fn what_is_no_field_selector_is_told_in_the_words_of_the_reference() {
+fn invalid_field_selectors_get_the_messages_of_kubernetes() {
     for (plural, selector, message) in [
         ("services", "foo=x", "field label not supported: foo"),
         ("nodes", "metadata.namespace=x", "field label not supported: metadata.namespace"),
@@ -124,14 +124,18 @@ fn what_is_no_field_selector_is_told_in_the_words_of_the_reference() {
         ("pods", "metadata.name=a\\", "invalid field selector: invalid escape sequence: \\"),
         ("pods", "metadata.name=a=b", "invalid field selector: unescaped character in value: 61"),
     ] {
-        assert_eq!(told(plural, "", selector), message, "{plural} {selector}");
+        assert_eq!(refusal(plural, "", selector), message, "{plural} {selector}");
     }
 }
 
 proptest! {
     /// Of a test and its opposite exactly one holds.
     #[test]
-    fn opposites(value in "[a-c]?", tested in proptest::collection::vec("[a-c]", 1..3), with in any::<bool>()) {
+    fn opposites(
+        value in "[a-c]?",
+        tested in proptest::collection::vec("[a-c]", 1..3),
+        with in any::<bool>(),
+    ) {
         let object = if with { json!({"metadata": {"labels": {"k": value}}}) } else { json!({}) };
         let list = tested.join(",");
         for (one, other) in [
@@ -139,7 +143,9 @@ proptest! {
             (format!("k={}", tested[0]), format!("k!={}", tested[0])),
             ("k".to_owned(), "!k".to_owned()),
         ] {
-            let holds = |text: &str| Selector::parse(kind("pods"), text, "").unwrap().matches(&object);
+            let holds = |text: &str| {
+                Selector::parse(kind("pods"), text, "").unwrap().matches(&object)
+            };
             prop_assert_ne!(holds(&one), holds(&other), "{} {}", one, other);
         }
     }

@@ -1,5 +1,5 @@
-//! Validation of events. `v1` requires little, as long as there is no `eventTime`; with one, and always
-//! in `events.k8s.io/v1`, all fields are required.
+//! Validation of events. `v1` requires little, as long as there is no `eventTime`; with one, and
+//! always in `events.k8s.io/v1`, all fields are required.
 
 use serde_json::{Value, json};
 
@@ -9,8 +9,8 @@ use crate::objects::kind::Kind;
 use crate::objects::syntax;
 use crate::status::FieldError;
 
-/// Limits of kube-apiserver (pkg/apis/core/validation/events.go): reporter, action and reason, and the
-/// note.
+/// Limits of kube-apiserver (pkg/apis/core/validation/events.go): reporter, action and reason, and
+/// the note.
 const MAX_NAME_BYTES: usize = 128;
 const MAX_NOTE_BYTES: usize = 1024;
 

@@ -2,9 +2,9 @@
 //! `RESTUpdateStrategy` of kube-apiserver. No I/O.
 //!
 //! ```text
-//!  object ─► drop nulls ─► restore the parts that this    ─► defaults, zero values ─► validation ─► store
-//!                          request does not write (status      per kind                metadata,
-//!                          or everything else)                                         then per kind
+//!  object ─► drop nulls ─► restore what this request ─► defaults and ─► validation ─► store
+//!                          does not write (status or    zero values     of metadata,
+//!                          everything else)             per kind        then per kind
 //! ```
 
 use serde_json::{Value, json};
@@ -61,8 +61,8 @@ pub(crate) fn prepare(
     Err(StatusError::invalid(named.unwrap_or(kind), text(object, "/metadata/name"), &causes))
 }
 
-/// The object without the fields that the server has added to the spec by itself: they have no manager.
-/// `sent` is the spec that the client sent.
+/// The object without the fields that the server has added to the spec by itself: they have no
+/// manager. `sent` is the spec that the client sent.
 pub(crate) fn without_server_defaults(kind: &Kind, sent: &Value, object: &Value) -> Value {
     let added: &[&str] = match kind.kind {
         "Service" => &["clusterIPs"],
@@ -91,8 +91,8 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// Takes the parts that the request does not write from the stored object. A new object has no status,
-/// except a Node, which kubelets create with one.
+/// Takes the parts that the request does not write from the stored object. A new object has no
+/// status, except a Node, which kubelets create with one.
 fn restore_unwritten(kind: &Kind, part: ResourcePart, stored: Option<&Value>, object: &mut Value) {
     match (part, stored) {
         (ResourcePart::Status, Some(stored)) => restore_all_but_status(kind, stored, object),

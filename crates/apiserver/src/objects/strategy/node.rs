@@ -52,7 +52,8 @@ fn taints(node: &Value) -> Vec<FieldError> {
         if !seen.insert((key, effect)) {
             let mut cause = FieldError::duplicate(&field, &Value::Null);
             cause.message = format!(
-                "Duplicate value: {{\"Key\":\"{key}\",\"Value\":\"{value}\",\"Effect\":\"{effect}\",\
+                "Duplicate value: \
+                 {{\"Key\":\"{key}\",\"Value\":\"{value}\",\"Effect\":\"{effect}\",\
                  \"TimeAdded\":null}}: taints must be unique by key and effect pair"
             );
             causes.push(cause);

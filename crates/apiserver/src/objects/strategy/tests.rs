@@ -12,12 +12,12 @@ fn service(spec: Value) -> Value {
 }
 
 fn made(plural: &str, mut object: Value) -> Value {
-    prepare(kind(plural), Door::Main, None, &mut object).unwrap();
+    prepare(kind(plural), ResourcePart::Main, None, &mut object).unwrap();
     object
 }
 
-fn told(plural: &str, stored: Option<&Value>, mut object: Value) -> String {
-    let error = prepare(kind(plural), Door::Main, stored, &mut object).unwrap_err();
+fn refusal(plural: &str, stored: Option<&Value>, mut object: Value) -> String {
+    let error = prepare(kind(plural), ResourcePart::Main, stored, &mut object).unwrap_err();
     assert_eq!((error.code, error.reason), (422, "Invalid"));
     let message = error.message;
     message.split_once(" is invalid: ").map(|(_, rest)| rest.to_owned()).unwrap()
@@ -29,7 +29,8 @@ fn services_get_defaults() {
         made("services", service(json!({"ports": [{"port": 80}], "selector": null}))),
         json!({
             "metadata": {"name": "x", "namespace": "default"},
-            "spec": {"type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster",
+            "spec": {"type": "ClusterIP", "sessionAffinity": "None",
+                "internalTrafficPolicy": "Cluster",
                 "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}]},
             "status": {"loadBalancer": {}},
         })
@@ -55,13 +56,16 @@ fn services_get_defaults() {
 }
 
 #[test]
-fn services_are_refused_in_the_words_of_the_reference() {
+fn refused_services_get_the_messages_of_kubernetes() {
     let range = "must be between 1 and 65535, inclusive";
     for (spec, message) in [
         (json!({}), "spec.ports: Required value".to_owned()),
         (
             json!({"ports": [{"port": 0}]}),
-            format!("[spec.ports[0].port: Invalid value: 0: {range}, spec.ports[0].targetPort: Invalid value: 0: {range}]"),
+            format!(
+                "[spec.ports[0].port: Invalid value: 0: {range}, spec.ports[0].targetPort: \
+                     Invalid value: 0: {range}]"
+            ),
         ),
         (
             json!({"ports": [{"port": 80}, {"port": 81}]}),
@@ -73,49 +77,56 @@ fn services_are_refused_in_the_words_of_the_reference() {
         ),
         (
             json!({"ports": [{"port": 80, "name": "a"}, {"port": 80, "name": "b"}]}),
-            "spec.ports[1]: Duplicate value: {\"Name\":\"\",\"Protocol\":\"TCP\",\"AppProtocol\":null,\
+            "spec.ports[1]: Duplicate value: \
+             {\"Name\":\"\",\"Protocol\":\"TCP\",\"AppProtocol\":null,\
              \"Port\":80,\"TargetPort\":0,\"NodePort\":0}"
                 .into(),
         ),
         (
             json!({"ports": [{"port": 80, "protocol": "X"}]}),
-            "spec.ports[0].protocol: Unsupported value: \"X\": supported values: \"SCTP\", \"TCP\", \"UDP\"".into(),
+            "spec.ports[0].protocol: Unsupported value: \"X\": supported values: \"SCTP\", \
+             \"TCP\", \"UDP\""
+                .into(),
         ),
         (
             json!({"ports": [{"port": 80}], "trafficDistribution": "foo"}),
-            "spec.trafficDistribution: Unsupported value: \"foo\": supported values: \"PreferClose\", \
-             \"PreferSameZone\", \"PreferSameNode\""
+            "spec.trafficDistribution: Unsupported value: \"foo\": supported values: \
+             \"PreferClose\", \"PreferSameZone\", \"PreferSameNode\""
                 .into(),
         ),
         (
             json!({"ports": [{"port": 80}], "type": "Foo"}),
-            "spec.type: Unsupported value: \"Foo\": supported values: \"ClusterIP\", \"ExternalName\", \
-             \"LoadBalancer\", \"NodePort\""
+            "spec.type: Unsupported value: \"Foo\": supported values: \"ClusterIP\", \
+             \"ExternalName\", \"LoadBalancer\", \"NodePort\""
                 .into(),
         ),
     ] {
-        assert_eq!(told("services", None, service(spec.clone())), message, "{spec}");
+        assert_eq!(refusal("services", None, service(spec.clone())), message, "{spec}");
     }
 }
 
 #[test]
-fn addresses_and_policies_are_refused_in_the_words_of_the_reference() {
+fn refused_addresses_and_policies_get_the_messages_of_kubernetes() {
     for (spec, message) in [
         (
             json!({"ports": [{"port": 80}], "clusterIPs": ["10.96.3.3", "fd00::1"]}),
-            "spec.clusterIPs: Invalid value: [\"10.96.3.3\",\"fd00::1\"]: must be empty when `clusterIP` is not specified",
+            "spec.clusterIPs: Invalid value: [\"10.96.3.3\",\"fd00::1\"]: must be empty when \
+             `clusterIP` is not specified",
         ),
         (
             json!({"ports": [{"port": 80}], "clusterIP": "foo"}),
-            "spec.clusterIPs[0]: Invalid value: \"foo\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+            "spec.clusterIPs[0]: Invalid value: \"foo\": must be a valid IP address, (e.g. \
+             10.9.8.7 or 2001:db8::ffff)",
         ),
         (
             json!({"ports": [{"port": 80}], "clusterIP": "None", "type": "NodePort"}),
-            "spec.clusterIPs[0]: Invalid value: \"None\": may not be set to 'None' for NodePort services",
+            "spec.clusterIPs[0]: Invalid value: \"None\": may not be set to 'None' for NodePort \
+             services",
         ),
         (
             json!({"ports": [{"port": 80}], "externalTrafficPolicy": "Local"}),
-            "spec.externalTrafficPolicy: Invalid value: \"Local\": may only be set for externally-accessible services",
+            "spec.externalTrafficPolicy: Invalid value: \"Local\": may only be set for \
+             externally-accessible services",
         ),
         (
             json!({"ports": [{"port": 80, "nodePort": 30080}]}),
@@ -127,10 +138,11 @@ fn addresses_and_policies_are_refused_in_the_words_of_the_reference() {
         ),
         (
             json!({"ports": [{"port": 80}], "externalIPs": ["127.0.0.1"]}),
-            "spec.externalIPs[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)",
+            "spec.externalIPs[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range \
+             (127.0.0.0/8, ::1/128)",
         ),
     ] {
-        assert_eq!(told("services", None, service(spec.clone())), message, "{spec}");
+        assert_eq!(refusal("services", None, service(spec.clone())), message, "{spec}");
     }
 }
 
@@ -147,21 +159,21 @@ fn stored_service() -> Value {
 }
 
 #[test]
-fn a_service_keeps_what_it_was_given() {
+fn an_update_keeps_allocated_addresses_and_ports() {
     let stored = stored_service();
     let mut sent = service(json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local",
         "ports": [{"port": 80}]}));
-    prepare(kind("services"), Door::Main, Some(&stored), &mut sent).unwrap();
+    prepare(kind("services"), ResourcePart::Main, Some(&stored), &mut sent).unwrap();
     assert_eq!(sent["spec"], stored["spec"]);
     assert_eq!(sent["status"], stored["status"]);
 }
 
 #[test]
-fn another_type_takes_away_what_it_does_not_know() {
+fn a_change_of_type_drops_fields_of_the_old_type() {
     let stored = stored_service();
     let mut sent = stored.clone();
     sent["spec"]["type"] = "ClusterIP".into();
-    prepare(kind("services"), Door::Main, Some(&stored), &mut sent).unwrap();
+    prepare(kind("services"), ResourcePart::Main, Some(&stored), &mut sent).unwrap();
     assert_eq!(
         sent["spec"],
         json!({"type": "ClusterIP", "clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"],
@@ -173,7 +185,7 @@ fn another_type_takes_away_what_it_does_not_know() {
     let mut named = stored.clone();
     named["spec"]["type"] = "ExternalName".into();
     named["spec"]["externalName"] = "a.b".into();
-    prepare(kind("services"), Door::Main, Some(&stored), &mut named).unwrap();
+    prepare(kind("services"), ResourcePart::Main, Some(&stored), &mut named).unwrap();
     assert_eq!(
         named["spec"],
         json!({"type": "ExternalName", "externalName": "a.b", "sessionAffinity": "None",
@@ -182,7 +194,7 @@ fn another_type_takes_away_what_it_does_not_know() {
 }
 
 #[test]
-fn what_a_service_was_given_may_not_change() {
+fn allocated_addresses_may_not_change() {
     let stored = stored_service();
     for (key, value, message) in [
         (
@@ -198,18 +210,18 @@ fn what_a_service_was_given_may_not_change() {
     ] {
         let mut sent = stored.clone();
         sent["spec"][key] = value;
-        assert_eq!(told("services", Some(&stored), sent), message);
+        assert_eq!(refusal("services", Some(&stored), sent), message);
     }
 }
 
 #[test]
-fn the_status_door_writes_status_and_labels() {
+fn the_status_subresource_writes_status_and_labels() {
     let stored = stored_service();
     let mut sent = stored.clone();
     sent["spec"]["sessionAffinity"] = "ClientIP".into();
     sent["metadata"]["labels"] = json!({"a": "b"});
     sent["status"] = json!({"loadBalancer": {"ingress": [{"ip": "5.6.7.8"}]}});
-    prepare(kind("services"), Door::Status, Some(&stored), &mut sent).unwrap();
+    prepare(kind("services"), ResourcePart::Status, Some(&stored), &mut sent).unwrap();
     let mut wanted = stored.clone();
     wanted["metadata"]["labels"] = json!({"a": "b"});
     wanted["status"] = json!({"loadBalancer": {"ingress": [{"ip": "5.6.7.8", "ipMode": "VIP"}]}});
@@ -217,16 +229,17 @@ fn the_status_door_writes_status_and_labels() {
 }
 
 #[test]
-fn addresses_of_a_load_balancer_belong_to_load_balancers() {
+fn only_load_balancers_have_ingress_addresses() {
     let mut stored = stored_service();
     stored["spec"]["type"] = "ClusterIP".into();
     let mut sent = stored.clone();
     sent["status"] = json!({"loadBalancer": {"ingress": [{"ip": "5.6.7.8"}]}});
-    let error = prepare(kind("services"), Door::Status, Some(&stored), &mut sent).unwrap_err();
+    let error =
+        prepare(kind("services"), ResourcePart::Status, Some(&stored), &mut sent).unwrap_err();
     assert_eq!(
         error.message,
-        "Service \"x\" is invalid: status.loadBalancer.ingress: Forbidden: may only be used when `spec.type` is \
-         'LoadBalancer'"
+        "Service \"x\" is invalid: status.loadBalancer.ingress: Forbidden: may only be used when \
+         `spec.type` is 'LoadBalancer'"
     );
 }
 
@@ -246,21 +259,29 @@ fn metadata_is_checked() {
         (json!({"finalizers": ["foo"]}),
             format!("metadata.finalizers[0]: Invalid value: \"foo\": {name}")),
         (json!({"labels": {"a": "x".repeat(64)}}),
-            format!("metadata.labels: Invalid value: \"{}\": must be no more than 63 bytes", "x".repeat(64))),
+            format!(
+                "metadata.labels: Invalid value: \"{}\": must be no more than 63 bytes",
+                "x".repeat(64)
+            )),
         (json!({"ownerReferences": [{}]}),
             "[metadata.ownerReferences.apiVersion: Invalid value: \"\": version must not be empty, \
              metadata.ownerReferences.kind: Invalid value: \"\": must not be empty, \
              metadata.ownerReferences.name: Invalid value: \"\": must not be empty, \
              metadata.ownerReferences.uid: Invalid value: \"\": must not be empty]".to_owned()),
-        (json!({"name": ""}), "metadata.name: Required value: name or generateName is required".to_owned()),
+        (json!({"name": ""}),
+            "metadata.name: Required value: name or generateName is required".to_owned()),
     ] {
-        assert_eq!(told("configmaps", None, sent(metadata)), message);
+        assert_eq!(refusal("configmaps", None, sent(metadata)), message);
     }
 }
 
 #[test]
 fn slices() {
-    let slice = |of: &str, endpoints: Value, ports: Value| json!({"metadata": {"name": "e"}, "addressType": of, "endpoints": endpoints, "ports": ports});
+    let slice = |of: &str, endpoints: Value, ports: Value| {
+        json!({
+            "metadata": {"name": "e"}, "addressType": of, "endpoints": endpoints, "ports": ports,
+        })
+    };
     assert_eq!(
         made(
             "endpointslices",
@@ -296,7 +317,8 @@ fn slices() {
         (
             "IPv4",
             json!([{"addresses": ["127.0.0.1"]}]),
-            "endpoints[0].addresses[0]: Invalid value: \"127.0.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)",
+            "endpoints[0].addresses[0]: Invalid value: \"127.0.0.1\": may not be in the loopback \
+             range (127.0.0.0/8, ::1/128)",
         ),
         ("IPv4", json!(many), "endpoints: Too many: 1001: must have at most 1000 items"),
         (
@@ -305,11 +327,11 @@ fn slices() {
             "endpoints[0].hints.forZones: Too many: 9: must have at most 8 items",
         ),
     ] {
-        assert_eq!(told("endpointslices", None, slice(of, endpoints, json!([]))), message);
+        assert_eq!(refusal("endpointslices", None, slice(of, endpoints, json!([]))), message);
     }
     let stored = slice("IPv4", Value::Null, Value::Null);
     assert_eq!(
-        told("endpointslices", Some(&stored), slice("IPv6", json!([]), json!([]))),
+        refusal("endpointslices", Some(&stored), slice("IPv6", json!([]), json!([]))),
         "addressType: Invalid value: \"IPv6\": field is immutable"
     );
 }
@@ -321,14 +343,20 @@ fn pod() -> Value {
 
 #[test]
 fn pods_get_defaults() {
-    let toleration = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+    let toleration = |key: &str| {
+        json!({
+            "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300,
+        })
+    };
     assert_eq!(
         made("pods", pod()),
         json!({
             "metadata": {"name": "p"},
             "spec": {
-                "containers": [{"name": "c", "image": "a", "resources": {}, "imagePullPolicy": "Always",
-                    "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"}],
+                "containers": [{"name": "c", "image": "a", "resources": {},
+                    "imagePullPolicy": "Always",
+                    "terminationMessagePath": "/dev/termination-log",
+                    "terminationMessagePolicy": "File"}],
                 "restartPolicy": "Always", "terminationGracePeriodSeconds": 30,
                 "dnsPolicy": "ClusterFirst", "securityContext": {},
                 "schedulerName": "default-scheduler", "enableServiceLinks": true, "priority": 0,
@@ -342,28 +370,28 @@ fn pods_get_defaults() {
 }
 
 #[test]
-fn pods_hardly_change() {
+fn few_fields_of_pods_may_change() {
     let stored = made("pods", pod());
     let mut image = stored.clone();
     image["spec"]["containers"][0]["image"] = "b".into();
     image["spec"].as_object_mut().unwrap().remove("tolerations");
-    prepare(kind("pods"), Door::Main, Some(&stored), &mut image).unwrap();
+    prepare(kind("pods"), ResourcePart::Main, Some(&stored), &mut image).unwrap();
     let mut moved = stored.clone();
     moved["spec"]["nodeName"] = "n".into();
     assert!(
-        told("pods", Some(&stored), moved)
+        refusal("pods", Some(&stored), moved)
             .starts_with("spec: Forbidden: pod updates may not change")
     );
     let mut more = stored.clone();
     more["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "d", "image": "a"}));
     assert_eq!(
-        told("pods", Some(&stored), more),
+        refusal("pods", Some(&stored), more),
         "spec.containers: Forbidden: pod updates may not add or remove containers"
     );
     let mut status = stored.clone();
     status["status"] = json!({"phase": "Running", "podIP": "10.0.0.1"});
     status["spec"]["nodeName"] = "n".into();
-    prepare(kind("pods"), Door::Status, Some(&stored), &mut status).unwrap();
+    prepare(kind("pods"), ResourcePart::Status, Some(&stored), &mut status).unwrap();
     let mut wanted = stored.clone();
     wanted["status"] = json!({"phase": "Running", "podIP": "10.0.0.1",
         "podIPs": [{"ip": "10.0.0.1"}], "qosClass": "BestEffort"});
@@ -371,7 +399,7 @@ fn pods_hardly_change() {
 }
 
 #[test]
-fn pods_are_refused_in_the_words_of_the_reference() {
+fn refused_pods_get_the_messages_of_kubernetes() {
     let with = |key: &str, value: Value| {
         let mut pod = pod();
         pod["spec"][key] = value;
@@ -384,37 +412,44 @@ fn pods_are_refused_in_the_words_of_the_reference() {
                 "containers",
                 json!([{"name": "c", "image": "a", "env": [{"name": ""}, {"name": "a=b"}]}]),
             ),
-            "[spec.containers[0].env[0].name: Required value, spec.containers[0].env[1].name: Invalid value: \"a=b\": a \
-             valid environment variable name must consist only of printable ASCII characters other than '=']",
+            "[spec.containers[0].env[0].name: Required value, spec.containers[0].env[1].name: \
+             Invalid value: \"a=b\": a valid environment variable name must consist only of \
+             printable ASCII characters other than '=']",
         ),
         (
             with("tolerations", json!([{"key": "a", "operator": "Exists", "value": "v"}])),
-            "spec.tolerations[0].operator: Invalid value: \"v\": value must be empty when `operator` is 'Exists'",
+            "spec.tolerations[0].operator: Invalid value: \"v\": value must be empty when \
+             `operator` is 'Exists'",
         ),
         (
             with("restartPolicy", json!("X")),
-            "spec.restartPolicy: Unsupported value: \"X\": supported values: \"Always\", \"OnFailure\", \"Never\"",
+            "spec.restartPolicy: Unsupported value: \"X\": supported values: \"Always\", \
+             \"OnFailure\", \"Never\"",
         ),
     ] {
-        assert_eq!(told("pods", None, sent), message);
+        assert_eq!(refusal("pods", None, sent), message);
     }
 }
 
 #[test]
 fn nodes() {
     let node = json!({"metadata": {"name": "n"}, "spec": {"podCIDR": "10.0.0.0/24"},
-        "status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": null}]}});
+        "status": {"conditions": [{"type": "Ready", "status": "True",
+            "lastHeartbeatTime": null}]}});
     let made = made("nodes", node);
     assert_eq!(
         made,
         json!({"metadata": {"name": "n"},
         "spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]},
         "status": {
-            "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": null, "lastTransitionTime": null}],
+            "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": null,
+                "lastTransitionTime": null}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
             "nodeInfo": {
-                "architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
-                "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "",
+                "architecture": "", "bootID": "", "containerRuntimeVersion": "",
+                "kernelVersion": "",
+                "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "",
+                "operatingSystem": "",
                 "osImage": "", "systemUUID": "",
             },
         }})
@@ -422,15 +457,15 @@ fn nodes() {
     let mut moved = made.clone();
     moved["spec"] = json!({"podCIDR": "10.0.1.0/24"});
     assert_eq!(
-        told("nodes", Some(&made), moved),
+        refusal("nodes", Some(&made), moved),
         "spec.podCIDRs: Forbidden: node updates may not change podCIDR except from \"\" to valid"
     );
     let tainted = json!({"metadata": {"name": "n"}, "spec": {"taints": [{"key": "a"}]}});
-    assert_eq!(told("nodes", None, tainted), "metadata.taints[0].effect: Required value");
+    assert_eq!(refusal("nodes", None, tainted), "metadata.taints[0].effect: Required value");
 }
 
 #[test]
-fn the_small_kinds() {
+fn config_maps_leases_namespaces_and_service_cidrs() {
     assert_eq!(
         made("namespaces", json!({"metadata": {"name": "foo"}, "status": {"phase": "X"}})),
         json!({"metadata": {"name": "foo", "labels": {"kubernetes.io/metadata.name": "foo"}},
@@ -452,7 +487,8 @@ fn the_small_kinds() {
         (
             "servicecidrs",
             with("spec", json!({"cidrs": ["10.97.0.1/16"]})),
-            "spec.cidrs[0]: Invalid value: \"10.97.0.1/16\": must not have bits set beyond the prefix length",
+            "spec.cidrs[0]: Invalid value: \"10.97.0.1/16\": must not have bits set beyond the \
+             prefix length",
         ),
         (
             "servicecidrs",
@@ -465,28 +501,29 @@ fn the_small_kinds() {
             "involvedObject.namespace: Invalid value: \"foo\": does not match event.namespace",
         ),
     ] {
-        assert_eq!(told(plural, None, object), message);
+        assert_eq!(refusal(plural, None, object), message);
     }
     let fixed = json!({"metadata": {"name": "c"}, "data": {"a": "b"}, "immutable": true});
     let mut changed = fixed.clone();
     changed["data"] = json!({"a": "c"});
     assert_eq!(
-        told("configmaps", Some(&fixed), changed),
+        refusal("configmaps", Some(&fixed), changed),
         "data: Forbidden: field is immutable when `immutable` is set"
     );
 }
 
 #[test]
-fn events_of_the_new_form_are_complete() {
+fn events_v1_require_all_fields() {
     let new = Kind::find("events.k8s.io", "v1", "events").unwrap();
     let mut bare = json!({"metadata": {"name": "x"}});
-    let error = prepare(new, Door::Main, None, &mut bare).unwrap_err();
+    let error = prepare(new, ResourcePart::Main, None, &mut bare).unwrap_err();
     assert_eq!(
         error.message,
-        "Event \"x\" is invalid: [eventTime: Required value, type: Invalid value: \"\": has invalid value: ]"
+        "Event \"x\" is invalid: [eventTime: Required value, type: Invalid value: \"\": has \
+         invalid value: ]"
     );
     let mut full = json!({"metadata": {"name": "x"}, "eventTime": "2026-01-01T00:00:00.000000Z",
         "reportingController": "a/b", "reportingInstance": "i", "action": "A", "reason": "R",
         "type": "Normal", "regarding": {"kind": "Pod", "name": "p"}});
-    prepare(new, Door::Main, None, &mut full).unwrap();
+    prepare(new, ResourcePart::Main, None, &mut full).unwrap();
 }

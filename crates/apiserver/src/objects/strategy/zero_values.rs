@@ -1,6 +1,6 @@
-//! Zero values as Go encodes them. kube-apiserver decodes every object into Go structs: fields without
-//! `omitempty` then appear in JSON even if the client left them out, and empty ones with `omitempty`
-//! disappear. This module does the same to JSON values.
+//! Zero values as Go encodes them. kube-apiserver decodes every object into Go structs: fields
+//! without `omitempty` then appear in JSON even if the client left them out, and empty ones with
+//! `omitempty` disappear. This module does the same to JSON values.
 
 use serde_json::{Value, json};
 

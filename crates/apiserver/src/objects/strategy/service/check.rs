@@ -72,7 +72,8 @@ fn ports(service: &Value) -> Vec<FieldError> {
         let (protocol, number) = (text(port, "/protocol"), number(port, "/port").unwrap_or(0));
         if !seen.insert((protocol, number)) {
             let value = format!(
-                "{{\"Name\":\"\",\"Protocol\":\"{protocol}\",\"AppProtocol\":null,\"Port\":{number},\
+                "{{\"Name\":\"\",\"Protocol\":\"{protocol}\",\"AppProtocol\":null,\
+                 \"Port\":{number},\
                  \"TargetPort\":0,\"NodePort\":0}}"
             );
             let mut cause = FieldError::duplicate(format!("spec.ports[{at}]"), &Value::Null);

@@ -8,8 +8,8 @@ use super::{has_address, has_health_port, has_node_ports};
 use crate::objects::json::{items, list, map, number, text};
 use crate::objects::strategy::put;
 
-/// Keeps allocated addresses and ports that the update leaves out, and drops fields that the new type
-/// does not have, unless the update has changed them too.
+/// Keeps allocated addresses and ports that the update leaves out, and drops fields that the new
+/// type does not have, unless the update has changed them too.
 pub(in crate::objects::strategy) fn inherit(stored: &Value, service: &mut Value) {
     follow_first_address(stored, service);
     if has_address(stored) && has_address(service) {
