@@ -63,7 +63,7 @@ struct Runner {
     lives: u64,
 }
 
-struct World {
+struct Simulation {
     script: Script,
     origin: Instant,
     time: Time,
@@ -78,10 +78,10 @@ fn newcomer(who: usize, lives: u64) -> Election {
     Election::new(config(&format!("{who}-{lives}")), lives * 2 + who as u64)
 }
 
-impl World {
+impl Simulation {
     fn new(script: Script) -> Self {
         let runner = |who| Runner { election: newcomer(who, 0), sent: None, turn: 0, lives: 0 };
-        let mut world = Self {
+        let mut simulation = Self {
             script,
             origin: Instant::now(),
             time: 0,
@@ -91,11 +91,11 @@ impl World {
             booked: 0,
             messages: 0,
         };
-        for (who, at, _, fault) in world.script.faults.clone() {
-            world.book(at, who, Event::Begin(fault));
+        for (who, at, _, fault) in simulation.script.faults.clone() {
+            simulation.book(at, who, Event::Begin(fault));
         }
-        (0..2).for_each(|who| world.act(who));
-        world
+        (0..2).for_each(|who| simulation.act(who));
+        simulation
     }
 
     /// The clock of a candidate.
@@ -254,23 +254,23 @@ proptest! {
 
     #[test]
     fn never_do_two_write_and_in_the_end_one_does(script in scripts()) {
-        let mut world = World::new(script);
-        prop_assert_eq!(world.play(), Ok(()));
-        prop_assert_eq!(world.writers(), 1);
+        let mut simulation = Simulation::new(script);
+        prop_assert_eq!(simulation.play(), Ok(()));
+        prop_assert_eq!(simulation.writers(), 1);
     }
 }
 
 /// The leader of the first seconds is cut off for good.
-fn parted(speeds: [u64; 2]) -> World {
+fn parted(speeds: [u64; 2]) -> Simulation {
     let faults = vec![(0, 20_000, END, Fault::Cut)];
-    World::new(Script { speeds, skews: [0, 0], delays: vec![5], faults })
+    Simulation::new(Script { speeds, skews: [0, 0], delays: vec![5], faults })
 }
 
 #[test]
 fn a_candidate_cut_off_is_succeeded() {
-    let mut world = parted([1000, 1000]);
-    assert_eq!(world.play(), Ok(()));
-    let lease = world.stored.lease.unwrap().spec.unwrap();
+    let mut simulation = parted([1000, 1000]);
+    assert_eq!(simulation.play(), Ok(()));
+    let lease = simulation.stored.lease.unwrap().spec.unwrap();
     assert_eq!(
         (lease.holder_identity.unwrap().as_str(), lease.lease_transitions),
         ("1-0", Some(1))

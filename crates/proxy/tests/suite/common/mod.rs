@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "every test file uses its part of this")]
 
 pub(crate) mod objects;
-pub(crate) mod town;
+pub(crate) mod two_nodes;
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;

@@ -60,8 +60,8 @@ fn through_the_wire(slice: &Slice) -> Slice {
     serde_json::from_str(&serde_json::to_string(slice).unwrap()).unwrap()
 }
 
-/// The cluster.
-pub(crate) struct Bed {
+/// Nodes, one Service with its Pods, and the slices that were written for it.
+pub(crate) struct TestCluster {
     pub(crate) service: Value,
     pub(crate) nodes: BTreeMap<String, Value>,
     pub(crate) pods: BTreeMap<String, Value>,
@@ -71,10 +71,10 @@ pub(crate) struct Bed {
     serial: usize,
 }
 
-impl Bed {
+impl TestCluster {
     /// One node per zone with so many cores.
     pub(crate) fn new(zones: &[(&str, &str)]) -> Self {
-        let mut bed = Self {
+        let mut cluster = Self {
             service: json!({
                 "metadata": {"name": "web", "namespace": "shop", "uid": "web-uid", "annotations": {}},
                 "spec": {
@@ -92,13 +92,13 @@ impl Bed {
             serial: 0,
         };
         for (zone, cpu) in zones {
-            bed.node(&format!("node-{zone}"), zone, cpu);
+            cluster.node(&format!("node-{zone}"), zone, cpu);
         }
-        bed
+        cluster
     }
 
     /// Three equal zones.
-    pub(crate) fn three() -> Self {
+    pub(crate) fn three_zones() -> Self {
         Self::new(&[("a", "4"), ("b", "4"), ("c", "4")])
     }
 
@@ -123,7 +123,7 @@ impl Bed {
         self
     }
 
-    pub(crate) fn forget(&mut self, key: &str) -> &mut Self {
+    pub(crate) fn remove_annotation(&mut self, key: &str) -> &mut Self {
         self.service["metadata"]["annotations"].as_object_mut().unwrap().remove(key);
         self
     }
