@@ -5,7 +5,7 @@
 //!  version "" or 0:    all objects as ADDED  ─┐
 //!  sendInitialEvents:  the same, BOOKMARK    ─┼─► position ─► wait ─► events after it as
 //!  version N:          nothing               ─┘           │   ADDED, MODIFIED, DELETED
-//!                                                         └─► BOOKMARK, at intervals and at the end
+//!                                                         └─► BOOKMARK, now and then
 //! ```
 //!
 //! A watch keeps nothing but its position. A slow client reads later from the history; one that is

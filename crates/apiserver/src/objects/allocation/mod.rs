@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Service ─► families: which IP families it gets ─► pool per family ─► clusterIPs
-//!             pool of ports ───────────────────────────────────────────► nodePort, healthCheckNodePort
+//!             pool of ports ───────────────────────────────► nodePort, healthCheckNodePort
 //! ```
 //!
 //! Each pool is used in turn: a released address is allocated again only after all others. As in

@@ -52,8 +52,8 @@ fn json_patches_have_limits() {
     };
     let refused = |why: &str| Err(StatusError::patch_refused(why));
     let test = json!({"op": "test", "path": "/m", "value": {}});
-    assert_eq!(does(vec![test.clone(); MOST_OPERATIONS]), Ok(()));
-    let many = does(vec![test; MOST_OPERATIONS + 1]).unwrap_err();
+    assert_eq!(does(vec![test.clone(); MAX_OPERATIONS]), Ok(()));
+    let many = does(vec![test; MAX_OPERATIONS + 1]).unwrap_err();
     assert_eq!((many.code, many.reason), (413, "RequestEntityTooLarge"));
     let double = |n: usize| json!({"op": "copy", "from": "/m", "path": format!("/m/{n}")});
     let first = json!({"op": "copy", "from": "/a", "path": "/m/a"});
