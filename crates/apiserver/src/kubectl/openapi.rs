@@ -6,6 +6,7 @@
 //! kinds built in.
 
 use serde_json::{Map, Value, json};
+use zonewise_common::fnv::fnv64;
 
 use crate::kubectl::discovery::group_versions;
 use crate::objects::kind::{KINDS, Kind};
@@ -35,7 +36,8 @@ pub(crate) fn v3_index() -> Value {
         .into_iter()
         .filter_map(|(group, version)| {
             let base = base_path(group, version);
-            let hash = fingerprint(&v3(group, version)?.to_string());
+            // Clients cache a document as long as its URL stays the same.
+            let hash = fnv64(v3(group, version)?.to_string().as_bytes());
             let url = format!("/openapi/v3/{base}?hash={hash:016X}");
             Some((base, json!({"serverRelativeURL": url})))
         })
@@ -126,12 +128,6 @@ fn parameters(is_v3: bool) -> Vec<Value> {
         }
     })
     .collect()
-}
-
-/// A hash (FNV-1a) for the URL of a document: clients cache it as long as the URL stays the same.
-fn fingerprint(text: &str) -> u64 {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 #[cfg(test)]
