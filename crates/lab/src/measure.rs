@@ -79,7 +79,11 @@ impl Counts {
     }
 
     /// The answered connections by zone. `endpoint_zones` has the zone index of each endpoint, by name.
-    pub(crate) fn matrix(&self, zones: &[String], endpoint_zones: &BTreeMap<String, usize>) -> Matrix {
+    pub(crate) fn matrix(
+        &self,
+        zones: &[String],
+        endpoint_zones: &BTreeMap<String, usize>,
+    ) -> Matrix {
         let mut matrix = Matrix::new(zones);
         for ((from, endpoint), count) in &self.answered {
             if let Some(to) = endpoint_zones.get(endpoint) {
