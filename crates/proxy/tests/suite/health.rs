@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use zonewise_proxy::addresses::NodePorts;
 use zonewise_proxy::config::Config;
-use zonewise_proxy::health::{
-    Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, PortError, serve,
+use zonewise_proxy::testing::{
+    Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, NodePorts, PortError, serve,
 };
 use zonewise_routing::Family;
 use zonewise_telemetry::metrics::Registry;
