@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use zonewise_common::name::Key;
-use zonewise_nft::{Batch, Bytes, Data, Family, Parts, Rule, RuleInfo, Seen, SeenData, Verb};
+use zonewise_nft::{Batch, Bytes, Data, DumpedElement, Family, Parts, Rule, RuleInfo, Verb};
 use zonewise_routing::ZoneId;
 
 use super::encode::{self, Names, counter_name};
@@ -84,21 +84,6 @@ fn hash(family: Family, set: Set, element: &Element<'_>) -> u64 {
     hasher.finish()
 }
 
-/// The data of an element in the kernel, as we would have written it. Verdicts that we never write
-/// become a counter name that no zone has, and so differ from every element of ours.
-fn data<'a>(seen: &SeenData<'a>) -> Data<'a> {
-    const DROP: i32 = 0;
-    const GOTO: i32 = -4;
-    match *seen {
-        SeenData::None => Data::None,
-        SeenData::Value(bytes) => Data::Value(bytes),
-        SeenData::Verdict(DROP, _) => Data::Drop,
-        SeenData::Verdict(GOTO, chain) => Data::Goto(chain),
-        SeenData::Verdict(..) => Data::Object("?"),
-        SeenData::Object(name) => Data::Object(name),
-    }
-}
-
 impl Kernel {
     /// Reads the tables and repairs what differs. Nothing is written when nothing does.
     pub fn mend(&mut self) -> Result<Mended, KernelError> {
@@ -172,14 +157,18 @@ impl Kernel {
         let sets: Vec<Set> = self.options.sets().filter(|set| !set.is_learned()).collect();
         for family in self.families.clone() {
             for &set in &sets {
-                self.socket.dump(family, TABLE, set.name(), &mut |seen: Seen<'_>| {
-                    let data = data(&seen.data);
-                    let element = Element { key: seen.key, key_end: seen.key_end, data };
-                    let hash = hash(family, set, &element);
+                self.socket.dump(family, TABLE, set.name(), &mut |seen: DumpedElement<'_>| {
+                    // Elements with a verdict that we never write have no data here: they are extra.
+                    let element = seen.data.map(|data| Element {
+                        key: seen.key,
+                        key_end: seen.key_end,
+                        data,
+                    });
+                    let hash = element.map(|element| hash(family, set, &element));
                     let key = Bytes::from_slice(seen.key);
                     if let Some(value) = unused.remove(&(family, set, key)) {
                         still_there.insert((family, set, key), value);
-                    } else if !wanted.see(hash) {
+                    } else if !hash.is_some_and(|hash| wanted.see(hash)) {
                         let until = seen.key_end.map(|end| Value::Until(Bytes::from_slice(end)));
                         let value = until.unwrap_or(Value::Present);
                         extra.push((family, set, key, value));
@@ -197,8 +186,12 @@ impl Kernel {
         zones: BTreeSet<(Family, ZoneId)>,
     ) -> Result<(), KernelError> {
         for family in self.families.clone() {
-            let there: Vec<String> =
-                self.socket.counters(family, TABLE)?.into_iter().map(|(name, ..)| name).collect();
+            let there: Vec<String> = self
+                .socket
+                .counters(family, TABLE)?
+                .into_iter()
+                .map(|counter| counter.name)
+                .collect();
             for (_, zone) in zones.iter().filter(|(of, _)| *of == family) {
                 let name = counter_name(&(self.zone_names)(*zone));
                 if !there.contains(&name) {
@@ -290,8 +283,8 @@ impl Kernel {
     pub fn zone_connections(&mut self) -> Result<BTreeMap<String, u64>, KernelError> {
         let mut sums = BTreeMap::new();
         for family in self.families.clone() {
-            for (name, packets, _) in self.socket.counters(family, TABLE)? {
-                *sums.entry(name).or_insert(0) += packets;
+            for counter in self.socket.counters(family, TABLE)? {
+                *sums.entry(counter.name).or_insert(0) += counter.packets;
             }
         }
         Ok(sums)
@@ -309,7 +302,7 @@ impl Kernel {
         let desired = &self.desired;
         for family in self.families.clone() {
             for (set, nodeport) in [(Set::Connections, false), (Set::NodePortConnections, true)] {
-                self.socket.dump(family, TABLE, set.name(), &mut |seen: Seen<'_>| {
+                self.socket.dump(family, TABLE, set.name(), &mut |seen: DumpedElement<'_>| {
                     let mut key = Parts(seen.key);
                     let address = if nodeport { None } else { key.address(family) };
                     let (Some(protocol), Some(port)) = (key.protocol(), key.port()) else { return };
