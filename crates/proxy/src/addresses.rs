@@ -191,7 +191,7 @@ mod tests {
         NodePortAddresses::Cidrs(list.iter().map(|text| Cidr::parse(text).unwrap()).collect())
     }
 
-    /// Section 13.1's table, and which addresses come first.
+    /// The addresses of the Node count, internal ones first; `bindAddress` replaces that of its family.
     #[test]
     fn node_ips_from_node_and_bind_address() {
         let internal = |address| ("InternalIP", address);
@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Section 13.2, with its trap (quirk 7).
+    /// `primary` without an address of a family means every address of that family, as in kube-proxy.
     #[test]
     fn where_nodeports_answer() {
         let interfaces =

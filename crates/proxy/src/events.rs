@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn a_warning_names_cause_and_remedy() {
         let event = warning(Code::FailedToStartServiceHealthcheck, "port 30000 is taken");
-        assert_eq!(event.reason, "FailedToStartServiceHealthcheck", "the reference's name");
+        assert_eq!(event.reason, "FailedToStartServiceHealthcheck", "kube-proxy's name");
         let entry = Code::FailedToStartServiceHealthcheck.entry();
         assert_eq!(
             event.message,

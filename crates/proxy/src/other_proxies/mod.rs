@@ -17,7 +17,7 @@
 //! kube-proxy has to be stopped before: while it runs it writes its rules again. Connections that
 //! exist keep their endpoint, because the kernel translates them by itself.
 //!
-//! | OtherProxy | Seen by | Removed by us |
+//! | Mode of kube-proxy | Found by | Removed by us |
 //! |---|---|---|
 //! | nftables mode | tables `ip kube-proxy`, `ip6 kube-proxy` | yes: the table |
 //! | iptables mode over nftables | chains `KUBE-…` in tables nat, filter, mangle | yes: those chains, and rules that lead to them |

@@ -117,7 +117,9 @@ pub fn remove_ours() -> Removal {
 }
 
 fn delete_ours(socket: &mut Socket, table: &TableInfo) -> Result<Option<String>, RemoveError> {
-    let (owner, persist) = (table.flags & 2 != 0, table.flags & 4 != 0);
+    let has = |flags: TableFlags| table.flags & flags.bits() != 0;
+    let owner = has(TableFlags { owner: true, persist: false });
+    let persist = has(TableFlags { owner: false, persist: true });
     match table.owner {
         Some(port) if port != 0 => Err(RemoveError::Owned(port)),
         // Only the owner may delete a table: this process becomes the owner first.
