@@ -17,6 +17,7 @@
     clippy::expect_used,
     reason = "a failed unwrap is the failure report"
 )]
+#![allow(clippy::too_many_lines, reason = "a table of requests is one function")]
 #![allow(clippy::needless_pass_by_value, reason = "tables of requests read better without borrows")]
 
 mod compare;
