@@ -152,11 +152,6 @@ impl ClusterNetwork {
         &self.pods
     }
 
-    /// All clients, in the order they were added.
-    pub fn clients(&self) -> &[NetnsClient] {
-        &self.clients
-    }
-
     /// Adds `round_trip` to every round trip between a zone and default_network outside it.
     ///
     /// Only nodes that are added to the zone afterwards are behind the delayed link.
