@@ -12,13 +12,12 @@
 //! it: only what a restart can mend belongs to the first.
 
 use std::fmt::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
-
-use crate::lock::lock;
 
 type Probe = dyn Fn() -> Result<(), String> + Send + Sync;
 
@@ -78,18 +77,18 @@ impl Checks {
     pub fn readiness(&self, name: &str) -> Readiness {
         let state = Arc::new(Mutex::new(Err("not yet".to_owned())));
         let seen = Arc::clone(&state);
-        self.readiness_when(name, move || lock(&seen).clone());
+        self.readiness_when(name, move || seen.lock().clone());
         Readiness { state }
     }
 
     fn add(&self, name: &str, question: Question, probe: Arc<Probe>) {
-        lock(&self.list).push(Check { name: name.to_owned(), question, probe });
+        self.list.lock().push(Check { name: name.to_owned(), question, probe });
     }
 
     /// Runs the checks that answer this question.
     pub fn ask(&self, question: Question) -> Report {
         // A probe may take its time: the list is not locked meanwhile.
-        let mut checks = lock(&self.list).clone();
+        let mut checks = self.list.lock().clone();
         checks.retain(|check| check.question == Question::Live || question == Question::Ready);
         let ping = ("ping".to_owned(), Ok(()));
         let answers = checks.into_iter().map(|check| (check.name, (check.probe)()));
@@ -99,7 +98,7 @@ impl Checks {
 
 impl fmt::Debug for Checks {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_list().entries(lock(&self.list).iter().map(|check| check.name.clone())).finish()
+        out.debug_list().entries(self.list.lock().iter().map(|check| check.name.clone())).finish()
     }
 }
 
@@ -113,7 +112,7 @@ pub struct Readiness {
 impl Readiness {
     /// Ready, or why not.
     pub fn set(&self, state: Result<(), &str>) {
-        *lock(&self.state) = state.map_err(str::to_owned);
+        *self.state.lock() = state.map_err(str::to_owned);
     }
 }
 

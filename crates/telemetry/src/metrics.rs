@@ -18,13 +18,12 @@ mod value;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 pub use process::process;
 use text::Page;
 pub use value::{Counter, Gauge, Histogram};
-
-use crate::lock::lock;
 
 /// The `Content-Type` of [`Registry::text`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -197,7 +196,7 @@ impl Registry {
 
     fn register(&self, name: &str, entry: Entry) -> Result<Arc<Entry>, MetricError> {
         check_names(name, &entry)?;
-        let mut entries = lock(&self.entries);
+        let mut entries = self.entries.lock();
         if let Some(known) = entries.get(name) {
             return if known.same(&entry) {
                 Ok(Arc::clone(known))
@@ -213,7 +212,9 @@ impl Registry {
     /// Every metric, by name and label values: the same values are the same bytes.
     pub fn text(&self) -> String {
         // A closure may itself use the registry: it runs without the lock.
-        let entries: Vec<_> = lock(&self.entries)
+        let entries: Vec<_> = self
+            .entries
+            .lock()
             .iter()
             .map(|(name, entry)| (name.clone(), Arc::clone(entry)))
             .collect();
@@ -227,7 +228,7 @@ impl Registry {
 
 impl fmt::Debug for Registry {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_set().entries(lock(&self.entries).keys()).finish()
+        out.debug_set().entries(self.entries.lock().keys()).finish()
     }
 }
 
@@ -350,7 +351,7 @@ impl<M: Clone> Series<M> {
     }
 
     fn get(&self, values: &[&str]) -> M {
-        let mut list = lock(&self.list);
+        let mut list = self.list.lock();
         match find(&list, values) {
             Ok(at) => list[at].1.clone(),
             Err(at) => {
@@ -362,14 +363,14 @@ impl<M: Clone> Series<M> {
     }
 
     fn remove(&self, values: &[&str]) {
-        let mut list = lock(&self.list);
+        let mut list = self.list.lock();
         if let Ok(at) = find(&list, values) {
             list.remove(at);
         }
     }
 
     fn each(&self, mut visit: impl FnMut(&[String], &M)) {
-        lock(&self.list).iter().for_each(|(values, metric)| visit(values, metric));
+        self.list.lock().iter().for_each(|(values, metric)| visit(values, metric));
     }
 }
 
