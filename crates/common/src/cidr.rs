@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::ip::{decimal, parse_address};
 
@@ -15,6 +15,14 @@ impl Cidr {
     /// The block around an address; `None` for a prefix longer than the address.
     pub fn new(address: IpAddr, length: u8) -> Option<Self> {
         IpNet::new(address, length).ok().map(|net| Self(net.trunc()))
+    }
+
+    /// The block around an address whose prefix length is a constant.
+    ///
+    /// # Panics
+    /// If the prefix is longer than the address.
+    pub fn new_assert(address: IpAddr, length: u8) -> Self {
+        Self(IpNet::new_assert(address, length).trunc())
     }
 
     /// Reads `address/length`, with leading zeros in either (see [`crate::ip`]).
@@ -32,6 +40,14 @@ impl Cidr {
     /// The block of one address.
     pub fn host(address: IpAddr) -> Self {
         Self(address.into())
+    }
+
+    /// `0.0.0.0/0` or `::/0`, in the family of an address.
+    pub fn default_of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self(IpNet::V4(Ipv4Net::default())),
+            IpAddr::V6(_) => Self(IpNet::V6(Ipv6Net::default())),
+        }
     }
 
     /// Its first address.
