@@ -55,6 +55,11 @@ impl Cidr {
         self.0.addr()
     }
 
+    /// Whether it is a block of IPv4 addresses.
+    pub fn is_ipv4(&self) -> bool {
+        self.address().is_ipv4()
+    }
+
     /// The length of its prefix in bits.
     pub fn length(&self) -> u8 {
         self.0.prefix_len()
