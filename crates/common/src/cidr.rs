@@ -81,3 +81,39 @@ impl fmt::Display for Cidr {
         self.0.fmt(f)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_canonical() {
+        let rows = [
+            ("203.0.113.000/025", Some("203.0.113.0/25")),
+            ("10.1.2.3/8", Some("10.0.0.0/8")),
+            ("10.1.2.3/32", Some("10.1.2.3/32")),
+            ("0.0.0.0/0", Some("0.0.0.0/0")),
+            ("1.2.3.4/0", Some("0.0.0.0/0")),
+            ("fd00::1/64", Some("fd00::/64")),
+            ("::/0", Some("::/0")),
+            ("fd00::1/128", Some("fd00::1/128")),
+            ("::ffff:10.0.0.1/104", Some("10.0.0.0/8")),
+            ("10.0.0.0/33", None),
+            ("fd00::/129", None),
+            ("10.0.0.0/", None),
+            ("10.0.0.0/-1", None),
+            ("10.0.0.0", None),
+            ("nonsense/8", None),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(
+                Cidr::parse(text).map(|block| block.to_string()).as_deref(),
+                expected,
+                "{text}"
+            );
+        }
+        let block = Cidr::parse("10.0.0.0/25").unwrap();
+        let inside = |ip: &str| block.contains(ip.parse::<IpAddr>().unwrap());
+        assert!(inside("10.0.0.127") && !inside("10.0.0.128") && !inside("::a00:1"));
+    }
+}
