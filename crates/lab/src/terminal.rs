@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::board::Board;
-use crate::runner::{Controls, Runner, lock};
+use crate::runner::{Controls, Runner};
 use crate::screen::{draw, monochrome};
 use crate::view::View;
 

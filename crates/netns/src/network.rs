@@ -346,7 +346,7 @@ impl NetnsClient {
     /// For networks that only nodes know, like those of Services. A second call for the same
     /// network moves it to another node.
     pub fn route_via(&self, network: Cidr, node: &NetnsNode) -> Result<(), Error> {
-        let gateway = node.address(network.0.is_ipv6());
+        let gateway = node.address(!network.is_ipv4());
         self.fabric.add_route(&Route::to(network).via(gateway).table(self.routing_table))
     }
 

@@ -156,7 +156,7 @@ impl Allocator {
         let wanted: Vec<String> = texts(service, "/spec/clusterIPs").map(str::to_owned).collect();
         let mut given = Vec::new();
         for (at, four) in families.iter().enumerate() {
-            let pool = self.ranges.iter().position(|(range, _)| range.is_ipv4() == *four);
+            let pool = self.ranges.iter().position(|range| range.is_ipv4() == *four);
             let Some(pool) = pool else { continue };
             let address = match wanted.get(at).and_then(|text| text.parse::<IpAddr>().ok()) {
                 Some(address) => {
