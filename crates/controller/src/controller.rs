@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kube::Client;
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -182,7 +183,7 @@ impl Listener for Ear {
         let noticed =
             if self.upstream { change.reference } else { change.capacity || change.place };
         if change.place {
-            self.moved.lock().unwrap_or_else(PoisonError::into_inner).insert(Name::clone(node));
+            self.moved.lock().insert(Name::clone(node));
         }
         if noticed {
             self.nodes_changed.notify_one();
@@ -190,7 +191,7 @@ impl Listener for Ear {
     }
 
     fn listed(&self, resource: &'static str) {
-        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listed = self.listed.lock();
         if listed.insert(resource) && listed.len() == KINDS {
             tracing::info!("everything is listed");
             self.complete.send_replace(true);
@@ -201,7 +202,7 @@ impl Listener for Ear {
         if health.is_err() {
             self.metrics.ours.watch_failures.with([resource]).inc();
         }
-        let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let listed = self.listed.lock().len();
         let Some(ready) = self.ready.get() else { return };
         match health {
             // Once everything is known, old knowledge beats none: it stays ready.
@@ -319,8 +320,7 @@ impl Controller {
             sleep(NODES_SETTLE).await;
             let now = Arc::new(self.nodes());
             let before = nodes.send_replace(Arc::clone(&now));
-            let moved =
-                std::mem::take(&mut *ear.moved.lock().unwrap_or_else(PoisonError::into_inner));
+            let moved = std::mem::take(&mut *ear.moved.lock());
             let services = if self.config.settings.upstream {
                 self.overloaded(&now)
             } else {
@@ -436,20 +436,20 @@ struct Pause {
 
 impl Pause {
     async fn over(&self) {
-        let until = self.state.lock().unwrap_or_else(PoisonError::into_inner).0;
+        let until = self.state.lock().0;
         if let Some(until) = until {
             sleep_until(until).await;
         }
     }
 
     fn worked(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.0 = None;
         state.1.reset();
     }
 
     fn failed(&self, error: &str) -> Duration {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let now = Instant::now();
         if let Some(until) = state.0.filter(|until| *until > now) {
             return until - now;

@@ -2,9 +2,9 @@
 //! restart it is read back from the slices and the Service.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use zonewise_common::name::Key;
 use zonewise_slices::plan::Counts;
@@ -88,7 +88,7 @@ pub(crate) struct Memories(Mutex<BTreeMap<Key, Memory>>);
 
 impl Memories {
     pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Memory>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn with<T>(&self, key: &Key, work: impl FnOnce(&mut Memory) -> T) -> T {

@@ -28,11 +28,12 @@
 //! API server that was away for minutes would otherwise cost two writes for each Service.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use zonewise_cluster::api::ApiError;
@@ -289,7 +290,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 
 impl Reports {
     fn board(&self) -> MutexGuard<'_, Board> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+        self.board.lock()
     }
 
     /// How a Service stands. `was`: the status of its condition, unless it is open again; `newest`:

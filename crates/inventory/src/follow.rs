@@ -1,9 +1,10 @@
 //! The four watches of the control plane, folded into one [`Index`].
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::watch::{self, Resource, Sink};
 use zonewise_common::name::{Key, Keyed, Name};
@@ -58,8 +59,7 @@ impl<L: Listener> Followed<L> {
 
     /// The index. Held for lookups only, never across an await.
     pub fn index(&self) -> MutexGuard<'_, Index> {
-        // A panic while holding it would have ended the process (panic = abort) or the test.
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        self.index.lock()
     }
 
     /// Starts the watches; they end when the tasks are dropped.

@@ -11,9 +11,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
 use zonewise_common::cidr::Cidr;
+use zonewise_netns::Namespace;
 use zonewise_netns::network::{ClusterNetwork, NetnsClient, NetnsNode, NetnsPod};
 use zonewise_netns::traffic::{ProbeResult, Protocol, Server, probe_from, probe_tcp, probe_udp};
-use zonewise_netns::{Cidr as NetCidr, Namespace};
 use zonewise_proxy::testing::{LocalTraffic, Options};
 use zonewise_routing::NodeLocation;
 
@@ -134,9 +134,8 @@ impl Responses {
     }
 }
 
-pub(crate) fn net(text: &str) -> NetCidr {
-    let (address, length) = text.split_once('/').unwrap();
-    (address.parse().unwrap(), length.parse().unwrap())
+pub(crate) fn net(text: &str) -> Cidr {
+    Cidr::parse(text).unwrap()
 }
 
 /// The slice with its port 8080 for TCP and UDP.

@@ -14,9 +14,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
 use zonewise_common::cidr::Cidr;
+use zonewise_netns::Namespace;
 use zonewise_netns::network::{ClusterNetwork, NetnsClient, NetnsNode, NetnsPod};
 use zonewise_netns::traffic::{ProbeResult, Protocol, Server, probe_from, probe_tcp, probe_udp};
-use zonewise_netns::{Cidr as NetCidr, Namespace};
 use zonewise_nft::Family;
 use zonewise_nft::conntrack::Conntrack;
 use zonewise_proxy::testing::{
@@ -48,8 +48,7 @@ pub(crate) struct ConformanceCluster {
 
 /// Options that recognise the pods of a node by the node's pod range.
 fn of_node(node: &NetnsNode) -> Options {
-    let range = |(address, length): NetCidr| Cidr::parse(&format!("{address}/{length}")).unwrap();
-    let cidrs = [node.pods_v4, node.pods_v6].map(range);
+    let cidrs = [node.pods_v4, node.pods_v6];
     Options { local: LocalTraffic::Cidrs(cidrs.into()), ..Options::default() }
 }
 
