@@ -132,12 +132,18 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// Reads what is at a path and returns the whole answer.
+pub async fn get(client: &Client, path: &str) -> Result<bytes::Bytes, ApiError> {
+    call(client, Method::GET, path, JSON, Vec::new()).await
+}
+
 /// Sends a request and returns the whole answer.
 pub async fn call(
     client: &Client,
     method: Method,
     path: &str,
-    (content_type, body): (&str, Vec<u8>),
+    content_type: &str,
+    body: Vec<u8>,
 ) -> Result<bytes::Bytes, ApiError> {
     let request = Request::builder()
         .method(method)

@@ -82,7 +82,7 @@ async fn write_all(
         let now = jiff::Timestamp::now().as_second();
         let result = match write {
             Write::Create { name } => {
-                create(&client, component, (&subject, &event), &name, now).await
+                create(&client, component, &subject, &event, &name, now).await
             }
             Write::Count { name, count } => count_up(&client, &subject, &name, count, now).await,
         };
@@ -96,7 +96,8 @@ async fn write_all(
 async fn create(
     client: &Client,
     component: &str,
-    (subject, event): (&Subject, &Event),
+    subject: &Subject,
+    event: &Event,
     name: &str,
     now: i64,
 ) -> Result<(), ApiError> {
@@ -124,7 +125,7 @@ async fn create(
         "count": 1,
     });
     let path = format!("/api/v1/namespaces/{}/events", subject.namespace);
-    send(client, Method::POST, &path, (api::JSON, &body)).await
+    send(client, Method::POST, &path, api::JSON, &body).await
 }
 
 async fn count_up(
@@ -136,16 +137,18 @@ async fn count_up(
 ) -> Result<(), ApiError> {
     let body = json!({ "count": count, "lastTimestamp": timestamp(now) });
     let path = format!("/api/v1/namespaces/{}/events/{name}", subject.namespace);
-    send(client, Method::PATCH, &path, (api::MERGE, &body)).await
+    send(client, Method::PATCH, &path, api::MERGE, &body).await
 }
 
 async fn send(
     client: &Client,
     method: Method,
     path: &str,
-    (kind, body): (&str, &Value),
+    content_type: &str,
+    body: &Value,
 ) -> Result<(), ApiError> {
-    api::call(client, method, path, (kind, body.to_string().into_bytes())).await.map(|_| ())
+    let body = body.to_string().into_bytes();
+    api::call(client, method, path, content_type, body).await.map(|_| ())
 }
 
 enum Write {

@@ -39,7 +39,7 @@ pub async fn delete(client: &Client, namespace: &str, slice: &SliceName) -> Resu
         "preconditions": { "uid": slice.uid },
     });
     let body = options.to_string().into_bytes();
-    match api::call(client, Method::DELETE, &path, (api::JSON, body)).await {
+    match api::call(client, Method::DELETE, &path, api::JSON, body).await {
         Err(ApiError::NotFound(_)) => Ok(()),
         other => other.map(|_| ()),
     }
@@ -69,7 +69,7 @@ async fn send(
 ) -> Result<Slice, ApiError> {
     let refused = |error: serde_json::Error| ApiError::Refused(error.to_string());
     let body = serde_json::to_vec(slice).map_err(refused)?;
-    let answer = api::call(client, method, path, (api::JSON, body)).await?;
+    let answer = api::call(client, method, path, api::JSON, body).await?;
     let Stored { metadata } = serde_json::from_slice(&answer)
         .map_err(|error| ApiError::Unavailable(format!("the answer cannot be read: {error}")))?;
     Ok(Slice {
@@ -111,7 +111,7 @@ pub async fn conditions(
         segment(&service.name)?
     );
     let body = body.to_string().into_bytes();
-    api::call(client, Method::PATCH, &path, (api::APPLY, body)).await.map(|_| ())
+    api::call(client, Method::PATCH, &path, api::APPLY, body).await.map(|_| ())
 }
 
 fn slices_path(namespace: &str) -> Result<String, ApiError> {

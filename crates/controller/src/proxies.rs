@@ -268,7 +268,8 @@ impl Standing {
         last: Option<Self>,
         was: Option<&str>,
         newest: u64,
-        (heard, refused): (Heard, bool),
+        heard: Heard,
+        refused: bool,
     ) -> Self {
         let target = match (last, was) {
             (Some(Self::Behind(target)), Some("False")) => target.min(newest),
@@ -311,8 +312,8 @@ struct Board {
 impl Board {
     fn judge(&mut self, key: &Key, was: Option<&str>, newest: u64) -> Standing {
         let last = self.waiting.get(key).copied();
-        let heard = (self.heard, self.refused.contains(key));
-        let standing = Standing::next(last, was, newest, heard);
+        let refused = self.refused.contains(key);
+        let standing = Standing::next(last, was, newest, self.heard, refused);
         self.forget(key);
         match standing {
             Standing::Ready => drop(self.ready.insert(key.clone())),
@@ -578,7 +579,7 @@ mod tests {
         ];
         for (was, last, expected) in table {
             let heard = [Heard::Nobody, Heard::NotYet, Heard::UpTo(4), Heard::UpTo(5)];
-            let found = heard.map(|heard| Standing::next(last, was, 5, (heard, false)));
+            let found = heard.map(|heard| Standing::next(last, was, 5, heard, false));
             assert_eq!(found, expected, "{was:?} {last:?}");
         }
     }
@@ -614,7 +615,7 @@ mod tests {
     #[test]
     fn d12_what_a_kernel_refuses_is_not_ready_whatever_it_was() {
         for was in [None, Some("Unknown"), Some("False"), Some("True")] {
-            let next = |heard| Standing::next(None, was, 5, (heard, true));
+            let next = |heard| Standing::next(None, was, 5, heard, true);
             assert_eq!(next(Heard::UpTo(9)), Standing::Refused, "{was:?}");
             assert_eq!(next(Heard::Nobody), Standing::Unknown, "{was:?}");
         }

@@ -97,7 +97,7 @@ impl<L: Listener> Syncer<L> {
         self.metrics.ours.duration.observe(start.elapsed().as_secs_f64());
         self.remember(key, &seen.service, &asked, &plan);
         let told = match &result {
-            Ok(()) => self.tell(key, &seen.service, &asked, (&plan, causes)).await,
+            Ok(()) => self.tell(key, &seen.service, &asked, &plan, causes).await,
             Err(_) => Ok(()),
         };
         self.emit(&seen.service, plan.events);
@@ -227,7 +227,8 @@ impl<L: Listener> Syncer<L> {
         key: &Key,
         service: &Service,
         asked: &Asked,
-        (plan, causes): (&Plan, Causes),
+        plan: &Plan,
+        causes: Causes,
     ) -> Result<(), Failure> {
         if causes.only_slices() && plan.writes() > 0 {
             self.rival(key, service);
@@ -238,7 +239,7 @@ impl<L: Listener> Syncer<L> {
         self.transition(key, service, plan);
         let stored = self.memories.with(key, |memory| memory.conditions.clone());
         let current = stored.as_deref().unwrap_or(&service.conditions);
-        let conditions = self.conditions(key, (service, asked, plan), current);
+        let conditions = self.conditions(key, service, asked, plan, current);
         if tell::same(&conditions, current) {
             return Ok(());
         }
@@ -259,7 +260,9 @@ impl<L: Listener> Syncer<L> {
     fn conditions(
         &self,
         key: &Key,
-        (service, asked, plan): (&Service, &Asked, &Plan),
+        service: &Service,
+        asked: &Asked,
+        plan: &Plan,
         before: &[Condition],
     ) -> Vec<Condition> {
         let now = jiff::Timestamp::now().as_second();

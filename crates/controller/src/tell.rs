@@ -44,9 +44,11 @@ pub(crate) fn conditions(
     let code = settled(plan.reason().code());
     let programmed = code.entry().outcome == Outcome::InForce;
     let programmed = if programmed { "True" } else { "False" };
-    [accepted(asked), ("Programmed", programmed, code, sentence(code))]
+    let programmed =
+        Verdict { suffix: "Programmed", status: programmed, code, message: sentence(code) };
+    [accepted(asked), programmed]
         .into_iter()
-        .map(|parts| condition(before, parts, now))
+        .map(|verdict| condition(before, verdict, now))
         .collect()
 }
 
@@ -65,12 +67,21 @@ pub(crate) fn ready(standing: Standing, before: &[Condition], now: i64) -> Condi
         Standing::Refused => ("False", Code::RefusedByKernel),
         Standing::Ready => ("True", Code::ProxiesReady),
     };
-    condition(before, ("Ready", status, code, sentence(code)), now)
+    condition(before, Verdict { suffix: "Ready", status, code, message: sentence(code) }, now)
 }
 
-type Parts = (&'static str, &'static str, Code, String);
+/// What a condition says, before it is known since when.
+struct Verdict {
+    /// The condition's type without [`CONDITION_PREFIX`].
+    suffix: &'static str,
+    /// `True`, `False` or `Unknown`.
+    status: &'static str,
+    code: Code,
+    message: String,
+}
 
-fn condition(before: &[Condition], (suffix, status, code, message): Parts, now: i64) -> Condition {
+fn condition(before: &[Condition], verdict: Verdict, now: i64) -> Condition {
+    let Verdict { suffix, status, code, message } = verdict;
     let kind = format!("{CONDITION_PREFIX}{suffix}");
     let before = before.iter().find(|known| *known.r#type == *kind);
     let since = before.filter(|known| &*known.status == status).map(|known| known.since.clone());
@@ -92,7 +103,7 @@ fn sentence(code: Code) -> String {
 }
 
 /// Whether what was asked was understood; keys that are not in force are named either way.
-fn accepted(asked: &Asked) -> Parts {
+fn accepted(asked: &Asked) -> Verdict {
     let told = |note: &&Note| note.source == ROUTING_PREFERENCE || note.source == SUBSETTING;
     let refused = asked.notes.iter().find(told);
     let code = refused.map_or(Code::Accepted, |note| note.reason.code());
@@ -102,7 +113,7 @@ fn accepted(asked: &Asked) -> Parts {
         format!("{} `{}`: {}", note.source, note.value, note.reason.code().entry().sentence)
     });
     let lines: Vec<String> = std::iter::once(in_force).chain(notes).collect();
-    ("Accepted", status, code, lines.join("; "))
+    Verdict { suffix: "Accepted", status, code, message: lines.join("; ") }
 }
 
 /// Whether two sets of conditions say the same.

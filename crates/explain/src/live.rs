@@ -79,8 +79,7 @@ impl Reader<'_> {
     /// A Service that is not there is no error here: whoever asked for it says so.
     async fn service(&mut self, namespace: &str, name: &str) -> Result<(), ApiError> {
         let path = format!("{}/{name}", within(namespace, SERVICES.path));
-        let answer =
-            api::call(self.client, http::Method::GET, &path, (api::JSON, Vec::new())).await;
+        let answer = api::get(self.client, &path).await;
         let body = match answer {
             Err(ApiError::NotFound(_)) => return Ok(()),
             answer => answer?,

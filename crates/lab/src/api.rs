@@ -71,7 +71,7 @@ impl Api {
         kind: &str,
         body: &Value,
     ) -> Result<Value, ApiError> {
-        let answer = call(&self.client, method, path, (kind, body.to_string().into())).await?;
+        let answer = call(&self.client, method, path, kind, body.to_string().into()).await?;
         serde_json::from_slice(&answer)
             .map_err(|error| ApiError::Unavailable(format!("an answer cannot be read: {error}")))
     }

@@ -110,7 +110,7 @@ async fn tell(client: &Client, node: &Node, applied: &Applied) -> Result<(), api
         lease["metadata"]["ownerReferences"] =
             json!([{"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}]);
     }
-    api::call(client, http::Method::PATCH, &path, (api::APPLY, lease.to_string().into_bytes()))
+    api::call(client, http::Method::PATCH, &path, api::APPLY, lease.to_string().into_bytes())
         .await?;
     Ok(())
 }

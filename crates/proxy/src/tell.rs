@@ -47,7 +47,7 @@ impl Teller {
 
     async fn write(&self, service: &Key, event: Event) -> anyhow::Result<()> {
         let path = format!("/api/v1/namespaces/{}/services/{}", service.0, service.1);
-        let body = api::call(&self.client, Method::GET, &path, (api::JSON, Vec::new())).await?;
+        let body = api::get(&self.client, &path).await?;
         let found: Found = serde_json::from_slice(&body)?;
         let subject = Subject::service(&service.0, &service.1, found.metadata.uid);
         self.recorder.record(subject, event);

@@ -263,7 +263,7 @@ async fn resolve_doubts(client: Client, known: Arc<Known>) {
 /// Whether it could be told.
 async fn resolve(client: &Client, known: &Known, key: &Key) -> bool {
     let path = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices/{}", key.0, key.1);
-    match api::call(client, http::Method::GET, &path, (api::JSON, Vec::new())).await {
+    match api::get(client, &path).await {
         Ok(body) => {
             let door = known.door();
             let slice = std::str::from_utf8(&body).ok().and_then(|json| door.slice(json).ok());
@@ -340,7 +340,7 @@ async fn lend(client: &Client, known: &Known, service: &Key) {
         "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?limit=500{selector}",
         service.0
     );
-    let body = match api::call(client, http::Method::GET, &path, (api::JSON, Vec::new())).await {
+    let body = match api::get(client, &path).await {
         Ok(body) => body,
         Err(error) => {
             tracing::warn!(service = %service.1, %error, "cannot list the slices of a Service without endpoints");

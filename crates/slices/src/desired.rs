@@ -50,7 +50,7 @@ impl<'a> Desired<'a> {
         for pod in pods.iter().filter(|pod| pod.is_considered()) {
             // A port set exists as soon as one Pod has it, endpoint or not.
             let set = desired.ports.of(pod);
-            desired.add(service, family, pod, (nodes, set));
+            desired.add(service, family, pod, nodes, set);
         }
         desired.sort();
         desired
@@ -61,7 +61,8 @@ impl<'a> Desired<'a> {
         service: &Service,
         family: &AddressType,
         pod: &Pod,
-        (nodes, set): (&Nodes, usize),
+        nodes: &Nodes,
+        port_set: usize,
     ) {
         let name = pod.node.as_deref().unwrap_or("");
         let node = nodes.by_name.get(name);
@@ -73,7 +74,7 @@ impl<'a> Desired<'a> {
             pod.ips.iter().filter(|ip| AddressType::of(ip) == *family).copied().collect();
         let Some(addresses) = Addresses::of(&ips) else { return };
         let in_subdomain = pod.subdomain.as_deref() == Some(&*service.name);
-        self.port_set.push(set);
+        self.port_set.push(port_set);
         self.endpoints.push(Endpoint {
             addresses,
             target: Target::Pod { name: Name::clone(&pod.name), uid: pod.uid.clone() },

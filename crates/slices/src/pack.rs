@@ -148,7 +148,8 @@ fn stored_apart_from_endpoints(slice: &Slice) -> Slice {
 pub(crate) fn pack<'a>(
     shape: &Shape<'_>,
     bucket: &Bucket,
-    (desired, members): (&Desired<'_>, &[usize]),
+    desired: &Desired<'_>,
+    members: &[usize],
     slices: &[&'a Slice],
     out: &mut Lists<'a>,
 ) {

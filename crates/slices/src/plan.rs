@@ -312,7 +312,7 @@ impl<'a> Planner<'a> {
             }
         }
         for full in &buckets.list {
-            pack(shape, &full.bucket, (desired, &full.members), &full.slices, &mut lists);
+            pack(shape, &full.bucket, desired, &full.members, &full.slices, &mut lists);
         }
         placeholder(shape, slices.len(), &mut lists);
         lists
