@@ -1,14 +1,15 @@
-//! The cluster: watches folded into compact indexes, the lease, events and writes.
+//! Everything that talks to the API server: watches, the index that they fill, writes, events and
+//! leader election.
 //!
 //! ```text
 //!  connect   kubeconfig or service account ─► client
-//!  watch     one kind of object: list, watch, recover          (bytes ─► small structs)
-//!  index     what is known, found by what it belongs to        (synchronous, no client)
-//!  follow    the control plane's watches and their index
-//!  write     slices and conditions
-//!  events    events, counted instead of repeated
-//!  lease     who may write
-//!  api       single requests and the kinds of failure
+//!  api       single requests, and the kinds of failure
+//!  watch     lists and watches one resource, recovers from failures    (bytes ─► small structs)
+//!  index     Services, Pods, slices and nodes in memory                (synchronous, no client)
+//!  follow    the control plane's watches, which fill the index
+//!  write     writes slices, and conditions on Services
+//!  events    records events; repeated ones are counted
+//!  lease     leader election: which replica may write
 //! ```
 
 pub mod api;

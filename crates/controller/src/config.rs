@@ -40,7 +40,7 @@ pub struct Config {
     /// Where health and metrics are served.
     pub metrics_address: SocketAddr,
     /// Leader election; `None` without.
-    pub lease: Option<lease::Config>,
+    pub lease: Option<lease::ElectionConfig>,
 }
 
 /// The file, and what flags set on top of it: each field may be absent.
@@ -184,7 +184,7 @@ pub enum ConfigError {
     Settings(String),
     /// Times that do not fit together.
     #[error("leader election: {0}")]
-    Lease(#[from] lease::ConfigError),
+    Lease(#[from] lease::ElectionConfigError),
 }
 
 const API_VERSION: &str = "config.zonewise.dev/v1alpha1";
@@ -349,13 +349,14 @@ fn gates(named: &BTreeMap<String, bool>) -> Result<Gates, ConfigError> {
     Ok(gates)
 }
 
-fn lease(file: LeaderElection, host: &str) -> Result<Option<lease::Config>, ConfigError> {
+fn lease(file: LeaderElection, host: &str) -> Result<Option<lease::ElectionConfig>, ConfigError> {
     if file.leader_elect == Some(false) {
         return Ok(None);
     }
-    let usual = lease::Config::new(file.identity.unwrap_or_else(|| lease::unique_identity(host)));
+    let usual =
+        lease::ElectionConfig::new(file.identity.unwrap_or_else(|| lease::unique_identity(host)));
     let span = |span: Option<Span>, usual: Duration| span.map_or(usual, |span| span.0);
-    let config = lease::Config {
+    let config = lease::ElectionConfig {
         namespace: file.resource_namespace.unwrap_or(usual.namespace),
         name: file.resource_name.unwrap_or(usual.name),
         duration: span(file.lease_duration, usual.duration),

@@ -11,8 +11,8 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::events::Recorder;
-use zonewise_cluster::follow::{Cause, Followed, Listener};
+use zonewise_cluster::events::EventRecorder;
+use zonewise_cluster::follow::{Cause, IndexListener, WatchedIndex};
 use zonewise_cluster::index::NodeChange;
 use zonewise_cluster::lease::{self, Claim, Leadership};
 use zonewise_cluster::watch::{Backoff, Key};
@@ -43,7 +43,7 @@ pub enum RunError {
     Metric(#[from] MetricError),
     /// The times of leader election do not fit together.
     #[error("leader election: {0}")]
-    Lease(#[from] lease::ConfigError),
+    Lease(#[from] lease::ElectionConfigError),
     /// Another replica leads now; a restart makes this one a candidate again.
     #[error(
         "the lease was lost: another replica may lead now; this process ends so that it can start anew"
@@ -74,13 +74,13 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let released = Shutdown::manual();
     let (leadership, campaign) = campaign(&client, &config, &released)?;
     let campaign = tokio::spawn(campaign);
-    let followed = Followed::new(ear);
-    let mut watches = followed.start(&client);
+    let watched = WatchedIndex::new(ear);
+    let mut watches = watched.start(&client);
     if !config.settings.upstream {
-        let reports = Arc::clone(&followed.listener.reports);
+        let reports = Arc::clone(&watched.listener.reports);
         watches.spawn(reports.follow(client.clone(), Arc::clone(&metrics)));
     }
-    let controller = Controller { client, config, followed, leadership, shutdown };
+    let controller = Controller { client, config, watched, leadership, shutdown };
     let result = controller.work(&metrics).await;
     drop(watches);
     released.trigger();
@@ -96,7 +96,7 @@ fn campaign(
     client: &Client,
     config: &Config,
     released: &Shutdown,
-) -> Result<(Leadership, Campaign), lease::ConfigError> {
+) -> Result<(Leadership, Campaign), lease::ElectionConfigError> {
     match &config.lease {
         None => Ok((Leadership::always(), Box::pin(async {}))),
         Some(lease) => {
@@ -161,7 +161,7 @@ impl Ear {
     }
 }
 
-impl Listener for Ear {
+impl IndexListener for Ear {
     fn changed(&self, cause: Cause, services: Vec<Key>) {
         // Until everything is known, nothing can be judged; then every Service is looked at.
         if !*self.complete.borrow() {
@@ -180,8 +180,8 @@ impl Listener for Ear {
 
     fn node_changed(&self, node: &Name, change: NodeChange) {
         let noticed =
-            if self.upstream { change.reference } else { change.capacity || change.place };
-        if change.place {
+            if self.upstream { change.reference } else { change.capacity || change.location };
+        if change.location {
             self.moved.lock().unwrap_or_else(PoisonError::into_inner).insert(Name::clone(node));
         }
         if noticed {
@@ -222,14 +222,14 @@ impl Listener for Ear {
 struct Controller {
     client: Client,
     config: Config,
-    followed: Arc<Followed<Ear>>,
+    watched: Arc<WatchedIndex<Ear>>,
     leadership: Leadership,
     shutdown: Shutdown,
 }
 
 impl Controller {
     async fn work(&self, metrics: &Arc<Metrics>) -> Result<(), RunError> {
-        let mut complete = self.followed.listener.complete.subscribe();
+        let mut complete = self.watched.listener.complete.subscribe();
         tokio::select! {
             _ = complete.wait_for(|complete| *complete) => {}
             () = self.shutdown.wait() => return Ok(()),
@@ -262,34 +262,34 @@ impl Controller {
     }
 
     fn nodes(&self) -> Nodes {
-        let nodes = self.followed.index().nodes().clone();
+        let nodes = self.watched.index().nodes().clone();
         Nodes::new(nodes, self.config.missing_cpu)
     }
 
     fn look_at_everything(&self) {
         let keys: Vec<Key> = {
-            let index = self.followed.index();
+            let index = self.watched.index();
             index
                 .services()
                 .map(|service| (Name::clone(&service.namespace), Name::clone(&service.name)))
                 .collect()
         };
         for key in keys {
-            self.followed.listener.queue.add(key, Cause::Service, Duration::ZERO);
+            self.watched.listener.queue.add(key, Cause::Service, Duration::ZERO);
         }
     }
 
     fn workers(&self, metrics: &Arc<Metrics>, nodes: watch::Receiver<Arc<Nodes>>) -> JoinSet<()> {
-        let ear = &self.followed.listener;
+        let ear = &self.watched.listener;
         let syncer = Arc::new(Syncer {
             client: self.client.clone(),
             settings: self.config.settings.clone(),
-            followed: Arc::clone(&self.followed),
+            watched: Arc::clone(&self.watched),
             nodes,
             memories: Arc::clone(&ear.memories),
             reports: Arc::clone(&ear.reports),
             metrics: Arc::clone(metrics),
-            events: Recorder::start(self.client.clone(), COMPONENT),
+            events: EventRecorder::start(self.client.clone(), COMPONENT),
             leadership: self.leadership.clone(),
         });
         let pause = Arc::new(Pause::default());
@@ -313,7 +313,7 @@ impl Controller {
 
     /// Keeps capacity up to date and brings up the Services that care.
     async fn follow_nodes(&self, nodes: &watch::Sender<Arc<Nodes>>) {
-        let ear = &self.followed.listener;
+        let ear = &self.watched.listener;
         loop {
             ear.nodes_changed.notified().await;
             sleep(NODES_SETTLE).await;
@@ -335,13 +335,13 @@ impl Controller {
     /// Brings up the Services that proxies have caught up with, or that nobody reports about any more.
     async fn follow_proxies(&self) {
         loop {
-            self.followed.listener.reports.settled().await;
+            self.watched.listener.reports.settled().await;
             self.look_at_proxies();
         }
     }
 
     fn look_at_proxies(&self) {
-        let ear = &self.followed.listener;
+        let ear = &self.watched.listener;
         for service in ear.reports.look() {
             ear.queue.add(service, Cause::Service, Duration::ZERO);
         }
@@ -349,7 +349,7 @@ impl Controller {
 
     /// As the reference: Services with hints that the nodes' new shares overload.
     fn overloaded(&self, nodes: &Nodes) -> BTreeSet<Key> {
-        let memories = self.followed.listener.memories.lock();
+        let memories = self.watched.listener.memories.lock();
         let overloaded = |memory: &crate::memory::Memory| {
             memory.allocated.iter().any(|allocated| is_overloaded(allocated, nodes))
         };
@@ -363,7 +363,7 @@ impl Controller {
     /// Services with Pods on nodes that came, went or moved, and those that go by capacity, if it
     /// changed. Most of them will find that nothing is to be written.
     fn concerned(&self, before: &Nodes, now: &Nodes, moved: &BTreeSet<Name>) -> BTreeSet<Key> {
-        let index = self.followed.index();
+        let index = self.watched.index();
         let mut services: BTreeSet<Key> = BTreeSet::new();
         for node in moved {
             services.append(&mut index.services_on(node));
@@ -387,7 +387,7 @@ impl Controller {
         let mut last = Instant::now();
         loop {
             sleep(SWEEP).await;
-            self.followed.index().sweep();
+            self.watched.index().sweep();
             if last.elapsed() > RESYNC {
                 last = Instant::now();
                 self.look_at_everything();

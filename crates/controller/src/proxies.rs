@@ -37,7 +37,7 @@ use serde::Deserialize;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::{self, Key, Keyed, Resource, Sink};
+use zonewise_cluster::watch::{self, Key, Keyed, Resource, WatchListener};
 use zonewise_slices::labels::Name;
 
 use crate::metrics::Metrics;
@@ -385,7 +385,7 @@ impl Reports {
 
     /// Follows the Leases until dropped.
     pub(crate) async fn follow(self: Arc<Self>, client: Client, metrics: Arc<Metrics>) {
-        let selector = watch::parameter("labelSelector", OF_PROXIES);
+        let selector = watch::query_parameter("labelSelector", OF_PROXIES);
         let resource = Resource { selector: selector.into(), ..Resource::all("leases", LEASES) };
         watch::follow(client, resource, Door { reports: self, metrics }).await;
     }
@@ -408,7 +408,7 @@ impl Door {
     }
 }
 
-impl Sink for Door {
+impl WatchListener for Door {
     type Object = Report;
 
     fn read(&self, json: &str) -> Result<Report, serde_json::Error> {

@@ -15,10 +15,10 @@ use kube::Client;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::events::{Recorder, Subject};
-use zonewise_cluster::follow::{Followed, Listener};
+use zonewise_cluster::events::{EventRecorder, InvolvedObject};
+use zonewise_cluster::follow::{IndexListener, WatchedIndex};
 use zonewise_cluster::lease::Leadership;
-use zonewise_cluster::watch::{Key, number};
+use zonewise_cluster::watch::{Key, version_number};
 use zonewise_cluster::write;
 use zonewise_slices::asked::{self, Asked, asked};
 use zonewise_slices::labels::Name;
@@ -39,12 +39,12 @@ use crate::tell;
 pub(crate) struct Syncer<L> {
     pub(crate) client: Client,
     pub(crate) settings: Settings,
-    pub(crate) followed: Arc<Followed<L>>,
+    pub(crate) watched: Arc<WatchedIndex<L>>,
     pub(crate) nodes: watch::Receiver<Arc<Nodes>>,
     pub(crate) memories: Arc<Memories>,
     pub(crate) reports: Arc<Reports>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) events: Recorder,
+    pub(crate) events: EventRecorder,
     pub(crate) leadership: Leadership,
 }
 
@@ -78,7 +78,7 @@ struct Seen {
     slices: Vec<Arc<Slice>>,
 }
 
-impl<L: Listener> Syncer<L> {
+impl<L: IndexListener> Syncer<L> {
     /// Makes the slices of a Service right.
     pub(crate) async fn sync(&self, key: &Key, causes: Causes) -> Ended {
         let start = Instant::now();
@@ -105,7 +105,7 @@ impl<L: Listener> Syncer<L> {
     }
 
     fn look(&self, key: &Key) -> Option<Seen> {
-        let index = self.followed.index();
+        let index = self.watched.index();
         let service = index.service(key)?;
         let slices = index.slices_of(key).into_iter().filter(|slice| self.is_ours(slice)).collect();
         Some(Seen { pods: index.pods_of(&service), slices, service })
@@ -155,7 +155,7 @@ impl<L: Listener> Syncer<L> {
     async fn write_family(&self, service: &Service, plan: &FamilyPlan) -> Result<(), Failure> {
         let written = |operation, slice: Slice| {
             self.metrics.changes.with([operation]).inc();
-            self.followed.index().wrote_slice(slice);
+            self.watched.index().record_written_slice(slice);
         };
         for slice in &plan.creates {
             self.may_write()?;
@@ -194,7 +194,7 @@ impl<L: Listener> Syncer<L> {
         })?;
         self.metrics.changes.with(["delete"]).inc();
         let key = (Name::clone(&service.namespace), Name::from(&*slice.name));
-        self.followed.index().deleted_slice(&key, &slice.uid);
+        self.watched.index().record_deleted_slice(&key, &slice.uid);
         Ok(())
     }
 
@@ -279,9 +279,9 @@ impl<L: Listener> Syncer<L> {
 
     /// The highest version of a Service's slices; a slice that is gone has none to wait for.
     fn newest(&self, key: &Key) -> u64 {
-        let slices = self.followed.index().slices_of(key);
+        let slices = self.watched.index().slices_of(key);
         let ours = slices.iter().filter(|slice| self.is_ours(slice));
-        ours.map(|slice| number(&slice.resource_version)).max().unwrap_or(0)
+        ours.map(|slice| version_number(&slice.resource_version)).max().unwrap_or(0)
     }
 
     fn transition(&self, key: &Key, service: &Service, plan: &Plan) {
@@ -315,7 +315,7 @@ impl<L: Listener> Syncer<L> {
 
     fn emit(&self, service: &Service, events: Vec<Event>) {
         for event in events {
-            if !self.events.record(Subject::from(service), event) {
+            if !self.events.record(InvolvedObject::from(service), event) {
                 self.metrics.ours.events_dropped.inc();
             }
         }

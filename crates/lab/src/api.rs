@@ -4,7 +4,7 @@ use http::Method;
 use kube::Client;
 use serde_json::{Value, json};
 use zonewise_cluster::api::{ApiError, JSON, MERGE, call};
-use zonewise_cluster::watch::each;
+use zonewise_cluster::watch::list_each;
 
 /// Where Nodes are.
 pub const NODES: &str = "/api/v1/nodes";
@@ -59,7 +59,7 @@ impl Api {
     /// Everything at a path.
     pub async fn list(&self, path: &str, selector: &str) -> Result<Vec<Value>, ApiError> {
         let mut all = Vec::new();
-        each(&self.client, path, selector, &mut |item| all.extend(serde_json::from_str(item)))
+        list_each(&self.client, path, selector, &mut |item| all.extend(serde_json::from_str(item)))
             .await?;
         Ok(all)
     }

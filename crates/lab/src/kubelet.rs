@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::{self, Key, Keyed, Sink, follow};
+use zonewise_cluster::watch::{self, Key, Keyed, WatchListener, follow};
 use zonewise_netns::traffic::Server;
 use zonewise_netns::{Node, Pod, World};
 use zonewise_slices::labels::Name;
@@ -206,7 +206,7 @@ struct Ear {
     heard: mpsc::UnboundedSender<Event>,
 }
 
-impl Sink for Ear {
+impl WatchListener for Ear {
     type Object = Seen;
 
     fn read(&self, json: &str) -> Result<Seen, serde_json::Error> {

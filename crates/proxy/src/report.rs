@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use zonewise_cluster::api;
-use zonewise_cluster::watch::jitter;
+use zonewise_cluster::watch::jittered;
 
 use crate::index::Key;
 use crate::node::Node;
@@ -74,7 +74,7 @@ pub async fn run(client: Client, node: Node, mut applied: watch::Receiver<Applie
             }
             Err(_) => {}
         }
-        sleep(GATHER.mul_f64(0.75 + jitter() / 2.0)).await;
+        sleep(jittered(GATHER)).await;
         let renew = Instant::now() + RENEW;
         if timeout_at(renew, applied.changed()).await.is_ok_and(|changed| changed.is_err()) {
             return;

@@ -4,7 +4,7 @@ use http::Method;
 use kube::Client;
 use serde::Deserialize;
 use zonewise_cluster::api;
-use zonewise_cluster::events::{Event, EventType, Recorder, Subject};
+use zonewise_cluster::events::{Event, EventRecorder, EventType, InvolvedObject};
 use zonewise_slices::wire::Uid;
 use zonewise_topology::reason::Code;
 
@@ -14,7 +14,7 @@ use crate::index::Key;
 #[derive(Clone)]
 pub struct Teller {
     client: Client,
-    recorder: Recorder,
+    recorder: EventRecorder,
 }
 
 #[derive(Deserialize)]
@@ -30,7 +30,7 @@ struct Metadata {
 impl Teller {
     /// Events are written in the background.
     pub fn new(client: Client) -> Self {
-        let recorder = Recorder::start(client.clone(), "zonewise-proxy");
+        let recorder = EventRecorder::start(client.clone(), "zonewise-proxy");
         Self { client, recorder }
     }
 
@@ -49,7 +49,7 @@ impl Teller {
         let path = format!("/api/v1/namespaces/{}/services/{}", service.0, service.1);
         let body = api::get(&self.client, &path).await?;
         let found: Found = serde_json::from_slice(&body)?;
-        let subject = Subject::service(&service.0, &service.1, found.metadata.uid);
+        let subject = InvolvedObject::service(&service.0, &service.1, found.metadata.uid);
         self.recorder.record(subject, event);
         Ok(())
     }

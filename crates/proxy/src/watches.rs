@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use zonewise_cluster::api::{self, ApiError};
-use zonewise_cluster::watch::{self, Keyed, Resource, Sink, parameter};
+use zonewise_cluster::watch::{self, Keyed, Resource, WatchListener, query_parameter};
 use zonewise_routing::{Cidr, Door, Name, Place, Service, Settings, Slice, Subset, wanted};
 
 use crate::index::{Index, Key, Source};
@@ -210,20 +210,20 @@ impl Watches {
 fn services(proxy_name: Option<&str>) -> Resource {
     let ours =
         proxy_name.map_or_else(|| format!("!{PROXY_NAME}"), |name| format!("{PROXY_NAME}={name}"));
-    let selector =
-        parameter("labelSelector", &ours) + &parameter("fieldSelector", "spec.clusterIP!=None");
+    let selector = query_parameter("labelSelector", &ours)
+        + &query_parameter("fieldSelector", "spec.clusterIP!=None");
     Resource { selector: Cow::Owned(selector), ..watch::SERVICES }
 }
 
 fn this_node(name: &str) -> Resource {
-    let selector = parameter("fieldSelector", &format!("metadata.name={name}"));
+    let selector = query_parameter("fieldSelector", &format!("metadata.name={name}"));
     Resource { selector: Cow::Owned(selector), ..watch::NODES }
 }
 
 /// C2: only what this node consumes; C8: everything where that cannot be told.
 fn slices(place: &Place, settings: &Settings) -> Vec<Resource> {
     let select = |selector: String| Resource {
-        selector: Cow::Owned(parameter("labelSelector", &selector)),
+        selector: Cow::Owned(query_parameter("labelSelector", &selector)),
         ..watch::SLICES
     };
     if !settings.subsetting || place.zone.is_none() {
@@ -335,7 +335,8 @@ struct Items<'a> {
 
 /// Lists a Service's slices by its name, and uses them.
 async fn lend(client: &Client, known: &Known, service: &Key) {
-    let selector = parameter("labelSelector", &format!("kubernetes.io/service-name={}", service.1));
+    let selector =
+        query_parameter("labelSelector", &format!("kubernetes.io/service-name={}", service.1));
     let path = format!(
         "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?limit=500{selector}",
         service.0
@@ -372,7 +373,7 @@ impl<T> Keyed for Read<T> {
     }
 }
 
-/// The parts of [`Sink`] that are the same behind every door.
+/// The parts of [`WatchListener`] that are the same behind every door.
 macro_rules! door {
     ($resource:expr, $known:ident) => {
         fn unreadable(&mut self, key: &Key, error: &str) {
@@ -391,7 +392,7 @@ impl Services {
     }
 }
 
-impl Sink for Services {
+impl WatchListener for Services {
     type Object = Read<Service>;
     door!("services", known);
 
@@ -453,7 +454,7 @@ impl Slices {
     }
 }
 
-impl Sink for Slices {
+impl WatchListener for Slices {
     type Object = Read<Slice>;
     door!("endpointslices", known);
 
@@ -505,7 +506,7 @@ impl ThisNode {
     }
 }
 
-impl Sink for ThisNode {
+impl WatchListener for ThisNode {
     type Object = Read<Node>;
     door!("nodes", known);
 
@@ -557,7 +558,7 @@ struct ServiceCidrSpec {
     cidrs: Option<Vec<String>>,
 }
 
-impl Sink for Ranges {
+impl WatchListener for Ranges {
     type Object = Read<Vec<Cidr>>;
     door!("servicecidrs", known);
 
