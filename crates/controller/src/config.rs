@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 use thiserror::Error;
 use zonewise_cluster::lease;
-use zonewise_slices::settings::{Gates, Settings};
+use zonewise_slices::settings::{FeatureGates, Settings};
 use zonewise_telemetry::file::{self, FileError};
 use zonewise_topology::capacity::MissingCpu;
 use zonewise_topology::expression::{Definition, Library, LibraryError};
@@ -336,8 +336,8 @@ fn in_range(
     }
 }
 
-fn gates(named: &BTreeMap<String, bool>) -> Result<Gates, ConfigError> {
-    let mut gates = Gates::default();
+fn gates(named: &BTreeMap<String, bool>) -> Result<FeatureGates, ConfigError> {
+    let mut gates = FeatureGates::default();
     for (name, on) in named {
         match name.as_str() {
             "TopologyAwareHints" => gates.hints = *on,

@@ -16,9 +16,9 @@ use zonewise_cluster::follow::{Cause, IndexListener, WatchedIndex};
 use zonewise_cluster::index::NodeChange;
 use zonewise_cluster::lease::{self, Claim, Leadership};
 use zonewise_cluster::watch::{Backoff, Key};
-use zonewise_slices::asked::asked;
 use zonewise_slices::labels::Name;
 use zonewise_slices::node::Nodes;
+use zonewise_slices::requested::requested_routing;
 use zonewise_slices::upstream::is_overloaded;
 use zonewise_telemetry::checks::{Checks, Readiness};
 use zonewise_telemetry::health::{self, ListenError};
@@ -351,7 +351,7 @@ impl Controller {
     fn overloaded(&self, nodes: &Nodes) -> BTreeSet<Key> {
         let memories = self.watched.listener.memories.lock();
         let overloaded = |memory: &crate::memory::Memory| {
-            memory.allocated.iter().any(|allocated| is_overloaded(allocated, nodes))
+            memory.hints_per_zone.iter().any(|hints_per_zone| is_overloaded(hints_per_zone, nodes))
         };
         memories
             .iter()
@@ -372,9 +372,9 @@ impl Controller {
             || before.zones_counted != now.zones_counted
             || before.regions_counted != now.regions_counted
         {
-            let depends = index
-                .services()
-                .filter(|service| asked(service, &self.config.settings).choice.depends_on_nodes());
+            let depends = index.services().filter(|service| {
+                requested_routing(service, &self.config.settings).choice.depends_on_nodes()
+            });
             services.extend(
                 depends
                     .map(|service| (Name::clone(&service.namespace), Name::clone(&service.name))),

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use zonewise_cluster::watch::Key;
 use zonewise_slices::plan::Counts;
 use zonewise_slices::service::Condition;
-use zonewise_slices::upstream::Allocated;
+use zonewise_slices::upstream::HintsPerZone;
 
 use crate::trigger::Trigger;
 
@@ -19,7 +19,7 @@ pub(crate) struct Memory {
     pub(crate) trigger: Trigger,
     /// Only with `upstream`.
     pub(crate) populated: bool,
-    pub(crate) allocated: Vec<Allocated>,
+    pub(crate) hints_per_zone: Vec<HintsPerZone>,
     /// How the last sync ended, for metrics and events.
     pub(crate) code: Option<Box<str>>,
     pub(crate) approach: String,

@@ -20,11 +20,11 @@ use zonewise_cluster::follow::{IndexListener, WatchedIndex};
 use zonewise_cluster::lease::Leadership;
 use zonewise_cluster::watch::{Key, version_number};
 use zonewise_cluster::write;
-use zonewise_slices::asked::{self, Asked, asked};
 use zonewise_slices::labels::Name;
 use zonewise_slices::node::Nodes;
 use zonewise_slices::plan::{Event, FamilyPlan, Input, MissingNode, Plan, plan};
 use zonewise_slices::pod::Pod;
+use zonewise_slices::requested::{self, RequestedRouting, requested_routing};
 use zonewise_slices::service::{Condition, Service};
 use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::{MANAGED_BY, Slice};
@@ -91,13 +91,13 @@ impl<L: IndexListener> Syncer<L> {
             self.reports.forget(key);
             return Ended::Well;
         }
-        let asked = asked(&seen.service, &self.settings);
-        let plan = self.plan(key, &seen, &asked);
+        let requested = requested_routing(&seen.service, &self.settings);
+        let plan = self.plan(key, &seen, &requested);
         let result = self.carry_out(&seen.service, &plan).await;
         self.metrics.ours.duration.observe(start.elapsed().as_secs_f64());
-        self.remember(key, &seen.service, &asked, &plan);
+        self.remember(key, &seen.service, &requested, &plan);
         let told = match &result {
-            Ok(()) => self.tell(key, &seen.service, &asked, &plan, causes).await,
+            Ok(()) => self.tell(key, &seen.service, &requested, &plan, causes).await,
             Err(_) => Ok(()),
         };
         self.emit(&seen.service, plan.events);
@@ -115,7 +115,7 @@ impl<L: IndexListener> Syncer<L> {
         !slice.deleting && self.settings.manages(slice.labels.get(MANAGED_BY))
     }
 
-    fn plan(&self, key: &Key, seen: &Seen, asked: &Asked) -> Plan {
+    fn plan(&self, key: &Key, seen: &Seen, requested: &RequestedRouting) -> Plan {
         let (trigger, populated) = self
             .memories
             .with(key, |memory| (memory.trigger.next(&seen.service, &seen.pods), memory.populated));
@@ -128,7 +128,7 @@ impl<L: IndexListener> Syncer<L> {
             trigger,
             populated,
         };
-        plan(&input, asked, &self.settings)
+        plan(&input, requested, &self.settings)
     }
 
     /// Writes everything; a family that fails does not stop the others.
@@ -202,8 +202,8 @@ impl<L: IndexListener> Syncer<L> {
         if self.leadership.may_write() { Ok(()) } else { Err(Failure::NotLeading) }
     }
 
-    fn remember(&self, key: &Key, service: &Service, asked: &Asked, plan: &Plan) {
-        let labels = labels(service, asked);
+    fn remember(&self, key: &Key, service: &Service, requested: &RequestedRouting, plan: &Plan) {
+        let labels = labels(service, requested);
         for family in &plan.families {
             self.metrics.family(family, &labels);
         }
@@ -212,8 +212,8 @@ impl<L: IndexListener> Syncer<L> {
                 memory.written = Some(Instant::now());
             }
             memory.populated = plan.populated;
-            memory.allocated =
-                plan.families.iter().map(|family| family.allocated.clone()).collect();
+            memory.hints_per_zone =
+                plan.families.iter().map(|family| family.hints_per_zone.clone()).collect();
             memory.approach = labels.approach.to_owned();
             memory.near = labels.traffic_distribution.to_owned();
             // As the reference: the last family stands for the Service.
@@ -226,7 +226,7 @@ impl<L: IndexListener> Syncer<L> {
         &self,
         key: &Key,
         service: &Service,
-        asked: &Asked,
+        requested: &RequestedRouting,
         plan: &Plan,
         causes: Causes,
     ) -> Result<(), Failure> {
@@ -239,7 +239,7 @@ impl<L: IndexListener> Syncer<L> {
         self.transition(key, service, plan);
         let stored = self.memories.with(key, |memory| memory.conditions.clone());
         let current = stored.as_deref().unwrap_or(&service.conditions);
-        let conditions = self.conditions(key, service, asked, plan, current);
+        let conditions = self.conditions(key, service, requested, plan, current);
         if tell::same(&conditions, current) {
             return Ok(());
         }
@@ -261,12 +261,12 @@ impl<L: IndexListener> Syncer<L> {
         &self,
         key: &Key,
         service: &Service,
-        asked: &Asked,
+        requested: &RequestedRouting,
         plan: &Plan,
         before: &[Condition],
     ) -> Vec<Condition> {
         let now = jiff::Timestamp::now().as_second();
-        let mut conditions = tell::conditions(service, asked, plan, before, now);
+        let mut conditions = tell::conditions(service, requested, plan, before, now);
         if conditions.is_empty() {
             self.reports.forget(key);
             return conditions;
@@ -384,12 +384,12 @@ fn missing_nodes<'a>(
     }
 }
 
-fn labels<'a>(service: &'a Service, asked: &'a Asked) -> Labels<'a> {
-    let auto = asked::is_auto(service);
-    let near = asked::traffic_distribution(service).filter(|_| !auto);
+fn labels<'a>(service: &'a Service, requested: &'a RequestedRouting) -> Labels<'a> {
+    let auto = requested::is_auto(service);
+    let near = requested::traffic_distribution(service).filter(|_| !auto);
     Labels {
         topology: if auto { "Auto" } else { "Disabled" },
         traffic_distribution: near.and(service.traffic_distribution.as_deref()).unwrap_or(""),
-        approach: asked.choice.name(),
+        approach: requested.choice.name(),
     }
 }

@@ -1,7 +1,7 @@
 //! What people are told: conditions and events, on transitions only. Pure.
 
-use zonewise_slices::asked::{Asked, Note};
 use zonewise_slices::plan::{Event, EventType, Plan};
+use zonewise_slices::requested::{RequestNote, RequestedRouting};
 use zonewise_slices::service::{
     CONDITION_PREFIX, Condition, ROUTING_PREFERENCE, SUBSETTING, Service, TOPOLOGY_AWARE_HINTS,
     TOPOLOGY_MODE,
@@ -33,7 +33,7 @@ pub(crate) fn settled(code: Code) -> Code {
 /// would be a write that wakes everybody who watches Services.
 pub(crate) fn conditions(
     service: &Service,
-    asked: &Asked,
+    requested: &RequestedRouting,
     plan: &Plan,
     before: &[Condition],
     now: i64,
@@ -46,7 +46,7 @@ pub(crate) fn conditions(
     let programmed = if programmed { "True" } else { "False" };
     let programmed =
         Verdict { suffix: "Programmed", status: programmed, code, message: sentence(code) };
-    [accepted(asked), programmed]
+    [accepted(requested), programmed]
         .into_iter()
         .map(|verdict| condition(before, verdict, now))
         .collect()
@@ -102,14 +102,14 @@ fn sentence(code: Code) -> String {
     }
 }
 
-/// Whether what was asked was understood; keys that are not in force are named either way.
-fn accepted(asked: &Asked) -> Verdict {
-    let told = |note: &&Note| note.source == ROUTING_PREFERENCE || note.source == SUBSETTING;
-    let refused = asked.notes.iter().find(told);
+/// Whether what was requested was understood; keys that are not in force are named either way.
+fn accepted(requested: &RequestedRouting) -> Verdict {
+    let told = |note: &&RequestNote| note.source == ROUTING_PREFERENCE || note.source == SUBSETTING;
+    let refused = requested.notes.iter().find(told);
     let code = refused.map_or(Code::Accepted, |note| note.reason.code());
     let status = if refused.is_some() { "False" } else { "True" };
-    let in_force = format!("in force: {} `{}`", asked.source, asked.value);
-    let notes = asked.notes.iter().map(|note| {
+    let in_force = format!("in force: {} `{}`", requested.source, requested.value);
+    let notes = requested.notes.iter().map(|note| {
         format!("{} `{}`: {}", note.source, note.value, note.reason.code().entry().sentence)
     });
     let lines: Vec<String> = std::iter::once(in_force).chain(notes).collect();
@@ -176,11 +176,11 @@ mod tests {
     use std::sync::Arc;
 
     use serde_json::json;
-    use zonewise_slices::asked::asked;
     use zonewise_slices::labels::Name;
     use zonewise_slices::node::{Node, Nodes};
     use zonewise_slices::plan::{Input, plan};
     use zonewise_slices::pod::Pod;
+    use zonewise_slices::requested::requested_routing;
     use zonewise_slices::settings::Settings;
     use zonewise_topology::capacity::MissingCpu;
 
@@ -198,7 +198,7 @@ mod tests {
     }
 
     /// A plan with so many ready Pods in each of two zones.
-    fn planned(service: &Service, pods: usize) -> (Asked, Plan) {
+    fn planned(service: &Service, pods: usize) -> (RequestedRouting, Plan) {
         let node = |zone: &str| -> Node {
             let labels = json!({"topology.kubernetes.io/zone": zone});
             serde_json::from_value(json!({
@@ -220,7 +220,7 @@ mod tests {
         let nodes = Nodes::new(nodes, MissingCpu::Refuse);
         let pods: Vec<Arc<Pod>> = (0..2 * pods).map(pod).collect();
         let settings = Settings::default();
-        let asked = asked(service, &settings);
+        let requested = requested_routing(service, &settings);
         let input = Input {
             service,
             pods: &pods,
@@ -229,13 +229,13 @@ mod tests {
             trigger: None,
             populated: false,
         };
-        let plan = plan(&input, &asked, &settings);
-        (asked, plan)
+        let plan = plan(&input, &requested, &settings);
+        (requested, plan)
     }
 
     fn says(service: &Service, pods: usize) -> Vec<(String, String, String)> {
-        let (asked, plan) = planned(service, pods);
-        conditions(service, &asked, &plan, &service.conditions, 0)
+        let (requested, plan) = planned(service, pods);
+        conditions(service, &requested, &plan, &service.conditions, 0)
             .into_iter()
             .map(|one| {
                 (
@@ -274,8 +274,8 @@ mod tests {
     #[test]
     fn a23_the_key_that_loses_is_named() {
         let both = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
-        let (asked, plan) = planned(&both, 2);
-        let accepted = &conditions(&both, &asked, &plan, &[], 0)[0];
+        let (requested, plan) = planned(&both, 2);
+        let accepted = &conditions(&both, &requested, &plan, &[], 0)[0];
         assert!(
             accepted.message.contains("spec.trafficDistribution `PreferClose`"),
             "{}",
@@ -286,14 +286,14 @@ mod tests {
     #[test]
     fn conditions_keep_the_time_of_the_last_transition() {
         let first = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
-        let (asked, plan) = planned(&first, 2);
-        let before = conditions(&first, &asked, &plan, &[], 1000);
+        let (requested, plan) = planned(&first, 2);
+        let before = conditions(&first, &requested, &plan, &[], 1000);
         let second = service(&json!({TOPOLOGY_MODE: "Auto"}), &before);
-        let (asked, plan) = planned(&second, 3);
-        let after = conditions(&second, &asked, &plan, &before, 2000);
+        let (requested, plan) = planned(&second, 3);
+        let after = conditions(&second, &requested, &plan, &before, 2000);
         assert_eq!(after, before, "other figures, the same words");
-        let (asked, plan) = planned(&second, 0);
-        let gone = conditions(&second, &asked, &plan, &before, 3000);
+        let (requested, plan) = planned(&second, 0);
+        let gone = conditions(&second, &requested, &plan, &before, 3000);
         assert!(!same(&gone, &before));
         assert_eq!(
             (&*gone[1].since, &*gone[0].since),
@@ -322,8 +322,8 @@ mod tests {
     #[test]
     fn d12_a_transition_opens_ready_again_and_other_pods_do_not() {
         let all = |service: &Service, pods: usize, before: &[Condition]| {
-            let (asked, plan) = planned(service, pods);
-            conditions(service, &asked, &plan, before, 0)
+            let (requested, plan) = planned(service, pods);
+            conditions(service, &requested, &plan, before, 0)
         };
         let auto = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
         let mut before = all(&auto, 2, &[]);

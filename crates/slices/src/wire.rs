@@ -1,7 +1,6 @@
-//! Reading Kubernetes JSON: what the objects have in common.
+//! Decoding Kubernetes JSON: what all kinds of objects have in common.
 //!
-//! Only the fields we use are read, everything else is skipped without being stored. An absent
-//! field, `null` and an empty value are the same thing.
+//! Only the fields that are used are decoded. An absent field, `null` and an empty value mean the same.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::labels::{Labels, Name};
 
-/// Absent, `null` and the default are one.
+/// Decodes a value, with `null` as the default.
 pub(crate) fn lenient<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -20,7 +19,7 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// The metadata every object has. What only some kinds need stands with them.
+/// The metadata that Pods and Nodes need.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Meta {
@@ -54,22 +53,22 @@ pub(crate) fn is_ready(conditions: &[Condition]) -> bool {
     ready_condition(conditions).is_some_and(|condition| &*condition.status == "True")
 }
 
-/// Seconds since 1970 of a Kubernetes timestamp; `None` for text that is no time.
+/// A Kubernetes timestamp in seconds since 1970; `None` if the text is not a time.
 pub(crate) fn seconds(text: Option<&str>) -> Option<i64> {
     text?.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second)
 }
 
-/// A Kubernetes timestamp.
+/// A Kubernetes timestamp from seconds since 1970.
 pub fn timestamp(seconds: i64) -> String {
     jiff::Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
 }
 
-/// A unique id: 16 bytes when it is a UUID (always, on a real API server), else its text.
+/// The uid of an object. API servers use UUIDs, which are stored in 16 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Uid {
     /// A UUID in its canonical form.
     Uuid([u8; 16]),
-    /// Any other text.
+    /// Any other text, as in hand-written manifests.
     Other(Box<str>),
 }
 
@@ -80,7 +79,7 @@ impl Default for Uid {
 }
 
 impl Uid {
-    /// Whether there is none.
+    /// Whether it is empty, as on objects that are not stored yet.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Other(text) if text.is_empty())
     }

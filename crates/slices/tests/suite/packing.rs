@@ -1,28 +1,28 @@
-//! Packing, ports, conditions, metadata: what the reference does, with and without `upstream`.
+//! Packing, ports, conditions and metadata: the same as the reference, with and without `upstream`.
 
 use std::sync::Arc;
 
-use crate::common::{Bed, Store};
+use crate::common::{Store, TestCluster};
 use serde_json::{Value, json};
 use zonewise_slices::plan::Plan;
 use zonewise_slices::slice::Slice;
 
-fn bed(upstream: bool, pods: usize) -> Bed {
-    let mut bed = Bed::new(&[("a", "4")]);
-    bed.settings.upstream = upstream;
-    bed.pods("a", pods);
-    bed
+fn cluster(upstream: bool, pods: usize) -> TestCluster {
+    let mut cluster = TestCluster::new(&[("a", "4")]);
+    cluster.settings.upstream = upstream;
+    cluster.pods("a", pods);
+    cluster
 }
 
-/// Slice sizes, largest first.
-fn sizes(bed: &Bed) -> Vec<usize> {
+/// The number of endpoints in each slice, largest first.
+fn sizes(cluster: &TestCluster) -> Vec<usize> {
     let mut sizes: Vec<usize> =
-        bed.store.slices.values().map(|slice| slice.endpoints.len()).collect();
+        cluster.store.slices.values().map(|slice| slice.endpoints.len()).collect();
     sizes.sort_by_key(|size| std::cmp::Reverse(*size));
     sizes
 }
 
-/// Creates, updates, deletes.
+/// The number of creates, updates and deletes.
 fn writes(plan: &Plan) -> [usize; 3] {
     let sum = |count: fn(&zonewise_slices::plan::FamilyPlan) -> usize| {
         plan.families.iter().map(count).sum()
@@ -34,31 +34,31 @@ fn writes(plan: &Plan) -> [usize; 3] {
     ]
 }
 
-/// Runs a test as the reference and as ourselves.
+/// Runs a test with and without `upstream`.
 fn both(test: impl Fn(bool)) {
     test(true);
     test(false);
 }
 
-/// Stores slices of these sizes with the first Pods.
-fn stored(upstream: bool, sizes: &[usize]) -> Bed {
-    let mut bed = bed(upstream, 0);
+/// A cluster with stored slices of these sizes.
+fn stored(upstream: bool, sizes: &[usize]) -> TestCluster {
+    let mut cluster = cluster(upstream, 0);
     let total: usize = sizes.iter().sum();
-    bed.pods("a", total);
-    bed.settings.max_endpoints = 1000;
-    bed.sync();
-    let whole = bed.store.list().remove(0);
-    bed.store = Store::default();
+    cluster.pods("a", total);
+    cluster.settings.max_endpoints = 1000;
+    cluster.sync();
+    let whole = cluster.store.list().remove(0);
+    cluster.store = Store::default();
     let mut rest = whole.endpoints.clone();
     for (index, size) in sizes.iter().enumerate() {
         let name: Box<str> = format!("old-{index:03}").into();
         let endpoints = rest.drain(..*size).collect();
         let slice =
             Slice { name: Some(name.clone()), uid: (&*name).into(), endpoints, ..(*whole).clone() };
-        bed.store.slices.insert(name, Arc::new(slice));
+        cluster.store.slices.insert(name, Arc::new(slice));
     }
-    bed.settings.max_endpoints = 100;
-    bed
+    cluster.settings.max_endpoints = 100;
+    cluster
 }
 
 #[test]
@@ -72,10 +72,13 @@ fn new_slices_are_filled_one_after_the_other() {
             (250, vec![250]),
             (500, vec![250]),
         ] {
-            let mut bed = bed(upstream, 250);
-            bed.settings.max_endpoints = max;
-            let plan = bed.sync();
-            assert_eq!((sizes(&bed), writes(&plan)), (expected.clone(), [expected.len(), 0, 0]));
+            let mut cluster = cluster(upstream, 250);
+            cluster.settings.max_endpoints = max;
+            let plan = cluster.sync();
+            assert_eq!(
+                (sizes(&cluster), writes(&plan)),
+                (expected.clone(), [expected.len(), 0, 0])
+            );
         }
     });
 }
@@ -92,11 +95,15 @@ fn additions_touch_as_few_slices_as_possible() {
     ];
     both(|upstream| {
         for (before, more, expected, after) in rows {
-            let mut bed = stored(upstream, before);
-            let total = bed.pods.len() + more;
-            bed.pods("a", total);
-            let plan = bed.sync();
-            assert_eq!((writes(&plan), &*sizes(&bed)), (expected, after), "{before:?} + {more}");
+            let mut cluster = stored(upstream, before);
+            let total = cluster.pods.len() + more;
+            cluster.pods("a", total);
+            let plan = cluster.sync();
+            assert_eq!(
+                (writes(&plan), &*sizes(&cluster)),
+                (expected, after),
+                "{before:?} + {more}"
+            );
         }
     });
 }
@@ -108,10 +115,10 @@ fn a_changed_port_rewrites_slices_under_their_old_names() {
             (vec![100, 100, 50], [0, 3, 0], vec![100, 100, 50]),
             (vec![30; 10], [0, 3, 7], vec![100; 3]),
         ] {
-            let mut bed = stored(upstream, &before);
-            bed.service["spec"]["ports"][0]["targetPort"] = json!(9090);
-            let plan = bed.sync();
-            assert_eq!((writes(&plan), sizes(&bed)), (expected, after));
+            let mut cluster = stored(upstream, &before);
+            cluster.service["spec"]["ports"][0]["targetPort"] = json!(9090);
+            let plan = cluster.sync();
+            assert_eq!((writes(&plan), sizes(&cluster)), (expected, after));
         }
     });
 }
@@ -119,66 +126,68 @@ fn a_changed_port_rewrites_slices_under_their_old_names() {
 #[test]
 fn labels_of_the_service_are_copied_but_for_reserved_ones() {
     both(|upstream| {
-        let mut bed = stored(upstream, &[100, 100, 50]);
-        bed.service["metadata"]["labels"] = json!({"team": "shop"});
-        assert_eq!(writes(&bed.sync()), [0, 3, 0]);
-        assert!(bed.store.slices.values().all(|slice| slice.labels.get("team") == Some("shop")));
-        bed.service["metadata"]["labels"] = json!({
+        let mut cluster = stored(upstream, &[100, 100, 50]);
+        cluster.service["metadata"]["labels"] = json!({"team": "shop"});
+        assert_eq!(writes(&cluster.sync()), [0, 3, 0]);
+        assert!(
+            cluster.store.slices.values().all(|slice| slice.labels.get("team") == Some("shop"))
+        );
+        cluster.service["metadata"]["labels"] = json!({
             "team": "shop",
             "kubernetes.io/service-name": "mine",
             "endpointslice.kubernetes.io/managed-by": "me",
             "service.kubernetes.io/headless": "yes",
         });
-        assert_eq!(writes(&bed.sync()), [0, 0, 0]);
+        assert_eq!(writes(&cluster.sync()), [0, 0, 0]);
     });
 }
 
 #[test]
 fn a_service_without_pods_keeps_a_placeholder() {
     both(|upstream| {
-        let mut bed = bed(upstream, 0);
-        assert_eq!((writes(&bed.sync()), sizes(&bed)), ([1, 0, 0], vec![0]));
-        assert_eq!(writes(&bed.sync()), [0, 0, 0]);
-        let name = bed.store.list()[0].name.clone();
-        bed.pods("a", 1);
-        assert_eq!(writes(&bed.sync()), [0, 1, 0], "the first Pod takes its name");
-        bed.pods("a", 0);
-        assert_eq!(writes(&bed.sync()), [0, 1, 0], "the last leaves it");
-        assert_eq!(bed.store.list()[0].name, name);
+        let mut cluster = cluster(upstream, 0);
+        assert_eq!((writes(&cluster.sync()), sizes(&cluster)), ([1, 0, 0], vec![0]));
+        assert_eq!(writes(&cluster.sync()), [0, 0, 0]);
+        let name = cluster.store.list()[0].name.clone();
+        cluster.pods("a", 1);
+        assert_eq!(writes(&cluster.sync()), [0, 1, 0], "the first Pod takes its name");
+        cluster.pods("a", 0);
+        assert_eq!(writes(&cluster.sync()), [0, 1, 0], "the last leaves it");
+        assert_eq!(cluster.store.list()[0].name, name);
     });
 }
 
 #[test]
 fn slices_of_another_owner_or_family_go() {
     both(|upstream| {
-        let mut bed = stored(upstream, &[1]);
-        bed.service["metadata"]["uid"] = "another".into();
-        assert_eq!(writes(&bed.sync()), [1, 0, 1]);
-        bed.service["spec"]["ipFamilies"] = json!(["IPv6"]);
-        bed.pods.clear();
-        assert_eq!(writes(&bed.sync()), [1, 0, 1]);
-        assert_eq!(bed.store.list()[0].family.to_string(), "IPv6");
+        let mut cluster = stored(upstream, &[1]);
+        cluster.service["metadata"]["uid"] = "another".into();
+        assert_eq!(writes(&cluster.sync()), [1, 0, 1]);
+        cluster.service["spec"]["ipFamilies"] = json!(["IPv6"]);
+        cluster.pods.clear();
+        assert_eq!(writes(&cluster.sync()), [1, 0, 1]);
+        assert_eq!(cluster.store.list()[0].family.to_string(), "IPv6");
     });
 }
 
 #[test]
 fn a_dual_stack_service_has_slices_of_both_families() {
     both(|upstream| {
-        let mut bed = bed(upstream, 2);
-        bed.service["spec"]["ipFamilies"] = json!(["IPv6", "IPv4"]);
-        let name = bed.pods.keys().next().unwrap().clone();
-        bed.pods.get_mut(&name).unwrap()["status"]["podIPs"] =
+        let mut cluster = cluster(upstream, 2);
+        cluster.service["spec"]["ipFamilies"] = json!(["IPv6", "IPv4"]);
+        let name = cluster.pods.keys().next().unwrap().clone();
+        cluster.pods.get_mut(&name).unwrap()["status"]["podIPs"] =
             json!([{"ip": "10.1.0.9"}, {"ip": "2001:DB8:0:0::9"}]);
-        let plan = bed.plan();
-        bed.store.run(&plan);
-        let found: Vec<(String, usize)> = bed
+        let plan = cluster.plan();
+        cluster.store.run(&plan);
+        let found: Vec<(String, usize)> = cluster
             .store
             .slices
             .values()
             .map(|slice| (slice.family.to_string(), slice.endpoints.len()))
             .collect();
         assert_eq!(found, [("IPv4".into(), 2), ("IPv6".into(), 1)]);
-        let text = serde_json::to_value(&*bed.store.list()[1]).unwrap();
+        let text = serde_json::to_value(&*cluster.store.list()[1]).unwrap();
         assert_eq!(text["endpoints"][0]["addresses"], json!(["2001:db8::9"]));
     });
 }
@@ -198,15 +207,15 @@ fn conditions_follow_the_pod() {
     ];
     both(|upstream| {
         for (ready, terminating, publish, expected) in rows {
-            let mut bed = bed(upstream, 1);
-            bed.service["spec"]["publishNotReadyAddresses"] = publish.into();
-            let pod = bed.pods.values_mut().next().unwrap();
+            let mut cluster = cluster(upstream, 1);
+            cluster.service["spec"]["publishNotReadyAddresses"] = publish.into();
+            let pod = cluster.pods.values_mut().next().unwrap();
             pod["status"]["conditions"][0]["status"] = if ready { "True" } else { "False" }.into();
             if terminating {
                 pod["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
             }
-            bed.sync();
-            let found = bed.store.list()[0].endpoints[0].conditions;
+            cluster.sync();
+            let found = cluster.store.list()[0].endpoints[0].conditions;
             assert_eq!([found.ready, found.serving, found.terminating], expected.map(Some));
         }
     });
@@ -222,16 +231,16 @@ fn pods_that_are_over_or_have_no_address_are_no_endpoints() {
             ("Pending", true, 1),
             ("Unknown", true, 1),
         ] {
-            let mut bed = bed(upstream, 1);
-            let pod = bed.pods.values_mut().next().unwrap();
+            let mut cluster = cluster(upstream, 1);
+            let pod = cluster.pods.values_mut().next().unwrap();
             pod["status"]["phase"] = phase.into();
             if !addresses {
                 pod["status"]["podIPs"] = Value::Null;
                 pod["status"]["podIP"] = Value::Null;
             }
-            let plan = bed.plan();
-            bed.store.run(&plan);
-            assert_eq!(sizes(&bed), [expected], "{phase}");
+            let plan = cluster.plan();
+            cluster.store.run(&plan);
+            assert_eq!(sizes(&cluster), [expected], "{phase}");
         }
     });
 }
@@ -239,13 +248,13 @@ fn pods_that_are_over_or_have_no_address_are_no_endpoints() {
 #[test]
 fn a_named_port_is_looked_up_in_every_pod() {
     both(|upstream| {
-        let mut bed = bed(upstream, 300);
-        bed.service["spec"]["ports"][0]["targetPort"] = "web".into();
-        for (index, pod) in bed.pods.values_mut().enumerate() {
+        let mut cluster = cluster(upstream, 300);
+        cluster.service["spec"]["ports"][0]["targetPort"] = "web".into();
+        for (index, pod) in cluster.pods.values_mut().enumerate() {
             let port = json!([{"name": "web", "containerPort": 8000 + index % 5}]);
             pod["spec"]["containers"][0]["ports"] = port;
         }
-        assert_eq!((writes(&bed.sync()), sizes(&bed)), ([5, 0, 0], vec![60; 5]));
+        assert_eq!((writes(&cluster.sync()), sizes(&cluster)), ([5, 0, 0], vec![60; 5]));
     });
 }
 
@@ -275,15 +284,15 @@ fn a_port_is_found_in_containers_then_in_sidecars_by_name_and_protocol() {
     ];
     both(|upstream| {
         for (spec, expected) in &cases {
-            let mut bed = bed(upstream, 1);
-            bed.service["spec"]["ports"][0]["targetPort"] = "web".into();
-            let pod = bed.pods.values_mut().next().unwrap();
+            let mut cluster = cluster(upstream, 1);
+            cluster.service["spec"]["ports"][0]["targetPort"] = "web".into();
+            let pod = cluster.pods.values_mut().next().unwrap();
             let node = pod["spec"]["nodeName"].clone();
             pod["spec"] = spec.clone();
             pod["spec"]["nodeName"] = node;
-            bed.sync();
+            cluster.sync();
             let ports: Vec<i32> =
-                bed.store.list()[0].ports.iter().filter_map(|port| port.port).collect();
+                cluster.store.list()[0].ports.iter().filter_map(|port| port.port).collect();
             assert_eq!(ports, expected.iter().copied().collect::<Vec<i32>>(), "{spec}");
         }
     });
@@ -292,15 +301,15 @@ fn a_port_is_found_in_containers_then_in_sidecars_by_name_and_protocol() {
 #[test]
 fn a_pod_on_an_unknown_node_waits_unless_published_anyway() {
     both(|upstream| {
-        let mut bed = bed(upstream, 2);
-        bed.sync();
-        let name = bed.pods.keys().next().unwrap().clone();
-        bed.pods.get_mut(&name).unwrap()["spec"]["nodeName"] = "nowhere".into();
-        let plan = bed.plan();
+        let mut cluster = cluster(upstream, 2);
+        cluster.sync();
+        let name = cluster.pods.keys().next().unwrap().clone();
+        cluster.pods.get_mut(&name).unwrap()["spec"]["nodeName"] = "nowhere".into();
+        let plan = cluster.plan();
         assert_eq!((writes(&plan), plan.families[0].missing_nodes.len()), ([0, 1, 0], 1));
         assert_eq!(&*plan.families[0].missing_nodes[0].node, "nowhere");
-        bed.service["spec"]["publishNotReadyAddresses"] = true.into();
-        let plan = bed.plan();
+        cluster.service["spec"]["publishNotReadyAddresses"] = true.into();
+        let plan = cluster.plan();
         assert_eq!(plan.families[0].missing_nodes, []);
     });
 }
@@ -309,12 +318,12 @@ fn a_pod_on_an_unknown_node_waits_unless_published_anyway() {
 fn a_hostname_needs_the_services_name_as_subdomain() {
     both(|upstream| {
         for (subdomain, expected) in [("web", Some("db-0")), ("other", None)] {
-            let mut bed = bed(upstream, 1);
-            let pod = bed.pods.values_mut().next().unwrap();
+            let mut cluster = cluster(upstream, 1);
+            let pod = cluster.pods.values_mut().next().unwrap();
             pod["spec"]["hostname"] = "db-0".into();
             pod["spec"]["subdomain"] = subdomain.into();
-            bed.sync();
-            assert_eq!(bed.store.list()[0].endpoints[0].hostname.as_deref(), expected);
+            cluster.sync();
+            assert_eq!(cluster.store.list()[0].endpoints[0].hostname.as_deref(), expected);
         }
     });
 }
@@ -322,29 +331,29 @@ fn a_hostname_needs_the_services_name_as_subdomain() {
 #[test]
 fn a_service_that_is_being_deleted_gets_no_new_slices() {
     both(|upstream| {
-        let mut bed = stored(upstream, &[3]);
-        bed.service["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
-        bed.pods("a", 200);
-        let plan = bed.plan();
+        let mut cluster = stored(upstream, &[3]);
+        cluster.service["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z".into();
+        cluster.pods("a", 200);
+        let plan = cluster.plan();
         assert_eq!(plan.families[0].creates.len(), 0);
     });
 }
 
-/// Foreign annotations and finalizers survive our writes.
+/// Annotations and finalizers of others survive our writes.
 #[test]
 fn what_others_put_on_a_slice_stays() {
     both(|upstream| {
-        let mut bed = stored(upstream, &[3]);
-        let old = bed.store.list().remove(0);
+        let mut cluster = stored(upstream, &[3]);
+        let old = cluster.store.list().remove(0);
         let marked = Slice {
             annotations: old.annotations.with("example.com/keep", Some("me")),
             finalizers: Box::new(["example.com/hold".into()]),
             ..(*old).clone()
         };
-        bed.store.slices.insert("old-000".into(), Arc::new(marked));
-        bed.pods("a", 4);
-        assert_eq!(writes(&bed.sync()), [0, 1, 0]);
-        let slice = &bed.store.slices["old-000"];
+        cluster.store.slices.insert("old-000".into(), Arc::new(marked));
+        cluster.pods("a", 4);
+        assert_eq!(writes(&cluster.sync()), [0, 1, 0]);
+        let slice = &cluster.store.slices["old-000"];
         assert_eq!(slice.annotations.get("example.com/keep"), Some("me"));
         assert_eq!(slice.finalizers.len(), 1);
     });
@@ -352,44 +361,44 @@ fn what_others_put_on_a_slice_stays() {
 
 #[test]
 fn a_changed_managed_by_relabels_in_place() {
-    let mut bed = stored(false, &[3]);
-    bed.settings.managed_by = "zonewise.dev".into();
-    bed.settings.adopt = vec!["endpointslice-controller.k8s.io".into()];
-    assert_eq!(writes(&bed.sync()), [0, 1, 0]);
+    let mut cluster = stored(false, &[3]);
+    cluster.settings.managed_by = "zonewise.dev".into();
+    cluster.settings.adopt = vec!["endpointslice-controller.k8s.io".into()];
+    assert_eq!(writes(&cluster.sync()), [0, 1, 0]);
     assert_eq!(
-        bed.store.list()[0].labels.get("endpointslice.kubernetes.io/managed-by"),
+        cluster.store.list()[0].labels.get("endpointslice.kubernetes.io/managed-by"),
         Some("zonewise.dev")
     );
 }
 
 proptest::proptest! {
-    /// Whatever happens: each Pod in exactly one slice, and a second look changes nothing.
+    /// After any change each Pod is in exactly one slice, and a second sync writes nothing.
     #[test]
     fn a29_random_changes_settle_at_once(
         steps in proptest::collection::vec((0usize..40, 0usize..40, 0usize..40, 0usize..8), 1..8),
         max in 2usize..20,
         upstream: bool,
     ) {
-        let mut bed = Bed::three();
-        bed.settings.upstream = upstream;
-        bed.settings.max_endpoints = max;
+        let mut cluster = TestCluster::three();
+        cluster.settings.upstream = upstream;
+        cluster.settings.max_endpoints = max;
         for (a, b, c, mode) in steps {
-            bed.pods("a", a).pods("b", b).pods("c", c);
+            cluster.pods("a", a).pods("b", b).pods("c", c);
             let keys = ["service.kubernetes.io/topology-mode", "endpointslice.kubernetes.io/subsetting", "zonewise.dev/routing-preference"];
             for key in keys {
-                bed.forget(key);
+                cluster.forget(key);
             }
             match mode {
-                1 => bed.annotate(keys[0], "Auto"),
-                2 => bed.annotate(keys[1], "Auto"),
-                3 => bed.annotate(keys[1], "Require"),
-                4 => bed.annotate(keys[2], "Zone"),
-                5 => bed.annotate(keys[2], "zonewise.dev/balanced"),
-                6 => bed.annotate(keys[2], "zonewise.dev/local-shared"),
-                _ => &mut bed,
+                1 => cluster.annotate(keys[0], "Auto"),
+                2 => cluster.annotate(keys[1], "Auto"),
+                3 => cluster.annotate(keys[1], "Require"),
+                4 => cluster.annotate(keys[2], "Zone"),
+                5 => cluster.annotate(keys[2], "zonewise.dev/balanced"),
+                6 => cluster.annotate(keys[2], "zonewise.dev/local-shared"),
+                _ => &mut cluster,
             };
-            bed.sync();
-            let again = bed.sync().writes();
+            cluster.sync();
+            let again = cluster.sync().writes();
             // Upstream rewrites a slice whose hints it cannot keep (its Q12, Q13).
             proptest::prop_assert!(upstream || again == 0, "{} more writes", again);
         }
