@@ -1,4 +1,5 @@
-//! What people are told: conditions and events, on transitions only. Pure.
+//! The conditions and events that tell people how the routing of a Service stands. They are written
+//! when something changes, not on every sync. Everything here is pure.
 
 use zonewise_slices::plan::{Event, EventType, Plan};
 use zonewise_slices::requested::{RequestNote, RequestedRouting};
@@ -9,19 +10,22 @@ use zonewise_slices::service::{
 use zonewise_slices::wire::timestamp;
 use zonewise_topology::reason::{Code, NOTHING_TO_DO, Outcome};
 
-use crate::proxies::Standing;
+use crate::proxies::ServiceReadiness;
 
-/// Keys whose users expect an answer. `trafficDistribution` alone is the API's own: its users get
-/// what they know, and no status is written for thousands of Services on the first day.
-const ANSWERED: [&str; 4] = [ROUTING_PREFERENCE, SUBSETTING, TOPOLOGY_MODE, TOPOLOGY_AWARE_HINTS];
+/// The annotations whose users get conditions. Services with nothing but `spec.trafficDistribution` do
+/// not: the reference writes no conditions for it either, and a first start would otherwise write the
+/// status of thousands of Services.
+const KEYS_WITH_CONDITIONS: [&str; 4] =
+    [ROUTING_PREFERENCE, SUBSETTING, TOPOLOGY_MODE, TOPOLOGY_AWARE_HINTS];
 
-/// Whether a Service is told how its routing stands.
-pub(crate) fn is_told(service: &Service) -> bool {
-    service.topology_keys || ANSWERED.iter().any(|key| service.annotations.get(key).is_some())
+/// Whether a Service gets conditions and events about its routing.
+pub(crate) fn has_conditions(service: &Service) -> bool {
+    service.topology_keys
+        || KEYS_WITH_CONDITIONS.iter().any(|key| service.annotations.get(key).is_some())
 }
 
-/// The code that people see: one for hints, whether new or kept.
-pub(crate) fn settled(code: Code) -> Code {
+/// The code to show. Whether hints or subsets are new or were kept makes no difference to people.
+pub(crate) fn shown_code(code: Code) -> Code {
     match code {
         Code::HintsKept => Code::HintsAssigned,
         Code::SubsetsKept => Code::SubsetsAssigned,
@@ -29,8 +33,9 @@ pub(crate) fn settled(code: Code) -> Code {
     }
 }
 
-/// Conditions as they should be, but for [`ready`]. Without figures: a number that changes by itself
-/// would be a write that wakes everybody who watches Services.
+/// The conditions `Accepted` and `Programmed` as they should be. Their messages contain no numbers of
+/// endpoints: every change of a number would be a status write, which every watcher of Services
+/// receives.
 pub(crate) fn conditions(
     service: &Service,
     requested: &RequestedRouting,
@@ -38,40 +43,56 @@ pub(crate) fn conditions(
     before: &[Condition],
     now: i64,
 ) -> Vec<Condition> {
-    if !is_told(service) {
+    if !has_conditions(service) {
         return Vec::new();
     }
-    let code = settled(plan.reason().code());
+    let code = shown_code(plan.reason().code());
     let programmed = code.entry().outcome == Outcome::InForce;
     let programmed = if programmed { "True" } else { "False" };
-    let programmed =
-        Verdict { suffix: "Programmed", status: programmed, code, message: sentence(code) };
+    let programmed = ConditionContent {
+        suffix: "Programmed",
+        status: programmed,
+        code,
+        message: sentence(code),
+    };
     [accepted(requested), programmed]
         .into_iter()
-        .map(|verdict| condition(before, verdict, now))
+        .map(|content| condition(before, content, now))
         .collect()
 }
 
-/// The status of [`ready`] before, if the other conditions still say the same.
-pub(crate) fn ready_before<'a>(now: &[Condition], before: &'a [Condition]) -> Option<&'a str> {
+/// The stored status of `Ready`, if the other conditions have not changed. `None` means that `Ready`
+/// starts anew.
+pub(crate) fn previous_ready_status<'a>(
+    now: &[Condition],
+    before: &'a [Condition],
+) -> Option<&'a str> {
     let kind = format!("{CONDITION_PREFIX}Ready");
     let ready = before.iter().find(|condition| *condition.r#type == *kind);
-    ready.filter(|_| within(now, before)).map(|condition| &*condition.status)
+    ready.filter(|_| contains_all(now, before)).map(|condition| &*condition.status)
 }
 
-/// The condition that says how far the proxies are.
-pub(crate) fn ready(standing: Standing, before: &[Condition], now: i64) -> Condition {
-    let (status, code) = match standing {
-        Standing::Unknown => ("Unknown", Code::NoProxyReports),
-        Standing::Behind(_) => ("False", Code::ProxiesBehind),
-        Standing::Refused => ("False", Code::RefusedByKernel),
-        Standing::Ready => ("True", Code::ProxiesReady),
+/// The condition `Ready`, which says whether the proxies have applied the slices.
+pub(crate) fn ready_condition(
+    readiness: ServiceReadiness,
+    before: &[Condition],
+    now: i64,
+) -> Condition {
+    let (status, code) = match readiness {
+        ServiceReadiness::Unknown => ("Unknown", Code::NoProxyReports),
+        ServiceReadiness::Behind(_) => ("False", Code::ProxiesBehind),
+        ServiceReadiness::Refused => ("False", Code::RefusedByKernel),
+        ServiceReadiness::Ready => ("True", Code::ProxiesReady),
     };
-    condition(before, Verdict { suffix: "Ready", status, code, message: sentence(code) }, now)
+    condition(
+        before,
+        ConditionContent { suffix: "Ready", status, code, message: sentence(code) },
+        now,
+    )
 }
 
-/// What a condition says, before it is known since when.
-struct Verdict {
+/// A condition without its time of transition.
+struct ConditionContent {
     /// The condition's type without [`CONDITION_PREFIX`].
     suffix: &'static str,
     /// `True`, `False` or `Unknown`.
@@ -80,8 +101,9 @@ struct Verdict {
     message: String,
 }
 
-fn condition(before: &[Condition], verdict: Verdict, now: i64) -> Condition {
-    let Verdict { suffix, status, code, message } = verdict;
+/// Completes a condition. If its status is the same as before, the time of transition is kept.
+fn condition(before: &[Condition], content: ConditionContent, now: i64) -> Condition {
+    let ConditionContent { suffix, status, code, message } = content;
     let kind = format!("{CONDITION_PREFIX}{suffix}");
     let before = before.iter().find(|known| *known.r#type == *kind);
     let since = before.filter(|known| &*known.status == status).map(|known| known.since.clone());
@@ -94,6 +116,7 @@ fn condition(before: &[Condition], verdict: Verdict, now: i64) -> Condition {
     }
 }
 
+/// The sentence of a code, with its remedy if there is one.
 fn sentence(code: Code) -> String {
     let entry = code.entry();
     match entry.remedy {
@@ -102,10 +125,11 @@ fn sentence(code: Code) -> String {
     }
 }
 
-/// Whether what was requested was understood; keys that are not in force are named either way.
-fn accepted(requested: &RequestedRouting) -> Verdict {
-    let told = |note: &&RequestNote| note.source == ROUTING_PREFERENCE || note.source == SUBSETTING;
-    let refused = requested.notes.iter().find(told);
+/// The condition `Accepted`: whether what the Service requests was understood. Its message names the key
+/// in effect, and the keys without effect with the reason.
+fn accepted(requested: &RequestedRouting) -> ConditionContent {
+    let ours = |note: &&RequestNote| note.source == ROUTING_PREFERENCE || note.source == SUBSETTING;
+    let refused = requested.notes.iter().find(ours);
     let code = refused.map_or(Code::Accepted, |note| note.reason.code());
     let status = if refused.is_some() { "False" } else { "True" };
     let in_force = format!("in force: {} `{}`", requested.source, requested.value);
@@ -113,15 +137,15 @@ fn accepted(requested: &RequestedRouting) -> Verdict {
         format!("{} `{}`: {}", note.source, note.value, note.reason.code().entry().sentence)
     });
     let lines: Vec<String> = std::iter::once(in_force).chain(notes).collect();
-    Verdict { suffix: "Accepted", status, code, message: lines.join("; ") }
+    ConditionContent { suffix: "Accepted", status, code, message: lines.join("; ") }
 }
 
-/// Whether two sets of conditions say the same.
-pub(crate) fn same(a: &[Condition], b: &[Condition]) -> bool {
-    a.len() == b.len() && within(a, b)
+/// Whether two sets of conditions are the same, apart from their times of transition.
+pub(crate) fn same_conditions(a: &[Condition], b: &[Condition]) -> bool {
+    a.len() == b.len() && contains_all(a, b)
 }
 
-fn within(some: &[Condition], all: &[Condition]) -> bool {
+fn contains_all(some: &[Condition], all: &[Condition]) -> bool {
     let says = |one: &Condition, other: &Condition| {
         one.r#type == other.r#type
             && one.status == other.status
@@ -131,15 +155,15 @@ fn within(some: &[Condition], all: &[Condition]) -> bool {
     some.iter().all(|one| all.iter().any(|other| says(one, other)))
 }
 
-/// The code that was in force before, as the Service itself remembers it.
-pub(crate) fn code_before(service: &Service) -> Option<Box<str>> {
+/// The reason code of the stored condition `Programmed`.
+pub(crate) fn previous_code(service: &Service) -> Option<Box<str>> {
     let kind = format!("{CONDITION_PREFIX}Programmed");
     let before = service.conditions.iter().find(|condition| *condition.r#type == *kind);
     before.map(|condition| condition.reason.clone())
 }
 
-/// The event for a transition.
-pub(crate) fn transition(plan: &Plan) -> Event {
+/// The event for a change of the reason code, with the numbers that led to it.
+pub(crate) fn transition_event(plan: &Plan) -> Event {
     let reason = plan.reason();
     let entry = reason.code().entry();
     let kind = match entry.outcome {
@@ -150,18 +174,18 @@ pub(crate) fn transition(plan: &Plan) -> Event {
         NOTHING_TO_DO => reason.to_string(),
         remedy => format!("{reason}; {remedy}"),
     };
-    Event { kind, reason: settled(reason.code()).to_string(), message }
+    Event { kind, reason: shown_code(reason.code()).to_string(), message }
 }
 
-/// The event for a Service that somebody else writes too.
-pub(crate) fn second_writer() -> Event {
+/// The event for a Service whose slices another program writes too.
+pub(crate) fn second_writer_event() -> Event {
     let entry = Code::SecondWriter.entry();
     let message = format!("{}; {}", entry.sentence, entry.remedy);
     Event { kind: EventType::Warning, reason: Code::SecondWriter.to_string(), message }
 }
 
-/// The event for a Service whose slices could not be written, in the reference's words.
-pub(crate) fn failed(service: &Service, error: &str) -> Event {
+/// The event for a failed sync, with the reference's reason and message.
+pub(crate) fn sync_failed_event(service: &Service, error: &str) -> Event {
     Event {
         kind: EventType::Warning,
         reason: "FailedToUpdateEndpointSlices".into(),
@@ -267,7 +291,7 @@ mod tests {
         assert_eq!(
             says(&service(&json!({}), &[]), 2),
             [],
-            "who asks for nothing of ours is told nothing"
+            "a Service without our annotations gets no conditions"
         );
     }
 
@@ -291,22 +315,22 @@ mod tests {
         let second = service(&json!({TOPOLOGY_MODE: "Auto"}), &before);
         let (requested, plan) = planned(&second, 3);
         let after = conditions(&second, &requested, &plan, &before, 2000);
-        assert_eq!(after, before, "other figures, the same words");
+        assert_eq!(after, before, "other numbers, the same messages");
         let (requested, plan) = planned(&second, 0);
         let gone = conditions(&second, &requested, &plan, &before, 3000);
-        assert!(!same(&gone, &before));
+        assert!(!same_conditions(&gone, &before));
         assert_eq!(
             (&*gone[1].since, &*gone[0].since),
             ("1970-01-01T00:50:00Z", "1970-01-01T00:16:40Z")
         );
-        assert_eq!(code_before(&second).as_deref(), Some("HintsAssigned"));
+        assert_eq!(previous_code(&second).as_deref(), Some("HintsAssigned"));
     }
 
     #[test]
     fn d12_ready_says_how_far_proxies_are_without_figures() {
-        use Standing::{Behind, Ready, Refused, Unknown};
-        let said = [Unknown, Behind(1234), Refused, Ready].map(|standing| {
-            let ready = ready(standing, &[], 0);
+        use ServiceReadiness::{Behind, Ready, Refused, Unknown};
+        let said = [Unknown, Behind(1234), Refused, Ready].map(|readiness| {
+            let ready = ready_condition(readiness, &[], 0);
             assert!(!ready.message.contains(|c: char| c.is_ascii_digit()), "{}", ready.message);
             row(&ready.r#type[CONDITION_PREFIX.len()..], &ready.status, &ready.reason)
         });
@@ -327,8 +351,8 @@ mod tests {
         };
         let auto = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
         let mut before = all(&auto, 2, &[]);
-        assert_eq!(ready_before(&before, &before), None, "never told");
-        before.push(ready(Standing::Ready, &[], 0));
+        assert_eq!(previous_ready_status(&before, &before), None, "there was no condition");
+        before.push(ready_condition(ServiceReadiness::Ready, &[], 0));
         let table = [
             (&auto, 3, Some("True"), "more Pods"),
             (&auto, 0, None, "Programmed says something else"),
@@ -340,7 +364,11 @@ mod tests {
             ),
         ];
         for (service, pods, expected, why) in table {
-            assert_eq!(ready_before(&all(service, pods, &before), &before), expected, "{why}");
+            assert_eq!(
+                previous_ready_status(&all(service, pods, &before), &before),
+                expected,
+                "{why}"
+            );
         }
     }
 
@@ -348,9 +376,9 @@ mod tests {
     fn b12_a_transition_is_an_event_with_figures_and_a_remedy() {
         let few = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
         let (_, plan) = planned(&few, 0);
-        let event = transition(&plan);
+        let event = transition_event(&plan);
         assert_eq!((event.kind, event.reason.as_str()), (EventType::Warning, "NoEndpoints"));
         assert!(event.message.contains("selector"), "{}", event.message);
-        assert_eq!(second_writer().reason, "SecondWriter");
+        assert_eq!(second_writer_event().reason, "SecondWriter");
     }
 }
