@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use serde::Serialize;
-use zonewise_routing::Settings as Routing;
+use zonewise_routing::FeatureGates;
 use zonewise_slices::requested::Consumers;
 use zonewise_slices::service::Service;
 use zonewise_topology::allocation::Allocation;
@@ -469,15 +469,15 @@ impl Kind {
     }
 
     /// What it looks at.
-    fn settings(self, service: &Service) -> Routing {
-        let all = Routing::default();
-        let hints_only = Routing { shares: false, subsetting: false, ..all };
+    fn settings(self, service: &Service) -> FeatureGates {
+        let all = FeatureGates::default();
+        let hints_only = FeatureGates { shares: false, subsetting: false, ..all };
         match self {
             Self::Zonewise => all,
             Self::KubeProxy => hints_only,
             Self::Cilium => {
                 let routing_preference = service.traffic_distribution.is_some();
-                Routing { routing_preference, ..hints_only }
+                FeatureGates { routing_preference, ..hints_only }
             }
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use zonewise_routing::{Place, Policy, Route, Settings, Target};
+use zonewise_routing::{FeatureGates, NodeLocation, Route, Target, TrafficPolicy};
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_topology::capacity::{Basis, Capacity, ZoneCapacity};
 use zonewise_topology::reason::Code;
@@ -63,7 +63,7 @@ pub struct Load {
 
 /// Somebody who sends traffic.
 struct Sender {
-    place: Place,
+    location: NodeLocation,
     zone: String,
     /// Its part of all traffic.
     share: f64,
@@ -76,12 +76,12 @@ struct Sender {
 pub fn matrices(
     view: &View<'_>,
     nodes: &Nodes,
-    settings: &Settings,
+    gates: &FeatureGates,
 ) -> Result<Vec<Matrix>, serde_json::Error> {
     let mut sums: Vec<Sums> = Vec::new();
     for sender in senders(view, nodes)? {
-        let seen = view.from(sender.place.clone())?;
-        for (index, routed) in seen.routes(settings).into_iter().enumerate() {
+        let seen = view.from(sender.location.clone())?;
+        for (index, routed) in seen.routes(gates).into_iter().enumerate() {
             if sums.len() <= index {
                 sums.push(Sums::new(&seen, &routed));
             }
@@ -107,7 +107,7 @@ fn senders(view: &View<'_>, nodes: &Nodes) -> Result<Vec<Sender>, serde_json::Er
         return Ok(counted.filter_map(|node| sender(node, capacity)).collect());
     }
     let zone = |zone: &ZoneCapacity| Sender {
-        place: place_in(nodes, &zone.name),
+        location: location_in(nodes, &zone.name),
         zone: zone.name.to_string(),
         share: zone.share,
     };
@@ -121,19 +121,23 @@ fn sender(node: &Node, capacity: &Capacity) -> Option<Sender> {
         Basis::Cpu => node.cpu_milli.unwrap_or(0) as f64 / zone.cpu_milli as f64,
         Basis::Nodes => 1.0 / zone.nodes as f64,
     };
-    Some(Sender { place: place_of(node), zone: zone.name.to_string(), share: zone.share * part })
+    Some(Sender {
+        location: location_of(node),
+        zone: zone.name.to_string(),
+        share: zone.share * part,
+    })
 }
 
 /// Where a node is.
-pub fn place_of(node: &Node) -> Place {
-    Place::new(&node.name, node.zone.as_deref(), node.region.as_deref())
+pub fn location_of(node: &Node) -> NodeLocation {
+    NodeLocation::new(&node.name, node.zone.as_deref(), node.region.as_deref())
 }
 
 /// A node that might be in a zone, without endpoints of its own.
-pub fn place_in(nodes: &Nodes, zone: &str) -> Place {
+pub fn location_in(nodes: &Nodes, zone: &str) -> NodeLocation {
     let same = |node: &&Node| node.zone.as_deref() == Some(zone);
     let region = nodes.by_name.values().find(same).and_then(|node| node.region.clone());
-    Place::new("", Some(zone), region.as_deref())
+    NodeLocation::new("", Some(zone), region.as_deref())
 }
 
 /// A matrix in the making.
@@ -164,8 +168,8 @@ impl Sums {
     }
 
     fn add(&mut self, seen: &Seen, sender: &Sender, route: &Route) {
-        let place = self.row(sender, route);
-        let row = &mut self.matrix.from[place];
+        let index = self.row(sender, route);
+        let row = &mut self.matrix.from[index];
         row.share += sender.share;
         self.sent += sender.share;
         for (target, part) in parts(seen, route) {
@@ -213,12 +217,12 @@ impl Sums {
 
 /// Each endpoint that traffic to the cluster IP uses, with its part of it.
 fn parts<'r>(seen: &Seen, route: &'r Route) -> Vec<(&'r Target, f64)> {
-    let targets = match seen.service.internal {
-        Policy::Cluster => route.cluster.as_deref().unwrap_or_default(),
-        Policy::Local => route.local.as_deref().unwrap_or_default(),
+    let targets = match seen.service.internal_policy {
+        TrafficPolicy::Cluster => route.cluster.as_deref().unwrap_or_default(),
+        TrafficPolicy::Local => route.local.as_deref().unwrap_or_default(),
     };
-    match (&route.weights, seen.service.internal) {
-        (Some(weights), Policy::Cluster) => {
+    match (&route.weights, seen.service.internal_policy) {
+        (Some(weights), TrafficPolicy::Cluster) => {
             let all: f64 = weights.iter().copied().map(f64::from).sum();
             targets
                 .iter()

@@ -1,7 +1,7 @@
 //! `route`: which endpoints a node uses, port by port.
 
 use serde::Serialize;
-use zonewise_routing::{Place, Settings, Target};
+use zonewise_routing::{FeatureGates, NodeLocation, Target};
 use zonewise_topology::reason::Code;
 
 use crate::view::{PortRoute, Seen, View};
@@ -45,14 +45,14 @@ pub struct Line {
 /// If an object is not what it should be.
 pub fn lines(
     view: &View<'_>,
-    place: &Place,
-    settings: &Settings,
+    location: &NodeLocation,
+    gates: &FeatureGates,
 ) -> Result<Vec<Line>, serde_json::Error> {
-    let seen = view.from(place.clone())?;
+    let seen = view.from(location.clone())?;
     if seen.service.skipped {
         return Ok(Vec::new());
     }
-    Ok(seen.routes(settings).iter().map(|routed| line(&seen, routed)).collect())
+    Ok(seen.routes(gates).iter().map(|routed| line(&seen, routed)).collect())
 }
 
 fn line(seen: &Seen, PortRoute { port, family, route }: &PortRoute<'_>) -> Line {

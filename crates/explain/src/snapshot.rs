@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use zonewise_cluster::index::Index;
 use zonewise_cluster::watch::Key;
-use zonewise_routing::{Door, Place};
+use zonewise_routing::{NodeLocation, ObjectReader};
 use zonewise_slices::labels::Name;
 use zonewise_slices::node::Nodes;
 use zonewise_slices::service::Service;
@@ -130,10 +130,10 @@ impl Gather {
 
 /// What consumers have against an object that the controller can use: their eyes are others.
 fn unreadable(object: &Object) -> Option<String> {
-    let door = Door::new(Place::default());
+    let reader = ObjectReader::new(NodeLocation::default());
     let error = match object {
-        Object::Service { json: Some(json), .. } => door.service(json).err()?,
-        Object::Slice { json: Some(json), .. } => door.slice(json).err()?,
+        Object::Service { json: Some(json), .. } => reader.read_service(json).err()?,
+        Object::Slice { json: Some(json), .. } => reader.read_slice(json).err()?,
         _ => return None,
     };
     Some(format!("no proxy can read it: {error}"))
@@ -201,8 +201,8 @@ impl Snapshot {
     }
 
     /// Where a node is; `None` if it is not known.
-    pub fn place(&self, node: &str) -> Option<Place> {
-        self.nodes.by_name.get(node).map(matrix::place_of)
+    pub fn location(&self, node: &str) -> Option<NodeLocation> {
+        self.nodes.by_name.get(node).map(matrix::location_of)
     }
 
     /// Zones of nodes.

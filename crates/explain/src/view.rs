@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use zonewise_routing::{
-    Door, Family, Place, Policy, Question, Route, Service, ServicePort, Settings, Slice, Target,
-    merge, route,
+    Family, FeatureGates, NodeLocation, ObjectReader, Route, RouteQuery, RoutedService,
+    RoutedSlice, ServicePort, Target, TrafficPolicy, merge, route,
 };
 
 /// What consumers read of one Service.
@@ -19,10 +19,10 @@ pub struct View<'a> {
 /// A Service seen from one place.
 pub struct Seen {
     /// The way the objects came in; it knows the zones' names.
-    pub door: Door,
+    pub reader: ObjectReader,
     /// The Service.
-    pub service: Service,
-    slices: Vec<Slice>,
+    pub service: RoutedService,
+    slices: Vec<RoutedSlice>,
 }
 
 /// One port of a Service in one family, as it is routed from a place.
@@ -41,55 +41,56 @@ impl View<'_> {
     /// # Errors
     /// If the Service is not what it should be.
     pub fn is_local(&self) -> Result<bool, serde_json::Error> {
-        Ok(Door::new(Place::default()).service(&self.service)?.internal == Policy::Local)
+        Ok(ObjectReader::new(NodeLocation::default()).read_service(&self.service)?.internal_policy
+            == TrafficPolicy::Local)
     }
 
     /// Looks at it from a place.
     ///
     /// # Errors
     /// If an object is not what it should be.
-    pub fn from(&self, place: Place) -> Result<Seen, serde_json::Error> {
-        let door = Door::new(place);
-        let service = door.service(&self.service)?;
-        let slices = self.slices.iter().map(|json| door.slice(json));
-        let mut slices: Vec<Slice> = slices.collect::<Result<_, _>>()?;
+    pub fn from(&self, location: NodeLocation) -> Result<Seen, serde_json::Error> {
+        let reader = ObjectReader::new(location);
+        let service = reader.read_service(&self.service)?;
+        let slices = self.slices.iter().map(|json| reader.read_slice(json));
+        let mut slices: Vec<RoutedSlice> = slices.collect::<Result<_, _>>()?;
         // No proxy watches the slices of headless Services.
         slices.retain(|slice| !slice.headless);
-        Ok(Seen { door, service, slices })
+        Ok(Seen { reader, service, slices })
     }
 }
 
 impl Seen {
     /// All ready endpoints of a port.
     pub fn ready(&self, port: &ServicePort, family: Family) -> Vec<Target> {
-        let slices: Vec<&Slice> = self.slices.iter().collect();
+        let slices: Vec<&RoutedSlice> = self.slices.iter().collect();
         let all = merge(&slices, family, &port.name, port.protocol).into_iter();
-        all.filter(|target| target.marks.ready()).collect()
+        all.filter(|target| target.flags.ready()).collect()
     }
 
     /// The zone of an endpoint; empty for none.
     pub fn zone_of(&self, target: &Target) -> String {
-        self.door.zone_name(target.zone).map_or_else(String::new, |zone| zone.to_string())
+        self.reader.zone_name(target.zone).map_or_else(String::new, |zone| zone.to_string())
     }
 
     /// Where the traffic of each port goes, in every family the Service has.
-    pub fn routes(&self, settings: &Settings) -> Vec<PortRoute<'_>> {
-        let slices: Vec<&Slice> = self.slices.iter().collect();
+    pub fn routes(&self, gates: &FeatureGates) -> Vec<PortRoute<'_>> {
+        let slices: Vec<&RoutedSlice> = self.slices.iter().collect();
         let families =
             Family::BOTH.into_iter().filter(|family| self.service.cluster_ip(*family).is_some());
         let ports = |family| self.service.ports.iter().map(move |port| (port, family));
         families
             .flat_map(ports)
             .map(|(port, family)| {
-                let question = Question {
-                    door: &self.door,
-                    settings,
+                let query = RouteQuery {
+                    reader: &self.reader,
+                    gates,
                     service: &self.service,
                     port,
                     family,
                     slices: &slices,
                 };
-                PortRoute { port, family, route: route(&question) }
+                PortRoute { port, family, route: route(&query) }
             })
             .collect()
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use zonewise_cluster::api::ApiError;
 use zonewise_controller::config::File;
-use zonewise_netns::{Node, World};
+use zonewise_netns::{ClusterNetwork, NetnsNode};
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::api::{Api, LEASES, NODES, PODS, SERVICES, SLICES};
@@ -49,14 +49,14 @@ pub struct Cluster {
     inside: kube::Config,
     machines: Mutex<BTreeMap<String, Machine>>,
     pods_made: AtomicUsize,
-    world: Arc<Mutex<World>>,
+    network: Arc<Mutex<ClusterNetwork>>,
     _relay: Relay,
     controller: Controller,
 }
 
 /// A node: its proxy runs while it is on.
 pub(crate) struct Machine {
-    pub(crate) node: Node,
+    pub(crate) node: NetnsNode,
     pub(crate) power: Power,
     proxy: Option<Proxy>,
 }
@@ -104,11 +104,12 @@ impl Cluster {
         let zones = scenario.cluster.zones.clone();
         let delay = scenario.cluster.delay.0;
         let names: Vec<String> = zones.iter().map(|zone| zone.name.clone()).collect();
-        let (world, listener) = tokio::task::spawn_blocking(move || world(&names, delay)).await??;
+        let (network, listener) =
+            tokio::task::spawn_blocking(move || network(&names, delay)).await??;
         let inside = inside(&access, listener.local_addr()?)?;
         let relay = Relay::start(listener, access.address)?;
-        let world = Arc::new(Mutex::new(world));
-        let kubelet = Kubelet::start(api.clone(), Arc::clone(&world), !access.lives_on);
+        let network = Arc::new(Mutex::new(network));
+        let kubelet = Kubelet::start(api.clone(), Arc::clone(&network), !access.lives_on);
         let traffic = Mutex::new(Traffic::new(scenario.services.len()));
         tell("controller");
         let controller = controller(&api)?;
@@ -121,7 +122,7 @@ impl Cluster {
             inside,
             machines: Mutex::default(),
             pods_made: AtomicUsize::new(0),
-            world,
+            network,
             _relay: relay,
             controller,
         };
@@ -167,8 +168,8 @@ impl Cluster {
         self.machines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn network(&self) -> MutexGuard<'_, ClusterNetwork> {
+        self.network.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn traffic(&self) -> MutexGuard<'_, Traffic> {
@@ -176,7 +177,7 @@ impl Cluster {
     }
 
     /// Nodes that run and can be reached.
-    pub fn nodes(&self) -> Vec<Node> {
+    pub fn nodes(&self) -> Vec<NetnsNode> {
         let machines = self.machines();
         let on = machines.values().filter(|machine| machine.power == Power::On);
         on.map(|machine| machine.node.clone()).collect()
@@ -185,12 +186,12 @@ impl Cluster {
     // === nodes ===
 
     /// One more node in a zone: one that was switched off, or a new one. Nobody calls from there yet.
-    pub(crate) async fn add_node(&self, zone: &str) -> anyhow::Result<Node> {
+    pub(crate) async fn add_node(&self, zone: &str) -> anyhow::Result<NetnsNode> {
         let off = |machine: &&Machine| machine.power == Power::Gone && machine.node.zone == zone;
         let resting = self.machines().values().find(off).map(|machine| machine.node.clone());
         let node = match resting {
             Some(node) => {
-                self.world().mend(&node)?;
+                self.network().reconnect(&node)?;
                 node
             }
             None => self.build_node(zone).await?,
@@ -204,23 +205,23 @@ impl Cluster {
         Ok(node)
     }
 
-    async fn build_node(&self, zone: &str) -> anyhow::Result<Node> {
+    async fn build_node(&self, zone: &str) -> anyhow::Result<NetnsNode> {
         let count = self.machines().values().filter(|machine| machine.node.zone == zone).count();
         let (name, zone) = (format!("{zone}-{}", count + 1), zone.to_owned());
-        self.on_world(move |world| Ok(world.node(&name, &zone)?)).await
+        self.on_network(move |network| Ok(network.add_node(&name, &zone)?)).await
     }
 
-    async fn on_world<T: Send + 'static>(
+    async fn on_network<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut World) -> anyhow::Result<T> + Send + 'static,
+        work: impl FnOnce(&mut ClusterNetwork) -> anyhow::Result<T> + Send + 'static,
     ) -> anyhow::Result<T> {
-        let world = Arc::clone(&self.world);
-        let work = move || work(&mut world.lock().unwrap_or_else(PoisonError::into_inner));
+        let network = Arc::clone(&self.network);
+        let work = move || work(&mut network.lock().unwrap_or_else(PoisonError::into_inner));
         tokio::task::spawn_blocking(work).await?
     }
 
     /// Starts a node's proxy, and lets Pods come.
-    pub(crate) fn switch_on(&self, node: &Node) -> anyhow::Result<()> {
+    pub(crate) fn switch_on(&self, node: &NetnsNode) -> anyhow::Result<()> {
         let proxy = Some(Proxy::start(node, self.inside.clone())?);
         self.kubelet.add_node(node);
         let machine = Machine { node: node.clone(), power: Power::On, proxy };
@@ -238,7 +239,7 @@ impl Cluster {
             }
             None => return Ok(()),
         };
-        self.world().cut(&node)?;
+        self.network().disconnect(&node)?;
         tokio::task::spawn_blocking(move || drop(proxy)).await?;
         Ok(())
     }
@@ -252,7 +253,7 @@ impl Cluster {
     }
 
     /// Nodes of a zone in one state, by name.
-    pub(crate) fn nodes_of(&self, zone: &str, power: Power) -> Vec<Node> {
+    pub(crate) fn nodes_of(&self, zone: &str, power: Power) -> Vec<NetnsNode> {
         let machines = self.machines();
         let of = |machine: &&Machine| machine.node.zone == zone && machine.power == power;
         machines.values().filter(of).map(|machine| machine.node.clone()).collect()
@@ -265,11 +266,11 @@ impl Cluster {
     }
 
     /// A client on a node; its namespace stays for the node's life.
-    pub(crate) async fn start_client(&self, node: &Node) -> anyhow::Result<()> {
+    pub(crate) async fn start_client(&self, node: &NetnsNode) -> anyhow::Result<()> {
         let (on, name) = (node.clone(), format!("client-{}", node.name));
-        let client = self.on_world(move |world| {
-            let there = world.pods().iter().find(|pod| pod.name == name).cloned();
-            Ok(there.map_or_else(|| world.pod(&on, &name), Ok)?)
+        let client = self.on_network(move |network| {
+            let there = network.pods().iter().find(|pod| pod.name == name).cloned();
+            Ok(there.map_or_else(|| network.add_pod(&on, &name), Ok)?)
         });
         let namespace = client.await?.namespace;
         self.traffic().start(&node.name, self.zone_index(&node.zone), namespace);
@@ -310,7 +311,7 @@ impl Cluster {
         let pods = self.kubelet.pods();
         let nodes = self.nodes();
         let here = nodes.iter().filter(|node| node.zone == zone);
-        let load = |node: &&Node| {
+        let load = |node: &&NetnsNode| {
             pods.iter().filter(|pod| pod.node == node.name && !pod.ending).count()
                 + planned.iter().filter(|(_, on)| *on == node.name).count()
         };
@@ -408,15 +409,15 @@ pub async fn clear(api: &Api) -> anyhow::Result<usize> {
 }
 
 /// The fabric, zones that are some way off, and a listener that every node reaches.
-fn world(zones: &[String], delay: Duration) -> anyhow::Result<(World, TcpListener)> {
-    let mut world = World::new()?;
+fn network(zones: &[String], delay: Duration) -> anyhow::Result<(ClusterNetwork, TcpListener)> {
+    let mut network = ClusterNetwork::new()?;
     if !delay.is_zero() {
         for zone in zones {
-            world.remote(zone, delay)?;
+            network.delay_zone(zone, delay)?;
         }
     }
-    let listener = world.fabric().enter(|| TcpListener::bind((FABRIC, 0)));
-    Ok((world, listener.context("cannot listen inside the fabric")?))
+    let listener = network.fabric().enter(|| TcpListener::bind((FABRIC, 0)));
+    Ok((network, listener.context("cannot listen inside the fabric")?))
 }
 
 /// The fabric's address, which every node reaches.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use zonewise_cluster::api::ApiError;
-use zonewise_netns::Node;
+use zonewise_netns::NetnsNode;
 
 use crate::api::{NODES, PODS, SERVICES};
 use crate::cluster::{Cluster, Power};
@@ -196,7 +196,7 @@ impl<'c> Director<'c> {
 
     async fn restore(&mut self, zone: &str) -> anyhow::Result<()> {
         for node in self.cluster.nodes_of(zone, Power::Lost) {
-            self.cluster.world().mend(&node)?;
+            self.cluster.network().reconnect(&node)?;
             self.cluster.switch_on(&node)?;
             self.synced(&node).await;
             self.tell_node(&node, true).await?;
@@ -209,7 +209,7 @@ impl<'c> Director<'c> {
         self.cluster.pods_ready().await
     }
 
-    async fn tell_node(&self, node: &Node, ready: bool) -> anyhow::Result<()> {
+    async fn tell_node(&self, node: &NetnsNode, ready: bool) -> anyhow::Result<()> {
         let path = format!("{NODES}/{}/status", node.name);
         self.change(&path, &objects::node_ready(ready, &now())).await
     }
@@ -241,7 +241,7 @@ impl<'c> Director<'c> {
     }
 
     /// Moves everybody away from a node, and the node out of the cluster.
-    async fn leave(&self, node: &Node) -> anyhow::Result<()> {
+    async fn leave(&self, node: &NetnsNode) -> anyhow::Result<()> {
         self.cluster.stop_client(&node.name).await?;
         for pod in self.ours().iter().filter(|pod| pod.node == node.name) {
             self.replace(pod).await?;
@@ -251,7 +251,7 @@ impl<'c> Director<'c> {
     }
 
     /// Waits until a node's new proxy has written its rules.
-    async fn synced(&self, node: &Node) {
+    async fn synced(&self, node: &NetnsNode) {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         while tokio::time::Instant::now() < deadline {
             let look = node.clone();

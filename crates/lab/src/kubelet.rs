@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::watch::{self, Key, Keyed, WatchListener, follow};
 use zonewise_netns::traffic::Server;
-use zonewise_netns::{Node, Pod, World};
+use zonewise_netns::{ClusterNetwork, NetnsNode, NetnsPod};
 use zonewise_slices::labels::Name;
 
 use crate::api::Api;
@@ -34,14 +34,14 @@ pub struct Kubelet {
 
 struct Shared {
     api: Api,
-    world: Arc<Mutex<World>>,
+    network: Arc<Mutex<ClusterNetwork>>,
     bind_all: bool,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    nodes: BTreeMap<String, Node>,
+    nodes: BTreeMap<String, NetnsNode>,
     pods: BTreeMap<Key, Running>,
 }
 
@@ -50,7 +50,7 @@ struct Running {
     uid: String,
     app: String,
     ours: bool,
-    pod: Pod,
+    pod: NetnsPod,
     servers: Vec<Server>,
     ready: bool,
     ending: bool,
@@ -85,10 +85,10 @@ impl Kubelet {
     /// Begins to look after Pods.
     ///
     /// Pods without a node are bound to one, all of them or only those of labs.
-    pub fn start(api: Api, world: Arc<Mutex<World>>, bind_all: bool) -> Self {
+    pub fn start(api: Api, network: Arc<Mutex<ClusterNetwork>>, bind_all: bool) -> Self {
         let (heard, events) = mpsc::unbounded_channel();
         let client = api.client().clone();
-        let shared = Arc::new(Shared { api, world, bind_all, state: Mutex::default() });
+        let shared = Arc::new(Shared { api, network, bind_all, state: Mutex::default() });
         let mut tasks = JoinSet::new();
         tasks.spawn(follow(client, watch::PODS, Ear { heard: heard.clone() }));
         tasks.spawn(work(Arc::clone(&shared), heard, events));
@@ -96,7 +96,7 @@ impl Kubelet {
     }
 
     /// Looks after the Pods of one more node.
-    pub fn add_node(&self, node: &Node) {
+    pub fn add_node(&self, node: &NetnsNode) {
         self.shared.state().nodes.insert(node.name.clone(), node.clone());
     }
 
@@ -308,10 +308,15 @@ async fn bind(shared: &Arc<Shared>, seen: &Seen, turn: &mut usize) -> anyhow::Re
     }
 }
 
-async fn begin(shared: &Arc<Shared>, key: &Key, seen: &Seen, node: Node) -> anyhow::Result<()> {
+async fn begin(
+    shared: &Arc<Shared>,
+    key: &Key,
+    seen: &Seen,
+    node: NetnsNode,
+) -> anyhow::Result<()> {
     let (name, ports) = (seen.metadata.name.to_string(), seen.ports());
-    let world = Arc::clone(&shared.world);
-    let made = tokio::task::spawn_blocking(move || make(&world, &node, &name, ports)).await?;
+    let network = Arc::clone(&shared.network);
+    let made = tokio::task::spawn_blocking(move || make(&network, &node, &name, ports)).await?;
     let (pod, servers) = made?;
     let app = seen.metadata.labels.get("app").cloned().unwrap_or_default();
     let (uid, ours) = (seen.metadata.uid.clone(), seen.is_ours());
@@ -339,14 +344,14 @@ async fn announce(shared: &Arc<Shared>, key: &Key) -> anyhow::Result<()> {
 }
 
 fn make(
-    world: &Mutex<World>,
-    node: &Node,
+    network: &Mutex<ClusterNetwork>,
+    node: &NetnsNode,
     name: &str,
     ports: BTreeSet<u16>,
-) -> anyhow::Result<(Pod, Vec<Server>)> {
-    let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
-    let pod = world.pod(node, name)?;
-    drop(world);
+) -> anyhow::Result<(NetnsPod, Vec<Server>)> {
+    let mut network = network.lock().unwrap_or_else(PoisonError::into_inner);
+    let pod = network.add_pod(node, name)?;
+    drop(network);
     let serve = |port| Server::tcp(&pod.namespace, name, SocketAddr::new(pod.v4.into(), port));
     let servers = ports.into_iter().map(serve).collect::<Result<_, _>>()?;
     Ok((pod, servers))
@@ -376,11 +381,11 @@ fn end(shared: &Arc<Shared>, key: Key, seen: &Seen) {
 
 async fn remove(shared: &Arc<Shared>, key: &Key) {
     let Some(running) = shared.state().pods.remove(key) else { return };
-    let world = Arc::clone(&shared.world);
+    let network = Arc::clone(&shared.network);
     let removed = tokio::task::spawn_blocking(move || {
         let Running { pod, servers, .. } = running;
         drop(servers);
-        world.lock().unwrap_or_else(PoisonError::into_inner).remove(&pod)
+        network.lock().unwrap_or_else(PoisonError::into_inner).remove_pod(&pod)
     });
     if let Ok(Err(error)) = removed.await {
         tracing::warn!(pod = %key.1, %error, "a Pod's namespace cannot be removed");

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
-use zonewise_netns::{Cidr, Node};
+use zonewise_netns::{Cidr, NetnsNode};
 use zonewise_slices::node::ZONE;
 
 use crate::scenario::{GRACE, Service};
@@ -16,7 +16,7 @@ pub const PORT: u16 = 8080;
 pub const SERVICE_PORT: u16 = 80;
 
 /// A Node object for a machine.
-pub fn node(node: &Node, cores: u32, now: &str) -> Value {
+pub fn node(node: &NetnsNode, cores: u32, now: &str) -> Value {
     let text = |(address, length): Cidr| format!("{address}/{length}");
     let resources = json!({"cpu": cores.to_string(), "memory": "16Gi", "pods": "250"});
     json!({

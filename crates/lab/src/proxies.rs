@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use kube::Client;
-use zonewise_netns::{Namespace, Node};
+use zonewise_netns::{Namespace, NetnsNode};
 use zonewise_proxy::config::{Config, Settings};
 use zonewise_telemetry::shutdown::Shutdown;
 
@@ -30,7 +30,7 @@ impl Proxy {
     ///
     /// # Errors
     /// If its configuration cannot be used.
-    pub fn start(node: &Node, access: kube::Config) -> anyhow::Result<Self> {
+    pub fn start(node: &NetnsNode, access: kube::Config) -> anyhow::Result<Self> {
         let config = configuration(&node.name)?;
         let (namespace, shutdown) = (node.namespace.clone(), Shutdown::manual());
         let (name, signal) = (node.name.clone(), shutdown.clone());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use zonewise_netns::Node;
+use zonewise_netns::NetnsNode;
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::board::{Board, Glance, TICK, judge};
@@ -246,7 +246,7 @@ async fn look(cluster: Arc<Cluster>, glance: Arc<Mutex<Glance>>, board: Arc<Mute
             Err(error) => lock(&board).trouble = Some(error.to_string()),
         }
         let nodes = cluster.nodes();
-        let asked: Vec<Node> =
+        let asked: Vec<NetnsNode> =
             nodes.iter().cycle().skip(turn).take(ASKED.min(nodes.len())).cloned().collect();
         turn = if nodes.is_empty() { 0 } else { (turn + ASKED) % nodes.len() };
         let answers = tokio::task::spawn_blocking(move || {

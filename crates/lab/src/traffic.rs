@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use zonewise_netns::Namespace;
-use zonewise_netns::traffic::{Answer, ask_here};
+use zonewise_netns::traffic::{ProbeResult, probe_tcp_here};
 
 use crate::measure::Counts;
 
@@ -166,15 +166,15 @@ fn call(shared: &Shared, zone: usize, running: &AtomicBool) {
             continue;
         }
         due.next = (due.next + due.every).max(Instant::now() - CATCH_UP);
-        let answer = ask_here(due.to, PATIENCE);
+        let answer = probe_tcp_here(due.to, PATIENCE);
         note(&mut shared.state(), due.service, zone, &answer);
     }
 }
 
-fn note(state: &mut State, service: usize, zone: usize, answer: &Answer) {
+fn note(state: &mut State, service: usize, zone: usize, answer: &ProbeResult) {
     let counts = &mut state.ledger[service];
     match answer {
-        Answer::From { name, .. } => {
+        ProbeResult::Answered { name, .. } => {
             counts.answered(zone, name);
             state.first.get_or_insert_with(Instant::now);
         }

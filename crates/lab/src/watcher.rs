@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::Value;
 use zonewise_cluster::api::ApiError;
-use zonewise_netns::Node;
-use zonewise_netns::traffic::page;
+use zonewise_netns::NetnsNode;
+use zonewise_netns::traffic::http_get;
 use zonewise_slices::service::{
     CONDITION_PREFIX, ROUTING_PREFERENCE, SUBSETTING, TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
 };
@@ -72,8 +72,8 @@ fn asked(service: &Value) -> String {
 }
 
 /// One node's routes, as text that changes when they do.
-pub fn routes_page(node: &Node) -> Option<String> {
-    page(&node.namespace, PAGES, "/routes")
+pub fn routes_page(node: &NetnsNode) -> Option<String> {
+    http_get(&node.namespace, PAGES, "/routes")
 }
 
 #[derive(Deserialize)]
@@ -114,8 +114,8 @@ pub struct Pace {
 }
 
 /// One proxy's metrics.
-pub fn pace(node: &Node) -> Option<Pace> {
-    page(&node.namespace, PAGES, "/metrics").map(|text| read(&text))
+pub fn pace(node: &NetnsNode) -> Option<Pace> {
+    http_get(&node.namespace, PAGES, "/metrics").map(|text| read(&text))
 }
 
 fn read(metrics: &str) -> Pace {

@@ -1,51 +1,52 @@
-//! What can go wrong, in words that say what to do.
+//! Errors of this crate.
 
 use std::io;
 
 use thiserror::Error;
 
-/// Something could not be set up.
+/// A namespace or network could not be set up.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The process may not make, enter or change network namespaces.
+    /// The process lacks the capabilities to create, enter or change network namespaces.
     #[error(
-        "{namespace}: {doing}: needs root: CAP_SYS_ADMIN to make a network namespace, \
-         CAP_NET_ADMIN to change it ({source})"
+        "{namespace}: {doing}: run as root: creating a network namespace needs CAP_SYS_ADMIN, \
+         changing it needs CAP_NET_ADMIN ({source})"
     )]
     NeedsRoot {
         /// Which namespace.
         namespace: String,
         /// What was tried.
         doing: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The kernel said no.
+    /// The kernel rejected the operation.
     #[error("{namespace}: {doing}: {source}")]
     Kernel {
         /// Which namespace.
         namespace: String,
         /// What was tried.
         doing: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A network of the world has no address left.
-    #[error("{network}: no address left")]
+    /// All addresses of a network are in use.
+    #[error("{network}: no free address left")]
     Full {
         /// Which network.
         network: String,
     },
-    /// An address of the world is in use, or cannot be given to anybody.
-    #[error("{address} is taken")]
-    Taken {
+    /// An address is in use, or is not a host address.
+    #[error("{address} is in use or is not a host address")]
+    AddressUnavailable {
         /// Which address.
         address: std::net::IpAddr,
     },
 }
 
 impl Error {
-    /// Sorts an error of the kernel: missing rights need another cure than everything else.
+    /// Wraps an error of the kernel. Missing permissions get their own variant because their
+    /// remedy differs.
     pub(crate) fn kernel(namespace: &str, doing: impl Into<String>, source: io::Error) -> Self {
         let (namespace, doing) = (namespace.to_owned(), doing.into());
         if source.kind() == io::ErrorKind::PermissionDenied {

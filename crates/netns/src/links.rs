@@ -1,9 +1,9 @@
-//! Links and their addresses.
+//! Links (network interfaces) and their addresses.
 //!
 //! ```text
 //!   ┌─ a ──────┐             ┌─ b ──────┐        ┌─ b ──────────────────┐
 //!   │   name_a ├─────────────┤ name_b   │        │ bridge ─┬─ interface │
-//!   └──────────┘    veth     └──────────┘        │         └─ interface │   enslave
+//!   └──────────┘    veth     └──────────┘        │         └─ interface │   add_bridge_port
 //!                                                └──────────────────────┘
 //! ```
 
@@ -23,22 +23,22 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use crate::{Error, Namespace};
 
 const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
-/// How long the kernel may take for what it does in the background: it takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(1);
+/// How long to wait for work that the kernel does in the background, usually within milliseconds.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A link as the kernel has it.
+/// A link as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// The kernel's number for it, in its namespace.
+    /// The kernel's index for it, unique in its namespace.
     pub index: u32,
     /// Its name.
     pub name: String,
     /// Its hardware address.
     pub mac: Vec<u8>,
-    /// Somebody switched it on.
+    /// It is set up (`IFF_UP`).
     pub up: bool,
-    /// It carries packets: it is on, and what it is connected to is on.
+    /// It carries packets: it is up, and so is the interface it is connected to.
     pub running: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct Address {
     pub prefix: u8,
 }
 
-/// A cable between two namespaces. Both ends are still down.
+/// Adds a veth pair between two namespaces. Both ends are still down.
 pub fn veth(a: &Namespace, name_a: &str, b: &Namespace, name_b: &str) -> Result<(), Error> {
     let mut peer = named(name_b);
     peer.attributes.push(LinkAttribute::NetNsFd(b.raw_fd()));
@@ -68,37 +68,38 @@ pub fn veth(a: &Namespace, name_a: &str, b: &Namespace, name_b: &str) -> Result<
     Ok(())
 }
 
-/// A bridge. It is up.
+/// Adds a bridge and sets it up.
 pub fn bridge(namespace: &Namespace, name: &str) -> Result<(), Error> {
     let mut link = named(name);
     link.attributes.push(LinkAttribute::LinkInfo(vec![
         LinkInfo::Kind(InfoKind::Bridge),
-        // Nobody sends queries here: what looks for neighbours must reach everybody.
+        // With snooping but without a multicast querier, the bridge would stop forwarding IPv6
+        // neighbour solicitations.
         LinkInfo::Data(InfoData::Bridge(vec![InfoBridge::MulticastSnooping(false)])),
     ]));
     namespace.request(RouteNetlinkMessage::NewLink(link), NEW, || format!("add bridge {name}"))?;
 
-    // Left alone, a bridge takes over the lowest hardware address of its ports, and the
-    // neighbours who knew the old one lose it for a while.
+    // By default a bridge takes over the lowest hardware address of its ports, and neighbours that
+    // have cached the old address lose the bridge for a while.
     let found = namespace.link(name)?;
     let mut fixed = numbered(found.index);
     fixed.attributes.push(LinkAttribute::Address(found.mac));
-    namespace.set_link(fixed, || format!("keep the hardware address of {name}"))?;
+    namespace.set_link(fixed, || format!("fix the hardware address of {name}"))?;
     namespace.set_up(name)
 }
 
-/// Plugs an interface into a bridge of the same namespace.
-pub fn enslave(namespace: &Namespace, interface: &str, bridge: &str) -> Result<(), Error> {
+/// Makes an interface a port of a bridge in the same namespace.
+pub fn add_bridge_port(namespace: &Namespace, interface: &str, bridge: &str) -> Result<(), Error> {
     let mut port = numbered(namespace.link(interface)?.index);
     port.attributes.push(LinkAttribute::Controller(namespace.link(bridge)?.index));
-    namespace.set_link(port, || format!("put {interface} into {bridge}"))
+    namespace.set_link(port, || format!("add {interface} to bridge {bridge}"))
 }
 
-/// Pulls an interface out of its bridge. It stays up.
-pub fn release(namespace: &Namespace, interface: &str) -> Result<(), Error> {
+/// Removes an interface from its bridge. It stays up.
+pub(crate) fn remove_bridge_port(namespace: &Namespace, interface: &str) -> Result<(), Error> {
     let mut port = numbered(namespace.link(interface)?.index);
     port.attributes.push(LinkAttribute::Controller(0));
-    namespace.set_link(port, || format!("take {interface} out of its bridge"))
+    namespace.set_link(port, || format!("remove {interface} from its bridge"))
 }
 
 impl Namespace {
@@ -117,46 +118,47 @@ impl Namespace {
         found.into_iter().find_map(link).ok_or_else(missing)
     }
 
-    /// Switches an interface on.
+    /// Sets an interface up.
     pub fn set_up(&self, interface: &str) -> Result<(), Error> {
-        self.switch(interface, LinkFlags::Up, "up")
+        self.set_flags(interface, LinkFlags::Up, "up")
     }
 
-    /// Switches an interface off. Its routes are gone.
+    /// Sets an interface down. The kernel removes its routes.
     pub fn set_down(&self, interface: &str) -> Result<(), Error> {
-        self.switch(interface, LinkFlags::empty(), "down")
+        self.set_flags(interface, LinkFlags::empty(), "down")
     }
 
-    /// Removes a link, and with it the other end if it has one.
+    /// Deletes a link; of a veth pair, both ends.
     pub fn delete_link(&self, interface: &str) -> Result<(), Error> {
         let gone = RouteNetlinkMessage::DelLink(numbered(self.link(interface)?.index));
         self.request(gone, 0, || format!("delete link {interface}")).map(drop)
     }
 
-    /// Waits until an interface that is on carries packets.
+    /// Waits until an interface that is up carries packets.
     ///
-    /// The kernel switches on in the background. Until then it drops what is sent.
+    /// The kernel sets interfaces up in the background, and drops packets until it has.
     pub fn wait_running(&self, interface: &str) -> Result<(), Error> {
         let doing = || format!("wait for {interface} to carry packets");
-        self.wait(doing, || Ok(self.link(interface)?.running))
+        self.wait_until(doing, || Ok(self.link(interface)?.running))
     }
 
-    /// Gives an interface one more address. If the interface is on, the address can be reached.
+    /// Adds an address to an interface. If the interface is up, the address is reachable when this
+    /// returns.
     pub fn add_address(&self, interface: &str, address: IpAddr, prefix: u8) -> Result<(), Error> {
         let new = self.address_message(interface, address, prefix)?;
         let doing = || format!("add {address}/{prefix} to {interface}");
         self.request(RouteNetlinkMessage::NewAddress(new), NEW, doing)?;
         match address {
-            // The kernel begins to listen to a new IPv6 address in the background.
+            // The kernel activates a new IPv6 address in the background.
             IpAddr::V6(address) if self.link(interface)?.up => {
                 let doing = || format!("wait for {address} on {interface}");
-                self.wait(doing, || self.listens(interface, address))
+                self.wait_until(doing, || self.delivers_locally(interface, address))
             }
             _ => Ok(()),
         }
     }
 
-    /// Takes an address away from an interface.
+    /// Deletes an address from an interface.
     pub fn delete_address(
         &self,
         interface: &str,
@@ -179,7 +181,7 @@ impl Namespace {
         Ok(addresses)
     }
 
-    /// Says for good which hardware address a neighbour has: nobody needs to ask.
+    /// Adds a permanent neighbour entry, so that no ARP or neighbour discovery is needed.
     pub fn add_neighbour(&self, interface: &str, address: IpAddr, mac: &[u8]) -> Result<(), Error> {
         let mut message = NeighbourMessage::default();
         message.header.family = family(address);
@@ -193,26 +195,26 @@ impl Namespace {
         self.request(RouteNetlinkMessage::NewNeighbour(message), NEW, doing).map(drop)
     }
 
-    fn wait(
+    fn wait_until(
         &self,
         doing: impl Fn() -> String,
         done: impl Fn() -> Result<bool, Error>,
     ) -> Result<(), Error> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !done()? {
             if Instant::now() > deadline {
                 return Err(self.error(doing(), std::io::ErrorKind::TimedOut.into()));
             }
-            sleep(PAUSE);
+            sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
-    fn switch(&self, interface: &str, flags: LinkFlags, word: &str) -> Result<(), Error> {
+    fn set_flags(&self, interface: &str, flags: LinkFlags, name: &str) -> Result<(), Error> {
         let mut message = numbered(self.link(interface)?.index);
         message.header.flags = flags;
         message.header.change_mask = LinkFlags::Up;
-        self.set_link(message, || format!("set {interface} {word}"))
+        self.set_link(message, || format!("set {interface} {name}"))
     }
 
     fn set_link(&self, link: LinkMessage, doing: impl FnOnce() -> String) -> Result<(), Error> {
@@ -268,7 +270,7 @@ fn link(message: RouteNetlinkMessage) -> Option<Link> {
         match attribute {
             LinkAttribute::IfName(name) => found.name = name,
             LinkAttribute::Address(mac) => found.mac = mac,
-            // A loopback has no state to speak of.
+            // A loopback interface always reports "unknown".
             LinkAttribute::OperState(state) => {
                 found.running = found.up && matches!(state, State::Up | State::Unknown);
             }

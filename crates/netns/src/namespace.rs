@@ -1,7 +1,7 @@
-//! A network namespace without a name.
+//! An anonymous network namespace, held by a file descriptor.
 //!
 //! ```text
-//!   helper thread: unshare ──► settings, netlink socket, descriptor ──► ends
+//!   helper thread: unshare ──► sysctls, netlink socket, descriptor ──► ends
 //!                                                   │
 //!   Namespace (and its copies) ─────────────────────┘
 //!        │ enter                │ spawn             │ add_address, add_route, …
@@ -9,7 +9,8 @@
 //!   a thread inside       a child inside      over the netlink socket, from anywhere
 //! ```
 //!
-//! Only threads change their namespace, never the process: tests run side by side.
+//! Only single threads change their namespace, never the whole process, so tests can run in
+//! parallel.
 
 use std::fmt;
 use std::fs::File;
@@ -26,14 +27,16 @@ use nix::sched::{CloneFlags, setns, unshare};
 use crate::Error;
 use crate::netlink::Netlink;
 
-/// What a new namespace is told, before it has a link.
+/// Sysctls of a new namespace, written before it has an interface.
 ///
-/// Some defaults are copied from the host: they are said again, so that every box behaves alike.
-const SETTINGS: &[(&str, &str)] = &[
+/// A new namespace copies some defaults from the host. Writing them here makes every machine behave
+/// alike.
+const SYSCTLS: &[(&str, &str)] = &[
     ("net/ipv4/ip_forward", "0"),
     ("net/ipv4/conf/all/rp_filter", "0"),
     ("net/ipv4/conf/default/rp_filter", "0"),
-    // A node that sends a packet back out where it came in must not teach others a short cut.
+    // A node that forwards a packet out of the interface it came in by would send ICMP redirects,
+    // and later packets would bypass it.
     ("net/ipv4/conf/all/send_redirects", "0"),
     ("net/ipv4/conf/default/send_redirects", "0"),
     ("net/ipv4/conf/all/accept_redirects", "0"),
@@ -42,18 +45,19 @@ const SETTINGS: &[(&str, &str)] = &[
     ("net/ipv6/conf/default/accept_redirects", "0"),
     ("net/ipv6/conf/all/disable_ipv6", "0"),
     ("net/ipv6/conf/default/disable_ipv6", "0"),
-    // No address is doubted: nobody else can have it.
+    // Duplicate address detection would delay addresses, and no address is used twice.
     ("net/ipv6/conf/all/accept_dad", "0"),
     ("net/ipv6/conf/default/accept_dad", "0"),
     ("net/ipv6/conf/all/accept_ra", "0"),
     ("net/ipv6/conf/default/accept_ra", "0"),
-    // Who sends a rejected packet is always told: with a limit, rejected soon looks like dropped.
-    // The masks name the types that are limited. 255 is nobody's, and a list cannot be empty.
+    // No rate limit for ICMP errors: with one, rejected packets would soon look like dropped ones.
+    // These sysctls list the ICMP types that are limited. The IPv6 list cannot be empty; type 255
+    // is not assigned.
     ("net/ipv4/icmp_ratemask", "0"),
     ("net/ipv6/icmp/ratemask", "255"),
 ];
 
-/// A network namespace. Copies share it; it is gone with the last one.
+/// A network namespace. Copies refer to the same one; the kernel removes it with the last copy.
 #[derive(Clone)]
 pub struct Namespace {
     inner: Arc<Inner>,
@@ -66,12 +70,12 @@ struct Inner {
 }
 
 impl Namespace {
-    /// A new namespace: `lo` is up, IPv6 works without waiting, nothing is forwarded.
+    /// Creates a namespace: `lo` is up, IPv6 addresses are usable at once, nothing is forwarded.
     ///
-    /// The name is for messages only; two namespaces may have the same.
+    /// The name appears in messages only and need not be unique.
     pub fn new(name: &str) -> Result<Self, Error> {
-        let made = thread::scope(|scope| scope.spawn(|| make(name)).join());
-        let (file, netlink) = made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let created = thread::scope(|scope| scope.spawn(|| create(name)).join());
+        let (file, netlink) = created.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         let inner = Inner { name: name.to_owned(), file, netlink: Mutex::new(netlink) };
         let namespace = Self { inner: Arc::new(inner) };
         namespace.set_up("lo")?;
@@ -103,8 +107,8 @@ impl Namespace {
 
     /// Moves the calling thread into the namespace for good.
     ///
-    /// For threads that live there, like the workers of an async runtime. What the thread starts
-    /// afterwards is inside as well. Everybody else wants [`Self::enter`].
+    /// For long-lived threads, like the workers of an async runtime. Threads and processes that the
+    /// thread starts afterwards are inside as well. For a single piece of work use [`Self::enter`].
     pub fn join(&self) -> Result<(), Error> {
         setns(&self.inner.file, CloneFlags::CLONE_NEWNET)
             .map_err(|e| self.error("enter it", e.into()))
@@ -117,28 +121,28 @@ impl Namespace {
         self.enter(move || command.spawn())
     }
 
-    /// A path to the namespace for as long as this process holds it, for `nsenter --net=PATH`.
+    /// A path for `nsenter --net=PATH`, valid as long as this process holds the namespace.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.raw_fd()).into()
     }
 
-    /// Writes a setting, named as under `/proc/sys`: `net/ipv4/ip_forward`.
-    pub fn sysctl(&self, path: &str, value: &str) -> Result<(), Error> {
-        self.enter(|| write(self.name(), path, value))
+    /// Writes a sysctl, named by its path below `/proc/sys`: `net/ipv4/ip_forward`.
+    pub fn write_sysctl(&self, path: &str, value: &str) -> Result<(), Error> {
+        self.enter(|| write_sysctl(self.name(), path, value))
     }
 
-    /// Reads a setting, without the white space around it.
+    /// Reads a sysctl, without surrounding white space.
     pub fn read_sysctl(&self, path: &str) -> Result<String, Error> {
         self.enter(|| std::fs::read_to_string(format!("/proc/sys/{path}")))
             .map(|text| text.trim().to_owned())
             .map_err(|e| self.error(format!("read /proc/sys/{path}"), e))
     }
 
-    /// Lets the namespace pass on packets of both families that are meant for others.
-    pub fn forward(&self) -> Result<(), Error> {
+    /// Lets the namespace forward packets of both families.
+    pub fn enable_forwarding(&self) -> Result<(), Error> {
         self.enter(|| {
-            write(self.name(), "net/ipv4/ip_forward", "1")?;
-            write(self.name(), "net/ipv6/conf/all/forwarding", "1")
+            write_sysctl(self.name(), "net/ipv4/ip_forward", "1")?;
+            write_sysctl(self.name(), "net/ipv6/conf/all/forwarding", "1")
         })
     }
 
@@ -150,7 +154,7 @@ impl Namespace {
         Error::kernel(self.name(), doing, source)
     }
 
-    /// One netlink request. `doing` says in an error what was tried.
+    /// Sends one netlink request. `doing` describes it in errors.
     pub(crate) fn request(
         &self,
         message: RouteNetlinkMessage,
@@ -162,7 +166,7 @@ impl Namespace {
     }
 }
 
-/// The command that opens a shell inside.
+/// The command that opens a shell in the namespace.
 impl fmt::Display for Namespace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "nsenter --net={}", self.path().display())
@@ -175,20 +179,20 @@ impl fmt::Debug for Namespace {
     }
 }
 
-/// Leaves the host's namespace: called on a thread that ends afterwards.
-fn make(name: &str) -> Result<(File, Netlink), Error> {
+/// Moves the calling thread into a new namespace and opens it; the thread has to end afterwards.
+fn create(name: &str) -> Result<(File, Netlink), Error> {
     let failed = |doing: &'static str| move |e| Error::kernel(name, doing, e);
-    unshare(CloneFlags::CLONE_NEWNET).map_err(|e| failed("make it")(e.into()))?;
+    unshare(CloneFlags::CLONE_NEWNET).map_err(|e| failed("create it")(e.into()))?;
     let file = File::open("/proc/thread-self/ns/net").map_err(failed("open it"))?;
-    for (path, value) in SETTINGS {
-        write(name, path, value)?;
+    for (path, value) in SYSCTLS {
+        write_sysctl(name, path, value)?;
     }
     let netlink = Netlink::open().map_err(failed("open a netlink socket"))?;
     Ok((file, netlink))
 }
 
-/// Writes a setting of the calling thread's namespace.
-fn write(name: &str, path: &str, value: &str) -> Result<(), Error> {
+/// Writes a sysctl of the calling thread's namespace.
+fn write_sysctl(name: &str, path: &str, value: &str) -> Result<(), Error> {
     std::fs::write(format!("/proc/sys/{path}"), value)
         .map_err(|e| Error::kernel(name, format!("write {value} to /proc/sys/{path}"), e))
 }

@@ -1,12 +1,12 @@
-//! One netlink socket: a request, its answers, an acknowledgement.
+//! A route netlink socket: a request, its responses, an acknowledgement.
 //!
 //! ```text
-//!   request, number n ──►           ┌── answer, number n      (none for a change)
-//!                          kernel ──┼── answer, number n
-//!                                   └── done or error code    (0: it worked)
+//!   request, sequence n ──►         ┌── response, sequence n    (none for a change)
+//!                          kernel ──┼── response, sequence n
+//!                                   └── done or error code      (0: success)
 //! ```
 //!
-//! A socket speaks to the namespace it was opened in for as long as it lives, whoever holds it.
+//! A socket belongs to the namespace it was opened in, whichever thread uses it later.
 
 use std::io;
 
@@ -18,10 +18,10 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-/// Length of the header that an error repeats before its attributes.
-const HEADER: usize = 16;
-/// The attribute of an error that says in words what is wrong.
-const TEXT: u16 = 1;
+/// Length of `struct nlmsghdr`, which an error message repeats before its attributes.
+const NLMSG_HDRLEN: usize = 16;
+/// The attribute of an error message with the kernel's explanation (linux/netlink.h).
+const NLMSGERR_ATTR_MSG: u16 = 1;
 
 /// A socket for links, addresses and routes.
 pub(crate) struct Netlink {
@@ -35,13 +35,13 @@ impl Netlink {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
-        // Errors come with a sentence, and without a copy of the request.
+        // Errors carry an explanation, and no copy of the request.
         socket.set_ext_ack(true)?;
         socket.set_cap_ack(true)?;
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Sends one request and gathers what it returns.
+    /// Sends one request and returns the kernel's responses.
     pub(crate) fn request(
         &mut self,
         message: RouteNetlinkMessage,
@@ -56,11 +56,11 @@ impl Netlink {
         let mut bytes = vec![0; packet.buffer_len()];
         packet.serialize(&mut bytes);
         self.socket.send(&bytes, 0)?;
-        self.gather()
+        self.receive()
     }
 
-    fn gather(&self) -> io::Result<Vec<RouteNetlinkMessage>> {
-        let mut found = Vec::new();
+    fn receive(&self) -> io::Result<Vec<RouteNetlinkMessage>> {
+        let mut responses = Vec::new();
         loop {
             let (bytes, _) = self.socket.recv_from_full()?;
             let mut rest = &bytes[..];
@@ -68,15 +68,15 @@ impl Netlink {
                 let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
                     .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
                 // Lengths are rounded up to four bytes between messages.
-                let length = (message.header.length as usize).max(HEADER).next_multiple_of(4);
+                let length = (message.header.length as usize).max(NLMSG_HDRLEN).next_multiple_of(4);
                 rest = rest.get(length..).unwrap_or_default();
                 if message.header.sequence_number != self.sequence {
                     continue;
                 }
                 match message.payload {
-                    NetlinkPayload::InnerMessage(answer) => found.push(answer),
-                    NetlinkPayload::Error(error) => return verdict(&error).map(|()| found),
-                    NetlinkPayload::Done(_) => return Ok(found),
+                    NetlinkPayload::InnerMessage(response) => responses.push(response),
+                    NetlinkPayload::Error(error) => return result(&error).map(|()| responses),
+                    NetlinkPayload::Done(_) => return Ok(responses),
                     _ => {}
                 }
             }
@@ -84,21 +84,21 @@ impl Netlink {
     }
 }
 
-/// What an acknowledgement means.
-fn verdict(error: &ErrorMessage) -> io::Result<()> {
+/// The result that an acknowledgement carries.
+fn result(error: &ErrorMessage) -> io::Result<()> {
     if error.code.is_none() {
         return Ok(());
     }
     let source = error.to_io();
-    match sentence(&error.header) {
+    match explanation(&error.header) {
         Some(text) => Err(io::Error::new(source.kind(), format!("{source}: {text}"))),
         None => Err(source),
     }
 }
 
-/// The kernel's sentence about an error, if it has one.
-fn sentence(error: &[u8]) -> Option<String> {
-    let attributes = NlasIterator::new(error.get(HEADER..)?);
-    let text = attributes.flatten().find(|a| a.kind() == TEXT)?;
+/// The kernel's explanation of an error, if it gives one.
+fn explanation(error: &[u8]) -> Option<String> {
+    let attributes = NlasIterator::new(error.get(NLMSG_HDRLEN..)?);
+    let text = attributes.flatten().find(|a| a.kind() == NLMSGERR_ATTR_MSG)?;
     Some(String::from_utf8_lossy(text.value()).trim_end_matches('\0').to_owned())
 }

@@ -1,8 +1,8 @@
-//! Routes, and the rules that choose a table of routes.
+//! Routes, and the policy rules that choose a routing table.
 //!
 //! ```text
 //!   packet ──► rule: came in through X? ──► table of X ──► route
-//!                │ no, or nothing there
+//!                │ no, or no route there
 //!                └──► main table ──► route
 //! ```
 
@@ -18,26 +18,26 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use crate::links::family;
 use crate::{Error, Namespace};
 
-/// A network: its address, and the length of its prefix.
+/// A network: its address and prefix length.
 pub type Cidr = (IpAddr, u8);
 
-/// The network of everything, in the family of an address.
-pub(crate) fn everything(address: IpAddr) -> Cidr {
+/// 0.0.0.0/0 or ::/0, in the family of an address.
+pub(crate) fn default_network(address: IpAddr) -> Cidr {
     match address {
         IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), 0),
         IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), 0),
     }
 }
 
-/// The network of one address.
-pub(crate) fn only(address: impl Into<IpAddr>) -> Cidr {
+/// The network of a single address: /32 or /128.
+pub(crate) fn host_network(address: impl Into<IpAddr>) -> Cidr {
     let address = address.into();
     (address, if address.is_ipv4() { 32 } else { 128 })
 }
 
-/// A route, said step by step: `Route::to(network).via(gateway).device("eth0")`.
+/// A route, built step by step: `Route::to(network).via(gateway).device("eth0")`.
 ///
-/// A route that leads nowhere swallows its packets without a word.
+/// A route without gateway and device is a blackhole route: it drops its packets silently.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     destination: Cidr,
@@ -53,7 +53,7 @@ impl Route {
         Self { destination, gateway: None, device: None, source: None, table: None }
     }
 
-    /// The next hop. With a device it need not be on a known network of that device.
+    /// The next hop. With a device, it need not be in a subnet of that device (`onlink`).
     #[must_use]
     pub fn via(self, gateway: impl Into<IpAddr>) -> Self {
         Self { gateway: Some(gateway.into()), ..self }
@@ -79,35 +79,21 @@ impl Route {
 }
 
 impl Namespace {
-    /// A route through a gateway on a known network; replaces the route of before.
-    pub fn add_route(&self, destination: Cidr, via: IpAddr) -> Result<(), Error> {
-        self.route(&Route::to(destination).via(via))
-    }
-
-    /// A route to what is right behind an interface; replaces the route of before.
-    pub fn add_device_route(&self, destination: Cidr, interface: &str) -> Result<(), Error> {
-        self.route(&Route::to(destination).device(interface))
-    }
-
-    /// The route for everything else in the gateway's family.
+    /// Adds the default route of the gateway's family.
     pub fn add_default_route(&self, via: IpAddr) -> Result<(), Error> {
-        self.add_route(everything(via), via)
+        self.add_route(&Route::to(default_network(via)).via(via))
     }
 
-    /// Adds a route; replaces the route of before.
-    pub fn route(&self, route: &Route) -> Result<(), Error> {
+    /// Adds a route, or replaces the existing route to the same network.
+    pub fn add_route(&self, route: &Route) -> Result<(), Error> {
         let message = RouteNetlinkMessage::NewRoute(self.route_message(route)?);
         let doing = || format!("add {route:?}");
         self.request(message, NLM_F_CREATE | NLM_F_REPLACE, doing).map(drop)
     }
 
-    /// Removes the route to a network from the main table.
-    pub fn delete_route(&self, destination: Cidr) -> Result<(), Error> {
-        self.remove(&Route::to(destination))
-    }
-
-    /// Removes a route. What the route does not say, matches everything.
-    pub fn remove(&self, route: &Route) -> Result<(), Error> {
+    /// Deletes the route to the same network in the same table. Gateway, device and source only
+    /// have to match if they are given.
+    pub fn delete_route(&self, route: &Route) -> Result<(), Error> {
         let mut message = self.route_message(route)?;
         message.header.scope = RouteScope::NoWhere;
         message.header.kind = RouteType::Unspec;
@@ -115,8 +101,12 @@ impl Namespace {
         self.request(RouteNetlinkMessage::DelRoute(message), 0, doing).map(drop)
     }
 
-    /// A packet to this address would be for this namespace itself.
-    pub(crate) fn listens(&self, interface: &str, address: Ipv6Addr) -> Result<bool, Error> {
+    /// Whether the namespace would deliver a packet for this address to itself.
+    pub(crate) fn delivers_locally(
+        &self,
+        interface: &str,
+        address: Ipv6Addr,
+    ) -> Result<bool, Error> {
         let mut message = RouteMessage::default();
         message.header.address_family = AddressFamily::Inet6;
         message.header.destination_prefix_length = 128;
@@ -127,14 +117,14 @@ impl Namespace {
         let doing = || format!("look up {address}");
         match self.request(RouteNetlinkMessage::GetRoute(message), 0, doing) {
             Ok(found) => Ok(found.iter().any(is_local)),
-            // No route at all is an error.
+            // The kernel reports a missing route as an error.
             Err(Error::Kernel { .. }) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Packets of both families that come in through `interface` look into `table` first.
-    pub(crate) fn table_for(&self, interface: &str, table: u32) -> Result<(), Error> {
+    /// Looks up packets of both families that arrive on `interface` in `table` first.
+    pub(crate) fn use_table_for(&self, interface: &str, table: u32) -> Result<(), Error> {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut rule = RuleMessage::default();
             rule.header.family = family;

@@ -1,26 +1,28 @@
-//! Servers that say who they are and whom they see, and probes that ask them.
+//! Servers that answer with their name and the source address they see, and probes that call them.
 //!
 //! ```text
-//!   ask ── "ask" ──────────────────────────► Server
-//!       ◄── "web-1 203.0.113.1" ─────────────     closes
+//!   probe_tcp ────── "ask" ────────────────────► Server
+//!             ◄───── "web-1 203.0.113.1" ─────── closes the connection
 //!
-//!   Held ── "hold" ────────────────────────► Server
-//!        ◄── "web-1 203.0.113.1" ────────────     stays, and answers the next line
+//!   OpenConnection ─ "hold" ───────────────────► Server
+//!             ◄───── "web-1 203.0.113.1" ─────── keeps it open and answers the next line
 //! ```
 //!
-//! Over UDP every datagram gets the line. A client that says nothing gets it after a second.
+//! Over UDP the server answers every datagram. A TCP client that sends nothing is answered after a
+//! second.
 
-mod page;
+mod http;
 mod probe;
 mod server;
 
-pub use page::page;
+pub use http::http_get;
 pub use probe::{
-    Answer, Held, Protocol, ask_from, ask_here, ask_many, ask_many_udp, ask_tcp, ask_udp,
+    OpenConnection, ProbeResult, Protocol, probe_from, probe_tcp, probe_tcp_here, probe_tcp_many,
+    probe_udp, probe_udp_many,
 };
 pub use server::Server;
 
-/// Answer, and close.
+/// Request: answer, then close the connection.
 const ASK: &str = "ask\n";
-/// Answer, and stay.
+/// Request: answer, and keep the connection open.
 const HOLD: &str = "hold\n";

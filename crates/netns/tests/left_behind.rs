@@ -1,14 +1,15 @@
-//! Nothing stays behind. Alone in its file: it counts what the whole process holds.
+//! Nothing is left behind. In a test binary of its own, because it counts the descriptors and threads of
+//! the whole process.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 use std::fs;
 use std::time::Duration;
 
-use zonewise_netns::World;
-use zonewise_netns::traffic::{Answer, Held, Server, ask_tcp};
+use zonewise_netns::ClusterNetwork;
+use zonewise_netns::traffic::{OpenConnection, ProbeResult, Server, probe_tcp};
 
 /// Open descriptors, threads, and the links of the host.
-fn holdings() -> (usize, usize, String) {
+fn resources() -> (usize, usize, String) {
     let entries = |path| fs::read_dir(path).unwrap().count();
     let names = fs::read_to_string("/proc/net/dev").unwrap();
     let names = names.lines().filter_map(|line| Some(line.split_once(':')?.0.trim()));
@@ -17,21 +18,22 @@ fn holdings() -> (usize, usize, String) {
 
 #[test]
 fn nothing_is_left_behind() {
-    let before = holdings();
+    let before = resources();
     for _ in 0..3 {
-        let mut world = World::new().unwrap();
-        let node = world.node("one", "a").unwrap();
-        let pod = world.pod(&node, "web").unwrap();
-        let client = world.client("client").unwrap();
+        let mut network = ClusterNetwork::new().unwrap();
+        let node = network.add_node("one", "a").unwrap();
+        let pod = network.add_pod(&node, "web").unwrap();
+        let client = network.add_client("client").unwrap();
         let server = Server::both(&pod.namespace, "web", (pod.v4, 80).into()).unwrap();
         let timeout = Duration::from_secs(5);
-        let answer = ask_tcp(&client.namespace, server.address(), timeout);
-        assert_eq!(answer, Answer::by("web", client.v4));
-        let mut held = Held::tcp(&client.namespace, server.address(), timeout).unwrap();
-        assert_eq!(held.ask(), Answer::by("web", client.v4));
-        assert_eq!(holdings().2, before.2, "the host sees no link of ours");
-        // The server goes while a connection is open.
+        let answer = probe_tcp(&client.namespace, server.address(), timeout);
+        assert_eq!(answer, ProbeResult::answered_by("web", client.v4));
+        let mut connection =
+            OpenConnection::tcp(&client.namespace, server.address(), timeout).unwrap();
+        assert_eq!(connection.probe(), ProbeResult::answered_by("web", client.v4));
+        assert_eq!(resources().2, before.2, "the host sees no link of ours");
+        // The server is dropped while a connection is open.
         drop(server);
     }
-    assert_eq!(holdings(), before);
+    assert_eq!(resources(), before);
 }

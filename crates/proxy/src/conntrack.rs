@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use zonewise_nft::Family;
 use zonewise_nft::conntrack::{Conntrack, Flow};
-use zonewise_routing::{Service, ServicePort, Target};
+use zonewise_routing::{RoutedService, ServicePort, Target};
 
 const UDP: u8 = 17;
 const ATTEMPTS: u32 = 5;
@@ -25,12 +25,15 @@ pub struct Frontends {
 impl Frontends {
     /// Adds a UDP port with the endpoints that serve it. Without any nothing is stale: flows wait for
     /// an endpoint.
-    pub fn add(&mut self, service: &Service, port: &ServicePort, serving: &[Target]) {
+    pub fn add(&mut self, service: &RoutedService, port: &ServicePort, serving: &[Target]) {
         let Some(first) = serving.first() else { return };
         let ipv4 = first.address.is_ipv4();
         let endpoints = serving.iter().map(|target| (target.address, target.port));
-        let addresses =
-            service.cluster_ips.iter().chain(&service.external_ips).chain(&service.vips);
+        let addresses = service
+            .cluster_ips
+            .iter()
+            .chain(&service.external_ips)
+            .chain(&service.load_balancer_ips);
         for address in addresses.filter(|address| address.is_ipv4() == ipv4) {
             self.addresses.entry((*address, port.port)).or_default().extend(endpoints.clone());
         }

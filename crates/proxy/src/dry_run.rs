@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 use thiserror::Error;
-use zonewise_routing::{Cidr, Door, Place};
+use zonewise_routing::{Cidr, NodeLocation, ObjectReader};
 
 use crate::addresses::{self, NodeIps, NodePorts};
 use crate::config::Config;
@@ -65,22 +65,31 @@ pub fn tables(config: &Config, files: &[(String, String)]) -> Result<String, Dry
         }
     }
     let node = objects.node.unwrap_or_default();
-    let place = Place::new(&config.node_name, node.zone.as_deref(), node.region.as_deref());
-    let door = Door::new(place);
+    let location =
+        NodeLocation::new(&config.node_name, node.zone.as_deref(), node.region.as_deref());
+    let reader = ObjectReader::new(location);
     let mut index = Index::default();
     for (file, service) in &objects.services {
-        let read =
-            door.service(&service.to_string()).map_err(|error| wrong(file, service, error))?;
+        let read = reader
+            .read_service(&service.to_string())
+            .map_err(|error| wrong(file, service, error))?;
         index.apply_service(read);
     }
     for (file, slice) in &objects.slices {
-        let read = door.slice(&slice.to_string()).map_err(|error| wrong(file, slice, error))?;
+        let read =
+            reader.read_slice(&slice.to_string()).map_err(|error| wrong(file, slice, error))?;
         index.apply_slice(read, Source { epoch: 0, watch: 0 });
     }
-    Ok(render(config, &node, &door, &index, &objects.ranges))
+    Ok(render(config, &node, &reader, &index, &objects.ranges))
 }
 
-fn render(config: &Config, node: &Node, door: &Door, index: &Index, ranges: &[Cidr]) -> String {
+fn render(
+    config: &Config,
+    node: &Node,
+    reader: &ObjectReader,
+    index: &Index,
+    ranges: &[Cidr],
+) -> String {
     let pairs: Vec<(&str, &str)> =
         node.addresses.iter().map(|(kind, text)| (&**kind, &**text)).collect();
     let ips = NodeIps::new(pairs, config.bind_address);
@@ -93,10 +102,10 @@ fn render(config: &Config, node: &Node, door: &Door, index: &Index, ranges: &[Ci
     let listed = nodeports.iter().flat_map(NodePorts::listed).copied();
     desired.set_nodeport_ips(listed.collect(), &mut Delta::default());
     for key in index.services().keys() {
-        let programmed = programmed(index, door, &config.routing, key);
+        let programmed = programmed(index, reader, &config.routing, key);
         desired.replace(key, programmed, None);
     }
-    let counter = |zone| counter_name(&door.zone_name(zone).unwrap_or_default());
+    let counter = |zone| counter_name(&reader.zone_name(zone).unwrap_or_default());
     text::tables(&desired, &options, ranges, &counter)
 }
 

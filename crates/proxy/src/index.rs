@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use zonewise_routing::{Name, Service, Slice, Subset};
+use zonewise_routing::{Name, RoutedService, RoutedSlice, Subset};
 
 /// Namespace and name.
 pub type Key = (Name, Name);
@@ -30,19 +30,19 @@ pub struct Source {
 
 #[derive(Debug)]
 struct Stored {
-    slice: Box<Slice>,
+    slice: Box<RoutedSlice>,
     source: Source,
 }
 
 /// What is known.
 #[derive(Debug, Default)]
 pub struct Index {
-    services: BTreeMap<Key, Arc<Service>>,
+    services: BTreeMap<Key, Arc<RoutedService>>,
     slices: BTreeMap<Key, Stored>,
     /// Which slices a Service has: namespace, Service, slice.
     members: BTreeSet<(Name, Name, Name)>,
     /// Slices of Services that the watches leave without endpoints: all of theirs, listed by name.
-    borrowed: BTreeMap<Key, Vec<Slice>>,
+    borrowed: BTreeMap<Key, Vec<RoutedSlice>>,
     doubted: BTreeSet<Key>,
     dirty: BTreeSet<Key>,
     /// When the changes behind a Service's slices happened, in microseconds since 1970.
@@ -64,13 +64,13 @@ pub struct Work {
 
 impl Index {
     /// The Services.
-    pub fn services(&self) -> &BTreeMap<Key, Arc<Service>> {
+    pub fn services(&self) -> &BTreeMap<Key, Arc<RoutedService>> {
         &self.services
     }
 
     /// The slices of a Service.
-    pub fn slices(&self, service: &Key) -> Vec<&Slice> {
-        let mut slices: Vec<&Slice> = self.shown(service).collect();
+    pub fn slices(&self, service: &Key) -> Vec<&RoutedSlice> {
+        let mut slices: Vec<&RoutedSlice> = self.shown(service).collect();
         if let Some(borrowed) = self.borrowed.get(service) {
             let known: BTreeSet<&Name> = slices.iter().map(|slice| &slice.name).collect();
             slices.extend(borrowed.iter().filter(|slice| !known.contains(&slice.name)));
@@ -110,7 +110,7 @@ impl Index {
     // === Services ===
 
     /// A Service is new or has changed. True if it matters.
-    pub fn apply_service(&mut self, mut service: Service) -> bool {
+    pub fn apply_service(&mut self, mut service: RoutedService) -> bool {
         let key = self.names_of(&service.namespace, &service.name);
         if service.skipped {
             return self.delete_service(&key);
@@ -138,21 +138,23 @@ impl Index {
     // === slices ===
 
     /// A slice is new or has changed. True if it matters.
-    pub fn apply_slice(&mut self, mut slice: Slice, source: Source) -> bool {
+    pub fn apply_slice(&mut self, mut slice: RoutedSlice, source: Source) -> bool {
         let key = (Name::clone(&slice.namespace), Name::clone(&slice.name));
         self.doubted.remove(&key);
-        self.version = self.version.max(slice.version);
+        self.version = self.version.max(slice.resource_version);
         let changed = self.leave_former_service(&key, &slice.service);
         if slice.service.is_empty() || slice.family.is_none() || slice.headless {
             return self.remove_slice(&key) || changed;
         }
         if let Some(known) = self.slices.get_mut(&key) {
             // An older version from another watch says nothing new.
-            if known.slice.version > slice.version && known.source.epoch >= source.epoch {
+            if known.slice.resource_version > slice.resource_version
+                && known.source.epoch >= source.epoch
+            {
                 return changed;
             }
             if known.slice.same_content(&slice) {
-                (known.slice.version, known.source) = (slice.version, source);
+                (known.slice.resource_version, known.source) = (slice.resource_version, source);
                 return changed;
             }
         }
@@ -160,7 +162,7 @@ impl Index {
         let key = self.slices.get_key_value(&key).map_or(key, |(known, _)| known.clone());
         let (namespace, name) = (Name::clone(&service.0), Name::clone(&key.1));
         (slice.namespace, slice.service, slice.name) = (namespace, Name::clone(&service.1), name);
-        if let Some(trigger) = slice.triggered {
+        if let Some(trigger) = slice.trigger_time_us {
             self.triggers.entry(service.clone()).or_default().push(trigger);
         }
         self.members.insert(member(&service, &key.1));
@@ -190,7 +192,7 @@ impl Index {
     pub fn leave(&mut self, key: &Key, version: u64, source: Source, sure: bool) -> bool {
         let Some(stored) = self.slices.get(key) else { return false };
         // Another watch has it already.
-        if stored.source != source || stored.slice.version > version {
+        if stored.source != source || stored.slice.resource_version > version {
             return false;
         }
         if !sure {
@@ -239,7 +241,7 @@ impl Index {
     }
 
     /// Slices of a Service that the watches do not show.
-    pub fn lend(&mut self, service: &Key, slices: Vec<Slice>) -> bool {
+    pub fn lend(&mut self, service: &Key, slices: Vec<RoutedSlice>) -> bool {
         let known = self.borrowed.get(service);
         let same = known.is_some_and(|known| {
             known.len() == slices.len() && known.iter().zip(&slices).all(|(a, b)| a.same_content(b))
@@ -265,7 +267,7 @@ impl Index {
     pub fn without_endpoints<'a>(&'a self, services: impl Iterator<Item = &'a Key>) -> Vec<Key> {
         services
             .filter(|key| {
-                self.services.contains_key(*key) && !self.shown(key).any(Slice::is_usable)
+                self.services.contains_key(*key) && !self.shown(key).any(RoutedSlice::is_usable)
             })
             .cloned()
             .collect()
@@ -282,7 +284,10 @@ impl Index {
         lonely
     }
 
-    fn shown<'a, 'k>(&'a self, service: &'k Key) -> impl Iterator<Item = &'a Slice> + use<'a, 'k> {
+    fn shown<'a, 'k>(
+        &'a self,
+        service: &'k Key,
+    ) -> impl Iterator<Item = &'a RoutedSlice> + use<'a, 'k> {
         let members = self.members.range(member(service, &Name::default())..);
         let mine = members
             .take_while(|(namespace, name, _)| (namespace, name) == (&service.0, &service.1));

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use zonewise_routing::{Cidr, Name, Place};
+use zonewise_routing::{Cidr, Name, NodeLocation};
 
 use crate::health::is_eligible;
 
@@ -30,8 +30,8 @@ pub struct Node {
 
 impl Node {
     /// Where it is.
-    pub fn place(&self) -> Place {
-        Place::new(&self.name, self.zone.as_deref(), self.region.as_deref())
+    pub fn location(&self) -> NodeLocation {
+        NodeLocation::new(&self.name, self.zone.as_deref(), self.region.as_deref())
     }
 
     /// A node that registers anew has its ranges and addresses a moment later: until then those of

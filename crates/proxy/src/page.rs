@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
-use zonewise_routing::{Door, Policy};
+use zonewise_routing::{ObjectReader, TrafficPolicy};
 use zonewise_telemetry::metrics::{Kind, MetricError, Registry};
 
 use crate::kernel::Kernel;
@@ -38,10 +38,10 @@ pub fn routes(kernel: &SharedKernel, known: &Known) -> String {
     let services = kernel.as_ref().map(|kernel| kernel.desired().services());
     let lines: Vec<Line> =
         services.into_iter().flat_map(BTreeMap::values).flat_map(lines).collect();
-    let door = known.door();
-    let place = door.place();
+    let reader = known.reader();
+    let location = reader.location();
     let document = serde_json::json!({
-        "node": place.node, "zone": place.zone, "region": place.region, "routes": lines,
+        "node": location.node, "zone": location.zone, "region": location.region, "routes": lines,
     });
     document.to_string()
 }
@@ -166,9 +166,9 @@ fn no_local(registry: &Registry, kernel: &SharedKernel) -> Result<(), MetricErro
         let mut counts = [[0_u32; 2]; 2];
         each(&kernel, |programmed, family, portion| {
             let without = portion.has_any && portion.local.is_empty();
-            let policies = [programmed.service.internal, programmed.service.external];
+            let policies = [programmed.service.internal_policy, programmed.service.external_policy];
             for (policy, count) in policies.iter().zip(&mut counts) {
-                count[family] += u32::from(without && *policy == Policy::Local);
+                count[family] += u32::from(without && *policy == TrafficPolicy::Local);
             }
         });
         for (policy, counts) in ["internal", "external"].iter().zip(counts) {
@@ -191,21 +191,21 @@ fn connections(
     );
     let (kernel, known) = (Arc::clone(kernel), Arc::clone(known));
     registry.collect(name, help, Kind::Counter, ["from_zone", "to_zone"], move |samples| {
-        let door = known.door();
-        let from = door.place().zone.clone().unwrap_or_default();
-        for (zone, count) in by_zone(&kernel, &door) {
+        let reader = known.reader();
+        let from = reader.location().zone.clone().unwrap_or_default();
+        for (zone, count) in by_zone(&kernel, &reader) {
             samples.push([&from, &zone], count as f64);
         }
     })
 }
 
-fn by_zone(kernel: &SharedKernel, door: &Door) -> BTreeMap<String, u64> {
+fn by_zone(kernel: &SharedKernel, reader: &ObjectReader) -> BTreeMap<String, u64> {
     let mut kernel = kernel.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(kernel) = kernel.as_mut() else { return BTreeMap::new() };
     let zones = kernel.counters_of_zones();
     let counts = kernel.zone_connections().unwrap_or_default();
     let named = counts.into_iter().filter_map(|(counter, count)| {
-        let zone = door.zone_name(*zones.get(&counter)?)?;
+        let zone = reader.zone_name(*zones.get(&counter)?)?;
         Some((zone.to_string(), count))
     });
     named.collect()

@@ -21,7 +21,10 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use zonewise_cluster::api::{self, ApiError};
 use zonewise_cluster::watch::{self, Keyed, Resource, WatchListener, query_parameter};
-use zonewise_routing::{Cidr, Door, Name, Place, Service, Settings, Slice, Subset, wanted};
+use zonewise_routing::{
+    Cidr, FeatureGates, Name, NodeLocation, ObjectReader, RoutedService, RoutedSlice, Subset,
+    is_for_node,
+};
 
 use crate::index::{Index, Key, Source};
 use crate::metrics::Metrics;
@@ -44,13 +47,13 @@ enum Kind {
 /// What the watches know, and who is told.
 pub struct Known {
     index: Mutex<Index>,
-    door: RwLock<Arc<Door>>,
+    reader: RwLock<Arc<ObjectReader>>,
     node: Mutex<Option<Node>>,
     ranges: Mutex<BTreeMap<Name, Vec<Cidr>>>,
     listed: Mutex<BTreeSet<Kind>>,
     /// How many watches of slices the current epoch has.
     watches: Mutex<(u32, u8)>,
-    settings: Settings,
+    gates: FeatureGates,
     metrics: Arc<Metrics>,
     /// Something has changed.
     pub changed: Notify,
@@ -68,15 +71,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Known {
     /// Nothing but the node's name.
-    pub fn new(node: &str, settings: Settings, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub fn new(node: &str, gates: FeatureGates, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Self {
             index: Mutex::default(),
-            door: RwLock::new(Arc::new(Door::new(Place::new(node, None, None)))),
+            reader: RwLock::new(Arc::new(ObjectReader::new(NodeLocation::new(node, None, None)))),
             node: Mutex::default(),
             ranges: Mutex::default(),
             listed: Mutex::default(),
             watches: Mutex::new((0, 0)),
-            settings,
+            gates,
             metrics,
             changed: Notify::new(),
             doubts: Notify::new(),
@@ -90,9 +93,9 @@ impl Known {
         lock(&self.index)
     }
 
-    /// The door that slices pass now.
-    pub fn door(&self) -> Arc<Door> {
-        Arc::clone(&self.door.read().unwrap_or_else(PoisonError::into_inner))
+    /// The reader that slices pass now.
+    pub fn reader(&self) -> Arc<ObjectReader> {
+        Arc::clone(&self.reader.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// This node, once it has been seen.
@@ -147,7 +150,7 @@ pub struct Watches {
     known: Arc<Known>,
     slices: JoinSet<()>,
     others: JoinSet<()>,
-    place: Option<Place>,
+    location: Option<NodeLocation>,
 }
 
 impl Watches {
@@ -172,31 +175,31 @@ impl Watches {
         spawn(Box::pin(resolve_doubts(client.clone(), sink())));
         spawn(Box::pin(borrow(client.clone(), sink())));
         let known = Arc::clone(known);
-        Self { client: client.clone(), known, slices: JoinSet::new(), others, place: None }
+        Self { client: client.clone(), known, slices: JoinSet::new(), others, location: None }
     }
 
     /// Follows the node to where it is now; true if it has moved.
-    pub fn follow_place(&mut self, place: Place) -> bool {
-        if self.place.as_ref() == Some(&place) {
+    pub fn follow_location(&mut self, location: NodeLocation) -> bool {
+        if self.location.as_ref() == Some(&location) {
             return false;
         }
-        let resources = slices(&place, &self.known.settings);
-        let door = Arc::new(self.known.door().moved(place.clone()));
-        *self.known.door.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&door);
+        let resources = slices(&location, &self.known.gates);
+        let reader = Arc::new(self.known.reader().relocated(location.clone()));
+        *self.known.reader.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&reader);
         let count = u8::try_from(resources.len()).unwrap_or(u8::MAX);
         let epoch = {
             let mut watches = lock(&self.known.watches);
             *watches = (watches.0 + 1, count);
             watches.0
         };
-        tracing::info!(zone = ?place.zone, region = ?place.region, watches = count, "watching slices");
+        tracing::info!(zone = ?location.zone, region = ?location.region, watches = count, "watching slices");
         self.slices.abort_all();
         for (watch, resource) in (0..).zip(resources) {
-            let (known, door) = (Arc::clone(&self.known), Arc::clone(&door));
-            let sink = Slices { known, door, source: Source { epoch, watch } };
+            let (known, reader) = (Arc::clone(&self.known), Arc::clone(&reader));
+            let sink = Slices { known, reader, source: Source { epoch, watch } };
             self.slices.spawn(watch::follow(self.client.clone(), resource, sink));
         }
-        self.place = Some(place);
+        self.location = Some(location);
         true
     }
 
@@ -221,21 +224,21 @@ fn this_node(name: &str) -> Resource {
 }
 
 /// C2: only what this node consumes; C8: everything where that cannot be told.
-fn slices(place: &Place, settings: &Settings) -> Vec<Resource> {
+fn slices(location: &NodeLocation, gates: &FeatureGates) -> Vec<Resource> {
     let select = |selector: String| Resource {
         selector: Cow::Owned(query_parameter("labelSelector", &selector)),
         ..watch::SLICES
     };
-    if !settings.subsetting || place.zone.is_none() {
+    if !gates.subsetting || location.zone.is_none() {
         return vec![select(format!("!{HEADLESS}"))];
     }
-    let subsets = [(FOR_ZONE, &place.zone), (FOR_REGION, &place.region)];
+    let subsets = [(FOR_ZONE, &location.zone), (FOR_REGION, &location.region)];
     let mine = subsets.iter().filter_map(|(label, value)| {
         let value = value.as_ref()?;
         Some(select(format!("!{HEADLESS},{label}={value}")))
     });
     // Without a region no slice for a region could be told from one for another: all of them, then.
-    let unlabelled = match place.region {
+    let unlabelled = match location.region {
         Some(_) => format!("!{HEADLESS},!{FOR_ZONE},!{FOR_REGION}"),
         None => format!("!{HEADLESS},!{FOR_ZONE}"),
     };
@@ -265,11 +268,12 @@ async fn resolve(client: &Client, known: &Known, key: &Key) -> bool {
     let path = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices/{}", key.0, key.1);
     match api::get(client, &path).await {
         Ok(body) => {
-            let door = known.door();
-            let slice = std::str::from_utf8(&body).ok().and_then(|json| door.slice(json).ok());
+            let reader = known.reader();
+            let slice =
+                std::str::from_utf8(&body).ok().and_then(|json| reader.read_slice(json).ok());
             let mut index = known.index();
             match slice {
-                Some(slice) if wanted(&slice, door.place(), &known.settings) => {
+                Some(slice) if is_for_node(&slice, reader.location(), &known.gates) => {
                     let (epoch, _) = *lock(&known.watches);
                     let source = Source { epoch, watch: watch_of(&slice) };
                     index.apply_slice(slice, source);
@@ -288,7 +292,7 @@ async fn resolve(client: &Client, known: &Known, key: &Key) -> bool {
 }
 
 /// The watch that shows a slice.
-fn watch_of(slice: &Slice) -> u8 {
+fn watch_of(slice: &RoutedSlice) -> u8 {
     match slice.subset {
         Subset::All => 0,
         Subset::Zone(_) => 1,
@@ -349,10 +353,11 @@ async fn lend(client: &Client, known: &Known, service: &Key) {
         }
     };
     let Ok(list) = serde_json::from_slice::<Items<'_>>(&body) else { return };
-    let door = known.door();
+    let reader = known.reader();
     let items = list.items.unwrap_or_default();
-    let slices: Vec<Slice> = items.iter().filter_map(|item| door.slice(item.get()).ok()).collect();
-    if slices.iter().any(Slice::is_usable) && known.index().lend(service, slices) {
+    let slices: Vec<RoutedSlice> =
+        items.iter().filter_map(|item| reader.read_slice(item.get()).ok()).collect();
+    if slices.iter().any(RoutedSlice::is_usable) && known.index().lend(service, slices) {
         tracing::info!(namespace = %service.0, service = %service.1,
             "no slice for this zone or region has endpoints: served from all");
         known.changed.notify_one();
@@ -373,7 +378,7 @@ impl<T> Keyed for Read<T> {
     }
 }
 
-/// The parts of [`WatchListener`] that are the same behind every door.
+/// The parts of [`WatchListener`] that are the same for every kind of object.
 macro_rules! door {
     ($resource:expr, $known:ident) => {
         fn unreadable(&mut self, key: &Key, error: &str) {
@@ -393,11 +398,11 @@ impl Services {
 }
 
 impl WatchListener for Services {
-    type Object = Read<Service>;
+    type Object = Read<RoutedService>;
     door!("services", known);
 
     fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error> {
-        let object = self.0.door().service(json)?;
+        let object = self.0.reader().read_service(json)?;
         let key = (Name::clone(&object.namespace), Name::clone(&object.name));
         Ok(Read { key, object })
     }
@@ -432,7 +437,7 @@ impl WatchListener for Services {
 
 struct Slices {
     known: Arc<Known>,
-    door: Arc<Door>,
+    reader: Arc<ObjectReader>,
     source: Source,
 }
 
@@ -455,11 +460,11 @@ impl Slices {
 }
 
 impl WatchListener for Slices {
-    type Object = Read<Slice>;
+    type Object = Read<RoutedSlice>;
     door!("endpointslices", known);
 
     fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error> {
-        let object = self.door.slice(json)?;
+        let object = self.reader.read_slice(json)?;
         let key = (Name::clone(&object.namespace), Name::clone(&object.name));
         Ok(Read { key, object })
     }

@@ -1,28 +1,28 @@
 //! Which endpoints this node uses for each port of each Service, and why.
 //!
-//! Pure functions: no I/O, no clock, no Kubernetes client. The proxy programs the kernel with what
-//! [`route`] says; `route` and `explain` print it.
+//! Pure functions: no I/O, no clock, no Kubernetes client. The proxy programs the kernel with the
+//! result of [`route()`]; the commands `zonewise route` and `zonewise explain` print it.
 //!
 //! ```text
-//!  bytes ─► Door ─► Service, Slice      small; everything about *this* node is already decided
-//!                      │
-//!                      ▼
-//!   subset   slices this node consumes (labels for-zone, for-region)
+//!  JSON ─► ObjectReader ─► RoutedService, RoutedSlice    whatever depends on this node is decided
+//!                               │
+//!                               ▼
+//!   subset   slices that this node consumes (labels for-zone, for-region)
 //!   merge    endpoints of one port, each once, sorted
 //!   route    node hints ─► zone shares ─► zone hints ─► any;  traffic policies
-//!                      │
-//!                      ▼
+//!                               │
+//!                               ▼
 //!   Route    cluster, local, reachable, weights, mode, reason ─► slots
 //! ```
 
-mod door;
+mod addresses;
+mod gates;
+mod location;
 mod merge;
 mod net;
-mod packed;
-mod place;
+mod reader;
 mod route;
 mod service;
-mod settings;
 pub mod shares;
 mod slice;
 mod slots;
@@ -32,18 +32,18 @@ mod wire;
 
 use std::sync::Arc;
 
-pub use door::{Door, ZoneId};
-pub use merge::{local_ready, merge};
+pub use addresses::AddressList;
+pub use gates::FeatureGates;
+pub use location::NodeLocation;
+pub use merge::{count_local_ready, merge};
 pub use net::{Cidr, Family, Protocol, parse_address};
-pub use packed::Packed;
-pub use place::Place;
-pub use route::{Mode, Question, Route, route, serving};
-pub use service::{Policy, Service, ServicePort};
-pub use settings::Settings;
-pub use slice::{Endpoint, Marks, Port, Slice, Subset};
+pub use reader::{ObjectReader, ZoneId};
+pub use route::{Mode, Route, RouteQuery, route, serving_targets};
+pub use service::{RoutedService, ServicePort, TrafficPolicy};
+pub use slice::{EndpointFlags, RoutedSlice, SliceEndpoint, SlicePort, Subset};
 pub use slots::{MAX_SLOTS, slots};
-pub use subset::{effective, never_subset, wanted};
+pub use subset::{consumed_slices, is_for_node, uses_all_slices};
 pub use target::Target;
 
-/// A string that many objects share: a namespace, a zone, a port's name.
+/// A string that many objects share: a namespace, a zone, the name of a port.
 pub type Name = Arc<str>;

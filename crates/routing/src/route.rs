@@ -1,68 +1,68 @@
 //! The endpoints this node uses for one port of a Service, and why.
 //!
 //! ```text
-//!  ready endpoints ─► all hinted to nodes, some to mine?   same-node
-//!                  ─► zone shares that hold?               shares
-//!                  ─► all hinted to zones, some to mine?   same-zone
-//!                  ─► all of them                          any
-//!  none is ready   ─► those that serve while terminating   terminating
+//!  some are ready ─► all have node hints, some for this node?   same-node
+//!                 ─► zone shares that still fit?                shares
+//!                 ─► all have zone hints, some for this zone?   same-zone
+//!                 ─► otherwise: all ready endpoints             any
+//!  none is ready  ─► endpoints that serve while terminating     terminating
 //! ```
 //!
-//! Only ready endpoints are asked for hints. Policies of Local pick endpoints of this node whatever
-//! the hints say.
+//! Only the hints of ready endpoints count. A traffic policy of Local picks the endpoints on this
+//! node, whatever the hints say.
 
 use std::fmt;
 
 use serde::Serialize;
 use zonewise_topology::reason::{Code, Reason};
 
-use crate::door::Door;
+use crate::gates::FeatureGates;
 use crate::merge::merge;
 use crate::net::Family;
-use crate::service::{Policy, Service, ServicePort};
-use crate::settings::Settings;
+use crate::reader::ObjectReader;
+use crate::service::{RoutedService, ServicePort, TrafficPolicy};
 use crate::shares;
-use crate::slice::Slice;
+use crate::slice::RoutedSlice;
 use crate::subset::{self, Scope};
 use crate::target::Target;
 
-/// What is asked: one port of a Service in one family.
+/// The input of [`route()`]: one port of a Service in one address family.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
-    /// Who asks.
-    pub door: &'a Door,
-    /// What may be used.
-    pub settings: &'a Settings,
+pub struct RouteQuery<'a> {
+    /// The reader that read the Service and the slices; it knows the node.
+    pub reader: &'a ObjectReader,
+    /// Which parts of the slices may be used.
+    pub gates: &'a FeatureGates,
     /// The Service.
-    pub service: &'a Service,
+    pub service: &'a RoutedService,
     /// Its port.
     pub port: &'a ServicePort,
     /// The family.
     pub family: Family,
-    /// The Service's slices, of any family.
-    pub slices: &'a [&'a Slice],
+    /// All slices of the Service, of both families.
+    pub slices: &'a [&'a RoutedSlice],
 }
 
-/// How far traffic goes.
+/// How close to the node traffic is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// To endpoints hinted to this node.
+    /// Only endpoints hinted to this node.
     SameNode,
-    /// To endpoints hinted to this zone, or of this zone's slices.
+    /// Only endpoints hinted to this zone, or in slices labelled for this zone.
     SameZone,
-    /// To zones, by their shares.
+    /// Endpoints of several zones, weighted by zone shares.
     Shares,
-    /// To endpoints of this region's slices.
+    /// Only endpoints in slices labelled for this region.
     SameRegion,
-    /// To endpoints that are going away: no other is left.
+    /// Only terminating endpoints that still serve, because none is ready.
     Terminating,
-    /// Anywhere.
+    /// All ready endpoints.
     Any,
 }
 
 impl Mode {
-    /// Its name in documents.
+    /// The name in JSON, metrics and on screens.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::SameNode => "same-node",
@@ -81,29 +81,33 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The answer. Lists are sorted. `None` and an empty list differ as they do in the reference.
+/// Which endpoints a node uses for one port of a Service in one address family.
+///
+/// Lists are sorted. As in kube-proxy, `None` (the port never uses such a list) differs from an empty
+/// list (it would, but there is no endpoint).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
-    /// How far traffic goes that may go anywhere.
+    /// How close traffic is kept under the traffic policy Cluster.
     pub mode: Mode,
-    /// Why.
+    /// Why that mode.
     pub reason: Reason,
-    /// What else kept traffic from staying closer.
+    /// Further reasons why traffic is not kept closer.
     pub notes: Vec<Reason>,
-    /// Endpoints for traffic that may go anywhere; `None` if this port never uses them.
+    /// Endpoints for the traffic policy Cluster; `None` if this port never uses them.
     pub cluster: Option<Box<[Target]>>,
-    /// Endpoints on this node; `None` if this port never uses them, or there are none.
+    /// Endpoints for the traffic policy Local, which are those on this node; `None` if this port
+    /// never uses them, or if there are none.
     pub local: Option<Box<[Target]>>,
-    /// Both together.
+    /// `cluster` and `local` together.
     pub reachable: Option<Box<[Target]>>,
-    /// Some node can serve this port.
+    /// Whether any node has an endpoint that can serve this port.
     pub has_any: bool,
-    /// With mode `Shares`: the weight of each of `cluster`, in millionths.
+    /// With mode `Shares`: the weight of each endpoint of `cluster`, in millionths.
     pub weights: Option<Box<[u32]>>,
 }
 
 impl Route {
-    fn nothing() -> Self {
+    fn without_endpoints() -> Self {
         Self {
             mode: Mode::Any,
             reason: Reason::NoEndpoints,
@@ -117,68 +121,68 @@ impl Route {
     }
 
     /// Endpoints for traffic to the cluster IP.
-    pub fn internal(&self, service: &Service) -> &[Target] {
-        self.under(service.internal)
+    pub fn internal(&self, service: &RoutedService) -> &[Target] {
+        self.endpoints_for(service.internal_policy)
     }
 
-    /// Endpoints for traffic from outside. Traffic from this node to an address for the outside
-    /// uses `cluster` instead.
-    pub fn external(&self, service: &Service) -> &[Target] {
-        self.under(service.external)
+    /// Endpoints for traffic from outside the cluster. Traffic from this node to an external
+    /// address of the Service uses `cluster` instead.
+    pub fn external(&self, service: &RoutedService) -> &[Target] {
+        self.endpoints_for(service.external_policy)
     }
 
-    fn under(&self, policy: Policy) -> &[Target] {
+    fn endpoints_for(&self, policy: TrafficPolicy) -> &[Target] {
         let list = match policy {
-            Policy::Cluster => &self.cluster,
-            Policy::Local => &self.local,
+            TrafficPolicy::Cluster => &self.cluster,
+            TrafficPolicy::Local => &self.local,
         };
         list.as_deref().unwrap_or_default()
     }
 }
 
-/// Answers a question.
-pub fn route(question: &Question<'_>) -> Route {
-    let Question { service, port, .. } = *question;
-    let chosen = choose(question);
-    let all = merge(&chosen.slices, question.family, &port.name, port.protocol);
+/// Decides which endpoints a node uses for one port of a Service in one address family.
+pub fn route(query: &RouteQuery<'_>) -> Route {
+    let RouteQuery { service, port, .. } = *query;
+    let chosen = choose(query);
+    let all = merge(&chosen.slices, query.family, &port.name, port.protocol);
     if all.is_empty() {
-        return Route::nothing();
+        return Route::without_endpoints();
     }
-    let cluster = service.uses_cluster(port).then(|| Cluster::of(question, &chosen, &all));
+    let cluster = service.uses_cluster(port).then(|| Cluster::of(query, &chosen, &all));
     let local = service.uses_local(port).then(|| Local::of(&all));
     let has_any = match &local {
-        Some(_) => all.iter().any(|target| target.marks.usable()),
+        Some(_) => all.iter().any(|target| target.flags.usable()),
         None => cluster.as_ref().is_some_and(|cluster| !cluster.targets.is_empty()),
     };
     Route { has_any, ..join(cluster, local) }
 }
 
-/// All endpoints of a port that could serve, whatever slices, hints and policies say: connections
-/// to these are not stale.
-pub fn serving(question: &Question<'_>) -> Vec<Target> {
-    let Question { slices, family, port, .. } = *question;
+/// All endpoints of a port that can serve, whatever subset labels, hints and traffic policies say.
+/// Connections to any other endpoint are stale.
+pub fn serving_targets(query: &RouteQuery<'_>) -> Vec<Target> {
+    let RouteQuery { slices, family, port, .. } = *query;
     let all = merge(slices, family, &port.name, port.protocol).into_iter();
-    let serves = |target: &Target| target.marks.serving() || target.marks.ready();
+    let serves = |target: &Target| target.flags.serving() || target.flags.ready();
     all.filter(serves).map(Target::without_hints).collect()
 }
 
-/// The slices of the family that offer the port and are for this node.
-fn choose<'a>(question: &Question<'a>) -> subset::Chosen<'a> {
-    let Question { door, settings, service, port, .. } = *question;
-    let offers = |slice: &&Slice| slice.offers(&port.name, port.protocol);
-    let slices = of_family(question).into_iter().filter(offers).collect();
-    subset::choose(service, slices, door.place(), settings)
+/// The slices of the address family that offer the port and are for this node.
+fn choose<'a>(query: &RouteQuery<'a>) -> subset::Chosen<'a> {
+    let RouteQuery { reader, gates, service, port, .. } = *query;
+    let offers = |slice: &&RoutedSlice| slice.offers(&port.name, port.protocol);
+    let slices = of_family(query).into_iter().filter(offers).collect();
+    subset::choose(service, slices, reader.location(), gates)
 }
 
-fn of_family<'a>(question: &Question<'a>) -> Vec<&'a Slice> {
-    let family = Some(question.family);
-    question.slices.iter().copied().filter(|slice| slice.family == family).collect()
+fn of_family<'a>(query: &RouteQuery<'a>) -> Vec<&'a RoutedSlice> {
+    let family = Some(query.family);
+    query.slices.iter().copied().filter(|slice| slice.family == family).collect()
 }
 
-/// Joins what traffic of both policies uses.
+/// Combines the endpoints for both traffic policies.
 fn join(cluster: Option<Cluster>, local: Option<Local>) -> Route {
     let Some(cluster) = cluster else {
-        return local.map_or_else(Route::nothing, Local::alone);
+        return local.map_or_else(Route::without_endpoints, Local::into_route);
     };
     let list = |targets: &[Target]| {
         targets.iter().copied().map(Target::without_hints).collect::<Box<[Target]>>()
@@ -213,7 +217,7 @@ fn union(one: &[Target], other: &[Target]) -> Vec<Target> {
     both
 }
 
-/// Endpoints for traffic that must stay on this node.
+/// Endpoints for the traffic policy Local.
 struct Local {
     targets: Vec<Target>,
     terminating: bool,
@@ -224,16 +228,16 @@ impl Local {
         let pick = |good: fn(&Target) -> bool| {
             all.iter().copied().filter(|target| target.local && good(target)).collect()
         };
-        let ready: Vec<Target> = pick(|target| target.marks.ready());
+        let ready: Vec<Target> = pick(|target| target.flags.ready());
         if !ready.is_empty() {
             return Self { targets: ready, terminating: false };
         }
-        let targets: Vec<Target> = pick(|target| target.marks.last_resort());
+        let targets: Vec<Target> = pick(|target| target.flags.last_resort());
         Self { terminating: !targets.is_empty(), targets }
     }
 
-    /// A port that uses nothing else.
-    fn alone(self) -> Route {
+    /// The route of a port that is used with the policy Local only.
+    fn into_route(self) -> Route {
         let endpoints = self.targets.len() as u64;
         let (mode, reason) = match (endpoints, self.terminating) {
             (0, _) => (Mode::Any, Reason::NoLocalEndpoint),
@@ -242,93 +246,97 @@ impl Local {
         };
         let list = self.targets.into_iter().map(Target::without_hints);
         let list = (endpoints > 0).then(|| list.collect::<Box<[Target]>>());
-        Route { mode, reason, local: list.clone(), reachable: list, ..Route::nothing() }
+        Route { mode, reason, local: list.clone(), reachable: list, ..Route::without_endpoints() }
     }
 }
 
-/// Endpoints for traffic that may go anywhere.
+/// Endpoints for the traffic policy Cluster.
 struct Cluster {
     mode: Mode,
     reason: Reason,
     notes: Vec<Reason>,
     targets: Vec<Target>,
     weights: Option<Box<[u32]>>,
-    /// Some ready endpoints are left out.
+    /// Whether some ready endpoints are left out.
     filtered: bool,
 }
 
 impl Cluster {
-    fn of(question: &Question<'_>, chosen: &subset::Chosen<'_>, all: &[Target]) -> Self {
+    fn of(query: &RouteQuery<'_>, chosen: &subset::Chosen<'_>, all: &[Target]) -> Self {
         let ready: Vec<Target> =
-            all.iter().copied().filter(|target| target.marks.ready()).collect();
+            all.iter().copied().filter(|target| target.flags.ready()).collect();
         if ready.is_empty() {
             return Self::without_ready(all);
         }
-        match asked(question) {
-            Ok(()) => Self::near(question, ready),
-            Err(reason) => Self::plain(Mode::Any, reason, ready),
+        match topology_allowed(query) {
+            Ok(()) => Self::closest(query, ready),
+            Err(reason) => Self::unweighted(Mode::Any, reason, ready),
         }
-        .within(chosen.scope)
+        .with_scope(chosen.scope)
     }
 
-    fn plain(mode: Mode, reason: Reason, targets: Vec<Target>) -> Self {
+    fn unweighted(mode: Mode, reason: Reason, targets: Vec<Target>) -> Self {
         let filtered = mode == Mode::SameNode || mode == Mode::SameZone;
         Self { mode, reason, notes: Vec::new(), targets, weights: None, filtered }
     }
 
     fn without_ready(all: &[Target]) -> Self {
         let targets: Vec<Target> =
-            all.iter().copied().filter(|target| target.marks.last_resort()).collect();
+            all.iter().copied().filter(|target| target.flags.last_resort()).collect();
         match targets.len() as u64 {
-            0 => Self::plain(Mode::Any, Reason::NoEndpoints, targets),
+            0 => Self::unweighted(Mode::Any, Reason::NoEndpoints, targets),
             endpoints => {
-                Self::plain(Mode::Terminating, Reason::OnlyTerminating { endpoints }, targets)
+                Self::unweighted(Mode::Terminating, Reason::OnlyTerminating { endpoints }, targets)
             }
         }
     }
 
-    /// By node hints, shares, zone hints, in this order; else all.
-    fn near(question: &Question<'_>, ready: Vec<Target>) -> Self {
-        let Question { settings, door, .. } = *question;
-        let by_node = if settings.node_hints { by_node(&ready) } else { Err(Reason::NoHints) };
+    /// By node hints, zone shares or zone hints, in this order; otherwise all.
+    fn closest(query: &RouteQuery<'_>, ready: Vec<Target>) -> Self {
+        let RouteQuery { gates, reader, .. } = *query;
+        let by_node = if gates.node_hints { by_node(&ready) } else { Err(Reason::NoHints) };
         if let Ok((targets, reason)) = by_node {
-            return Self::plain(Mode::SameNode, reason, targets);
+            return Self::unweighted(Mode::SameNode, reason, targets);
         }
         let mut notes = Vec::new();
-        if settings.shares && settings.routing_preference {
-            match shares::apply(door, &of_family(question), &ready) {
+        if gates.shares && gates.routing_preference {
+            match shares::apply(reader, &of_family(query), &ready) {
                 Some(Ok(weighted)) => return weighted.into(),
                 Some(Err(reason)) => notes.push(reason),
                 None => {}
             }
         }
-        match by_zone(door, &ready) {
-            Ok((targets, reason)) => Self { notes, ..Self::plain(Mode::SameZone, reason, targets) },
+        match by_zone(reader, &ready) {
+            Ok((targets, reason)) => {
+                Self { notes, ..Self::unweighted(Mode::SameZone, reason, targets) }
+            }
             Err(zone) => {
                 let node = by_node.err().filter(|reason| *reason != Reason::NoHints);
-                let reasons = notes.into_iter().chain(prefer(zone, node));
+                let reasons = notes.into_iter().chain(hint_reasons(zone, node));
                 Self::anywhere(reasons.collect(), ready)
             }
         }
     }
 
-    /// The first reason is the one that matters most.
+    /// All ready endpoints. The first reason becomes the reason of the route, the others its notes.
     fn anywhere(mut reasons: Vec<Reason>, ready: Vec<Target>) -> Self {
         let reason = reasons.remove(0);
-        Self { notes: reasons, ..Self::plain(Mode::Any, reason, ready) }
+        Self { notes: reasons, ..Self::unweighted(Mode::Any, reason, ready) }
     }
 
-    /// What the choice of slices has decided counts where nothing else did.
-    fn within(mut self, scope: Scope) -> Self {
+    /// Adds what the choice of slices decided: it gives mode and reason where hints and shares gave
+    /// none.
+    fn with_scope(mut self, scope: Scope) -> Self {
         let Some((mode, reason)) = scope.outcome() else { return self };
         if self.mode == Mode::Any {
-            let silent = [Code::NoHints, Code::HintsGateOff, Code::HintsNotAsked];
+            // These reasons say only that no hint was used; the scope says more.
+            let weak = [Code::NoHints, Code::HintsGateOff, Code::HintsNotAsked];
             let before = std::mem::replace(&mut self.reason, reason);
-            if !silent.contains(&before.code()) && before != reason {
+            if !weak.contains(&before.code()) && before != reason {
                 self.notes.insert(0, before);
             }
             self.mode = mode;
-        } else if scope == Scope::Empty {
+        } else if scope == Scope::NoneUsable {
             self.notes.push(reason);
         }
         self
@@ -341,15 +349,15 @@ impl From<shares::Weighted> for Cluster {
         Self {
             weights: Some(weights),
             filtered: true,
-            ..Self::plain(Mode::Shares, reason, targets)
+            ..Self::unweighted(Mode::Shares, reason, targets)
         }
     }
 }
 
-/// Whether topology may be looked at for this Service.
-fn asked(question: &Question<'_>) -> Result<(), Reason> {
-    let Question { settings, service, .. } = *question;
-    match (settings.hints, settings.routing_preference || service.topology_auto) {
+/// Whether hints and zone shares may be used for this Service.
+fn topology_allowed(query: &RouteQuery<'_>) -> Result<(), Reason> {
+    let RouteQuery { gates, service, .. } = *query;
+    match (gates.hints, gates.routing_preference || service.topology_auto) {
         (false, _) => Err(Reason::HintsGateOff),
         (true, false) => Err(Reason::HintsNotAsked),
         (true, true) => Ok(()),
@@ -359,8 +367,8 @@ fn asked(question: &Question<'_>) -> Result<(), Reason> {
 type Filtered = Result<(Vec<Target>, Reason), Reason>;
 
 fn by_node(ready: &[Target]) -> Filtered {
-    missing(ready, |target| target.marks.node_hinted())?;
-    let mine = pick(ready, |target| target.marks.for_my_node());
+    require_all_hinted(ready, |target| target.flags.node_hinted())?;
+    let mine = pick(ready, |target| target.flags.for_my_node());
     let (endpoints, of) = (mine.len() as u64, ready.len() as u64);
     if mine.is_empty() {
         return Err(Reason::NoHintForNode { of });
@@ -368,12 +376,12 @@ fn by_node(ready: &[Target]) -> Filtered {
     Ok((mine, Reason::SameNodeHints { endpoints, of }))
 }
 
-fn by_zone(door: &Door, ready: &[Target]) -> Filtered {
-    missing(ready, |target| target.marks.zone_hinted())?;
-    if door.place().zone.is_none() {
+fn by_zone(reader: &ObjectReader, ready: &[Target]) -> Filtered {
+    require_all_hinted(ready, |target| target.flags.zone_hinted())?;
+    if reader.location().zone.is_none() {
         return Err(Reason::NodeWithoutZone);
     }
-    let mine = pick(ready, |target| target.marks.for_my_zone());
+    let mine = pick(ready, |target| target.flags.for_my_zone());
     let (endpoints, of) = (mine.len() as u64, ready.len() as u64);
     if mine.is_empty() {
         return Err(Reason::NoHintForZone { of });
@@ -381,8 +389,9 @@ fn by_zone(door: &Door, ready: &[Target]) -> Filtered {
     Ok((mine, Reason::SameZoneHints { endpoints, of }))
 }
 
-/// One endpoint without a hint makes all hints void: some may not have arrived yet.
-fn missing(ready: &[Target], hinted: impl Fn(&Target) -> bool) -> Result<(), Reason> {
+/// Hints are ignored if one ready endpoint has none: the controller may not have written all of them
+/// yet.
+fn require_all_hinted(ready: &[Target], hinted: impl Fn(&Target) -> bool) -> Result<(), Reason> {
     let endpoints = ready.iter().filter(|target| !hinted(target)).count();
     match endpoints {
         0 => Ok(()),
@@ -395,8 +404,9 @@ fn pick(targets: &[Target], good: impl Fn(&Target) -> bool) -> Vec<Target> {
     targets.iter().copied().filter(good).collect()
 }
 
-/// Hints for zones tell more than hints for nodes, unless there are none.
-fn prefer(zone: Reason, node: Option<Reason>) -> impl Iterator<Item = Reason> {
+/// The reasons why neither kind of hint applies, the more telling one first: that about zone hints,
+/// unless there are no zone hints.
+fn hint_reasons(zone: Reason, node: Option<Reason>) -> impl Iterator<Item = Reason> {
     let zone = (zone != Reason::NoHints || node.is_none()).then_some(zone);
     zone.into_iter().chain(node)
 }

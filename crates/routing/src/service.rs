@@ -1,133 +1,156 @@
-//! Services: where traffic comes in, and what its owner asks for.
+//! Services: the addresses and ports that clients connect to, and how their traffic is to be routed.
 
 use std::net::IpAddr;
 
 use serde::Deserialize;
 
 use crate::Name;
-use crate::door::Common;
 use crate::net::{Cidr, Family, Protocol, parse_address};
-use crate::slice::version;
+use crate::reader::Interner;
+use crate::slice::parse_version;
 use crate::wire::{Meta, Text, lenient, name, port};
 
-/// A client keeps its endpoint this long, unless its Service says otherwise.
+/// How long a client keeps its endpoint with session affinity, unless the Service sets a time. The
+/// API server has the same default, `DefaultClientIPServiceAffinitySeconds`.
 const AFFINITY_SECONDS: u32 = 10_800;
 
-/// A Service, as small as a proxy needs it.
+/// A Service, reduced to what a proxy needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Service {
-    /// Its namespace.
+pub struct RoutedService {
+    /// The namespace.
     pub namespace: Name,
-    /// Its name.
+    /// The name.
     pub name: Name,
-    /// Its cluster IPs, at most one per family.
+    /// The cluster IPs, at most one per address family.
     pub cluster_ips: Box<[IpAddr]>,
-    /// Its external IPs.
+    /// `spec.externalIPs`.
     pub external_ips: Box<[IpAddr]>,
-    /// Addresses of its load balancer that are to be served here.
-    pub vips: Box<[IpAddr]>,
-    /// Clients that may use its load balancer; both families.
-    pub sources: Box<[Cidr]>,
-    /// Its ports.
+    /// Addresses of the load balancer that nodes serve themselves (`ipMode: VIP`).
+    pub load_balancer_ips: Box<[IpAddr]>,
+    /// `spec.loadBalancerSourceRanges`: clients that may use the load balancer's addresses.
+    pub source_ranges: Box<[Cidr]>,
+    /// The ports.
     pub ports: Box<[ServicePort]>,
-    /// Policy for traffic from inside.
-    pub internal: Policy,
-    /// Policy for traffic from outside; Cluster where there is no outside.
-    pub external: Policy,
-    /// Seconds that a client keeps its endpoint.
-    pub affinity: Option<u32>,
-    /// Where a load balancer asks for endpoints on this node.
+    /// `spec.internalTrafficPolicy`, for traffic to the cluster IP.
+    pub internal_policy: TrafficPolicy,
+    /// `spec.externalTrafficPolicy`, for traffic to external addresses; Cluster if the Service has
+    /// none.
+    pub external_policy: TrafficPolicy,
+    /// How long a client keeps its endpoint; `None` without session affinity.
+    pub affinity_seconds: Option<u32>,
+    /// The port where a load balancer asks whether this node has ready endpoints.
     pub health_check_node_port: Option<u16>,
-    /// The topology annotation is at Auto.
+    /// Whether the annotation `service.kubernetes.io/topology-mode` is `Auto`.
     pub topology_auto: bool,
-    /// The proxy it belongs to, if it names one.
+    /// The label `service.kubernetes.io/service-proxy-name`: another proxy serves this Service.
     pub proxy_name: Option<Name>,
-    /// No proxy serves it: headless, ExternalName, or without a usable cluster IP.
+    /// No proxy serves it, because it is headless, an ExternalName, or has no usable cluster IP.
     pub skipped: bool,
-    /// Its resource version; 0 if that is no number.
-    pub version: u64,
+    /// The resource version; 0 if it is not a number.
+    pub resource_version: u64,
 }
 
 /// A port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServicePort {
-    /// Its name; may be empty.
+    /// The name; may be empty.
     pub name: Name,
-    /// Its protocol.
+    /// The protocol.
     pub protocol: Protocol,
-    /// Its number.
+    /// The port number.
     pub port: u16,
-    /// Its number on every node; 0 for none.
+    /// The node port; 0 for none.
     pub node_port: u16,
 }
 
-/// Which endpoints may serve.
+/// Which endpoints may serve traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Policy {
-    /// All.
+pub enum TrafficPolicy {
+    /// All endpoints.
     #[default]
     Cluster,
-    /// Those on the node that got the traffic.
+    /// Endpoints on the node that received the traffic.
     Local,
 }
 
-impl Service {
-    /// Its cluster IP of a family.
+impl RoutedService {
+    /// The cluster IP of an address family.
     pub fn cluster_ip(&self, family: Family) -> Option<IpAddr> {
         of(&self.cluster_ips, family).next()
     }
 
-    /// Its external IPs of a family.
+    /// The external IPs of an address family.
     pub fn external_ips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
         of(&self.external_ips, family)
     }
 
-    /// Its load balancer's addresses of a family.
-    pub fn vips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
-        of(&self.vips, family)
+    /// The load balancer's addresses of an address family.
+    pub fn load_balancer_ips(&self, family: Family) -> impl Iterator<Item = IpAddr> {
+        of(&self.load_balancer_ips, family)
     }
 
-    /// Clients of a family that may use its load balancer; empty means all. Blocks of the other
-    /// family alone restrict nobody in this one.
-    pub fn sources(&self, family: Family) -> Vec<Cidr> {
-        let mine = self.sources.iter().copied().filter(|source| source.family() == family);
+    /// The clients of an address family that may use the load balancer; empty means all of them.
+    /// Ranges of one family do not restrict clients of the other.
+    pub fn source_ranges(&self, family: Family) -> Vec<Cidr> {
+        let mine = self.source_ranges.iter().copied().filter(|source| source.family() == family);
         let mine: Vec<Cidr> = mine.collect();
         let everyone = mine.iter().any(|source| source.length() == 0);
         if everyone { Vec::new() } else { mine }
     }
 
-    /// Whether traffic from outside can reach a port, in any family.
+    /// Whether a port can be reached from outside the cluster, in any address family.
     pub fn externally_accessible(&self, port: &ServicePort) -> bool {
-        port.node_port != 0 || !self.vips.is_empty() || !self.external_ips.is_empty()
+        port.node_port != 0 || !self.load_balancer_ips.is_empty() || !self.external_ips.is_empty()
     }
 
-    /// Whether endpoints anywhere are used for a port. Traffic from this node to an address for the
-    /// outside goes anywhere, whatever the policy.
+    /// Whether a port uses the endpoints for the traffic policy Cluster. Traffic from this node to
+    /// an external address does so whatever the policy.
     pub fn uses_cluster(&self, port: &ServicePort) -> bool {
-        self.internal == Policy::Cluster || self.externally_accessible(port)
+        self.internal_policy == TrafficPolicy::Cluster || self.externally_accessible(port)
     }
 
-    /// Whether endpoints on this node are singled out for a port.
+    /// Whether a port uses the endpoints for the traffic policy Local.
     pub fn uses_local(&self, port: &ServicePort) -> bool {
-        self.internal == Policy::Local
-            || (self.external == Policy::Local && self.externally_accessible(port))
+        self.internal_policy == TrafficPolicy::Local
+            || (self.external_policy == TrafficPolicy::Local && self.externally_accessible(port))
     }
 
-    /// Whether the content is the same, whatever version it has.
+    /// Whether two versions of a Service say the same. Resource versions may differ.
+    ///
+    /// All fields are named, so that a new field does not compile until it is decided whether
+    /// it counts.
     pub fn same_content(&self, other: &Self) -> bool {
-        self.namespace == other.namespace
-            && self.name == other.name
-            && self.cluster_ips == other.cluster_ips
-            && self.external_ips == other.external_ips
-            && self.vips == other.vips
-            && self.sources == other.sources
-            && self.ports == other.ports
-            && (self.internal, self.external) == (other.internal, other.external)
-            && self.affinity == other.affinity
-            && self.health_check_node_port == other.health_check_node_port
-            && self.topology_auto == other.topology_auto
-            && self.proxy_name == other.proxy_name
-            && self.skipped == other.skipped
+        let Self {
+            namespace,
+            name,
+            cluster_ips,
+            external_ips,
+            load_balancer_ips,
+            source_ranges,
+            ports,
+            internal_policy,
+            external_policy,
+            affinity_seconds,
+            health_check_node_port,
+            topology_auto,
+            proxy_name,
+            skipped,
+            resource_version: _,
+        } = self;
+        *namespace == other.namespace
+            && *name == other.name
+            && *cluster_ips == other.cluster_ips
+            && *external_ips == other.external_ips
+            && *load_balancer_ips == other.load_balancer_ips
+            && *source_ranges == other.source_ranges
+            && *ports == other.ports
+            && *internal_policy == other.internal_policy
+            && *external_policy == other.external_policy
+            && *affinity_seconds == other.affinity_seconds
+            && *health_check_node_port == other.health_check_node_port
+            && *topology_auto == other.topology_auto
+            && *proxy_name == other.proxy_name
+            && *skipped == other.skipped
     }
 }
 
@@ -135,7 +158,7 @@ fn of(ips: &[IpAddr], family: Family) -> impl Iterator<Item = IpAddr> {
     ips.iter().copied().filter(move |ip| Family::of(ip) == family)
 }
 
-// === reading ===
+// === Reading JSON ===
 
 #[derive(Deserialize)]
 pub(crate) struct Wire<'a> {
@@ -239,35 +262,40 @@ struct Ingress<'a> {
 }
 
 impl Wire<'_> {
-    /// The small form.
-    pub(crate) fn read(&self, common: &mut Common) -> Service {
+    /// Reduces the object to what a proxy needs.
+    pub(crate) fn read(&self, interner: &mut Interner) -> RoutedService {
         let Wire { metadata, spec, status } = self;
         let cluster_ips = spec.cluster_ips();
         let external = spec.external();
-        let sources = spec.load_balancer_source_ranges.iter();
-        Service {
-            namespace: common.name(metadata.namespace.as_deref()),
+        let source_ranges = spec.load_balancer_source_ranges.iter();
+        RoutedService {
+            namespace: interner.name(metadata.namespace.as_deref()),
             name: name(metadata.name.as_ref()),
             skipped: spec.kind() == "ExternalName" || cluster_ips.is_empty(),
             cluster_ips,
             external_ips: addresses(&spec.external_ips),
-            vips: status.load_balancer.ingress.iter().filter_map(Ingress::read).collect(),
-            sources: sources.filter_map(|source| Cidr::parse(source.trim())).collect(),
-            ports: spec.ports.iter().filter_map(|port| port.read(common)).collect(),
-            internal: policy(spec.internal_traffic_policy.as_deref()),
-            external,
-            affinity: spec.affinity(),
+            load_balancer_ips: status
+                .load_balancer
+                .ingress
+                .iter()
+                .filter_map(Ingress::read)
+                .collect(),
+            source_ranges: source_ranges.filter_map(|source| Cidr::parse(source.trim())).collect(),
+            ports: spec.ports.iter().filter_map(|port| port.read(interner)).collect(),
+            internal_policy: policy(spec.internal_traffic_policy.as_deref()),
+            external_policy: external,
+            affinity_seconds: spec.affinity(),
             health_check_node_port: port(spec.health_check_node_port)
-                .filter(|_| spec.kind() == "LoadBalancer" && external == Policy::Local),
+                .filter(|_| spec.kind() == "LoadBalancer" && external == TrafficPolicy::Local),
             topology_auto: metadata.annotations.is_auto(),
-            proxy_name: metadata.labels.proxy_name.as_deref().map(|text| common.name(Some(text))),
-            version: metadata.resource_version.as_deref().map_or(0, version),
+            proxy_name: metadata.labels.proxy_name.as_deref().map(|text| interner.name(Some(text))),
+            resource_version: metadata.resource_version.as_deref().map_or(0, parse_version),
         }
     }
 }
 
 impl Annotations<'_> {
-    /// The older name wins where both are present.
+    /// The older annotation wins if both are present, as in kube-proxy.
     fn is_auto(&self) -> bool {
         let value = self.hints.as_deref().or(self.mode.as_deref());
         matches!(value, Some("Auto" | "auto"))
@@ -279,8 +307,8 @@ impl Spec<'_> {
         self.r#type.as_deref().filter(|kind| !kind.is_empty()).unwrap_or("ClusterIP")
     }
 
-    /// One per family: the first that is listed for it. Without a list of families (API servers of
-    /// before dual stack) there is only `clusterIP`.
+    /// The first address of each address family. Objects of API servers from before dual stack have
+    /// no `ipFamilies`; only `clusterIP` counts there.
     fn cluster_ips(&self) -> Box<[IpAddr]> {
         let single = self.cluster_ip.as_deref().unwrap_or("");
         if matches!(single, "" | "None") {
@@ -290,22 +318,26 @@ impl Spec<'_> {
             return parse_address(single).into_iter().collect();
         }
         let listed = |family: Family| {
-            let place =
+            let index =
                 self.ip_families.iter().position(|name| Family::named(name) == Some(family));
-            let ip = parse_address(self.cluster_ips.get(place?)?)?;
+            let ip = parse_address(self.cluster_ips.get(index?)?)?;
             (Family::of(&ip) == family).then_some(ip)
         };
         Family::BOTH.into_iter().filter_map(listed).collect()
     }
 
-    /// Local means something only where traffic can come from outside.
-    fn external(&self) -> Policy {
+    /// The policy applies only to Services that can be reached from outside the cluster.
+    fn external(&self) -> TrafficPolicy {
         let outside = match self.kind() {
             "LoadBalancer" | "NodePort" => true,
             "ClusterIP" => !self.external_ips.is_empty(),
             _ => false,
         };
-        if outside { policy(self.external_traffic_policy.as_deref()) } else { Policy::Cluster }
+        if outside {
+            policy(self.external_traffic_policy.as_deref())
+        } else {
+            TrafficPolicy::Cluster
+        }
     }
 
     fn affinity(&self) -> Option<u32> {
@@ -317,8 +349,8 @@ impl Spec<'_> {
     }
 }
 
-fn policy(text: Option<&str>) -> Policy {
-    if text == Some("Local") { Policy::Local } else { Policy::Cluster }
+fn policy(text: Option<&str>) -> TrafficPolicy {
+    if text == Some("Local") { TrafficPolicy::Local } else { TrafficPolicy::Cluster }
 }
 
 fn addresses(texts: &[Text<'_>]) -> Box<[IpAddr]> {
@@ -326,17 +358,18 @@ fn addresses(texts: &[Text<'_>]) -> Box<[IpAddr]> {
 }
 
 impl Ingress<'_> {
-    /// An address in another mode than VIP leads to the load balancer itself.
+    /// The address, if nodes serve it themselves. In any mode other than VIP, traffic must go through
+    /// the load balancer.
     fn read(&self) -> Option<IpAddr> {
-        let here = self.ip_mode.as_deref().is_none_or(|mode| mode == "VIP");
-        self.ip.as_deref().filter(|_| here).and_then(parse_address)
+        let served_by_nodes = self.ip_mode.as_deref().is_none_or(|mode| mode == "VIP");
+        self.ip.as_deref().filter(|_| served_by_nodes).and_then(parse_address)
     }
 }
 
 impl WirePort<'_> {
-    fn read(&self, common: &mut Common) -> Option<ServicePort> {
+    fn read(&self, interner: &mut Interner) -> Option<ServicePort> {
         Some(ServicePort {
-            name: common.name(self.name.as_deref()),
+            name: interner.name(self.name.as_deref()),
             protocol: Protocol::named(self.protocol.as_deref())?,
             port: port(self.port)?,
             node_port: port(self.node_port).unwrap_or(0),

@@ -1,4 +1,4 @@
-//! EndpointSlices, as small as this node needs them.
+//! EndpointSlices, reduced to what one node needs.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,78 +7,78 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::Name;
-use crate::door::{Common, ZoneId};
+use crate::addresses::AddressList;
+use crate::location::NodeLocation;
 use crate::net::{Family, Protocol, parse_address};
-use crate::packed::Packed;
-use crate::place::Place;
+use crate::reader::{Interner, ZoneId};
 use crate::wire::{First, Meta, Names, Text, lenient, name, port};
 
-/// An EndpointSlice, with everything about this node already decided.
+/// An EndpointSlice as one node sees it: [`EndpointFlags`] holds what depends on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Slice {
-    /// Its namespace.
+pub struct RoutedSlice {
+    /// The namespace.
     pub namespace: Name,
-    /// Its name.
+    /// The name.
     pub name: Name,
-    /// The Service it belongs to; empty if its label is absent.
+    /// The Service that it belongs to (label `kubernetes.io/service-name`); empty without the label.
     pub service: Name,
-    /// The family of its addresses; `None` for FQDN and what is not known.
+    /// The family of its addresses; `None` for `FQDN` and unknown address types.
     pub family: Option<Family>,
-    /// Who consumes it.
+    /// Which nodes consume it.
     pub subset: Subset,
-    /// It belongs to a headless Service.
+    /// Whether it belongs to a headless Service.
     pub headless: bool,
-    /// Its usable ports.
-    pub ports: Arc<[Port]>,
-    /// Its usable endpoints; see [`Self::endpoints`].
-    pub endpoints: Packed<(ZoneId, Marks)>,
-    /// The annotation `zonewise.dev/zone-shares` as it was written.
-    pub shares: Option<Arc<str>>,
-    /// The time of the change that led to this state, in microseconds since 1970.
-    pub triggered: Option<i64>,
-    /// Its resource version; 0 if that is no number.
-    pub version: u64,
+    /// The ports, without those that cannot be used.
+    pub ports: Arc<[SlicePort]>,
+    /// The endpoints, without those that cannot be used; see [`Self::endpoints`].
+    pub endpoints: AddressList<(ZoneId, EndpointFlags)>,
+    /// The text of the annotation `zonewise.dev/zone-shares`.
+    pub zone_shares: Option<Arc<str>>,
+    /// The annotation `endpoints.kubernetes.io/last-change-trigger-time`, in microseconds since 1970.
+    pub trigger_time_us: Option<i64>,
+    /// The resource version; 0 if it is not a number.
+    pub resource_version: u64,
 }
 
-/// Who consumes a slice. A slice with both labels is its zone's.
+/// Which nodes consume a slice. If a slice has both labels, that of the zone counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subset {
-    /// Everyone.
+    /// All nodes: it has neither label.
     #[default]
     All,
-    /// One zone.
+    /// The nodes of a zone (label `endpointslice.kubernetes.io/for-zone`).
     Zone(Name),
-    /// One region.
+    /// The nodes of a region (label `endpointslice.kubernetes.io/for-region`).
     Region(Name),
 }
 
 /// A port that the endpoints of a slice serve.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Port {
+pub struct SlicePort {
     /// The name of the Service's port; may be empty.
     pub name: Name,
     /// The protocol.
     pub protocol: Protocol,
-    /// The number.
+    /// The port number.
     pub number: u16,
 }
 
-/// One endpoint.
+/// An endpoint of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Endpoint {
-    /// Its address.
+pub struct SliceEndpoint {
+    /// The address.
     pub address: IpAddr,
     /// The zone it runs in.
     pub zone: ZoneId,
-    /// What else there is to know.
-    pub marks: Marks,
+    /// Conditions and hints.
+    pub flags: EndpointFlags,
 }
 
-/// Yes-or-no facts about an endpoint, seen from this node.
+/// Conditions and hints of an endpoint, as seen from one node.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Marks(u8);
+pub struct EndpointFlags(u8);
 
-impl Marks {
+impl EndpointFlags {
     const READY: u8 = 1;
     const SERVING: u8 = 1 << 1;
     const TERMINATING: u8 = 1 << 2;
@@ -96,17 +96,17 @@ impl Marks {
         if on { Self(self.0 | bit) } else { self }
     }
 
-    /// It should get traffic.
+    /// It is ready to get traffic.
     pub fn ready(self) -> bool {
         self.has(Self::READY)
     }
 
-    /// It could serve.
+    /// It can serve traffic, even if it is terminating.
     pub fn serving(self) -> bool {
         self.has(Self::SERVING)
     }
 
-    /// It is going away.
+    /// It is shutting down.
     pub fn terminating(self) -> bool {
         self.has(Self::TERMINATING)
     }
@@ -136,23 +136,23 @@ impl Marks {
         self.has(Self::FOR_MY_NODE)
     }
 
-    /// Not ready, but still good while nothing better is there.
+    /// It still serves while it terminates: used when no endpoint is ready.
     pub fn last_resort(self) -> bool {
         self.serving() && self.terminating()
     }
 
-    /// It can get traffic, at least as a last resort.
+    /// It can get traffic, at least when no endpoint is ready.
     pub fn usable(self) -> bool {
         self.ready() || self.last_resort()
     }
 
-    /// Without what is about hints.
+    /// The same without the flags about hints.
     pub(crate) fn without_hints(self) -> Self {
         Self(self.0 & (Self::READY | Self::SERVING | Self::TERMINATING | Self::LOCAL))
     }
 }
 
-impl fmt::Debug for Marks {
+impl fmt::Debug for EndpointFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const NAMES: [&str; 8] = [
             "ready",
@@ -169,28 +169,45 @@ impl fmt::Debug for Marks {
     }
 }
 
-impl Slice {
-    /// Its usable endpoints.
-    pub fn endpoints(&self) -> impl Iterator<Item = Endpoint> {
-        self.endpoints.iter().map(|(address, (zone, marks))| Endpoint { address, zone, marks })
+impl RoutedSlice {
+    /// The endpoints that can be used.
+    pub fn endpoints(&self) -> impl Iterator<Item = SliceEndpoint> {
+        self.endpoints.iter().map(|(address, (zone, flags))| SliceEndpoint { address, zone, flags })
     }
 
-    /// Whether an endpoint can get traffic, at least as a last resort.
+    /// Whether some endpoint can get traffic, at least when no endpoint is ready.
     pub fn is_usable(&self) -> bool {
-        self.endpoints().any(|endpoint| endpoint.marks.usable())
+        self.endpoints().any(|endpoint| endpoint.flags.usable())
     }
 
-    /// Whether the content is the same, whatever version it has and whenever it was made.
+    /// Whether two versions of a slice say the same. Resource versions and trigger times may
+    /// differ.
+    ///
+    /// All fields are named, so that a new field does not compile until it is decided whether
+    /// it counts.
     pub fn same_content(&self, other: &Self) -> bool {
-        self.namespace == other.namespace
-            && self.name == other.name
-            && self.service == other.service
-            && self.family == other.family
-            && self.subset == other.subset
-            && self.headless == other.headless
-            && self.ports == other.ports
-            && self.endpoints == other.endpoints
-            && self.shares == other.shares
+        let Self {
+            namespace,
+            name,
+            service,
+            family,
+            subset,
+            headless,
+            ports,
+            endpoints,
+            zone_shares,
+            trigger_time_us: _,
+            resource_version: _,
+        } = self;
+        *namespace == other.namespace
+            && *name == other.name
+            && *service == other.service
+            && *family == other.family
+            && *subset == other.subset
+            && *headless == other.headless
+            && *ports == other.ports
+            && *endpoints == other.endpoints
+            && *zone_shares == other.zone_shares
     }
 
     /// Whether it offers a port.
@@ -199,13 +216,13 @@ impl Slice {
     }
 }
 
-impl Port {
+impl SlicePort {
     pub(crate) fn is(&self, name: &str, protocol: Protocol) -> bool {
         self.protocol == protocol && *self.name == *name
     }
 }
 
-// === reading ===
+// === Reading JSON ===
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -285,45 +302,46 @@ struct Hints<'a> {
 }
 
 impl Wire<'_> {
-    /// The small form, seen from a place.
-    pub(crate) fn read(&self, place: &Place, common: &mut Common) -> Slice {
+    /// Reduces the object to what the node at a location needs.
+    pub(crate) fn read(&self, location: &NodeLocation, interner: &mut Interner) -> RoutedSlice {
         let Meta { labels, annotations, .. } = &self.metadata;
         let family = self.address_type.as_deref().and_then(Family::named);
-        let ports = self.ports.iter().filter_map(|port| port.read(common)).collect();
-        Slice {
-            namespace: common.name(self.metadata.namespace.as_deref()),
+        let ports = self.ports.iter().filter_map(|port| port.read(interner)).collect();
+        RoutedSlice {
+            namespace: interner.name(self.metadata.namespace.as_deref()),
             name: name(self.metadata.name.as_ref()),
             service: name(labels.service.as_ref()),
             family,
-            subset: labels.subset(common),
+            subset: labels.subset(interner),
             headless: labels.headless.is_some(),
-            ports: common.ports(ports),
+            ports: interner.ports(ports),
             endpoints: family
-                .map(|family| self.endpoints(family, place, common))
+                .map(|family| self.endpoints(family, location, interner))
                 .unwrap_or_default(),
-            shares: annotations.shares.as_deref().map(|text| common.shares(text)),
-            triggered: annotations.triggered.as_deref().and_then(microseconds),
-            version: self.metadata.resource_version.as_deref().map_or(0, version),
+            zone_shares: annotations.shares.as_deref().map(|text| interner.shares(text)),
+            trigger_time_us: annotations.triggered.as_deref().and_then(microseconds),
+            resource_version: self.metadata.resource_version.as_deref().map_or(0, parse_version),
         }
     }
 
     fn endpoints(
         &self,
         family: Family,
-        place: &Place,
-        common: &mut Common,
-    ) -> Packed<(ZoneId, Marks)> {
+        location: &NodeLocation,
+        interner: &mut Interner,
+    ) -> AddressList<(ZoneId, EndpointFlags)> {
         let read = |one: &WireEndpoint<'_>| {
-            // Only the first address counts, and only if it is of the slice's family.
+            // As in kube-proxy, only the first address counts, and only if it is of the slice's
+            // address type.
             let address = parse_address(one.addresses.0.as_ref()?)?;
-            Some((address, (common.zone(one.zone.as_deref().unwrap_or("")), one.marks(place))))
+            Some((address, (interner.zone(one.zone.as_deref().unwrap_or("")), one.flags(location))))
         };
-        Packed::of(family, self.endpoints.iter().filter_map(read))
+        AddressList::of(family, self.endpoints.iter().filter_map(read))
     }
 }
 
-/// A resource version as a number.
-pub(crate) fn version(text: &str) -> u64 {
+/// A resource version as a number; 0 if it is not one.
+pub(crate) fn parse_version(text: &str) -> u64 {
     text.parse().unwrap_or(0)
 }
 
@@ -332,20 +350,21 @@ fn microseconds(text: &str) -> Option<i64> {
 }
 
 impl WireLabels<'_> {
-    fn subset(&self, common: &mut Common) -> Subset {
+    fn subset(&self, interner: &mut Interner) -> Subset {
         match (self.zone.as_deref(), self.region.as_deref()) {
-            (Some(zone), _) => Subset::Zone(common.name(Some(zone))),
-            (None, Some(region)) => Subset::Region(common.name(Some(region))),
+            (Some(zone), _) => Subset::Zone(interner.name(Some(zone))),
+            (None, Some(region)) => Subset::Region(interner.name(Some(region))),
             (None, None) => Subset::All,
         }
     }
 }
 
 impl WirePort<'_> {
-    /// A port without a name or a number is not used: it does not mean "all ports".
-    fn read(&self, common: &mut Common) -> Option<Port> {
-        Some(Port {
-            name: common.name(Some(self.name.as_deref()?)),
+    /// A port without a name or number is left out. The API allows it to mean "all ports", but
+    /// kube-proxy does not use it either.
+    fn read(&self, interner: &mut Interner) -> Option<SlicePort> {
+        Some(SlicePort {
+            name: interner.name(Some(self.name.as_deref()?)),
             protocol: Protocol::named(self.protocol.as_deref())?,
             number: port(self.port)?,
         })
@@ -353,18 +372,18 @@ impl WirePort<'_> {
 }
 
 impl WireEndpoint<'_> {
-    fn marks(&self, place: &Place) -> Marks {
-        let node = (!place.node.is_empty()).then_some(&*place.node);
+    fn flags(&self, location: &NodeLocation) -> EndpointFlags {
+        let node = (!location.node.is_empty()).then_some(&*location.node);
         let Hints { for_zones, for_nodes } = &self.hints;
-        let zone = place.zone.as_deref();
-        Marks::default()
-            .set(Marks::READY, self.conditions.ready.unwrap_or(true))
-            .set(Marks::SERVING, self.conditions.serving.unwrap_or(true))
-            .set(Marks::TERMINATING, self.conditions.terminating.unwrap_or(false))
-            .set(Marks::LOCAL, node.is_some() && self.node_name.as_deref() == node)
-            .set(Marks::ZONE_HINTED, !for_zones.is_empty())
-            .set(Marks::FOR_MY_ZONE, zone.is_some_and(|zone| for_zones.contains(zone)))
-            .set(Marks::NODE_HINTED, !for_nodes.is_empty())
-            .set(Marks::FOR_MY_NODE, node.is_some_and(|node| for_nodes.contains(node)))
+        let zone = location.zone.as_deref();
+        EndpointFlags::default()
+            .set(EndpointFlags::READY, self.conditions.ready.unwrap_or(true))
+            .set(EndpointFlags::SERVING, self.conditions.serving.unwrap_or(true))
+            .set(EndpointFlags::TERMINATING, self.conditions.terminating.unwrap_or(false))
+            .set(EndpointFlags::LOCAL, node.is_some() && self.node_name.as_deref() == node)
+            .set(EndpointFlags::ZONE_HINTED, !for_zones.is_empty())
+            .set(EndpointFlags::FOR_MY_ZONE, zone.is_some_and(|zone| for_zones.contains(zone)))
+            .set(EndpointFlags::NODE_HINTED, !for_nodes.is_empty())
+            .set(EndpointFlags::FOR_MY_NODE, node.is_some_and(|node| for_nodes.contains(node)))
     }
 }

@@ -1,125 +1,133 @@
-//! Which slices of a Service this node consumes (documents A and C).
+//! Which slices of a Service this node consumes (requirements C1 to C9 in docs/requirements.md).
+//!
+//! The controller can split a Service's endpoints into one subset per zone or region. A label on
+//! each slice says who consumes it:
 //!
 //! ```text
-//!  no label            ─► everyone
-//!  for-zone: mine      ─► this node          for-zone: another   ─► not this node
-//!  for-region: mine    ─► this node          for-region: another ─► not this node
+//!  no label                        ─► every node
+//!  for-zone: the node's zone       ─► this node     for-zone: another zone     ─► not this node
+//!  for-region: the node's region   ─► this node     for-region: another region ─► not this node
 //! ```
 //!
-//! Never a black hole: a node that does not know its zone takes the slices of all zones, likewise
-//! for regions, and where the slices for this node hold no usable endpoint all slices are taken.
+//! A Service must never lose all its endpoints because of labels (C8). A node that does not know
+//! its zone therefore takes the slices of all zones, and likewise for regions. Where the slices for
+//! this node hold no usable endpoint, it takes all slices.
 //!
-//! While a Service changes from one kind of slices to another, it has several kinds for a moment,
-//! and writers add before they remove. This node then uses everything that is for it, labelled or
-//! not: that is at least what it used before or what it will use after. It is also what a node sees
-//! that watches only its own slices, so that the answer does not depend on what else it was told.
+//! While a Service changes from unlabelled slices to labelled ones or back, both kinds exist for a
+//! moment, because controllers add new slices before they remove old ones (C7). The node then uses
+//! every slice that is for it, labelled or not. That is at least what it used before the change or
+//! what it uses afterwards. It is also all that a proxy sees which watches only the slices for its
+//! own node, so that the result does not depend on which watches are open.
 
 use zonewise_topology::reason::Reason;
 
+use crate::gates::FeatureGates;
+use crate::location::NodeLocation;
 use crate::net::Family;
-use crate::place::Place;
 use crate::route::Mode;
-use crate::service::{Policy, Service};
-use crate::settings::Settings;
-use crate::slice::{Slice, Subset};
+use crate::service::{RoutedService, TrafficPolicy};
+use crate::slice::{RoutedSlice, Subset};
 
-/// Whether a slice is for this node.
-pub fn wanted(slice: &Slice, place: &Place, settings: &Settings) -> bool {
+/// Whether a slice is for this node, by its labels.
+pub fn is_for_node(slice: &RoutedSlice, location: &NodeLocation, gates: &FeatureGates) -> bool {
     let is_mine = |mine: &Option<crate::Name>, label: &crate::Name| {
         mine.as_ref().is_none_or(|mine| mine == label)
     };
-    !settings.subsetting
+    !gates.subsetting
         || match &slice.subset {
             Subset::All => true,
-            Subset::Zone(zone) => is_mine(&place.zone, zone),
-            Subset::Region(region) => is_mine(&place.region, region),
+            Subset::Zone(zone) => is_mine(&location.zone, zone),
+            Subset::Region(region) => is_mine(&location.region, region),
         }
 }
 
-/// Whether a Service takes all its slices whatever their labels: with a policy of Local, its
-/// endpoints on this node may sit in another zone's slices.
-pub fn never_subset(service: &Service) -> bool {
-    service.internal == Policy::Local || service.external == Policy::Local
+/// Whether the labels of a Service's slices are ignored. They are with a traffic policy of Local
+/// (C9): an endpoint on this node may be in a slice that is labelled for another zone.
+pub fn uses_all_slices(service: &RoutedService) -> bool {
+    service.internal_policy == TrafficPolicy::Local
+        || service.external_policy == TrafficPolicy::Local
 }
 
-/// The slices of a Service that this node consumes, decided for each family. [`crate::route`]
-/// decides again for each port: a port that only another zone's slices offer is served from all.
-pub fn effective<'a>(
-    service: &Service,
-    slices: &[&'a Slice],
-    place: &Place,
-    settings: &Settings,
-) -> Vec<&'a Slice> {
+/// The slices of a Service that this node consumes, decided separately for IPv4 and IPv6.
+///
+/// [`crate::route()`] decides for each port instead: a port that only slices of other zones offer is
+/// served from all slices.
+pub fn consumed_slices<'a>(
+    service: &RoutedService,
+    slices: &[&'a RoutedSlice],
+    location: &NodeLocation,
+    gates: &FeatureGates,
+) -> Vec<&'a RoutedSlice> {
     let choose = |family: Family| {
         let mine = slices.iter().copied().filter(|slice| slice.family == Some(family)).collect();
-        choose(service, mine, place, settings).slices
+        choose(service, mine, location, gates).slices
     };
     Family::BOTH.into_iter().flat_map(choose).collect()
 }
 
-/// Slices, and what they stand for.
+/// The slices that a node consumes, and which part of the Service they are.
 pub(crate) struct Chosen<'a> {
-    pub(crate) slices: Vec<&'a Slice>,
+    pub(crate) slices: Vec<&'a RoutedSlice>,
     pub(crate) scope: Scope,
 }
 
-/// What a choice of slices stands for.
+/// Which part of a Service's slices was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// All there are, or all that have no label.
+    /// All slices; or no slice is labelled.
     Everything,
-    /// This node's zone's.
+    /// The slices of this node's zone.
     Zone,
-    /// This node's region's.
+    /// The slices of this node's region.
     Region,
-    /// Several kinds of slices: a change is going on.
+    /// Labelled and unlabelled slices, or labels of both kinds: the Service is being changed.
     Mixed,
-    /// The node does not know where it is.
-    Unplaced,
-    /// Nothing usable for this node: all slices.
-    Empty,
+    /// All labelled slices, because the node does not know its zone or region.
+    UnknownLocation,
+    /// All slices, because those for this node hold no usable endpoint.
+    NoneUsable,
 }
 
 impl Scope {
-    /// What it means for a route, where it means anything.
+    /// The mode and reason that follow from it; `None` if it decides nothing.
     pub(crate) fn outcome(self) -> Option<(Mode, Reason)> {
         match self {
             Self::Everything => None,
             Self::Zone => Some((Mode::SameZone, Reason::ZoneSubset)),
             Self::Region => Some((Mode::SameRegion, Reason::RegionSubset)),
             Self::Mixed => Some((Mode::Any, Reason::SubsetsMixed)),
-            Self::Unplaced => Some((Mode::Any, Reason::NodeWithoutZone)),
-            Self::Empty => Some((Mode::Any, Reason::SubsetEmpty)),
+            Self::UnknownLocation => Some((Mode::Any, Reason::NodeWithoutZone)),
+            Self::NoneUsable => Some((Mode::Any, Reason::SubsetEmpty)),
         }
     }
 }
 
-/// Chooses among slices of one family.
+/// Chooses among slices of one address family.
 pub(crate) fn choose<'a>(
-    service: &Service,
-    slices: Vec<&'a Slice>,
-    place: &Place,
-    settings: &Settings,
+    service: &RoutedService,
+    slices: Vec<&'a RoutedSlice>,
+    location: &NodeLocation,
+    gates: &FeatureGates,
 ) -> Chosen<'a> {
     let unlabelled = slices.iter().all(|slice| slice.subset == Subset::All);
-    if unlabelled || !settings.subsetting || never_subset(service) {
+    if unlabelled || !gates.subsetting || uses_all_slices(service) {
         return Chosen { slices, scope: Scope::Everything };
     }
-    let wanted: Vec<&Slice> =
-        slices.iter().copied().filter(|slice| wanted(slice, place, settings)).collect();
+    let wanted: Vec<&RoutedSlice> =
+        slices.iter().copied().filter(|slice| is_for_node(slice, location, gates)).collect();
     if wanted.len() < slices.len() && !wanted.iter().any(|slice| slice.is_usable()) {
-        return Chosen { slices, scope: Scope::Empty };
+        return Chosen { slices, scope: Scope::NoneUsable };
     }
-    let scope = scope(&wanted, place);
+    let scope = scope(&wanted, location);
     Chosen { slices: wanted, scope }
 }
 
-fn scope(wanted: &[&Slice], place: &Place) -> Scope {
-    let kind = |slice: &&Slice| match slice.subset {
+fn scope(wanted: &[&RoutedSlice], location: &NodeLocation) -> Scope {
+    let kind = |slice: &&RoutedSlice| match slice.subset {
         Subset::All => Scope::Everything,
-        Subset::Zone(_) if place.zone.is_some() => Scope::Zone,
-        Subset::Region(_) if place.region.is_some() => Scope::Region,
-        Subset::Zone(_) | Subset::Region(_) => Scope::Unplaced,
+        Subset::Zone(_) if location.zone.is_some() => Scope::Zone,
+        Subset::Region(_) if location.region.is_some() => Scope::Region,
+        Subset::Zone(_) | Subset::Region(_) => Scope::UnknownLocation,
     };
     let mut kinds = wanted.iter().map(kind);
     let first = kinds.next().unwrap_or(Scope::Everything);

@@ -1,7 +1,7 @@
-//! Reading Kubernetes JSON without a copy of each string.
+//! Building blocks for reading Kubernetes JSON without copying each string.
 //!
-//! Only the fields we use are read. An absent field, `null` and an empty value are the same thing;
-//! a value of the wrong JSON type is an error.
+//! Only the fields that are used are read. An absent field, `null` and an empty value mean the
+//! same; a value of the wrong JSON type is an error.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,8 @@ use serde::{Deserialize, Deserializer};
 
 use crate::Name;
 
-/// Reads a JSON object. A list would be read too, as fields in their order: no API writes that.
+/// Reads a JSON object. Without the check, serde would also accept a list and take its items as the
+/// fields in their order.
 pub(crate) fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, serde_json::Error> {
     if json.trim_start().starts_with('[') {
         return Err(Error::invalid_type(Unexpected::Seq, &"an object"));
@@ -20,7 +21,7 @@ pub(crate) fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, serde_j
     serde_json::from_str(json)
 }
 
-/// Absent, `null` and the default are one.
+/// Reads `null` as the default value.
 pub(crate) fn lenient<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -29,7 +30,7 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// The metadata of an object, with those labels and annotations that matter of its kind.
+/// The metadata of an object. `L` and `A` hold the labels and annotations that are used for its kind.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[serde(bound(deserialize = "L: Default + Deserialize<'de>, A: Default + Deserialize<'de>"))]
@@ -46,7 +47,7 @@ pub(crate) struct Meta<'a, L, A> {
     pub(crate) annotations: A,
 }
 
-/// Text that borrows from the JSON, unless it holds an escape.
+/// A string that borrows from the JSON, unless it contains an escape sequence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text<'a>(Cow<'a, str>);
 
@@ -57,7 +58,7 @@ impl Deref for Text<'_> {
     }
 }
 
-/// The name a text stands for; none is the empty name.
+/// A string as a [`Name`]; `None` becomes the empty name.
 pub(crate) fn name(text: Option<&Text<'_>>) -> Name {
     text.map_or("", |text| text).into()
 }
@@ -81,7 +82,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// The first text of a list; the others are not kept.
+/// The first string of a list; the others are skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct First<'a>(pub(crate) Option<Text<'a>>);
 
@@ -106,7 +107,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
     }
 }
 
-/// A list of `{"name": …}`, which has nearly always no element or one.
+/// A list of `{"name": …}`. It nearly always has one element or none, which then needs no allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Names<'a> {
     first: Option<Text<'a>>,
@@ -154,7 +155,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Names<'a> {
     }
 }
 
-/// A whole number in the range of ports; anything else is none.
+/// A port number from 1 to 65535; `None` for any other number.
 pub(crate) fn port(number: Option<i64>) -> Option<u16> {
     number.and_then(|number| u16::try_from(number).ok()).filter(|number| *number != 0)
 }

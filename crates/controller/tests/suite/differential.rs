@@ -29,7 +29,7 @@ const APPS: [&str; 3] = ["red", "green", "blue"];
 const ZONES: [(&str, &str); 3] = [("a", "3"), ("b", "5"), ("c", "8")];
 
 /// What should be in both clusters.
-struct World {
+struct WantedObjects {
     dice: Dice,
     nodes: BTreeMap<String, Value>,
     services: BTreeMap<String, Value>,
@@ -45,12 +45,12 @@ enum Step {
     Delete(Vec<Value>),
 }
 
-impl World {
+impl WantedObjects {
     fn new() -> Self {
         let nodes = ZONES.iter().flat_map(|(zone, cpu)| {
             [1, 2, 3].map(|n| (format!("{zone}{n}"), node(&format!("{zone}{n}"), zone, cpu)))
         });
-        let mut world = Self {
+        let mut wanted = Self {
             dice: Dice(42),
             nodes: nodes.collect(),
             services: BTreeMap::new(),
@@ -58,19 +58,19 @@ impl World {
             serial: 0,
         };
         for app in APPS {
-            world.services.insert(app.into(), service("test", app, app));
+            wanted.services.insert(app.into(), service("test", app, app));
         }
         let mut headless = service("test", "headless", "red");
         headless["spec"]["clusterIP"] = "None".into();
         headless["spec"]["publishNotReadyAddresses"] = true.into();
-        world.services.insert("headless".into(), headless);
+        wanted.services.insert("headless".into(), headless);
         let mut dual = service("test", "dual", "green");
         dual["spec"]["ipFamilyPolicy"] = "RequireDualStack".into();
-        world.services.insert("dual".into(), dual);
-        world
+        wanted.services.insert("dual".into(), dual);
+        wanted
     }
 
-    fn beginning(&self) -> Vec<Value> {
+    fn all(&self) -> Vec<Value> {
         self.nodes.values().chain(self.services.values()).cloned().collect()
     }
 
@@ -270,20 +270,20 @@ async fn the_same_slices_as_the_reference_after_each_step() {
     let (reference, ours) = tokio::join!(Cluster::start(), Cluster::start());
     let (reference, ours) = (reference.unwrap(), ours.unwrap());
     apply_roles(&ours).await;
-    let mut world = World::new();
+    let mut wanted = WantedObjects::new();
     for cluster in [&reference, &ours] {
         cluster.create(&[namespace("test")]).await.unwrap();
-        cluster.create(&world.beginning()).await.unwrap();
+        cluster.create(&wanted.all()).await.unwrap();
     }
     let manager = reference.controller_manager(&[]).unwrap();
     let running = Running::start(&ours, "compat: upstream").await;
     agree(&reference, &ours, 0).await;
     for number in 1..=60 {
-        let step = world.step();
+        let step = wanted.step();
         tokio::join!(take(&reference, &step), take(&ours, &step));
         agree(&reference, &ours, number).await;
     }
-    assert!(world.pods.len() > 20, "the steps did something");
+    assert!(wanted.pods.len() > 20, "the steps did something");
     running.stop().await.unwrap();
     manager.stop().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Probes: one question, one answer, and what a missing answer means.
+//! Probes: one request to a [`Server`](super::Server), its answer, and what a missing answer means.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,60 +16,60 @@ use nix::sys::socket::{
 use super::{ASK, HOLD};
 use crate::Namespace;
 
-/// How to ask.
+/// The protocol of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// A connection.
+    /// A TCP connection.
     Tcp,
-    /// A datagram.
+    /// A UDP datagram.
     Udp,
 }
 
-/// What came back.
+/// What a probe got back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ProbeResult {
     /// A server answered.
-    From {
+    Answered {
         /// Its name.
         name: String,
-        /// Whom it thinks it talked to.
+        /// The source address that the server saw.
         source: IpAddr,
     },
-    /// Somebody said no: a reset, or an ICMP message of the unreachable kind.
+    /// A TCP reset, or an ICMP error such as "port unreachable".
     Refused,
-    /// Nothing, for as long as we waited.
+    /// Nothing until the timeout.
     Silent,
-    /// Something else, like a connection that broke.
+    /// Another error, like a connection that broke.
     Other(ErrorKind, String),
 }
 
-impl Answer {
+impl ProbeResult {
     /// The answer of a server that sees `source`.
-    pub fn by(name: &str, source: impl Into<IpAddr>) -> Self {
-        Self::From { name: name.to_owned(), source: source.into() }
+    pub fn answered_by(name: &str, source: impl Into<IpAddr>) -> Self {
+        Self::Answered { name: name.to_owned(), source: source.into() }
     }
 
-    /// Who answered, if anybody did.
+    /// The name of the server that answered.
     pub fn name(&self) -> Option<&str> {
         match self {
-            Self::From { name, .. } => Some(name),
+            Self::Answered { name, .. } => Some(name),
             _ => None,
         }
     }
 
-    fn read(line: &str) -> Self {
+    fn parse(line: &str) -> Self {
         let parsed = line.trim_end().rsplit_once(' ').and_then(|(name, source)| {
-            Some(Self::From { name: name.to_owned(), source: source.parse().ok()? })
+            Some(Self::Answered { name: name.to_owned(), source: source.parse().ok()? })
         });
         parsed.unwrap_or_else(|| Self::Other(ErrorKind::InvalidData, line.to_owned()))
     }
 }
 
-/// The server's name, or `refused`, `silent` or what else happened.
-impl fmt::Display for Answer {
+/// The server's name, or `refused`, `silent` or the error.
+impl fmt::Display for ProbeResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::From { name, .. } => f.write_str(name),
+            Self::Answered { name, .. } => f.write_str(name),
             Self::Refused => f.write_str("refused"),
             Self::Silent => f.write_str("silent"),
             Self::Other(kind, text) => write!(f, "{kind}: {text}"),
@@ -77,10 +77,10 @@ impl fmt::Display for Answer {
     }
 }
 
-impl From<io::Error> for Answer {
+impl From<io::Error> for ProbeResult {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            // "Permission denied" is how a reject with "administratively prohibited" arrives.
+            // ICMP "administratively prohibited" arrives as "permission denied".
             ErrorKind::ConnectionRefused
             | ErrorKind::HostUnreachable
             | ErrorKind::NetworkUnreachable
@@ -91,36 +91,37 @@ impl From<io::Error> for Answer {
     }
 }
 
-/// Asks over a new TCP connection.
-pub fn ask_tcp(namespace: &Namespace, to: SocketAddr, timeout: Duration) -> Answer {
-    namespace.enter(|| ask(Protocol::Tcp, None, to, timeout))
+/// Probes over a new TCP connection.
+pub fn probe_tcp(namespace: &Namespace, to: SocketAddr, timeout: Duration) -> ProbeResult {
+    namespace.enter(|| probe(Protocol::Tcp, None, to, timeout))
 }
 
-/// Asks over a new TCP connection, for a thread that has [joined](Namespace::join) a namespace.
-pub fn ask_here(to: SocketAddr, timeout: Duration) -> Answer {
-    ask(Protocol::Tcp, None, to, timeout)
+/// Probes over a new TCP connection from the calling thread, which has
+/// [joined](Namespace::join) a namespace.
+pub fn probe_tcp_here(to: SocketAddr, timeout: Duration) -> ProbeResult {
+    probe(Protocol::Tcp, None, to, timeout)
 }
 
-/// Asks with one datagram from a new port.
-pub fn ask_udp(namespace: &Namespace, to: SocketAddr, timeout: Duration) -> Answer {
-    namespace.enter(|| ask(Protocol::Udp, None, to, timeout))
+/// Probes with one datagram from a new source port.
+pub fn probe_udp(namespace: &Namespace, to: SocketAddr, timeout: Duration) -> ProbeResult {
+    namespace.enter(|| probe(Protocol::Udp, None, to, timeout))
 }
 
-/// Asks from an address and port of the caller's choice. Port 0 means any.
-pub fn ask_from(
+/// Probes from a given source address and port. Port 0 means any.
+pub fn probe_from(
     namespace: &Namespace,
     protocol: Protocol,
     source: SocketAddr,
     to: SocketAddr,
     timeout: Duration,
-) -> Answer {
-    namespace.enter(|| ask(protocol, Some(source), to, timeout))
+) -> ProbeResult {
+    namespace.enter(|| probe(protocol, Some(source), to, timeout))
 }
 
-/// Asks `n` times, one TCP connection after the other, and counts the answers.
+/// Probes `n` times, one TCP connection after the other, and counts the results.
 ///
-/// The keys are names of servers, or what [`Answer`] displays if there was none.
-pub fn ask_many(
+/// The keys are the results as [`ProbeResult`] displays them: names of servers, `refused`, `silent`.
+pub fn probe_tcp_many(
     namespace: &Namespace,
     to: SocketAddr,
     n: usize,
@@ -129,8 +130,8 @@ pub fn ask_many(
     namespace.enter(|| count(Protocol::Tcp, to, n, timeout))
 }
 
-/// Asks `n` times, each datagram from a new port, and counts the answers.
-pub fn ask_many_udp(
+/// Probes `n` times, each datagram from a new source port, and counts the results.
+pub fn probe_udp_many(
     namespace: &Namespace,
     to: SocketAddr,
     n: usize,
@@ -139,49 +140,57 @@ pub fn ask_many_udp(
     namespace.enter(|| count(Protocol::Udp, to, n, timeout))
 }
 
-/// A conversation that goes on: a TCP connection, or datagrams from one port.
+/// A TCP connection that stays open, or a UDP socket that keeps its source port.
 #[derive(Debug)]
-pub struct Held {
-    line: Line,
+pub struct OpenConnection {
+    socket: ProbeSocket,
     timeout: Duration,
 }
 
 #[derive(Debug)]
-enum Line {
+enum ProbeSocket {
     Tcp(BufReader<TcpStream>),
     Udp(UdpSocket),
 }
 
-impl Held {
-    /// Opens a TCP connection that stays. `timeout` holds for this and for every question.
-    pub fn tcp(namespace: &Namespace, to: SocketAddr, timeout: Duration) -> Result<Self, Answer> {
+impl OpenConnection {
+    /// Opens a TCP connection. `timeout` holds for this and for every request.
+    pub fn tcp(
+        namespace: &Namespace,
+        to: SocketAddr,
+        timeout: Duration,
+    ) -> Result<Self, ProbeResult> {
         Self::open(namespace, Protocol::Tcp, None, to, timeout)
     }
 
-    /// A UDP socket that stays.
-    pub fn udp(namespace: &Namespace, to: SocketAddr, timeout: Duration) -> Result<Self, Answer> {
+    /// Opens a UDP socket.
+    pub fn udp(
+        namespace: &Namespace,
+        to: SocketAddr,
+        timeout: Duration,
+    ) -> Result<Self, ProbeResult> {
         Self::open(namespace, Protocol::Udp, None, to, timeout)
     }
 
-    /// The same, from an address and port of the caller's choice.
+    /// Opens either, from a given source address and port if there is one.
     pub fn open(
         namespace: &Namespace,
         protocol: Protocol,
         source: Option<SocketAddr>,
         to: SocketAddr,
         timeout: Duration,
-    ) -> Result<Self, Answer> {
-        let line = namespace.enter(|| Line::open(protocol, source, to, timeout))?;
-        Ok(Self { line, timeout })
+    ) -> Result<Self, ProbeResult> {
+        let socket = namespace.enter(|| ProbeSocket::open(protocol, source, to, timeout))?;
+        Ok(Self { socket, timeout })
     }
 
-    /// Asks again. Who answers is who has the connection.
-    pub fn ask(&mut self) -> Answer {
-        self.line.ask(HOLD, self.timeout).unwrap_or_else(Answer::from)
+    /// Sends one more request. The server that the connection leads to answers.
+    pub fn probe(&mut self) -> ProbeResult {
+        self.socket.request(HOLD, self.timeout).unwrap_or_else(ProbeResult::from)
     }
 }
 
-impl Line {
+impl ProbeSocket {
     fn open(
         protocol: Protocol,
         source: Option<SocketAddr>,
@@ -202,8 +211,8 @@ impl Line {
         match protocol {
             Protocol::Tcp => {
                 let stream = TcpStream::from(socket);
-                establish(&stream, to, timeout)?;
-                // A connection that stands is not to break because of a message.
+                connect(&stream, to, timeout)?;
+                // Later ICMP messages must not break the established connection.
                 report_icmp(&stream, to, false)?;
                 Ok(Self::Tcp(BufReader::new(stream)))
             }
@@ -214,48 +223,49 @@ impl Line {
         }
     }
 
-    fn ask(&mut self, question: &str, timeout: Duration) -> io::Result<Answer> {
+    fn request(&mut self, request: &str, timeout: Duration) -> io::Result<ProbeResult> {
         match self {
-            Self::Tcp(stream) => ask_stream(stream, question, timeout),
-            Self::Udp(socket) => ask_socket(socket, question, timeout),
+            Self::Tcp(stream) => request_tcp(stream, request, timeout),
+            Self::Udp(socket) => request_udp(socket, request, timeout),
         }
     }
 
-    /// Lets the server close first: who closes first cannot use the same two ports again at once.
-    fn end(self) {
+    /// Lets the server close first: the side that closes first keeps the connection in `TIME_WAIT`
+    /// and cannot use the same pair of ports again at once.
+    fn close(self) {
         if let Self::Tcp(mut stream) = self {
             let _ = io::copy(&mut stream, &mut io::sink());
         }
     }
 }
 
-fn ask_stream(
+fn request_tcp(
     stream: &mut BufReader<TcpStream>,
-    question: &str,
+    request: &str,
     timeout: Duration,
-) -> io::Result<Answer> {
+) -> io::Result<ProbeResult> {
     stream.get_ref().set_read_timeout(Some(timeout))?;
-    stream.get_mut().write_all(question.as_bytes())?;
+    stream.get_mut().write_all(request.as_bytes())?;
     let mut line = String::new();
     match stream.read_line(&mut line)? {
         0 => Err(ErrorKind::UnexpectedEof.into()),
-        _ => Ok(Answer::read(&line)),
+        _ => Ok(ProbeResult::parse(&line)),
     }
 }
 
-fn ask_socket(socket: &UdpSocket, question: &str, timeout: Duration) -> io::Result<Answer> {
+fn request_udp(socket: &UdpSocket, request: &str, timeout: Duration) -> io::Result<ProbeResult> {
     socket.set_read_timeout(Some(timeout))?;
-    match socket.send(question.as_bytes()) {
-        // A rule of our own namespace stopped it. Whether it also said no, receiving will tell.
+    match socket.send(request.as_bytes()) {
+        // A firewall rule in this namespace dropped or rejected it; `recv` tells which.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
         sent => drop(sent?),
     }
     let mut buffer = [0; 512];
     let length = socket.recv(&mut buffer)?;
-    Ok(Answer::read(&String::from_utf8_lossy(&buffer[..length])))
+    Ok(ProbeResult::parse(&String::from_utf8_lossy(&buffer[..length])))
 }
 
-/// Makes a socket report every ICMP message, not only those about closed ports.
+/// Makes a socket report every ICMP error, not only "port unreachable".
 fn report_icmp(socket: &impl AsFd, to: SocketAddr, on: bool) -> nix::Result<()> {
     match to {
         SocketAddr::V4(_) => setsockopt(socket, sockopt::Ipv4RecvErr, &on),
@@ -263,20 +273,20 @@ fn report_icmp(socket: &impl AsFd, to: SocketAddr, on: bool) -> nix::Result<()> 
     }
 }
 
-/// Connects, or says why not.
+/// Connects, and reports ICMP errors at once.
 ///
-/// On one box the way there and back can be one function call of the kernel. Then an ICMP message
-/// is here before `connect` is done, and the kernel only takes notice: the connection would fail a
-/// second later, with the next try. The notice is in the socket's queue of errors.
-fn establish(stream: &TcpStream, to: SocketAddr, timeout: Duration) -> io::Result<()> {
+/// Between namespaces of one machine a packet and its answer can be handled within the `connect`
+/// call. The kernel then only queues an ICMP error and would fail the connection a second later,
+/// when it sends again. `POLLERR` shows that the socket's error queue is not empty.
+fn connect(stream: &TcpStream, to: SocketAddr, timeout: Duration) -> io::Result<()> {
     stream.set_nonblocking(true)?;
     match socket::connect(stream.as_raw_fd(), &SockaddrStorage::from(to)) {
         Ok(()) | Err(Errno::EINPROGRESS) => {}
         Err(error) => return Err(error.into()),
     }
-    let patience = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
+    let poll_timeout = PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX);
     let mut waiting = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
-    if poll(&mut waiting, patience)? == 0 {
+    if poll(&mut waiting, poll_timeout)? == 0 {
         return Err(ErrorKind::TimedOut.into());
     }
     if let Some(error) = stream.take_error()? {
@@ -288,19 +298,19 @@ fn establish(stream: &TcpStream, to: SocketAddr, timeout: Duration) -> io::Resul
     stream.set_nonblocking(false)
 }
 
-/// Asks once, from the namespace of the calling thread.
-fn ask(
+/// Probes once, from the namespace of the calling thread.
+fn probe(
     protocol: Protocol,
     source: Option<SocketAddr>,
     to: SocketAddr,
     timeout: Duration,
-) -> Answer {
-    let asked = Line::open(protocol, source, to, timeout).and_then(|mut line| {
-        let answer = line.ask(ASK, timeout)?;
-        line.end();
+) -> ProbeResult {
+    let result = ProbeSocket::open(protocol, source, to, timeout).and_then(|mut socket| {
+        let answer = socket.request(ASK, timeout)?;
+        socket.close();
         Ok(answer)
     });
-    asked.unwrap_or_else(Answer::from)
+    result.unwrap_or_else(ProbeResult::from)
 }
 
 fn count(
@@ -311,7 +321,7 @@ fn count(
 ) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for _ in 0..n {
-        *counts.entry(ask(protocol, None, to, timeout).to_string()).or_default() += 1;
+        *counts.entry(probe(protocol, None, to, timeout).to_string()).or_default() += 1;
     }
     counts
 }

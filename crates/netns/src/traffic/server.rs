@@ -1,4 +1,4 @@
-//! A server on one address: a thread that accepts, a thread for each connection.
+//! A server on one address: one thread that accepts, and one thread per connection.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,12 +14,13 @@ use nix::sys::socket;
 use super::HOLD;
 use crate::{Error, Namespace};
 
-/// How long a client may say nothing, before or after its answer.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// A pause after an error that may come again at once, like too many open files.
-const BREATH: Duration = Duration::from_millis(10);
+/// How long a client may stay silent before or after it is answered.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Pause after an error that may repeat at once, like too many open files.
+const ERROR_PAUSE: Duration = Duration::from_millis(10);
 
-/// A server. It stops, and all its connections end, when it is dropped.
+/// A server that answers with its name and the client's address. Dropping it stops it and closes all
+/// its connections.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -45,14 +46,14 @@ struct State {
 impl Server {
     /// Answers TCP connections. Port 0 means any: see [`Self::address`].
     pub fn tcp(namespace: &Namespace, name: &str, address: SocketAddr) -> Result<Self, Error> {
-        let mut server = Self::idle(name, address);
+        let mut server = Self::new(name, address);
         server.add_tcp(namespace)?;
         Ok(server)
     }
 
     /// Answers UDP datagrams. Port 0 means any: see [`Self::address`].
     pub fn udp(namespace: &Namespace, name: &str, address: SocketAddr) -> Result<Self, Error> {
-        let mut server = Self::idle(name, address);
+        let mut server = Self::new(name, address);
         server.add_udp(namespace)?;
         Ok(server)
     }
@@ -69,12 +70,12 @@ impl Server {
         self.address
     }
 
-    /// How many connections and datagrams have come so far.
+    /// How many connections and datagrams it has received so far.
     pub fn count(&self) -> usize {
         self.shared.count.load(Ordering::SeqCst)
     }
 
-    fn idle(name: &str, address: SocketAddr) -> Self {
+    fn new(name: &str, address: SocketAddr) -> Self {
         let shared = Shared {
             name: name.to_owned(),
             count: AtomicUsize::new(0),
@@ -122,7 +123,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.shared.stop();
         for socket in &self.sockets {
-            // Wakes the thread that waits. UDP sockets wake it and complain.
+            // Wakes the thread that waits. On UDP sockets this works too, but returns an error.
             let _ = socket::shutdown(socket.as_raw_fd(), socket::Shutdown::Both);
         }
         for thread in self.threads.drain(..) {
@@ -139,7 +140,7 @@ impl Shared {
                 match listener.accept() {
                     Ok((stream, peer)) => self.serve(scope, stream, peer.ip()),
                     Err(_) if self.state().stopping => break,
-                    Err(_) => thread::sleep(BREATH),
+                    Err(_) => thread::sleep(ERROR_PAUSE),
                 }
             }
         });
@@ -152,11 +153,11 @@ impl Shared {
         peer: IpAddr,
     ) {
         let stream = Arc::new(stream);
-        // Nobody is let in after `stop` has closed what is open.
+        // `add` refuses connections after `stop` has closed the open ones.
         let Some(key) = self.state().add(&stream) else { return };
         self.count.fetch_add(1, Ordering::SeqCst);
         scope.spawn(move || {
-            let _ = converse(&stream, &self.answer(peer));
+            let _ = serve_connection(&stream, &self.answer(peer));
             self.state().open.remove(&key);
         });
     }
@@ -170,7 +171,7 @@ impl Shared {
                     let _ = socket.send_to(self.answer(peer.ip()).as_bytes(), peer);
                 }
                 Err(_) if self.state().stopping => break,
-                Err(_) => thread::sleep(BREATH),
+                Err(_) => thread::sleep(ERROR_PAUSE),
             }
         }
     }
@@ -203,24 +204,24 @@ impl State {
     }
 }
 
-/// One connection. The server closes first: a client may use its port again at once.
-fn converse(mut stream: &TcpStream, answer: &str) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+/// Serves one connection. The server closes first, so that a client may reuse its port at once.
+fn serve_connection(mut stream: &TcpStream, answer: &str) -> io::Result<()> {
+    stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
     let mut lines = BufReader::new(stream);
     loop {
         let mut line = String::new();
-        let heard = lines.read_line(&mut line);
+        let read = lines.read_line(&mut line);
         stream.write_all(answer.as_bytes())?;
-        if heard.is_err() || line != HOLD {
+        if read.is_err() || line != HOLD {
             break;
         }
         stream.set_read_timeout(None)?;
-        // The next line is waited for without being read: no line, no answer.
+        // Waits for the next request without consuming it: at the end of the stream there is none.
         if lines.fill_buf()?.is_empty() {
             break;
         }
     }
     stream.shutdown(Shutdown::Write)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
     io::copy(&mut lines.take(u64::from(u16::MAX)), &mut io::sink()).map(drop)
 }

@@ -2,5 +2,5 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod namespace;
+mod network;
 mod verdicts;
-mod world;

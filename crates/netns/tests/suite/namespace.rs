@@ -1,4 +1,4 @@
-//! One namespace: what it starts with, who gets in, and that nothing stays behind.
+//! One namespace: its initial state, how threads and processes enter it, and that it is removed.
 
 use std::fs;
 use std::net::{IpAddr, TcpListener};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use zonewise_netns::{Address, Namespace, Route, bridge, enslave, veth};
+use zonewise_netns::{Address, Namespace, Route, add_bridge_port, bridge, veth};
 
 /// Set for the copy of this program that runs without root.
 const UNPRIVILEGED: &str = "ZONEWISE_TEST_UNPRIVILEGED";
@@ -53,7 +53,7 @@ fn settings_stay_inside() {
     let [one, two] = ["one", "two"].map(|name| Namespace::new(name).unwrap());
     let before =
         (two.read_sysctl(path).unwrap(), fs::read_to_string("/proc/sys/".to_owned() + path));
-    one.sysctl(path, "99").unwrap();
+    one.write_sysctl(path, "99").unwrap();
     assert_eq!(one.read_sysctl(path).unwrap(), "99");
     let after =
         (two.read_sysctl(path).unwrap(), fs::read_to_string("/proc/sys/".to_owned() + path));
@@ -73,7 +73,7 @@ fn only_the_thread_inside_is_inside() {
 }
 
 #[test]
-fn a_panic_inside_comes_out() {
+fn a_panic_inside_reaches_the_caller() {
     let namespace = Namespace::new("panic").unwrap();
     let caught = catch_unwind(AssertUnwindSafe(|| namespace.enter(|| panic!("from inside"))));
     assert_eq!(*caught.unwrap_err().downcast::<&str>().unwrap(), "from inside");
@@ -117,7 +117,7 @@ fn ports_of_a_bridge_reach_each_other() {
         let end = Namespace::new(address).unwrap();
         let port = format!("p{}", address.replace('.', "-"));
         veth(&middle, &port, &end, "eth0").unwrap();
-        enslave(&middle, &port, "br0").unwrap();
+        add_bridge_port(&middle, &port, "br0").unwrap();
         middle.set_up(&port).unwrap();
         end.set_up("eth0").unwrap();
         end.add_address("eth0", ip(address), 24).unwrap();
@@ -166,18 +166,18 @@ fn routes_decide_and_can_be_taken_back() {
     assert!(source("192.0.2.1").is_err(), "no route yet");
     namespace.add_address("lo", ip("198.51.100.1"), 32).unwrap();
     let network = (ip("192.0.2.0"), 24);
-    namespace.add_route(network, ip("10.0.0.2")).unwrap();
+    namespace.add_route(&Route::to(network).via(ip("10.0.0.2"))).unwrap();
     assert_eq!(source("192.0.2.1").unwrap(), "10.0.0.1");
-    namespace.route(&Route::to(network).device("eth0").source(ip("198.51.100.1"))).unwrap();
+    namespace.add_route(&Route::to(network).device("eth0").source(ip("198.51.100.1"))).unwrap();
     assert_eq!(source("192.0.2.1").unwrap(), "198.51.100.1");
-    namespace.delete_route(network).unwrap();
+    namespace.delete_route(&Route::to(network)).unwrap();
     assert!(source("192.0.2.1").is_err());
     namespace.add_default_route(ip("10.0.0.2")).unwrap();
     assert_eq!(source("192.0.2.1").unwrap(), "10.0.0.1");
 }
 
 #[test]
-fn errors_name_the_namespace_and_the_deed() {
+fn errors_name_the_namespace_and_the_operation() {
     let namespace = Namespace::new("box").unwrap();
     namespace.add_address("lo", ip("10.0.0.1"), 32).unwrap();
     let cases = [
@@ -187,7 +187,7 @@ fn errors_name_the_namespace_and_the_deed() {
             "box: add 10.0.0.1/32 to lo: File exists (os error 17): ipv4: Address already assigned",
         ),
         (
-            namespace.sysctl("net/none", "1"),
+            namespace.write_sysctl("net/none", "1"),
             "box: write 1 to /proc/sys/net/none: No such file or directory (os error 2)",
         ),
     ];
@@ -196,19 +196,19 @@ fn errors_name_the_namespace_and_the_deed() {
     }
 }
 
-/// The rest happens in a copy of this program that runs as nobody: see below.
+/// The rest happens in a copy of this program that runs as the user `nobody`: see below.
 #[test]
 fn without_root_the_error_says_what_is_missing() {
     if std::env::var_os(UNPRIVILEGED).is_some() {
         let text = Namespace::new("box").unwrap_err().to_string();
         assert_eq!(
             text,
-            "box: make it: needs root: CAP_SYS_ADMIN to make a network namespace, \
-             CAP_NET_ADMIN to change it (Operation not permitted (os error 1))"
+            "box: create it: run as root: creating a network namespace needs CAP_SYS_ADMIN, \
+             changing it needs CAP_NET_ADMIN (Operation not permitted (os error 1))"
         );
         return;
     }
-    // A copy, because nobody may be kept out of the directory the program is built in.
+    // A copy, because the user `nobody` may not be allowed into the directory the program is built in.
     let copy = std::env::temp_dir().join(format!("zonewise-netns-{}", std::process::id()));
     fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
     let output = Command::new(&copy)
@@ -224,7 +224,7 @@ fn without_root_the_error_says_what_is_missing() {
     assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
 }
 
-/// The kernel clears up behind the last descriptor, also behind those of a killed process.
+/// The kernel removes a namespace with its last descriptor, also when a process is killed.
 #[test]
 fn a_namespace_is_gone_with_its_last_copy() {
     let [one, two] = ["one", "two"].map(|name| Namespace::new(name).unwrap());
@@ -233,10 +233,10 @@ fn a_namespace_is_gone_with_its_last_copy() {
     drop(two);
     assert!(copy.link("right").is_ok(), "the copy still holds it");
     drop(copy);
-    // A cable goes with either of its ends; the kernel takes its time.
+    // A veth pair is removed with either of its ends, but in the background.
     let deadline = Instant::now() + Duration::from_secs(30);
     while one.link("left").is_ok() {
-        assert!(Instant::now() < deadline, "the cable is still there");
+        assert!(Instant::now() < deadline, "the veth pair is still there");
         sleep(Duration::from_millis(5));
     }
 }

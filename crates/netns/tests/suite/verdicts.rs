@@ -10,10 +10,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use zonewise_netns::traffic::{Answer, Server, ask_tcp, ask_udp};
-use zonewise_netns::{Client, Namespace, Node, Pod, World};
+use zonewise_netns::traffic::{ProbeResult, Server, probe_tcp, probe_udp};
+use zonewise_netns::{ClusterNetwork, Namespace, NetnsClient, NetnsNode, NetnsPod};
 
-const PATIENT: Duration = Duration::from_secs(5);
+const LONG: Duration = Duration::from_secs(5);
 const SHORT: Duration = Duration::from_millis(300);
 const PORT: u16 = 8080;
 
@@ -27,29 +27,28 @@ fn rules(namespace: &Namespace, chain: &str, rule: &str) {
     assert!(child.wait().unwrap().success(), "nft did not take {text}");
 }
 
-fn town() -> (World, Node, Pod, Client) {
-    let mut world = World::new().unwrap();
-    let node = world.node("node", "a").unwrap();
-    let pod = world.pod(&node, "web").unwrap();
-    let client = world.client("client").unwrap();
-    (world, node, pod, client)
+fn one_node() -> (ClusterNetwork, NetnsNode, NetnsPod, NetnsClient) {
+    let mut network = ClusterNetwork::new().unwrap();
+    let node = network.add_node("node", "a").unwrap();
+    let pod = network.add_pod(&node, "web").unwrap();
+    let client = network.add_client("client").unwrap();
+    (network, node, pod, client)
 }
 
 fn on(address: impl Into<IpAddr>) -> SocketAddr {
     SocketAddr::new(address.into(), PORT)
 }
 
-/// Who asks, and which hook of the node sees it.
 #[test]
 fn a_rejected_packet_is_refused_and_a_dropped_one_is_silent() {
-    let (_world, node, pod, client) = town();
+    let (_network, node, pod, client) = one_node();
     let verdicts = [
-        ("reject", PATIENT, Answer::Refused),
-        ("reject with icmpx type admin-prohibited", PATIENT, Answer::Refused),
-        ("reject with icmpx type host-unreachable", PATIENT, Answer::Refused),
-        ("drop", SHORT, Answer::Silent),
+        ("reject", LONG, ProbeResult::Refused),
+        ("reject with icmpx type admin-prohibited", LONG, ProbeResult::Refused),
+        ("reject with icmpx type host-unreachable", LONG, ProbeResult::Refused),
+        ("drop", SHORT, ProbeResult::Silent),
     ];
-    for (verdict, patience, expected) in verdicts {
+    for (verdict, timeout, expected) in verdicts {
         for (hook, from, to) in [
             ("forward", &client.namespace, [pod.address(false), pod.address(true)]),
             ("input", &client.namespace, [node.address(false), node.address(true)]),
@@ -59,21 +58,21 @@ fn a_rejected_packet_is_refused_and_a_dropped_one_is_silent() {
             rules(&node.namespace, &format!("type filter hook {hook} priority 0"), &rule);
             for address in to {
                 let case = format!("{verdict} in {hook} for {address}");
-                assert_eq!(ask_tcp(from, on(address), patience), expected, "TCP: {case}");
-                assert_eq!(ask_udp(from, on(address), patience), expected, "UDP: {case}");
+                assert_eq!(probe_tcp(from, on(address), timeout), expected, "TCP: {case}");
+                assert_eq!(probe_udp(from, on(address), timeout), expected, "UDP: {case}");
             }
         }
     }
 }
 
 #[test]
-fn who_is_masqueraded_has_the_nodes_address() {
-    let (_world, node, pod, client) = town();
+fn a_masqueraded_packet_has_the_nodes_address() {
+    let (_network, node, pod, client) = one_node();
     rules(&node.namespace, "type nat hook postrouting priority 100", "masquerade");
     for v6 in [false, true] {
         let _server = Server::both(&pod.namespace, "web", on(pod.address(v6))).unwrap();
-        let expected = Answer::by("web", node.address(v6));
-        assert_eq!(ask_tcp(&client.namespace, on(pod.address(v6)), PATIENT), expected);
-        assert_eq!(ask_udp(&client.namespace, on(pod.address(v6)), PATIENT), expected);
+        let expected = ProbeResult::answered_by("web", node.address(v6));
+        assert_eq!(probe_tcp(&client.namespace, on(pod.address(v6)), LONG), expected);
+        assert_eq!(probe_udp(&client.namespace, on(pod.address(v6)), LONG), expected);
     }
 }

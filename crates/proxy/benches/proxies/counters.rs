@@ -1,14 +1,14 @@
 //! What counting per Service port costs: `zonewise proxy` with its defaults and with `--count services`,
-//! one after the other, in worlds of their own. What the kernel holds is the growth of `/proc/meminfo` from before the
+//! one after the other, each in a network of its own. What the kernel holds is the growth of `/proc/meminfo` from before the
 //! program starts until it rests; nothing else may run on the box meanwhile.
 
 use std::fs;
 
 use anyhow::{Context, Result};
 
-use crate::machine::{Machine, Subject};
+use crate::cluster::BenchCluster;
 use crate::phases::LIMIT;
-use crate::stage::Stage;
+use crate::proxy::{ProxyUnderTest, Subject};
 use crate::table::{Figure, Row};
 
 /// Each way is measured so often; the medians are shown.
@@ -17,11 +17,11 @@ const ROUNDS: usize = 3;
 const FIELDS: [&str; 3] = ["SUnreclaim", "Percpu", "VmallocUsed"];
 
 /// Rows with the defaults beside `--count services`.
-pub(crate) async fn measure(stage: &Stage, rounds: Option<usize>) -> Result<Vec<Row>> {
+pub(crate) async fn measure(cluster: &BenchCluster, rounds: Option<usize>) -> Result<Vec<Row>> {
     let (mut plain, mut counting) = (Vec::new(), Vec::new());
     for _ in 0..rounds.unwrap_or(ROUNDS) {
-        plain.push(once(stage, Subject::Ours).await?);
-        counting.push(once(stage, Subject::Counting).await?);
+        plain.push(once(cluster, Subject::Ours).await?);
+        counting.push(once(cluster, Subject::Counting).await?);
     }
     let names = ["the process", "kernel: elements", "kernel: per CPU", "kernel: vmalloc"];
     let rows = names.iter().enumerate().map(|(place, name)| {
@@ -32,17 +32,17 @@ pub(crate) async fn measure(stage: &Stage, rounds: Option<usize>) -> Result<Vec<
 }
 
 /// MiB: the process, then the growth of each field.
-async fn once(stage: &Stage, subject: Subject) -> Result<[f64; 4]> {
-    let mut machine = Machine::new(&stage.cluster)?;
-    let watcher = machine.watch(stage.marker, stage.side(), LIMIT);
+async fn once(cluster: &BenchCluster, subject: Subject) -> Result<[f64; 4]> {
+    let mut proxy = ProxyUnderTest::new(&cluster.api_server)?;
+    let watcher = proxy.watch(cluster.marker, cluster.side(), LIMIT);
     let before = kernel()?;
-    machine.start(subject, &stage.cluster)?;
-    machine.seen(watcher).await?.with_context(|| format!("{subject}: never came so far"))?;
-    machine.rest().await?;
-    let (held, after) = (machine.memory("VmRSS")?, kernel()?);
-    machine.stop().await?;
+    proxy.start(subject, &cluster.api_server)?;
+    proxy.seen(watcher).await?.with_context(|| format!("{subject}: never came so far"))?;
+    proxy.rest().await?;
+    let (held, after) = (proxy.memory("VmRSS")?, kernel()?);
+    proxy.stop().await?;
     let grown: Vec<f64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
-    stage.say(&format!("{subject}: the process {held:.1} MiB, the kernel {grown:.1?} MiB"));
+    cluster.say(&format!("{subject}: the process {held:.1} MiB, the kernel {grown:.1?} MiB"));
     Ok([held, grown[0], grown[1], grown[2]])
 }
 

@@ -1,16 +1,16 @@
 //! The same Services for kube-proxy in nftables mode and for `zonewise proxy`, each on a node of its own.
 //!
 //! ```text
-//!                                  ┌─ a world ──────────────────────────────────────────┐
-//!  stage ──► etcd + kube-apiserver │ node n1: gate ◄── program under test               │
-//!   │              └───────────────┼────────┘                 │ rules                   │
-//!   │ writes slices                │ pod asker ── ClusterIP ──┴──► pod left, pod right  │
-//!   └── phases ◄── who answers ────┼───┘                      └──► pod path             │
-//!                                  └────────────────────────────────────────────────────┘
+//!                                      ┌─ a ClusterNetwork ─────────────────────────────────┐
+//!  cluster ──► etcd + kube-apiserver   │ node n1: gate ◄── program under test               │
+//!   │              └───────────────────┼────────┘                 │ rules                   │
+//!   │ writes slices                    │ pod caller ─ ClusterIP ──┴──► pod left, pod right  │
+//!   └── phases ◄── who answers ────────┼───┘                      └──► pod path             │
+//!                                      └────────────────────────────────────────────────────┘
 //! ```
 //!
-//! * `stage`: one API server for all, and what it holds; grows from scale to scale.
-//! * `machine`: a fresh world for each program and each scale. All worlds have the same addresses.
+//! * `cluster`: one API server for all programs, and the objects it holds; grows from scale to scale.
+//! * `proxy`: a fresh network for each program and each scale. All networks have the same addresses.
 //! * `probe`: connections from a pod.
 //! * `phases`: the work, and what is measured of it.
 //! * `path`: connections per second through the rules that each program has left.
@@ -23,25 +23,26 @@
 //!      [--only first|memory|change|burst|cpu|path|counters]
 //! ```
 //!
-//! Root is needed, and `nft` for kube-proxy. Without `ZONEWISE_BINARY` that is `target/release/zonewise`.
+//! It needs root, and kube-proxy needs the `nft` program. Without `ZONEWISE_BINARY` the program under test is
+//! `target/release/zonewise`.
 #![allow(clippy::print_stdout, reason = "the table is the product")]
 #![allow(clippy::print_stderr, reason = "a run takes minutes and must show that it moves")]
 
+mod cluster;
 mod counters;
-mod machine;
 mod path;
 mod phases;
 mod probe;
-mod stage;
+mod proxy;
 mod table;
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use machine::Subject;
+use cluster::BenchCluster;
 use phases::{Part, Plan, Trial};
-use stage::Stage;
+use proxy::Subject;
 use table::Row;
 
 /// kube-proxy without its pause between two syncs is measured up to here: beyond, it is never idle.
@@ -58,17 +59,17 @@ struct Arguments {
 async fn main() -> Result<()> {
     let arguments = arguments(std::env::args().skip(1))?;
     // Before anything runs: a missing program shows now and not in ten minutes.
-    machine::binary()?;
-    let mut stage = Stage::open().await?;
+    proxy::binary()?;
+    let mut cluster = BenchCluster::open().await?;
     let mut all = Vec::new();
     for scale in &arguments.scales {
-        let rows = measure(&mut stage, &arguments, *scale).await?;
+        let rows = measure(&mut cluster, &arguments, *scale).await?;
         if !arguments.json && !rows.is_empty() {
             println!("{}", table::render(*scale, &rows));
         }
         all.push((*scale, rows));
         if arguments.parts.contains(&Part::Counters) {
-            let rows = counters::measure(&stage, arguments.rounds).await?;
+            let rows = counters::measure(&cluster, arguments.rounds).await?;
             println!("{}", table::render_counters(*scale, &rows));
         }
     }
@@ -79,23 +80,27 @@ async fn main() -> Result<()> {
 }
 
 /// Everything at one scale.
-async fn measure(stage: &mut Stage, arguments: &Arguments, scale: u32) -> Result<Vec<Row>> {
-    stage.fill(scale).await?;
+async fn measure(
+    cluster: &mut BenchCluster,
+    arguments: &Arguments,
+    scale: u32,
+) -> Result<Vec<Row>> {
+    cluster.fill(scale).await?;
     if arguments.parts.iter().all(|part| *part == Part::Counters) {
         return Ok(Vec::new());
     }
     let plan = Plan { scale, parts: arguments.parts.clone(), rounds: arguments.rounds };
-    let (theirs, machine) = Trial::run(stage, Subject::Reference, &plan).await?;
+    let (theirs, their_proxy) = Trial::run(cluster, Subject::Reference, &plan).await?;
     let eager = match scale <= EAGER_LIMIT && plan.has(Part::Change) {
-        true => Trial::run(stage, Subject::Eager, &plan).await?.0,
+        true => Trial::run(cluster, Subject::Eager, &plan).await?.0,
         false => Vec::new(),
     };
-    let (ours, twin) = Trial::run(stage, Subject::Ours, &plan).await?;
+    let (ours, our_proxy) = Trial::run(cluster, Subject::Ours, &plan).await?;
     let mut rows = table::pair(&theirs, &ours);
     rows.extend(table::pair(&eager, &ours).into_iter().filter_map(Row::eager));
     let ends = [arguments.scales.first(), arguments.scales.last()];
     if plan.has(Part::Path) && ends.contains(&Some(&scale)) {
-        rows.extend(path::measure(stage, &machine, &twin).await?);
+        rows.extend(path::measure(cluster, &their_proxy, &our_proxy).await?);
     }
     Ok(rows)
 }
@@ -119,7 +124,7 @@ fn arguments(mut given: impl Iterator<Item = String>) -> Result<Arguments> {
                 "json" => found.json = true,
                 other => bail!("-o {other}: use json, or leave it out for a table"),
             },
-            // Cargo says this to every benchmark.
+            // Cargo passes this to every benchmark.
             "--bench" => {}
             other => bail!("unknown flag {other}: use --scale, --only, --rounds or -o json"),
         }

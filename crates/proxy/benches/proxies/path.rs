@@ -1,8 +1,8 @@
 //! What a connection costs: without rules, through kube-proxy's, through ours.
 //!
 //! ```text
-//!  asker ── 10.244.1.4:8080 ─────► path      a world without a proxy
-//!  asker ── ClusterIP:80 ── rules ─► path    a world with the rules of each proxy, which has ended
+//!  caller ── 10.244.1.4:8080 ─────► path      a network without a proxy
+//!  caller ── ClusterIP:80 ── rules ─► path    a network with the rules of each proxy, which has ended
 //! ```
 //!
 //! A little of each in turn, so that what else happens on the box hits all alike.
@@ -13,9 +13,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use zonewise_netns::Namespace;
 
-use crate::machine::{Machine, PATH};
+use crate::cluster::{BenchCluster, PORT};
 use crate::probe::hurry;
-use crate::stage::{PORT, Stage};
+use crate::proxy::{PATH, ProxyUnderTest};
 use crate::table::{Figure, Row};
 
 const TURNS: usize = 5;
@@ -30,18 +30,22 @@ struct Lane {
     times: Vec<Duration>,
 }
 
-pub(crate) async fn measure(stage: &Stage, theirs: &Machine, ours: &Machine) -> Result<Vec<Row>> {
-    stage.say("connections per second");
-    let bare = Machine::new(&stage.cluster)?;
+pub(crate) async fn measure(
+    cluster: &BenchCluster,
+    theirs: &ProxyUnderTest,
+    ours: &ProxyUnderTest,
+) -> Result<Vec<Row>> {
+    cluster.say("connections per second");
+    let bare = ProxyUnderTest::new(&cluster.api_server)?;
     let direct = SocketAddr::new(PATH.into(), PORT);
-    let mut lanes = [(&bare, direct), (theirs, stage.path), (ours, stage.path)]
-        .map(|(machine, to)| Lane { from: machine.asker.namespace.clone(), to, times: Vec::new() });
+    let mut lanes = [(&bare, direct), (theirs, cluster.path), (ours, cluster.path)]
+        .map(|(proxy, to)| Lane { from: proxy.caller.namespace.clone(), to, times: Vec::new() });
     let lanes = tokio::task::spawn_blocking(move || ride(&mut lanes).map(|()| lanes)).await??;
     let rates = lanes.each_ref().map(|lane| Figure::Known(rate(&lane.times)));
     let medians = lanes.map(|lane| Figure::Known(median(lane.times)));
     for (name, figures) in [("connections per second", rates), ("connect time in µs", medians)] {
         let [direct, theirs, ours] = figures;
-        stage.say(&format!("{name}: direct {direct}, kube-proxy {theirs}, ours {ours}"));
+        cluster.say(&format!("{name}: direct {direct}, kube-proxy {theirs}, ours {ours}"));
     }
     Ok(vec![
         Row::path("path: connections per second", "/s", rates, true),

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::machine::{Cpu, Machine, Subject};
-use crate::stage::Stage;
+use crate::cluster::BenchCluster;
+use crate::proxy::{Cpu, ProxyUnderTest, Subject};
 use crate::table::{Figure, Measure};
 
 /// Nothing is waited for any longer.
@@ -94,49 +94,49 @@ impl Plan {
 
 /// One program at one scale.
 pub(crate) struct Trial<'a> {
-    stage: &'a mut Stage,
+    cluster: &'a mut BenchCluster,
     plan: &'a Plan,
     subject: Subject,
-    machine: Machine,
+    proxy: ProxyUnderTest,
     measures: Vec<Measure>,
 }
 
 impl<'a> Trial<'a> {
-    /// Measures a program, and stops it; returns its world with the rules that it has left.
+    /// Measures a program, and stops it; returns its network with the rules that it has left.
     pub(crate) async fn run(
-        stage: &'a mut Stage,
+        cluster: &'a mut BenchCluster,
         subject: Subject,
         plan: &'a Plan,
-    ) -> Result<(Vec<Measure>, Machine)> {
-        let machine = Machine::new(&stage.cluster)?;
-        let mut trial = Self { stage, plan, subject, machine, measures: Vec::new() };
+    ) -> Result<(Vec<Measure>, ProxyUnderTest)> {
+        let proxy = ProxyUnderTest::new(&cluster.api_server)?;
+        let mut trial = Self { cluster, plan, subject, proxy, measures: Vec::new() };
         if trial.first().await? {
             trial.rest().await?;
         }
-        trial.machine.stop().await?;
-        Ok((trial.measures, trial.machine))
+        trial.proxy.stop().await?;
+        Ok((trial.measures, trial.proxy))
     }
 
     /// The start; whether the program ever came so far.
     async fn first(&mut self) -> Result<bool> {
-        let watcher = self.machine.watch(self.stage.marker, self.stage.side(), LIMIT);
-        let begin = self.machine.start(self.subject, &self.stage.cluster)?;
-        let seen = self.machine.seen(watcher).await?;
+        let watcher = self.proxy.watch(self.cluster.marker, self.cluster.side(), LIMIT);
+        let begin = self.proxy.start(self.subject, &self.cluster.api_server)?;
+        let seen = self.proxy.seen(watcher).await?;
         if self.wants(Part::First) || seen.is_none() {
             self.note("first sync: start to first connection", took(begin, seen), "s");
         }
         if seen.is_none() {
-            self.say(&format!("never came so far; its log ends with\n{}", self.machine.log()));
+            self.say(&format!("never came so far; its log ends with\n{}", self.proxy.log()));
         }
         Ok(seen.is_some())
     }
 
     async fn rest(&mut self) -> Result<()> {
-        self.machine.rest().await?;
+        self.proxy.rest().await?;
         if self.wants(Part::First)
-            && let Some(reported) = self.machine.metric(FULL)
+            && let Some(reported) = self.proxy.metric(FULL)
         {
-            let syncs = self.machine.metric(SYNCS).unwrap_or_default();
+            let syncs = self.proxy.metric(SYNCS).unwrap_or_default();
             self.say(&format!("full syncs so far: {syncs}"));
             self.note("first sync: as the proxy reports it", Figure::Known(reported), "s");
         }
@@ -166,7 +166,7 @@ impl<'a> Trial<'a> {
     }
 
     fn memory(&mut self, what: &str, field: &str) -> Result<()> {
-        let held = self.machine.memory(field)?;
+        let held = self.proxy.memory(field)?;
         self.note(&format!("memory: {what}"), Figure::Known(held), "MiB");
         Ok(())
     }
@@ -197,12 +197,12 @@ impl<'a> Trial<'a> {
         let mut reached = Vec::new();
         for _ in 0..self.plan.bursts(self.subject) {
             let begin = Instant::now();
-            self.stage.change(BURST, None).await?;
+            self.cluster.change(BURST, None).await?;
             let wrote = begin.elapsed().as_secs_f64();
             let (figure, _) = self.swap().await?;
             self.say(&format!("{BURST} slices written in {wrote:.2} s; the marker in {figure} ms"));
             reached.push(figure);
-            self.machine.rest().await?;
+            self.proxy.rest().await?;
         }
         let median = percentile(&mut reached, 50);
         self.note(&format!("{BURST} Services changed: last write to connection"), median, "ms");
@@ -211,15 +211,15 @@ impl<'a> Trial<'a> {
 
     /// Changes at a steady rate; counted until the last is in place and the program rests.
     async fn stream(&mut self) -> Result<()> {
-        self.machine.rest().await?;
-        let (before, begin) = (self.machine.cpu()?, Instant::now());
+        self.proxy.rest().await?;
+        let (before, begin) = (self.proxy.cpu()?, Instant::now());
         let every = Duration::from_secs(1) / RATE;
-        self.stage.change(RATE * SECONDS, Some(every)).await?;
+        self.cluster.change(RATE * SECONDS, Some(every)).await?;
         let wrote = begin.elapsed().as_secs_f64();
         self.swap().await?;
         let caught_up = begin.elapsed().as_secs_f64();
-        self.machine.rest().await?;
-        let after = self.machine.cpu()?;
+        self.proxy.rest().await?;
+        let after = self.proxy.cpu()?;
         let used = Cpu { user: after.user - before.user, kernel: after.kernel - before.kernel };
         self.say(&format!(
             "{} changes in {wrote:.1} s, in place after {caught_up:.1} s, for {:.2} s of CPU time",
@@ -235,11 +235,11 @@ impl<'a> Trial<'a> {
 
     /// Leads the marker elsewhere; milliseconds until a connection follows, and until the API server answers.
     async fn swap(&mut self) -> Result<(Figure, f64)> {
-        let wanted = if self.stage.side() == "left" { "right" } else { "left" };
-        let watcher = self.machine.watch(self.stage.marker, wanted, LIMIT);
-        let sent = self.stage.swap().await?;
+        let wanted = if self.cluster.side() == "left" { "right" } else { "left" };
+        let watcher = self.proxy.watch(self.cluster.marker, wanted, LIMIT);
+        let sent = self.cluster.swap().await?;
         let answered = sent.elapsed().as_secs_f64() * 1000.0;
-        let seen = self.machine.seen(watcher).await?;
+        let seen = self.proxy.seen(watcher).await?;
         Ok((took(sent, seen).times(1000.0), answered))
     }
 
@@ -249,7 +249,7 @@ impl<'a> Trial<'a> {
     }
 
     fn say(&self, text: &str) {
-        self.stage.say(&format!("{} Services, {}: {text}", self.plan.scale, self.subject));
+        self.cluster.say(&format!("{} Services, {}: {text}", self.plan.scale, self.subject));
     }
 }
 

@@ -72,7 +72,7 @@ pub struct Config {
     /// What connections are counted by.
     pub count: Count,
     /// Which of the topology features are in use.
-    pub routing: zonewise_routing::Settings,
+    pub routing: zonewise_routing::FeatureGates,
     /// Whether `spec.externalIPs` is served.
     pub allow_external_ips: bool,
     /// What was accepted and has no effect, in sentences for the log.
@@ -231,7 +231,7 @@ impl Config {
             bind_address: None,
             proxy_name: None,
             count: Count::default(),
-            routing: zonewise_routing::Settings::default(),
+            routing: zonewise_routing::FeatureGates::default(),
             allow_external_ips: true,
             notices: Vec::new(),
         }

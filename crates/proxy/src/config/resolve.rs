@@ -249,7 +249,7 @@ impl Settings {
 }
 
 struct Gates {
-    routing: zonewise_routing::Settings,
+    routing: zonewise_routing::FeatureGates,
     allow_external_ips: bool,
 }
 

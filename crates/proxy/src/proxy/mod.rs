@@ -24,7 +24,7 @@ use tokio::task::block_in_place;
 use tokio::time::{Instant, Interval, sleep, sleep_until};
 use zonewise_cluster::watch::Backoff;
 use zonewise_nft::Family;
-use zonewise_routing::{self as routing, Cidr, Question, route};
+use zonewise_routing::{self as routing, Cidr, RouteQuery, route};
 use zonewise_telemetry::metrics::{self, MetricError, Registry};
 use zonewise_telemetry::shutdown::Shutdown;
 
@@ -105,8 +105,8 @@ pub async fn run(
         Watches::start(&client, &known, &config.node_name, config.proxy_name.as_deref());
     let work = async {
         wait_for_node(&config, &known).await?;
-        let place = known.door().place().clone();
-        watches.follow_place(known.node().map_or(place, |node| node.place()));
+        let location = known.reader().location().clone();
+        watches.follow_location(known.node().map_or(location, |node| node.location()));
         complete(&known).await;
         let (applied, _) = watch::channel(Applied::default());
         let reporting = tokio::spawn(crate::report::run(
@@ -375,7 +375,7 @@ impl Proxy<'_> {
         let updates = self.updates(all.iter());
         let known = Arc::clone(&self.known);
         let names = Box::new(move |zone| {
-            known.door().zone_name(zone).map_or_else(String::new, |name| name.to_string())
+            known.reader().zone_name(zone).map_or_else(String::new, |name| name.to_string())
         });
         let services = updates.len();
         let (nodeports, _) = self.find_nodeports();
@@ -466,7 +466,7 @@ impl Proxy<'_> {
     fn follow_node(&mut self, watches: &mut Watches) {
         let Some(node) = self.known.node() else { return };
         self.health.node_seen(node.eligible);
-        if watches.follow_place(node.place()) {
+        if watches.follow_location(node.location()) {
             self.known.index().mark_all();
         }
     }
@@ -520,9 +520,9 @@ impl Proxy<'_> {
     }
 
     fn updates<'k>(&self, keys: impl Iterator<Item = &'k Key>) -> Vec<Update> {
-        let door = self.known.door();
+        let reader = self.known.reader();
         let index = self.known.index();
-        keys.map(|key| (key.clone(), programmed(&index, &door, &self.config.routing, key)))
+        keys.map(|key| (key.clone(), programmed(&index, &reader, &self.config.routing, key)))
             .collect()
     }
 }
@@ -578,8 +578,8 @@ pub fn node(config: &Config, ips: &NodeIps) -> entries::Node {
 /// A Service as it is to be in the kernel; `None` if it is not to be there.
 pub fn programmed(
     index: &Index,
-    door: &routing::Door,
-    settings: &routing::Settings,
+    reader: &routing::ObjectReader,
+    gates: &routing::FeatureGates,
     key: &Key,
 ) -> Option<Programmed> {
     let service = index.services().get(key)?;
@@ -587,8 +587,8 @@ pub fn programmed(
     let portion = |port, family| {
         let family = entries::routing_family(family);
         service.cluster_ip(family)?;
-        let question = Question { door, settings, service, port, family, slices: &slices };
-        Some(Box::new(Portion::new(family, route(&question))))
+        let query = RouteQuery { reader, gates, service, port, family, slices: &slices };
+        Some(Box::new(Portion::new(family, route(&query))))
     };
     let ports =
         service.ports.iter().map(|port| layout::FAMILIES.map(|family| portion(port, family)));

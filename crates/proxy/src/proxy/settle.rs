@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use tokio::task::block_in_place;
 use tokio::time::Instant;
 use zonewise_nft::Family;
-use zonewise_routing::{self as routing, Policy, Question};
+use zonewise_routing::{self as routing, RouteQuery, TrafficPolicy};
 use zonewise_topology::reason::Code;
 
 use super::{Proxy, SWEEP, locked, name};
@@ -60,8 +60,9 @@ impl Proxy<'_> {
 
     fn needs_purge(&self, work: &Work, first: bool) -> bool {
         let index = self.known.index();
-        let sticky =
-            |key: &Key| index.services().get(key).is_none_or(|service| service.affinity.is_some());
+        let sticky = |key: &Key| {
+            index.services().get(key).is_none_or(|service| service.affinity_seconds.is_some())
+        };
         !first && work.services.iter().any(sticky)
     }
 
@@ -92,7 +93,7 @@ impl Proxy<'_> {
     }
 
     fn stale_flows(&self, work: &Work, first: bool) {
-        let door = self.known.door();
+        let reader = self.known.reader();
         let index = self.known.index();
         let mut frontends: BTreeMap<Family, conntrack::Frontends> = BTreeMap::new();
         let keys: Box<dyn Iterator<Item = &Key>> =
@@ -103,9 +104,9 @@ impl Proxy<'_> {
             for port in udp {
                 let slices = index.slices(key);
                 for family in self.families() {
-                    let question = Question {
-                        door: &door,
-                        settings: &self.config.routing,
+                    let query = RouteQuery {
+                        reader: &reader,
+                        gates: &self.config.routing,
                         service,
                         port,
                         family: entries::routing_family(family),
@@ -114,7 +115,7 @@ impl Proxy<'_> {
                     frontends.entry(family).or_default().add(
                         service,
                         port,
-                        &routing::serving(&question),
+                        &routing::serving_targets(&query),
                     );
                 }
             }
@@ -176,11 +177,14 @@ impl Proxy<'_> {
 
 fn health_port(index: &Index, key: &Key) -> Option<HealthPort> {
     let service = index.services().get(key)?;
-    let port = service.health_check_node_port.filter(|_| service.external == Policy::Local)?;
+    let port = service
+        .health_check_node_port
+        .filter(|_| service.external_policy == TrafficPolicy::Local)?;
     let slices = index.slices(key);
     let families =
         routing::Family::BOTH.into_iter().filter(|family| service.cluster_ip(*family).is_some());
-    let ready =
-        families.map(|family| (family, routing::local_ready(service, &slices, family))).collect();
+    let ready = families
+        .map(|family| (family, routing::count_local_ready(service, &slices, family)))
+        .collect();
     Some(HealthPort { port, ready })
 }

@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 use zonewise_nft::{Bytes, Family};
 use zonewise_routing::{
-    self as routing, Cidr, Marks, Mode, Name, Packed, Service, ServicePort, Target, ZoneId,
+    self as routing, AddressList, Cidr, EndpointFlags, Mode, Name, RoutedService, ServicePort,
+    Target, ZoneId,
 };
 use zonewise_topology::reason::Reason;
 
@@ -30,7 +31,7 @@ use super::sets::Set;
 #[derive(Clone, Debug)]
 pub struct Programmed {
     /// The Service.
-    pub service: Arc<Service>,
+    pub service: Arc<RoutedService>,
     /// Per port of the Service, per family.
     pub ports: Box<[[Option<Box<Portion>>; 2]]>,
 }
@@ -54,13 +55,13 @@ pub struct Portion {
 
 /// Targets of one family, in few bytes: what is remembered of the kernel is mostly these.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Targets(Packed<(u16, ZoneId, Marks)>);
+pub struct Targets(AddressList<(u16, ZoneId, EndpointFlags)>);
 
 impl Targets {
     fn of(family: routing::Family, targets: Option<Box<[Target]>>) -> Self {
         let targets = targets.unwrap_or_default().into_iter();
-        let each = targets.map(|target| (target.address, (target.port, target.zone, target.marks)));
-        Self(Packed::of(family, each))
+        let each = targets.map(|target| (target.address, (target.port, target.zone, target.flags)));
+        Self(AddressList::of(family, each))
     }
 
     /// How many there are.
@@ -75,8 +76,8 @@ impl Targets {
 
     /// One of them.
     pub fn get(&self, place: usize) -> Option<Target> {
-        let (address, (port, zone, marks)) = self.0.get(place)?;
-        Some(Target { address, port, zone, local: marks.local(), marks })
+        let (address, (port, zone, flags)) = self.0.get(place)?;
+        Some(Target { address, port, zone, local: flags.local(), flags })
     }
 
     /// All of them.
@@ -234,7 +235,7 @@ impl Programmed {
         let outside = |balancer| Kind::Outside { balancer };
         let cluster = service.cluster_ips.iter().filter(mine).map(|ip| (at(ip), Kind::ClusterIp));
         let external = service.external_ips.iter().filter(mine).filter(|_| node.external_ips);
-        let vips = service.vips.iter().filter(mine);
+        let vips = service.load_balancer_ips.iter().filter(mine);
         let mut frontends: Vec<(Frontend, Kind)> = cluster.collect();
         frontends.extend(vips.map(|ip| (at(ip), outside(true))));
         frontends.extend(external.map(|ip| (at(ip), outside(false))));
@@ -258,11 +259,13 @@ impl Programmed {
             return false;
         };
         let local = match kind {
-            Kind::ClusterIp => self.service.internal == routing::Policy::Local,
-            Kind::Outside { .. } => self.service.external == routing::Policy::Local && !inside,
+            Kind::ClusterIp => self.service.internal_policy == routing::TrafficPolicy::Local,
+            Kind::Outside { .. } => {
+                self.service.external_policy == routing::TrafficPolicy::Local && !inside
+            }
         };
         let targets = if local { &portion.local } else { &portion.cluster };
-        self.service.affinity.is_some()
+        self.service.affinity_seconds.is_some()
             && targets.iter().any(|target| (target.address, target.port) == endpoint)
     }
 
@@ -336,7 +339,7 @@ fn of_endpoint(target: &Target, node: &Node) -> impl Iterator<Item = Shared> + u
 /// Collects the elements of a Service.
 struct Writer<'a> {
     node: &'a Node,
-    service: &'a Service,
+    service: &'a RoutedService,
     whom: Whom,
     entries: Vec<Entry>,
 }
@@ -372,7 +375,7 @@ impl Writer<'_> {
                 Value::Drop(self.whom.clone()),
             );
         }
-        if let Some(seconds) = self.service.affinity {
+        if let Some(seconds) = self.service.affinity_seconds {
             let remember = self.to(Chain::Remember(seconds));
             self.add(frontend, [Set::Sticky, Set::StickyNodePorts], remember);
         }
@@ -380,7 +383,7 @@ impl Writer<'_> {
 
     /// Whether anybody serves it.
     fn cluster_ip(&mut self, frontend: Frontend, portion: &Portion) -> bool {
-        let local = self.service.internal == routing::Policy::Local;
+        let local = self.service.internal_policy == routing::TrafficPolicy::Local;
         let (targets, weights) = if local {
             (&portion.local, None)
         } else {
@@ -398,7 +401,7 @@ impl Writer<'_> {
     fn outside(&mut self, frontend: Frontend, portion: &Portion) -> bool {
         let entry = [Set::Services, Set::NodePorts];
         let weights = portion.weights.as_deref();
-        if self.service.external == routing::Policy::Cluster {
+        if self.service.external_policy == routing::TrafficPolicy::Cluster {
             let chain = self.slots(frontend, Policy::External, &portion.cluster, weights);
             let Some(chain) = chain else { return false };
             let to = self.to(chain);
@@ -437,7 +440,7 @@ impl Writer<'_> {
             let value = Value::Endpoint(Bytes::new().address(target.address).port(target.port));
             self.entries.push(Entry { family, set, key: frontend.key().number(slot), value });
         }
-        let sticky = self.service.affinity.is_some();
+        let sticky = self.service.affinity_seconds.is_some();
         Some(Chain::Pick { policy, at: frontend.at(), sticky, slots: count })
     }
 
@@ -447,7 +450,7 @@ impl Writer<'_> {
             return;
         };
         let family = frontend.family;
-        let sources = self.service.sources(routing_family(family));
+        let sources = self.service.source_ranges(routing_family(family));
         if sources.is_empty() {
             return;
         }

@@ -6,7 +6,7 @@
 )]
 
 use crate::common::objects::{endpoint, labelled, ports, service, slice, with};
-use crate::common::town::{FAMILIES, Town, by_range, cluster_ip, full};
+use crate::common::two_nodes::{FAMILIES, TwoNodeCluster, by_range, cluster_ip, full};
 use crate::common::{Tables, ip, nft, usual_node};
 use serde_json::{Value, json};
 use zonewise_netns::Namespace;
@@ -14,11 +14,11 @@ use zonewise_nft::{Batch, Bytes, Data, Element, Family, Socket, Verb};
 use zonewise_proxy::report::Applied;
 use zonewise_proxy::rules::TABLE;
 use zonewise_proxy::rules::layout::Options;
-use zonewise_routing::Place;
+use zonewise_routing::NodeLocation;
 
 fn tables(namespace: &Namespace) -> Tables {
     let node = usual_node([Some(ip("192.168.0.1")), None]);
-    Tables::new(namespace, Place::new("n1", Some("a"), None), Options::default(), node)
+    Tables::new(namespace, NodeLocation::new("n1", Some("a"), None), Options::default(), node)
 }
 
 /// Names that would break a text of rules are only data here.
@@ -66,29 +66,29 @@ fn ten_thousand_endpoints_are_one_chain() {
 /// first; the other gets it when the first goes.
 #[test]
 fn a_contested_address_has_one_stable_owner() {
-    let mut town = Town::new(by_range());
+    let mut cluster = TwoNodeCluster::new(by_range());
     let vip = json!({"externalIPs": ["198.51.100.50"]});
     for (name, n) in [("zed", 1), ("abc", 2)] {
         let object = with(full(name, n, json!({"type": "ClusterIP"})), vip.clone());
-        let pod = if name == "abc" { &town.here } else { &town.there };
+        let pod = if name == "abc" { &cluster.here } else { &cluster.there };
         let member = endpoint(pod.address(false), &pod.node, &pod.zone);
-        town.tables.service(&object).slice(&slice(name, &format!("{name}-1"), &[member]));
-        town.tables.sync().assert_mended();
+        cluster.tables.service(&object).slice(&slice(name, &format!("{name}-1"), &[member]));
+        cluster.tables.sync().assert_mended();
     }
     let to = crate::common::at(ip("198.51.100.50"), 80);
-    assert_eq!(town.answers(&town.asker.namespace, to, 6).text(), "here");
+    assert_eq!(cluster.answers(&cluster.caller.namespace, to, 6).text(), "here");
     // TCP and UDP.
-    assert_eq!(town.tables.kernel.desired().contested().count(), 2);
-    town.tables.delete_service("ns", "abc").sync().assert_mended();
-    assert_eq!(town.answers(&town.asker.namespace, to, 6).text(), "there");
-    assert_eq!(town.tables.kernel.desired().contested().count(), 0);
+    assert_eq!(cluster.tables.kernel.desired().contested().count(), 2);
+    cluster.tables.delete_service("ns", "abc").sync().assert_mended();
+    assert_eq!(cluster.answers(&cluster.caller.namespace, to, 6).text(), "there");
+    assert_eq!(cluster.tables.kernel.desired().contested().count(), 0);
 }
 
 /// Absurd objects: what can be used is used, the others are left out, nobody else suffers.
 #[test]
 fn malformed_objects_lose_nothing() {
-    let mut town = Town::new(by_range());
-    town.offer(&full("good", 1, json!({})));
+    let mut cluster = TwoNodeCluster::new(by_range());
+    cluster.offer(&full("good", 1, json!({})));
     let wrong: [(&str, Value); 6] = [
         ("no-ports", json!({"ports": []})),
         ("huge-port", json!({"ports": [{"name": "p", "port": 99_999_999, "protocol": "TCP"}]})),
@@ -100,23 +100,27 @@ fn malformed_objects_lose_nothing() {
     for (n, (name, changes)) in (10..).zip(wrong) {
         let object = with(service(name, &[&format!("10.96.0.{n}")]), changes);
         // Refused at the door or programmed in part: never a panic.
-        if let Ok(read) = town.tables.door.service(&object.to_string()) {
-            town.tables.index.apply_service(read);
+        if let Ok(read) = cluster.tables.reader.read_service(&object.to_string()) {
+            cluster.tables.index.apply_service(read);
         }
         let odd = endpoint(ip("127.0.0.1"), "n1", "a");
         let link_local = endpoint(ip("169.254.3.3"), "n1", "a");
-        town.tables.slice(&slice(name, &format!("{name}-1"), &[odd, link_local]));
+        cluster.tables.slice(&slice(name, &format!("{name}-1"), &[odd, link_local]));
     }
     let mut no_family = slice("good", "odd-1", &[]);
     no_family["addressType"] = json!("FQDN");
     no_family["endpoints"] = json!([{"addresses": ["example.com"]}, {"addresses": []}]);
-    town.tables.slice(&no_family);
-    town.tables.slice(&ports(slice("good", "odd-2", &[]), &[("", 0, "TCP")]));
-    town.tables.slice(&labelled(slice("good", "odd-3", &[]), "service.kubernetes.io/headless", ""));
-    town.tables.sync().assert_mended();
+    cluster.tables.slice(&no_family);
+    cluster.tables.slice(&ports(slice("good", "odd-2", &[]), &[("", 0, "TCP")]));
+    cluster.tables.slice(&labelled(
+        slice("good", "odd-3", &[]),
+        "service.kubernetes.io/headless",
+        "",
+    ));
+    cluster.tables.sync().assert_mended();
     for v6 in FAMILIES {
-        let heard = town.answers(&town.asker.namespace, cluster_ip(1, v6), 24);
-        assert_eq!(heard.text(), "here there");
+        let responses = cluster.answers(&cluster.caller.namespace, cluster_ip(1, v6), 24);
+        assert_eq!(responses.text(), "here there");
     }
 }
 

@@ -15,7 +15,7 @@ use zonewise_netns::Namespace;
 use zonewise_proxy::kernel::{Found, Mended};
 use zonewise_proxy::rules::layout::{Count, Local, Options};
 use zonewise_proxy::rules::text;
-use zonewise_routing::{Cidr, Place};
+use zonewise_routing::{Cidr, NodeLocation};
 
 fn everything() -> Options {
     Options {
@@ -32,7 +32,8 @@ fn everything() -> Options {
 
 fn tables(namespace: &Namespace, options: Options) -> Tables {
     let node = usual_node([Some(ip("192.168.0.1")), Some(ip("fd00::1"))]);
-    let mut tables = Tables::new(namespace, Place::new("n1", Some("a"), None), options, node);
+    let mut tables =
+        Tables::new(namespace, NodeLocation::new("n1", Some("a"), None), options, node);
     tables.ranges = vec![Cidr::parse("10.96.0.0/12").unwrap(), Cidr::parse("fd96::/108").unwrap()];
     tables
 }
@@ -78,7 +79,7 @@ fn what_we_wrote_is_what_nft_lists() {
     all_of_a_service(&mut tables);
     tables.service(&service("none", &["10.96.0.11"])).sync();
     tables.assert_mended();
-    let counter = |zone| format!("zone-{}", tables.door.zone_name(zone).unwrap());
+    let counter = |zone| format!("zone-{}", tables.reader.zone_name(zone).unwrap());
     let ours = text::tables(tables.kernel.desired(), &tables.options, &tables.ranges, &counter);
     for family in ["ip", "ip6"] {
         let listed = nft(&namespace, &["list", "table", family, "zonewise"]);

@@ -6,21 +6,25 @@
 )]
 
 use crate::common::objects::{annotated, endpoint, slice};
-use crate::common::town::{Town, both_protocols, by_range, cluster_ip, full};
+use crate::common::two_nodes::{TwoNodeCluster, both_protocols, by_range, cluster_ip, full};
 use serde_json::json;
-use zonewise_netns::traffic::ask_many;
+use zonewise_netns::traffic::probe_tcp_many;
 
 const TRIES: usize = 200;
 
-fn town() -> Town {
-    let mut town = Town::new(by_range());
-    town.tables.service(&full("svc", 1, json!({})));
-    town
+fn cluster() -> TwoNodeCluster {
+    let mut cluster = TwoNodeCluster::new(by_range());
+    cluster.tables.service(&full("svc", 1, json!({})));
+    cluster
 }
 
-fn counted(town: &Town) -> (usize, usize) {
-    let counts =
-        ask_many(&town.asker.namespace, cluster_ip(1, false), TRIES, crate::common::PATIENCE);
+fn counted(cluster: &TwoNodeCluster) -> (usize, usize) {
+    let counts = probe_tcp_many(
+        &cluster.caller.namespace,
+        cluster_ip(1, false),
+        TRIES,
+        crate::common::PATIENCE,
+    );
     let of = |name| counts.get(name).copied().unwrap_or(0);
     assert_eq!(of("here") + of("there"), TRIES, "{counts:?}");
     (of("here"), of("there"))
@@ -29,8 +33,8 @@ fn counted(town: &Town) -> (usize, usize) {
 /// D3: node hints before zone hints; D1: every ready endpoint hinted, one for this zone.
 #[test]
 fn d1_d3_hints_decide_where_connections_go() {
-    let mut town = town();
-    let (here, there) = (town.here.address(false), town.there.address(false));
+    let mut cluster = cluster();
+    let (here, there) = (cluster.here.address(false), cluster.there.address(false));
     let here = || endpoint(here, "n1", "a");
     let there = || endpoint(there, "n2", "b");
     let rows = [
@@ -45,8 +49,8 @@ fn d1_d3_hints_decide_where_connections_go() {
         ("another zone", [here().hinted(&["c"]), there().hinted(&["c"])], (true, true)),
     ];
     for (name, members, expected) in rows {
-        town.tables.slice(&both_protocols(slice("svc", "svc-1", &members))).sync();
-        let (here, there) = counted(&town);
+        cluster.tables.slice(&both_protocols(slice("svc", "svc-1", &members))).sync();
+        let (here, there) = counted(&cluster);
         assert_eq!((here > 0, there > 0), expected, "{name}");
     }
 }
@@ -54,15 +58,15 @@ fn d1_d3_hints_decide_where_connections_go() {
 /// Shares become slots: three quarters here, one quarter there.
 #[test]
 fn shares_are_kept_by_the_kernel() {
-    let mut town = town();
+    let mut cluster = cluster();
     let members = [
-        endpoint(town.here.address(false), "n1", "a"),
-        endpoint(town.there.address(false), "n2", "b"),
+        endpoint(cluster.here.address(false), "n1", "a"),
+        endpoint(cluster.there.address(false), "n2", "b"),
     ];
     let shares = r#"{"v":1,"endpoints":{"a":1,"b":1},"from":{"a":{"a":0.75,"b":0.25},"b":{"a":0.25,"b":0.75}}}"#;
     let object = annotated(slice("svc", "svc-1", &members), "zonewise.dev/zone-shares", shares);
-    town.tables.slice(&both_protocols(object)).sync().assert_mended();
-    let (here, _) = counted(&town);
+    cluster.tables.slice(&both_protocols(object)).sync().assert_mended();
+    let (here, _) = counted(&cluster);
     // Six standard deviations around 150 of 200.
     assert!((113..=187).contains(&here), "{here} of {TRIES}");
 }
@@ -70,27 +74,27 @@ fn shares_are_kept_by_the_kernel() {
 /// Equal endpoints are chosen equally often.
 #[test]
 fn equal_endpoints_get_equal_parts() {
-    let mut town = town();
+    let mut cluster = cluster();
     let members = [
-        endpoint(town.here.address(false), "n1", "a"),
-        endpoint(town.there.address(false), "n2", "b"),
+        endpoint(cluster.here.address(false), "n1", "a"),
+        endpoint(cluster.there.address(false), "n2", "b"),
     ];
-    town.tables.slice(&both_protocols(slice("svc", "svc-1", &members))).sync();
-    let (here, _) = counted(&town);
+    cluster.tables.slice(&both_protocols(slice("svc", "svc-1", &members))).sync();
+    let (here, _) = counted(&cluster);
     assert!((58..=142).contains(&here), "{here} of {TRIES}");
 }
 
 /// The kernel counts connections by the zone they went to.
 #[test]
 fn connections_are_counted_by_zone() {
-    let mut town = town();
+    let mut cluster = cluster();
     let members = [
-        endpoint(town.here.address(false), "n1", "a"),
-        endpoint(town.there.address(false), "n2", "b"),
+        endpoint(cluster.here.address(false), "n1", "a"),
+        endpoint(cluster.there.address(false), "n2", "b"),
     ];
-    town.tables.slice(&both_protocols(slice("svc", "svc-1", &members))).sync();
-    let (here, there) = counted(&town);
-    let counted = town.tables.kernel.zone_connections().unwrap();
+    cluster.tables.slice(&both_protocols(slice("svc", "svc-1", &members))).sync();
+    let (here, there) = counted(&cluster);
+    let counted = cluster.tables.kernel.zone_connections().unwrap();
     let expected = [("zone-a".to_owned(), here as u64), ("zone-b".to_owned(), there as u64)];
     assert_eq!(counted, expected.into());
 }

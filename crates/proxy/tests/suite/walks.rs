@@ -7,12 +7,12 @@
 )]
 
 use crate::common::objects::{endpoint, service, slice, with};
-use crate::common::town::{
-    FAMILIES, Town, both_protocols, by_range, cluster_ip, full, net, node_port, vip,
+use crate::common::two_nodes::{
+    FAMILIES, TwoNodeCluster, both_protocols, by_range, cluster_ip, full, net, node_port, vip,
 };
 use crate::common::{at, ip};
 use serde_json::json;
-use zonewise_netns::traffic::Held;
+use zonewise_netns::traffic::OpenConnection;
 use zonewise_proxy::rules::layout::{Local, Options};
 
 const TRIES: usize = 24;
@@ -21,16 +21,16 @@ const TRIES: usize = 24;
 /// endpoint sees the client's own address.
 #[test]
 fn d4_policies_decide_who_is_reached_and_masqueraded() {
-    let mut town = Town::new(by_range());
-    town.offer(&full("svc1", 1, json!({})));
-    town.offer(&full("svc2", 2, json!({"externalTrafficPolicy": "Local"})));
-    town.offer(&full("svc3", 3, json!({"internalTrafficPolicy": "Local"})));
-    town.offer(&full(
+    let mut cluster = TwoNodeCluster::new(by_range());
+    cluster.offer(&full("svc1", 1, json!({})));
+    cluster.offer(&full("svc2", 2, json!({"externalTrafficPolicy": "Local"})));
+    cluster.offer(&full("svc3", 3, json!({"internalTrafficPolicy": "Local"})));
+    cluster.offer(&full(
         "svc4",
         4,
         json!({"internalTrafficPolicy": "Local", "externalTrafficPolicy": "Local"}),
     ));
-    town.tables.sync().assert_mended();
+    cluster.tables.sync().assert_mended();
     // source, Service, ClusterIP, NodePort and load balancer; M: masqueraded.
     let rows = [
         ("pod", 1, "here there", "here there M"),
@@ -49,25 +49,29 @@ fn d4_policies_decide_who_is_reached_and_masqueraded() {
     for v6 in FAMILIES {
         for (who, n, inside, outside) in rows {
             let (namespace, own) = match who {
-                "pod" => (&town.asker.namespace, town.asker.address(v6)),
-                "client" => (&town.client.namespace, town.client.address(v6)),
-                _ => (&town.n1.namespace, town.n1.address(v6)),
+                "pod" => (&cluster.caller.namespace, cluster.caller.address(v6)),
+                "client" => (&cluster.client.namespace, cluster.client.address(v6)),
+                _ => (&cluster.n1.namespace, cluster.n1.address(v6)),
             };
-            let heard = |to| {
-                let heard = town.answers(namespace, to, TRIES);
-                let udp = town.answers_udp(namespace, to, TRIES);
-                assert_eq!(heard.names, udp.names, "{who} to {to}: TCP and UDP");
-                let masqueraded = who != "node" && !heard.sources.contains(&own);
-                format!("{}{}", heard.text(), if masqueraded { " M" } else { "" })
+            let responses = |to| {
+                let responses = cluster.answers(namespace, to, TRIES);
+                let udp = cluster.answers_udp(namespace, to, TRIES);
+                assert_eq!(responses.names, udp.names, "{who} to {to}: TCP and UDP");
+                let masqueraded = who != "node" && !responses.sources.contains(&own);
+                format!("{}{}", responses.text(), if masqueraded { " M" } else { "" })
             };
             assert_eq!(
-                heard(cluster_ip(n, v6)),
+                responses(cluster_ip(n, v6)),
                 inside,
                 "{who} to the ClusterIP of svc{n}, IPv6 {v6}"
             );
-            assert_eq!(heard(vip(n, v6)), outside, "{who} to the balancer of svc{n}, IPv6 {v6}");
             assert_eq!(
-                heard(node_port(&town.n1, n, v6)),
+                responses(vip(n, v6)),
+                outside,
+                "{who} to the balancer of svc{n}, IPv6 {v6}"
+            );
+            assert_eq!(
+                responses(node_port(&cluster.n1, n, v6)),
                 outside,
                 "{who} to the NodePort of svc{n}, IPv6 {v6}"
             );
@@ -79,28 +83,28 @@ fn d4_policies_decide_who_is_reached_and_masqueraded() {
 /// exception to the external policy.
 #[test]
 fn without_a_local_detector_pods_are_nobody_special() {
-    let mut town = Town::new(Options::default());
-    town.offer(&full("svc1", 1, json!({})));
-    town.offer(&full("svc2", 2, json!({"externalTrafficPolicy": "Local"})));
-    town.tables.sync();
+    let mut cluster = TwoNodeCluster::new(Options::default());
+    cluster.offer(&full("svc1", 1, json!({})));
+    cluster.offer(&full("svc2", 2, json!({"externalTrafficPolicy": "Local"})));
+    cluster.tables.sync();
     for v6 in FAMILIES {
-        let heard = town.answers(&town.asker.namespace, vip(2, v6), TRIES);
-        assert_eq!(heard.text(), "here");
-        let heard = town.answers(&town.client.namespace, cluster_ip(1, v6), TRIES);
-        assert_eq!(heard.sources, [town.client.address(v6)].into());
+        let responses = cluster.answers(&cluster.caller.namespace, vip(2, v6), TRIES);
+        assert_eq!(responses.text(), "here");
+        let responses = cluster.answers(&cluster.client.namespace, cluster_ip(1, v6), TRIES);
+        assert_eq!(responses.sources, [cluster.client.address(v6)].into());
     }
 }
 
 #[test]
 fn masquerade_all_hides_pods_behind_the_node() {
-    let mut town = Town::new(Options { masquerade_all: true, ..by_range() });
-    town.offer(&full("svc1", 1, json!({})));
-    town.tables.sync();
+    let mut cluster = TwoNodeCluster::new(Options { masquerade_all: true, ..by_range() });
+    cluster.offer(&full("svc1", 1, json!({})));
+    cluster.tables.sync();
     for v6 in FAMILIES {
-        let heard = town.answers(&town.asker.namespace, cluster_ip(1, v6), TRIES);
+        let responses = cluster.answers(&cluster.caller.namespace, cluster_ip(1, v6), TRIES);
         assert_eq!(
-            (heard.text().as_str(), heard.sources),
-            ("here there", [town.n1.address(v6)].into())
+            (responses.text().as_str(), responses.sources),
+            ("here there", [cluster.n1.address(v6)].into())
         );
     }
 }
@@ -108,15 +112,15 @@ fn masquerade_all_hides_pods_behind_the_node() {
 /// Pods recognised by the interface they come from.
 #[test]
 fn interfaces_tell_pods_too() {
-    for local in [Local::Prefix("veth-".into()), Local::Bridge("veth-asker".into())] {
-        let mut town = Town::new(Options { local, ..Options::default() });
-        town.offer(&full("svc1", 1, json!({})));
-        town.tables.sync();
+    for local in [Local::Prefix("veth-".into()), Local::Bridge("veth-caller".into())] {
+        let mut cluster = TwoNodeCluster::new(Options { local, ..Options::default() });
+        cluster.offer(&full("svc1", 1, json!({})));
+        cluster.tables.sync();
         for v6 in FAMILIES {
-            let heard = town.answers(&town.asker.namespace, cluster_ip(1, v6), TRIES);
-            assert_eq!(heard.sources, [town.asker.address(v6)].into());
-            let heard = town.answers(&town.client.namespace, cluster_ip(1, v6), TRIES);
-            assert_eq!(heard.sources, [town.n1.address(v6)].into());
+            let responses = cluster.answers(&cluster.caller.namespace, cluster_ip(1, v6), TRIES);
+            assert_eq!(responses.sources, [cluster.caller.address(v6)].into());
+            let responses = cluster.answers(&cluster.client.namespace, cluster_ip(1, v6), TRIES);
+            assert_eq!(responses.sources, [cluster.n1.address(v6)].into());
         }
     }
 }
@@ -124,15 +128,15 @@ fn interfaces_tell_pods_too() {
 /// Walk 4: a port no Service has is refused; an address no Service has is dropped.
 #[test]
 fn strays_are_turned_away() {
-    let mut town = Town::new(by_range());
-    town.offer(&full("svc1", 1, json!({})));
-    town.tables.sync();
+    let mut cluster = TwoNodeCluster::new(by_range());
+    cluster.offer(&full("svc1", 1, json!({})));
+    cluster.tables.sync();
     for v6 in FAMILIES {
-        for from in [&town.asker.namespace, &town.n1.namespace, &town.client.namespace] {
+        for from in [&cluster.caller.namespace, &cluster.n1.namespace, &cluster.client.namespace] {
             let unknown_port = at(cluster_ip(1, v6).ip(), 81);
-            assert_eq!(town.answers(from, unknown_port, 1).text(), "refused", "{from:?}");
-            assert_eq!(town.answers_udp(from, unknown_port, 1).text(), "refused", "{from:?}");
-            assert_eq!(town.answers(from, cluster_ip(99, v6), 1).text(), "silent", "{from:?}");
+            assert_eq!(cluster.answers(from, unknown_port, 1).text(), "refused", "{from:?}");
+            assert_eq!(cluster.answers_udp(from, unknown_port, 1).text(), "refused", "{from:?}");
+            assert_eq!(cluster.answers(from, cluster_ip(99, v6), 1).text(), "silent", "{from:?}");
         }
     }
 }
@@ -140,36 +144,44 @@ fn strays_are_turned_away() {
 /// Walks 8 and 9: nobody serves it.
 #[test]
 fn services_without_endpoints_refuse_and_local_ones_elsewhere_drop() {
-    let mut town = Town::new(by_range());
+    let mut cluster = TwoNodeCluster::new(by_range());
     let external = json!({"externalIPs": ["198.51.100.77", "2001:db8:1::77"]});
     let nobody = with(full("nobody", 1, json!({})), external);
-    town.tables.service(&nobody);
-    town.tables.service(&full(
+    cluster.tables.service(&nobody);
+    cluster.tables.service(&full(
         "elsewhere",
         2,
         json!({"externalTrafficPolicy": "Local", "internalTrafficPolicy": "Local"}),
     ));
     for v6 in FAMILIES {
-        let there = endpoint(town.there.address(v6), "n2", "b");
-        town.tables.slice(&both_protocols(slice("elsewhere", &format!("e-{v6}"), &[there])));
+        let there = endpoint(cluster.there.address(v6), "n2", "b");
+        cluster.tables.slice(&both_protocols(slice("elsewhere", &format!("e-{v6}"), &[there])));
     }
-    town.tables.sync();
+    cluster.tables.sync();
     for v6 in FAMILIES {
         let external = at(ip(if v6 { "2001:db8:1::77" } else { "198.51.100.77" }), 80);
-        for from in [&town.asker.namespace, &town.n1.namespace, &town.client.namespace] {
-            for to in [cluster_ip(1, v6), vip(1, v6), node_port(&town.n1, 1, v6), external] {
-                assert_eq!(town.answers(from, to, 1).text(), "refused", "{from:?} to {to}");
+        for from in [&cluster.caller.namespace, &cluster.n1.namespace, &cluster.client.namespace] {
+            for to in [cluster_ip(1, v6), vip(1, v6), node_port(&cluster.n1, 1, v6), external] {
+                assert_eq!(cluster.answers(from, to, 1).text(), "refused", "{from:?} to {to}");
             }
-            assert_eq!(town.answers(from, cluster_ip(2, v6), 1).text(), "silent", "{from:?}");
+            assert_eq!(cluster.answers(from, cluster_ip(2, v6), 1).text(), "silent", "{from:?}");
         }
-        for to in [vip(2, v6), node_port(&town.n1, 2, v6)] {
+        for to in [vip(2, v6), node_port(&cluster.n1, 2, v6)] {
             assert_eq!(
-                town.answers(&town.client.namespace, to, 1).text(),
+                cluster.answers(&cluster.client.namespace, to, 1).text(),
                 "silent",
                 "client to {to}"
             );
-            assert_eq!(town.answers(&town.asker.namespace, to, 4).text(), "there", "pod to {to}");
-            assert_eq!(town.answers(&town.n1.namespace, to, 4).text(), "there", "node to {to}");
+            assert_eq!(
+                cluster.answers(&cluster.caller.namespace, to, 4).text(),
+                "there",
+                "pod to {to}"
+            );
+            assert_eq!(
+                cluster.answers(&cluster.n1.namespace, to, 4).text(),
+                "there",
+                "node to {to}"
+            );
         }
     }
 }
@@ -177,83 +189,89 @@ fn services_without_endpoints_refuse_and_local_ones_elsewhere_drop() {
 /// Walk 7, with the source-range vectors.
 #[test]
 fn source_ranges_are_for_load_balancers_alone() {
-    let mut town = Town::new(by_range());
-    let inside = town.world.client_at("inside", 10).unwrap();
-    let outside = town.world.client_at("outside", 200).unwrap();
+    let mut cluster = TwoNodeCluster::new(by_range());
+    let inside = cluster.network.add_client_at("inside", 10).unwrap();
+    let outside = cluster.network.add_client_at("outside", 200).unwrap();
     for client in [&inside, &outside] {
         for range in ["10.96.0.0/12", "fd96::/108", "198.51.100.0/24", "2001:db8:1::/48"] {
-            client.route_via(net(range), &town.n1).unwrap();
+            client.route_via(net(range), &cluster.n1).unwrap();
         }
     }
-    let nodes = format!("{}/24", town.n1.v4);
+    let nodes = format!("{}/24", cluster.n1.v4);
     let v6_inside = format!("{}/128", inside.v6);
-    let v6_nodes = format!("{}/64", town.n1.v6);
+    let v6_nodes = format!("{}/64", cluster.n1.v6);
     let ranges = json!({"loadBalancerSourceRanges": [nodes, "203.0.113.0/25", "203.0.113.0/28", v6_inside, v6_nodes]});
-    town.offer(&full("svc1", 1, ranges));
-    town.tables.sync().assert_mended();
+    cluster.offer(&full("svc1", 1, ranges));
+    cluster.tables.sync().assert_mended();
     for v6 in FAMILIES {
-        let heard = |from: &_, to| town.answers(from, to, 2).text();
+        let responses = |from: &_, to| cluster.answers(from, to, 2).text();
         assert!(
-            ["here", "there", "here there"].contains(&&*heard(&inside.namespace, vip(1, v6))),
+            ["here", "there", "here there"].contains(&&*responses(&inside.namespace, vip(1, v6))),
             "IPv6 {v6}"
         );
-        assert_eq!(heard(&outside.namespace, vip(1, v6)), "silent");
-        assert_eq!(heard(&town.asker.namespace, vip(1, v6)), "silent");
-        assert_ne!(heard(&town.n1.namespace, vip(1, v6)), "silent");
+        assert_eq!(responses(&outside.namespace, vip(1, v6)), "silent");
+        assert_eq!(responses(&cluster.caller.namespace, vip(1, v6)), "silent");
+        assert_ne!(responses(&cluster.n1.namespace, vip(1, v6)), "silent");
         // NodePorts and ClusterIPs are open to everybody.
-        assert_ne!(heard(&outside.namespace, node_port(&town.n1, 1, v6)), "silent");
-        assert_ne!(heard(&outside.namespace, cluster_ip(1, v6)), "silent");
+        assert_ne!(responses(&outside.namespace, node_port(&cluster.n1, 1, v6)), "silent");
+        assert_ne!(responses(&outside.namespace, cluster_ip(1, v6)), "silent");
     }
     // A node may talk to its balancer under the balancer's own address.
-    town.n1.namespace.add_address("lo", vip(1, false).ip(), 32).unwrap();
+    cluster.n1.namespace.add_address("lo", vip(1, false).ip(), 32).unwrap();
     assert!(
-        town.answer_from(&town.n1.namespace, vip(1, false).ip(), vip(1, false)).name().is_some()
+        cluster
+            .answer_from(&cluster.n1.namespace, vip(1, false).ip(), vip(1, false))
+            .name()
+            .is_some()
     );
 }
 
 /// Walk 1's end: an endpoint that is given itself.
 #[test]
 fn an_endpoint_can_call_itself() {
-    let mut town = Town::new(by_range());
-    town.tables.service(&full("me", 1, json!({})));
+    let mut cluster = TwoNodeCluster::new(by_range());
+    cluster.tables.service(&full("me", 1, json!({})));
     for v6 in FAMILIES {
-        let me = endpoint(town.here.address(v6), "n1", "a");
-        town.tables.slice(&both_protocols(slice("me", &format!("me-{v6}"), &[me])));
+        let me = endpoint(cluster.here.address(v6), "n1", "a");
+        cluster.tables.slice(&both_protocols(slice("me", &format!("me-{v6}"), &[me])));
     }
-    town.tables.sync();
+    cluster.tables.sync();
     for v6 in FAMILIES {
-        let heard = town.answers(&town.here.namespace, cluster_ip(1, v6), 2);
-        assert_eq!((heard.text().as_str(), heard.sources), ("here", [town.n1.address(v6)].into()));
-        let heard = town.answers_udp(&town.here.namespace, cluster_ip(1, v6), 2);
-        assert_eq!(heard.text(), "here");
+        let responses = cluster.answers(&cluster.here.namespace, cluster_ip(1, v6), 2);
+        assert_eq!(
+            (responses.text().as_str(), responses.sources),
+            ("here", [cluster.n1.address(v6)].into())
+        );
+        let responses = cluster.answers_udp(&cluster.here.namespace, cluster_ip(1, v6), 2);
+        assert_eq!(responses.text(), "here");
     }
 }
 
 /// Walk 11: a client stays with its endpoint, until the time is up or the endpoint leaves.
 #[test]
 fn session_affinity_lasts_its_time_and_no_longer() {
-    let mut town = Town::new(by_range());
+    let mut cluster = TwoNodeCluster::new(by_range());
     let sticky = |seconds: u32| {
         json!({
             "sessionAffinity": "ClientIP",
             "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": seconds}},
         })
     };
-    town.offer(&full("long", 1, sticky(100)));
-    town.offer(&full("short", 2, sticky(1)));
-    town.tables.sync().assert_mended();
+    cluster.offer(&full("long", 1, sticky(100)));
+    cluster.offer(&full("short", 2, sticky(1)));
+    cluster.tables.sync().assert_mended();
     for v6 in FAMILIES {
-        for to in [cluster_ip(1, v6), vip(1, v6), node_port(&town.n1, 1, v6)] {
-            for from in [&town.asker.namespace, &town.client.namespace] {
-                assert_eq!(town.answers(from, to, TRIES).names.len(), 1, "{from:?} to {to}");
+        for to in [cluster_ip(1, v6), vip(1, v6), node_port(&cluster.n1, 1, v6)] {
+            for from in [&cluster.caller.namespace, &cluster.client.namespace] {
+                assert_eq!(cluster.answers(from, to, TRIES).names.len(), 1, "{from:?} to {to}");
             }
         }
         // Each try renews the time, and a pause of more than it forgets.
         let mut names = std::collections::BTreeSet::new();
         for _ in 0..8 {
-            let heard = town.answers(&town.asker.namespace, cluster_ip(2, v6), 2);
-            assert_eq!(heard.names.len(), 1);
-            names.extend(heard.names);
+            let responses = cluster.answers(&cluster.caller.namespace, cluster_ip(2, v6), 2);
+            assert_eq!(responses.names.len(), 1);
+            names.extend(responses.names);
             std::thread::sleep(std::time::Duration::from_millis(1100));
             if names.len() == 2 {
                 break;
@@ -262,23 +280,23 @@ fn session_affinity_lasts_its_time_and_no_longer() {
         assert_eq!(names.len(), 2, "a new endpoint once the time is up");
     }
     // The endpoint leaves: nobody stays with it.
-    town.tables.delete_slice("ns", "long-0");
-    let there = endpoint(town.there.address(false), "n2", "b");
-    town.tables.slice(&both_protocols(slice("long", "long-0", &[there]))).sync();
-    town.tables.kernel.purge_affinity().unwrap();
-    for from in [&town.asker.namespace, &town.client.namespace] {
-        assert_eq!(town.answers(from, cluster_ip(1, false), TRIES).text(), "there");
+    cluster.tables.delete_slice("ns", "long-0");
+    let there = endpoint(cluster.there.address(false), "n2", "b");
+    cluster.tables.slice(&both_protocols(slice("long", "long-0", &[there]))).sync();
+    cluster.tables.kernel.purge_affinity().unwrap();
+    for from in [&cluster.caller.namespace, &cluster.client.namespace] {
+        assert_eq!(cluster.answers(from, cluster_ip(1, false), TRIES).text(), "there");
     }
 }
 
 /// Terminating endpoints: the last resort, per policy.
 #[test]
 fn terminating_endpoints_serve_when_nobody_else_does() {
-    let mut town = Town::new(by_range());
+    let mut cluster = TwoNodeCluster::new(by_range());
     for v6 in FAMILIES {
         let (here, there) = (
-            endpoint(town.here.address(v6), "n1", "a"),
-            endpoint(town.there.address(v6), "n2", "b"),
+            endpoint(cluster.here.address(v6), "n1", "a"),
+            endpoint(cluster.there.address(v6), "n2", "b"),
         );
         let rows = [
             ("mixed", vec![here.clone().terminating(), there.clone()]),
@@ -286,17 +304,17 @@ fn terminating_endpoints_serve_when_nobody_else_does() {
             ("gone", vec![here.unready(), there.unready()]),
         ];
         for (name, members) in rows {
-            town.tables.slice(&both_protocols(slice(name, &format!("{name}-{v6}"), &members)));
+            cluster.tables.slice(&both_protocols(slice(name, &format!("{name}-{v6}"), &members)));
         }
     }
     for (n, name) in (1..).zip(["mixed", "last", "gone"]) {
-        town.tables.service(&full(name, n, json!({"externalTrafficPolicy": "Local"})));
+        cluster.tables.service(&full(name, n, json!({"externalTrafficPolicy": "Local"})));
     }
-    town.tables.sync();
+    cluster.tables.sync();
     for v6 in FAMILIES {
-        let inside = |n| town.answers(&town.asker.namespace, cluster_ip(n, v6), 6).text();
+        let inside = |n| cluster.answers(&cluster.caller.namespace, cluster_ip(n, v6), 6).text();
         let outside =
-            |n| town.answers(&town.client.namespace, node_port(&town.n1, n, v6), 6).text();
+            |n| cluster.answers(&cluster.client.namespace, node_port(&cluster.n1, n, v6), 6).text();
         assert_eq!((inside(1).as_str(), outside(1).as_str()), ("there", "here"));
         assert_eq!((inside(2).as_str(), outside(2).as_str()), ("there", "silent"));
         assert_eq!((inside(3).as_str(), outside(3).as_str()), ("refused", "refused"));
@@ -306,15 +324,16 @@ fn terminating_endpoints_serve_when_nobody_else_does() {
 /// D5: connections keep their endpoint while hints appear, change and vanish.
 #[test]
 fn d5_connections_outlive_a_change_of_preference() {
-    let mut town = Town::new(by_range());
-    town.offer(&full("svc1", 1, json!({})));
-    town.tables.sync();
+    let mut cluster = TwoNodeCluster::new(by_range());
+    cluster.offer(&full("svc1", 1, json!({})));
+    cluster.tables.sync();
     let to = cluster_ip(1, false);
-    let hold = || Held::tcp(&town.asker.namespace, to, crate::common::PATIENCE).unwrap();
-    let mut held: Vec<Held> = (0..12).map(|_| hold()).collect();
-    let before: Vec<String> = held.iter_mut().map(|held| held.ask().to_string()).collect();
+    let hold =
+        || OpenConnection::tcp(&cluster.caller.namespace, to, crate::common::PATIENCE).unwrap();
+    let mut held: Vec<OpenConnection> = (0..12).map(|_| hold()).collect();
+    let before: Vec<String> = held.iter_mut().map(|held| held.probe().to_string()).collect();
     assert!(before.contains(&"here".to_owned()) && before.contains(&"there".to_owned()));
-    let (here, there) = (town.here.clone(), town.there.clone());
+    let (here, there) = (cluster.here.clone(), cluster.there.clone());
     let hinted = |zones: [&[&str]; 2]| {
         let here = endpoint(here.address(false), "n1", "a").hinted(zones[0]);
         let there = endpoint(there.address(false), "n2", "b").hinted(zones[1]);
@@ -325,10 +344,10 @@ fn d5_connections_outlive_a_change_of_preference() {
         ([&["b"][..], &["a"][..]], "there"),
         ([&[][..], &[][..]], "here there"),
     ] {
-        town.tables.slice(&hinted(zones)).sync();
-        town.tables.kernel.sweep().unwrap();
-        assert_eq!(town.answers(&town.asker.namespace, to, TRIES).text(), expected);
-        let now: Vec<String> = held.iter_mut().map(|held| held.ask().to_string()).collect();
+        cluster.tables.slice(&hinted(zones)).sync();
+        cluster.tables.kernel.sweep().unwrap();
+        assert_eq!(cluster.answers(&cluster.caller.namespace, to, TRIES).text(), expected);
+        let now: Vec<String> = held.iter_mut().map(|held| held.probe().to_string()).collect();
         assert_eq!(now, before);
     }
 }
@@ -336,22 +355,25 @@ fn d5_connections_outlive_a_change_of_preference() {
 /// Walk 5 with listed addresses: others are not touched.
 #[test]
 fn nodeports_answer_on_listed_addresses_only() {
-    let mut town = Town::new(Options { nodeports_everywhere: [false; 2], ..by_range() });
+    let mut cluster =
+        TwoNodeCluster::new(Options { nodeports_everywhere: [false; 2], ..by_range() });
     let second = ip("192.168.0.201");
-    town.n1.namespace.add_address("eth0", second, 24).unwrap();
-    town.offer(&full("svc1", 1, json!({})));
-    town.tables.sync();
-    town.tables
+    cluster.n1.namespace.add_address("eth0", second, 24).unwrap();
+    cluster.offer(&full("svc1", 1, json!({})));
+    cluster.tables.sync();
+    cluster
+        .tables
         .kernel
-        .set_nodeport_ips(vec![town.n1.address(false), town.n1.address(true)])
+        .set_nodeport_ips(vec![cluster.n1.address(false), cluster.n1.address(true)])
         .unwrap();
     for v6 in FAMILIES {
-        let heard = town.answers(&town.client.namespace, node_port(&town.n1, 1, v6), TRIES);
-        assert_eq!(heard.text(), "here there");
+        let responses =
+            cluster.answers(&cluster.client.namespace, node_port(&cluster.n1, 1, v6), TRIES);
+        assert_eq!(responses.text(), "here there");
     }
     let other = at(second, 30_001);
     assert_eq!(
-        town.answers(&town.client.namespace, other, 1).text(),
+        cluster.answers(&cluster.client.namespace, other, 1).text(),
         "refused",
         "by the node itself"
     );
@@ -361,17 +383,18 @@ fn nodeports_answer_on_listed_addresses_only() {
 #[test]
 fn localhost_nodeports_answer_when_asked_for() {
     for localhost_nodeports in [false, true] {
-        let mut town = Town::new(Options { localhost_nodeports, ..by_range() });
+        let mut cluster = TwoNodeCluster::new(Options { localhost_nodeports, ..by_range() });
         if localhost_nodeports {
-            town.n1.namespace.sysctl("net/ipv4/conf/all/route_localnet", "1").unwrap();
+            cluster.n1.namespace.write_sysctl("net/ipv4/conf/all/route_localnet", "1").unwrap();
         }
-        town.offer(&full("svc1", 1, json!({})));
-        town.offer(&full("svc2", 2, json!({"externalTrafficPolicy": "Local"})));
-        town.tables.sync().assert_mended();
+        cluster.offer(&full("svc1", 1, json!({})));
+        cluster.offer(&full("svc2", 2, json!({"externalTrafficPolicy": "Local"})));
+        cluster.tables.sync().assert_mended();
         let expected = if localhost_nodeports { "here there" } else { "refused" };
         for port in [30_001, 30_002] {
-            let heard = town.answers(&town.n1.namespace, at(ip("127.0.0.1"), port), TRIES);
-            assert_eq!(heard.text(), expected, "{port}");
+            let responses =
+                cluster.answers(&cluster.n1.namespace, at(ip("127.0.0.1"), port), TRIES);
+            assert_eq!(responses.text(), expected, "{port}");
         }
     }
 }
@@ -379,15 +402,18 @@ fn localhost_nodeports_answer_when_asked_for() {
 /// TCP and UDP on one port are two things, and a Service of one does not answer the other.
 #[test]
 fn protocols_do_not_mix() {
-    let mut town = Town::new(by_range());
+    let mut cluster = TwoNodeCluster::new(by_range());
     let tcp_only = service("tcp", &["10.96.0.9", "fd96::9"]);
-    town.offer(&tcp_only);
-    town.tables.sync();
+    cluster.offer(&tcp_only);
+    cluster.tables.sync();
     for v6 in FAMILIES {
         assert_eq!(
-            town.answers(&town.asker.namespace, cluster_ip(9, v6), TRIES).text(),
+            cluster.answers(&cluster.caller.namespace, cluster_ip(9, v6), TRIES).text(),
             "here there"
         );
-        assert_eq!(town.answers_udp(&town.asker.namespace, cluster_ip(9, v6), 1).text(), "refused");
+        assert_eq!(
+            cluster.answers_udp(&cluster.caller.namespace, cluster_ip(9, v6), 1).text(),
+            "refused"
+        );
     }
 }

@@ -4,12 +4,15 @@
 //! node-1, in zone a, on this node. `T`: not ready, serves while terminating. `U`: none of these.
 
 use serde_json::{Value, json};
-use zonewise_routing::{Door, Family, Place, Question, Route, Service, Settings, Slice, Target};
+use zonewise_routing::{
+    Family, FeatureGates, NodeLocation, ObjectReader, Route, RouteQuery, RoutedService,
+    RoutedSlice, Target,
+};
 
 pub(crate) const NODE: &str = "node-1";
 
-pub(crate) fn door(zone: &str) -> Door {
-    Door::new(Place::new(NODE, Some(zone), Some("r")))
+pub(crate) fn reader(zone: &str) -> ObjectReader {
+    ObjectReader::new(NodeLocation::new(NODE, Some(zone), Some("r")))
 }
 
 pub(crate) fn endpoint(text: &str) -> Value {
@@ -89,12 +92,12 @@ pub(crate) fn service_json(extra: &Value) -> Value {
     service
 }
 
-pub(crate) fn service(extra: &Value) -> Service {
-    door("a").service(&service_json(extra).to_string()).unwrap()
+pub(crate) fn service(extra: &Value) -> RoutedService {
+    reader("a").read_service(&service_json(extra).to_string()).unwrap()
 }
 
 /// Policies and a node port, in short.
-pub(crate) fn policies(internal: &str, external: &str, node_port: u16) -> Service {
+pub(crate) fn policies(internal: &str, external: &str, node_port: u16) -> RoutedService {
     service(&json!({
         "type": if node_port == 0 { "ClusterIP" } else { "NodePort" },
         "internalTrafficPolicy": internal,
@@ -103,21 +106,26 @@ pub(crate) fn policies(internal: &str, external: &str, node_port: u16) -> Servic
     }))
 }
 
-pub(crate) fn read(door: &Door, slices: &[Value]) -> Vec<Slice> {
-    slices.iter().map(|slice| door.slice(&slice.to_string()).unwrap()).collect()
+pub(crate) fn read(reader: &ObjectReader, slices: &[Value]) -> Vec<RoutedSlice> {
+    slices.iter().map(|slice| reader.read_slice(&slice.to_string()).unwrap()).collect()
 }
 
-pub(crate) fn ask(door: &Door, settings: &Settings, service: &Service, slices: &[Value]) -> Route {
-    let slices = read(door, slices);
-    let slices: Vec<&Slice> = slices.iter().collect();
+pub(crate) fn ask(
+    reader: &ObjectReader,
+    gates: &FeatureGates,
+    service: &RoutedService,
+    slices: &[Value],
+) -> Route {
+    let slices = read(reader, slices);
+    let slices: Vec<&RoutedSlice> = slices.iter().collect();
     let port = &service.ports[0];
     let family = Family::V4;
-    zonewise_routing::route(&Question { door, settings, service, port, family, slices: &slices })
+    zonewise_routing::route(&RouteQuery { reader, gates, service, port, family, slices: &slices })
 }
 
 /// A plain Service, everything on.
 pub(crate) fn simple(zone: &str, slices: &[Value]) -> Route {
-    ask(&door(zone), &Settings::default(), &service(&json!({})), slices)
+    ask(&reader(zone), &FeatureGates::default(), &service(&json!({})), slices)
 }
 
 /// The last numbers of addresses, `-` for no list.

@@ -1,11 +1,12 @@
-//! What a node routes where: the recorded vectors of the reference, the tables of the documents, and
-//! what we add.
+//! Which endpoints a node uses: test vectors recorded from kube-proxy, the tables of the Kubernetes
+//! enhancement proposals, and what zonewise adds to them. Names of tests begin with the ids of the
+//! requirements that they prove; docs/requirements.md lists them.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod common;
-mod door;
 mod order;
 mod policies;
+mod reader;
 mod reasons;
 mod recorded;
 mod services;

@@ -4,12 +4,12 @@ use std::net::IpAddr;
 
 use proptest::prelude::*;
 use serde_json::json;
-use zonewise_routing::{Family, Protocol, Slice, Target, merge};
+use zonewise_routing::{Family, Protocol, RoutedSlice, Target, merge};
 
-use crate::common::door;
+use crate::common::reader;
 
 fn targets(ips: &[IpAddr], ports: &[u16]) -> Vec<Target> {
-    let door = door("a");
+    let reader = reader("a");
     let read = |family: &str, ip: &IpAddr, port: u16| {
         let slice = json!({
             "metadata": { "name": format!("{ip}-{port}") },
@@ -17,14 +17,14 @@ fn targets(ips: &[IpAddr], ports: &[u16]) -> Vec<Target> {
             "ports": [{ "name": "http", "port": port }],
             "endpoints": [{ "addresses": [ip.to_string()] }],
         });
-        door.slice(&slice.to_string()).unwrap()
+        reader.read_slice(&slice.to_string()).unwrap()
     };
-    let slices: Vec<Slice> = ips
+    let slices: Vec<RoutedSlice> = ips
         .iter()
         .zip(ports)
         .map(|(ip, port)| read(if ip.is_ipv4() { "IPv4" } else { "IPv6" }, ip, *port))
         .collect();
-    let slices: Vec<&Slice> = slices.iter().collect();
+    let slices: Vec<&RoutedSlice> = slices.iter().collect();
     Family::BOTH.iter().flat_map(|family| merge(&slices, *family, "http", Protocol::Tcp)).collect()
 }
 
@@ -73,6 +73,6 @@ proptest! {
 
 #[test]
 fn structs_stay_small() {
-    assert!(size_of::<zonewise_routing::Endpoint>() <= 20);
+    assert!(size_of::<zonewise_routing::SliceEndpoint>() <= 20);
     assert!(size_of::<Target>() <= 24);
 }

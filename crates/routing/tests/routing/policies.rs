@@ -1,10 +1,10 @@
-//! Hints and traffic policies: the reference's own table, and document D's.
+//! Hints and traffic policies: the table of kube-proxy's own test, and that of KEP-4444.
 
 use serde_json::json;
-use zonewise_routing::{Door, Mode, Place, Route, Service, Settings};
+use zonewise_routing::{FeatureGates, Mode, NodeLocation, ObjectReader, Route, RoutedService};
 use zonewise_topology::reason::Reason;
 
-use crate::common::{ask, door, policies, service, short, slice};
+use crate::common::{ask, policies, reader, service, short, slice};
 
 fn lists(route: &Route) -> (String, String, String, bool) {
     // The reference's test takes no list and an empty one for the same; the recorded cases do not.
@@ -59,7 +59,7 @@ const ROWS: [Row; 32] = [
     (32, "C", "a", "0[U]", ["-", "-", "-"], false),
 ];
 
-fn named(text: &str) -> Service {
+fn named(text: &str) -> RoutedService {
     match text {
         "eL" => policies("Cluster", "Local", 8080),
         "iL np" => policies("Local", "Cluster", 8080),
@@ -77,10 +77,10 @@ fn d1_d3_b10_the_table_of_the_reference() {
     for (number, service, zone, endpoints, expected, any) in ROWS {
         let node = if service == "C node-0" { "node-0" } else { "node-1" };
         let zone = (zone != "none").then_some(zone);
-        let door = Door::new(Place::new(node, zone, None));
-        let settings = Settings { node_hints: service != "C off", ..Settings::default() };
+        let reader = ObjectReader::new(NodeLocation::new(node, zone, None));
+        let gates = FeatureGates { node_hints: service != "C off", ..FeatureGates::default() };
         let slices = if endpoints.is_empty() { vec![] } else { vec![slice("s", endpoints)] };
-        let route = ask(&door, &settings, &named(service), &slices);
+        let route = ask(&reader, &gates, &named(service), &slices);
         let [cluster, local, all] = expected.map(str::to_owned);
         assert_eq!(lists(&route), (cluster, local, all, any), "case {number}");
     }
@@ -99,7 +99,7 @@ fn d4_b10_the_table_of_document_d_and_the_row_it_lacks() {
     ];
     for (external, internal, outside, inside) in rows {
         let service = policies(internal, external, 30080);
-        let route = ask(&door("a"), &Settings::default(), &service, &[slice("s", MIXED)]);
+        let route = ask(&reader("a"), &FeatureGates::default(), &service, &[slice("s", MIXED)]);
         assert_eq!(
             (&*short(Some(route.external(&service))), &*short(Some(route.internal(&service)))),
             (outside, inside),
@@ -111,21 +111,21 @@ fn d4_b10_the_table_of_document_d_and_the_row_it_lacks() {
 
 #[test]
 fn b10_local_traffic_looks_at_no_hint_and_says_so() {
-    let settings = Settings::default();
+    let gates = FeatureGates::default();
     let local = policies("Local", "Cluster", 0);
-    let route = ask(&door("a"), &settings, &local, &[slice("s", MIXED)]);
+    let route = ask(&reader("a"), &gates, &local, &[slice("s", MIXED)]);
     assert_eq!(short(route.local.as_deref()), "2,3");
     assert_eq!((route.mode, route.reason), (Mode::Any, Reason::LocalOnly { endpoints: 2 }));
 
-    let route = ask(&door("a"), &settings, &local, &[slice("s", "1[R z:a]")]);
+    let route = ask(&reader("a"), &gates, &local, &[slice("s", "1[R z:a]")]);
     assert_eq!((route.reason, route.has_any), (Reason::NoLocalEndpoint, true));
 
-    let route = ask(&door("a"), &settings, &local, &[slice("s", "1[R] 2[T L]")]);
+    let route = ask(&reader("a"), &gates, &local, &[slice("s", "1[R] 2[T L]")]);
     assert_eq!(short(route.local.as_deref()), "2");
     assert_eq!(route.mode, Mode::Terminating);
 
     let both = policies("Cluster", "Local", 30080);
-    let route = ask(&door("a"), &settings, &both, &[slice("s", "1[R z:a]")]);
+    let route = ask(&reader("a"), &gates, &both, &[slice("s", "1[R z:a]")]);
     assert_eq!(route.reason, Reason::SameZoneHints { endpoints: 1, of: 1 });
     assert_eq!(route.notes, [Reason::NoLocalEndpoint]);
 }

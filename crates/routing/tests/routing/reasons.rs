@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use zonewise_routing::{Route, Settings};
+use zonewise_routing::{FeatureGates, Route};
 use zonewise_topology::reason::{Code, Reason, TABLE};
 
-use crate::common::{ask, door, labelled, policies, service, simple, slice, with_shares};
+use crate::common::{ask, labelled, policies, reader, service, simple, slice, with_shares};
 
 /// All that are about the way of traffic, and these.
 const GIVEN_TOO: [Code; 3] = [Code::NoEndpoints, Code::SharesMalformed, Code::SharesTooLarge];
@@ -14,14 +14,15 @@ const GIVEN_TOO: [Code; 3] = [Code::NoEndpoints, Code::SharesMalformed, Code::Sh
 const SHARES: &str = r#"{"v":1,"endpoints":{"a":1,"b":1},"from":{"a":{"a":1},"b":{"b":1}}}"#;
 
 fn routes() -> Vec<Route> {
-    let all = Settings::default();
+    let all = FeatureGates::default();
     let plain = |text: &str| vec![slice("s", text)];
     let shares = |text: &str, shares: &str| vec![with_shares(slice("s", text), shares)];
     let zone = |zone: &str| labelled("s", "for-zone", zone, "1[R]");
-    let with = |settings: Settings, slices: &[Value]| {
-        ask(&door("a"), &settings, &service(&json!({})), slices)
+    let with = |gates: FeatureGates, slices: &[Value]| {
+        ask(&reader("a"), &gates, &service(&json!({})), slices)
     };
-    let local = |text: &str| ask(&door("a"), &all, &policies("Local", "Cluster", 0), &plain(text));
+    let local =
+        |text: &str| ask(&reader("a"), &all, &policies("Local", "Cluster", 0), &plain(text));
     vec![
         simple("a", &[]),
         simple("a", &plain("1[R]")),
@@ -42,8 +43,8 @@ fn routes() -> Vec<Route> {
         simple("a", &[zone("b")]),
         simple("a", &[zone("a"), slice("t", "2[R]")]),
         simple("a", &[labelled("s", "for-region", "r", "1[R]")]),
-        with(Settings { hints: false, ..all }, &plain("1[R z:a]")),
-        with(Settings { routing_preference: false, ..all }, &plain("1[R z:a]")),
+        with(FeatureGates { hints: false, ..all }, &plain("1[R z:a]")),
+        with(FeatureGates { routing_preference: false, ..all }, &plain("1[R z:a]")),
         local("1[R L]"),
         local("1[R]"),
     ]

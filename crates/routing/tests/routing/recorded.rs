@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use flate2::read::GzDecoder;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use zonewise_routing::{Door, Place, Settings, Target};
+use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader, Target};
 
 use crate::common::{ask, policies};
 
@@ -74,10 +74,10 @@ fn slices(case: &Case) -> Vec<Value> {
 
 fn check(line: &str) {
     let case: Case = serde_json::from_str(line).unwrap();
-    let door = Door::new(Place::new(&case.node, Some(&case.zone), None));
+    let reader = ObjectReader::new(NodeLocation::new(&case.node, Some(&case.zone), None));
     let service =
         policies(&case.internal_traffic_policy, &case.external_traffic_policy, case.node_port);
-    let route = ask(&door, &Settings::default(), &service, &slices(&case));
+    let route = ask(&reader, &FeatureGates::default(), &service, &slices(&case));
     let text =
         |list: Option<Box<[Target]>>| list.map(|list| list.iter().map(Target::to_string).collect());
     let answer = Lists {

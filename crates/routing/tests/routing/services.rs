@@ -3,9 +3,11 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use zonewise_routing::{Cidr, Family, Policy, Protocol, Service, ServicePort, parse_address};
+use zonewise_routing::{
+    Cidr, Family, Protocol, RoutedService, ServicePort, TrafficPolicy, parse_address,
+};
 
-use crate::common::{door, service, service_json};
+use crate::common::{reader, service, service_json};
 
 fn texts<T: ToString>(list: impl IntoIterator<Item = T>) -> Vec<String> {
     list.into_iter().map(|item| item.to_string()).collect()
@@ -115,36 +117,36 @@ fn a_service_is_read_whole() {
         node_port,
     };
     let blocks = ["203.0.113.0/25", "2001:db8::/32"].map(|text| Cidr::parse(text).unwrap());
-    let read = door("a").service(&json.to_string()).unwrap();
+    let read = reader("a").read_service(&json.to_string()).unwrap();
     assert_eq!(
         read,
-        Service {
+        RoutedService {
             namespace: "ns".into(),
             name: "svc".into(),
             cluster_ips: ips(&["10.96.0.10", "fd00::a"]),
             external_ips: ips(&["192.0.2.1", "2001:db8::1"]),
-            vips: ips(&["198.51.100.1", "2001:db8::2"]),
-            sources: Box::new(blocks),
+            load_balancer_ips: ips(&["198.51.100.1", "2001:db8::2"]),
+            source_ranges: Box::new(blocks),
             ports: Box::new([
                 port("http", Protocol::Tcp, 80, 30080),
                 port("dns", Protocol::Udp, 53, 0),
             ]),
-            internal: Policy::Cluster,
-            external: Policy::Local,
-            affinity: Some(60),
+            internal_policy: TrafficPolicy::Cluster,
+            external_policy: TrafficPolicy::Local,
+            affinity_seconds: Some(60),
             health_check_node_port: Some(31000),
             topology_auto: true,
             proxy_name: Some("zonewise".into()),
             skipped: false,
-            version: 12,
+            resource_version: 12,
         }
     );
     assert_eq!(read.cluster_ip(Family::V6).unwrap().to_string(), "fd00::a");
     assert_eq!(texts(read.external_ips(Family::V4)), ["192.0.2.1"]);
-    assert_eq!(texts(read.vips(Family::V6)), ["2001:db8::2"]);
-    assert_eq!(texts(read.sources(Family::V4)), ["203.0.113.0/25"]);
-    assert!(read.same_content(&Service { version: 13, ..read.clone() }));
-    assert!(!read.same_content(&Service { topology_auto: false, ..read.clone() }));
+    assert_eq!(texts(read.load_balancer_ips(Family::V6)), ["2001:db8::2"]);
+    assert_eq!(texts(read.source_ranges(Family::V4)), ["203.0.113.0/25"]);
+    assert!(read.same_content(&RoutedService { resource_version: 13, ..read.clone() }));
+    assert!(!read.same_content(&RoutedService { topology_auto: false, ..read.clone() }));
 }
 
 #[test]
@@ -174,24 +176,24 @@ fn one_cluster_ip_per_family() {
         assert_eq!(read.skipped, expected.is_empty(), "{spec}");
     }
     assert!(service(&json!({ "type": "ExternalName" })).skipped);
-    let empty = door("a").service(r#"{"metadata":null,"spec":null,"status":null}"#).unwrap();
-    assert!(empty.skipped && door("a").service("[]").is_err());
+    let empty = reader("a").read_service(r#"{"metadata":null,"spec":null,"status":null}"#).unwrap();
+    assert!(empty.skipped && reader("a").read_service("[]").is_err());
 }
 
 #[test]
 fn d4_local_for_the_outside_needs_an_outside() {
     let rows = [
-        (json!({ "type": "LoadBalancer" }), Policy::Local),
-        (json!({ "type": "NodePort" }), Policy::Local),
-        (json!({ "type": "ClusterIP" }), Policy::Cluster),
-        (json!({}), Policy::Cluster),
-        (json!({ "type": "ClusterIP", "externalIPs": ["192.0.2.1"] }), Policy::Local),
+        (json!({ "type": "LoadBalancer" }), TrafficPolicy::Local),
+        (json!({ "type": "NodePort" }), TrafficPolicy::Local),
+        (json!({ "type": "ClusterIP" }), TrafficPolicy::Cluster),
+        (json!({}), TrafficPolicy::Cluster),
+        (json!({ "type": "ClusterIP", "externalIPs": ["192.0.2.1"] }), TrafficPolicy::Local),
     ];
     for (mut spec, expected) in rows {
         spec["externalTrafficPolicy"] = "Local".into();
         spec["healthCheckNodePort"] = 31000.into();
         let read = service(&spec);
-        assert_eq!(read.external, expected, "{spec}");
+        assert_eq!(read.external_policy, expected, "{spec}");
         let balanced = spec["type"] == "LoadBalancer";
         assert_eq!(read.health_check_node_port, balanced.then_some(31000), "{spec}");
     }
@@ -230,7 +232,7 @@ fn d4_which_lists_a_port_uses() {
             spec["externalTrafficPolicy"] = external.into();
             let mut json = service_json(&spec);
             json["status"] = if outside { status } else { json!({}) };
-            let read = door("a").service(&json.to_string()).unwrap();
+            let read = reader("a").read_service(&json.to_string()).unwrap();
             let port = &read.ports[0];
             assert_eq!(
                 (read.externally_accessible(port), read.uses_cluster(port), read.uses_local(port)),
@@ -245,10 +247,10 @@ fn d4_which_lists_a_port_uses() {
 fn a_source_range_of_everyone_restricts_nobody() {
     let read = |ranges: Value| service(&json!({ "loadBalancerSourceRanges": ranges }));
     let both = read(json!(["10.0.0.0/8", "0.0.0.0/0", "fd00::/8"]));
-    assert_eq!(texts(both.sources(Family::V4)), Vec::<String>::new());
-    assert_eq!(texts(both.sources(Family::V6)), ["fd00::/8"]);
+    assert_eq!(texts(both.source_ranges(Family::V4)), Vec::<String>::new());
+    assert_eq!(texts(both.source_ranges(Family::V6)), ["fd00::/8"]);
     let other = read(json!(["fd00::/8"]));
-    assert_eq!(texts(other.sources(Family::V4)), Vec::<String>::new());
+    assert_eq!(texts(other.source_ranges(Family::V4)), Vec::<String>::new());
 }
 
 #[test]
@@ -274,7 +276,7 @@ fn affinity_has_a_default() {
         ),
     ];
     for (spec, expected) in rows {
-        assert_eq!(service(&spec).affinity, expected, "{spec}");
+        assert_eq!(service(&spec).affinity_seconds, expected, "{spec}");
     }
 }
 
@@ -295,7 +297,7 @@ fn d2_the_topology_annotation_and_its_older_name() {
     for (annotations, expected) in rows {
         let mut json = service_json(&json!({}));
         json["metadata"]["annotations"] = annotations.clone();
-        let read = door("a").service(&json.to_string()).unwrap();
+        let read = reader("a").read_service(&json.to_string()).unwrap();
         assert_eq!(read.topology_auto, expected, "{annotations}");
     }
 }

@@ -1,10 +1,10 @@
-//! Zone shares (section 5.5 of the design).
+//! Zone shares.
 
 use serde_json::{Value, json};
-use zonewise_routing::{Mode, Route, Settings, slots};
+use zonewise_routing::{FeatureGates, Mode, Route, slots};
 use zonewise_topology::reason::{Code, Reason};
 
-use crate::common::{ask, door, line, policies, service, short, simple, slice, with_shares};
+use crate::common::{ask, line, policies, reader, service, short, simple, slice, with_shares};
 
 /// Four endpoints in a, two in b: b sends a quarter to a.
 const SHARES: &str =
@@ -28,7 +28,11 @@ fn shares_become_weights() {
     assert_eq!(*weights, [62_500, 62_500, 62_500, 62_500, 375_000, 375_000]);
     assert_eq!(slots(6, Some(&weights)).len(), 16);
     let route = simple("a", &[six()]);
-    assert_eq!(line(&route), "shares SharesApplied 1,2,3,4", "nobody without a share");
+    assert_eq!(
+        line(&route),
+        "shares SharesApplied 1,2,3,4",
+        "only endpoints of zones with a share"
+    );
     assert_eq!(*route.weights.unwrap(), [250_000; 4]);
 }
 
@@ -52,7 +56,7 @@ fn shares_are_used_until_an_endpoint_would_get_a_fifth_more() {
         ("1[R @a] 2[R @a] 3[R @a] 4[R @a] 5[R @b] 6[U @b]", Mode::Any, "unready does not count"),
         ("5[R @b] 6[R @b]", Mode::Shares, "a drops out: fair for b"),
         ("1[R @a] 2[R @a] 3[R @a] 4[R @a]", Mode::Any, "b drops out: 1 in a, limit 0.45"),
-        ("1[R @c]", Mode::Any, "nobody with a share is left"),
+        ("1[R @c]", Mode::Any, "no zone with a share has endpoints"),
         (
             "1[R @a] 2[R @a] 3[R @a] 4[R @a] 5[R @b] 6[R @b] 7[R @c]",
             Mode::Shares,
@@ -110,8 +114,8 @@ fn d3_node_hints_then_shares_then_zone_hints() {
     assert_eq!(line(&simple("a", &[hinted("node-2")])), "shares SharesApplied 1,2");
     let route = simple("b", &[hinted("node-2")]);
     assert_eq!(codes(&route), (Mode::SameZone, Code::SameZoneHints, vec![Code::SharesWithoutZone]));
-    let off = Settings { shares: false, ..Settings::default() };
-    let route = ask(&door("a"), &off, &service(&json!({})), &[hinted("node-2")]);
+    let off = FeatureGates { shares: false, ..FeatureGates::default() };
+    let route = ask(&reader("a"), &off, &service(&json!({})), &[hinted("node-2")]);
     assert_eq!(line(&route), "same-zone SameZoneHints 1");
     assert_eq!(route.notes, []);
 }
@@ -121,7 +125,7 @@ fn d4_shares_and_policies_live_side_by_side() {
     let text = "1[R @a] 2[R @a] 3[R @a] 4[R @a] 5[R @b L] 6[R @b]";
     let slices = [with_shares(slice("s", text), SHARES)];
     let service = policies("Cluster", "Local", 30080);
-    let route = ask(&door("a"), &Settings::default(), &service, &slices);
+    let route = ask(&reader("a"), &FeatureGates::default(), &service, &slices);
     assert_eq!(short(route.cluster.as_deref()), "1,2,3,4");
     assert_eq!(short(route.local.as_deref()), "5");
     assert_eq!(short(route.reachable.as_deref()), "1,2,3,4,5");

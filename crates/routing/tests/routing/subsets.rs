@@ -1,21 +1,23 @@
-//! Slices for zones and regions (documents A and C).
+//! Slices that are labelled for a zone or a region (requirements C1 to C9).
 
 use serde_json::{Value, json};
 use zonewise_routing::{
-    Door, Family, Mode, Place, Question, Settings, Slice, effective, route, serving, wanted,
+    Family, FeatureGates, Mode, NodeLocation, ObjectReader, RouteQuery, RoutedSlice,
+    consumed_slices, is_for_node, route, serving_targets,
 };
 
-use crate::common::{ask, door, labelled, line, policies, read, service, short, simple, slice};
+use crate::common::{ask, labelled, line, policies, read, reader, service, short, simple, slice};
 
-fn is_wanted(slice: &Value, settings: &Settings) -> bool {
-    let door = door("a");
-    let slice = door.slice(&slice.to_string()).unwrap();
-    wanted(&slice, door.place(), settings)
+fn is_wanted(slice: &Value, gates: &FeatureGates) -> bool {
+    let reader = reader("a");
+    let slice = reader.read_slice(&slice.to_string()).unwrap();
+    is_for_node(&slice, reader.location(), gates)
 }
 
 #[test]
 fn c1_c2_c3_c4_the_five_unit_tests_of_the_document() {
-    let (on, off) = (Settings::default(), Settings { subsetting: false, ..Settings::default() });
+    let (on, off) =
+        (FeatureGates::default(), FeatureGates { subsetting: false, ..FeatureGates::default() });
     let of = |key: &str, value: &str| labelled("s", key, value, "1[R]");
     let all = [of("for-zone", "a"), of("for-zone", "b"), of("for-region", "q"), slice("s", "1[R]")];
     assert!(all.iter().all(|slice| is_wanted(slice, &off)), "disabled: consume all");
@@ -45,8 +47,8 @@ fn c2_each_zone_uses_its_own_slices() {
 
 #[test]
 fn c3_a27_with_the_gate_off_everything_is_used() {
-    let off = Settings { subsetting: false, ..Settings::default() };
-    let route = ask(&door("a"), &off, &service(&json!({})), &zones());
+    let off = FeatureGates { subsetting: false, ..FeatureGates::default() };
+    let route = ask(&reader("a"), &off, &service(&json!({})), &zones());
     assert_eq!(line(&route), "any NoHints 1,2,3");
     let old_controller = [slice("s1", "1[R @a] 2[R @b]")];
     assert_eq!(line(&simple("a", &old_controller)), "any NoHints 1,2");
@@ -57,10 +59,10 @@ fn c8_never_a_black_hole() {
     assert_eq!(line(&simple("c", &zones())), "any SubsetEmpty 1,2,3", "nothing usable");
     assert_eq!(line(&simple("d", &zones())), "any SubsetEmpty 1,2,3", "no slice");
     assert_eq!(line(&simple("", &zones())), "any NodeWithoutZone 1,2,3", "a node without a zone");
-    let nowhere = Door::new(Place::new("n", Some("a"), None));
+    let nowhere = ObjectReader::new(NodeLocation::new("n", Some("a"), None));
     let regions =
         [labelled("s1", "for-region", "r", "1[R]"), labelled("s2", "for-region", "q", "2[R]")];
-    let route = ask(&nowhere, &Settings::default(), &service(&json!({})), &regions);
+    let route = ask(&nowhere, &FeatureGates::default(), &service(&json!({})), &regions);
     assert_eq!(line(&route), "any NodeWithoutZone 1,2", "a node without a region");
     let last = [labelled("s1", "for-zone", "a", "1[T]"), labelled("s2", "for-zone", "b", "2[R]")];
     assert_eq!(line(&simple("a", &last)), "terminating OnlyTerminating 1", "better than nothing");
@@ -72,35 +74,35 @@ fn c8_a_port_that_only_another_zone_offers() {
     other["ports"][0]["name"] = "admin".into();
     let slices = [labelled("s1", "for-zone", "a", "1[R]"), other];
     let service = service(&json!({ "ports": [{ "name": "admin", "port": 81 }] }));
-    let route = ask(&door("a"), &Settings::default(), &service, &slices);
+    let route = ask(&reader("a"), &FeatureGates::default(), &service, &slices);
     assert_eq!(line(&route), "any SubsetEmpty 2");
 }
 
 #[test]
 fn c8_families_are_judged_apart() {
-    let door = door("a");
+    let reader = reader("a");
     let mut v6 = labelled("s2", "for-zone", "b", "");
     v6["addressType"] = "IPv6".into();
     v6["endpoints"] = json!([{ "addresses": ["fd00::1"] }]);
-    let slices = read(&door, &[labelled("s1", "for-zone", "a", "1[R]"), v6, zones()[1].clone()]);
-    let slices: Vec<&Slice> = slices.iter().collect();
-    let (service, settings) = (service(&json!({})), Settings::default());
-    let kept = effective(&service, &slices, door.place(), &settings);
+    let slices = read(&reader, &[labelled("s1", "for-zone", "a", "1[R]"), v6, zones()[1].clone()]);
+    let slices: Vec<&RoutedSlice> = slices.iter().collect();
+    let (service, gates) = (service(&json!({})), FeatureGates::default());
+    let kept = consumed_slices(&service, &slices, reader.location(), &gates);
     assert_eq!(kept.iter().map(|slice| &*slice.name).collect::<Vec<_>>(), ["s1", "s2"]);
     let port = &service.ports[0];
-    let question = Question {
-        door: &door,
-        settings: &settings,
+    let query = RouteQuery {
+        reader: &reader,
+        gates: &gates,
         service: &service,
         port,
         family: Family::V6,
         slices: &slices,
     };
-    let answer = route(&question);
+    let answer = route(&query);
     assert_eq!(answer.cluster.unwrap().len(), 1);
 }
 
-/// Unlabelled to labelled and back: writers add before they remove.
+/// Unlabelled to labelled and back: controllers add new slices before they remove old ones.
 #[test]
 fn c7_a_change_loses_no_endpoint() {
     let before = slice("s0", "1[R] 2[R] 3[R]");
@@ -118,7 +120,7 @@ fn c7_a_change_loses_no_endpoint() {
     assert_eq!(line(&simple("a", &from_region)), "any SubsetsMixed 1,2");
 }
 
-/// What the selectors of document C deliver gives the same answer as all slices do.
+/// The slices that label selectors deliver to a node (C2) give the same route as all slices.
 #[test]
 fn c2_c7_the_answer_does_not_depend_on_what_else_was_delivered() {
     let all = [slice("s0", "5[R]"), zones()[0].clone(), zones()[1].clone()];
@@ -130,12 +132,12 @@ fn c2_c7_the_answer_does_not_depend_on_what_else_was_delivered() {
 fn c9_a_policy_of_local_uses_all_slices() {
     let slices =
         [labelled("s1", "for-zone", "a", "1[R]"), labelled("s2", "for-zone", "b", "2[R L]")];
-    let settings = Settings::default();
+    let gates = FeatureGates::default();
     let internal = policies("Local", "Cluster", 0);
-    let route = ask(&door("a"), &settings, &internal, &slices);
+    let route = ask(&reader("a"), &gates, &internal, &slices);
     assert_eq!(short(route.local.as_deref()), "2");
     let external = policies("Cluster", "Local", 30080);
-    let route = ask(&door("a"), &settings, &external, &slices);
+    let route = ask(&reader("a"), &gates, &external, &slices);
     assert_eq!(
         (short(route.local.as_deref()), line(&route)),
         ("2".into(), "any NoHints 1,2".into())
@@ -157,17 +159,17 @@ fn hints_work_inside_a_subset_and_the_rest_is_noted() {
 /// Connections to endpoints of another subset are not stale.
 #[test]
 fn d5_serving_looks_at_all_slices() {
-    let door = door("a");
-    let slices = read(&door, &zones());
-    let slices: Vec<&Slice> = slices.iter().collect();
-    let (service, settings) = (service(&json!({})), Settings::default());
-    let question = Question {
-        door: &door,
-        settings: &settings,
+    let reader = reader("a");
+    let slices = read(&reader, &zones());
+    let slices: Vec<&RoutedSlice> = slices.iter().collect();
+    let (service, gates) = (service(&json!({})), FeatureGates::default());
+    let query = RouteQuery {
+        reader: &reader,
+        gates: &gates,
         service: &service,
         port: &service.ports[0],
         family: Family::V4,
         slices: &slices,
     };
-    assert_eq!(short(Some(&serving(&question))), "1,2,3");
+    assert_eq!(short(Some(&serving_targets(&query))), "1,2,3");
 }

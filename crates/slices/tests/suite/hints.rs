@@ -70,7 +70,7 @@ fn b8_unset_and_b7_gate_off_mean_no_hints() {
     assert_eq!(cluster.hints(), map([]), "the gate leaves no trace");
     cluster.settings.gates = FeatureGates::default();
     cluster.sync();
-    cluster.forget(MODE).sync();
+    cluster.remove_annotation(MODE).sync();
     assert_eq!(cluster.hints(), map([]));
 }
 
@@ -160,7 +160,7 @@ fn b10_a_local_policy_does_not_keep_hints_away() {
 
 #[test]
 fn d11_zone_hints_every_endpoint_to_its_own_zone() {
-    let mut cluster = TestCluster::three();
+    let mut cluster = TestCluster::three_zones();
     cluster.pods("a", 5).pods("b", 1).annotate(PREFERENCE, "Zone");
     assert_eq!(code(&cluster.sync()), Code::OwnZone);
     assert_eq!(cluster.hints(), map([("a", 5), ("b", 1)]));
@@ -173,7 +173,7 @@ fn d11_zone_hints_every_endpoint_to_its_own_zone() {
 
 #[test]
 fn traffic_distribution_is_the_references() {
-    let mut cluster = TestCluster::three();
+    let mut cluster = TestCluster::three_zones();
     cluster.pods("a", 2).pods("b", 1);
     cluster.service["spec"]["trafficDistribution"] = "PreferSameNode".into();
     cluster.sync();
@@ -224,7 +224,7 @@ fn d13_the_first_key_that_means_something_wins() {
         (&[(PREFERENCE, "Default")], "PreferSameNode", "random", &[Code::ChoiceOverridden]),
     ];
     for (annotations, distribution, heuristic, notes) in rows {
-        let mut cluster = TestCluster::three();
+        let mut cluster = TestCluster::three_zones();
         for (key, value) in annotations {
             cluster.annotate(key, value);
         }
@@ -246,7 +246,7 @@ fn d13_the_first_key_that_means_something_wins() {
 fn every_code_about_requests_is_reached() {
     use std::collections::BTreeSet;
     let notes = |annotations: &[(&str, &str)], change: fn(&mut TestCluster)| -> Vec<Code> {
-        let mut cluster = TestCluster::three();
+        let mut cluster = TestCluster::three_zones();
         for (key, value) in annotations {
             cluster.annotate(key, value);
         }
@@ -288,7 +288,7 @@ fn crowded() -> TestCluster {
 
 #[test]
 fn a23_the_removed_field_is_named() {
-    let mut cluster = TestCluster::three();
+    let mut cluster = TestCluster::three_zones();
     cluster.service["spec"]["topologyKeys"] = json!(["topology.kubernetes.io/zone"]);
     let notes = cluster.requested_routing().notes;
     assert_eq!(
@@ -299,7 +299,7 @@ fn a23_the_removed_field_is_named() {
 
 #[test]
 fn balanced_writes_the_same_shares_on_every_slice_and_hints_beside_them() {
-    let mut cluster = TestCluster::three();
+    let mut cluster = TestCluster::three_zones();
     cluster.settings.max_endpoints = 4;
     cluster.pods("a", 6).pods("b", 3).pods("c", 3).annotate(PREFERENCE, "zonewise.dev/balanced");
     assert_eq!(code(&cluster.sync()), Code::SharesBalanced);
@@ -309,14 +309,14 @@ fn balanced_writes_the_same_shares_on_every_slice_and_hints_beside_them() {
     );
     assert_eq!(cluster.hints(), map([("a", 4), ("b", 4), ("c", 4)]));
     assert_eq!(cluster.sync().writes(), 0);
-    cluster.forget(PREFERENCE).sync();
+    cluster.remove_annotation(PREFERENCE).sync();
     assert_eq!((cluster.shares(), cluster.hints()), (None, map([])), "no trace is left");
 }
 
 /// One endpoint more or less in fifty changes every share a little: not worth writing every slice.
 #[test]
 fn balanced_shares_are_rewritten_only_when_it_matters() {
-    let mut cluster = TestCluster::three();
+    let mut cluster = TestCluster::three_zones();
     cluster.settings.max_endpoints = 20;
     cluster
         .pods("a", 60)
@@ -334,7 +334,7 @@ fn balanced_shares_are_rewritten_only_when_it_matters() {
 
 #[test]
 fn a18_shared_endpoints_are_hinted_to_several_zones_and_weights_become_shares() {
-    let mut cluster = TestCluster::three();
+    let mut cluster = TestCluster::three_zones();
     cluster.pods("a", 7).pods("b", 7).pods("c", 6);
     cluster.annotate(PREFERENCE, "zonewise.dev/local-weighted").sync();
     assert!(cluster.shares().is_some(), "weights need shares");

@@ -379,14 +379,14 @@ proptest::proptest! {
         max in 2usize..20,
         upstream: bool,
     ) {
-        let mut cluster = TestCluster::three();
+        let mut cluster = TestCluster::three_zones();
         cluster.settings.upstream = upstream;
         cluster.settings.max_endpoints = max;
         for (a, b, c, mode) in steps {
             cluster.pods("a", a).pods("b", b).pods("c", c);
             let keys = ["service.kubernetes.io/topology-mode", "endpointslice.kubernetes.io/subsetting", "zonewise.dev/routing-preference"];
             for key in keys {
-                cluster.forget(key);
+                cluster.remove_annotation(key);
             }
             match mode {
                 1 => cluster.annotate(keys[0], "Auto"),

@@ -7,7 +7,7 @@ use zonewise_topology::reason::Code;
 const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
 
 fn equal(approach: &str, each: usize) -> TestCluster {
-    let mut cluster = TestCluster::three();
+    let mut cluster = TestCluster::three_zones();
     cluster.annotate(SUBSETTING, approach);
     for zone in ["a", "b", "c"] {
         cluster.pods(zone, each);
@@ -45,7 +45,7 @@ fn a1_every_spelling_of_an_approach() {
 #[test]
 fn a2_the_default_of_the_controller_holds_for_services_that_say_nothing() {
     let mut cluster = equal("", 10);
-    cluster.forget(SUBSETTING).sync();
+    cluster.remove_annotation(SUBSETTING).sync();
     assert_eq!(cluster.subsets(), map([("", (30, 1))]), "shipped: Random");
     cluster.settings.default_subsetting = "Auto".into();
     cluster.sync();
@@ -58,7 +58,7 @@ fn a2_the_default_of_the_controller_holds_for_services_that_say_nothing() {
 #[test]
 fn a2_the_default_respects_the_gate_and_local_policies() {
     let mut cluster = equal("", 10);
-    cluster.forget(SUBSETTING);
+    cluster.remove_annotation(SUBSETTING);
     cluster.settings.default_subsetting = "Auto".into();
     cluster.service["spec"]["internalTrafficPolicy"] = "Local".into();
     assert_eq!(cluster.requested_routing().choice.name(), "random", "C9");
@@ -116,7 +116,7 @@ fn a9_a_change_that_breaks_no_threshold_writes_one_slice() {
 
 #[test]
 fn a10_endpoints_without_topology_go_where_they_are_needed() {
-    let mut cluster = TestCluster::three();
+    let mut cluster = TestCluster::three_zones();
     cluster.annotate(SUBSETTING, "Auto").pods("a", 6).pods("b", 6).pods("c", 1);
     cluster.nodes.insert("lost".into(), serde_json::json!({
         "metadata": {"name": "lost"},
@@ -147,7 +147,7 @@ fn a12_slice_counts() {
 
 #[test]
 fn a13_every_zone_with_nodes_has_a_slice_under_require() {
-    let mut cluster = TestCluster::three();
+    let mut cluster = TestCluster::three_zones();
     cluster.annotate(SUBSETTING, "Require").pods("a", 2);
     cluster.sync();
     assert_eq!(
@@ -221,14 +221,14 @@ fn a15_rolling_update() {
 
 #[test]
 fn a19_worked_examples() {
-    let mut cluster = TestCluster::three();
+    let mut cluster = TestCluster::three_zones();
     cluster.annotate(SUBSETTING, "Auto").annotate("zonewise.dev/starting-threshold", "1");
     cluster.annotate("zonewise.dev/padding", "0").pods("a", 5).pods("b", 3).pods("c", 2).sync();
     assert_eq!(
         cluster.subsets(),
         map([("for-zone=a", (4, 1)), ("for-zone=b", (3, 1)), ("for-zone=c", (3, 1))])
     );
-    let mut cluster = TestCluster::three();
+    let mut cluster = TestCluster::three_zones();
     cluster.annotate(SUBSETTING, "Auto").annotate("zonewise.dev/starting-threshold", "1");
     cluster.annotate("zonewise.dev/padding", "0").pods("a", 2).pods("b", 2).pods("c", 1);
     assert_eq!(code(&cluster.sync()), Code::OverloadTooHigh);
@@ -237,7 +237,7 @@ fn a19_worked_examples() {
 
 #[test]
 fn a25_zones_without_endpoints_are_served_by_others() {
-    let mut cluster = TestCluster::three();
+    let mut cluster = TestCluster::three_zones();
     cluster.annotate(SUBSETTING, "Auto").pods("a", 30).sync();
     assert_eq!(
         cluster.subsets(),

@@ -12,7 +12,7 @@ use zonewise_explain::route::{Line, lines};
 use zonewise_explain::screens;
 use zonewise_explain::snapshot::Snapshot;
 use zonewise_proxy::config::{GATES, Settings};
-use zonewise_routing::{Place, Settings as Routing};
+use zonewise_routing::{FeatureGates, NodeLocation};
 use zonewise_slices::service::Service;
 use zonewise_topology::capacity::MissingCpu;
 
@@ -77,10 +77,10 @@ pub(crate) fn run(arguments: &Route) -> Result<()> {
         }
         return print_matrices(&matrices_of(snapshot, &services, &routing)?, arguments.output);
     }
-    let place = place(snapshot, arguments)?;
+    let location = location(snapshot, arguments)?;
     let mut all = Vec::new();
     for service in &services {
-        all.extend(lines(&snapshot.view(service), &place, &routing)?);
+        all.extend(lines(&snapshot.view(service), &location, &routing)?);
     }
     if let ([only], true) = (services.as_slice(), all.is_empty()) {
         complain(&format!("warning: {}", unrouted(only)));
@@ -92,7 +92,7 @@ pub(crate) fn run(arguments: &Route) -> Result<()> {
 fn settings(
     config: Option<&Path>,
     gates: Option<BTreeMap<String, bool>>,
-) -> Result<(Routing, Option<String>)> {
+) -> Result<(FeatureGates, Option<String>)> {
     let file = config.map(Settings::read).transpose()?.unwrap_or_default();
     let flags = Settings { feature_gates: gates.unwrap_or_default(), ..Settings::default() };
     let config = file.overridden_by(flags).resolve("any-node")?;
@@ -125,9 +125,9 @@ fn unrouted(service: &Service) -> String {
     format!("Service {} {why}", service.key())
 }
 
-fn place(snapshot: &Snapshot, arguments: &Route) -> Result<Place> {
+fn location(snapshot: &Snapshot, arguments: &Route) -> Result<NodeLocation> {
     match (&arguments.node, &arguments.from) {
-        (Some(node), _) => snapshot.place(node).ok_or_else(|| no_node(snapshot, node)),
+        (Some(node), _) => snapshot.location(node).ok_or_else(|| no_node(snapshot, node)),
         (None, zone) => {
             let zone = zone.as_deref().unwrap_or_default();
             let zones = snapshot.zones();
@@ -138,7 +138,7 @@ fn place(snapshot: &Snapshot, arguments: &Route) -> Result<Place> {
                     known.join(", ")
                 ));
             }
-            Ok(matrix::place_in(snapshot.nodes(), zone))
+            Ok(matrix::location_in(snapshot.nodes(), zone))
         }
     }
 }
@@ -156,7 +156,7 @@ fn no_node(snapshot: &Snapshot, node: &str) -> anyhow::Error {
 fn matrices_of(
     snapshot: &Snapshot,
     services: &[Arc<Service>],
-    routing: &Routing,
+    routing: &FeatureGates,
 ) -> Result<Vec<Matrix>> {
     let mut all = Vec::new();
     for service in services {

@@ -8,12 +8,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::site::{
-    Site, cluster, cluster_ip, eventually, node_port, pod_object, service_object, set, stored, who,
-    who_udp,
+use crate::nodes::{
+    TestNodes, cluster, cluster_ip, eventually, node_port, pod_object, service_object, set, stored,
+    who, who_udp,
 };
 use serde_json::{Value, json};
-use zonewise_netns::traffic::Held;
+use zonewise_netns::traffic::OpenConnection;
 use zonewise_testbed::{Cluster, Process, User};
 
 const TRIES: usize = 24;
@@ -28,19 +28,19 @@ fn controller(cluster: &Cluster) -> Process {
 }
 
 /// Three zones; endpoints in two of them; a pod that asks in each.
-async fn three_zones(cluster: &Cluster) -> (Site, Vec<zonewise_netns::Pod>) {
-    let mut site = Site::new();
+async fn three_zones(cluster: &Cluster) -> (TestNodes, Vec<zonewise_netns::NetnsPod>) {
+    let mut nodes = TestNodes::new();
     let mut all = Vec::new();
     for (name, zone) in [("n1", "a"), ("n2", "b"), ("n3", "c")] {
-        all.push(site.machine(cluster, name, zone));
+        all.push(nodes.add(cluster, name, zone));
     }
     for (node, name) in [("n1", "a1"), ("n1", "a2"), ("n2", "b1")] {
-        let pod = site.server(node, name);
+        let pod = nodes.add_server(node, name);
         all.push(pod_object(&pod, "web"));
     }
-    let askers = ["n1", "n2", "n3"].map(|node| site.pod(node, &format!("ask-{node}"))).into();
+    let callers = ["n1", "n2", "n3"].map(|node| nodes.add_pod(node, &format!("ask-{node}"))).into();
     cluster.create(&all).await.unwrap();
-    (site, askers)
+    (nodes, callers)
 }
 
 fn condition(service: &Value, name: &str) -> Option<String> {
@@ -56,24 +56,24 @@ fn condition(service: &Value, name: &str) -> Option<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn d15_requests_stay_in_their_zone() {
     let cluster = cluster().await;
-    let (mut site, askers) = three_zones(&cluster).await;
+    let (mut nodes, callers) = three_zones(&cluster).await;
     let mut service = service_object("web", "web", &json!({}));
     service["metadata"]["annotations"] = json!({"zonewise.dev/routing-preference": "Zone"});
     cluster.create(&[service]).await.unwrap();
     let _controller = controller(&cluster);
     for node in ["n1", "n2", "n3"] {
-        site.start_proxy(&cluster, node, &[]);
+        nodes.start_proxy(&cluster, node, &[]);
     }
     let service = stored(&cluster, "web").await;
     let expected = [set(&["a1", "a2"]), set(&["b1"]), set(&["a1", "a2", "b1"])];
     for v6 in [false, true] {
         let to = cluster_ip(&service, v6);
-        for (asker, expected) in askers.iter().zip(&expected) {
-            eventually(&asker.name, expected.clone(), || who(&asker.namespace, to, TRIES)).await;
-            assert_eq!(&who_udp(&asker.namespace, to, TRIES), expected);
+        for (caller, expected) in callers.iter().zip(&expected) {
+            eventually(&caller.name, expected.clone(), || who(&caller.namespace, to, TRIES)).await;
+            assert_eq!(&who_udp(&caller.namespace, to, TRIES), expected);
         }
     }
-    let routes = site.page("n1", 10249, "/routes").unwrap();
+    let routes = nodes.page("n1", 10249, "/routes").unwrap();
     assert!(
         routes.contains("\"mode\":\"same-zone\"") && routes.contains("SameZoneHints"),
         "{routes}"
@@ -87,10 +87,13 @@ async fn d15_requests_stay_in_their_zone() {
     }
     let ready = condition(&stored(&cluster, "web").await, "Ready").unwrap();
     assert!(ready.starts_with("True"), "{ready}");
-    let mut held =
-        Held::tcp(&askers[2].namespace, cluster_ip(&service, false), crate::site::PATIENCE)
-            .unwrap();
-    let before = held.ask();
+    let mut connection = OpenConnection::tcp(
+        &callers[2].namespace,
+        cluster_ip(&service, false),
+        crate::nodes::PATIENCE,
+    )
+    .unwrap();
+    let before = connection.probe();
     let mut node = cluster
         .list("Node", None)
         .await
@@ -104,8 +107,8 @@ async fn d15_requests_stay_in_their_zone() {
     node["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     cluster.update(&[node]).await.unwrap();
     let to = cluster_ip(&service, false);
-    eventually("n3 in zone b", set(&["b1"]), || who(&askers[2].namespace, to, TRIES)).await;
-    assert_eq!(held.ask(), before);
+    eventually("n3 in zone b", set(&["b1"]), || who(&callers[2].namespace, to, TRIES)).await;
+    assert_eq!(connection.probe(), before);
 }
 
 /// E2: without the API server the rules stay, a restart of the proxy does not disturb, and
@@ -113,41 +116,42 @@ async fn d15_requests_stay_in_their_zone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn e2_rules_outlive_the_api_server_and_the_proxy() {
     let cluster = cluster().await;
-    let (mut site, askers) = three_zones(&cluster).await;
+    let (mut nodes, callers) = three_zones(&cluster).await;
     cluster.create(&[service_object("web", "web", &json!({"type": "NodePort"}))]).await.unwrap();
     let _controller = controller(&cluster);
-    site.start_proxy(&cluster, "n1", &[]);
+    nodes.start_proxy(&cluster, "n1", &[]);
     let service = stored(&cluster, "web").await;
     let to = cluster_ip(&service, false);
-    let asker = &askers[0];
-    eventually("all", set(&["a1", "a2", "b1"]), || who(&asker.namespace, to, TRIES)).await;
-    let outside = site.client("outside", "n1");
-    let mut held = Held::tcp(&asker.namespace, to, crate::site::PATIENCE).unwrap();
-    let before = held.ask();
-    site.machines["n1"].gate.cut();
+    let caller = &callers[0];
+    eventually("all", set(&["a1", "a2", "b1"]), || who(&caller.namespace, to, TRIES)).await;
+    let outside = nodes.add_client("outside", "n1");
+    let mut connection =
+        OpenConnection::tcp(&caller.namespace, to, crate::nodes::PATIENCE).unwrap();
+    let before = connection.probe();
+    nodes.by_name["n1"].gate.cut();
     let kept = set(&["a1", "a2", "b1"]);
-    assert_eq!(who(&asker.namespace, to, TRIES), kept);
+    assert_eq!(who(&caller.namespace, to, TRIES), kept);
     // Killed, and started again while the API server is out of reach: the rules of before stay.
-    site.machines.get_mut("n1").unwrap().proxy.take().unwrap().kill().unwrap();
-    assert_eq!(who(&asker.namespace, to, TRIES), kept);
-    site.start_proxy(&cluster, "n1", &[]);
+    nodes.by_name.get_mut("n1").unwrap().proxy.take().unwrap().kill().unwrap();
+    assert_eq!(who(&caller.namespace, to, TRIES), kept);
+    nodes.start_proxy(&cluster, "n1", &[]);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(who(&asker.namespace, to, TRIES), kept);
+    assert_eq!(who(&caller.namespace, to, TRIES), kept);
     // Meanwhile an endpoint leaves.
     let pods = cluster.list("Pod", Some("default")).await.unwrap();
     let mut gone = pods.into_iter().find(|pod| pod["metadata"]["name"] == "a2").unwrap();
     gone["kind"] = json!("Pod");
     gone["apiVersion"] = json!("v1");
     cluster.delete(&[gone]).await.unwrap();
-    site.machines["n1"].gate.heal();
-    eventually("without a2", set(&["a1", "b1"]), || who(&asker.namespace, to, TRIES)).await;
-    let port = node_port(&service, site.node("n1"), false);
+    nodes.by_name["n1"].gate.heal();
+    eventually("without a2", set(&["a1", "b1"]), || who(&caller.namespace, to, TRIES)).await;
+    let port = node_port(&service, nodes.node("n1"), false);
     eventually("NodePort", set(&["a1", "b1"]), || who(&outside.namespace, port, TRIES)).await;
-    assert_eq!(held.ask(), before);
+    assert_eq!(connection.probe(), before);
     // SIGTERM: the process goes, the rules stay.
-    let proxy = site.machines.get_mut("n1").unwrap().proxy.take().unwrap();
+    let proxy = nodes.by_name.get_mut("n1").unwrap().proxy.take().unwrap();
     assert!(proxy.stop().await.unwrap().success());
-    assert_eq!(who(&asker.namespace, to, TRIES), set(&["a1", "b1"]));
+    assert_eq!(who(&caller.namespace, to, TRIES), set(&["a1", "b1"]));
 }
 
 /// Killed at any moment of a sync, again and again, while Services come and go: what is in the
@@ -155,22 +159,22 @@ async fn e2_rules_outlive_the_api_server_and_the_proxy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_any_moment_it_recovers() {
     let cluster = cluster().await;
-    let (mut site, askers) = three_zones(&cluster).await;
+    let (mut nodes, callers) = three_zones(&cluster).await;
     let _controller = controller(&cluster);
     for round in 0..8_u32 {
         let name = format!("s{round}");
         cluster.create(&[service_object(&name, "web", &json!({}))]).await.unwrap();
-        site.start_proxy(&cluster, "n1", &[]);
+        nodes.start_proxy(&cluster, "n1", &[]);
         // Sooner or later within its start and first syncs.
         tokio::time::sleep(Duration::from_millis(u64::from(round * round) * 12 + 20)).await;
-        site.machines.get_mut("n1").unwrap().proxy.take().unwrap().kill().unwrap();
+        nodes.by_name.get_mut("n1").unwrap().proxy.take().unwrap().kill().unwrap();
     }
-    site.start_proxy(&cluster, "n1", &[]);
+    nodes.start_proxy(&cluster, "n1", &[]);
     for round in 0..8 {
         let to = cluster_ip(&stored(&cluster, &format!("s{round}")).await, round % 2 == 1);
-        eventually("all", set(&["a1", "a2", "b1"]), || who(&askers[0].namespace, to, TRIES)).await;
+        eventually("all", set(&["a1", "a2", "b1"]), || who(&callers[0].namespace, to, TRIES)).await;
     }
-    let metrics = site.page("n1", 10249, "/metrics").unwrap();
+    let metrics = nodes.page("n1", 10249, "/metrics").unwrap();
     assert!(metrics.contains("zonewise_proxy_mended_total 0"), "{metrics}");
 }
 
@@ -179,7 +183,7 @@ async fn killed_at_any_moment_it_recovers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn c8_subsets_are_never_a_black_hole() {
     let cluster = cluster().await;
-    let (mut site, askers) = three_zones(&cluster).await;
+    let (mut nodes, callers) = three_zones(&cluster).await;
     let mut service = service_object("web", "web", &json!({}));
     service["spec"].as_object_mut().unwrap().remove("selector");
     cluster.create(&[service]).await.unwrap();
@@ -210,12 +214,12 @@ async fn c8_subsets_are_never_a_black_hole() {
         .await
         .unwrap();
     for node in ["n1", "n2", "n3"] {
-        site.start_proxy(&cluster, node, &[]);
+        nodes.start_proxy(&cluster, node, &[]);
     }
     let to = cluster_ip(&stored(&cluster, "web").await, false);
     let expected = [set(&["a1"]), set(&["a2", "b1"]), set(&["a1", "a2", "b1"])];
-    for (asker, expected) in askers.iter().zip(&expected) {
-        eventually(&asker.name, expected.clone(), || who(&asker.namespace, to, TRIES)).await;
+    for (caller, expected) in callers.iter().zip(&expected) {
+        eventually(&caller.name, expected.clone(), || who(&caller.namespace, to, TRIES)).await;
     }
     // The slice of zone b becomes zone a's, then everybody's.
     let relabel = |zone: Option<&str>| {
@@ -225,23 +229,24 @@ async fn c8_subsets_are_never_a_black_hole() {
     };
     cluster.update(&[relabel(Some("a"))]).await.unwrap();
     let everybody = set(&["a1", "a2", "b1"]);
-    eventually("zone a has both", everybody.clone(), || who(&askers[0].namespace, to, TRIES)).await;
-    eventually("zone b borrows", everybody.clone(), || who(&askers[1].namespace, to, TRIES)).await;
+    eventually("zone a has both", everybody.clone(), || who(&callers[0].namespace, to, TRIES))
+        .await;
+    eventually("zone b borrows", everybody.clone(), || who(&callers[1].namespace, to, TRIES)).await;
     cluster.update(&[relabel(None)]).await.unwrap();
-    eventually("for all", set(&["a2", "b1"]), || who(&askers[1].namespace, to, TRIES)).await;
+    eventually("for all", set(&["a2", "b1"]), || who(&callers[1].namespace, to, TRIES)).await;
 }
 
 /// Everything that one Service can be and become, from every kind of client.
 #[tokio::test(flavor = "multi_thread")]
 async fn half_of_the_endpoints_may_flap() {
     let cluster = cluster().await;
-    let (mut site, askers) = three_zones(&cluster).await;
+    let (mut nodes, callers) = three_zones(&cluster).await;
     cluster.create(&[service_object("web", "web", &json!({}))]).await.unwrap();
     let _controller = controller(&cluster);
-    site.start_proxy(&cluster, "n1", &[]);
+    nodes.start_proxy(&cluster, "n1", &[]);
     let to = cluster_ip(&stored(&cluster, "web").await, false);
     let all = set(&["a1", "a2", "b1"]);
-    eventually("all", all.clone(), || who(&askers[0].namespace, to, TRIES)).await;
+    eventually("all", all.clone(), || who(&callers[0].namespace, to, TRIES)).await;
     let objects = cluster.objects().unwrap();
     for round in 0..20 {
         for name in ["a2", "b1"] {
@@ -253,21 +258,21 @@ async fn half_of_the_endpoints_may_flap() {
             objects.update_status(&[pod]).await.unwrap();
         }
         // Nobody is ever turned away: a1 is always there.
-        let heard = who(&askers[0].namespace, to, 8);
+        let heard = who(&callers[0].namespace, to, 8);
         assert!(heard.is_subset(&all), "{heard:?}");
     }
-    eventually("all again", all, || who(&askers[0].namespace, to, TRIES)).await;
+    eventually("all again", all, || who(&callers[0].namespace, to, TRIES)).await;
 }
 
 /// C6: what a node receives with subsets and without, with three zones.
 #[tokio::test(flavor = "multi_thread")]
 async fn c6_a_node_receives_the_subset_of_its_zone() {
     let cluster = cluster().await;
-    let (mut site, askers) = three_zones(&cluster).await;
+    let (mut nodes, callers) = three_zones(&cluster).await;
     let mut service = service_object("web", "web", &json!({}));
     service["spec"].as_object_mut().unwrap().remove("selector");
     cluster.create(&[service]).await.unwrap();
-    let server = &site.world.pods()[0];
+    let server = &nodes.network.pods()[0];
     let endpoints: Vec<Value> = (0..50)
         .map(|n| json!({"addresses": [format!("10.200.0.{n}")], "conditions": {"ready": false}}))
         .chain([json!({"addresses": [server.v4], "conditions": {"ready": true}})])
@@ -292,14 +297,14 @@ async fn c6_a_node_receives_the_subset_of_its_zone() {
     let to = cluster_ip(&stored(&cluster, "web").await, false);
     let mut received = Vec::new();
     for gate in ["EndpointSliceSubsetting=true", "EndpointSliceSubsetting=false"] {
-        let before = site.machines["n1"].gate.bytes_down();
-        site.start_proxy(&cluster, "n1", &[&format!("--feature-gates={gate}")]);
+        let before = nodes.by_name["n1"].gate.bytes_down();
+        nodes.start_proxy(&cluster, "n1", &[&format!("--feature-gates={gate}")]);
         // The rules of before stay until the next proxy has its own.
-        let routes = || site.page("n1", 10249, "/routes").unwrap_or_default();
+        let routes = || nodes.page("n1", 10249, "/routes").unwrap_or_default();
         eventually(gate, true, || routes().contains("default/web")).await;
-        assert_eq!(who(&askers[0].namespace, to, 2), set(&["a1"]));
-        site.machines.get_mut("n1").unwrap().proxy.take().unwrap().stop().await.unwrap();
-        received.push(site.machines["n1"].gate.bytes_down() - before);
+        assert_eq!(who(&callers[0].namespace, to, 2), set(&["a1"]));
+        nodes.by_name.get_mut("n1").unwrap().proxy.take().unwrap().stop().await.unwrap();
+        received.push(nodes.by_name["n1"].gate.bytes_down() - before);
     }
     let (subset, everything) = (received[0], received[1]);
     println!(

@@ -10,33 +10,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::site::{
-    Site, cluster, cluster_ip, node_port, pod_object, service_object, stored, who, who_udp,
+use crate::nodes::{
+    TestNodes, cluster, cluster_ip, node_port, pod_object, service_object, stored, who, who_udp,
 };
 use serde_json::{Value, json};
-use zonewise_netns::{Namespace, Pod};
+use zonewise_netns::{Namespace, NetnsPod};
 use zonewise_testbed::Cluster;
 
 const TRIES: usize = 16;
 
 /// One of the twins.
 struct Twin {
-    site: Site,
-    pods: Vec<Pod>,
-    asker: Pod,
-    client: zonewise_netns::Client,
+    nodes: TestNodes,
+    pods: Vec<NetnsPod>,
+    caller: NetnsPod,
+    client: zonewise_netns::NetnsClient,
 }
 
 /// Two nodes, a pod that serves on each and one that asks, somebody outside. Every call makes the
 /// same addresses.
 fn twin(cluster: &Cluster) -> (Twin, Vec<Value>) {
-    let mut site = Site::new();
-    let mut objects = vec![site.machine(cluster, "n1", "a"), site.machine(cluster, "n2", "b")];
-    let pods = vec![site.server("n1", "here"), site.server("n2", "there")];
+    let mut nodes = TestNodes::new();
+    let mut objects = vec![nodes.add(cluster, "n1", "a"), nodes.add(cluster, "n2", "b")];
+    let pods = vec![nodes.add_server("n1", "here"), nodes.add_server("n2", "there")];
     objects.extend(pods.iter().map(|pod| pod_object(pod, "web")));
-    let asker = site.pod("n1", "asker");
-    let client = site.client("client", "n1");
-    (Twin { site, pods, asker, client }, objects)
+    let caller = nodes.add_pod("n1", "caller");
+    let client = nodes.add_client("client", "n1");
+    (Twin { nodes, pods, caller, client }, objects)
 }
 
 /// Services of every kind, with the changes to their `spec`.
@@ -92,7 +92,7 @@ fn frontends(twin: &Twin, service: &Value) -> Vec<(String, SocketAddr)> {
         all.push((format!("ClusterIP, no port {family}"), stray));
         if service["spec"]["ports"][0]["nodePort"].is_u64() {
             for node in ["n1", "n2"] {
-                let at = node_port(service, twin.site.node(node), v6);
+                let at = node_port(service, twin.nodes.node(node), v6);
                 all.push((format!("NodePort on {node} {family}"), at));
             }
         }
@@ -109,10 +109,10 @@ fn frontends(twin: &Twin, service: &Value) -> Vec<(String, SocketAddr)> {
 type Matrix = BTreeMap<String, BTreeSet<String>>;
 
 fn look(twin: &Twin, services: &[Value]) -> Matrix {
-    let askers: [(&str, &Namespace); 4] = [
-        ("pod", &twin.asker.namespace),
+    let callers: [(&str, &Namespace); 4] = [
+        ("pod", &twin.caller.namespace),
         ("endpoint", &twin.pods[0].namespace),
-        ("node", &twin.site.node("n1").namespace),
+        ("node", &twin.nodes.node("n1").namespace),
         ("client", &twin.client.namespace),
     ];
     let mut matrix = Matrix::new();
@@ -123,7 +123,7 @@ fn look(twin: &Twin, services: &[Value]) -> Matrix {
                 let mut part = Matrix::new();
                 let name = service["metadata"]["name"].as_str().unwrap();
                 for (what, to) in frontends(twin, service) {
-                    for (who_asks, namespace) in askers {
+                    for (who_asks, namespace) in callers {
                         let heard = settled(|tries| who(namespace, to, tries));
                         part.insert(format!("{name}: {who_asks} to {what}, TCP"), heard);
                         let heard = settled(|tries| who_udp(namespace, to, tries));
@@ -168,14 +168,14 @@ async fn the_same_endpoints_are_reached_as_with_kube_proxy() {
         all.push(stored(&cluster, name).await);
     }
     for node in ["n1", "n2"] {
-        theirs.site.start_kube_proxy(&cluster, node, &[]);
-        ours.site.start_proxy(&cluster, node, &[]);
+        theirs.nodes.start_kube_proxy(&cluster, node, &[]);
+        ours.nodes.start_proxy(&cluster, node, &[]);
     }
     let ready = cluster_ip(&all[0], false);
     for twin in [&theirs, &ours] {
         let begun = Instant::now();
-        while who(&twin.asker.namespace, ready, 1).contains("silent")
-            || who(&twin.asker.namespace, ready, 1).contains("refused")
+        while who(&twin.caller.namespace, ready, 1).contains("silent")
+            || who(&twin.caller.namespace, ready, 1).contains("refused")
         {
             assert!(begun.elapsed() < Duration::from_secs(60), "no rules after a minute");
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -197,8 +197,8 @@ async fn the_same_endpoints_are_reached_as_with_kube_proxy() {
         theirs_heard.len(),
         different.join("\n")
     );
-    theirs.site.proxy("n1").check().unwrap();
-    ours.site.proxy("n1").check().unwrap();
+    theirs.nodes.proxy("n1").check().unwrap();
+    ours.nodes.proxy("n1").check().unwrap();
 }
 
 /// Load balancers get an address each, as a cloud would give them.

@@ -7,47 +7,48 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::site::{
-    Site, cluster, cluster_ip, eventually, node_port, pod_object, service_object, set, stored, who,
+use crate::nodes::{
+    TestNodes, cluster, cluster_ip, eventually, node_port, pod_object, service_object, set, stored,
+    who,
 };
 use serde_json::{Value, json};
-use zonewise_netns::traffic::{Answer, Held, ask_tcp};
-use zonewise_netns::world::INTERFACE;
-use zonewise_netns::{Client, Namespace, Pod};
+use zonewise_netns::network::INTERFACE;
+use zonewise_netns::traffic::{OpenConnection, ProbeResult, probe_tcp};
+use zonewise_netns::{Namespace, NetnsClient, NetnsPod};
 use zonewise_testbed::{Cluster, Process};
 
 /// A node with a proxy and a pod that asks, another with the pod that serves, somebody outside.
-struct Scene {
+struct TwoNodeSetup {
     cluster: Cluster,
-    site: Site,
+    nodes: TestNodes,
     node: Value,
-    asker: Pod,
-    outside: Client,
+    caller: NetnsPod,
+    outside: NetnsClient,
     service: Value,
     _controller: Process,
 }
 
-impl Scene {
+impl TwoNodeSetup {
     async fn new() -> Self {
         let cluster = cluster().await;
-        let mut site = Site::new();
-        let node = site.machine(&cluster, "n1", "a");
-        let other = site.machine(&cluster, "n2", "b");
-        let server = site.server("n2", "there");
-        let asker = site.pod("n1", "asker");
-        let outside = site.client("outside", "n1");
+        let mut nodes = TestNodes::new();
+        let node = nodes.add(&cluster, "n1", "a");
+        let other = nodes.add(&cluster, "n2", "b");
+        let server = nodes.add_server("n2", "there");
+        let caller = nodes.add_pod("n1", "caller");
+        let outside = nodes.add_client("outside", "n1");
         let changes = json!({"type": "NodePort"});
         let service = service_object("web", "web", &changes);
         cluster.create(&[node.clone(), other, pod_object(&server, "web"), service]).await.unwrap();
         let service = stored(&cluster, "web").await;
         let _controller = cluster.controller_manager(&[]).unwrap();
-        Self { cluster, site, node, asker, outside, service, _controller }
+        Self { cluster, nodes, node, caller, outside, service, _controller }
     }
 
     /// One more address for the node's interface.
     fn add_address(&self, text: &str, length: u8) -> IpAddr {
         let address = text.parse().unwrap();
-        self.site.node("n1").namespace.add_address(INTERFACE, address, length).unwrap();
+        self.nodes.node("n1").namespace.add_address(INTERFACE, address, length).unwrap();
         address
     }
 
@@ -60,7 +61,7 @@ impl Scene {
     }
 
     fn at_node_port(&self, address: IpAddr) -> SocketAddr {
-        let port = node_port(&self.service, self.site.node("n1"), false).port();
+        let port = node_port(&self.service, self.nodes.node("n1"), false).port();
         SocketAddr::new(address, port)
     }
 
@@ -74,8 +75,8 @@ impl Scene {
     /// Whom the server sees when the pod asks.
     async fn is_seen_as(&self, source: IpAddr) {
         let to = cluster_ip(&self.service, source.is_ipv6());
-        let ask = || seen(&self.asker.namespace, to);
-        eventually("source", Answer::by("there", source), ask).await;
+        let ask = || seen(&self.caller.namespace, to);
+        eventually("source", ProbeResult::answered_by("there", source), ask).await;
     }
 
     /// The same Node registers again, with these ranges.
@@ -93,93 +94,96 @@ impl Scene {
     }
 
     fn log(&mut self) -> String {
-        let path = self.site.proxy("n1").log().to_owned();
+        let path = self.nodes.proxy("n1").log().to_owned();
         std::fs::read_to_string(path).unwrap()
     }
 }
 
-fn seen(from: &Namespace, to: SocketAddr) -> Answer {
-    ask_tcp(from, to, crate::site::PATIENCE)
+fn seen(from: &Namespace, to: SocketAddr) -> ProbeResult {
+    probe_tcp(from, to, crate::nodes::PATIENCE)
 }
 
 /// NodePorts move with the node's own address. A family whose own address becomes known needs other
 /// rules, and not only other elements: the tables are replaced, and no connection is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn nodeports_follow_the_addresses_of_the_node() {
-    let mut scene = Scene::new().await;
+    let mut setup = TwoNodeSetup::new().await;
     let (old, old_six) =
-        (scene.site.node("n1").address(false), scene.site.node("n1").address(true));
-    let new = scene.add_address("192.168.0.101", 24);
-    let new_six = scene.add_address("fd00:192:168::101", 64);
-    scene.tell(&[old]).await;
-    scene.site.start_proxy(&scene.cluster, "n1", &[]);
-    scene.answers(old, "there").await;
-    scene.answers(new, "refused").await;
+        (setup.nodes.node("n1").address(false), setup.nodes.node("n1").address(true));
+    let new = setup.add_address("192.168.0.101", 24);
+    let new_six = setup.add_address("fd00:192:168::101", 64);
+    setup.tell(&[old]).await;
+    setup.nodes.start_proxy(&setup.cluster, "n1", &[]);
+    setup.answers(old, "there").await;
+    setup.answers(new, "refused").await;
     // No address of its own in this family: NodePorts answer on all.
-    scene.answers(old_six, "there").await;
-    scene.answers(new_six, "there").await;
-    let mut held =
-        Held::tcp(&scene.outside.namespace, scene.at_node_port(old), crate::site::PATIENCE)
-            .unwrap();
-    let before = held.ask();
+    setup.answers(old_six, "there").await;
+    setup.answers(new_six, "there").await;
+    let mut connection = OpenConnection::tcp(
+        &setup.outside.namespace,
+        setup.at_node_port(old),
+        crate::nodes::PATIENCE,
+    )
+    .unwrap();
+    let before = connection.probe();
 
-    scene.tell(&[new]).await;
-    scene.answers(new, "there").await;
-    scene.answers(old, "refused").await;
-    assert!(!scene.log().contains("written anew"), "elements were enough");
+    setup.tell(&[new]).await;
+    setup.answers(new, "there").await;
+    setup.answers(old, "refused").await;
+    assert!(!setup.log().contains("written anew"), "elements were enough");
 
-    scene.tell(&[new, old_six]).await;
-    scene.answers(new_six, "refused").await;
-    scene.answers(old_six, "there").await;
-    scene.answers(new, "there").await;
-    assert_eq!(scene.log().matches("written anew").count(), 1);
+    setup.tell(&[new, old_six]).await;
+    setup.answers(new_six, "refused").await;
+    setup.answers(old_six, "there").await;
+    setup.answers(new, "there").await;
+    assert_eq!(setup.log().matches("written anew").count(), 1);
 
-    assert_eq!(held.ask(), before, "a connection that exists keeps its endpoint");
-    scene.site.proxy("n1").check().unwrap();
+    assert_eq!(connection.probe(), before, "a connection that exists keeps its endpoint");
+    setup.nodes.proxy("n1").check().unwrap();
 }
 
 /// Ranges instead of the node's own address: the interfaces decide.
 #[tokio::test(flavor = "multi_thread")]
 async fn nodeports_follow_the_addresses_of_the_interfaces() {
-    let mut scene = Scene::new().await;
-    let own = scene.site.node("n1").address(false);
+    let mut setup = TwoNodeSetup::new().await;
+    let own = setup.nodes.node("n1").address(false);
     let ranges = ["--nodeport-addresses=192.168.0.96/27,fd00:192:168::/64"];
-    scene.site.start_proxy(&scene.cluster, "n1", &ranges);
-    scene.answers(scene.site.node("n1").address(true), "there").await;
-    scene.answers(own, "refused").await;
-    let new = scene.add_address("192.168.0.101", 24);
-    scene.answers(new, "there").await;
-    scene.answers(own, "refused").await;
-    scene.site.proxy("n1").check().unwrap();
+    setup.nodes.start_proxy(&setup.cluster, "n1", &ranges);
+    setup.answers(setup.nodes.node("n1").address(true), "there").await;
+    setup.answers(own, "refused").await;
+    let new = setup.add_address("192.168.0.101", 24);
+    setup.answers(new, "there").await;
+    setup.answers(own, "refused").await;
+    setup.nodes.proxy("n1").check().unwrap();
 }
 
 /// Which packets are a pod's own depends on the node's ranges. A Node that registers anew without
 /// any keeps those of before until it has new ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn masquerading_follows_the_ranges_of_the_node() {
-    let mut scene = Scene::new().await;
-    scene.site.start_proxy(&scene.cluster, "n1", &["--detect-local-mode=NodeCIDR"]);
-    let node = scene.site.node("n1").clone();
+    let mut setup = TwoNodeSetup::new().await;
+    setup.nodes.start_proxy(&setup.cluster, "n1", &["--detect-local-mode=NodeCIDR"]);
+    let node = setup.nodes.node("n1").clone();
     for v6 in [false, true] {
-        scene.is_seen_as(scene.asker.address(v6)).await;
+        setup.is_seen_as(setup.caller.address(v6)).await;
     }
-    scene.register_with(&[]).await;
+    setup.register_with(&[]).await;
     // Longer than it takes to look at the machine again.
     for _ in 0..8 {
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         for v6 in [false, true] {
-            let heard = seen(&scene.asker.namespace, cluster_ip(&scene.service, v6));
-            assert_eq!(heard, Answer::by("there", scene.asker.address(v6)));
+            let heard = seen(&setup.caller.namespace, cluster_ip(&setup.service, v6));
+            assert_eq!(heard, ProbeResult::answered_by("there", setup.caller.address(v6)));
         }
     }
-    scene.register_with(&["10.99.0.0/24", "fd00:99::/64"]).await;
+    setup.register_with(&["10.99.0.0/24", "fd00:99::/64"]).await;
     for v6 in [false, true] {
-        scene.is_seen_as(node.address(v6)).await;
+        setup.is_seen_as(node.address(v6)).await;
     }
-    scene.register_with(&["10.244.0.0/16", "fd00:10:244::/48"]).await;
+    setup.register_with(&["10.244.0.0/16", "fd00:10:244::/48"]).await;
     for v6 in [false, true] {
-        scene.is_seen_as(scene.asker.address(v6)).await;
+        setup.is_seen_as(setup.caller.address(v6)).await;
     }
-    assert_eq!(scene.log().matches("written anew").count(), 2);
-    scene.site.proxy("n1").check().unwrap();
+    assert_eq!(setup.log().matches("written anew").count(), 2);
+    setup.nodes.proxy("n1").check().unwrap();
 }

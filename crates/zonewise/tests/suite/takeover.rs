@@ -15,12 +15,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::site::{
-    Site, cluster, cluster_ip, eventually, node_port, pod_object, service_object, set, stored, who,
+use crate::nodes::{
+    TestNodes, cluster, cluster_ip, eventually, node_port, pod_object, service_object, set, stored,
+    who,
 };
 use serde_json::{Value, json};
 use zonewise_netns::Namespace;
-use zonewise_netns::traffic::{Held, ask_tcp};
+use zonewise_netns::traffic::{OpenConnection, probe_tcp};
 
 /// A packet that is lost is sent again after a second: that counts as lost.
 const LOST: Duration = Duration::from_millis(900);
@@ -46,7 +47,7 @@ impl Stream {
                 if end.load(Ordering::SeqCst) {
                     return;
                 }
-                let answer = format!("{to}: {}", ask_tcp(from, *to, LOST));
+                let answer = format!("{to}: {}", probe_tcp(from, *to, LOST));
                 let mut answers = answers.lock().unwrap();
                 *BTreeMap::entry(&mut *answers, answer).or_insert(0) += 1;
                 count.fetch_add(1, Ordering::SeqCst);
@@ -75,9 +76,9 @@ impl Stream {
 }
 
 /// The tables of a node, by family and name.
-fn tables(site: &Site) -> Vec<String> {
+fn tables(nodes: &TestNodes) -> Vec<String> {
     let list = || Command::new("nft").args(["list", "tables"]).output();
-    let output = site.node("n1").namespace.enter(list);
+    let output = nodes.node("n1").namespace.enter(list);
     let output = output.expect("the nft program is needed: apt-get install nftables");
     let text = String::from_utf8(output.stdout).unwrap();
     let mut all: Vec<String> =
@@ -96,8 +97,8 @@ fn texts(names: &[&str]) -> Vec<String> {
 }
 
 /// Whether kube-proxy has written rules of each family, as docs/proxy.md says to find out.
-fn has_synced(site: &Site) -> bool {
-    let metrics = site.page("n1", 10249, "/metrics").unwrap_or_default();
+fn has_synced(nodes: &TestNodes) -> bool {
+    let metrics = nodes.page("n1", 10249, "/metrics").unwrap_or_default();
     let stamp = |line: &&str| line.starts_with("kubeproxy_sync_proxy_rules_last_timestamp_seconds");
     let done = |line: &&str| line.rsplit(' ').next().is_some_and(|value| value != "0");
     metrics.lines().filter(stamp).filter(done).count() == 2
@@ -111,64 +112,64 @@ fn others() -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread")]
 async fn from_kube_proxy_to_ours_and_back_no_connection_fails() {
     let cluster = cluster().await;
-    let mut site = Site::new();
-    let mut objects = vec![site.machine(&cluster, "n1", "a"), site.machine(&cluster, "n2", "b")];
-    let pods = [site.server("n1", "here"), site.server("n2", "there")];
+    let mut nodes = TestNodes::new();
+    let mut objects = vec![nodes.add(&cluster, "n1", "a"), nodes.add(&cluster, "n2", "b")];
+    let pods = [nodes.add_server("n1", "here"), nodes.add_server("n2", "there")];
     objects.extend(pods.iter().map(|pod| pod_object(pod, "web")));
     objects.push(service_object("web", "web", &json!({"type": "NodePort"})));
     objects.extend(others());
     cluster.create(&objects).await.unwrap();
     let _controller = cluster.controller_manager(&[]).unwrap();
-    let asker = site.pod("n1", "asker").namespace;
-    let outside = site.client("outside", "n1").namespace;
+    let caller = nodes.add_pod("n1", "caller").namespace;
+    let outside = nodes.add_client("outside", "n1").namespace;
     let service = stored(&cluster, "web").await;
     let to = cluster_ip(&service, false);
-    site.start_kube_proxy(&cluster, "n1", &[]);
-    eventually("kube-proxy", set(&["here", "there"]), || who(&asker, to, 16)).await;
+    nodes.start_kube_proxy(&cluster, "n1", &[]);
+    eventually("kube-proxy", set(&["here", "there"]), || who(&caller, to, 16)).await;
     let six = cluster_ip(&service, true);
-    eventually("kube-proxy", set(&["here", "there"]), || who(&asker, six, 16)).await;
+    eventually("kube-proxy", set(&["here", "there"]), || who(&caller, six, 16)).await;
 
-    let mut held = Held::tcp(&asker, to, LOST).unwrap();
-    let before = held.ask();
-    let node = site.node("n1").namespace.clone();
-    let port = node_port(&service, site.node("n1"), false);
-    let ways = [(&asker, to), (&asker, six), (&node, to), (&outside, to), (&outside, port)];
+    let mut connection = OpenConnection::tcp(&caller, to, LOST).unwrap();
+    let before = connection.probe();
+    let node = nodes.node("n1").namespace.clone();
+    let port = node_port(&service, nodes.node("n1"), false);
+    let ways = [(&caller, to), (&caller, six), (&node, to), (&outside, to), (&outside, port)];
     let stream = Stream::start(ways.map(|(from, to)| (from.clone(), to)).into());
     stream.more(50).await;
     assert_eq!(stream.failures(), BTreeMap::new(), "before");
 
     // There: theirs stops, ours starts and removes what theirs has left.
-    stop(&mut site).await;
+    stop(&mut nodes).await;
     stream.more(50).await;
-    site.start_proxy(&cluster, "n1", &["--take-over"]);
-    eventually("taken over", texts(&OURS), || tables(&site)).await;
+    nodes.start_proxy(&cluster, "n1", &["--take-over"]);
+    eventually("taken over", texts(&OURS), || tables(&nodes)).await;
     stream.more(200).await;
     assert_eq!(stream.failures(), BTreeMap::new(), "while ours took over");
-    assert_eq!(held.ask(), before);
+    assert_eq!(connection.probe(), before);
 
     // And back: ours stops, theirs starts, and once it has written its rules ours are removed.
-    stop(&mut site).await;
+    stop(&mut nodes).await;
     stream.more(50).await;
-    site.start_kube_proxy(&cluster, "n1", &[]);
-    eventually("kube-proxy again", true, || has_synced(&site)).await;
-    assert_eq!(tables(&site), texts(&[THEIRS, OURS].concat()));
-    clean_up(&site);
-    assert_eq!(tables(&site), texts(&THEIRS));
+    nodes.start_kube_proxy(&cluster, "n1", &[]);
+    eventually("kube-proxy again", true, || has_synced(&nodes)).await;
+    assert_eq!(tables(&nodes), texts(&[THEIRS, OURS].concat()));
+    clean_up(&nodes);
+    assert_eq!(tables(&nodes), texts(&THEIRS));
     stream.more(200).await;
     assert_eq!(stream.failures(), BTreeMap::new(), "on the way back");
-    assert_eq!(held.ask(), before);
+    assert_eq!(connection.probe(), before);
     stream.end();
 }
 
-async fn stop(site: &mut Site) {
-    let proxy = site.machines.get_mut("n1").unwrap().proxy.take().unwrap();
+async fn stop(nodes: &mut TestNodes) {
+    let proxy = nodes.by_name.get_mut("n1").unwrap().proxy.take().unwrap();
     proxy.stop().await.unwrap();
 }
 
 /// `zonewise proxy --cleanup=ours` on the node.
-fn clean_up(site: &Site) {
+fn clean_up(nodes: &TestNodes) {
     let program = Path::new(env!("CARGO_BIN_EXE_zonewise"));
     let run = || Command::new(program).args(["proxy", "--cleanup=ours"]).output();
-    let output = site.node("n1").namespace.enter(run).unwrap();
+    let output = nodes.node("n1").namespace.enter(run).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "every test file uses its part of this")]
 
 pub(crate) mod objects;
-pub(crate) mod town;
+pub(crate) mod two_nodes;
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
@@ -17,7 +17,7 @@ use zonewise_proxy::kernel::{Found, Kernel, KernelError, Rejected};
 use zonewise_proxy::proxy::programmed;
 use zonewise_proxy::rules::entries::Node;
 use zonewise_proxy::rules::layout::{Count, Options};
-use zonewise_routing::{Cidr, Door, Place, Settings};
+use zonewise_routing::{Cidr, FeatureGates, NodeLocation, ObjectReader};
 
 /// Long enough for an answer on one machine, short enough to wait for none.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(400);
@@ -28,8 +28,8 @@ pub(crate) const SOURCE: Source = Source { epoch: 1, watch: 0 };
 /// The tables of one node.
 pub(crate) struct Tables {
     pub(crate) index: Index,
-    pub(crate) door: Arc<Door>,
-    pub(crate) settings: Settings,
+    pub(crate) reader: Arc<ObjectReader>,
+    pub(crate) gates: FeatureGates,
     pub(crate) kernel: Kernel,
     pub(crate) options: Options,
     pub(crate) ranges: Vec<Cidr>,
@@ -45,12 +45,12 @@ impl Tables {
     /// In this namespace, for a node of that name and zone.
     pub(crate) fn new(
         namespace: &Namespace,
-        place: Place,
+        location: NodeLocation,
         options: Options,
         mut node: Node,
     ) -> Self {
-        let door = Arc::new(Door::new(place));
-        let names = Arc::clone(&door);
+        let reader = Arc::new(ObjectReader::new(location));
+        let names = Arc::clone(&reader);
         let names = Box::new(move |zone| {
             names.zone_name(zone).map_or_else(String::new, |name| name.to_string())
         });
@@ -59,17 +59,17 @@ impl Tables {
         let kernel = namespace
             .enter(|| Kernel::open(options.clone(), families, node, names))
             .expect("netlink works; this test needs root");
-        let (index, settings) = (Index::default(), Settings::default());
-        Self { index, door, settings, kernel, options, ranges: Vec::new(), started: false }
+        let (index, gates) = (Index::default(), FeatureGates::default());
+        Self { index, reader, gates, kernel, options, ranges: Vec::new(), started: false }
     }
 
     pub(crate) fn service(&mut self, object: &Value) -> &mut Self {
-        self.index.apply_service(self.door.service(&object.to_string()).unwrap());
+        self.index.apply_service(self.reader.read_service(&object.to_string()).unwrap());
         self
     }
 
     pub(crate) fn slice(&mut self, object: &Value) -> &mut Self {
-        self.index.apply_slice(self.door.slice(&object.to_string()).unwrap(), SOURCE);
+        self.index.apply_slice(self.reader.read_slice(&object.to_string()).unwrap(), SOURCE);
         self
     }
 
@@ -87,7 +87,7 @@ impl Tables {
     pub(crate) fn try_sync(&mut self) -> Result<Vec<Rejected>, KernelError> {
         let work = self.index.take();
         let of = |key| {
-            let programmed = programmed(&self.index, &self.door, &self.settings, &key);
+            let programmed = programmed(&self.index, &self.reader, &self.gates, &key);
             (key, programmed)
         };
         let updates = work.services.into_iter().map(of).collect();
@@ -109,7 +109,7 @@ impl Tables {
     pub(crate) fn start(&mut self) -> Found {
         let keys: Vec<_> = self.index.services().keys().cloned().collect();
         let of = |key| {
-            let programmed = programmed(&self.index, &self.door, &self.settings, &key);
+            let programmed = programmed(&self.index, &self.reader, &self.gates, &key);
             (key, programmed)
         };
         self.started = true;

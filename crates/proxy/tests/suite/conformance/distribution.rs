@@ -1,13 +1,13 @@
 //! Traffic distribution: hints as the controllers write them, asked from every node.
 
-use zonewise_netns::Pod;
+use zonewise_netns::NetnsPod;
 use zonewise_netns::traffic::Protocol;
 
 use serde_json::json;
 
 use crate::common::objects::{Endpoint, endpoint};
-use crate::common::town::{FAMILIES, cluster_ip, full};
-use crate::conformance::land::{Land, reached};
+use crate::common::two_nodes::{FAMILIES, cluster_ip, full};
+use crate::conformance::cluster::{ConformanceCluster, reached};
 
 /// What `spec.trafficDistribution` makes of an endpoint's hints.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ enum Wish {
     Nothing,
 }
 
-fn hinted(pod: &Pod, v6: bool, wish: Wish) -> Endpoint {
+fn hinted(pod: &NetnsPod, v6: bool, wish: Wish) -> Endpoint {
     let endpoint = endpoint(pod.address(v6), &pod.node, &pod.zone);
     match wish {
         Wish::SameZone => endpoint.hinted(&[&pod.zone]),
@@ -30,27 +30,28 @@ fn hinted(pod: &Pod, v6: bool, wish: Wish) -> Endpoint {
 
 /// Three zones of two nodes; zone a has a pod on each, b one on its second, c none.
 struct Zones {
-    land: Land,
-    pods: Vec<Pod>,
+    cluster: ConformanceCluster,
+    pods: Vec<NetnsPod>,
 }
 
 impl Zones {
     fn new() -> Self {
-        let mut land = Land::new(&["a", "a", "b", "b", "c", "c"]);
-        let pods = [(0, "a1"), (1, "a2"), (3, "b2")].map(|(spot, name)| land.pod(spot, name));
-        land.service(&full("svc", 1, json!({})));
-        Self { land, pods: pods.into() }
+        let mut cluster = ConformanceCluster::new(&["a", "a", "b", "b", "c", "c"]);
+        let pods = [(0, "a1"), (1, "a2"), (3, "b2")].map(|(index, name)| cluster.pod(index, name));
+        cluster.service(&full("svc", 1, json!({})));
+        Self { cluster, pods: pods.into() }
     }
 
     /// Who is reached from each node.
-    fn heard(&mut self, wish: Wish, present: &[&str]) -> Vec<Vec<String>> {
-        let pods: Vec<&Pod> =
+    fn responses(&mut self, wish: Wish, present: &[&str]) -> Vec<Vec<String>> {
+        let pods: Vec<&NetnsPod> =
             self.pods.iter().filter(|pod| present.contains(&&*pod.name)).collect();
         let members = |v6| pods.iter().map(|pod| hinted(pod, v6, wish)).collect();
-        self.land.members("svc", members).sync();
-        let from =
-            |spot: usize, v6| reached(Protocol::Tcp, self.land.asker(spot), cluster_ip(1, v6));
-        FAMILIES.map(|v6| (0..6).map(|spot| from(spot, v6)).collect()).into()
+        self.cluster.members("svc", members).sync();
+        let from = |index: usize, v6| {
+            reached(Protocol::Tcp, self.cluster.caller(index), cluster_ip(1, v6))
+        };
+        FAMILIES.map(|v6| (0..6).map(|index| from(index, v6)).collect()).into()
     }
 }
 
@@ -70,9 +71,9 @@ fn requests_stay_near_and_fall_back_further_away() {
         (Wish::SameNode, &["a1", "a2"], ["a1", "a2", "a1 a2", "a1 a2", "a1 a2", "a1 a2"]),
     ];
     for (wish, present, expected) in rows {
-        let heard = zones.heard(wish, present);
-        for (v6, heard) in FAMILIES.into_iter().zip(heard) {
-            assert_eq!(heard, expected, "{wish:?} of {present:?}, IPv6 {v6}");
+        let responses = zones.responses(wish, present);
+        for (v6, responses) in FAMILIES.into_iter().zip(responses) {
+            assert_eq!(responses, expected, "{wish:?} of {present:?}, IPv6 {v6}");
         }
     }
 }

@@ -6,9 +6,9 @@
     reason = "a failed unwrap is the failure report"
 )]
 
+mod cluster;
 mod distribution;
 mod flows;
-mod land;
 mod packets;
 mod policies;
 mod services;

@@ -13,13 +13,13 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 use serde_json::json;
 use zonewise_netns::Namespace;
-use zonewise_netns::traffic::Held;
+use zonewise_netns::traffic::OpenConnection;
 use zonewise_netns::traffic::Protocol::Tcp;
 
 use crate::common::at;
 use crate::common::objects::{ports, service, slice, with};
-use crate::common::town::{FAMILIES, cluster_ip, full, node_port};
-use crate::conformance::land::{Land, ready};
+use crate::common::two_nodes::{FAMILIES, cluster_ip, full, node_port};
+use crate::conformance::cluster::{ConformanceCluster, ready};
 
 const LONG: Duration = Duration::from_secs(5);
 
@@ -29,9 +29,9 @@ fn echo(namespace: &Namespace, address: SocketAddr) {
         .enter(|| (TcpListener::bind(address).unwrap(), UdpSocket::bind(address).unwrap()));
     thread::spawn(move || {
         while let Ok((mut stream, _)) = tcp.accept() {
-            let mut heard = Vec::new();
-            if stream.read_to_end(&mut heard).is_ok() {
-                let _ = stream.write_all(&heard);
+            let mut responses = Vec::new();
+            if stream.read_to_end(&mut responses).is_ok() {
+                let _ = stream.write_all(&responses);
             }
         }
     });
@@ -58,28 +58,32 @@ fn said_tcp(to: SocketAddr, message: &[u8]) -> Vec<u8> {
     stream.set_read_timeout(Some(LONG)).unwrap();
     stream.write_all(message).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
-    let mut heard = Vec::new();
-    stream.read_to_end(&mut heard).unwrap();
-    heard
+    let mut responses = Vec::new();
+    stream.read_to_end(&mut responses).unwrap();
+    responses
 }
 
 /// A message of many packets, and a datagram in several pieces, there and back.
 #[test]
 fn large_messages_arrive_whole() {
-    let mut land = Land::new(&["a", "b"]);
-    let there = land.world.pod(&land.spots[1].node, "there").unwrap();
+    let mut cluster = ConformanceCluster::new(&["a", "b"]);
+    let there = cluster.network.add_pod(&cluster.nodes[1].node, "there").unwrap();
     for v6 in FAMILIES {
         echo(&there.namespace, at(there.address(v6), 8080));
     }
-    land.offer(&full("svc", 1, json!({})), &[&there]);
+    cluster.offer(&full("svc", 1, json!({})), &[&there]);
     let message: Vec<u8> = (0..60_000_u32).map(|n| u8::try_from(n % 251).unwrap()).collect();
     for v6 in FAMILIES {
-        for to in [cluster_ip(1, v6), node_port(land.node(0), 1, v6)] {
-            for from in [land.asker(0), &land.client.namespace] {
-                let heard = from.enter(|| said_tcp(to, &message));
-                assert!(heard == message, "TCP, {from:?} to {to}: {} bytes", heard.len());
-                let heard = from.enter(|| said_udp(to, &message[..4000]));
-                assert!(heard == message[..4000], "UDP, {from:?} to {to}: {} bytes", heard.len());
+        for to in [cluster_ip(1, v6), node_port(cluster.node(0), 1, v6)] {
+            for from in [cluster.caller(0), &cluster.client.namespace] {
+                let responses = from.enter(|| said_tcp(to, &message));
+                assert!(responses == message, "TCP, {from:?} to {to}: {} bytes", responses.len());
+                let responses = from.enter(|| said_udp(to, &message[..4000]));
+                assert!(
+                    responses == message[..4000],
+                    "UDP, {from:?} to {to}: {} bytes",
+                    responses.len()
+                );
             }
         }
     }
@@ -129,22 +133,22 @@ fn port_of_next(socket: &OwnedFd, v6: bool) -> Option<u16> {
 /// kernel needs no module for what only passes through.
 #[test]
 fn sctp_is_led_to_its_endpoint() {
-    let mut land = Land::new(&["a", "b"]);
-    let there = land.pod(1, "there");
+    let mut cluster = ConformanceCluster::new(&["a", "b"]);
+    let there = cluster.pod(1, "there");
     let wanted = json!([{"name": "sig", "port": 5060, "protocol": "SCTP", "nodePort": 30_060}]);
     let object = service("svc", &["10.96.0.1", "fd96::1"]);
-    land.service(&with(object, json!({"type": "NodePort", "ports": wanted})));
+    cluster.service(&with(object, json!({"type": "NodePort", "ports": wanted})));
     for v6 in FAMILIES {
         let object = slice("svc", &format!("svc-{v6}"), &ready(&[&there], v6));
-        land.slice(&ports(object, &[("sig", 5061, "SCTP")]));
+        cluster.slice(&ports(object, &[("sig", 5061, "SCTP")]));
     }
-    land.sync().assert_clean();
+    cluster.sync().assert_clean();
     for v6 in FAMILIES {
         let inbox = there.namespace.enter(|| raw(v6, SockProtocol::Sctp));
-        let to = [at(cluster_ip(1, v6).ip(), 5060), at(land.node(0).address(v6), 30_060)];
+        let to = [at(cluster_ip(1, v6).ip(), 5060), at(cluster.node(0).address(v6), 30_060)];
         for (source, to) in (4000..).zip(to) {
             let packet = init(source, to.port());
-            land.asker(0).enter(|| send(&raw(v6, SockProtocol::Sctp), to.ip(), &packet));
+            cluster.caller(0).enter(|| send(&raw(v6, SockProtocol::Sctp), to.ip(), &packet));
             assert_eq!(port_of_next(&inbox, v6), Some(5061), "{to}");
         }
     }
@@ -199,25 +203,26 @@ fn numbers(inbox: &OwnedFd, client: SocketAddr) -> (u32, u32) {
 fn strange_packets_reset_nothing_where_conntrack_is_liberal() {
     const LONG_AGO: u32 = 100_000_u32.wrapping_neg();
     const FAR_AHEAD: u32 = 10_000_000;
-    let mut land = Land::new(&["a", "b"]);
-    let there = land.pod(1, "there");
-    land.offer(&full("svc", 1, json!({})), &[&there]);
-    let asker = land.spots[0].asker.clone();
+    let mut cluster = ConformanceCluster::new(&["a", "b"]);
+    let there = cluster.pod(1, "there");
+    cluster.offer(&full("svc", 1, json!({})), &[&there]);
+    let caller = cluster.nodes[0].caller.clone();
     let rows = [("1", LONG_AGO, true), ("1", FAR_AHEAD, true), ("0", FAR_AHEAD, false)];
     for (port, (liberal, distance, expected)) in (40_000..).zip(rows) {
         let setting = "net/netfilter/nf_conntrack_tcp_be_liberal";
-        land.node(0).namespace.sysctl(setting, liberal).unwrap();
+        cluster.node(0).namespace.write_sysctl(setting, liberal).unwrap();
         for v6 in FAMILIES {
             let inbox = there.namespace.enter(|| raw(v6, SockProtocol::Tcp));
-            let (client, server) = (at(asker.address(v6), port), at(there.address(v6), 8080));
+            let (client, server) = (at(caller.address(v6), port), at(there.address(v6), 8080));
             let to = cluster_ip(1, v6);
-            let mut held = Held::open(&asker.namespace, Tcp, Some(client), to, LONG).unwrap();
+            let mut held =
+                OpenConnection::open(&caller.namespace, Tcp, Some(client), to, LONG).unwrap();
             let (mine, theirs) = numbers(&inbox, client);
-            assert_eq!(held.ask().to_string(), "there");
+            assert_eq!(held.probe().to_string(), "there");
             let mine = mine.wrapping_add(u32::try_from("hold\n".len()).unwrap());
             let strange = segment(server, client, theirs.wrapping_add(distance), mine);
             there.namespace.enter(|| send(&inbox, client.ip(), &strange));
-            let stands = held.ask().name() == Some("there");
+            let stands = held.probe().name() == Some("there");
             assert_eq!(stands, expected, "liberal {liberal}, {distance}, IPv6 {v6}");
         }
     }

@@ -5,14 +5,14 @@ use zonewise_netns::traffic::Protocol::{self, Tcp, Udp};
 use serde_json::{Value, json};
 
 use crate::common::objects::{endpoint, labelled, ports, service, slice, with, with_status};
-use crate::common::town::{FAMILIES, cluster_ip, full, node_port, vip};
+use crate::common::two_nodes::{FAMILIES, cluster_ip, full, node_port, vip};
 use crate::common::{at, ip};
-use crate::conformance::land::{Land, ask, reach, reached, ready};
+use crate::conformance::cluster::{ConformanceCluster, probe, reach, reached, ready};
 
 const BOTH: &str = "here there";
 
-fn two() -> Land {
-    Land::new(&["a", "b"])
+fn two() -> ConformanceCluster {
+    ConformanceCluster::new(&["a", "b"])
 }
 
 /// A Service of a type, under the addresses of number 1.
@@ -38,8 +38,8 @@ fn of_type(kind: &str) -> Value {
 /// ExternalName to ClusterIP and NodePort and back: what is served follows.
 #[test]
 fn types_change_and_what_is_served_follows() {
-    let mut land = two();
-    let pods = [land.pod(0, "here"), land.pod(1, "there")];
+    let mut cluster = two();
+    let pods = [cluster.pod(0, "here"), cluster.pod(1, "there")];
     let rows = [
         ("ExternalName", "silent", "refused"),
         ("ClusterIP", BOTH, "refused"),
@@ -50,28 +50,28 @@ fn types_change_and_what_is_served_follows() {
         ("ExternalName", "silent", "refused"),
     ];
     for (kind, inside, outside) in rows {
-        land.offer(&of_type(kind), &[&pods[0], &pods[1]]);
+        cluster.offer(&of_type(kind), &[&pods[0], &pods[1]]);
         for v6 in FAMILIES {
-            assert_eq!(reach(land.asker(0), cluster_ip(1, v6)), inside, "{kind}, IPv6 {v6}");
-            for spot in [0, 1] {
-                let to = node_port(land.node(spot), 1, v6);
-                assert_eq!(reach(land.asker(0), to), outside, "{kind}, IPv6 {v6}: {to}");
+            assert_eq!(reach(cluster.caller(0), cluster_ip(1, v6)), inside, "{kind}, IPv6 {v6}");
+            for index in [0, 1] {
+                let to = node_port(cluster.node(index), 1, v6);
+                assert_eq!(reach(cluster.caller(0), to), outside, "{kind}, IPv6 {v6}: {to}");
             }
         }
     }
-    land.assert_clean();
+    cluster.assert_clean();
 }
 
 /// Ports and protocols come and go; a port that went is refused.
 #[test]
 fn ports_and_protocols_come_and_go() {
-    let mut land = two();
-    let here = land.pod(0, "80");
+    let mut cluster = two();
+    let here = cluster.pod(0, "80");
     for v6 in FAMILIES {
-        land.serve(&here.namespace, "81", at(here.address(v6), 8081));
+        cluster.serve(&here.namespace, "81", at(here.address(v6), 8081));
         let object = slice("svc", &format!("svc-{v6}"), &ready(&[&here], v6));
         let all = [("web", 8080, "TCP"), ("more", 8081, "TCP"), ("udp", 8080, "UDP")];
-        land.slice(&ports(object, &all));
+        cluster.slice(&ports(object, &all));
     }
     let web = json!({"name": "web", "port": 80, "protocol": "TCP", "nodePort": 30_080});
     let more = json!({"name": "more", "port": 81, "protocol": "TCP"});
@@ -86,14 +86,14 @@ fn ports_and_protocols_come_and_go() {
     ];
     for (wanted, expected) in rows {
         let object = service("svc", &["10.96.0.1", "fd96::1"]);
-        land.service(&with(object, json!({"type": "NodePort", "ports": wanted}))).sync();
+        cluster.service(&with(object, json!({"type": "NodePort", "ports": wanted}))).sync();
         for v6 in FAMILIES {
             let address = cluster_ip(1, v6).ip();
             let inside = [(Tcp, 80), (Tcp, 81), (Udp, 80)]
-                .map(|(protocol, port)| reached(protocol, land.asker(1), at(address, port)));
+                .map(|(protocol, port)| reached(protocol, cluster.caller(1), at(address, port)));
             assert_eq!(inside, expected, "{wanted:?}, IPv6 {v6}");
-            let outside = at(land.node(0).address(v6), 30_080);
-            let outside = [Tcp, Udp].map(|it| reached(it, &land.client.namespace, outside));
+            let outside = at(cluster.node(0).address(v6), 30_080);
+            let outside = [Tcp, Udp].map(|it| reached(it, &cluster.client.namespace, outside));
             assert_eq!(outside, [expected[0], expected[2]], "{wanted:?}, IPv6 {v6}: NodePort");
         }
     }
@@ -102,62 +102,64 @@ fn ports_and_protocols_come_and_go() {
 /// Two Services with the same endpoints: one goes, the other stays. It comes back elsewhere.
 #[test]
 fn services_with_the_same_endpoints_do_not_need_each_other() {
-    let mut land = two();
-    let pods = [land.pod(0, "here"), land.pod(1, "there")];
+    let mut cluster = two();
+    let pods = [cluster.pod(0, "here"), cluster.pod(1, "there")];
     let both = [&pods[0], &pods[1]];
-    land.offer(&full("one", 1, json!({})), &both);
-    land.offer(&full("two", 2, json!({})), &both);
-    let heard = |land: &Land, n, v6| {
+    cluster.offer(&full("one", 1, json!({})), &both);
+    cluster.offer(&full("two", 2, json!({})), &both);
+    let responses = |cluster: &ConformanceCluster, n, v6| {
         let from = &pods[0].namespace;
-        [reach(from, cluster_ip(n, v6)), reach(from, node_port(land.node(0), n, v6))]
+        [reach(from, cluster_ip(n, v6)), reach(from, node_port(cluster.node(0), n, v6))]
     };
     for v6 in FAMILIES {
         for n in [1, 2] {
-            assert_eq!(heard(&land, n, v6), [BOTH; 2], "IPv6 {v6}: {n}");
+            assert_eq!(responses(&cluster, n, v6), [BOTH; 2], "IPv6 {v6}: {n}");
         }
     }
-    land.delete_service("one").sync();
+    cluster.delete_service("one").sync();
     for v6 in FAMILIES {
-        assert_eq!(heard(&land, 1, v6), ["silent", "refused"], "IPv6 {v6}: gone");
-        assert_eq!(heard(&land, 2, v6), [BOTH; 2], "IPv6 {v6}: stays");
+        assert_eq!(responses(&cluster, 1, v6), ["silent", "refused"], "IPv6 {v6}: gone");
+        assert_eq!(responses(&cluster, 2, v6), [BOTH; 2], "IPv6 {v6}: stays");
     }
     // Its slices have not gone, or have come back before it.
-    land.service(&full("one", 3, json!({}))).sync();
+    cluster.service(&full("one", 3, json!({}))).sync();
     for v6 in FAMILIES {
-        assert_eq!(heard(&land, 1, v6), ["silent", "refused"], "IPv6 {v6}: its old address");
-        assert_eq!(heard(&land, 3, v6), [BOTH; 2], "IPv6 {v6}: its new address");
+        assert_eq!(responses(&cluster, 1, v6), ["silent", "refused"], "IPv6 {v6}: its old address");
+        assert_eq!(responses(&cluster, 3, v6), [BOTH; 2], "IPv6 {v6}: its new address");
     }
-    land.assert_clean();
+    cluster.assert_clean();
 }
 
 /// A label takes a Service away from us, as its watch shows it: it is gone, and back when the label
 /// is. The same for a slice that says it is headless.
 #[test]
 fn labels_take_services_and_slices_away_and_give_them_back() {
-    let mut land = two();
-    let here = land.pod(0, "here");
+    let mut cluster = two();
+    let here = cluster.pod(0, "here");
     let service = full("svc", 1, json!({}));
     let plain = |v6| slice("svc", &format!("svc-{v6}"), &ready(&[&here], v6));
     let headless = |v6| labelled(plain(v6), "service.kubernetes.io/headless", "");
-    let write = |land: &mut Land, slice: &dyn Fn(bool) -> Value| {
+    let write = |cluster: &mut ConformanceCluster, slice: &dyn Fn(bool) -> Value| {
         for v6 in FAMILIES {
-            land.slice(&slice(v6));
+            cluster.slice(&slice(v6));
         }
     };
-    let given = |land: &Land| FAMILIES.map(|v6| reached(Tcp, land.asker(1), cluster_ip(1, v6)));
-    land.offer(&service, &[]);
-    assert_eq!(given(&land), ["refused"; 2]);
+    let given = |cluster: &ConformanceCluster| {
+        FAMILIES.map(|v6| reached(Tcp, cluster.caller(1), cluster_ip(1, v6)))
+    };
+    cluster.offer(&service, &[]);
+    assert_eq!(given(&cluster), ["refused"; 2]);
     for _ in 0..2 {
-        write(&mut land, &plain);
-        assert_eq!(given(land.sync()), ["here"; 2]);
-        write(&mut land, &headless);
-        assert_eq!(given(land.sync()), ["refused"; 2], "headless");
+        write(&mut cluster, &plain);
+        assert_eq!(given(cluster.sync()), ["here"; 2]);
+        write(&mut cluster, &headless);
+        assert_eq!(given(cluster.sync()), ["refused"; 2], "headless");
     }
-    write(&mut land, &plain);
+    write(&mut cluster, &plain);
     for _ in 0..2 {
-        assert_eq!(given(land.service(&service).sync()), ["here"; 2]);
-        land.delete_service("svc").sync();
-        assert_eq!(given(&land), ["silent"; 2], "of another proxy");
+        assert_eq!(given(cluster.service(&service).sync()), ["here"; 2]);
+        cluster.delete_service("svc").sync();
+        assert_eq!(given(&cluster), ["silent"; 2], "of another proxy");
     }
 }
 
@@ -165,18 +167,19 @@ fn labels_take_services_and_slices_away_and_give_them_back() {
 /// their numbers, and without a word about nodes or zones.
 #[test]
 fn slices_name_ports_and_each_says_its_own_number() {
-    let mut land = two();
-    let (here, there) = (land.pod(0, "here-8080"), land.pod(1, "there-8080"));
+    let mut cluster = two();
+    let (here, there) = (cluster.pod(0, "here-8080"), cluster.pod(1, "there-8080"));
     for (pod, name) in [(&here, "here-9090"), (&there, "there-9090")] {
         for v6 in FAMILIES {
-            land.serve(&pod.namespace, name, at(pod.address(v6), 9090));
+            cluster.serve(&pod.namespace, name, at(pod.address(v6), 9090));
         }
     }
     let ports_80_81 = json!([
         {"name": "p80", "port": 80, "protocol": "TCP"},
         {"name": "p81", "port": 81, "protocol": "TCP"},
     ]);
-    land.service(&with(service("svc", &["10.96.0.1", "fd96::1"]), json!({"ports": ports_80_81})));
+    cluster
+        .service(&with(service("svc", &["10.96.0.1", "fd96::1"]), json!({"ports": ports_80_81})));
     // Slices as pod, port name, number, protocol; who answers on 80 and 81.
     let rows = [
         (
@@ -216,20 +219,20 @@ fn slices_name_ports_and_each_says_its_own_number() {
             for number in 0..2 {
                 let name = format!("custom-{v6}-{number}");
                 let Some((pod, port, target, protocol)) = slices.get(number) else {
-                    land.delete_slice(&name);
+                    cluster.delete_slice(&name);
                     continue;
                 };
                 let mut object = slice("svc", &name, &ready(&[pod], v6));
                 object["endpoints"] =
                     json!([{"addresses": [pod.address(v6)], "conditions": {"ready": true}}]);
-                land.slice(&ports(object, &[(port, *target, protocol)]));
+                cluster.slice(&ports(object, &[(port, *target, protocol)]));
             }
         }
-        land.sync();
+        cluster.sync();
         for v6 in FAMILIES {
             let address = cluster_ip(1, v6).ip();
-            let heard = [80, 81].map(|port| reached(Tcp, land.asker(0), at(address, port)));
-            assert_eq!(heard, expected, "{row}, IPv6 {v6}");
+            let responses = [80, 81].map(|port| reached(Tcp, cluster.caller(0), at(address, port)));
+            assert_eq!(responses, expected, "{row}, IPv6 {v6}");
         }
     }
 }
@@ -237,9 +240,9 @@ fn slices_name_ports_and_each_says_its_own_number() {
 /// Whoever asks not to wait for readiness gets endpoints that are not ready, and going ones too.
 #[test]
 fn published_endpoints_serve_ready_or_not() {
-    let mut land = two();
-    let here = land.pod(0, "here");
-    land.service(&full("svc", 1, json!({})));
+    let mut cluster = two();
+    let here = cluster.pod(0, "here");
+    cluster.service(&full("svc", 1, json!({})));
     // Ready, serving, terminating, as the controller writes them with and without publishing.
     let rows = [
         ("published, not ready", [true, false, false], "here"),
@@ -252,12 +255,14 @@ fn published_endpoints_serve_ready_or_not() {
     ];
     for (row, conditions, expected) in rows {
         let member = |v6| vec![endpoint(here.address(v6), "n1", "a").conditions(conditions)];
-        land.members("svc", member).sync();
+        cluster.members("svc", member).sync();
         for v6 in FAMILIES {
-            for to in
-                [cluster_ip(1, v6), node_port(land.node(0), 1, v6), node_port(land.node(1), 1, v6)]
-            {
-                assert_eq!(reach(land.asker(1), to), expected, "{row}: {to}");
+            for to in [
+                cluster_ip(1, v6),
+                node_port(cluster.node(0), 1, v6),
+                node_port(cluster.node(1), 1, v6),
+            ] {
+                assert_eq!(reach(cluster.caller(1), to), expected, "{row}: {to}");
             }
         }
     }
@@ -266,9 +271,9 @@ fn published_endpoints_serve_ready_or_not() {
 /// Blue gives way to green: no request fails, and each reaches whom it should.
 #[test]
 fn one_backend_gives_way_to_another_without_a_gap() {
-    let mut land = two();
-    let (blue, green) = (land.pod(0, "blue"), land.pod(1, "green"));
-    land.service(&full("svc", 1, json!({})));
+    let mut cluster = two();
+    let (blue, green) = (cluster.pod(0, "blue"), cluster.pod(1, "green"));
+    cluster.service(&full("svc", 1, json!({})));
     let rows = [
         ([[false; 3], [false; 3]], "refused"),
         ([[true, true, false], [false; 3]], "blue"),
@@ -284,9 +289,9 @@ fn one_backend_gives_way_to_another_without_a_gap() {
             })
             .collect()
         };
-        land.members("svc", members).sync();
+        cluster.members("svc", members).sync();
         for v6 in FAMILIES {
-            assert_eq!(reach(land.asker(0), cluster_ip(1, v6)), expected, "IPv6 {v6}");
+            assert_eq!(reach(cluster.caller(0), cluster_ip(1, v6)), expected, "IPv6 {v6}");
         }
     }
 }
@@ -295,8 +300,8 @@ fn one_backend_gives_way_to_another_without_a_gap() {
 /// without NodePorts.
 #[test]
 fn outside_addresses_are_short_cuts_unless_told_otherwise() {
-    let mut land = two();
-    let pods = [land.pod(0, "here"), land.pod(1, "there")];
+    let mut cluster = two();
+    let pods = [cluster.pod(0, "here"), cluster.pod(1, "there")];
     let external = ["198.51.100.250", "2001:db8:1::250"];
     let proxied = |mode: &str| {
         let ips = ["198.51.100.1", "2001:db8:1::1"];
@@ -316,14 +321,14 @@ fn outside_addresses_are_short_cuts_unless_told_otherwise() {
         ("without NodePorts", with(plain, no_node_ports), ["silent", BOTH, "refused"]),
     ];
     for (row, object, expected) in rows {
-        land.offer(&object, &[&pods[0], &pods[1]]);
+        cluster.offer(&object, &[&pods[0], &pods[1]]);
         for v6 in FAMILIES {
             let external = at(ip(external[usize::from(v6)]), 80);
-            for from in [land.asker(0), &land.node(0).namespace, &land.client.namespace] {
-                let to = [external, vip(1, v6), node_port(land.node(0), 1, v6)];
+            for from in [cluster.caller(0), &cluster.node(0).namespace, &cluster.client.namespace] {
+                let to = [external, vip(1, v6), node_port(cluster.node(0), 1, v6)];
                 assert_eq!(to.map(|to| reach(from, to)), expected, "{row}, IPv6 {v6}, {from:?}");
             }
-            assert_eq!(reach(land.asker(0), cluster_ip(1, v6)), BOTH, "{row}");
+            assert_eq!(reach(cluster.caller(0), cluster_ip(1, v6)), BOTH, "{row}");
         }
     }
 }
@@ -331,17 +336,17 @@ fn outside_addresses_are_short_cuts_unless_told_otherwise() {
 /// A new range of addresses for Services is in use while the proxy runs.
 #[test]
 fn ranges_of_services_can_be_added() {
-    let mut land = two();
-    let here = land.pod(0, "here");
-    land.sync();
+    let mut cluster = two();
+    let here = cluster.pod(0, "here");
+    cluster.sync();
     let ranges = ["10.96.0.0/12", "fd96::/108", "192.0.2.0/24", "2001:db8:cb00::/64"];
     let ranges = ranges.map(|text| zonewise_routing::Cidr::parse(text).unwrap());
-    land.each(|tables| tables.kernel.set_ranges(ranges.into()).unwrap());
-    land.offer(&service("svc", &["192.0.2.10", "2001:db8:cb00::a"]), &[&here]);
-    for from in land.inside() {
+    cluster.each(|tables| tables.kernel.set_ranges(ranges.into()).unwrap());
+    cluster.offer(&service("svc", &["192.0.2.10", "2001:db8:cb00::a"]), &[&here]);
+    for from in cluster.inside() {
         let to = ["192.0.2.10", "2001:db8:cb00::a", "192.0.2.11", "2001:db8:cb00::b"];
-        let heard = to.map(|to| reached(Protocol::Tcp, from, at(ip(to), 80)));
-        assert_eq!(heard, ["here", "here", "silent", "silent"], "{from:?}");
+        let responses = to.map(|to| reached(Protocol::Tcp, from, at(ip(to), 80)));
+        assert_eq!(responses, ["here", "here", "silent", "silent"], "{from:?}");
     }
 }
 
@@ -349,30 +354,30 @@ fn ranges_of_services_can_be_added() {
 #[test]
 fn affinity_is_switched_on_and_off() {
     for policy in ["Cluster", "Local"] {
-        let mut land = two();
-        let pods = [land.pod(0, "here"), land.pod(0, "too"), land.pod(1, "there")];
+        let mut cluster = two();
+        let pods = [cluster.pod(0, "here"), cluster.pod(0, "too"), cluster.pod(1, "there")];
         let (all, mine) = ("here there too", "here too");
         for affinity in ["ClientIP", "None", "ClientIP"] {
             let spec = json!({"sessionAffinity": affinity, "externalTrafficPolicy": policy});
-            land.offer(&full("svc", 1, spec), &[&pods[0], &pods[1], &pods[2]]);
-            land.assert_clean();
+            cluster.offer(&full("svc", 1, spec), &[&pods[0], &pods[1], &pods[2]]);
+            cluster.assert_clean();
             for v6 in FAMILIES {
                 let outside = if policy == "Local" { mine } else { all };
-                let (pod, client) = (land.asker(0), &land.client.namespace);
+                let (pod, client) = (cluster.caller(0), &cluster.client.namespace);
                 let rows = [
                     (pod, cluster_ip(1, v6), all),
-                    (pod, node_port(land.node(0), 1, v6), all),
-                    (client, node_port(land.node(0), 1, v6), outside),
+                    (pod, node_port(cluster.node(0), 1, v6), all),
+                    (client, node_port(cluster.node(0), 1, v6), outside),
                     (client, vip(1, v6), outside),
                 ];
                 for (from, to, expected) in rows {
-                    let heard = [Tcp, Udp].map(|protocol| reached(protocol, from, to));
+                    let responses = [Tcp, Udp].map(|protocol| reached(protocol, from, to));
                     if affinity == "None" {
-                        assert_eq!(heard, [expected; 2], "{policy}: {from:?} to {to}");
+                        assert_eq!(responses, [expected; 2], "{policy}: {from:?} to {to}");
                     } else {
                         let known: Vec<&str> = expected.split(' ').collect();
-                        let one = heard.iter().all(|name| known.contains(&&**name));
-                        assert!(one, "{policy}: {from:?} to {to}: {heard:?}");
+                        let one = responses.iter().all(|name| known.contains(&&**name));
+                        assert!(one, "{policy}: {from:?} to {to}: {responses:?}");
                     }
                 }
             }
@@ -383,8 +388,8 @@ fn affinity_is_switched_on_and_off() {
 /// A policy that becomes Local holds for clients who had a backend elsewhere before.
 #[test]
 fn a_policy_outranks_affinity() {
-    let mut land = two();
-    let pods = [land.pod(0, "here"), land.pod(1, "there")];
+    let mut cluster = two();
+    let pods = [cluster.pod(0, "here"), cluster.pod(1, "there")];
     let sticky = |policy: &str| {
         full(
             "svc",
@@ -396,12 +401,12 @@ fn a_policy_outranks_affinity() {
             }),
         )
     };
-    let heard = |land: &Land, v6| {
-        let client = &land.client.namespace;
+    let responses = |cluster: &ConformanceCluster, v6| {
+        let client = &cluster.client.namespace;
         [
-            ask(Tcp, land.asker(0), cluster_ip(1, v6)).to_string(),
-            ask(Tcp, client, node_port(land.node(0), 1, v6)).to_string(),
-            ask(Tcp, client, vip(1, v6)).to_string(),
+            probe(Tcp, cluster.caller(0), cluster_ip(1, v6)).to_string(),
+            probe(Tcp, client, node_port(cluster.node(0), 1, v6)).to_string(),
+            probe(Tcp, client, vip(1, v6)).to_string(),
         ]
     };
     let rows = [
@@ -410,9 +415,14 @@ fn a_policy_outranks_affinity() {
         ("Local", vec![&pods[0], &pods[1]], "here"),
     ];
     for (policy, behind, expected) in rows {
-        land.offer(&sticky(policy), &behind);
+        cluster.offer(&sticky(policy), &behind);
         for v6 in FAMILIES {
-            assert_eq!(heard(&land, v6), [expected; 3], "{policy}, {}, IPv6 {v6}", behind.len());
+            assert_eq!(
+                responses(&cluster, v6),
+                [expected; 3],
+                "{policy}, {}, IPv6 {v6}",
+                behind.len()
+            );
         }
     }
 }
@@ -420,21 +430,21 @@ fn a_policy_outranks_affinity() {
 /// The time runs from the last connection, on a NodePort as on a ClusterIP.
 #[test]
 fn affinity_ends_with_its_time_on_nodeports_too() {
-    let mut land = two();
-    let pods = [land.pod(0, "here"), land.pod(1, "there")];
+    let mut cluster = two();
+    let pods = [cluster.pod(0, "here"), cluster.pod(1, "there")];
     let spec = json!({
         "sessionAffinity": "ClientIP",
         "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 1}},
     });
-    land.offer(&full("svc", 1, spec), &[&pods[0], &pods[1]]);
-    let to: Vec<_> = FAMILIES.map(|v6| node_port(land.node(0), 1, v6)).into();
+    cluster.offer(&full("svc", 1, spec), &[&pods[0], &pods[1]]);
+    let to: Vec<_> = FAMILIES.map(|v6| node_port(cluster.node(0), 1, v6)).into();
     let mut names = std::collections::BTreeSet::new();
-    // Two are heard, each for as long as nobody pauses; missed once in a million times.
+    // Two are responses, each for as long as nobody pauses; missed once in a million times.
     for _ in 0..20 {
         for to in &to {
-            let heard = reached(Tcp, &land.client.namespace, *to);
-            assert!(["here", "there"].contains(&&*heard), "{to}: {heard}");
-            names.insert((to.is_ipv4(), heard));
+            let responses = reached(Tcp, &cluster.client.namespace, *to);
+            assert!(["here", "there"].contains(&&*responses), "{to}: {responses}");
+            names.insert((to.is_ipv4(), responses));
         }
         if names.len() == 4 {
             return;

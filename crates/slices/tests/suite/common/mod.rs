@@ -98,7 +98,7 @@ impl TestCluster {
     }
 
     /// Three zones of the same size.
-    pub(crate) fn three() -> Self {
+    pub(crate) fn three_zones() -> Self {
         Self::new(&[("a", "4"), ("b", "4"), ("c", "4")])
     }
 
@@ -123,7 +123,7 @@ impl TestCluster {
         self
     }
 
-    pub(crate) fn forget(&mut self, key: &str) -> &mut Self {
+    pub(crate) fn remove_annotation(&mut self, key: &str) -> &mut Self {
         self.service["metadata"]["annotations"].as_object_mut().unwrap().remove(key);
         self
     }

@@ -14,8 +14,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use zonewise_netns::traffic::{Server, ask_tcp, ask_udp, page};
-use zonewise_netns::{Client, Namespace, Node, Pod, World};
+use zonewise_netns::traffic::{Server, http_get, probe_tcp, probe_udp};
+use zonewise_netns::{ClusterNetwork, Namespace, NetnsClient, NetnsNode, NetnsPod};
 use zonewise_testbed::{Cluster, Gate, Options, Process, User, manifests, objects};
 
 pub(crate) const PATIENCE: Duration = Duration::from_millis(300);
@@ -23,15 +23,15 @@ pub(crate) const RANGES: [&str; 2] = ["10.96.0.0/16", "fd00:96::/108"];
 const OTHERS: [&str; 2] = ["198.51.100.0/24", "2001:db8:1::/48"];
 
 /// A machine: its namespace, its way to the API server, its proxy.
-pub(crate) struct Machine {
-    pub(crate) node: Node,
+pub(crate) struct TestNode {
+    pub(crate) node: NetnsNode,
     pub(crate) gate: Gate,
     pub(crate) proxy: Option<Process>,
 }
 
-pub(crate) struct Site {
-    pub(crate) world: World,
-    pub(crate) machines: BTreeMap<String, Machine>,
+pub(crate) struct TestNodes {
+    pub(crate) network: ClusterNetwork,
+    pub(crate) by_name: BTreeMap<String, TestNode>,
     pub(crate) servers: Vec<Server>,
 }
 
@@ -64,15 +64,16 @@ pub(crate) async fn cluster() -> Cluster {
     cluster
 }
 
-impl Site {
+impl TestNodes {
     pub(crate) fn new() -> Self {
-        let world = World::new().expect("network namespaces can be made; this test needs root");
-        Self { world, machines: BTreeMap::new(), servers: Vec::new() }
+        let network =
+            ClusterNetwork::new().expect("network namespaces can be made; this test needs root");
+        Self { network, by_name: BTreeMap::new(), servers: Vec::new() }
     }
 
     /// A machine with its own way to the API server, and its Node object.
-    pub(crate) fn machine(&mut self, cluster: &Cluster, name: &str, zone: &str) -> Value {
-        let node = self.world.node(name, zone).unwrap();
+    pub(crate) fn add(&mut self, cluster: &Cluster, name: &str, zone: &str) -> Value {
+        let node = self.network.add_node(name, zone).unwrap();
         let listener = node.namespace.enter(|| TcpListener::bind("127.0.0.1:0")).unwrap();
         let gate = Gate::open_at(cluster, listener).unwrap();
         let mut object = objects::node(name, zone, "4");
@@ -82,17 +83,17 @@ impl Site {
         ]);
         object["spec"]["podCIDRs"] = json!([text(node.pods_v4), text(node.pods_v6)]);
         object["spec"]["podCIDR"] = json!(text(node.pods_v4));
-        self.machines.insert(name.into(), Machine { node, gate, proxy: None });
+        self.by_name.insert(name.into(), TestNode { node, gate, proxy: None });
         object
     }
 
-    pub(crate) fn node(&self, name: &str) -> &Node {
-        &self.machines[name].node
+    pub(crate) fn node(&self, name: &str) -> &NetnsNode {
+        &self.by_name[name].node
     }
 
     /// A pod that answers on port 8080 under its own name.
-    pub(crate) fn server(&mut self, node: &str, name: &str) -> Pod {
-        let pod = self.pod(node, name);
+    pub(crate) fn add_server(&mut self, node: &str, name: &str) -> NetnsPod {
+        let pod = self.add_pod(node, name);
         for v6 in [false, true] {
             let address = SocketAddr::new(pod.address(v6), 8080);
             self.servers.push(Server::both(&pod.namespace, name, address).unwrap());
@@ -101,14 +102,14 @@ impl Site {
     }
 
     /// A pod that asks.
-    pub(crate) fn pod(&mut self, node: &str, name: &str) -> Pod {
+    pub(crate) fn add_pod(&mut self, node: &str, name: &str) -> NetnsPod {
         let node = self.node(node).clone();
-        self.world.pod(&node, name).unwrap()
+        self.network.add_pod(&node, name).unwrap()
     }
 
     /// Somebody outside, whose way to Services leads through a node.
-    pub(crate) fn client(&mut self, name: &str, through: &str) -> Client {
-        let client = self.world.client(name).unwrap();
+    pub(crate) fn add_client(&mut self, name: &str, through: &str) -> NetnsClient {
+        let client = self.network.add_client(name).unwrap();
         for range in RANGES.into_iter().chain(OTHERS) {
             let (address, length) = range.split_once('/').unwrap();
             let range = (address.parse().unwrap(), length.parse().unwrap());
@@ -119,8 +120,8 @@ impl Site {
 
     /// Starts our proxy on a machine.
     pub(crate) fn start_proxy(&mut self, cluster: &Cluster, name: &str, flags: &[&str]) {
-        let machine = self.machines.get_mut(name).unwrap();
-        let kubeconfig = cluster.kubeconfig_through(User::Proxy, &machine.gate).unwrap();
+        let test_node = self.by_name.get_mut(name).unwrap();
+        let kubeconfig = cluster.kubeconfig_through(User::Proxy, &test_node.gate).unwrap();
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let node = format!("--node-name={name}");
         let mut all = vec!["proxy", &kubeconfig, &node];
@@ -129,13 +130,13 @@ impl Site {
         let program = Path::new(env!("CARGO_BIN_EXE_zonewise"));
         let log = cluster.log(&format!("proxy-{name}"));
         let spawn = || Process::spawn(program, &all, &[], &log);
-        machine.proxy = Some(machine.node.namespace.enter(spawn).unwrap());
+        test_node.proxy = Some(test_node.node.namespace.enter(spawn).unwrap());
     }
 
     /// Starts the reference's proxy on a machine.
     pub(crate) fn start_kube_proxy(&mut self, cluster: &Cluster, name: &str, flags: &[&str]) {
-        let machine = self.machines.get_mut(name).unwrap();
-        let kubeconfig = cluster.kubeconfig_through(User::Admin, &machine.gate).unwrap();
+        let test_node = self.by_name.get_mut(name).unwrap();
+        let kubeconfig = cluster.kubeconfig_through(User::Admin, &test_node.gate).unwrap();
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let node = format!("--hostname-override={name}");
         let mut all =
@@ -146,16 +147,16 @@ impl Site {
         let program = cluster.program("kube-proxy");
         let log = cluster.log(&format!("kube-proxy-{name}"));
         let spawn = || Process::spawn(&program, &all, &[], &log);
-        machine.proxy = Some(machine.node.namespace.enter(spawn).unwrap());
+        test_node.proxy = Some(test_node.node.namespace.enter(spawn).unwrap());
     }
 
     pub(crate) fn proxy(&mut self, name: &str) -> &mut Process {
-        self.machines.get_mut(name).unwrap().proxy.as_mut().unwrap()
+        self.by_name.get_mut(name).unwrap().proxy.as_mut().unwrap()
     }
 
     /// A page of a machine's proxy.
     pub(crate) fn page(&self, name: &str, port: u16, path: &str) -> Option<String> {
-        page(&self.node(name).namespace, SocketAddr::from(([127, 0, 0, 1], port)), path)
+        http_get(&self.node(name).namespace, SocketAddr::from(([127, 0, 0, 1], port)), path)
     }
 }
 
@@ -173,11 +174,11 @@ fn text((address, length): (IpAddr, u8)) -> String {
 
 /// Who answers over so many tries.
 pub(crate) fn who(from: &Namespace, to: SocketAddr, tries: usize) -> BTreeSet<String> {
-    (0..tries).map(|_| ask_tcp(from, to, PATIENCE).to_string()).collect()
+    (0..tries).map(|_| probe_tcp(from, to, PATIENCE).to_string()).collect()
 }
 
 pub(crate) fn who_udp(from: &Namespace, to: SocketAddr, tries: usize) -> BTreeSet<String> {
-    (0..tries).map(|_| ask_udp(from, to, PATIENCE).to_string()).collect()
+    (0..tries).map(|_| probe_udp(from, to, PATIENCE).to_string()).collect()
 }
 
 pub(crate) fn set(names: &[&str]) -> BTreeSet<String> {
@@ -202,7 +203,7 @@ pub(crate) async fn eventually<T: PartialEq + std::fmt::Debug>(
 }
 
 /// A Pod object for a pod of the world.
-pub(crate) fn pod_object(pod: &Pod, app: &str) -> Value {
+pub(crate) fn pod_object(pod: &NetnsPod, app: &str) -> Value {
     let mut object = objects::pod("default", &pod.name, app, &pod.node, &pod.v4.to_string());
     object["status"]["podIPs"] = json!([{"ip": pod.v4}, {"ip": pod.v6}]);
     object
@@ -235,7 +236,7 @@ pub(crate) fn cluster_ip(service: &Value, v6: bool) -> SocketAddr {
     SocketAddr::new(ip.as_str().unwrap().parse().unwrap(), 80)
 }
 
-pub(crate) fn node_port(service: &Value, node: &Node, v6: bool) -> SocketAddr {
+pub(crate) fn node_port(service: &Value, node: &NetnsNode, v6: bool) -> SocketAddr {
     let port = service["spec"]["ports"][0]["nodePort"].as_u64().unwrap();
     SocketAddr::new(node.address(v6), u16::try_from(port).unwrap())
 }

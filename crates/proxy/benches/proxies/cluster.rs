@@ -1,13 +1,13 @@
 //! One API server for all programs, and what it holds.
 //!
 //! ```text
-//!  s-0 … s-N    10 endpoints each, addresses of nobody
+//!  s-0 … s-N    10 endpoints each, at addresses that nothing listens on
 //!  z-marker     one endpoint: the pod left, or the pod right
 //!  z-path       one endpoint: the pod path
 //! ```
 //!
-//! The names of what is looked at sort behind all others, so that nobody is served early. Services have no selector
-//! and slices are written here: no controller runs.
+//! The Services that are measured have names that sort last, so that no program serves them early. Services have no
+//! selector and the benchmark writes their slices: no controller runs.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use tokio::task::JoinSet;
 use tokio::time::interval;
 use zonewise_testbed::{Cluster, Objects, objects};
 
-use crate::machine::{LEFT, NODE, PATH, RIGHT, ZONE};
+use crate::proxy::{LEFT, NODE, PATH, RIGHT, ZONE};
 
 pub(crate) const MARKER: &str = "z-marker";
-const ROAD: &str = "z-path";
+const PATH_SERVICE: &str = "z-path";
 pub(crate) const PORT: u16 = 8080;
 const ENDPOINTS: u32 = 10;
-/// Addresses of nobody: those that stay, and those that come with changes.
-const NOBODY: u32 = 0x0A80_0000;
+/// First addresses of endpoints that nothing listens on: those that stay, and those that changes bring.
+const UNUSED: u32 = 0x0A80_0000;
 const SPARE: u32 = 0xAC10_0000;
 const SPARES: u32 = 1 << 20;
 /// Services created by one call: bounds the memory of this process.
@@ -36,8 +36,8 @@ const BATCH: u32 = 500;
 const IN_FLIGHT: usize = 8;
 
 /// The API server and its objects.
-pub(crate) struct Stage {
-    pub(crate) cluster: Cluster,
+pub(crate) struct BenchCluster {
+    pub(crate) api_server: Cluster,
     objects: Objects,
     /// Where the two Services that are looked at are found.
     pub(crate) marker: SocketAddr,
@@ -48,23 +48,23 @@ pub(crate) struct Stage {
     begin: Instant,
 }
 
-impl Stage {
+impl BenchCluster {
     pub(crate) async fn open() -> Result<Self> {
-        let cluster = Cluster::start().await?;
-        let objects = cluster.objects()?;
-        let services = [MARKER, ROAD].map(service);
+        let api_server = Cluster::start().await?;
+        let objects = api_server.objects()?;
+        let services = [MARKER, PATH_SERVICE].map(service);
         let slices = [
             slice(MARKER, &[endpoint(MARKER, 0, LEFT, NODE)]),
-            slice(ROAD, &[endpoint(ROAD, 0, PATH, NODE)]),
+            slice(PATH_SERVICE, &[endpoint(PATH_SERVICE, 0, PATH, NODE)]),
         ];
         // Where our proxy says what it has applied.
         objects.create(&[node(), objects::namespace("zonewise-system")]).await?;
         objects.create(&services).await?;
         objects.create(&slices).await?;
         let marker = cluster_ip(&objects, MARKER).await?;
-        let path = cluster_ip(&objects, ROAD).await?;
+        let path = cluster_ip(&objects, PATH_SERVICE).await?;
         let begin = Instant::now();
-        Ok(Self { cluster, objects, marker, path, left: true, filled: 0, changes: 0, begin })
+        Ok(Self { api_server, objects, marker, path, left: true, filled: 0, changes: 0, begin })
     }
 
     /// Adds what is missing for so many Services.
@@ -133,7 +133,7 @@ async fn cluster_ip(objects: &Objects, name: &str) -> Result<SocketAddr> {
     Ok(SocketAddr::new(ip.parse()?, 80))
 }
 
-/// The Node that every world has.
+/// The Node object of the node under test, with the addresses that every `ClusterNetwork` gives its first node.
 fn node() -> Value {
     let mut node = objects::node(NODE, ZONE, "4");
     node["status"]["addresses"] = json!([
@@ -155,10 +155,10 @@ fn service(name: &str) -> Value {
     service
 }
 
-/// The slice of a Service of nobody; its first endpoint is `other`, if given.
+/// The slice of a Service that is never called; its first endpoint is `other`, if given.
 fn filler(number: u32, other: Option<Ipv4Addr>) -> Value {
     let name = name(number);
-    let at = |place: u32| Ipv4Addr::from(NOBODY + number * 16 + place);
+    let at = |place: u32| Ipv4Addr::from(UNUSED + number * 16 + place);
     let address = |place| other.filter(|_| place == 0).unwrap_or(at(place));
     let elsewhere = |place: u32| format!("node-{}", (number + place) % 500);
     let endpoints: Vec<Value> = (0..ENDPOINTS)

@@ -1,4 +1,4 @@
-//! A world with one node, its pods, and the program under test on it.
+//! A network with one node, its pods, and the program under test on it.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -8,15 +8,15 @@ use std::{env, fmt, fs};
 
 use anyhow::{Context, Result, ensure};
 use zonewise_netns::traffic::Server;
-use zonewise_netns::{Namespace, Node, Pod, World};
+use zonewise_netns::{ClusterNetwork, Namespace, NetnsNode, NetnsPod};
 use zonewise_testbed::{Cluster, Gate, Process, User};
 
+use crate::cluster::PORT;
 use crate::probe::{Drain, Watcher};
-use crate::stage::PORT;
 
 pub(crate) const NODE: &str = "n1";
 pub(crate) const ZONE: &str = "zone-a";
-/// Pods of a world get their addresses in the order in which they come.
+/// Pods of a `ClusterNetwork` get their addresses in the order in which they come.
 pub(crate) const LEFT: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 2);
 pub(crate) const RIGHT: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 3);
 pub(crate) const PATH: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 4);
@@ -76,41 +76,41 @@ impl Cpu {
     }
 }
 
-/// A world; gone on drop, and the program with it.
-pub(crate) struct Machine {
+/// A network with one node and the program under test on it. Dropping it ends the program and removes the network.
+pub(crate) struct ProxyUnderTest {
     process: Option<Process>,
     gate: Gate,
-    node: Node,
-    pub(crate) asker: Pod,
+    node: NetnsNode,
+    pub(crate) caller: NetnsPod,
     _servers: [Server; 2],
     _drain: Drain,
-    _world: World,
+    _network: ClusterNetwork,
 }
 
-impl Machine {
-    /// A world in which nothing runs yet.
+impl ProxyUnderTest {
+    /// The network with its pods and servers, before the program is started.
     pub(crate) fn new(cluster: &Cluster) -> Result<Self> {
-        let mut world = World::new()?;
-        let node = world.node(NODE, ZONE)?;
+        let mut network = ClusterNetwork::new()?;
+        let node = network.add_node(NODE, ZONE)?;
         let listener = node.namespace.enter(|| TcpListener::bind("127.0.0.1:0"))?;
         let gate = Gate::open_at(cluster, listener)?;
-        let left = server(&mut world, &node, ("left", LEFT))?;
-        let right = server(&mut world, &node, ("right", RIGHT))?;
-        let path = world.pod(&node, "path")?;
+        let left = server(&mut network, &node, ("left", LEFT))?;
+        let right = server(&mut network, &node, ("right", RIGHT))?;
+        let path = network.add_pod(&node, "path")?;
         ensure!(path.v4 == PATH, "the pod path has the address {}", path.v4);
         let drain = Drain::open(&path.namespace, SocketAddr::new(PATH.into(), PORT))?;
-        let asker = world.pod(&node, "asker")?;
+        let caller = network.add_pod(&node, "caller")?;
         // Every connection has a port of its own for as long as possible.
-        asker.namespace.sysctl("net/ipv4/ip_local_port_range", "1024 65535")?;
+        caller.namespace.write_sysctl("net/ipv4/ip_local_port_range", "1024 65535")?;
         let servers = [left, right];
         Ok(Self {
             process: None,
             gate,
             node,
-            asker,
+            caller,
             _servers: servers,
             _drain: drain,
-            _world: world,
+            _network: network,
         })
     }
 
@@ -143,7 +143,7 @@ impl Machine {
 
     /// Begins to wait until `wanted` answers at `to`.
     pub(crate) fn watch(&self, to: SocketAddr, wanted: &'static str, limit: Duration) -> Watcher {
-        Watcher::start(self.asker.namespace.clone(), to, wanted, limit)
+        Watcher::start(self.caller.namespace.clone(), to, wanted, limit)
     }
 
     /// What was waited for; fails when the program ends before.
@@ -220,8 +220,12 @@ pub(crate) fn binary() -> Result<PathBuf> {
     Ok(program.canonicalize()?)
 }
 
-fn server(world: &mut World, node: &Node, (name, address): (&str, Ipv4Addr)) -> Result<Server> {
-    let pod = world.pod(node, name)?;
+fn server(
+    network: &mut ClusterNetwork,
+    node: &NetnsNode,
+    (name, address): (&str, Ipv4Addr),
+) -> Result<Server> {
+    let pod = network.add_pod(node, name)?;
     ensure!(pod.v4 == address, "the pod {name} has the address {}", pod.v4);
     Ok(Server::tcp(&pod.namespace, name, SocketAddr::new(address.into(), PORT))?)
 }

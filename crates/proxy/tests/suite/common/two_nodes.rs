@@ -2,7 +2,7 @@
 //! outside client that ask.
 //!
 //! ```text
-//!   client ── fabric ─┬─ n1 (zone a, our tables) ── here (serves), asker
+//!   client ── fabric ─┬─ n1 (zone a, our tables) ── here (serves), caller
 //!                     └─ n2 (zone b)             ── there (serves)
 //! ```
 
@@ -10,25 +10,25 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
-use zonewise_netns::traffic::{Answer, Protocol, Server, ask_from, ask_tcp, ask_udp};
-use zonewise_netns::world::{Client, Node, Pod, World};
+use zonewise_netns::network::{ClusterNetwork, NetnsClient, NetnsNode, NetnsPod};
+use zonewise_netns::traffic::{ProbeResult, Protocol, Server, probe_from, probe_tcp, probe_udp};
 use zonewise_netns::{Cidr as NetCidr, Namespace};
 use zonewise_proxy::rules::layout::{Local, Options};
-use zonewise_routing::{Cidr, Place};
+use zonewise_routing::{Cidr, NodeLocation};
 
 use super::objects::{endpoint, ports, service, slice, with, with_status};
 use super::{PATIENCE, Tables, at, ip, usual_node};
 
 pub(crate) const FAMILIES: [bool; 2] = [false, true];
 
-pub(crate) struct Town {
-    pub(crate) world: World,
-    pub(crate) n1: Node,
-    pub(crate) n2: Node,
-    pub(crate) here: Pod,
-    pub(crate) there: Pod,
-    pub(crate) asker: Pod,
-    pub(crate) client: Client,
+pub(crate) struct TwoNodeCluster {
+    pub(crate) network: ClusterNetwork,
+    pub(crate) n1: NetnsNode,
+    pub(crate) n2: NetnsNode,
+    pub(crate) here: NetnsPod,
+    pub(crate) there: NetnsPod,
+    pub(crate) caller: NetnsPod,
+    pub(crate) client: NetnsClient,
     pub(crate) tables: Tables,
     pub(crate) servers: Vec<Server>,
 }
@@ -39,33 +39,34 @@ pub(crate) fn by_range() -> Options {
     Options { local: Local::Cidrs(cidrs.into()), ..Options::default() }
 }
 
-impl Town {
+impl TwoNodeCluster {
     pub(crate) fn new(options: Options) -> Self {
-        let mut world = World::new().expect("network namespaces can be made; this test needs root");
-        let n1 = world.node("n1", "a").unwrap();
-        let n2 = world.node("n2", "b").unwrap();
-        let here = world.pod(&n1, "here").unwrap();
-        let there = world.pod(&n2, "there").unwrap();
-        let asker = world.pod(&n1, "asker").unwrap();
-        let client = world.client("client").unwrap();
+        let mut network =
+            ClusterNetwork::new().expect("network namespaces can be made; this test needs root");
+        let n1 = network.add_node("n1", "a").unwrap();
+        let n2 = network.add_node("n2", "b").unwrap();
+        let here = network.add_pod(&n1, "here").unwrap();
+        let there = network.add_pod(&n2, "there").unwrap();
+        let caller = network.add_pod(&n1, "caller").unwrap();
+        let client = network.add_client("client").unwrap();
         for range in ["10.96.0.0/12", "fd96::/108", "198.51.100.0/24", "2001:db8:1::/48"] {
             client.route_via(net(range), &n1).unwrap();
         }
         let node = usual_node([Some(n1.address(false)), Some(n1.address(true))]);
-        let place = Place::new("n1", Some("a"), None);
-        let mut tables = Tables::new(&n1.namespace, place, options, node);
+        let location = NodeLocation::new("n1", Some("a"), None);
+        let mut tables = Tables::new(&n1.namespace, location, options, node);
         tables.ranges =
             ["10.96.0.0/12", "fd96::/108"].map(|text| Cidr::parse(text).unwrap()).into();
-        let mut town =
-            Self { world, n1, n2, here, there, asker, client, tables, servers: Vec::new() };
-        for pod in [town.here.clone(), town.there.clone()] {
-            town.serve(&pod);
+        let mut cluster =
+            Self { network, n1, n2, here, there, caller, client, tables, servers: Vec::new() };
+        for pod in [cluster.here.clone(), cluster.there.clone()] {
+            cluster.serve(&pod);
         }
-        town
+        cluster
     }
 
     /// A pod answers on port 8080, TCP and UDP, both families.
-    pub(crate) fn serve(&mut self, pod: &Pod) {
+    pub(crate) fn serve(&mut self, pod: &NetnsPod) {
         for v6 in FAMILIES {
             let address = at(pod.address(v6), 8080);
             self.servers.push(Server::both(&pod.namespace, &pod.name, address).unwrap());
@@ -86,38 +87,43 @@ impl Town {
     }
 
     /// Who answers over all of these tries, and under which source addresses.
-    pub(crate) fn answers(&self, from: &Namespace, to: SocketAddr, tries: usize) -> Heard {
-        let mut heard = Heard::default();
+    pub(crate) fn answers(&self, from: &Namespace, to: SocketAddr, tries: usize) -> Responses {
+        let mut responses = Responses::default();
         for _ in 0..tries {
-            heard.note(&ask_tcp(from, to, PATIENCE));
+            responses.note(&probe_tcp(from, to, PATIENCE));
         }
-        heard
+        responses
     }
 
-    pub(crate) fn answers_udp(&self, from: &Namespace, to: SocketAddr, tries: usize) -> Heard {
-        let mut heard = Heard::default();
+    pub(crate) fn answers_udp(&self, from: &Namespace, to: SocketAddr, tries: usize) -> Responses {
+        let mut responses = Responses::default();
         for _ in 0..tries {
-            heard.note(&ask_udp(from, to, PATIENCE));
+            responses.note(&probe_udp(from, to, PATIENCE));
         }
-        heard
+        responses
     }
 
-    pub(crate) fn answer_from(&self, from: &Namespace, source: IpAddr, to: SocketAddr) -> Answer {
-        ask_from(from, Protocol::Tcp, at(source, 0), to, PATIENCE)
+    pub(crate) fn answer_from(
+        &self,
+        from: &Namespace,
+        source: IpAddr,
+        to: SocketAddr,
+    ) -> ProbeResult {
+        probe_from(from, Protocol::Tcp, at(source, 0), to, PATIENCE)
     }
 }
 
-/// Who was heard, by name; sources they saw.
+/// Who was responses, by name; sources they saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Heard {
+pub(crate) struct Responses {
     pub(crate) names: BTreeSet<String>,
     pub(crate) sources: BTreeSet<IpAddr>,
 }
 
-impl Heard {
-    fn note(&mut self, answer: &Answer) {
+impl Responses {
+    fn note(&mut self, answer: &ProbeResult) {
         self.names.insert(answer.to_string());
-        if let Answer::From { source, .. } = answer {
+        if let ProbeResult::Answered { source, .. } = answer {
             self.sources.insert(*source);
         }
     }
@@ -166,6 +172,6 @@ pub(crate) fn vip(n: u8, v6: bool) -> SocketAddr {
     at(ip(&if v6 { format!("2001:db8:1::{n}") } else { format!("198.51.100.{n}") }), 80)
 }
 
-pub(crate) fn node_port(node: &Node, n: u8, v6: bool) -> SocketAddr {
+pub(crate) fn node_port(node: &NetnsNode, n: u8, v6: bool) -> SocketAddr {
     at(node.address(v6), 30_000 + u16::from(n))
 }

@@ -1,8 +1,8 @@
 //! A cluster with our tables on every node.
 //!
 //! ```text
-//!   client ── fabric ─┬─ n1 (our tables) ── asker-1, pods that serve
-//!                     ├─ n2 (our tables) ── asker-2, pods that serve
+//!   client ── fabric ─┬─ n1 (our tables) ── caller-1, pods that serve
+//!                     ├─ n2 (our tables) ── caller-2, pods that serve
 //!                     └─ …
 //! ```
 //!
@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
-use zonewise_netns::traffic::{Answer, Protocol, Server, ask_from, ask_tcp, ask_udp};
-use zonewise_netns::world::{Client, Node, Pod, World};
+use zonewise_netns::network::{ClusterNetwork, NetnsClient, NetnsNode, NetnsPod};
+use zonewise_netns::traffic::{ProbeResult, Protocol, Server, probe_from, probe_tcp, probe_udp};
 use zonewise_netns::{Cidr as NetCidr, Namespace};
 use zonewise_nft::Family;
 use zonewise_nft::conntrack::Conntrack;
@@ -22,55 +22,56 @@ use zonewise_proxy::addresses::interface_addresses;
 use zonewise_proxy::conntrack::{Frontends, clean};
 use zonewise_proxy::rules::entries::routing_family;
 use zonewise_proxy::rules::layout::{FAMILIES as TABLES, Local, Options};
-use zonewise_routing::{self as routing, Cidr, Place, Question, serving};
+use zonewise_routing::{self as routing, Cidr, NodeLocation, RouteQuery, serving_targets};
 
 use crate::common::objects::{Endpoint, endpoint, slice};
-use crate::common::town::{FAMILIES, both_protocols, net};
+use crate::common::two_nodes::{FAMILIES, both_protocols, net};
 use crate::common::{PATIENCE, Tables, at, usual_node};
 
 /// One of three equal endpoints is missed once in a hundred million times.
 pub(crate) const TRIES: usize = 48;
 const RANGES: [&str; 2] = ["10.96.0.0/12", "fd96::/108"];
 
-pub(crate) struct Spot {
-    pub(crate) node: Node,
+pub(crate) struct ProxyNode {
+    pub(crate) node: NetnsNode,
     pub(crate) tables: Tables,
-    pub(crate) asker: Pod,
+    pub(crate) caller: NetnsPod,
 }
 
-pub(crate) struct Land {
-    pub(crate) world: World,
-    pub(crate) spots: Vec<Spot>,
-    pub(crate) client: Client,
+pub(crate) struct ConformanceCluster {
+    pub(crate) network: ClusterNetwork,
+    pub(crate) nodes: Vec<ProxyNode>,
+    pub(crate) client: NetnsClient,
     pub(crate) servers: Vec<Server>,
 }
 
 /// Pods of a node, by their range.
-fn of_node(node: &Node) -> Options {
+fn of_node(node: &NetnsNode) -> Options {
     let range = |(address, length): NetCidr| Cidr::parse(&format!("{address}/{length}")).unwrap();
     let cidrs = [node.pods_v4, node.pods_v6].map(range);
     Options { local: Local::Cidrs(cidrs.into()), ..Options::default() }
 }
 
-impl Land {
+impl ConformanceCluster {
     /// A node in each of these zones: `n1`, `n2` and so on.
     pub(crate) fn new(zones: &[&str]) -> Self {
-        let mut world = World::new().expect("network namespaces can be made; this test needs root");
-        let nodes: Vec<Node> = (1..)
+        let mut network =
+            ClusterNetwork::new().expect("network namespaces can be made; this test needs root");
+        let nodes: Vec<NetnsNode> = (1..)
             .zip(zones)
-            .map(|(number, zone)| world.node(&format!("n{number}"), zone).unwrap())
+            .map(|(number, zone)| network.add_node(&format!("n{number}"), zone).unwrap())
             .collect();
-        let client = world.client("client").unwrap();
+        let client = network.add_client("client").unwrap();
         for range in RANGES.into_iter().chain(["198.51.100.0/24", "2001:db8:1::/48"]) {
             client.route_via(net(range), &nodes[0]).unwrap();
         }
-        let spots = nodes.into_iter().map(|node| Spot::new(&mut world, node)).collect();
-        Self { world, spots, client, servers: Vec::new() }
+        let nodes = nodes.into_iter().map(|node| ProxyNode::new(&mut network, node)).collect();
+        Self { network, nodes, client, servers: Vec::new() }
     }
 
     /// A pod on a node that answers on port 8080.
-    pub(crate) fn pod(&mut self, spot: usize, name: &str) -> Pod {
-        let pod = self.world.pod(&self.spots[spot].node, name).unwrap();
+    pub(crate) fn pod(&mut self, index: usize, name: &str) -> NetnsPod {
+        let pod = self.network.add_pod(&self.nodes[index].node, name).unwrap();
         for v6 in FAMILIES {
             self.serve(&pod.namespace, name, at(pod.address(v6), 8080));
         }
@@ -83,36 +84,36 @@ impl Land {
     }
 
     pub(crate) fn each(&mut self, change: impl Fn(&mut Tables)) -> &mut Self {
-        for spot in &mut self.spots {
-            change(&mut spot.tables);
+        for node in &mut self.nodes {
+            change(&mut node.tables);
         }
         self
     }
 
     pub(crate) fn delete_service(&mut self, name: &str) -> &mut Self {
-        for spot in &mut self.spots {
-            spot.tables.delete_service("ns", name);
+        for node in &mut self.nodes {
+            node.tables.delete_service("ns", name);
         }
         self
     }
 
     pub(crate) fn delete_slice(&mut self, name: &str) -> &mut Self {
-        for spot in &mut self.spots {
-            spot.tables.delete_slice("ns", name);
+        for node in &mut self.nodes {
+            node.tables.delete_slice("ns", name);
         }
         self
     }
 
     pub(crate) fn service(&mut self, object: &Value) -> &mut Self {
-        for spot in &mut self.spots {
-            spot.tables.service(object);
+        for node in &mut self.nodes {
+            node.tables.service(object);
         }
         self
     }
 
     pub(crate) fn slice(&mut self, object: &Value) -> &mut Self {
-        for spot in &mut self.spots {
-            spot.tables.slice(object);
+        for node in &mut self.nodes {
+            node.tables.slice(object);
         }
         self
     }
@@ -136,7 +137,7 @@ impl Land {
     }
 
     /// A Service with these pods behind it, written everywhere.
-    pub(crate) fn offer(&mut self, service: &Value, pods: &[&Pod]) -> &mut Self {
+    pub(crate) fn offer(&mut self, service: &Value, pods: &[&NetnsPod]) -> &mut Self {
         let name = service["metadata"]["name"].as_str().unwrap().to_owned();
         self.service(service).members(&name, |v6| ready(pods, v6)).sync()
     }
@@ -145,14 +146,14 @@ impl Land {
     /// flow, and that may lead to whom it likes for as long as the endpoint serves.
     pub(crate) fn sync(&mut self) -> &mut Self {
         self.settle();
-        self.spots.iter().for_each(Spot::forget_flows);
+        self.nodes.iter().for_each(ProxyNode::forget_flows);
         self
     }
 
     /// Writes what has changed, and does what the shell does after it.
     pub(crate) fn settle(&mut self) -> &mut Self {
-        for spot in &mut self.spots {
-            spot.sync();
+        for node in &mut self.nodes {
+            node.sync();
         }
         self
     }
@@ -167,26 +168,26 @@ impl Land {
 
     /// Pods and the node itself, on every node.
     pub(crate) fn inside(&self) -> Vec<&Namespace> {
-        self.spots.iter().flat_map(|spot| [&spot.asker.namespace, &spot.node.namespace]).collect()
+        self.nodes.iter().flat_map(|node| [&node.caller.namespace, &node.node.namespace]).collect()
     }
 
-    pub(crate) fn asker(&self, spot: usize) -> &Namespace {
-        &self.spots[spot].asker.namespace
+    pub(crate) fn caller(&self, index: usize) -> &Namespace {
+        &self.nodes[index].caller.namespace
     }
 
-    pub(crate) fn node(&self, spot: usize) -> &Node {
-        &self.spots[spot].node
+    pub(crate) fn node(&self, index: usize) -> &NetnsNode {
+        &self.nodes[index].node
     }
 }
 
-impl Spot {
-    fn new(world: &mut World, node: Node) -> Self {
-        let asker = world.pod(&node, &format!("asker-{}", node.number)).unwrap();
+impl ProxyNode {
+    fn new(network: &mut ClusterNetwork, node: NetnsNode) -> Self {
+        let caller = network.add_pod(&node, &format!("caller-{}", node.number)).unwrap();
         let addresses = usual_node([Some(node.address(false)), Some(node.address(true))]);
-        let place = Place::new(&node.name, Some(&node.zone), None);
-        let mut tables = Tables::new(&node.namespace, place, of_node(&node), addresses);
+        let location = NodeLocation::new(&node.name, Some(&node.zone), None);
+        let mut tables = Tables::new(&node.namespace, location, of_node(&node), addresses);
         tables.ranges = RANGES.map(|text| Cidr::parse(text).unwrap()).into();
-        Self { node, tables, asker }
+        Self { node, tables, caller }
     }
 
     /// A sync, and what the shell does after it: how many stale flows were removed.
@@ -218,40 +219,40 @@ fn frontends(tables: &Tables) -> BTreeMap<Family, Frontends> {
         let slices = tables.index.slices(key);
         let udp = service.ports.iter().filter(|port| port.protocol == routing::Protocol::Udp);
         for (port, family) in udp.flat_map(|port| TABLES.map(|family| (port, family))) {
-            let question = Question {
-                door: &tables.door,
-                settings: &tables.settings,
+            let query = RouteQuery {
+                reader: &tables.reader,
+                gates: &tables.gates,
                 service,
                 port,
                 family: routing_family(family),
                 slices: &slices,
             };
-            frontends.entry(family).or_default().add(service, port, &serving(&question));
+            frontends.entry(family).or_default().add(service, port, &serving_targets(&query));
         }
     }
     frontends
 }
 
 /// These pods, ready.
-pub(crate) fn ready(pods: &[&Pod], v6: bool) -> Vec<Endpoint> {
+pub(crate) fn ready(pods: &[&NetnsPod], v6: bool) -> Vec<Endpoint> {
     pods.iter().map(|pod| endpoint(pod.address(v6), &pod.node, &pod.zone)).collect()
 }
 
-pub(crate) fn ask(protocol: Protocol, from: &Namespace, to: SocketAddr) -> Answer {
+pub(crate) fn probe(protocol: Protocol, from: &Namespace, to: SocketAddr) -> ProbeResult {
     match protocol {
-        Protocol::Tcp => ask_tcp(from, to, PATIENCE),
-        Protocol::Udp => ask_udp(from, to, PATIENCE),
+        Protocol::Tcp => probe_tcp(from, to, PATIENCE),
+        Protocol::Udp => probe_udp(from, to, PATIENCE),
     }
 }
 
 /// Who is reached over one protocol. Silence takes long to hear: one try is enough for it.
 pub(crate) fn reached(protocol: Protocol, from: &Namespace, to: SocketAddr) -> String {
-    let first = ask(protocol, from, to);
+    let first = probe(protocol, from, to);
     if first.name().is_none() {
         return first.to_string();
     }
     let mut names: BTreeSet<String> =
-        (1..TRIES).map(|_| ask(protocol, from, to).to_string()).collect();
+        (1..TRIES).map(|_| probe(protocol, from, to).to_string()).collect();
     names.insert(first.to_string());
     names.into_iter().collect::<Vec<_>>().join(" ")
 }
@@ -265,5 +266,5 @@ pub(crate) fn reach(from: &Namespace, to: SocketAddr) -> String {
 
 /// One datagram from a port that does not change, as `nc -p` sends it.
 pub(crate) fn repeat(from: &Namespace, source: IpAddr, to: SocketAddr) -> String {
-    ask_from(from, Protocol::Udp, at(source, 12_345), to, PATIENCE).to_string()
+    probe_from(from, Protocol::Udp, at(source, 12_345), to, PATIENCE).to_string()
 }

@@ -4,29 +4,29 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use zonewise_routing::{
-    Door, Family, Marks, Packed, Place, Port, Protocol, Slice, Subset, Target, ZoneId, local_ready,
-    merge,
+    AddressList, EndpointFlags, Family, NodeLocation, ObjectReader, Protocol, RoutedSlice,
+    SlicePort, Subset, Target, ZoneId, count_local_ready, merge,
 };
 
-use crate::common::{NODE, door, endpoint, policies, read, slice};
+use crate::common::{NODE, endpoint, policies, read, reader, slice};
 
 fn numbers(targets: &[Target]) -> Vec<String> {
     targets.iter().map(|target| target.to_string().replace("10.0.0.", "")).collect()
 }
 
 fn merged(slices: &[Value]) -> Vec<Target> {
-    let slices = read(&door("a"), slices);
-    let slices: Vec<&Slice> = slices.iter().collect();
+    let slices = read(&reader("a"), slices);
+    let slices: Vec<&RoutedSlice> = slices.iter().collect();
     merge(&slices, Family::V4, "http", Protocol::Tcp)
 }
 
-fn marks(text: &str) -> Marks {
-    merged(&[slice("s", text)])[0].marks
+fn flags(text: &str) -> EndpointFlags {
+    merged(&[slice("s", text)])[0].flags
 }
 
 #[test]
 fn a_slice_is_read_whole() {
-    let door = Door::new(Place::new(NODE, Some("a"), None));
+    let reader = ObjectReader::new(NodeLocation::new(NODE, Some("a"), None));
     let json = json!({
         "kind": "EndpointSlice",
         "metadata": {
@@ -64,12 +64,12 @@ fn a_slice_is_read_whole() {
             { "conditions": null, "hints": null },
         ],
     });
-    let port = |name: &str, protocol, number| Port { name: name.into(), protocol, number };
-    let read = door.slice(&json.to_string()).unwrap();
+    let port = |name: &str, protocol, number| SlicePort { name: name.into(), protocol, number };
+    let read = reader.read_slice(&json.to_string()).unwrap();
     let only = read.endpoints().next().unwrap();
     assert_eq!(
         read,
-        Slice {
+        RoutedSlice {
             namespace: "ns".into(),
             name: "svc-x".into(),
             service: "svc".into(),
@@ -82,26 +82,26 @@ fn a_slice_is_read_whole() {
                 port("dns", Protocol::Udp, 53),
                 port("sctp", Protocol::Sctp, 54),
             ]),
-            endpoints: Packed::of(
+            endpoints: AddressList::of(
                 Family::V6,
-                [(only.address, (only.zone, only.marks))].into_iter()
+                [(only.address, (only.zone, only.flags))].into_iter()
             ),
-            shares: Some("{\"v\":1}".into()),
-            triggered: Some(1_767_323_045_000_006),
-            version: 77,
+            zone_shares: Some("{\"v\":1}".into()),
+            trigger_time_us: Some(1_767_323_045_000_006),
+            resource_version: 77,
         }
     );
-    assert_eq!((only.address.to_string().as_str(), only.zone), ("fd00::1", door.zone_id("b")));
+    assert_eq!((only.address.to_string().as_str(), only.zone), ("fd00::1", reader.zone_id("b")));
     assert_eq!(
-        format!("{:?}", only.marks),
+        format!("{:?}", only.flags),
         r#"{"ready", "serving", "local", "zone-hinted", "for-my-zone", "node-hinted"}"#
     );
 }
 
 #[test]
 fn little_or_odd_input_loses_nothing_else() {
-    let door = door("a");
-    let read = |text: &str| door.slice(text);
+    let reader = reader("a");
+    let read = |text: &str| reader.read_slice(text);
     let empty = read("{}").unwrap();
     assert_eq!((empty.family, &*empty.service, empty.endpoints.len()), (None, "", 0));
     assert_eq!(read(r#"{"metadata":null,"endpoints":null,"ports":null}"#).unwrap(), empty);
@@ -126,8 +126,8 @@ fn conditions_that_are_absent_have_defaults() {
         one["conditions"] = conditions;
         let mut slice = slice("s", "");
         slice["endpoints"] = json!([one]);
-        let marks = merged(&[slice])[0].marks;
-        (marks.ready(), marks.serving(), marks.terminating())
+        let flags = merged(&[slice])[0].flags;
+        (flags.ready(), flags.serving(), flags.terminating())
     };
     assert_eq!(of(json!(null)), (true, true, false));
     assert_eq!(
@@ -140,38 +140,38 @@ fn conditions_that_are_absent_have_defaults() {
 
 #[test]
 fn local_needs_both_names_and_hints_need_an_entry() {
-    assert!(marks("1[R L]").local());
-    assert!(!marks("1[R]").local());
-    let nameless = Door::new(Place::new("", None, None));
+    assert!(flags("1[R L]").local());
+    assert!(!flags("1[R]").local());
+    let nameless = ObjectReader::new(NodeLocation::new("", None, None));
     let one = json!({ "addressType": "IPv4", "endpoints": [
         { "addresses": ["10.0.0.1"], "nodeName": "", "hints": { "forZones": [], "forNodes": [] } } ] });
-    let marks = nameless.slice(&one.to_string()).unwrap().endpoints().next().unwrap().marks;
-    assert!(!marks.local() && !marks.zone_hinted() && !marks.node_hinted());
+    let flags = nameless.read_slice(&one.to_string()).unwrap().endpoints().next().unwrap().flags;
+    assert!(!flags.local() && !flags.zone_hinted() && !flags.node_hinted());
 }
 
 #[test]
 fn zones_have_numbers_and_names() {
-    let door = door("a");
-    assert_eq!((door.zone_id(""), door.zone_name(ZoneId::NONE)), (ZoneId::NONE, None));
-    let ids = ["a", "b", "a"].map(|zone| door.zone_id(zone));
+    let reader = reader("a");
+    assert_eq!((reader.zone_id(""), reader.zone_name(ZoneId::NONE)), (ZoneId::NONE, None));
+    let ids = ["a", "b", "a"].map(|zone| reader.zone_id(zone));
     assert_eq!(ids[0], ids[2]);
     assert_ne!(ids[0], ids[1]);
-    assert_eq!(door.zone_name(ids[1]).as_deref(), Some("b"));
+    assert_eq!(reader.zone_name(ids[1]).as_deref(), Some("b"));
     for zone in 0..70_000 {
-        door.zone_id(&format!("zone-{zone}"));
+        reader.zone_id(&format!("zone-{zone}"));
     }
-    assert_eq!(door.zone_id("one too many"), ZoneId::NONE);
-    assert_eq!(door.zone_id("b"), ids[1]);
-    assert_eq!(Place::new("n", Some(""), Some("")), Place::new("n", None, None));
+    assert_eq!(reader.zone_id("one too many"), ZoneId::NONE);
+    assert_eq!(reader.zone_id("b"), ids[1]);
+    assert_eq!(NodeLocation::new("n", Some(""), Some("")), NodeLocation::new("n", None, None));
 }
 
 #[test]
 fn the_version_and_the_time_are_no_content() {
-    let door = door("a");
+    let reader = reader("a");
     let of = |version: &str, text: &str| {
         let mut slice = slice("s", text);
         slice["metadata"]["resourceVersion"] = version.into();
-        door.slice(&slice.to_string()).unwrap()
+        reader.read_slice(&slice.to_string()).unwrap()
     };
     assert!(of("1", "1[R] 2[R]").same_content(&of("2", "1[R] 2[R]")));
     assert!(!of("1", "1[R] 2[R]").same_content(&of("1", "2[R] 1[R]")));
@@ -202,13 +202,14 @@ fn running_beats_terminating_in_any_order() {
         let all = [&three[0], &three[1], &gone];
         let mut slice = slice("s", "");
         slice["endpoints"] = order.map(|index| all[index].clone()).to_vec().into();
-        let marks = merged(&[slice]).iter().map(|target| target.marks).collect::<Vec<_>>();
-        assert_eq!(marks.len(), 1);
-        assert!(marks[0].ready() && !marks[0].terminating(), "{order:?}");
+        let flags = merged(&[slice]).iter().map(|target| target.flags).collect::<Vec<_>>();
+        assert_eq!(flags.len(), 1);
+        assert!(flags[0].ready() && !flags[0].terminating(), "{order:?}");
     }
 }
 
-/// The reference lets the slice it visits last win; ready in either is one of its results.
+/// kube-proxy keeps the endpoint of the slice that it visits last; ready in either is one of its
+/// results.
 #[test]
 fn of_two_that_run_the_ready_one_is_kept_whatever_the_order() {
     let pattern = |name: &str, every: usize| {
@@ -217,12 +218,12 @@ fn of_two_that_run_the_ready_one_is_kept_whatever_the_order() {
     };
     let (mod3, mod6) = (pattern("s1", 3), pattern("s2", 6));
     for slices in [[mod3.clone(), mod6.clone()], [mod6, mod3]] {
-        let unready = merged(&slices).into_iter().filter(|target| !target.marks.ready());
+        let unready = merged(&slices).into_iter().filter(|target| !target.flags.ready());
         assert_eq!(numbers(&unready.collect::<Vec<_>>()), ["12:80", "6:80"]);
     }
     let (a, b) = (slice("s1", "1[R z:a]"), slice("s2", "1[R z:b]"));
     for slices in [[a.clone(), b.clone()], [b, a]] {
-        assert!(merged(&slices)[0].marks.for_my_zone(), "the first by name is kept");
+        assert!(merged(&slices)[0].flags.for_my_zone(), "the first by name is kept");
     }
 }
 
@@ -236,8 +237,8 @@ fn a_health_check_counts_ready_addresses_of_this_node() {
     portless["ports"] = json!([]);
     let mut foreign = slice("s4", "7[R L]");
     foreign["metadata"]["labels"]["kubernetes.io/service-name"] = "other".into();
-    let slices = read(&door("a"), &[two_ports, again, portless, foreign]);
-    let slices: Vec<&Slice> = slices.iter().collect();
-    assert_eq!(local_ready(&service, &slices, Family::V4), 2);
-    assert_eq!(local_ready(&service, &slices, Family::V6), 0);
+    let slices = read(&reader("a"), &[two_ports, again, portless, foreign]);
+    let slices: Vec<&RoutedSlice> = slices.iter().collect();
+    assert_eq!(count_local_ready(&service, &slices, Family::V4), 2);
+    assert_eq!(count_local_ready(&service, &slices, Family::V6), 0);
 }

@@ -1,0 +1,192 @@
+//! Reads Services and EndpointSlices from JSON, for one node.
+//!
+//! Whatever depends on the node is decided while an object is read: whether an endpoint runs on
+//! this node, and whether it is hinted to this node or its zone. Zones are replaced by numbers. An
+//! IPv4 endpoint then takes 8 bytes and no allocation of its own.
+//!
+//! ```text
+//!  {"addresses":["10.0.0.1"],"zone":"a","nodeName":"n1","hints":{…}}
+//!                     │
+//!                     ▼
+//!  10.0.0.1, zone 1, ready + serving + local + hinted to my zone
+//! ```
+//!
+//! When the node's zone or region changes, a new reader is needed and all slices must be read again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use zonewise_topology::reason::Reason;
+use zonewise_topology::zone_shares::ZoneShares;
+
+use crate::Name;
+use crate::location::NodeLocation;
+use crate::service::{self, RoutedService};
+use crate::shares;
+use crate::slice::{self, RoutedSlice, SlicePort};
+use crate::wire::object;
+
+/// A zone, as a number that its [`ObjectReader`] gave it. 0 stands for no zone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ZoneId(u16);
+
+impl ZoneId {
+    /// No zone.
+    pub const NONE: Self = Self(0);
+
+    /// Whether this is [`Self::NONE`].
+    pub fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+}
+
+/// Reads objects as one node sees them.
+#[derive(Debug)]
+pub struct ObjectReader {
+    location: NodeLocation,
+    interner: Mutex<Interner>,
+}
+
+/// Names and port lists that are remembered for sharing. When there are more, all are forgotten and
+/// sharing starts again; objects that hold one keep it.
+const MAX_INTERNED: usize = 1024;
+
+/// Values that many objects have in common are stored once and shared.
+///
+/// Zone shares are remembered only for the last annotation: the slices of a Service come one after
+/// the other and carry the same text, and its ports are routed one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Interner {
+    ids: BTreeMap<Name, ZoneId>,
+    zones: Vec<Name>,
+    names: BTreeSet<Name>,
+    ports: BTreeSet<Arc<[SlicePort]>>,
+    last_text: Option<Arc<str>>,
+    last_parsed: Option<(Arc<str>, ParsedShares)>,
+}
+
+type ParsedShares = Result<Arc<ZoneShares>, Reason>;
+
+impl Interner {
+    /// The number of a zone. When all numbers are taken, further zones count as no zone: their
+    /// endpoints are still used, but not preferred by zone.
+    pub(crate) fn zone(&mut self, name: &str) -> ZoneId {
+        if name.is_empty() {
+            return ZoneId::NONE;
+        }
+        if let Some(id) = self.ids.get(name) {
+            return *id;
+        }
+        let Some(id) = u16::try_from(self.zones.len() + 1).ok().filter(|id| *id < u16::MAX) else {
+            return ZoneId::NONE;
+        };
+        let name = Name::from(name);
+        self.zones.push(Name::clone(&name));
+        self.ids.insert(name, ZoneId(id));
+        ZoneId(id)
+    }
+
+    /// A shared copy of a name; `None` becomes the empty name.
+    pub(crate) fn name(&mut self, text: Option<&str>) -> Name {
+        let text = text.unwrap_or("");
+        if let Some(known) = self.names.get(text) {
+            return Name::clone(known);
+        }
+        let name = Name::from(text);
+        keep(&mut self.names, Name::clone(&name));
+        name
+    }
+
+    /// A shared copy of a list of ports.
+    pub(crate) fn ports(&mut self, list: Vec<SlicePort>) -> Arc<[SlicePort]> {
+        if let Some(known) = self.ports.get(&*list) {
+            return Arc::clone(known);
+        }
+        let list: Arc<[SlicePort]> = list.into();
+        keep(&mut self.ports, Arc::clone(&list));
+        list
+    }
+
+    /// The text of the zone-shares annotation, shared with the slice read before if it is equal.
+    pub(crate) fn shares(&mut self, text: &str) -> Arc<str> {
+        match &self.last_text {
+            Some(last) if **last == *text => Arc::clone(last),
+            _ => Arc::clone(self.last_text.insert(text.into())),
+        }
+    }
+}
+
+fn keep<T: Ord>(all: &mut BTreeSet<T>, one: T) {
+    if all.len() >= MAX_INTERNED {
+        all.clear();
+    }
+    all.insert(one);
+}
+
+impl ObjectReader {
+    /// A reader for a node.
+    pub fn new(location: NodeLocation) -> Self {
+        Self { location: location.normalized(), interner: Mutex::default() }
+    }
+
+    /// A reader for the same node after its zone or region has changed. Zones keep their numbers.
+    pub fn relocated(&self, location: NodeLocation) -> Self {
+        let interner = self.interner();
+        let (ids, zones) = (interner.ids.clone(), interner.zones.clone());
+        let known = Interner { ids, zones, ..Interner::default() };
+        Self { location: location.normalized(), interner: Mutex::new(known) }
+    }
+
+    /// The node that this reader reads for.
+    pub fn location(&self) -> &NodeLocation {
+        &self.location
+    }
+
+    /// Reads an EndpointSlice. Endpoints and ports that cannot be used are left out.
+    ///
+    /// # Errors
+    /// If the JSON is not valid or has a value of the wrong type.
+    pub fn read_slice(&self, json: &str) -> Result<RoutedSlice, serde_json::Error> {
+        let wire: slice::Wire<'_> = object(json)?;
+        Ok(wire.read(&self.location, &mut self.interner()))
+    }
+
+    /// Reads a Service. Addresses and ports that cannot be used are left out.
+    ///
+    /// # Errors
+    /// If the JSON is not valid or has a value of the wrong type.
+    pub fn read_service(&self, json: &str) -> Result<RoutedService, serde_json::Error> {
+        let wire: service::Wire<'_> = object(json)?;
+        Ok(wire.read(&mut self.interner()))
+    }
+
+    /// The name of a zone; `None` for [`ZoneId::NONE`].
+    pub fn zone_name(&self, id: ZoneId) -> Option<Name> {
+        let index = usize::from(id.0).checked_sub(1)?;
+        self.interner().zones.get(index).cloned()
+    }
+
+    /// The number of a zone; a new one if the zone has not been seen before.
+    pub fn zone_id(&self, name: &str) -> ZoneId {
+        self.interner().zone(name)
+    }
+
+    /// Parses the text of a zone-shares annotation. The last result is remembered.
+    pub(crate) fn shares(&self, text: &Arc<str>) -> ParsedShares {
+        let mut interner = self.interner();
+        match &interner.last_parsed {
+            Some((last, read)) if Arc::ptr_eq(last, text) => read.clone(),
+            _ => {
+                let read = shares::parse(text).map(Arc::new).map_err(|error| (&error).into());
+                interner.last_parsed = Some((Arc::clone(text), read.clone()));
+                read
+            }
+        }
+    }
+
+    /// A poisoned lock is used all the same: no code panics while it holds the lock, and an
+    /// interner that was left half changed would only store a value twice.
+    fn interner(&self) -> MutexGuard<'_, Interner> {
+        self.interner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
