@@ -165,7 +165,7 @@ impl Metrics {
             Kind::Gauge,
             ["traffic_distribution"],
             move |samples| {
-                let near = |state: &ServiceState| {
+                let value = |state: &ServiceState| {
                     (!state.traffic_distribution.is_empty())
                         .then(|| state.traffic_distribution.clone())
                 };

@@ -1,6 +1,5 @@
 //! Events on Services: what the kernel or this machine does not let us do for them.
 
-use http::Method;
 use kube::Client;
 use serde::Deserialize;
 use zonewise_cluster::api;

@@ -53,7 +53,7 @@ pub struct RequestNote {
 #[derive(Clone)]
 pub enum Choice {
     /// Every client uses every endpoint.
-    Everywhere,
+    ClusterWide,
     /// Every endpoint is hinted to its own zone or node, whatever the capacity of zones is.
     Near(Near),
     /// A heuristic decides on hints or zone shares.
@@ -89,7 +89,7 @@ impl Choice {
     /// The heuristic that it stands for.
     pub fn heuristic(&self) -> Arc<dyn Heuristic> {
         match self {
-            Self::Everywhere => Arc::new(Random),
+            Self::ClusterWide => Arc::new(Random),
             Self::Near(Near::Zone) => Arc::new(SameZone),
             Self::Near(Near::Node) => Arc::new(SameNode),
             Self::Heuristic(heuristic) | Self::Subsets(heuristic, _) => Arc::clone(heuristic),
@@ -100,14 +100,14 @@ impl Choice {
     pub fn consumers(&self) -> Option<Consumers> {
         match self {
             Self::Subsets(_, consumers) => Some(*consumers),
-            Self::Everywhere | Self::Near(_) | Self::Heuristic(_) => None,
+            Self::ClusterWide | Self::Near(_) | Self::Heuristic(_) => None,
         }
     }
 
     /// The heuristic's name.
     pub fn name(&self) -> &str {
         match self {
-            Self::Everywhere => "random",
+            Self::ClusterWide => "random",
             Self::Near(Near::Zone) => "same-zone",
             Self::Near(Near::Node) => "same-node",
             Self::Heuristic(heuristic) | Self::Subsets(heuristic, _) => heuristic.name(),
@@ -219,7 +219,7 @@ impl RequestReader<'_> {
         match approach {
             Approach::Subsets(consumers) => Some(self.local_subset(consumers)),
             Approach::Required => self.required(),
-            Approach::Everywhere => Some(Choice::ClusterWide),
+            Approach::ClusterWide => Some(Choice::ClusterWide),
         }
     }
 
@@ -279,7 +279,7 @@ pub(crate) enum Approach {
     /// A subset per zone, always.
     Required,
     /// No subsets.
-    Everywhere,
+    ClusterWide,
 }
 
 /// The meaning of a value of the subsetting annotation; upper and lower case are the same.
@@ -288,7 +288,7 @@ pub(crate) fn approach(value: &str) -> Option<Approach> {
         "auto" | "prefer" | "preferzone" => Some(Approach::Subsets(Consumers::Zones)),
         "region" => Some(Approach::Subsets(Consumers::Regions)),
         "require" | "requirezone" => Some(Approach::Required),
-        "random" | "original" | "disabled" => Some(Approach::Everywhere),
+        "random" | "original" | "disabled" => Some(Approach::ClusterWide),
         _ => None,
     }
 }

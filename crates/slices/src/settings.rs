@@ -97,7 +97,7 @@ impl Settings {
 
     fn default_subsets(&self) -> Option<Choice> {
         match requested::approach(&self.default_subsetting)? {
-            Approach::Everywhere => None,
+            Approach::ClusterWide => None,
             Approach::Required => {
                 let heuristic = self.heuristic("require-zone").ok()?;
                 Some(Choice::Subsets(heuristic, Consumers::Zones))
