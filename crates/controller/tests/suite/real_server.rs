@@ -31,7 +31,7 @@ async fn complete(cluster: &Cluster, space: &str, name: &str) -> Vec<serde_json:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn from_pods_to_slices_with_the_controllers_own_rights() {
+async fn e1_from_pods_to_slices_with_the_controllers_own_rights() {
     let _turn = crate::common::turn().await;
     let cluster = cluster().await;
     cluster.create(&[namespace("shop")]).await.unwrap();
@@ -81,7 +81,7 @@ async fn from_pods_to_slices_with_the_controllers_own_rights() {
     running.stop().await.unwrap();
 }
 
-/// E1: on, off, on again, with events.
+/// On, off, on again, with events.
 async fn hints_come_and_go(cluster: &Cluster, service: &mut serde_json::Value) {
     for (value, expected) in [("Auto", 9), ("Disabled", 0), ("Auto", 9)] {
         service["metadata"]["annotations"] =

@@ -50,11 +50,22 @@ fn condition(service: &Value, name: &str) -> Option<String> {
     Some(format!("{} {}", found["status"].as_str()?, found["reason"].as_str()?))
 }
 
+/// Changes the zone label of a running node.
+async fn set_zone(cluster: &Cluster, name: &str, zone: &str) {
+    let nodes = cluster.list("Node", None).await.unwrap();
+    let mut node = nodes.into_iter().find(|node| node["metadata"]["name"] == name).unwrap();
+    node["kind"] = json!("Node");
+    node["apiVersion"] = json!("v1");
+    node["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!(zone);
+    node["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    cluster.update(&[node]).await.unwrap();
+}
+
 /// D15: from a zone with endpoints requests stay in it, from one without they are answered from
 /// elsewhere. D12: the applied state is acknowledged. E4: a relabelled node is followed, and no
 /// connection is lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn d15_requests_stay_in_their_zone() {
+async fn d12_d15_e4_requests_stay_in_their_zone() {
     let cluster = cluster().await;
     let (mut nodes, callers) = three_zones(&cluster).await;
     let mut service = service_object("web", "web", &json!({}));
@@ -94,18 +105,7 @@ async fn d15_requests_stay_in_their_zone() {
     )
     .unwrap();
     let before = connection.probe();
-    let mut node = cluster
-        .list("Node", None)
-        .await
-        .unwrap()
-        .into_iter()
-        .find(|node| node["metadata"]["name"] == "n3")
-        .unwrap();
-    node["kind"] = json!("Node");
-    node["apiVersion"] = json!("v1");
-    node["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!("b");
-    node["metadata"].as_object_mut().unwrap().remove("resourceVersion");
-    cluster.update(&[node]).await.unwrap();
+    set_zone(&cluster, "n3", "b").await;
     let to = cluster_ip(&service, false);
     eventually("n3 in zone b", set(&["b1"]), || who(&callers[2].namespace, to, TRIES)).await;
     assert_eq!(connection.probe(), before);
@@ -178,10 +178,10 @@ async fn killed_at_any_moment_it_recovers() {
     assert!(metrics.contains("zonewise_proxy_mended_total 0"), "{metrics}");
 }
 
-/// C2, C5, C8: slices by subset. The proxy sees those of its zone; a slice that changes hands loses
-/// nobody; a zone without any is served from all.
+/// Slices by subset. The proxy uses those of its zone, also after its node has changed zones; a slice
+/// that changes zones loses no endpoint; a zone without slices is served from all.
 #[tokio::test(flavor = "multi_thread")]
-async fn c8_subsets_are_never_a_black_hole() {
+async fn c2_c5_c8_subsets_are_never_a_black_hole() {
     let cluster = cluster().await;
     let (mut nodes, callers) = three_zones(&cluster).await;
     let mut service = service_object("web", "web", &json!({}));
@@ -221,6 +221,17 @@ async fn c8_subsets_are_never_a_black_hole() {
     for (caller, expected) in callers.iter().zip(&expected) {
         eventually(&caller.name, expected.clone(), || who(&caller.namespace, to, TRIES)).await;
     }
+    // A node that changes its zone uses that zone's slices, and no connection fails on the way.
+    let everybody = set(&["a1", "a2", "b1"]);
+    for (zone, expected) in [("b", &expected[1]), ("a", &expected[0])] {
+        set_zone(&cluster, "n1", zone).await;
+        eventually(&format!("n1 in zone {zone}"), expected.clone(), || {
+            let heard = who(&callers[0].namespace, to, TRIES);
+            assert!(heard.is_subset(&everybody), "while n1 moves to zone {zone}: {heard:?}");
+            heard
+        })
+        .await;
+    }
     // The slice of zone b becomes zone a's, then everybody's.
     let relabel = |zone: Option<&str>| {
         let mut object = slice("s-b", zone, &["a2", "b1"]);
@@ -228,10 +239,10 @@ async fn c8_subsets_are_never_a_black_hole() {
         object
     };
     cluster.update(&[relabel(Some("a"))]).await.unwrap();
-    let everybody = set(&["a1", "a2", "b1"]);
     eventually("zone a has both", everybody.clone(), || who(&callers[0].namespace, to, TRIES))
         .await;
-    eventually("zone b borrows", everybody.clone(), || who(&callers[1].namespace, to, TRIES)).await;
+    eventually("zone b uses all", everybody.clone(), || who(&callers[1].namespace, to, TRIES))
+        .await;
     cluster.update(&[relabel(None)]).await.unwrap();
     eventually("for all", set(&["a2", "b1"]), || who(&callers[1].namespace, to, TRIES)).await;
 }
