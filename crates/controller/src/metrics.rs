@@ -279,19 +279,19 @@ mod tests {
     use zonewise_topology::reason::Reason;
 
     /// The metrics of a controller, all of them registered.
-    fn registered() -> (Registry, Metrics, Arc<Memories>) {
+    fn registered() -> (Registry, Metrics, Arc<ServiceStates>) {
         let registry = Registry::default();
         let metrics = Metrics::new(&registry).unwrap();
-        let memories = Arc::<Memories>::default();
-        metrics.computed(&registry, &memories, &Arc::default()).unwrap();
-        (registry, metrics, memories)
+        let states = Arc::<ServiceStates>::default();
+        metrics.computed(&registry, &states, &Arc::default()).unwrap();
+        (registry, metrics, states)
     }
 
     #[test]
     fn a16_b9_a_sync_is_counted_under_the_names_of_the_reference() {
-        let (registry, metrics, memories) = registered();
+        let (registry, metrics, states) = registered();
         let counts = Counts { endpoints: 7, reallocated: 3, ..Counts::default() };
-        memories.with(&("shop".into(), "web".into()), |memory| memory.counts = counts);
+        states.with(&("shop".into(), "web".into()), |state| state.counts = counts);
         let plan = FamilyPlan {
             family: AddressType::IPv4,
             creates: Vec::new(),
@@ -301,10 +301,10 @@ mod tests {
             reason: Reason::ClusterWide,
             counts,
             missing_nodes: Vec::new(),
-            allocated: Default::default(),
+            hints_per_zone: Default::default(),
         };
         let labels =
-            Labels { topology: "Auto", traffic_distribution: "", approach: "local-subset" };
+            SyncLabels { topology: "Auto", traffic_distribution: "", approach: "local-subset" };
         metrics.family(&plan, &labels);
         metrics.syncs.with(["stale"]).inc();
         let text = registry.text();
