@@ -15,9 +15,9 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-pub use zonewise_slices::plan::{Event, EventType};
-use zonewise_slices::service::Service;
-use zonewise_slices::wire::{Uid, timestamp};
+use zonewise_common::event::{Event, EventType};
+use zonewise_common::name::Uid;
+use zonewise_common::time::timestamp;
 
 use crate::api::{self, ApiError};
 
@@ -43,12 +43,6 @@ impl InvolvedObject {
     /// A Service, by its namespace, name and uid.
     pub fn service(namespace: &str, name: &str, uid: Uid) -> Self {
         Self { namespace: namespace.into(), name: name.into(), uid }
-    }
-}
-
-impl From<&Service> for InvolvedObject {
-    fn from(service: &Service) -> Self {
-        Self::service(&service.namespace, &service.name, service.uid.clone())
     }
 }
 

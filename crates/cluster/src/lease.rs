@@ -63,6 +63,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use zonewise_common::name::SYSTEM_NAMESPACE;
 
 pub use election::{Action, Answer, Election};
 pub use store::{LeaseStore, StoreError, api_store};
@@ -96,7 +97,7 @@ impl ElectionConfig {
     /// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/component-base/config/v1alpha1/defaults.go>).
     pub fn new(identity: impl Into<String>) -> Self {
         Self {
-            namespace: "zonewise-system".to_owned(),
+            namespace: SYSTEM_NAMESPACE.to_owned(),
             name: "zonewise-controller".to_owned(),
             identity: identity.into(),
             duration: Duration::from_secs(15),

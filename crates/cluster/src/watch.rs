@@ -25,14 +25,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
-use zonewise_slices::labels::Name;
-use zonewise_slices::node::Node;
-use zonewise_slices::pod::Pod;
-use zonewise_slices::service::Service;
-use zonewise_slices::slice::Slice;
+use zonewise_common::json_list::Cutter;
+use zonewise_common::name::{Key, Keyed, Name};
 
 use crate::api::{self, ApiError};
-use crate::cut::Cutter;
 
 /// The objects that a watch is about.
 #[derive(Clone, Debug)]
@@ -61,39 +57,6 @@ pub const NODES: Resource = Resource::all("nodes", "/api/v1/nodes");
 /// EndpointSlices.
 pub const SLICES: Resource =
     Resource::all("endpointslices", "/apis/discovery.k8s.io/v1/endpointslices");
-
-/// Namespace and name.
-pub type Key = (Name, Name);
-
-/// An object with a namespace and a name.
-pub trait Keyed {
-    /// The namespace (empty for objects of the cluster) and the name.
-    fn key(&self) -> Key;
-}
-
-impl Keyed for Pod {
-    fn key(&self) -> Key {
-        (Name::clone(&self.namespace), Name::clone(&self.name))
-    }
-}
-
-impl Keyed for Service {
-    fn key(&self) -> Key {
-        (Name::clone(&self.namespace), Name::clone(&self.name))
-    }
-}
-
-impl Keyed for Slice {
-    fn key(&self) -> Key {
-        (Name::clone(&self.namespace), self.name().into())
-    }
-}
-
-impl Keyed for Node {
-    fn key(&self) -> Key {
-        (Name::default(), Name::clone(&self.name))
-    }
-}
 
 /// Receives what a list and the watch after it report. All methods are called from one task, in
 /// the order in which things happened.
@@ -452,19 +415,40 @@ fn event<L: WatchListener>(
 mod tests {
     use super::*;
 
+    /// An object with a field that can be wrong.
+    #[derive(Deserialize)]
+    struct Ported {
+        metadata: IdentifyingMeta,
+        #[serde(rename = "spec")]
+        _spec: Option<Ports>,
+    }
+
+    #[derive(Deserialize)]
+    struct Ports {
+        #[serde(rename = "ports")]
+        _ports: Vec<u16>,
+    }
+
+    impl Keyed for Ported {
+        fn key(&self) -> Key {
+            let namespace = self.metadata.namespace.clone();
+            (namespace.unwrap_or_default(), Name::clone(&self.metadata.name))
+        }
+    }
+
     /// Records the calls that it gets.
     #[derive(Default)]
     struct RecordingListener(Vec<String>);
 
     impl WatchListener for RecordingListener {
-        type Object = Service;
+        type Object = Ported;
 
-        fn read(&self, json: &str) -> Result<Service, serde_json::Error> {
+        fn read(&self, json: &str) -> Result<Ported, serde_json::Error> {
             serde_json::from_str(json)
         }
 
-        fn apply(&mut self, service: Service) {
-            self.0.push(format!("apply {}", service.name));
+        fn apply(&mut self, object: Ported) {
+            self.0.push(format!("apply {}", object.metadata.name));
         }
 
         fn unreadable(&mut self, key: &Key, error: &str) {

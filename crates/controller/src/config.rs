@@ -21,6 +21,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 use thiserror::Error;
 use zonewise_cluster::lease;
+use zonewise_common::duration::ConfigDuration;
 use zonewise_slices::settings::{FeatureGates, Settings};
 use zonewise_telemetry::file::{self, FileError};
 use zonewise_topology::capacity::MissingCpu;
@@ -62,7 +63,7 @@ pub struct File {
     /// The number of Services that are synced at once.
     pub concurrent_service_syncs: Option<u32>,
     /// How long changes of Pods are collected before a Service is synced.
-    pub endpoint_updates_batch_period: Option<Span>,
+    pub endpoint_updates_batch_period: Option<ConfigDuration>,
     /// The routing preference of Services that request nothing.
     pub default_preference: Option<String>,
     /// The subsetting approach of Services that request nothing.
@@ -117,40 +118,17 @@ pub struct LeaderElection {
     /// Whether leader election is on.
     pub leader_elect: Option<bool>,
     /// How long followers wait for a renewal before one of them takes over.
-    pub lease_duration: Option<Span>,
+    pub lease_duration: Option<ConfigDuration>,
     /// How long a leader may write after its last renewal.
-    pub renew_deadline: Option<Span>,
+    pub renew_deadline: Option<ConfigDuration>,
     /// The time between two attempts to acquire or renew the lease.
-    pub retry_period: Option<Span>,
+    pub retry_period: Option<ConfigDuration>,
     /// The namespace of the lease.
     pub resource_namespace: Option<String>,
     /// The name of the lease.
     pub resource_name: Option<String>,
     /// The identity of this replica; by default the host's name with a random suffix.
     pub identity: Option<String>,
-}
-
-/// A duration such as `500ms` or `1m30s`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Span(pub Duration);
-
-impl TryFrom<String> for Span {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl std::str::FromStr for Span {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let invalid = |_| format!("`{text}` is not a duration (examples: 500ms, 10s, 1m30s)");
-        let span: jiff::SignedDuration = text.parse().map_err(invalid)?;
-        Duration::try_from(span)
-            .map(Self)
-            .map_err(|_| format!("`{text}` is negative; use a duration of 0 or more"))
-    }
 }
 
 /// Why a configuration cannot be used.
@@ -360,7 +338,7 @@ fn lease(file: LeaderElection, host: &str) -> Result<Option<lease::ElectionConfi
     }
     let usual =
         lease::ElectionConfig::new(file.identity.unwrap_or_else(|| lease::unique_identity(host)));
-    let span = |span: Option<Span>, usual: Duration| span.map_or(usual, |span| span.0);
+    let span = |span: Option<ConfigDuration>, usual: Duration| span.map_or(usual, |span| span.0);
     let config = lease::ElectionConfig {
         namespace: file.resource_namespace.unwrap_or(usual.namespace),
         name: file.resource_name.unwrap_or(usual.name),

@@ -35,91 +35,19 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
-use serde::Deserialize;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::{self, Key, Keyed, Resource, WatchListener};
-use zonewise_slices::labels::Name;
+use zonewise_cluster::watch::{self, Resource, WatchListener};
+use zonewise_common::name::Key;
+use zonewise_common::proxy_report::{self, LEASES, ProxyReport};
 
 use crate::metrics::Metrics;
-
-/// The path of the Leases that proxies renew.
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/zonewise-system/leases";
-/// The label selector of these Leases.
-const OF_PROXIES: &str = "zonewise.dev/component=proxy";
-/// The annotation with the resource version up to which a proxy has applied all slices.
-const APPLIED: &str = "zonewise.dev/applied";
-/// The annotation with the Services that the kernel of the proxy's node rejects.
-const REFUSED: &str = "zonewise.dev/refused";
 
 /// Milliseconds since 1970.
 type Millis = i64;
 
 // === one proxy ===
-
-/// The content of a proxy's Lease. A field that is absent or cannot be parsed is `None`.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-#[serde(from = "Wire")]
-pub(crate) struct ProxyReport {
-    key: Key,
-    applied: Option<u64>,
-    refused: BTreeSet<Key>,
-    renewed: Option<Millis>,
-    lease_duration: Option<Millis>,
-}
-
-#[derive(Deserialize)]
-struct Wire {
-    metadata: Meta,
-    #[serde(default)]
-    spec: Option<Spec>,
-}
-
-#[derive(Deserialize)]
-struct Meta {
-    #[serde(default)]
-    namespace: Name,
-    name: Name,
-    #[serde(default)]
-    annotations: Option<BTreeMap<String, String>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec {
-    renew_time: Option<String>,
-    lease_duration_seconds: Option<i64>,
-}
-
-impl From<Wire> for ProxyReport {
-    fn from(Wire { metadata, spec }: Wire) -> Self {
-        let spec = spec.unwrap_or_default();
-        let annotation = |key| metadata.annotations.as_ref().and_then(|all| all.get(key));
-        let (applied, refused) = (annotation(APPLIED), annotation(REFUSED));
-        let renewed = spec.renew_time.and_then(|text| text.parse::<Timestamp>().ok());
-        let seconds = spec.lease_duration_seconds.filter(|seconds| *seconds > 0);
-        Self {
-            applied: applied.and_then(|text| text.parse().ok()),
-            refused: refused.map_or_else(BTreeSet::new, |text| services(text)),
-            key: (metadata.namespace, metadata.name),
-            renewed: renewed.map(Timestamp::as_millisecond),
-            lease_duration: seconds.map(|seconds| seconds.saturating_mul(1000)),
-        }
-    }
-}
-
-/// Parses a list of Services as `namespace/name`, separated by spaces.
-fn services(text: &str) -> BTreeSet<Key> {
-    let names = text.split_whitespace().filter_map(|service| service.split_once('/'));
-    names.map(|(namespace, name)| (namespace.into(), name.into())).collect()
-}
-
-impl Keyed for ProxyReport {
-    fn key(&self) -> Key {
-        self.key.clone()
-    }
-}
 
 /// What is known of a proxy.
 #[derive(Clone, Debug)]
@@ -129,7 +57,7 @@ struct Proxy {
     /// The Services that its kernel rejects.
     refused: BTreeSet<Key>,
     /// The time of the last renewal, by the proxy's clock.
-    renewed: Option<Millis>,
+    renewed: Option<Timestamp>,
     /// When that renewal was seen, by our clock. The two clocks are only compared for the first report
     /// of a proxy, which may be old.
     seen: Millis,
@@ -137,6 +65,10 @@ struct Proxy {
     lease_duration: Millis,
     /// Whether the last report was complete.
     readable: bool,
+}
+
+fn millis(duration: Duration) -> Millis {
+    Millis::try_from(duration.as_millis()).unwrap_or(Millis::MAX)
 }
 
 impl Proxy {
@@ -175,25 +107,25 @@ const MAX_WATCH_OUTAGE: Millis = 600_000;
 impl Proxies {
     /// Handles the report of a proxy. Returns whether it is incomplete and the one before was not.
     pub(crate) fn apply(&mut self, report: &ProxyReport, now: Millis) -> bool {
-        let known = self.known.get(&report.key);
+        let known = self.known.get(&report.lease);
         let seen = match known {
             Some(known) if known.renewed == report.renewed => known.seen,
             Some(_) => now,
             // The renewal may have been long ago: only the proxy's own clock can tell.
-            None => report.renewed.map_or(now, |renewed| renewed.min(now)),
+            None => report.renewed.map_or(now, |renewed| renewed.as_millisecond().min(now)),
         };
         let readable =
-            report.applied.is_some() && report.renewed.is_some() && report.lease_duration.is_some();
+            report.applied.is_some() && report.renewed.is_some() && report.duration.is_some();
         let newly_unreadable = !readable && known.is_none_or(|known| known.readable);
         let proxy = Proxy {
             applied: report.applied.unwrap_or(0),
             refused: report.refused.clone(),
             renewed: report.renewed,
             seen,
-            lease_duration: report.renewed.and(report.lease_duration).unwrap_or(0),
+            lease_duration: report.renewed.and(report.duration).map_or(0, millis),
             readable,
         };
-        self.known.insert(report.key.clone(), proxy);
+        self.known.insert(report.lease.clone(), proxy);
         newly_unreadable
     }
 
@@ -403,7 +335,7 @@ impl ProxyReadiness {
 
     /// Watches the Leases of proxies until the future is dropped.
     pub(crate) async fn follow(self: Arc<Self>, client: Client, metrics: Arc<Metrics>) {
-        let selector = watch::query_parameter("labelSelector", OF_PROXIES);
+        let selector = watch::query_parameter("labelSelector", &proxy_report::selector());
         let resource = Resource { selector: selector.into(), ..Resource::all("leases", LEASES) };
         watch::follow(client, resource, LeaseListener { readiness: self, metrics }).await;
     }
@@ -437,7 +369,7 @@ impl WatchListener for LeaseListener {
     fn apply(&mut self, report: ProxyReport) {
         if self.change(|proxies, now| proxies.apply(&report, now)) {
             tracing::warn!(
-                lease = %report.key.1, ?report.applied, renewed = report.renewed.is_some(),
+                lease = %report.lease.1, ?report.applied, renewed = report.renewed.is_some(),
                 "the Lease of a proxy is incomplete: without a version the proxy counts as behind, without a renewal time or duration it is not waited for"
             );
         }
@@ -472,18 +404,22 @@ impl WatchListener for LeaseListener {
 mod tests {
     use super::*;
 
-    use serde_json::json;
+    use zonewise_common::name::SYSTEM_NAMESPACE;
 
     const LEASE_DURATION: Millis = 60_000;
 
     fn key(name: &str) -> Key {
-        ("zonewise-system".into(), name.into())
+        (SYSTEM_NAMESPACE.into(), name.into())
     }
 
     fn report(node: &str, applied: u64, renewed: Millis) -> ProxyReport {
-        let (applied, renewed, lease_duration) =
-            (Some(applied), Some(renewed), Some(LEASE_DURATION));
-        ProxyReport { key: key(node), applied, refused: BTreeSet::new(), renewed, lease_duration }
+        ProxyReport {
+            lease: key(node),
+            applied: Some(applied),
+            refused: BTreeSet::new(),
+            renewed: Timestamp::from_millisecond(renewed).ok(),
+            duration: Some(Duration::from_millis(LEASE_DURATION.unsigned_abs())),
+        }
     }
 
     /// Proxies that have been watched for long and have just reported.
@@ -493,34 +429,6 @@ mod tests {
             assert!(!proxies.apply(&report(node, *applied, now), now), "it can be read");
         }
         proxies
-    }
-
-    #[test]
-    fn d12_a_lease_says_how_far_a_proxy_is_and_what_it_does_not_say_is_nothing() {
-        let read = |annotations: serde_json::Value, spec: serde_json::Value| {
-            let lease = json!({"metadata": {"namespace": "zonewise-system", "name": "a", "annotations": annotations}, "spec": spec});
-            serde_json::from_value::<ProxyReport>(lease).unwrap()
-        };
-        let spec = json!({"renewTime": "1970-01-01T00:00:01.500000Z", "leaseDurationSeconds": 60});
-        let good = read(json!({"zonewise.dev/applied": "12"}), spec.clone());
-        assert_eq!(good, report("a", 12, 1500));
-        let names = "shop/web nonsense  shop/api";
-        let refusing = json!({"zonewise.dev/applied": "12", "zonewise.dev/refused": names});
-        let refused = ["api", "web"].map(|name| ("shop".into(), name.into())).into();
-        assert_eq!(read(refusing, spec.clone()), ProxyReport { refused, ..report("a", 12, 1500) });
-        for applied in [json!(null), json!({}), json!({"zonewise.dev/applied": "-1"})] {
-            assert_eq!(
-                read(applied, spec.clone()),
-                ProxyReport { applied: None, ..report("a", 0, 1500) }
-            );
-        }
-        let applied = json!({"zonewise.dev/applied": "12"});
-        for spec in
-            [json!(null), json!({}), json!({"renewTime": "noon", "leaseDurationSeconds": 0})]
-        {
-            let nothing = ProxyReport { renewed: None, lease_duration: None, ..report("a", 12, 0) };
-            assert_eq!(read(applied.clone(), spec), nothing);
-        }
     }
 
     #[test]
@@ -542,7 +450,7 @@ mod tests {
         assert_eq!(
             two.progress(2 * LEASE_DURATION),
             ProxyProgress::NoProxyReports,
-            "an old report once more is no sign of lease_duration"
+            "the same report again is not a renewal"
         );
         two.apply(&report("b", 5, 3), 2 * LEASE_DURATION);
         assert_eq!(
@@ -566,7 +474,7 @@ mod tests {
         one.apply(&report("a", 6, 4), 4);
         assert_eq!(one.progress(4), ProxyProgress::AppliedUpTo(6), "it has recovered");
         assert!(
-            one.apply(&ProxyReport { lease_duration: None, ..report("a", 6, 5) }, 5),
+            one.apply(&ProxyReport { duration: None, ..report("a", 6, 5) }, 5),
             "and can become incomplete again"
         );
     }

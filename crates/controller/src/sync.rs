@@ -16,18 +16,20 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::events::{EventRecorder, InvolvedObject};
-use zonewise_cluster::follow::{IndexListener, WatchedIndex};
 use zonewise_cluster::lease::Leadership;
-use zonewise_cluster::watch::{Key, version_number};
-use zonewise_cluster::write;
-use zonewise_slices::labels::Name;
+use zonewise_cluster::watch::version_number;
+use zonewise_common::event::Event;
+use zonewise_common::keys::MANAGED_BY;
+use zonewise_common::name::{Key, Name};
+use zonewise_inventory::follow::{IndexListener, WatchedIndex};
+use zonewise_inventory::write;
 use zonewise_slices::node::Nodes;
-use zonewise_slices::plan::{Event, FamilyPlan, Input, MissingNode, Plan, plan};
+use zonewise_slices::plan::{FamilyPlan, Input, MissingNode, Plan, plan};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::requested::{self, RequestedRouting, requested_routing};
 use zonewise_slices::service::{Condition, Service};
 use zonewise_slices::settings::Settings;
-use zonewise_slices::slice::{MANAGED_BY, Slice};
+use zonewise_slices::slice::Slice;
 
 use crate::metrics::{Metrics, SyncLabels};
 use crate::proxies::ProxyReadiness;
@@ -318,7 +320,9 @@ impl<L: IndexListener> Syncer<L> {
 
     fn emit(&self, service: &Service, events: Vec<Event>) {
         for event in events {
-            if !self.events.record(InvolvedObject::from(service), event) {
+            let subject =
+                InvolvedObject::service(&service.namespace, &service.name, service.uid.clone());
+            if !self.events.record(subject, event) {
                 self.metrics.own.events_dropped.inc();
             }
         }

@@ -9,11 +9,11 @@
 //! ```
 
 use serde::Serialize;
-use zonewise_slices::requested::RequestedRouting;
-use zonewise_slices::service::{
-    PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING, TOPOLOGY_AWARE_HINTS,
+use zonewise_common::keys::{
+    DOMAIN, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING, TOPOLOGY_AWARE_HINTS,
     TOPOLOGY_MODE,
 };
+use zonewise_slices::requested::RequestedRouting;
 use zonewise_topology::capacity::WhyLeftOut;
 use zonewise_topology::heuristics;
 use zonewise_topology::reason::{Code, Reason};
@@ -239,8 +239,6 @@ fn spread(zones: &[(String, (f64, f64))], count: u64) -> Vec<Change> {
         .collect()
 }
 
-const BALANCED: &str = "zonewise.dev/balanced";
-
 /// Other things to ask for.
 fn ask_anew(stage: &Stage, verdict: &Verdict) -> Vec<Vec<Change>> {
     let (asked, ours) = (&verdict.asked, !stage.settings.upstream);
@@ -260,7 +258,7 @@ fn ask_anew(stage: &Stage, verdict: &Verdict) -> Vec<Vec<Change>> {
     }
     if ours {
         let mut steps = in_the_way(asked);
-        steps.push(annotate(ROUTING_PREFERENCE, BALANCED));
+        steps.push(annotate(ROUTING_PREFERENCE, &format!("{DOMAIN}balanced")));
         ways.push(steps);
     }
     ways
@@ -286,7 +284,7 @@ fn understood(note: &zonewise_slices::requested::RequestNote) -> Option<Change> 
         Code::PreferenceReserved | Code::PreferenceUnknown if note.source == ROUTING_PREFERENCE => {
             let name = note.value.rsplit('/').next().unwrap_or_default().to_lowercase();
             let known = heuristics::names().into_iter().find(|known| *known == name);
-            Some(annotate(note.source, &format!("zonewise.dev/{}", known.unwrap_or("balanced"))))
+            Some(annotate(note.source, &format!("{DOMAIN}{}", known.unwrap_or("balanced"))))
         }
         _ => None,
     }

@@ -3,11 +3,10 @@
 use kube::Client;
 use serde::Deserialize;
 use zonewise_cluster::api;
-use zonewise_cluster::events::{Event, EventRecorder, EventType, InvolvedObject};
-use zonewise_slices::wire::Uid;
+use zonewise_cluster::events::{EventRecorder, InvolvedObject};
+use zonewise_common::event::{Event, EventType};
+use zonewise_common::name::{Key, Uid};
 use zonewise_topology::reason::Code;
-
-use crate::index::Key;
 
 /// Tells people about a Service.
 #[derive(Clone)]

@@ -8,6 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use zonewise_common::keys::ZONE_SHARES;
+use zonewise_common::name::Name;
 use zonewise_topology::allocation::{Allocation, Carrier, Label};
 use zonewise_topology::capacity::Capacity;
 use zonewise_topology::heuristic::{Assignment, Case, Heuristic};
@@ -15,10 +17,9 @@ use zonewise_topology::heuristics::auto::Auto;
 use zonewise_topology::hints::{self, place};
 use zonewise_topology::reason::{Outcome, Reason};
 use zonewise_topology::region::Situation;
-use zonewise_topology::zone_shares::{self, ZoneShares};
+use zonewise_topology::zone_shares::ZoneShares;
 
 use crate::desired::Desired;
-use crate::labels::Name;
 use crate::node::Nodes;
 use crate::requested::{Choice, Consumers, Near};
 use crate::slice::{Endpoint, Hints, MAX_HINTS, Slice, Subset};
@@ -399,8 +400,8 @@ fn is_weighted(situation: &Situation, allocation: &Allocation) -> bool {
 
 /// The stored zone shares, if every slice carries the same.
 fn stored_shares<'s>(slices: &[&'s Slice]) -> Option<(&'s str, ZoneShares)> {
-    let text = slices.first()?.annotations.get(zone_shares::ANNOTATION)?;
-    let same = |slice: &&Slice| slice.annotations.get(zone_shares::ANNOTATION) == Some(text);
+    let text = slices.first()?.annotations.get(ZONE_SHARES)?;
+    let same = |slice: &&Slice| slice.annotations.get(ZONE_SHARES) == Some(text);
     slices
         .iter()
         .all(same)

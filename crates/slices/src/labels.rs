@@ -1,14 +1,11 @@
 //! Labels, annotations and selectors as small sorted lists, which take less memory than maps.
 
 use std::fmt;
-use std::sync::Arc;
 
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-/// A string that many objects share, such as the name of a zone or a node.
-pub type Name = Arc<str>;
+use zonewise_common::name::Name;
 
 /// Keys and values, sorted by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

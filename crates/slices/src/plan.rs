@@ -8,6 +8,10 @@
 
 use std::sync::Arc;
 
+use zonewise_common::event::Event;
+use zonewise_common::keys::{TRIGGER_TIME, ZONE_SHARES};
+use zonewise_common::name::Uid;
+use zonewise_common::time::timestamp;
 use zonewise_topology::reason::{Outcome, Reason};
 
 pub use crate::decide::Grounds;
@@ -20,9 +24,8 @@ use crate::pod::Pod;
 use crate::requested::{self, Choice, RequestedRouting};
 use crate::service::Service;
 use crate::settings::Settings;
-use crate::slice::{AddressType, Port, Slice, Subset, TRIGGER_TIME};
+use crate::slice::{AddressType, Port, Slice, Subset};
 use crate::upstream::{self, HintsPerZone};
-use crate::wire::timestamp;
 
 /// The objects that a plan is made from.
 pub struct Input<'a> {
@@ -100,27 +103,7 @@ pub struct SliceName {
     /// Its name.
     pub name: Box<str>,
     /// Its unique id.
-    pub uid: crate::wire::Uid,
-}
-
-/// An event on the Service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// Normal or Warning.
-    pub kind: EventType,
-    /// The reason code.
-    pub reason: String,
-    /// The explanation for people.
-    pub message: String,
-}
-
-/// The type of an event, as the API defines it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventType {
-    /// For information.
-    Normal,
-    /// Something may need attention.
-    Warning,
+    pub uid: Uid,
 }
 
 impl FamilyPlan {
@@ -482,7 +465,7 @@ fn is_placeholder(slice: &Slice, empty: &Slice) -> bool {
         && slice.family == empty.family
         && covers(slice, empty)
         && covers(empty, slice)
-        && slice.annotations.get(zonewise_topology::zone_shares::ANNOTATION).is_none()
+        && slice.annotations.get(ZONE_SHARES).is_none()
 }
 
 /// Whether an update removes an endpoint from a slice.

@@ -10,6 +10,10 @@
 
 use std::sync::Arc;
 
+use zonewise_common::keys::{
+    DOMAIN, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING, TOPOLOGY_AWARE_HINTS,
+    TOPOLOGY_MODE,
+};
 use zonewise_topology::heuristic::Heuristic;
 use zonewise_topology::heuristics::auto::Auto;
 use zonewise_topology::heuristics::local_subset::LocalSubset;
@@ -19,10 +23,7 @@ use zonewise_topology::heuristics::same_zone::SameZone;
 use zonewise_topology::reason::Reason;
 use zonewise_topology::threshold::Start;
 
-use crate::service::{
-    PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING, Service, TOPOLOGY_AWARE_HINTS,
-    TOPOLOGY_MODE,
-};
+use crate::service::Service;
 use crate::settings::{FeatureGates, Settings};
 
 /// The routing that a Service requests.
@@ -292,9 +293,6 @@ pub(crate) fn approach(value: &str) -> Option<Approach> {
         _ => None,
     }
 }
-
-/// The domain of the built-in heuristics.
-const DOMAIN: &str = "zonewise.dev/";
 
 /// The meaning of a routing preference: `Default`, `Spread` or `Zone`, or the name of a heuristic with
 /// its domain.

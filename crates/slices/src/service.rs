@@ -5,28 +5,16 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use zonewise_common::keys::{
+    CONDITION_PREFIX, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING,
+    TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
+};
+use zonewise_common::lenient::lenient;
+use zonewise_common::name::{Key, Keyed, Name, Uid};
+use zonewise_common::time::seconds;
 
-use crate::labels::{Labels, Name};
+use crate::labels::Labels;
 use crate::slice::{AddressType, Owner, Protocol};
-use crate::wire::{Uid, lenient, seconds};
-
-/// The annotation that requests hints by CPU (`Auto`).
-pub const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
-/// The older name of that annotation. It wins if both are set.
-pub const TOPOLOGY_AWARE_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
-/// The annotation that requests subsets (KEP-2004).
-pub const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
-/// The annotation with the routing preference. KEP-4444 proposed it as a field, which the API does not
-/// have.
-pub const ROUTING_PREFERENCE: &str = "zonewise.dev/routing-preference";
-/// The annotation with the number of endpoints around which subsetting starts.
-pub const STARTING_THRESHOLD: &str = "zonewise.dev/starting-threshold";
-/// The annotation with the distance from the starting threshold at which subsetting is turned on
-/// (above) and off (below).
-pub const PADDING: &str = "zonewise.dev/padding";
-
-/// The prefix of the types of our conditions on Services.
-pub const CONDITION_PREFIX: &str = "zonewise.dev/RoutingPreference";
 
 /// The annotations that are kept in memory.
 const READ: [&str; 6] = [
@@ -141,6 +129,12 @@ impl Service {
             controller: Some(true),
             block_owner_deletion: Some(true),
         }])
+    }
+}
+
+impl Keyed for Service {
+    fn key(&self) -> Key {
+        (Name::clone(&self.namespace), Name::clone(&self.name))
     }
 }
 

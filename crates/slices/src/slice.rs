@@ -9,23 +9,12 @@ use std::sync::Arc;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use zonewise_common::ip::parse_address;
+use zonewise_common::keys::{FOR_REGION, FOR_ZONE, SERVICE_NAME};
+use zonewise_common::lenient::lenient;
+use zonewise_common::name::{Key, Keyed, Name, Uid};
 
-use crate::labels::{Labels, Name};
-use crate::pod::address;
-use crate::wire::{Uid, lenient};
-
-/// The label with the name of the Service.
-pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// The label with the name of the controller that manages the slice.
-pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
-/// The label on slices of headless Services. Its value is empty.
-pub const HEADLESS: &str = "service.kubernetes.io/headless";
-/// The label on slices that only one zone uses; its value is the zone (KEP-2004).
-pub const FOR_ZONE: &str = "endpointslice.kubernetes.io/for-zone";
-/// The label on slices that only one region uses; its value is the region.
-pub const FOR_REGION: &str = "endpointslice.kubernetes.io/for-region";
-/// The annotation with the time of the change that led to a write. Proxies measure their delay by it.
-pub const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+use crate::labels::Labels;
 
 /// The most zones, and the most nodes, that the hints of one endpoint may name (`maxZoneHints` and
 /// `maxNodeHints` in
@@ -274,8 +263,7 @@ pub struct Hints {
 /// Serializes names as a list of `{"name": …}`.
 mod named {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use crate::labels::Name;
+    use zonewise_common::name::Name;
 
     #[derive(Serialize, Deserialize)]
     struct Named<T> {
@@ -317,6 +305,12 @@ impl Slice {
     pub fn subset(&self) -> Option<Subset> {
         let zone = self.labels.name(FOR_ZONE).cloned().map(Subset::Zone);
         zone.or_else(|| self.labels.name(FOR_REGION).cloned().map(Subset::Region))
+    }
+}
+
+impl Keyed for Slice {
+    fn key(&self) -> Key {
+        (Name::clone(&self.namespace), self.name().into())
     }
 }
 
@@ -385,7 +379,7 @@ pub struct Identity<'a> {
 impl Addresses {
     /// Parses addresses, which may be in any order.
     fn read(mut texts: Vec<Box<str>>) -> Self {
-        match (texts.as_slice(), texts.first().and_then(|text| address(text))) {
+        match (texts.as_slice(), texts.first().and_then(|text| parse_address(text))) {
             ([_], Some(ip)) => Self::One(ip),
             _ => {
                 texts.sort();

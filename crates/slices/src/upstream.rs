@@ -14,14 +14,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use zonewise_common::event::{Event, EventType};
+use zonewise_common::name::Name;
 use zonewise_topology::heuristics::auto::{Auto, Bounds, transfers};
 use zonewise_topology::reason::Reason;
 use zonewise_topology::region::{Region, Situation};
 
-use crate::labels::Name;
 use crate::node::Nodes;
 use crate::pack::PackedSlices;
-use crate::plan::{Event, EventType};
 use crate::requested::Near;
 use crate::slice::{AddressType, Endpoint, Hints, Slice};
 

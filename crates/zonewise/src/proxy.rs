@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use zonewise_cluster::connect::connect_to;
-use zonewise_proxy::config::{Config, Connection, Count, GATES, Settings, Span, host_name};
+use zonewise_common::duration::ConfigDuration;
+use zonewise_proxy::config::{Config, Connection, Count, GATES, Settings, host_name};
 use zonewise_proxy::setup::Machine;
 use zonewise_proxy::{dry_run, rivals};
 use zonewise_telemetry::log;
@@ -143,13 +144,13 @@ struct RuleFlags {
     count: Option<Count>,
     /// A change that waits for twice as long makes the proxy unhealthy [default: 30s]
     #[arg(long, value_name = "TIME", alias = "iptables-sync-period")]
-    sync_period: Option<Span>,
+    sync_period: Option<ConfigDuration>,
     /// Syncs are at least this far apart [default: 50ms]
     #[arg(long, value_name = "TIME", alias = "iptables-min-sync-period")]
-    min_sync_period: Option<Span>,
+    min_sync_period: Option<ConfigDuration>,
     /// How often the kernel's rules are compared with what they should be [default: 1m]
     #[arg(long, value_name = "TIME")]
-    verify_period: Option<Span>,
+    verify_period: Option<ConfigDuration>,
 }
 
 #[derive(Args)]
@@ -163,20 +164,20 @@ struct KernelFlags {
     conntrack_min: Option<i64>,
     /// Idle established TCP; 0 leaves the kernel's [default: 24h]
     #[arg(long, value_name = "TIME")]
-    conntrack_tcp_timeout_established: Option<Span>,
+    conntrack_tcp_timeout_established: Option<ConfigDuration>,
     /// TCP in CLOSE_WAIT; 0 leaves the kernel's [default: 1h]
     #[arg(long, value_name = "TIME")]
-    conntrack_tcp_timeout_close_wait: Option<Span>,
+    conntrack_tcp_timeout_close_wait: Option<ConfigDuration>,
     /// Let TCP packets pass that are out of window [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
     conntrack_tcp_be_liberal: Option<bool>,
     /// UDP without reply; 0 leaves the kernel's [default: 0]
     #[arg(long, value_name = "TIME")]
-    conntrack_udp_timeout: Option<Span>,
+    conntrack_udp_timeout: Option<ConfigDuration>,
     /// UDP with replies; 0 leaves the kernel's [default: 0]
     #[arg(long, value_name = "TIME")]
-    conntrack_udp_timeout_stream: Option<Span>,
+    conntrack_udp_timeout_stream: Option<ConfigDuration>,
     /// How unlikely this process is killed when memory is short [default: -999]
     #[arg(long, value_name = "SCORE", allow_negative_numbers = true)]
     oom_score_adj: Option<i64>,
@@ -214,7 +215,7 @@ struct UnusedFlags {
     #[arg(long, hide = true, value_name = "MODE")]
     proxy_mode: Option<String>,
     #[arg(long, hide = true, value_name = "TIME")]
-    config_sync_period: Option<Span>,
+    config_sync_period: Option<ConfigDuration>,
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
     profiling: Option<bool>,

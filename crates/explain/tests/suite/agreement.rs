@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use zonewise_common::name::Name;
 use zonewise_explain::change::{Change, Stage};
 use zonewise_explain::scene::Scene;
 use zonewise_explain::ways::ways;
-use zonewise_slices::labels::Name;
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::settings::Settings;

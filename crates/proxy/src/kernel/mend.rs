@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use zonewise_common::name::Key;
 use zonewise_nft::{Batch, Bytes, Data, Family, Parts, Rule, RuleInfo, Seen, SeenData, Verb};
 use zonewise_routing::ZoneId;
 
@@ -13,7 +14,6 @@ use super::encode::{self, Names, counter_name};
 use super::{Census, Found, Kernel, KernelError};
 use crate::rules::TABLE;
 use crate::rules::chains::Chain;
-use crate::rules::desired::Key;
 use crate::rules::entries::{Entry, Frontend, Value};
 use crate::rules::layout::{self, Count, STRAYS};
 use crate::rules::sets::Set;

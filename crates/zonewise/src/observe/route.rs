@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
+use zonewise_common::keys::SERVICE_PROXY_NAME;
 use zonewise_explain::matrix::{self, Matrix, matrices};
 use zonewise_explain::route::{Line, lines};
 use zonewise_explain::screens;
@@ -101,7 +102,7 @@ fn settings(
 
 /// Whether a proxy of this name looks after a Service; says so where it does not.
 fn is_served(service: &Service, proxy_name: Option<&str>) -> bool {
-    let wanted = service.labels.get(PROXY_NAME);
+    let wanted = service.labels.get(SERVICE_PROXY_NAME);
     if wanted != proxy_name {
         complain(&format!(
             "warning: Service {} left out: it is for the proxy `{}`",
@@ -111,9 +112,6 @@ fn is_served(service: &Service, proxy_name: Option<&str>) -> bool {
     }
     wanted == proxy_name
 }
-
-/// Label that names the proxy of a Service.
-const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 
 fn unrouted(service: &Service) -> String {
     let why = if service.external_name {

@@ -13,14 +13,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use zonewise_slices::labels::{Labels, Name};
+use zonewise_cluster::watch::version_number;
+use zonewise_common::name::{Key, Name, Uid};
+use zonewise_slices::labels::Labels;
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::{NamedPort, Pod};
 use zonewise_slices::service::Service;
 use zonewise_slices::slice::{Hints, Slice};
-use zonewise_slices::wire::Uid;
-
-use crate::watch::{Key, version_number};
 
 /// Services, Pods, slices and nodes.
 #[derive(Debug, Default)]

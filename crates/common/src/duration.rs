@@ -1,38 +1,43 @@
-//! Lengths of time as `KubeProxyConfiguration` writes them: `24h0m0s`, `1h30m`, `10ms`, `0`.
+//! Durations in configuration files and on command lines, as Kubernetes writes them.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
-/// A length of time, never negative.
+/// A duration that is never negative: `24h0m0s`, `1h30m`, `10ms`, `0`.
+///
+/// It is printed as Go's `time.Duration` is, which is how Kubernetes prints its configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Span(pub Duration);
+pub struct ConfigDuration(pub Duration);
 
-impl TryFrom<String> for Span {
+impl TryFrom<String> for ConfigDuration {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
     }
 }
 
-impl FromStr for Span {
+impl FromStr for ConfigDuration {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
+        // The only number that needs no unit.
         if text == "0" {
             return Ok(Self::default());
         }
-        let wrong =
-            |_| format!("`{text}` is no length of time; write for example 10ms, 30s or 1h30m0s");
-        let span: jiff::SignedDuration = text.parse().map_err(wrong)?;
-        Duration::try_from(span).map(Self).map_err(|_| format!("`{text}` is negative"))
+        let duration: jiff::SignedDuration = text
+            .parse()
+            .map_err(|_| format!("`{text}` is not a duration (examples: 500ms, 30s, 1h30m)"))?;
+        Duration::try_from(duration)
+            .map(Self)
+            .map_err(|_| format!("`{text}` is negative (examples of durations: 500ms, 30s, 1h30m)"))
     }
 }
 
 /// `1h30m0s` from an hour on, `1m30s` from a minute on, then `1.5s`, `10ms`, `7µs`, `1ns`, `0s`.
-impl fmt::Display for Span {
+impl fmt::Display for ConfigDuration {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (minutes, rest) = (self.0.as_secs() / 60, self.0.subsec_nanos());
         let seconds = fraction(self.0.as_secs() % 60, rest, 9);
@@ -61,21 +66,12 @@ fn fraction(whole: u64, part: u32, digits: usize) -> String {
     format!("{whole}.{}", part.trim_end_matches('0'))
 }
 
-/// In a file, zero stands for the default.
-pub(super) fn zero_is_default<'de, D>(deserializer: D) -> Result<Option<Span>, D::Error>
-where
-    D: Deserializer<'de>,
-{
-    let span = Option::<Span>::deserialize(deserializer)?;
-    Ok(span.filter(|span| !span.0.is_zero()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_read_and_written_as_the_reference_does() {
+    fn durations_are_read_and_written_as_the_reference_does() {
         let rows = [
             ("0", Duration::ZERO, "0s"),
             ("0s", Duration::ZERO, "0s"),
@@ -91,21 +87,22 @@ mod tests {
             ("1ns", Duration::from_nanos(1), "1ns"),
         ];
         for (text, expected, written) in rows {
-            let span: Span = text.parse().unwrap();
-            assert_eq!((span, span.to_string()), (Span(expected), written.to_owned()), "{text}");
-            assert_eq!(span.to_string().parse(), Ok(span), "{text}");
+            let read: ConfigDuration = text.parse().unwrap();
+            assert_eq!(read, ConfigDuration(expected), "{text}");
+            assert_eq!(read.to_string(), written, "{text}");
+            assert_eq!(written.parse(), Ok(read), "{text}");
         }
     }
 
     #[test]
-    fn what_is_no_span_is_refused() {
+    fn what_is_not_a_duration_is_refused() {
         for (text, expected) in [
-            ("soon", "`soon` is no length of time; write for example 10ms"),
-            ("", "`` is no length of time"),
-            ("30", "`30` is no length of time"),
+            ("soon", "`soon` is not a duration (examples: 500ms, 30s, 1h30m)"),
+            ("", "`` is not a duration"),
+            ("30", "`30` is not a duration"),
             ("-1s", "`-1s` is negative"),
         ] {
-            let error = text.parse::<Span>().unwrap_err();
+            let error = text.parse::<ConfigDuration>().unwrap_err();
             assert!(error.starts_with(expected), "{text}: {error}");
         }
     }

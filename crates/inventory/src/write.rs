@@ -8,12 +8,12 @@ use http::Method;
 use kube::Client;
 use serde::Deserialize;
 use serde_json::json;
+use zonewise_common::name::Uid;
 use zonewise_slices::plan::SliceName;
 use zonewise_slices::service::{Condition, Service};
 use zonewise_slices::slice::Slice;
-use zonewise_slices::wire::Uid;
 
-use crate::api::{self, ApiError};
+use zonewise_cluster::api::{self, ApiError};
 
 /// The field manager of conditions, which are written with server-side apply.
 pub const FIELD_MANAGER: &str = "zonewise-controller";

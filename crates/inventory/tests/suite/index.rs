@@ -1,9 +1,8 @@
 //! The index: apply, delete, and what each change concerns.
 
 use serde_json::{Value, json};
-use zonewise_cluster::index::{Index, NodeChange, SliceChange};
-use zonewise_cluster::watch::Key;
-use zonewise_slices::labels::Name;
+use zonewise_common::name::{Key, Name};
+use zonewise_inventory::index::{Index, NodeChange, SliceChange};
 
 fn service(name: &str, app: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "shop"}, "spec": {"selector": {"app": app}}})

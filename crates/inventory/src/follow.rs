@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::Client;
-use zonewise_slices::labels::Name;
+use zonewise_cluster::api::ApiError;
+use zonewise_cluster::watch::{self, Resource, WatchListener};
+use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
 use zonewise_slices::slice::Slice;
 
-use crate::api::ApiError;
 use crate::index::{Index, NodeChange, SliceChange};
-use crate::watch::{self, Key, Keyed, Resource, WatchListener};
 
 /// Is told what changes in the index.
 pub trait IndexListener: Send + Sync + 'static {

@@ -1,0 +1,14 @@
+//! The objects of a cluster that the control plane works with, as the small structs of
+//! `zonewise_slices`.
+//!
+//! ```text
+//!  index    Services, Pods, EndpointSlices and Nodes in memory, with lookups   (synchronous, no client)
+//!  follow   the control plane's four watches, which fill the index
+//!  write    writes EndpointSlices, and conditions on Services
+//! ```
+//!
+//! The proxy does not use this crate: it needs other, and fewer, fields of the same objects.
+
+pub mod follow;
+pub mod index;
+pub mod write;
