@@ -205,7 +205,7 @@ impl File {
         let definitions: Vec<Definition> = found.iter().map(|item| item.value.clone()).collect();
         Library::new(&definitions).map_err(|error| {
             let location = found.get(error.index).map(|item| item.referenced);
-            let location = file::place(&self.origin, location);
+            let location = file::position(&self.origin, location);
             ConfigError::Heuristic { location, error: Box::new(error) }
         })
     }

@@ -1,4 +1,4 @@
-//! `zonewise proxy`: flags over file over defaults, then the proxy runs.
+//! `zonewise proxy`: reads the configuration (flags, then file, then defaults) and runs the proxy.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,16 +9,15 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use zonewise_cluster::connect::connect_to;
 use zonewise_common::duration::ConfigDuration;
-use zonewise_proxy::config::{Config, Connection, Count, GATES, Settings, host_name};
-use zonewise_proxy::setup::Machine;
-use zonewise_proxy::{dry_run, rivals};
+use zonewise_proxy::config::{Config, Connection, CountBy, GATES, Settings, host_name};
+use zonewise_proxy::{Machine, dry_run, other_proxies};
 use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::args::Usage;
 use crate::serving::LogFormat;
 
-/// What was begun may end this long after a signal.
+/// How long requests may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
@@ -26,13 +25,13 @@ const GRACE: Duration = Duration::from_secs(5);
 Examples:
   zonewise proxy --config /var/lib/kube-proxy/config.conf --node-name node-1
   zonewise proxy --kubeconfig ~/.kube/config --cluster-cidr 10.244.0.0/16
-  zonewise proxy --init-only                     kernel settings, with privileges, then stop
+  zonewise proxy --init-only                     make kernel settings, with privileges, then end
   zonewise proxy --take-over                     replace a running kube-proxy without a gap
-  zonewise proxy --cleanup                       remove every rule of ours and of kube-proxy
-  zonewise proxy --cleanup=ours                  remove ours, to go back to kube-proxy
+  zonewise proxy --cleanup                       remove the rules of this proxy and of kube-proxy
+  zonewise proxy --cleanup=ours                  remove those of this proxy, to go back to kube-proxy
   zonewise proxy --dry-run -f services.yaml      print the rules instead of loading them
 
-Flags win over the file. Everything is explained in docs/proxy.md.")]
+Flags take precedence over the file. See docs/proxy.md for everything else.")]
 pub(crate) struct ProxyArgs {
     #[command(flatten)]
     action: ActionFlags,
@@ -60,11 +59,11 @@ struct ActionFlags {
     /// Check the configuration, say what is wrong with it, and stop
     #[arg(long, group = "action")]
     check: bool,
-    /// Remove rules, then stop: ours, those of kube-proxy (others), or all
+    /// Remove rules, then end: those of this proxy (ours), of kube-proxy (others), or all
     #[arg(long, group = "action", value_enum, value_name = "WHOSE", num_args = 0..=1,
           require_equals = true, default_missing_value = "all")]
     cleanup: Option<Whose>,
-    /// Do what needs privileges (kernel settings), then stop
+    /// Make kernel settings, which needs privileges, then end
     #[arg(long, group = "action")]
     init_only: bool,
     /// Print the rules for the objects in -f instead of loading any
@@ -73,7 +72,7 @@ struct ActionFlags {
     /// Objects for --dry-run: YAML or JSON, `-` for standard input (repeatable)
     #[arg(short = 'f', long = "filename", value_name = "FILE", requires = "dry_run")]
     files: Vec<PathBuf>,
-    /// Remove the rules of a running kube-proxy once ours are in place
+    /// Remove the rules of kube-proxy once ours are in place
     #[arg(long, conflicts_with = "action")]
     take_over: bool,
 }
@@ -88,19 +87,19 @@ enum Whose {
 #[derive(Args)]
 #[command(next_help_heading = "Cluster")]
 struct ConnectionFlags {
-    /// How to reach the cluster; without it KUBECONFIG or ~/.kube/config
+    /// Kubeconfig file [default: KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Address of the API server; wins over the kubeconfig's
+    /// Address of the API server; replaces that of the kubeconfig
     #[arg(long, value_name = "URL")]
     master: Option<String>,
-    /// Which Node this is [default: the host's name]
+    /// Name of this Node [default: the host's name]
     #[arg(long, value_name = "NAME", alias = "hostname-override")]
     node_name: Option<String>,
-    /// Take only Services labelled service.kubernetes.io/service-proxy-name: NAME
+    /// Serve only Services labelled service.kubernetes.io/service-proxy-name: NAME
     #[arg(long, value_name = "NAME")]
     proxy_name: Option<String>,
-    /// Features on or off, as Name=true,Name=false
+    /// Turn features on or off: Name=true,Name=false
     #[arg(long, value_name = "GATES", value_parser = gates)]
     feature_gates: Option<BTreeMap<String, bool>>,
 }
@@ -108,22 +107,22 @@ struct ConnectionFlags {
 #[derive(Args)]
 #[command(next_help_heading = "Rules")]
 struct RuleFlags {
-    /// Addresses of Pods; one range, or one of each family with a comma between
+    /// Addresses of Pods: one range, or an IPv4 and an IPv6 range separated by a comma
     #[arg(long, value_name = "RANGES")]
     cluster_cidr: Option<String>,
-    /// How local Pods are told apart: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix
+    /// How local Pods are recognised: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix
     #[arg(long, value_name = "MODE")]
     detect_local_mode: Option<String>,
-    /// The bridge of local Pods, for BridgeInterface
+    /// Bridge interface of local Pods, for BridgeInterface
     #[arg(long, value_name = "NAME")]
     pod_bridge_interface: Option<String>,
-    /// How interfaces of local Pods begin, for InterfaceNamePrefix
+    /// Prefix of the names of local Pods' interfaces, for InterfaceNamePrefix
     #[arg(long, value_name = "PREFIX")]
     pod_interface_name_prefix: Option<String>,
-    /// Where NodePorts answer: ranges with commas between, or primary [default: primary]
+    /// Addresses that accept NodePorts: ranges separated by commas, or primary [default: primary]
     #[arg(long, value_name = "RANGES", value_delimiter = ',')]
     nodeport_addresses: Option<Vec<String>>,
-    /// NodePorts answer on 127.0.0.1 too [default: false]
+    /// Accept NodePorts on 127.0.0.1, too [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
           require_equals = true, alias = "iptables-localhost-nodeports")]
     localhost_nodeports: Option<bool>,
@@ -141,11 +140,11 @@ struct RuleFlags {
     masquerade_bit: Option<i64>,
     /// Count connections by zones, services, or none [default: zones]
     #[arg(long, value_name = "BY")]
-    count: Option<Count>,
+    count: Option<CountBy>,
     /// A change that waits for twice as long makes the proxy unhealthy [default: 30s]
     #[arg(long, value_name = "TIME", alias = "iptables-sync-period")]
     sync_period: Option<ConfigDuration>,
-    /// Syncs are at least this far apart [default: 50ms]
+    /// Least time between two syncs [default: 50ms]
     #[arg(long, value_name = "TIME", alias = "iptables-min-sync-period")]
     min_sync_period: Option<ConfigDuration>,
     /// How often the kernel's rules are compared with what they should be [default: 1m]
@@ -156,29 +155,29 @@ struct RuleFlags {
 #[derive(Args)]
 #[command(next_help_heading = "Kernel settings")]
 struct KernelFlags {
-    /// Connections tracked per CPU; 0 leaves the kernel's [default: 32768]
+    /// Connections tracked per CPU; 0 keeps the kernel's value [default: 32768]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     conntrack_max_per_core: Option<i64>,
     /// Connections tracked at least [default: 131072]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     conntrack_min: Option<i64>,
-    /// Idle established TCP; 0 leaves the kernel's [default: 24h]
+    /// Timeout of idle established TCP; 0 keeps the kernel's value [default: 24h]
     #[arg(long, value_name = "TIME")]
     conntrack_tcp_timeout_established: Option<ConfigDuration>,
-    /// TCP in CLOSE_WAIT; 0 leaves the kernel's [default: 1h]
+    /// Timeout of TCP in CLOSE_WAIT; 0 keeps the kernel's value [default: 1h]
     #[arg(long, value_name = "TIME")]
     conntrack_tcp_timeout_close_wait: Option<ConfigDuration>,
-    /// Let TCP packets pass that are out of window [default: false]
+    /// Accept TCP packets that are out of window [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
     conntrack_tcp_be_liberal: Option<bool>,
-    /// UDP without reply; 0 leaves the kernel's [default: 0]
+    /// Timeout of UDP without reply; 0 keeps the kernel's value [default: 0]
     #[arg(long, value_name = "TIME")]
     conntrack_udp_timeout: Option<ConfigDuration>,
-    /// UDP with replies; 0 leaves the kernel's [default: 0]
+    /// Timeout of UDP with replies; 0 keeps the kernel's value [default: 0]
     #[arg(long, value_name = "TIME")]
     conntrack_udp_timeout_stream: Option<ConfigDuration>,
-    /// How unlikely this process is killed when memory is short [default: -999]
+    /// How unlikely the kernel kills this process when memory is short [default: -999]
     #[arg(long, value_name = "SCORE", allow_negative_numbers = true)]
     oom_score_adj: Option<i64>,
 }
@@ -195,7 +194,7 @@ struct ServeFlags {
     /// Where /metrics, /proxyMode, /configz are served; port 0 turns it off [default: 127.0.0.1:10249]
     #[arg(long, value_name = "ADDRESS")]
     metrics_bind_address: Option<String>,
-    /// End if one of these addresses is taken, instead of trying again [default: false]
+    /// End if one of these addresses is in use, instead of trying again [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
     bind_address_hard_fail: Option<bool>,
@@ -208,7 +207,7 @@ struct ServeFlags {
     log_level: String,
 }
 
-// Flags of kube-proxy without a meaning here, accepted so that its manifests work. (A doc comment
+// Flags of kube-proxy that have no effect here, accepted so that its manifests work. (A doc comment
 // would become the command's help.)
 #[derive(Args)]
 struct UnusedFlags {
@@ -241,7 +240,7 @@ pub(crate) fn run(arguments: ProxyArgs) -> anyhow::Result<()> {
     let (action, settings) = arguments.split();
     let config =
         read(action.config.as_deref(), settings).map_err(|error| Usage(format!("{error:#}")))?;
-    // The client's own complaints come again as ours, with what they mean.
+    // Errors of the client library are logged by zonewise, with their meaning.
     log::start(format, &format!("{log_level},kube_client=off"))
         .map_err(|error| Usage(error.to_string()))?;
     config.notices.iter().for_each(|notice| tracing::info!("{notice}"));
@@ -250,7 +249,7 @@ pub(crate) fn run(arguments: ProxyArgs) -> anyhow::Result<()> {
 
 fn act(action: &ActionFlags, config: Config) -> anyhow::Result<()> {
     if action.check {
-        return Ok(std::io::stdout().write_all(b"the configuration can be used\n")?);
+        return Ok(std::io::stdout().write_all(b"the configuration is valid\n")?);
     }
     if let Some(path) = &action.write_config_to {
         return std::fs::write(path, config.to_yaml())
@@ -267,9 +266,9 @@ fn act(action: &ActionFlags, config: Config) -> anyhow::Result<()> {
     if action.init_only {
         return Ok(machine.init(&config)?);
     }
-    has_own_way(&config)?;
+    check_connection(&config)?;
     machine.prepare(&config)?;
-    // One thread for the kernel, one for the API server and whoever asks for pages.
+    // One thread for the kernel, one for the API server and the pages.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(serve(config, action.take_over))
@@ -290,12 +289,12 @@ fn contents(files: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
 }
 
 fn clean_up(whose: Whose) -> anyhow::Result<()> {
-    let mut removal = rivals::Removal::default();
+    let mut removal = other_proxies::Removal::default();
     if whose != Whose::Ours {
-        removal = removal.and(rivals::remove(&rivals::find()?));
+        removal = removal.and(other_proxies::remove(&other_proxies::find()?));
     }
     if whose != Whose::Others {
-        removal = removal.and(rivals::remove_ours());
+        removal = removal.and(other_proxies::remove_ours());
     }
     for line in &removal.removed {
         writeln!(std::io::stdout(), "removed: {line}")?;
@@ -304,36 +303,37 @@ fn clean_up(whose: Whose) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the API server can be reached without a Service.
-fn has_own_way(config: &Config) -> Result<(), Usage> {
+/// Checks that the API server can be reached without a Service.
+fn check_connection(config: &Config) -> Result<(), Usage> {
     let Connection { kubeconfig, master } = &config.connection;
     if kubeconfig.is_some() || master.is_some() || has_kubeconfig() {
         return Ok(());
     }
     Err(Usage(
-        "the API server's address is not known: in a Pod it would be that of a Service, whose rules this proxy has \
-         yet to write; pass --kubeconfig FILE or --master URL with the server's own address"
+        "the address of the API server is missing: the address in the environment of a Pod is a Service, which does \
+         not work before this proxy has written its rules; pass --kubeconfig FILE or --master URL with the server's \
+         own address"
             .into(),
     ))
 }
 
 async fn serve(config: Config, take_over: bool) -> anyhow::Result<()> {
-    let shutdown = Shutdown::on_signals(GRACE).context("signals cannot be received")?;
+    let shutdown = Shutdown::on_signals(GRACE).context("cannot receive signals")?;
     let Connection { kubeconfig, master } = &config.connection;
     let client = connect_to(master.as_deref(), kubeconfig.as_deref()).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name, "proxy starts");
     zonewise_proxy::run(client, config, take_over, shutdown).await?;
-    tracing::info!("proxy ended; its rules stay");
+    tracing::info!("proxy ended; its rules stay in the kernel");
     Ok(())
 }
 
-/// Whether there is a file where clients of Kubernetes look for one.
+/// Whether there is a kubeconfig at the default location.
 fn has_kubeconfig() -> bool {
     let home = std::env::home_dir().map(|home| home.join(".kube/config"));
     std::env::var_os("KUBECONFIG").is_some() || home.is_some_and(|file| file.exists())
 }
 
-/// The configuration: flags over file over defaults.
+/// The configuration: flags, then file, then defaults.
 fn read(file: Option<&Path>, flags: Settings) -> anyhow::Result<Config> {
     let file = file.map(Settings::read).transpose()?.unwrap_or_default();
     let settings = file.overridden_by(flags);
@@ -407,13 +407,11 @@ impl UnusedFlags {
         let rows = [
             (
                 self.verbosity.is_some() || self.vmodule.is_some(),
-                "-v and --vmodule have no use: \
-              pass --log-level instead",
+                "-v and --vmodule have no effect: use --log-level",
             ),
             (
                 client.into_iter().any(Option::is_some),
-                "--kube-api-* has no use: few requests are \
-              made, and in JSON",
+                "--kube-api-* has no effect: this proxy makes few requests, in JSON",
             ),
         ];
         rows.into_iter().filter(|row| row.0).map(|row| row.1.to_owned()).collect()

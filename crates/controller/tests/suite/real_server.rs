@@ -1,9 +1,9 @@
 //! The controller on a real API server, with its own rights only.
 
-use crate::common::{Running, addresses, cluster, condition, eventually, hints, slices, writes};
+use crate::common::{Running, addresses, cluster, condition, hints, slices, writes};
 use serde_json::json;
-use zonewise_testbed::Cluster;
 use zonewise_testbed::objects::{namespace, pod, service};
+use zonewise_testbed::{Cluster, eventually};
 
 const PREFERENCE: &str = "zonewise.dev/routing-preference";
 

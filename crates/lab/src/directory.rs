@@ -1,0 +1,219 @@
+//! The directory of a running lab, and those that killed labs have left.
+//!
+//! ```text
+//!  /run/zonewise-lab/4711/kubeconfig     for kubectl
+//!                         lab.json       its process and when that started; the kubeconfig given with --api
+//!                         lab.log        the logs of controller and proxies
+//! ```
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+/// The parent of all labs' directories. Only root may write here, so that no other user can parent a symbolic
+/// link where root is about to write.
+pub const LABS_DIRECTORY: &str = "/run/zonewise-lab";
+
+/// A running lab's directory; removed on drop.
+#[derive(Debug)]
+pub struct LabDirectory {
+    path: PathBuf,
+}
+
+/// The process that a directory belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
+    /// Its process id.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot: process ids are used again, this pair is not.
+    pub started: u64,
+    /// The kubeconfig given with `--api`: that server keeps the lab's objects if the lab is killed.
+    pub api: Option<PathBuf>,
+}
+
+/// A directory that was found, and what is known of its lab.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundLab {
+    /// The directory.
+    pub path: PathBuf,
+    /// Its process, if `lab.json` can be read.
+    pub owner: Option<Owner>,
+    /// Whether that process still runs.
+    pub runs: bool,
+}
+
+impl LabDirectory {
+    /// Makes a directory for this process below `parent`.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn create(parent: &Path, api: Option<PathBuf>) -> anyhow::Result<Self> {
+        let pid = std::process::id();
+        let path = parent.join(pid.to_string());
+        let wrong = || format!("cannot make {}: a lab keeps its kubeconfig there", path.display());
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(parent).with_context(wrong)?;
+        if path.exists() {
+            // Left by a killed lab that had the same process id.
+            fs::remove_dir_all(&path).with_context(wrong)?;
+        }
+        // Others may reach a file by its name but not list the directory: each file has its own permissions.
+        fs::DirBuilder::new().mode(0o711).create(&path).with_context(wrong)?;
+        let directory = Self { path };
+        let owner = Owner { pid, started: started(pid).unwrap_or(0), api };
+        directory.write("lab.json", &serde_json::to_string_pretty(&owner)?)?;
+        Ok(directory)
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a new file that only root may read.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&self, name: &str, text: &str) -> anyhow::Result<fs::File> {
+        let mut file = self.open(name)?;
+        file.write_all(text.as_bytes())
+            .with_context(|| format!("cannot write {}", self.path.join(name).display()))?;
+        Ok(file)
+    }
+
+    /// Writes a new file and gives it to the user who ran sudo, so that kubectl works without sudo.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_for_user(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let file = self.write(name, text)?;
+        let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+        match (number("SUDO_UID"), number("SUDO_GID")) {
+            (Some(user), Some(group)) => fchown(&file, Some(user), Some(group))
+                .with_context(|| format!("cannot give {name} to you")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Creates a file that only root may read. Fails if there is one, also if it is a symbolic link.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn open(&self, name: &str) -> anyhow::Result<fs::File> {
+        let path = self.path.join(name);
+        let file = fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&path);
+        file.with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+impl Drop for LabDirectory {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            tracing::warn!(%error, path = %self.path.display(), "the lab's directory cannot be removed");
+        }
+    }
+}
+
+/// Directories of labs, those that run and those that were killed.
+///
+/// # Errors
+/// If the parent cannot be read.
+pub fn find(parent: &Path) -> anyhow::Result<Vec<FoundLab>> {
+    let entries = match fs::read_dir(parent) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.with_context(|| format!("cannot read {}", parent.display()))?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let owner = read(&path);
+        let runs = match &owner {
+            Some(owner) => started(owner.pid) == Some(owner.started),
+            // The file is missing or cut off: a lab that is just starting has not written it yet.
+            None => named(&path).and_then(started).is_some(),
+        };
+        found.push(FoundLab { path, owner, runs });
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}
+
+/// Removes the directory of a lab that no longer runs.
+///
+/// # Errors
+/// If it cannot be removed.
+pub fn remove(found: &FoundLab) -> anyhow::Result<()> {
+    let path = &found.path;
+    fs::remove_dir_all(path).with_context(|| format!("cannot remove {}", path.display()))
+}
+
+fn read(path: &Path) -> Option<Owner> {
+    serde_json::from_str(&fs::read_to_string(path.join("lab.json")).ok()?).ok()
+}
+
+/// The process id that a directory is named after.
+fn named(path: &Path) -> Option<u32> {
+    path.file_name()?.to_str()?.parse().ok()
+}
+
+/// When a process started, in clock ticks since boot; `None` if there is no such process.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // See proc_pid_stat(5). The name in parentheses may contain spaces and parentheses; the 20th field after
+    // it is `starttime`.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_is_told_from_what_is_gone() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = LabDirectory::create(parent.path(), None).unwrap();
+        directory.write_for_user("kubeconfig", "x").unwrap();
+        let own = read(directory.path()).unwrap();
+        let dead = Owner { pid: own.pid, started: own.started + 1, api: Some("/k".into()) };
+        let left = parent.path().join("4000001");
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join("lab.json"), serde_json::to_string(&dead).unwrap()).unwrap();
+        // A file that was cut off half-way.
+        let half = parent.path().join("4000002");
+        fs::create_dir(&half).unwrap();
+        fs::write(half.join("lab.json"), "{\"pid\": ").unwrap();
+
+        let found = find(parent.path()).unwrap();
+        let mut expected = [
+            FoundLab { path: directory.path().into(), owner: Some(own), runs: true },
+            FoundLab { path: left.clone(), owner: Some(dead), runs: false },
+            FoundLab { path: half.clone(), owner: None, runs: false },
+        ];
+        expected.sort_by(|a, b| a.path.cmp(&b.path));
+        assert_eq!(found, expected);
+        for gone in found.iter().filter(|found| !found.runs) {
+            remove(gone).unwrap();
+        }
+        assert!(directory.path().join("kubeconfig").exists() && !left.exists() && !half.exists());
+        drop(directory);
+        assert_eq!(find(parent.path()).unwrap(), []);
+        assert_eq!(find(Path::new("/nowhere/at/all")).unwrap(), []);
+    }
+
+    /// A symbolic link was placed where a file is about to be written.
+    #[test]
+    fn links_are_not_followed() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = LabDirectory::create(parent.path(), None).unwrap();
+        let precious = parent.path().join("precious");
+        fs::write(&precious, "as it was").unwrap();
+        std::os::unix::fs::symlink(&precious, directory.path().join("kubeconfig")).unwrap();
+        assert!(directory.write_for_user("kubeconfig", "overwritten").is_err());
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "as it was");
+    }
+}
