@@ -1,4 +1,4 @@
-//! JSON: where objects begin and end, and the text without its blanks.
+//! Finds where the objects of a JSON text begin and end, without parsing it.
 //!
 //! ```text
 //!  {"kind":"PodList","items":[ {…} , {…} ],"metadata":{}}
@@ -6,10 +6,10 @@
 //!                    ListBegins  items  ListEnds   DocumentEnds
 //! ```
 //!
-//! Bytes are looked at once, strings and depth are all that is understood. Whether it is JSON is
-//! for the parser to say.
+//! Each byte is looked at once. Only strings and the depth of brackets are tracked; the parser
+//! decides later whether the text is valid JSON.
 
-/// What the scan came across.
+/// A position that the scan found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// The byte after the bracket that opens the list.
@@ -24,7 +24,7 @@ pub(super) enum Event {
     DocumentEnds,
 }
 
-/// A scan of one document, that can stop and go on anywhere.
+/// A scan of one document. It can stop at any byte and continue when more bytes are there.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     depth: usize,
@@ -32,7 +32,7 @@ pub(super) struct Scan {
     escaped: bool,
     key: Key,
     list: List,
-    /// The depth at which the list's items stand.
+    /// The depth of the list's items.
     level: usize,
 }
 
@@ -55,17 +55,18 @@ enum List {
 enum Key {
     #[default]
     Other,
-    /// So many of its letters are right.
+    /// The first so many letters of the key match.
     Letters(usize),
-    Whole,
-    /// The colon was there.
+    Complete,
+    /// The key and its colon were read.
     Value,
 }
 
 const ITEMS: &[u8] = b"items";
 
 impl Scan {
-    /// Goes on from `at`. Tells how far it came, how many lines ended on the way, and what it met.
+    /// Continues at `at`. Returns the new position, the number of lines that ended, and what was
+    /// found.
     pub(super) fn next(&mut self, bytes: &[u8], at: usize) -> (usize, usize, Option<Event>) {
         let (mut at, mut lines) = (at, 0);
         while let Some(&byte) = bytes.get(at) {
@@ -89,7 +90,7 @@ impl Scan {
         (at, lines, None)
     }
 
-    /// Goes on to the end of what no event can come from: nearly all bytes.
+    /// Skips to the end of a nested value, in which there is nothing to find: nearly all bytes.
     fn inside(&mut self, bytes: &[u8], mut at: usize, lines: &mut usize) -> usize {
         let (floor, mut depth, mut string) = (self.level.max(1), self.depth, self.string);
         at += usize::from(std::mem::take(&mut self.escaped));
@@ -123,7 +124,7 @@ impl Scan {
             _ => {}
         }
         self.key = match self.key {
-            Key::Letters(count) if byte == b'"' && count == ITEMS.len() => Key::Whole,
+            Key::Letters(count) if byte == b'"' && count == ITEMS.len() => Key::Complete,
             Key::Letters(count) if ITEMS.get(count) == Some(&byte) => Key::Letters(count + 1),
             _ => Key::Other,
         };
@@ -145,7 +146,7 @@ impl Scan {
                 self.key = if first { Key::Letters(0) } else { Key::Other };
                 None
             }
-            b':' if matches!(self.key, Key::Whole) => {
+            b':' if matches!(self.key, Key::Complete) => {
                 self.key = Key::Value;
                 None
             }
@@ -189,13 +190,13 @@ impl Scan {
     }
 }
 
-/// How many bytes of a string need no look.
+/// How many bytes of a string can be skipped.
 fn plain(bytes: &[u8]) -> usize {
     let special = |byte: &u8| matches!(byte, b'"' | b'\\' | b'\n');
     bytes.iter().position(special).unwrap_or(bytes.len())
 }
 
-/// The text without the blanks between its tokens. It has to be JSON.
+/// The text without white space between its tokens. It must be valid JSON.
 pub(super) fn compact(text: &str) -> Box<str> {
     let (mut string, mut escaped) = (false, false);
     let kept = |c: &char| {
