@@ -1,4 +1,5 @@
-//! `zonewise controller`: flags over file over defaults, then the controller runs.
+//! `zonewise controller`: resolves the configuration (flags, then file, then defaults) and runs the
+//! controller.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -18,7 +19,7 @@ use zonewise_telemetry::shutdown::Shutdown;
 use crate::args::Usage;
 use crate::serving::LogFormat;
 
-/// Writes under way may end this long after a signal.
+/// After a signal, writes that have begun get this long to finish.
 const GRACE: Duration = Duration::from_secs(20);
 
 #[derive(Args)]
@@ -26,38 +27,38 @@ const GRACE: Duration = Duration::from_secs(20);
 Examples:
   zonewise controller --kubeconfig ~/.kube/config --leader-elect=false
   zonewise controller --config controller.yaml --metrics-address 127.0.0.1:10270
-  zonewise controller --compat upstream          exactly as the reference does it
-  zonewise controller --config controller.yaml --check    read the configuration, then stop
+  zonewise controller --compat upstream          as the controller of Kubernetes does it
+  zonewise controller --config controller.yaml --check    check the configuration, then exit
 
-Everything is explained in docs/controller.md.")]
+docs/controller.md explains all settings.")]
 pub(crate) struct Flags {
-    /// Configuration file (ControllerConfiguration); flags win over it
+    /// Configuration file (ControllerConfiguration); flags take precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// How to reach the cluster; without it KUBECONFIG, ~/.kube/config, or the Pod's own account
+    /// Kubeconfig file [default: KUBECONFIG, ~/.kube/config, or the Pod's service account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Check the configuration, say what is wrong with it, and stop
+    /// Check the configuration and exit
     #[arg(long)]
     check: bool,
     #[command(flatten)]
     slices: SliceFlags,
-    /// Services worked on at once [default: 5]
+    /// Number of Services that are synced at the same time [default: 5]
     #[arg(long, value_name = "N", alias = "concurrent-service-endpoint-syncs")]
     concurrent_service_syncs: Option<u32>,
-    /// How long Pod changes are gathered before a Service is looked at [default: 0s]
+    /// How long changes of Pods are collected before a Service is synced [default: 0s]
     #[arg(long, value_name = "TIME", alias = "endpointslice-updates-batch-period")]
     endpoint_updates_batch_period: Option<Span>,
-    /// Take part in leader election [default: true]
+    /// Use leader election [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     leader_elect: Option<bool>,
-    /// How long a silent leader keeps the others waiting [default: 15s]
+    /// How long others wait before they replace a leader that does not renew its lease [default: 15s]
     #[arg(long, value_name = "TIME")]
     leader_elect_lease_duration: Option<Span>,
-    /// How long a leader writes on without renewing its lease [default: 10s]
+    /// How long a leader keeps writing if it cannot renew its lease [default: 10s]
     #[arg(long, value_name = "TIME")]
     leader_elect_renew_deadline: Option<Span>,
-    /// How long between two tries to lead or to renew [default: 2s]
+    /// Time between attempts to acquire or renew the lease [default: 2s]
     #[arg(long, value_name = "TIME")]
     leader_elect_retry_period: Option<Span>,
     /// Namespace of the lease [default: zonewise-system]
@@ -66,42 +67,44 @@ pub(crate) struct Flags {
     /// Name of the lease [default: zonewise-controller]
     #[arg(long, value_name = "NAME")]
     leader_elect_resource_name: Option<String>,
-    /// Where /healthz, /readyz and /metrics are served [default: 0.0.0.0:10270]
+    /// Address of /healthz, /readyz and /metrics [default: 0.0.0.0:10270]
     #[arg(long, value_name = "ADDRESS")]
     metrics_address: Option<SocketAddr>,
-    /// Form of the log
+    /// Format of the log
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
     log_format: LogFormat,
-    /// What is logged: error, warn, info, debug, or a filter such as zonewise_cluster=debug
+    /// Log level: error, warn, info, debug, or a filter such as zonewise_cluster=debug
     #[arg(long, default_value = "info", value_name = "FILTER")]
     log_level: String,
 }
 
-/// What shapes the slices: the same for the controller and for those who say what it would do.
+/// Flags that decide what slices look like. The controller and the commands that predict it share
+/// them.
 #[derive(Args)]
 pub(crate) struct SliceFlags {
-    /// Follow the design documents (none), or the reference with its quirks (upstream)
+    /// Behave as zonewise (none), or exactly as the controller of Kubernetes (upstream) [default: none]
     #[arg(long, value_enum, value_name = "MODE")]
     compat: Option<CompatFlag>,
-    /// Name on the slices we write [default: endpointslice-controller.k8s.io]
+    /// Value of the label managed-by on slices [default: endpointslice-controller.k8s.io]
     #[arg(long, value_name = "NAME")]
     managed_by: Option<String>,
-    /// Take over slices that carry this name (repeatable)
+    /// Take over slices with this value of the label managed-by (repeatable)
     #[arg(long, value_name = "NAME")]
     adopt_managed_by: Vec<String>,
-    /// Most endpoints in a slice [default: 100]
+    /// Largest number of endpoints in a slice [default: 100]
     #[arg(long, value_name = "N")]
     max_endpoints_per_slice: Option<u32>,
-    /// Routing preference of Services that ask for nothing [default: Default]
+    /// Routing preference of Services that do not set one [default: Default]
     #[arg(long, value_name = "VALUE")]
     default_preference: Option<String>,
-    /// Subsetting of Services that ask for nothing [default: Random]
+    /// Subsetting of Services that do not set it [default: Random]
     #[arg(long, value_name = "APPROACH")]
     default_subsetting: Option<String>,
-    /// Features on or off, as Name=true,Name=false
+    /// Feature gates, as Name=true,Name=false
     #[arg(long, value_name = "GATES", value_parser = gates)]
     feature_gates: Option<BTreeMap<String, bool>>,
-    /// What to do when a ready node does not report CPU [default: refuse]
+    /// If a ready node reports no CPU: do not use hints (refuse), or compare zones by their number of
+    /// nodes (count-nodes) [default: refuse]
     #[arg(long, value_enum, value_name = "WHAT")]
     missing_cpu: Option<MissingCpuFlag>,
 }
@@ -127,20 +130,20 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
     let (log_level, check) = (flags.log_level.clone(), flags.check);
     let kubeconfig = flags.kubeconfig.clone();
     let config = read(flags).map_err(|error| Usage(format!("{error:#}")))?;
-    // The client's own complaints come again as ours, with what they mean.
+    // zonewise reports the errors of its Kubernetes client itself, with the cause.
     log::start(format, &format!("{log_level},kube_client=off"))
         .map_err(|error| Usage(error.to_string()))?;
     if check {
-        return Ok(std::io::stdout().write_all(b"the configuration can be used\n")?);
+        return Ok(std::io::stdout().write_all(b"the configuration is valid\n")?);
     }
-    // Two threads are plenty: the work is waiting for the API server.
+    // Two threads are enough: most of the time is spent waiting for the API server.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(serve(kubeconfig.as_deref(), config))
 }
 
 async fn serve(kubeconfig: Option<&Path>, config: Config) -> anyhow::Result<()> {
-    let shutdown = Shutdown::on_signals(GRACE).context("signals cannot be received")?;
+    let shutdown = Shutdown::on_signals(GRACE).context("cannot receive signals")?;
     let client = connect(kubeconfig).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -152,7 +155,7 @@ async fn serve(kubeconfig: Option<&Path>, config: Config) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// The configuration: flags over file over defaults.
+/// The configuration. Flags take precedence over the file, and the file over defaults.
 fn read(flags: Flags) -> anyhow::Result<Config> {
     let host = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
     let host = host.unwrap_or_else(|_| "zonewise-controller".into());
@@ -160,7 +163,7 @@ fn read(flags: Flags) -> anyhow::Result<Config> {
     resolve(config.as_deref(), flags.into(), &host)
 }
 
-/// The configuration of the controller, for those who say what it would do.
+/// The configuration of the controller, for commands that predict what it does.
 pub(crate) fn configuration(config: Option<&Path>, flags: SliceFlags) -> anyhow::Result<Config> {
     resolve(config, flags.into(), "")
 }

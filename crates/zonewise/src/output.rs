@@ -1,4 +1,4 @@
-//! Where results go.
+//! Where results and messages are written.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -10,7 +10,7 @@ use tempfile::NamedTempFile;
 /// Standard output, or a file that appears only when it is complete.
 pub(crate) enum Destination {
     Stdout(BufWriter<io::Stdout>),
-    /// A pipe or device: there is nothing to put in its place.
+    /// A pipe or device, which is written directly: a file cannot replace it.
     Special(BufWriter<File>),
     File {
         writer: BufWriter<File>,
@@ -20,12 +20,12 @@ pub(crate) enum Destination {
 }
 
 impl Destination {
-    /// Opens it; a file is checked now, not after an hour of work.
+    /// Opens it. A file that cannot be written is an error now, not after the work is done.
     pub(crate) fn open(path: Option<&Path>) -> Result<Self> {
         let Some(path) = path else {
             return Ok(Self::Stdout(BufWriter::new(io::stdout())));
         };
-        // Through a link, to what it points at.
+        // A symbolic link stays; the file that it points to is replaced.
         let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let failed = || format!("cannot write {}", path.display());
         if std::fs::metadata(&target).is_ok_and(|known| !known.is_file()) {
@@ -42,12 +42,12 @@ impl Destination {
         Ok(Self::File { writer, temporary, path: target })
     }
 
-    /// Refuses to print bytes onto somebody's screen.
+    /// Whether binary data may be written: not to a terminal.
     pub(crate) fn binary_is_fine(&self) -> bool {
         !matches!(self, Self::Stdout(_)) || !io::stdout().is_terminal()
     }
 
-    /// Flushes, and lets the file appear.
+    /// Flushes, and moves the finished file to its path.
     pub(crate) fn finish(self) -> Result<()> {
         match self {
             Self::Stdout(mut out) => Ok(out.flush()?),
@@ -63,7 +63,7 @@ impl Destination {
     }
 }
 
-/// What `open(2)` would give a new file: readable by all, unless the umask says otherwise.
+/// The permissions that `open(2)` gives a new file: those that the umask allows.
 fn permissions() -> std::fs::Permissions {
     use std::os::unix::fs::PermissionsExt;
     std::fs::Permissions::from_mode(0o666)
@@ -87,7 +87,7 @@ impl Write for Destination {
     }
 }
 
-/// Says something on standard error. If even that fails there is nobody left to tell.
+/// Prints a message on standard error. If that fails, it cannot be reported anywhere.
 pub(crate) fn complain(message: &str) {
     let lines: Vec<String> = message.lines().map(zonewise_explain::screens::clean).collect();
     let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
