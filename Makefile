@@ -65,6 +65,8 @@ docs: ## Build the API documentation, and renew the generated pages in docs/
 	@scripts/setup build
 	@cargo doc --locked --workspace --no-deps
 	@UPDATE_DOCS=1 cargo test --locked --quiet --package zonewise-topology --test suite reasons
+	@UPDATE_DOCS=1 cargo test --locked --quiet --package zonewise --test suite -- \
+		repository::requirements observe::pages
 	@printf 'Start at %s\n' target/doc/zonewise_topology/index.html
 
 simulate-kep: ## Compare with the published tables, all 39,273,145 inputs (a minute); renews docs/published.md

@@ -1,16 +1,17 @@
-//! An embedded Kubernetes API, in memory: for the lab, for demonstrations, for tests.
+//! An embedded, in-memory Kubernetes API server for the lab, demonstrations and tests.
 //!
 //! ```text
-//!  HTTP(S) ─► server ─► faults ─► request ─► api ─► store ─► watches
-//!             tokens    delay,    path and    │     objects by kind, one version for all,
-//!             TLS       errors    query       │     what happened lately
-//!                                             ├─► patch, apply    what was sent, put onto what is stored (pure)
-//!                                             ├─► strategy        defaults, checks, what may not change (pure)
-//!                                             ├─► allocation      cluster addresses and node ports (pure)
-//!                                             └─► table, discovery, openapi    what kubectl asks for (pure)
+//!  http ─────────────────────► operations ──────────────────────► store
+//!  connections, TLS, tokens,   get, list, create, update, patch,  objects by resource,
+//!  faults, requests,           apply, delete, garbage collection  history for watches
+//!  responses, watches              │
+//!       │                          └─► objects   defaults, validation, allocation,
+//!       └─► kubectl                              patches, apply, selectors (no I/O)
+//!           tables, discovery, OpenAPI (no I/O)
 //! ```
 //!
-//! Objects are whole JSON values: nothing that a client wrote is lost, known to us or not.
+//! Objects are whole JSON values: nothing that a client has written is lost, even if this server
+//! does not know the field.
 //!
 //! ```no_run
 //! # async fn main_() -> Result<(), Box<dyn std::error::Error>> {
@@ -23,71 +24,56 @@
 //! # }
 //! ```
 
-pub mod allocation;
-mod api;
-pub mod apply;
-pub mod discovery;
-mod events;
-pub mod faults;
-mod forms;
+mod http;
 mod keys;
-pub mod kind;
-pub mod openapi;
-mod paging;
-pub mod patch;
-mod place;
-pub mod problem;
-mod protobuf;
+mod kubectl;
+mod objects;
+mod operations;
 mod random;
-mod request;
-mod schema;
-pub mod select;
-mod server;
+mod status;
 mod store;
-pub mod strategy;
-mod syntax;
-pub mod table;
-mod watch;
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch as signal};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use crate::allocation::{Allocator, Cidr};
-use crate::api::{World, seed};
-pub use crate::faults::Faults;
-use crate::server::{Shared, lock};
+pub use crate::http::faults::{FaultError, Faults};
+use crate::http::server::{self, Shared};
+use crate::objects::allocation::Allocator;
+pub use crate::objects::allocation::Cidr;
+use crate::operations::{ApiState, seed};
 use crate::store::Store;
 
-/// The name of cluster and context in kubeconfigs.
+/// The name of the cluster and of the context in kubeconfigs.
 const NAME: &str = "zonewise-lab";
 
-/// How a server is to be.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where to listen; port 0 takes one that is free.
+    /// Where to listen; port 0 takes a free one.
     pub address: SocketAddr,
-    /// HTTPS with a certificate of its own authority, or plain HTTP.
+    /// HTTPS with a certificate that the server makes for itself, or plain HTTP.
     pub tls: bool,
-    /// Who may come in; if nobody is named, `admin` may, with a random secret.
+    /// The tokens that are accepted. Empty: one user `admin` with a random token.
     pub tokens: Vec<Token>,
-    /// Where Services get their addresses from, one range per family.
+    /// The ranges of cluster IPs, at most one per address family.
     pub service_ranges: Vec<Cidr>,
-    /// How many changes of each kind are remembered.
+    /// How many changes of each kind are kept for watches and paged lists.
     pub history: usize,
-    /// How far bookmarks are apart.
-    pub bookmarks: Duration,
-    /// What goes wrong on purpose.
+    /// The time between bookmarks of a watch.
+    pub bookmark_interval: Duration,
+    /// Faults that are on from the start.
     pub faults: Faults,
 }
 
@@ -102,18 +88,18 @@ impl Default for Config {
                 (Ipv6Addr::new(0xfd00, 0x96, 0, 0, 0, 0, 0, 0).into(), 108),
             ],
             history: 10_000,
-            bookmarks: Duration::from_secs(60),
+            bookmark_interval: Duration::from_secs(60),
             faults: Faults::default(),
         }
     }
 }
 
-/// Who somebody is, and what proves it.
+/// A user and the bearer token that identifies it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     /// The user's name.
     pub user: String,
-    /// What the client sends.
+    /// The token.
     pub secret: String,
 }
 
@@ -130,25 +116,25 @@ pub enum StartError {
     /// The address cannot be used.
     #[error("cannot listen on {address}: {cause}; {remedy}")]
     Address {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The error of the operating system.
         cause: std::io::Error,
         /// What to do.
         remedy: &'static str,
     },
-    /// A user without a secret would let everybody in.
-    #[error("the token of user {0:?} is empty: give it a secret")]
+    /// An empty token would let every client in.
+    #[error("the token of user {0:?} is empty: give the user a token")]
     EmptyToken(String),
     /// No certificate could be made.
     #[error("cannot make a certificate: {0}; serve plain HTTP instead")]
     Keys(String),
-    /// The first objects could not be made.
-    #[error("cannot make the first objects: {0}; check the ranges of Services")]
+    /// The objects that every cluster has could not be created.
+    #[error("cannot create the initial objects: {0}; check the ranges of cluster IPs")]
     Seed(String),
 }
 
-/// A running server. Dropped without [`stop`](Self::stop), it ends as well.
+/// A running server. It also ends when it is dropped without [`stop`](Self::stop).
 pub struct Server {
     address: SocketAddr,
     authority: Option<String>,
@@ -163,10 +149,11 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Starts a server; it serves when this returns.
+    /// Starts a server. It answers requests when this returns.
     ///
     /// # Errors
-    /// If the address cannot be used, or no certificate can be made.
+    /// If a token is empty, the address cannot be used, no certificate can be made, or the initial
+    /// objects cannot be created.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         if let Some(token) = config.tokens.iter().find(|token| token.secret.is_empty()) {
             return Err(StartError::EmptyToken(token.user.clone()));
@@ -184,19 +171,19 @@ impl Server {
         };
         let now = Timestamp::now();
         let store = Store::new(config.history, first_version(now));
-        let mut world = World::new(store, Allocator::new(config.service_ranges));
-        seed::seed(&mut world, address.port(), now)
-            .map_err(|problem| StartError::Seed(problem.message))?;
-        let admin = || vec![Token { user: "admin".into(), secret: random::secret() }];
+        let mut state = ApiState::new(store, Allocator::new(config.service_ranges));
+        seed::seed(&mut state, address.port(), now)
+            .map_err(|error| StartError::Seed(error.message))?;
+        let admin = || vec![Token { user: "admin".into(), secret: random::token() }];
         let shared = Arc::new(Shared {
-            world: Mutex::new(world),
+            state: Mutex::new(state),
             faults: Mutex::new(config.faults),
             tokens: if config.tokens.is_empty() { admin() } else { config.tokens },
-            bookmarks: config.bookmarks,
+            bookmark_interval: config.bookmark_interval,
             stop: signal::Sender::new(false),
-            chores: Notify::new(),
+            garbage: Notify::new(),
         });
-        tokio::spawn(server::collector(Arc::clone(&shared)));
+        tokio::spawn(server::run_garbage_collector(Arc::clone(&shared)));
         let serving = tokio::spawn(server::serve(Arc::clone(&shared), listener, tls));
         Ok(Self { address, authority, shared, serving })
     }
@@ -206,12 +193,12 @@ impl Server {
         self.address
     }
 
-    /// Where clients find it.
+    /// The URL for clients.
     pub fn url(&self) -> String {
         let scheme = if self.authority.is_some() { "https" } else { "http" };
         let mut address = self.address;
         if address.ip().is_unspecified() {
-            // Nobody can connect to "everywhere".
+            // A client cannot connect to the unspecified address.
             address.set_ip(if address.is_ipv4() {
                 Ipv4Addr::LOCALHOST.into()
             } else {
@@ -221,17 +208,17 @@ impl Server {
         format!("{scheme}://{address}")
     }
 
-    /// The certificate to trust, in PEM; none for plain HTTP.
+    /// The certificate authority of the server, in PEM; none for plain HTTP.
     pub fn authority(&self) -> Option<&str> {
         self.authority.as_deref()
     }
 
-    /// The secret of the first user.
+    /// The token of the first user.
     pub fn token(&self) -> &str {
         self.shared.tokens.first().map_or("", |token| &token.secret)
     }
 
-    /// Everything a client needs, as the first user.
+    /// A kubeconfig for the first user.
     pub fn kubeconfig(&self) -> String {
         let user = self.shared.tokens.first().map_or("admin", |token| &token.user);
         let authority = self.authority().map_or_else(String::new, |pem| {
@@ -259,20 +246,21 @@ users:
         )
     }
 
-    /// Changes what goes wrong, for requests and watches from now on.
+    /// Replaces the faults, for requests and watches that begin from now on.
     pub fn set_faults(&self, faults: Faults) {
-        *lock(&self.shared.faults) = faults;
+        *self.shared.faults.lock() = faults;
     }
 
-    /// Forgets all history: clients that go on from an older version have to list again.
+    /// Drops the history of all changes: clients that continue from an older resourceVersion get
+    /// 410 and have to list again.
     pub fn compact(&self) {
-        lock(&self.shared.world).store.compact();
+        self.shared.state.lock().store.compact();
     }
 
-    /// Ends watches, lets other requests finish, and closes.
+    /// Ends watches, lets other requests finish, and closes all connections.
     pub async fn stop(mut self) {
         self.shared.stop.send_replace(true);
-        // It ends by itself, or it has panicked, which is over as well.
+        // An error means that the task has panicked, so it has ended as well.
         let _ = (&mut self.serving).await;
     }
 }
@@ -284,7 +272,10 @@ impl Drop for Server {
     }
 }
 
-/// Where versions begin. No server writes a million times a second, so that none has come as far before this one.
+/// The first resourceVersion: microseconds since 1970. Clients may still hold a resourceVersion of
+/// a server that ran before. That server began at an earlier time and made fewer than a million
+/// writes in each second, so all its resourceVersions are smaller than this one, and a watch from
+/// one of them gets 410 instead of silently missing changes.
 fn first_version(now: Timestamp) -> u64 {
     u64::try_from(now.as_microsecond()).unwrap_or(0).max(1)
 }
@@ -292,7 +283,7 @@ fn first_version(now: Timestamp) -> u64 {
 fn remedy(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => {
-            "end what listens there, or choose another port (0 takes a free one)"
+            "stop the program that listens there, or choose another port (0 takes a free one)"
         }
         std::io::ErrorKind::PermissionDenied => "choose a port above 1023",
         std::io::ErrorKind::AddrNotAvailable => {

@@ -1,45 +1,41 @@
-//! Names, tokens and dice. Not pure: everything else takes what comes from here as a value.
+//! All randomness of the server. Tokens and uids come from the cryptographic generator of the TLS
+//! library; names of objects and the timing of faults need no secrecy and use `fastrand`.
 
 use rustls::crypto::ring::default_provider;
 
-/// Letters of generated names: no vowels, so that no words come out.
-const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+/// Characters of generated names: `alphanums` of apimachinery (pkg/util/rand), which has no vowels
+/// so that no words come out.
+const NAME_CHARACTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 fn bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     if default_provider().secure_random.fill(&mut bytes).is_err() {
-        // The kernel's source never fails once it has been seeded; a token of zeros would be worse than no server.
+        // The kernel's generator does not fail once it is seeded. Without it, tokens would be
+        // guessable.
         std::process::abort();
     }
     bytes
 }
 
-/// A number from 0 up to, but not, 1.
+/// A number from 0 (inclusive) to 1 (exclusive).
 pub(crate) fn fraction() -> f64 {
-    f64::from(u32::from_le_bytes(bytes())) / (f64::from(u32::MAX) + 1.0)
+    fastrand::f64()
 }
 
-/// A secret of 256 bits, in hexadecimal.
-pub(crate) fn secret() -> String {
+/// A bearer token of 256 bits, in hexadecimal.
+pub(crate) fn token() -> String {
     bytes::<32>().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is put behind `generateName`.
-pub(crate) fn suffix() -> String {
-    bytes::<5>()
-        .iter()
-        .map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]))
-        .collect()
+/// The five characters that follow `generateName`.
+pub(crate) fn name_suffix() -> String {
+    let character = |_| fastrand::choice(NAME_CHARACTERS).copied().map(char::from);
+    (0..5).filter_map(character).collect()
 }
 
-/// A UUID of version 4.
+/// A UUID of version 4 for `metadata.uid`.
 pub(crate) fn uid() -> String {
-    let mut bytes = bytes::<16>();
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let parts = [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]];
-    parts.join("-")
+    uuid::Builder::from_random_bytes(bytes()).into_uuid().to_string()
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-pub use zonewise_slices::plan::{Event, EventType};
-use zonewise_slices::service::Service;
-use zonewise_slices::wire::{Uid, timestamp};
+use zonewise_common::event::{Event, EventType};
+use zonewise_common::name::Uid;
+use zonewise_common::time::timestamp;
 
 use crate::api::{self, ApiError};
 
@@ -38,16 +38,6 @@ impl Subject {
     /// A Service, by what identifies it.
     pub fn service(namespace: &str, name: &str, uid: Uid) -> Self {
         Self { namespace: namespace.into(), name: name.into(), uid }
-    }
-}
-
-impl From<&Service> for Subject {
-    fn from(service: &Service) -> Self {
-        Self {
-            namespace: (&*service.namespace).into(),
-            name: (&*service.name).into(),
-            uid: service.uid.clone(),
-        }
     }
 }
 

@@ -56,6 +56,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use zonewise_common::name::SYSTEM_NAMESPACE;
 
 pub use election::{Action, Answer, Election};
 pub use store::{LeaseStore, StoreError, api_store};
@@ -84,7 +85,7 @@ impl Config {
     /// `zonewise-system/zonewise-controller` with the usual times: 15 s, 10 s, 2 s.
     pub fn new(identity: impl Into<String>) -> Self {
         Self {
-            namespace: "zonewise-system".to_owned(),
+            namespace: SYSTEM_NAMESPACE.to_owned(),
             name: "zonewise-controller".to_owned(),
             identity: identity.into(),
             duration: Duration::from_secs(15),

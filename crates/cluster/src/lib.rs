@@ -1,11 +1,8 @@
-//! The cluster: watches folded into compact indexes, the lease, events and writes.
+//! A client of the Kubernetes API: lists and watches, the lease, events, single requests.
 //!
 //! ```text
 //!  connect   kubeconfig or service account ─► client
 //!  watch     one kind of object: list, watch, recover          (bytes ─► small structs)
-//!  index     what is known, found by what it belongs to        (synchronous, no client)
-//!  follow    the control plane's watches and their index
-//!  write     slices and conditions
 //!  events    events, counted instead of repeated
 //!  lease     who may write
 //!  api       single requests and the kinds of failure
@@ -13,10 +10,6 @@
 
 pub mod api;
 pub mod connect;
-mod cut;
 pub mod events;
-pub mod follow;
-pub mod index;
 pub mod lease;
 pub mod watch;
-pub mod write;

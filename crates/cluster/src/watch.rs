@@ -22,14 +22,10 @@ use kube::client::Body;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
-use zonewise_slices::labels::Name;
-use zonewise_slices::node::Node;
-use zonewise_slices::pod::Pod;
-use zonewise_slices::service::Service;
-use zonewise_slices::slice::Slice;
+use zonewise_common::json_list::Cutter;
+use zonewise_common::name::{Key, Keyed, Name};
 
 use crate::api::{self, ApiError};
-use crate::cut::Cutter;
 
 /// A kind of object.
 #[derive(Clone, Debug)]
@@ -58,39 +54,6 @@ pub const NODES: Resource = Resource::all("nodes", "/api/v1/nodes");
 /// EndpointSlices.
 pub const SLICES: Resource =
     Resource::all("endpointslices", "/apis/discovery.k8s.io/v1/endpointslices");
-
-/// Namespace and name.
-pub type Key = (Name, Name);
-
-/// Something with a namespace and a name.
-pub trait Keyed {
-    /// Both of them.
-    fn key(&self) -> Key;
-}
-
-impl Keyed for Pod {
-    fn key(&self) -> Key {
-        (Name::clone(&self.namespace), Name::clone(&self.name))
-    }
-}
-
-impl Keyed for Service {
-    fn key(&self) -> Key {
-        (Name::clone(&self.namespace), Name::clone(&self.name))
-    }
-}
-
-impl Keyed for Slice {
-    fn key(&self) -> Key {
-        (Name::clone(&self.namespace), self.name().into())
-    }
-}
-
-impl Keyed for Node {
-    fn key(&self) -> Key {
-        (Name::default(), Name::clone(&self.name))
-    }
-}
 
 /// Takes what a watch finds. Called from one task, in order.
 pub trait Sink: Send {
@@ -437,19 +400,40 @@ fn event<S: Sink>(line: &[u8], sink: &mut S, version: &mut String) -> Result<(),
 mod tests {
     use super::*;
 
+    /// An object with a field that can be wrong.
+    #[derive(Deserialize)]
+    struct Ported {
+        metadata: HeadMeta,
+        #[serde(rename = "spec")]
+        _spec: Option<Ports>,
+    }
+
+    #[derive(Deserialize)]
+    struct Ports {
+        #[serde(rename = "ports")]
+        _ports: Vec<u16>,
+    }
+
+    impl Keyed for Ported {
+        fn key(&self) -> Key {
+            let namespace = self.metadata.namespace.clone();
+            (namespace.unwrap_or_default(), Name::clone(&self.metadata.name))
+        }
+    }
+
     /// Writes down what it is told.
     #[derive(Default)]
     struct Diary(Vec<String>);
 
     impl Sink for Diary {
-        type Object = Service;
+        type Object = Ported;
 
-        fn read(&self, json: &str) -> Result<Service, serde_json::Error> {
+        fn read(&self, json: &str) -> Result<Ported, serde_json::Error> {
             serde_json::from_str(json)
         }
 
-        fn apply(&mut self, service: Service) {
-            self.0.push(format!("apply {}", service.name));
+        fn apply(&mut self, object: Ported) {
+            self.0.push(format!("apply {}", object.metadata.name));
         }
 
         fn unreadable(&mut self, key: &Key, error: &str) {

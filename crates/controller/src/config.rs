@@ -21,6 +21,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 use thiserror::Error;
 use zonewise_cluster::lease;
+use zonewise_common::duration::ConfigDuration;
 use zonewise_slices::settings::{Gates, Settings};
 use zonewise_telemetry::file::{self, FileError};
 use zonewise_topology::capacity::MissingCpu;
@@ -62,7 +63,7 @@ pub struct File {
     /// Services worked on at once.
     pub concurrent_service_syncs: Option<u32>,
     /// How long Pod changes are gathered.
-    pub endpoint_updates_batch_period: Option<Span>,
+    pub endpoint_updates_batch_period: Option<ConfigDuration>,
     /// What Services get that ask for nothing.
     pub default_preference: Option<String>,
     /// Subsetting of Services that ask for nothing.
@@ -117,39 +118,17 @@ pub struct LeaderElection {
     /// Whether there is one.
     pub leader_elect: Option<bool>,
     /// How long a silent leader keeps the others waiting.
-    pub lease_duration: Option<Span>,
+    pub lease_duration: Option<ConfigDuration>,
     /// How long a leader writes on without renewal.
-    pub renew_deadline: Option<Span>,
+    pub renew_deadline: Option<ConfigDuration>,
     /// How long between two tries.
-    pub retry_period: Option<Span>,
+    pub retry_period: Option<ConfigDuration>,
     /// Where the lease is.
     pub resource_namespace: Option<String>,
     /// Its name.
     pub resource_name: Option<String>,
     /// Who we are; the host's name and a random suffix if absent.
     pub identity: Option<String>,
-}
-
-/// A length of time as people write it: `500ms`, `1m30s`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Span(pub Duration);
-
-impl TryFrom<String> for Span {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl std::str::FromStr for Span {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            |_| format!("`{text}` is no length of time; write for example 500ms, 10s or 1m30s");
-        let span: jiff::SignedDuration = text.parse().map_err(wrong)?;
-        Duration::try_from(span).map(Self).map_err(|_| format!("`{text}` is negative"))
-    }
 }
 
 /// Why a configuration cannot be used.
@@ -226,7 +205,7 @@ impl File {
         let definitions: Vec<Definition> = found.iter().map(|item| item.value.clone()).collect();
         Library::new(&definitions).map_err(|error| {
             let location = found.get(error.index).map(|item| item.referenced);
-            let place = file::place(&self.origin, location);
+            let place = file::position(&self.origin, location);
             ConfigError::Heuristic { place, error: Box::new(error) }
         })
     }
@@ -354,7 +333,7 @@ fn lease(file: LeaderElection, host: &str) -> Result<Option<lease::Config>, Conf
         return Ok(None);
     }
     let usual = lease::Config::new(file.identity.unwrap_or_else(|| lease::unique_identity(host)));
-    let span = |span: Option<Span>, usual: Duration| span.map_or(usual, |span| span.0);
+    let span = |span: Option<ConfigDuration>, usual: Duration| span.map_or(usual, |span| span.0);
     let config = lease::Config {
         namespace: file.resource_namespace.unwrap_or(usual.namespace),
         name: file.resource_name.unwrap_or(usual.name),
@@ -401,7 +380,7 @@ mod tests {
                 "featureGates: { Hints: true }",
                 "unknown feature gate `Hints`; known are TopologyAwareHints",
             ),
-            ("endpointUpdatesBatchPeriod: soon", "`soon` is no length of time"),
+            ("endpointUpdatesBatchPeriod: soon", "`soon` is not a duration"),
             ("endpointUpdatesBatchPeriod: -1s", "`-1s` is negative"),
             ("compat: downstream", "c.yaml:3:"),
             ("managedBy: 'not a label'", "is no label value"),

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use zonewise_cluster::watch::Key;
+use zonewise_common::name::Key;
 use zonewise_slices::plan::Counts;
 use zonewise_slices::service::Condition;
 use zonewise_slices::upstream::Allocated;

@@ -259,3 +259,75 @@ fn count<T: Ord>(values: impl Iterator<Item = T>, mut each: impl FnMut(&T, f64))
         each(value, f64::from(*number));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use zonewise_slices::slice::AddressType;
+    use zonewise_topology::reason::Reason;
+
+    /// The metrics of a controller, all of them registered.
+    fn registered() -> (Registry, Metrics, Arc<Memories>) {
+        let registry = Registry::default();
+        let metrics = Metrics::new(&registry).unwrap();
+        let memories = Arc::<Memories>::default();
+        metrics.computed(&registry, &memories, &Arc::default()).unwrap();
+        (registry, metrics, memories)
+    }
+
+    #[test]
+    fn a16_b9_a_sync_is_counted_under_the_names_of_the_reference() {
+        let (registry, metrics, memories) = registered();
+        let counts = Counts { endpoints: 7, reallocated: 3, ..Counts::default() };
+        memories.with(&("shop".into(), "web".into()), |memory| memory.counts = counts);
+        let plan = FamilyPlan {
+            family: AddressType::IPv4,
+            creates: Vec::new(),
+            updates: Vec::new(),
+            deletes: Vec::new(),
+            unchanged: 1,
+            reason: Reason::ClusterWide,
+            counts,
+            missing_nodes: Vec::new(),
+            allocated: Default::default(),
+        };
+        let labels =
+            Labels { topology: "Auto", traffic_distribution: "", approach: "local-subset" };
+        metrics.family(&plan, &labels);
+        metrics.syncs.with(["stale"]).inc();
+        let text = registry.text();
+        for line in [
+            "endpoint_slice_controller_changes_endpointslices_per_sync_count{approach=\"local-subset\"} 1",
+            "endpoint_slice_controller_reallocated_endpoints_per_sync_sum 3",
+            "endpoint_slice_controller_total_endpoints 7",
+            "endpoint_slice_controller_endpointslices_changed_per_sync_count{topology=\"Auto\",traffic_distribution=\"\"} 1",
+            "endpoint_slice_controller_syncs{result=\"stale\"} 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn b17_alerts_name_metrics_that_exist() {
+        let rules = include_str!("../../../deploy/controller/alerts.yaml");
+        let (registry, ..) = registered();
+        let known = format!("{registry:?}");
+        let words = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let metrics: Vec<&str> = words
+            .filter(|word| word.starts_with(PREFIX) || word.starts_with("zonewise_"))
+            .collect();
+        for metric in &metrics {
+            assert!(known.contains(&format!("\"{metric}\"")), "{metric} is not in {known}");
+        }
+        for (alert, metric, limit) in [
+            ("ZonewiseSyncsFail", "endpoint_slice_controller_syncs", "> 0.1"),
+            ("ZonewiseHintsInUse", "zonewise_services{heuristic=\"auto\"}", "> 0"),
+            ("ZonewiseServiceFlaps", "zonewise_routing_transitions_total", "> 4"),
+        ] {
+            let (_, rule) = rules.split_once(&format!("alert: {alert}\n")).unwrap();
+            let rule = rule.split("labels:").next().unwrap();
+            assert!(rule.contains(metric) && rule.contains(limit), "{alert}: {rule}");
+        }
+    }
+}

@@ -33,103 +33,35 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
-use serde::Deserialize;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::{self, Key, Keyed, Resource, Sink};
-use zonewise_slices::labels::Name;
+use zonewise_cluster::watch::{self, Resource, Sink};
+use zonewise_common::name::Key;
+use zonewise_common::proxy_report::{self, LEASES, ProxyReport};
 
 use crate::metrics::Metrics;
-
-/// Where proxies report.
-const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/zonewise-system/leases";
-/// Their Leases among others.
-const OF_PROXIES: &str = "zonewise.dev/component=proxy";
-/// The annotation that says how far a proxy is.
-const APPLIED: &str = "zonewise.dev/applied";
-/// The annotation with the Services that its kernel refuses.
-const REFUSED: &str = "zonewise.dev/refused";
 
 /// Milliseconds since 1970.
 type Millis = i64;
 
 // === one proxy ===
 
-/// What a Lease says. What cannot be read is `None`.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-#[serde(from = "Wire")]
-pub(crate) struct Report {
-    key: Key,
-    applied: Option<u64>,
-    refused: BTreeSet<Key>,
-    renewed: Option<Millis>,
-    life: Option<Millis>,
-}
-
-#[derive(Deserialize)]
-struct Wire {
-    metadata: Meta,
-    #[serde(default)]
-    spec: Option<Spec>,
-}
-
-#[derive(Deserialize)]
-struct Meta {
-    #[serde(default)]
-    namespace: Name,
-    name: Name,
-    #[serde(default)]
-    annotations: Option<BTreeMap<String, String>>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec {
-    renew_time: Option<String>,
-    lease_duration_seconds: Option<i64>,
-}
-
-impl From<Wire> for Report {
-    fn from(Wire { metadata, spec }: Wire) -> Self {
-        let spec = spec.unwrap_or_default();
-        let annotation = |key| metadata.annotations.as_ref().and_then(|all| all.get(key));
-        let (applied, refused) = (annotation(APPLIED), annotation(REFUSED));
-        let renewed = spec.renew_time.and_then(|text| text.parse::<Timestamp>().ok());
-        let seconds = spec.lease_duration_seconds.filter(|seconds| *seconds > 0);
-        Self {
-            applied: applied.and_then(|text| text.parse().ok()),
-            refused: refused.map_or_else(BTreeSet::new, |text| services(text)),
-            key: (metadata.namespace, metadata.name),
-            renewed: renewed.map(Timestamp::as_millisecond),
-            life: seconds.map(|seconds| seconds.saturating_mul(1000)),
-        }
-    }
-}
-
-/// Services as a proxy names them: `namespace/name`, with spaces between.
-fn services(text: &str) -> BTreeSet<Key> {
-    let names = text.split_whitespace().filter_map(|service| service.split_once('/'));
-    names.map(|(namespace, name)| (namespace.into(), name.into())).collect()
-}
-
-impl Keyed for Report {
-    fn key(&self) -> Key {
-        self.key.clone()
-    }
-}
-
 #[derive(Clone, Debug)]
 struct Proxy {
     applied: u64,
     refused: BTreeSet<Key>,
     /// As it says.
-    renewed: Option<Millis>,
+    renewed: Option<Timestamp>,
     /// When we noticed, by our clock: nobody's clock is compared with another's, except once.
     heard: Millis,
     /// 0: never alive.
     life: Millis,
     readable: bool,
+}
+
+fn millis(duration: Duration) -> Millis {
+    Millis::try_from(duration.as_millis()).unwrap_or(Millis::MAX)
 }
 
 impl Proxy {
@@ -167,26 +99,26 @@ const DEAF: Millis = 600_000;
 
 impl Proxies {
     /// A proxy has reported. Returns whether it is the first report of this one that cannot be read.
-    pub(crate) fn apply(&mut self, report: &Report, now: Millis) -> bool {
-        let known = self.known.get(&report.key);
+    pub(crate) fn apply(&mut self, report: &ProxyReport, now: Millis) -> bool {
+        let known = self.known.get(&report.lease);
         let heard = match known {
             Some(known) if known.renewed == report.renewed => known.heard,
             Some(_) => now,
             // It may be an old one: its own clock has to do.
-            None => report.renewed.map_or(now, |renewed| renewed.min(now)),
+            None => report.renewed.map_or(now, |renewed| renewed.as_millisecond().min(now)),
         };
         let readable =
-            report.applied.is_some() && report.renewed.is_some() && report.life.is_some();
+            report.applied.is_some() && report.renewed.is_some() && report.duration.is_some();
         let news = !readable && known.is_none_or(|known| known.readable);
         let proxy = Proxy {
             applied: report.applied.unwrap_or(0),
             refused: report.refused.clone(),
             renewed: report.renewed,
             heard,
-            life: report.renewed.and(report.life).unwrap_or(0),
+            life: report.renewed.and(report.duration).map_or(0, millis),
             readable,
         };
-        self.known.insert(report.key.clone(), proxy);
+        self.known.insert(report.lease.clone(), proxy);
         news
     }
 
@@ -384,7 +316,7 @@ impl Reports {
 
     /// Follows the Leases until dropped.
     pub(crate) async fn follow(self: Arc<Self>, client: Client, metrics: Arc<Metrics>) {
-        let selector = watch::parameter("labelSelector", OF_PROXIES);
+        let selector = watch::parameter("labelSelector", &proxy_report::selector());
         let resource = Resource { selector: selector.into(), ..Resource::all("leases", LEASES) };
         watch::follow(client, resource, Door { reports: self, metrics }).await;
     }
@@ -408,16 +340,16 @@ impl Door {
 }
 
 impl Sink for Door {
-    type Object = Report;
+    type Object = ProxyReport;
 
-    fn read(&self, json: &str) -> Result<Report, serde_json::Error> {
+    fn read(&self, json: &str) -> Result<ProxyReport, serde_json::Error> {
         serde_json::from_str(json)
     }
 
-    fn apply(&mut self, report: Report) {
+    fn apply(&mut self, report: ProxyReport) {
         if self.change(|proxies, now| proxies.apply(&report, now)) {
             tracing::warn!(
-                lease = %report.key.1, ?report.applied, renewed = report.renewed.is_some(),
+                lease = %report.lease.1, ?report.applied, renewed = report.renewed.is_some(),
                 "the report of a proxy cannot be read; without a version it counts as behind, without a time as silent"
             );
         }
@@ -452,17 +384,22 @@ impl Sink for Door {
 mod tests {
     use super::*;
 
-    use serde_json::json;
+    use zonewise_common::name::SYSTEM_NAMESPACE;
 
     const LIFE: Millis = 60_000;
 
     fn key(name: &str) -> Key {
-        ("zonewise-system".into(), name.into())
+        (SYSTEM_NAMESPACE.into(), name.into())
     }
 
-    fn report(node: &str, applied: u64, renewed: Millis) -> Report {
-        let (applied, renewed, life) = (Some(applied), Some(renewed), Some(LIFE));
-        Report { key: key(node), applied, refused: BTreeSet::new(), renewed, life }
+    fn report(node: &str, applied: u64, renewed: Millis) -> ProxyReport {
+        ProxyReport {
+            lease: key(node),
+            applied: Some(applied),
+            refused: BTreeSet::new(),
+            renewed: Timestamp::from_millisecond(renewed).ok(),
+            duration: Some(Duration::from_millis(LIFE.unsigned_abs())),
+        }
     }
 
     /// Somebody who has listened for long, at a time when these reports are new.
@@ -472,34 +409,6 @@ mod tests {
             assert!(!proxies.apply(&report(node, *applied, now), now), "it can be read");
         }
         proxies
-    }
-
-    #[test]
-    fn d12_a_lease_says_how_far_a_proxy_is_and_what_it_does_not_say_is_nothing() {
-        let read = |annotations: serde_json::Value, spec: serde_json::Value| {
-            let lease = json!({"metadata": {"namespace": "zonewise-system", "name": "a", "annotations": annotations}, "spec": spec});
-            serde_json::from_value::<Report>(lease).unwrap()
-        };
-        let spec = json!({"renewTime": "1970-01-01T00:00:01.500000Z", "leaseDurationSeconds": 60});
-        let good = read(json!({"zonewise.dev/applied": "12"}), spec.clone());
-        assert_eq!(good, report("a", 12, 1500));
-        let names = "shop/web nonsense  shop/api";
-        let refusing = json!({"zonewise.dev/applied": "12", "zonewise.dev/refused": names});
-        let refused = ["api", "web"].map(|name| ("shop".into(), name.into())).into();
-        assert_eq!(read(refusing, spec.clone()), Report { refused, ..report("a", 12, 1500) });
-        for applied in [json!(null), json!({}), json!({"zonewise.dev/applied": "-1"})] {
-            assert_eq!(
-                read(applied, spec.clone()),
-                Report { applied: None, ..report("a", 0, 1500) }
-            );
-        }
-        let applied = json!({"zonewise.dev/applied": "12"});
-        for spec in
-            [json!(null), json!({}), json!({"renewTime": "noon", "leaseDurationSeconds": 0})]
-        {
-            let nothing = Report { renewed: None, life: None, ..report("a", 12, 0) };
-            assert_eq!(read(applied.clone(), spec), nothing);
-        }
     }
 
     #[test]
@@ -528,15 +437,18 @@ mod tests {
     #[test]
     fn d12_a_report_that_cannot_be_read_counts_as_behind_or_silent_and_is_named_once() {
         let mut one = proxies(&[("a", 7), ("b", 7)], 0);
-        let no_version = Report { applied: None, ..report("a", 0, 1) };
+        let no_version = ProxyReport { applied: None, ..report("a", 0, 1) };
         assert_eq!([one.apply(&no_version, 1), one.apply(&no_version, 2)], [true, false]);
         assert_eq!(one.lowest(2), Heard::UpTo(0));
-        let no_time = Report { renewed: None, ..report("a", 3, 0) };
+        let no_time = ProxyReport { renewed: None, ..report("a", 3, 0) };
         assert!(!one.apply(&no_time, 3));
         assert_eq!(one.lowest(3), Heard::UpTo(7));
         one.apply(&report("a", 6, 4), 4);
         assert_eq!(one.lowest(4), Heard::UpTo(6), "it has recovered");
-        assert!(one.apply(&Report { life: None, ..report("a", 6, 5) }, 5), "and not for good");
+        assert!(
+            one.apply(&ProxyReport { duration: None, ..report("a", 6, 5) }, 5),
+            "and not for good"
+        );
     }
 
     #[test]
@@ -618,7 +530,7 @@ mod tests {
             assert_eq!(next(Heard::UpTo(9)), Standing::Refused, "{was:?}");
             assert_eq!(next(Heard::Nobody), Standing::Unknown, "{was:?}");
         }
-        let refusing = |node: &str, at: Millis| Report {
+        let refusing = |node: &str, at: Millis| ProxyReport {
             refused: BTreeSet::from([key("bad")]),
             ..report(node, 9, at)
         };

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
-use zonewise_cluster::follow::Cause;
-use zonewise_cluster::watch::Key;
+use zonewise_common::name::Key;
+use zonewise_inventory::follow::Cause;
 
 /// Services to be looked at.
 #[derive(Debug, Default)]

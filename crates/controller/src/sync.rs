@@ -16,18 +16,20 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::events::{Recorder, Subject};
-use zonewise_cluster::follow::{Followed, Listener};
 use zonewise_cluster::lease::Leadership;
-use zonewise_cluster::watch::{Key, number};
-use zonewise_cluster::write;
+use zonewise_cluster::watch::number;
+use zonewise_common::event::Event;
+use zonewise_common::keys::MANAGED_BY;
+use zonewise_common::name::{Key, Name};
+use zonewise_inventory::follow::{Followed, Listener};
+use zonewise_inventory::write;
 use zonewise_slices::asked::{self, Asked, asked};
-use zonewise_slices::labels::Name;
 use zonewise_slices::node::Nodes;
-use zonewise_slices::plan::{Event, FamilyPlan, Input, MissingNode, Plan, plan};
+use zonewise_slices::plan::{FamilyPlan, Input, MissingNode, Plan, plan};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::{Condition, Service};
 use zonewise_slices::settings::Settings;
-use zonewise_slices::slice::{MANAGED_BY, Slice};
+use zonewise_slices::slice::Slice;
 
 use crate::memory::{Memories, retry_delay};
 use crate::metrics::{Labels, Metrics};
@@ -312,7 +314,8 @@ impl<L: Listener> Syncer<L> {
 
     fn emit(&self, service: &Service, events: Vec<Event>) {
         for event in events {
-            if !self.events.record(Subject::from(service), event) {
+            let subject = Subject::service(&service.namespace, &service.name, service.uid.clone());
+            if !self.events.record(subject, event) {
                 self.metrics.ours.events_dropped.inc();
             }
         }

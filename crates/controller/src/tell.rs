@@ -1,12 +1,13 @@
 //! What people are told: conditions and events, on transitions only. Pure.
 
-use zonewise_slices::asked::{Asked, Note};
-use zonewise_slices::plan::{Event, EventType, Plan};
-use zonewise_slices::service::{
-    CONDITION_PREFIX, Condition, ROUTING_PREFERENCE, SUBSETTING, Service, TOPOLOGY_AWARE_HINTS,
-    TOPOLOGY_MODE,
+use zonewise_common::event::{Event, EventType};
+use zonewise_common::keys::{
+    CONDITION_PREFIX, ROUTING_PREFERENCE, SUBSETTING, TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
 };
-use zonewise_slices::wire::timestamp;
+use zonewise_common::time::timestamp;
+use zonewise_slices::asked::{Asked, Note};
+use zonewise_slices::plan::Plan;
+use zonewise_slices::service::{Condition, Service};
 use zonewise_topology::reason::{Code, NOTHING_TO_DO, Outcome};
 
 use crate::proxies::Standing;
@@ -165,8 +166,8 @@ mod tests {
     use std::sync::Arc;
 
     use serde_json::json;
+    use zonewise_common::name::Name;
     use zonewise_slices::asked::asked;
-    use zonewise_slices::labels::Name;
     use zonewise_slices::node::{Node, Nodes};
     use zonewise_slices::plan::{Input, plan};
     use zonewise_slices::pod::Pod;

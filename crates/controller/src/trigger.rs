@@ -46,13 +46,13 @@ mod tests {
     use super::*;
 
     fn service(created: i64) -> Service {
-        let created = zonewise_slices::wire::timestamp(created);
+        let created = zonewise_common::time::timestamp(created);
         let json = serde_json::json!({"metadata": {"name": "web", "creationTimestamp": created}});
         serde_json::from_value(json).unwrap()
     }
 
     fn pod(name: &str, since: i64) -> Arc<Pod> {
-        let since = zonewise_slices::wire::timestamp(since);
+        let since = zonewise_common::time::timestamp(since);
         let json = serde_json::json!({
             "metadata": {"name": name},
             "status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": since}]},

@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use serde::Serialize;
-use zonewise_slices::labels::Name;
-use zonewise_slices::node::{Node, Nodes, ZONE};
+use zonewise_common::keys::ZONE;
+use zonewise_common::name::Name;
+use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::pod::{NamedPort, Pod};
 use zonewise_slices::service::{Service, TargetPort};
 use zonewise_slices::settings::Settings;

@@ -3,9 +3,9 @@
 use kube::Client;
 use zonewise_cluster::api::{self, ApiError};
 use zonewise_cluster::watch::{NODES, PODS, SERVICES, SLICES, each, parameter};
+use zonewise_common::keys::SERVICE_NAME;
 use zonewise_slices::labels::Labels;
 use zonewise_slices::service::Service;
-use zonewise_slices::slice::SERVICE_NAME;
 
 use crate::input::{Item, Options, item};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use serde::Serialize;
-use zonewise_slices::plan::{Event, EventType};
+use zonewise_common::event::{Event, EventType};
 use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::Slice;

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use zonewise_common::keys::MANAGED_BY;
 use zonewise_slices::asked::{self, Asked, asked};
 use zonewise_slices::node::Nodes;
 use zonewise_slices::plan::{Input, Plan, plan};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
-use zonewise_slices::slice::{AddressType, MANAGED_BY, Slice};
+use zonewise_slices::slice::{AddressType, Slice};
 use zonewise_topology::reason::{Code, Outcome, Reason};
 
 use crate::slice_names;

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use zonewise_common::fnv::fnv64;
 use zonewise_slices::plan::Plan;
 use zonewise_slices::service::Service;
 use zonewise_slices::slice::Slice;
@@ -48,19 +49,11 @@ fn suffix(service: &Service, slice: &Slice, number: usize) -> String {
         "{}/{}/{}/{}/{:?}/{:?}/{number}",
         service.namespace, service.name, service.uid, slice.family, slice.ports, subset
     );
-    let mut hash = fnv(text.as_bytes());
+    let mut hash = fnv64(text.as_bytes());
     let mut letters = String::with_capacity(5);
     for _ in 0..5 {
         letters.push(char::from(LETTERS[(hash % 27) as usize]));
         hash /= 27;
     }
     letters
-}
-
-/// FNV-1a. Names must not change between versions of zonewise, and the standard library does not
-/// promise that its hasher stays the same.
-fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }

@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use zonewise_cluster::index::Index;
-use zonewise_cluster::watch::Key;
+use zonewise_common::name::{Key, Name};
+use zonewise_inventory::index::Index;
 use zonewise_routing::{NodeLocation, ObjectReader};
-use zonewise_slices::labels::Name;
 use zonewise_slices::node::Nodes;
 use zonewise_slices::service::Service;
 use zonewise_topology::capacity::MissingCpu;

@@ -9,11 +9,11 @@
 //! ```
 
 use serde::Serialize;
-use zonewise_slices::asked::Asked;
-use zonewise_slices::service::{
-    PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING, TOPOLOGY_AWARE_HINTS,
+use zonewise_common::keys::{
+    DOMAIN, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING, TOPOLOGY_AWARE_HINTS,
     TOPOLOGY_MODE,
 };
+use zonewise_slices::asked::Asked;
 use zonewise_topology::capacity::WhyLeftOut;
 use zonewise_topology::heuristics;
 use zonewise_topology::reason::{Code, Reason};
@@ -261,8 +261,6 @@ fn spread(zones: &[ZoneNeed], count: u64) -> Vec<Change> {
         .collect()
 }
 
-const BALANCED: &str = "zonewise.dev/balanced";
-
 /// Other annotations, values or settings that the Service could use.
 fn ask_differently(view: &ControllerView, decision: &Decision) -> Vec<Vec<Change>> {
     let (asked, ours) = (&decision.asked, !view.settings.upstream);
@@ -282,7 +280,7 @@ fn ask_differently(view: &ControllerView, decision: &Decision) -> Vec<Vec<Change
     }
     if ours {
         let mut steps = remove_stronger(asked);
-        steps.push(annotate(ROUTING_PREFERENCE, BALANCED));
+        steps.push(annotate(ROUTING_PREFERENCE, &format!("{DOMAIN}balanced")));
         suggestions.push(steps);
     }
     suggestions
@@ -308,7 +306,7 @@ fn corrected(note: &zonewise_slices::asked::Note) -> Option<Change> {
         Code::PreferenceReserved | Code::PreferenceUnknown if note.source == ROUTING_PREFERENCE => {
             let name = note.value.rsplit('/').next().unwrap_or_default().to_lowercase();
             let known = heuristics::names().into_iter().find(|known| *known == name);
-            Some(annotate(note.source, &format!("zonewise.dev/{}", known.unwrap_or("balanced"))))
+            Some(annotate(note.source, &format!("{DOMAIN}{}", known.unwrap_or("balanced"))))
         }
         _ => None,
     }

@@ -14,8 +14,6 @@ pub const PODS: &str = "/api/v1/namespaces/default/pods";
 pub const SERVICES: &str = "/api/v1/namespaces/default/services";
 /// Where their slices are.
 pub const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
-/// Where the proxies' Leases are.
-pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/zonewise-system/leases";
 
 /// An API server.
 #[derive(Clone)]

@@ -11,13 +11,17 @@ use kube::Client;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use zonewise_cluster::api::ApiError;
+use zonewise_cluster::watch::parameter;
+use zonewise_common::keys::{LAB, SERVICE_NAME};
+use zonewise_common::name::SYSTEM_NAMESPACE;
+use zonewise_common::proxy_report::ProxyReport;
 use zonewise_controller::config::File;
 use zonewise_netns::{ClusterNetwork, NetnsNode};
 use zonewise_telemetry::shutdown::Shutdown;
 
-use crate::api::{Api, LEASES, NODES, PODS, SERVICES, SLICES};
+use crate::api::{Api, NODES, PODS, SERVICES, SLICES};
 use crate::kubelet::{Kubelet, now};
-use crate::objects::{self, LABEL, SERVICE_PORT};
+use crate::objects::{self, SERVICE_PORT};
 use crate::proxies::Proxy;
 use crate::relay::Relay;
 use crate::scenario::{Scenario, Service, Zone};
@@ -133,7 +137,10 @@ impl Cluster {
     async fn populate(&self, tell: &(dyn Fn(&str) + Send + Sync)) -> anyhow::Result<()> {
         match self.api.create("/api/v1/namespaces", &objects::system_namespace()).await {
             Err(ApiError::Refused(message)) if message.contains("already exists") => {}
-            answer => drop(answer.context("cannot create the namespace zonewise-system")?),
+            answer => {
+                answer
+                    .with_context(|| format!("cannot create the namespace {SYSTEM_NAMESPACE}"))?;
+            }
         }
         tell("nodes with their proxies");
         for zone in &self.zones {
@@ -248,7 +255,7 @@ impl Cluster {
     pub(crate) async fn remove_node(&self, name: &str) -> anyhow::Result<()> {
         self.switch_off(name, Power::Gone).await?;
         self.api.delete(&format!("{NODES}/{name}"), None).await?;
-        self.api.delete(&format!("{LEASES}/zonewise-proxy-{name}"), None).await?;
+        self.api.delete(&ProxyReport::path(name), None).await?;
         Ok(())
     }
 
@@ -325,7 +332,7 @@ impl Cluster {
     pub(crate) async fn pods_ready(&self) -> anyhow::Result<()> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
-            let wanted = self.api.list(PODS, &format!("&labelSelector={LABEL}%3Dpod")).await?;
+            let wanted = self.api.list(PODS, &format!("&labelSelector={LAB}%3Dpod")).await?;
             let running = self.kubelet.pods();
             let ready = running.iter().filter(|pod| pod.ours && pod.ready && !pod.ending).count();
             let ending = |pod: &Value| !pod["metadata"]["deletionTimestamp"].is_null();
@@ -386,7 +393,7 @@ impl Cluster {
 /// # Errors
 /// If it does not answer.
 pub async fn clear(api: &Api) -> anyhow::Result<usize> {
-    let selector = format!("&labelSelector={LABEL}");
+    let selector = format!("&labelSelector={LAB}");
     let mut removed = 0;
     for path in [SERVICES, PODS, NODES] {
         for object in api.list(path, &selector).await? {
@@ -394,14 +401,14 @@ pub async fn clear(api: &Api) -> anyhow::Result<usize> {
             api.delete(&format!("{path}/{name}"), Some(0)).await?;
             removed += 1;
             if path == SERVICES {
-                let slices = format!("&labelSelector=kubernetes.io%2Fservice-name%3D{name}");
+                let slices = parameter("labelSelector", &format!("{SERVICE_NAME}={name}"));
                 for slice in api.list(SLICES, &slices).await? {
                     let name = slice["metadata"]["name"].as_str().unwrap_or_default();
                     api.delete(&format!("{SLICES}/{name}"), None).await?;
                 }
             }
             if path == NODES {
-                api.delete(&format!("{LEASES}/zonewise-proxy-{name}"), None).await?;
+                api.delete(&ProxyReport::path(name), None).await?;
             }
         }
     }

@@ -16,13 +16,14 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::{self, Key, Keyed, Sink, follow};
+use zonewise_cluster::watch::{self, Sink, follow};
+use zonewise_common::keys::LAB;
+use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_netns::traffic::Server;
 use zonewise_netns::{ClusterNetwork, NetnsNode, NetnsPod};
-use zonewise_slices::labels::Name;
 
 use crate::api::Api;
-use crate::objects::{self, LABEL, PORT};
+use crate::objects::{self, PORT};
 use crate::scenario::GRACE;
 
 /// All Pods of our nodes.
@@ -185,7 +186,7 @@ impl Keyed for Seen {
 
 impl Seen {
     fn is_ours(&self) -> bool {
-        &*self.metadata.namespace == "default" && self.metadata.labels.contains_key(LABEL)
+        &*self.metadata.namespace == "default" && self.metadata.labels.contains_key(LAB)
     }
 
     fn ports(&self) -> BTreeSet<u16> {

@@ -10,12 +10,12 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use zonewise_apiserver::Server;
+use zonewise_common::keys::LAB;
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::api::{Api, NODES, SERVICES};
 use crate::cluster::{Access, Cluster, clear};
 use crate::home::Home;
-use crate::objects::LABEL;
 use crate::picture::{side_by_side, svg};
 use crate::runner::{Runner, lock};
 use crate::scenario::Scenario;
@@ -227,7 +227,7 @@ async fn address(config: &kube::Config) -> anyhow::Result<SocketAddr> {
 
 /// A lab writes Nodes, Services and slices: not beside those of others.
 async fn refuse_foreign(api: &Api) -> anyhow::Result<()> {
-    let foreign = format!("&labelSelector=%21{LABEL}");
+    let foreign = format!("&labelSelector=%21{LAB}");
     let nodes = api.list(NODES, &foreign).await.context("the API server does not answer")?;
     let services = api.list("/api/v1/services", &foreign).await?;
     let name = |object: &serde_json::Value| {

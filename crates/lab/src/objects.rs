@@ -3,13 +3,12 @@
 use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
+use zonewise_common::keys::{HOSTNAME, LAB, ZONE};
+use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_netns::{Cidr, NetnsNode};
-use zonewise_slices::node::ZONE;
 
 use crate::scenario::{GRACE, Service};
 
-/// On everything that a lab makes.
-pub const LABEL: &str = "zonewise.dev/lab";
 /// Where the Pods listen.
 pub const PORT: u16 = 8080;
 /// Where Services are found.
@@ -22,7 +21,7 @@ pub fn node(node: &NetnsNode, cores: u32, now: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": node.name, "labels": {
-            LABEL: "node", "kubernetes.io/hostname": node.name, ZONE: node.zone,
+            LAB: "node", HOSTNAME: node.name, ZONE: node.zone,
         }},
         "spec": {
             "podCIDR": text(node.pods_v4),
@@ -55,7 +54,7 @@ pub fn node_ready(ready: bool, now: &str) -> Value {
 pub fn pod(service: &str, name: &str, node: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "labels": {LABEL: "pod", "app": service}},
+        "metadata": {"name": name, "labels": {LAB: "pod", "app": service}},
         "spec": {
             "nodeName": node,
             "terminationGracePeriodSeconds": GRACE.as_secs(),
@@ -93,7 +92,7 @@ pub fn service(service: &Service) -> Value {
     let mut object = json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {
-            "name": service.name, "labels": {LABEL: "service"}, "annotations": service.annotations,
+            "name": service.name, "labels": {LAB: "service"}, "annotations": service.annotations,
         },
         "spec": {
             "selector": {"app": service.name},
@@ -108,7 +107,7 @@ pub fn service(service: &Service) -> Value {
 
 /// The namespace of the proxies' Leases.
 pub fn system_namespace() -> Value {
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "zonewise-system"}})
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}})
 }
 
 fn condition(kind: &str, holds: bool, now: &str) -> Value {

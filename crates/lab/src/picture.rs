@@ -8,6 +8,7 @@
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color, Modifier};
 use ratatui::text::Span;
+use zonewise_common::xml::escape;
 
 /// Size of a cell, in pixels. Lines touch each other, so that frames are closed.
 const CELL: (f64, f64) = (8.4, 16.0);
@@ -97,7 +98,7 @@ fn terminal(buffer: &Buffer, caption: Option<&str>, (x, y): (f64, f64)) -> Strin
 fn title(caption: &str, width: f64) -> String {
     let middle = width / 2.0;
     let line = BAR - 9.0;
-    let caption = escaped(caption);
+    let caption = escape(caption);
     format!(
         "<path d=\"M0 {BAR}V8a8 8 0 0 1 8-8H{right:.1}a8 8 0 0 1 8 8V{BAR}z\" fill=\"{TITLE}\"/>\n\
          <text x=\"{middle:.1}\" y=\"{line}\" text-anchor=\"middle\" font-weight=\"bold\">{caption}</text>\n",
@@ -187,7 +188,7 @@ fn text(run: &[Painted<'_>], row: u16) -> String {
     if first.ink.dim {
         style.push_str(" fill-opacity=\"0.55\"");
     }
-    let symbols: String = run.iter().map(|cell| escaped(cell.symbol)).collect();
+    let symbols: String = run.iter().map(|cell| escape(cell.symbol)).collect();
     format!(
         "<text x=\"{x:.1}\" y=\"{y}\" textLength=\"{length:.1}\" \
          lengthAdjust=\"spacingAndGlyphs\"{style}>{symbols}</text>\n"
@@ -216,22 +217,4 @@ fn hex(colour: Color) -> Option<&'static str> {
         Color::White => "#f2f5f8",
         Color::Reset | Color::Rgb(..) | Color::Indexed(_) => return None,
     })
-}
-
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            // XML has no way to say these.
-            control if control.is_control() || matches!(control, '\u{fffe}' | '\u{ffff}') => {
-                out.push('\u{fffd}');
-            }
-            char => out.push(char),
-        }
-    }
-    out
 }

@@ -25,7 +25,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
-use zonewise_proxy::config::Span;
+use zonewise_common::duration::ConfigDuration;
 use zonewise_telemetry::file::{self, FileError};
 use zonewise_topology::reason::TABLE;
 
@@ -70,7 +70,7 @@ pub struct Cluster {
     pub zones: Vec<Zone>,
     /// What a round trip between two zones takes longer than one inside a zone.
     #[serde(default)]
-    pub delay: Span,
+    pub delay: ConfigDuration,
 }
 
 /// A zone.
@@ -125,7 +125,7 @@ pub struct Act {
     #[serde(default, rename = "do")]
     pub steps: Vec<Step>,
     /// How long connections are counted once the proxies have followed.
-    pub measure: Span,
+    pub measure: ConfigDuration,
     /// What must be so.
     #[serde(default)]
     pub expect: Expect,
@@ -200,7 +200,7 @@ pub enum Step {
         connections: f64,
     },
     /// Lets time pass.
-    Wait(Span),
+    Wait(ConfigDuration),
 }
 
 /// What must be so at the end of an act.
@@ -268,7 +268,7 @@ pub struct Size {
     /// At least so many Services.
     pub services: Option<usize>,
     /// Between zones.
-    pub delay: Option<Span>,
+    pub delay: Option<ConfigDuration>,
 }
 
 impl Scenario {

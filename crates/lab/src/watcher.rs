@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::Value;
 use zonewise_cluster::api::ApiError;
-use zonewise_netns::NetnsNode;
-use zonewise_netns::traffic::http_get;
-use zonewise_slices::service::{
+use zonewise_common::keys::{
     CONDITION_PREFIX, ROUTING_PREFERENCE, SUBSETTING, TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
 };
+use zonewise_netns::NetnsNode;
+use zonewise_netns::traffic::http_get;
 
 use crate::api::{Api, SERVICES};
 use crate::proxies::PAGES;

@@ -1,58 +1,39 @@
-//! A transaction in the making: messages side by side in one buffer.
+//! A transaction: messages one after the other in one buffer.
 //!
 //! ```text
 //!   begin │ new table │ new set │ new elements │ new rule │ … │ end
 //!         └────────────── Batch ─────────────────────────────┘
 //! ```
 //!
-//! Begin and end are added when it is committed. Messages are numbered from 1, which is how the
-//! kernel's complaints find their way back.
+//! [`Socket::commit`](crate::Socket::commit) adds the begin and end messages. Messages are numbered from 1;
+//! the kernel's errors carry these numbers.
 
 use std::borrow::Cow;
 
+use crate::abi;
 use crate::expression;
 use crate::parse::{Attribute, Message, Messages};
 use crate::rule::Rule;
 use crate::set::SetSpec;
 use crate::value::{Data, Element, Family};
-use crate::wire::{self, APPEND, CREATE, Header, REQUEST};
+use crate::wire::{self, Header};
 
-pub(crate) const NEW_TABLE: u16 = 0;
-pub(crate) const GET_TABLE: u16 = 1;
-const DELETE_TABLE: u16 = 2;
-const NEW_CHAIN: u16 = 3;
-pub(crate) const GET_CHAIN: u16 = 4;
-const DELETE_CHAIN: u16 = 5;
-const NEW_RULE: u16 = 6;
-pub(crate) const GET_RULE: u16 = 7;
-const DELETE_RULE: u16 = 8;
-const NEW_SET: u16 = 9;
-pub(crate) const GET_SET: u16 = 10;
-const DELETE_SET: u16 = 11;
-const NEW_ELEMENT: u16 = 12;
-pub(crate) const GET_ELEMENT: u16 = 13;
-const DELETE_ELEMENT: u16 = 14;
-pub(crate) const GET_GENERATION: u16 = 16;
-const NEW_OBJECT: u16 = 18;
-pub(crate) const GET_OBJECT: u16 = 19;
-const DELETE_OBJECT: u16 = 20;
-
-/// Where a chain is called from.
+/// The netfilter hook that calls a base chain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Hook {
-    /// Everything that comes in.
+    /// All incoming packets.
     Prerouting,
-    /// What is for this machine.
+    /// Packets for this machine.
     Input,
-    /// What passes through.
+    /// Packets that this machine forwards.
     Forward,
-    /// What this machine sends.
+    /// Packets that this machine sends.
     Output,
-    /// Everything that goes out.
+    /// All outgoing packets.
     Postrouting,
 }
 
-/// What a base chain is for.
+/// The type of a base chain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum ChainKind {
     /// Sees every packet.
@@ -61,31 +42,33 @@ pub enum ChainKind {
     Nat,
 }
 
-/// How a chain hangs on a hook. Packets that reach its end are accepted.
+/// How a chain is attached to a hook. Packets that reach its end are accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BaseChain {
-    /// What it is for.
+    /// Its type.
     pub kind: ChainKind,
-    /// Where it is called from.
+    /// The hook that calls it.
     pub hook: Hook,
-    /// Lower ones are called first.
+    /// Chains with lower priorities are called first.
     pub priority: i32,
 }
 
-/// Who may change a table, and how long it lives.
+/// Ownership of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableFlags {
-    /// Only the socket that made or claimed it may change it.
+    /// Only the socket that created or claimed it may change it.
     pub owner: bool,
-    /// It outlives its owner's socket. Kernels before 6.9 do not know this.
+    /// It outlives its owner's socket. Needs Linux 6.9.
     pub persist: bool,
 }
 
 impl TableFlags {
-    /// The kernel's number.
+    /// The kernel's flags (`NFT_TABLE_F_…`).
     #[must_use]
     pub const fn bits(self) -> u32 {
-        (if self.owner { 2 } else { 0 }) | (if self.persist { 4 } else { 0 })
+        let owner = if self.owner { abi::NFT_TABLE_F_OWNER } else { 0 };
+        let persist = if self.persist { abi::NFT_TABLE_F_PERSIST } else { 0 };
+        owner | persist
     }
 }
 
@@ -98,55 +81,55 @@ pub enum Verb {
     Delete,
 }
 
-/// A transaction on one table name, in both families.
+/// A transaction on the tables of one name in both families.
 #[derive(Clone, Debug)]
 pub struct Batch {
     table: Cow<'static, str>,
     bytes: Vec<u8>,
-    /// Where the last message starts.
+    /// The position of the last message.
     last: usize,
     messages: u32,
 }
 
 impl Batch {
-    /// Nothing yet, on that table.
+    /// An empty batch for a table.
     #[must_use]
     pub fn new(table: &'static str) -> Self {
         Self { table: Cow::Borrowed(table), bytes: Vec::new(), last: 0, messages: 0 }
     }
 
-    /// What follows is about another table.
+    /// Switches to another table for the messages that follow.
     pub fn in_table(&mut self, table: impl Into<Cow<'static, str>>) -> &mut Self {
         self.table = table.into();
         self
     }
 
-    /// Bytes so far.
+    /// The length of all messages in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Messages so far.
+    /// The number of messages.
     #[must_use]
     pub fn messages(&self) -> u32 {
         self.messages
     }
 
-    /// Nothing to do.
+    /// Whether it has no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Empties it and keeps the memory.
+    /// Removes all messages and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.last = 0;
         self.messages = 0;
     }
 
-    /// The bytes, and where the last message starts.
+    /// The bytes, and the position of the last message.
     pub(crate) fn parts(&self) -> (&[u8], usize) {
         (&self.bytes, self.last)
     }
@@ -159,44 +142,40 @@ impl Batch {
     fn start(&mut self, kind: u16, flags: u16, family: Family) -> usize {
         self.messages += 1;
         let header = Header {
-            kind: wire::nft(kind),
-            flags: REQUEST | flags,
+            kind: abi::nfnl_message(abi::NFNL_SUBSYS_NFTABLES, kind),
+            flags: abi::NLM_F_REQUEST | flags,
             sequence: self.messages,
             family: family.number(),
             resource: 0,
         };
         self.last = wire::start(&mut self.bytes, header);
-        wire::string(&mut self.bytes, 1, &self.table);
+        wire::string(&mut self.bytes, TABLE_ATTRIBUTE, &self.table);
         self.last
     }
 
-    fn message(
-        &mut self,
-        (kind, flags): (u16, u16),
-        family: Family,
-        body: impl FnOnce(&mut Vec<u8>),
-    ) {
+    fn message(&mut self, kind: u16, flags: u16, family: Family, body: impl FnOnce(&mut Vec<u8>)) {
         let at = self.start(kind, flags, family);
         body(&mut self.bytes);
         wire::end(&mut self.bytes, at);
     }
 
-    /// Adds the table if it is not there. With the owner flag, claims one whose owner is gone. One
-    /// that never had an owner cannot get one (error number 95): delete it and add it again, in
-    /// one batch.
+    /// Adds the table if it does not exist. With the owner flag, claims an existing table whose owner is
+    /// gone. A table that never had an owner cannot get one (`EOPNOTSUPP`): delete it and add it
+    /// again in one batch.
     pub fn add_table(&mut self, family: Family, flags: TableFlags, comment: &str) {
-        self.message((NEW_TABLE, CREATE), family, |out| {
-            wire::be32(out, 2, flags.bits());
-            wire::comment(out, 6, 0, comment);
+        self.message(abi::NFT_MSG_NEWTABLE, abi::NLM_F_CREATE, family, |out| {
+            wire::be32(out, abi::NFTA_TABLE_FLAGS, flags.bits());
+            let kind = abi::NFTNL_UDATA_TABLE_COMMENT;
+            wire::comment(out, abi::NFTA_TABLE_USERDATA, kind, comment);
         });
     }
 
-    /// Deletes the table with all that is in it.
+    /// Deletes the table with everything in it.
     pub fn delete_table(&mut self, family: Family) {
-        self.message((DELETE_TABLE, 0), family, |_| {});
+        self.message(abi::NFT_MSG_DELTABLE, 0, family, |_| {});
     }
 
-    /// Adds a chain if it is not there.
+    /// Adds a chain if it does not exist.
     pub fn add_chain(
         &mut self,
         family: Family,
@@ -204,140 +183,179 @@ impl Batch {
         base: Option<&BaseChain>,
         comment: &str,
     ) {
-        self.message((NEW_CHAIN, CREATE), family, |out| {
-            wire::string(out, 3, name);
+        self.message(abi::NFT_MSG_NEWCHAIN, abi::NLM_F_CREATE, family, |out| {
+            wire::string(out, abi::NFTA_CHAIN_NAME, name);
             if let Some(base) = base {
                 base_chain(out, base);
             }
-            wire::comment(out, 12, 0, comment);
+            let kind = abi::NFTNL_UDATA_CHAIN_COMMENT;
+            wire::comment(out, abi::NFTA_CHAIN_USERDATA, kind, comment);
         });
     }
 
-    /// Deletes a chain with its rules. Nothing may lead to it any more.
+    /// Deletes a chain with its rules. No rule or element may refer to it any more.
     pub fn delete_chain(&mut self, family: Family, name: &str) {
-        self.message((DELETE_CHAIN, 0), family, |out| wire::string(out, 3, name));
+        self.message(abi::NFT_MSG_DELCHAIN, 0, family, |out| {
+            wire::string(out, abi::NFTA_CHAIN_NAME, name);
+        });
     }
 
     /// Deletes all rules of a chain.
     pub fn flush_chain(&mut self, family: Family, name: &str) {
-        self.message((DELETE_RULE, 0), family, |out| wire::string(out, 2, name));
+        self.message(abi::NFT_MSG_DELRULE, 0, family, |out| {
+            wire::string(out, abi::NFTA_RULE_CHAIN, name);
+        });
     }
 
-    /// Deletes the rule with that number, as [`crate::RuleInfo::handle`] says it.
+    /// Deletes the rule with a handle, see [`crate::RuleInfo::handle`].
     pub fn delete_rule(&mut self, family: Family, chain: &str, handle: u64) {
-        self.message((DELETE_RULE, 0), family, |out| {
-            wire::string(out, 2, chain);
-            wire::be64(out, 3, handle);
+        self.message(abi::NFT_MSG_DELRULE, 0, family, |out| {
+            wire::string(out, abi::NFTA_RULE_CHAIN, chain);
+            wire::be64(out, abi::NFTA_RULE_HANDLE, handle);
         });
     }
 
     /// Adds a rule at the end of a chain.
     pub fn add_rule(&mut self, family: Family, chain: &str, rule: &Rule) {
-        self.message((NEW_RULE, CREATE | APPEND), family, |out| {
-            wire::string(out, 2, chain);
-            wire::nest(out, 4, |out| expression::encode(out, family, rule));
-            wire::comment(out, 7, 0, &rule.comment);
+        let flags = abi::NLM_F_CREATE | abi::NLM_F_APPEND;
+        self.message(abi::NFT_MSG_NEWRULE, flags, family, |out| {
+            wire::string(out, abi::NFTA_RULE_CHAIN, chain);
+            wire::nest(out, abi::NFTA_RULE_EXPRESSIONS, |out| {
+                expression::encode(out, family, rule);
+            });
+            let kind = abi::NFTNL_UDATA_RULE_COMMENT;
+            wire::comment(out, abi::NFTA_RULE_USERDATA, kind, &rule.comment);
         });
     }
 
-    /// Adds a set or map if it is not there.
+    /// Adds a set or map if it does not exist.
     pub fn add_set(&mut self, family: Family, set: &SetSpec) {
         let id = self.messages + 1;
-        self.message((NEW_SET, CREATE), family, |out| set.encode(out, family, id));
+        self.message(abi::NFT_MSG_NEWSET, abi::NLM_F_CREATE, family, |out| {
+            set.encode(out, family, id);
+        });
     }
 
     /// Deletes a set or map. No rule may use it any more.
     pub fn delete_set(&mut self, family: Family, name: &str) {
-        self.message((DELETE_SET, 0), family, |out| wire::string(out, 2, name));
+        self.message(abi::NFT_MSG_DELSET, 0, family, |out| {
+            wire::string(out, abi::NFTA_SET_NAME, name);
+        });
     }
 
     /// Deletes all elements of a set or map.
     pub fn flush_set(&mut self, family: Family, name: &str) {
-        self.message((DELETE_ELEMENT, 0), family, |out| wire::string(out, 2, name));
+        self.message(abi::NFT_MSG_DELSETELEM, 0, family, |out| {
+            wire::string(out, abi::NFTA_SET_ELEM_LIST_SET, name);
+        });
     }
 
-    /// Adds a named counter if it is not there.
+    /// Adds a named counter if it does not exist.
     pub fn add_counter(&mut self, family: Family, name: &str, comment: &str) {
-        self.message((NEW_OBJECT, CREATE), family, |out| {
-            wire::string(out, 2, name);
-            wire::be32(out, 3, 1);
-            wire::comment(out, 8, 0, comment);
-            wire::nest(out, 4, |_| {});
+        self.message(abi::NFT_MSG_NEWOBJ, abi::NLM_F_CREATE, family, |out| {
+            wire::string(out, abi::NFTA_OBJ_NAME, name);
+            wire::be32(out, abi::NFTA_OBJ_TYPE, abi::NFT_OBJECT_COUNTER);
+            let kind = abi::NFTNL_UDATA_OBJ_COMMENT;
+            wire::comment(out, abi::NFTA_OBJ_USERDATA, kind, comment);
+            wire::nest(out, abi::NFTA_OBJ_DATA, |_| {});
         });
     }
 
-    /// Deletes a named counter. No element may name it any more.
+    /// Deletes a named counter. No element may refer to it any more.
     pub fn delete_counter(&mut self, family: Family, name: &str) {
-        self.message((DELETE_OBJECT, 0), family, |out| {
-            wire::string(out, 2, name);
-            wire::be32(out, 3, 1);
+        self.message(abi::NFT_MSG_DELOBJ, 0, family, |out| {
+            wire::string(out, abi::NFTA_OBJ_NAME, name);
+            wire::be32(out, abi::NFTA_OBJ_TYPE, abi::NFT_OBJECT_COUNTER);
         });
     }
 
-    /// Adds or deletes elements of a set or map: as many as are pushed.
+    /// Adds or deletes elements of a set or map: those that are pushed to the result.
     pub fn elements<'a>(&'a mut self, verb: Verb, family: Family, set: &'a str) -> Elements<'a> {
         Elements { batch: self, verb, family, set, open: None }
     }
 }
 
-/// What a message does, in words.
+/// The attribute with the table's name: the same number in every nftables message.
+pub(crate) const TABLE_ATTRIBUTE: u16 = abi::NFTA_TABLE_NAME;
+const _: () = assert!(
+    TABLE_ATTRIBUTE == abi::NFTA_CHAIN_TABLE
+        && TABLE_ATTRIBUTE == abi::NFTA_RULE_TABLE
+        && TABLE_ATTRIBUTE == abi::NFTA_SET_TABLE
+        && TABLE_ATTRIBUTE == abi::NFTA_SET_ELEM_LIST_TABLE
+        && TABLE_ATTRIBUTE == abi::NFTA_OBJ_TABLE
+);
+
+/// Describes what a message of a batch does, for errors.
 pub(crate) fn describe(message: &Message<'_>) -> String {
     let name = |kind| message.attributes().get(kind).map(Attribute::text).unwrap_or_default();
-    let (what, inner) = match message.kind & 0xff {
-        NEW_TABLE => ("add table", None),
-        DELETE_TABLE => ("delete table", None),
-        NEW_CHAIN => ("add chain", Some(3)),
-        DELETE_CHAIN => ("delete chain", Some(3)),
-        NEW_RULE => ("add rule in chain", Some(2)),
-        DELETE_RULE if message.attributes().get(3).is_some() => ("delete a rule of chain", Some(2)),
-        DELETE_RULE => ("delete the rules of chain", Some(2)),
-        NEW_SET => ("add set", Some(2)),
-        DELETE_SET => ("delete set", Some(2)),
-        NEW_ELEMENT => ("add elements to set", Some(2)),
-        DELETE_ELEMENT => ("delete elements of set", Some(2)),
-        NEW_OBJECT => ("add counter", Some(2)),
-        _ => ("delete counter", Some(2)),
+    let one_rule = message.attributes().get(abi::NFTA_RULE_HANDLE).is_some();
+    let (what, inner) = match abi::nfnl_msg_type(message.kind) {
+        abi::NFT_MSG_NEWTABLE => ("add table", None),
+        abi::NFT_MSG_DELTABLE => ("delete table", None),
+        abi::NFT_MSG_NEWCHAIN => ("add chain", Some(abi::NFTA_CHAIN_NAME)),
+        abi::NFT_MSG_DELCHAIN => ("delete chain", Some(abi::NFTA_CHAIN_NAME)),
+        abi::NFT_MSG_NEWRULE => ("add rule in chain", Some(abi::NFTA_RULE_CHAIN)),
+        abi::NFT_MSG_DELRULE if one_rule => ("delete a rule of chain", Some(abi::NFTA_RULE_CHAIN)),
+        abi::NFT_MSG_DELRULE => ("delete the rules of chain", Some(abi::NFTA_RULE_CHAIN)),
+        abi::NFT_MSG_NEWSET => ("add set", Some(abi::NFTA_SET_NAME)),
+        abi::NFT_MSG_DELSET => ("delete set", Some(abi::NFTA_SET_NAME)),
+        abi::NFT_MSG_NEWSETELEM => ("add elements to set", Some(abi::NFTA_SET_ELEM_LIST_SET)),
+        abi::NFT_MSG_DELSETELEM => ("delete elements of set", Some(abi::NFTA_SET_ELEM_LIST_SET)),
+        abi::NFT_MSG_NEWOBJ => ("add counter", Some(abi::NFTA_OBJ_NAME)),
+        abi::NFT_MSG_DELOBJ => ("delete counter", Some(abi::NFTA_OBJ_NAME)),
+        // A batch has no other messages.
+        _ => ("unknown message for table", None),
     };
     let family = Family::from_number(message.family());
     let family = family.map(|family| family.to_string()).unwrap_or_default();
     let inner = inner.map(name).unwrap_or_default();
-    format!("{what} {family} {} {inner}", name(1)).trim_end().to_owned()
+    format!("{what} {family} {} {inner}", name(TABLE_ATTRIBUTE)).trim_end().to_owned()
 }
 
 fn base_chain(out: &mut Vec<u8>, base: &BaseChain) {
-    const ACCEPT: u32 = 1;
     let hook = match base.hook {
-        Hook::Prerouting => 0,
-        Hook::Input => 1,
-        Hook::Forward => 2,
-        Hook::Output => 3,
-        Hook::Postrouting => 4,
+        Hook::Prerouting => abi::NF_INET_PRE_ROUTING,
+        Hook::Input => abi::NF_INET_LOCAL_IN,
+        Hook::Forward => abi::NF_INET_FORWARD,
+        Hook::Output => abi::NF_INET_LOCAL_OUT,
+        Hook::Postrouting => abi::NF_INET_POST_ROUTING,
     };
-    wire::nest(out, 4, |out| {
-        wire::be32(out, 1, hook);
-        wire::bytes(out, 2, &base.priority.to_be_bytes());
+    let kind = match base.kind {
+        ChainKind::Filter => "filter",
+        ChainKind::Nat => "nat",
+    };
+    wire::nest(out, abi::NFTA_CHAIN_HOOK, |out| {
+        wire::be32(out, abi::NFTA_HOOK_HOOKNUM, hook);
+        wire::bytes(out, abi::NFTA_HOOK_PRIORITY, &base.priority.to_be_bytes());
     });
-    wire::be32(out, 5, ACCEPT);
-    wire::string(out, 7, if base.kind == ChainKind::Nat { "nat" } else { "filter" });
+    wire::bytes(out, abi::NFTA_CHAIN_POLICY, &abi::NF_ACCEPT.to_be_bytes());
+    wire::string(out, abi::NFTA_CHAIN_TYPE, kind);
 }
 
-/// Elements on their way into a batch. Starts a new message before an attribute grows too long for
-/// its length of two bytes. Dropping it closes the message.
+/// Writes elements into a batch. Starts a new message before the list's attribute exceeds the 64 KiB
+/// that its 16-bit length allows. Dropping it ends the message.
 #[derive(Debug)]
 pub struct Elements<'a> {
     batch: &'a mut Batch,
     verb: Verb,
     family: Family,
     set: &'a str,
-    /// Where the open message and its list start.
-    open: Option<(usize, usize)>,
+    /// The message that is being written.
+    open: Option<OpenMessage>,
 }
 
-/// The longest list of elements.
-const LIST: usize = 65_000;
+/// Positions of an unfinished message and of its list of elements.
+#[derive(Debug)]
+struct OpenMessage {
+    message: usize,
+    list: usize,
+}
+
+/// The longest list of elements in bytes, below the limit of 65,535.
+const MAX_LIST_LEN: usize = 65_000;
 
 impl Elements<'_> {
-    /// One more.
+    /// Writes one more element.
     pub fn push(&mut self, element: &Element<'_>) {
         self.make_room(size_at_most(element));
         let out = &mut self.batch.bytes;
@@ -345,32 +363,38 @@ impl Elements<'_> {
         let single = element.key_end.filter(|end| end.len() == self.family.address_len());
         match single {
             Some(end) => {
-                wire::nest(out, 1, |out| write_element(out, verb, element, None));
+                wire::nest(out, abi::NFTA_LIST_ELEM, |out| {
+                    write_element(out, verb, element, None);
+                });
                 write_interval_end(out, end);
             }
-            None => wire::nest(out, 1, |out| write_element(out, verb, element, element.key_end)),
+            None => wire::nest(out, abi::NFTA_LIST_ELEM, |out| {
+                write_element(out, verb, element, element.key_end);
+            }),
         }
     }
 
     fn make_room(&mut self, size: usize) {
-        if let Some((_, list)) = self.open
-            && self.batch.bytes.len() - list + size > LIST
+        if let Some(open) = &self.open
+            && self.batch.bytes.len() - open.list + size > MAX_LIST_LEN
         {
             self.close();
         }
         if self.open.is_none() {
             let (kind, flags) = match self.verb {
-                Verb::Add => (NEW_ELEMENT, CREATE),
-                Verb::Delete => (DELETE_ELEMENT, 0),
+                Verb::Add => (abi::NFT_MSG_NEWSETELEM, abi::NLM_F_CREATE),
+                Verb::Delete => (abi::NFT_MSG_DELSETELEM, 0),
             };
             let message = self.batch.start(kind, flags, self.family);
-            wire::string(&mut self.batch.bytes, 2, self.set);
-            self.open = Some((message, wire::open_nest(&mut self.batch.bytes, 3)));
+            let out = &mut self.batch.bytes;
+            wire::string(out, abi::NFTA_SET_ELEM_LIST_SET, self.set);
+            let list = wire::open_nest(out, abi::NFTA_SET_ELEM_LIST_ELEMENTS);
+            self.open = Some(OpenMessage { message, list });
         }
     }
 
     fn close(&mut self) {
-        if let Some((message, list)) = self.open.take() {
+        if let Some(OpenMessage { message, list }) = self.open.take() {
             wire::close(&mut self.batch.bytes, list);
             wire::end(&mut self.batch.bytes, message);
         }
@@ -383,8 +407,9 @@ impl Drop for Elements<'_> {
     }
 }
 
-/// A bound for the bytes an element takes.
+/// An upper bound for the length of an element in bytes.
 fn size_at_most(element: &Element<'_>) -> usize {
+    /// All attribute headers and fixed values of an element.
     const ATTRIBUTES: usize = 128;
     let data = match element.data {
         Data::None | Data::Drop => 0,
@@ -392,50 +417,54 @@ fn size_at_most(element: &Element<'_>) -> usize {
         Data::Goto(name) | Data::Object(name) => name.len(),
     };
     let end = element.key_end.map_or(0, <[u8]>::len);
-    ATTRIBUTES + element.key.len() + 2 * end + data + element.comment.len().min(ATTRIBUTES)
+    ATTRIBUTES
+        + element.key.len()
+        + 2 * end
+        + data
+        + element.comment.len().min(abi::NFTNL_UDATA_COMMENT_MAXLEN)
 }
 
 fn write_element(out: &mut Vec<u8>, verb: Verb, element: &Element<'_>, end: Option<&[u8]>) {
-    wire::nest(out, 1, |out| wire::bytes(out, 1, element.key));
+    wire::value(out, abi::NFTA_SET_ELEM_KEY, element.key);
     if let Some(end) = end {
-        wire::nest(out, 10, |out| wire::bytes(out, 1, end));
+        wire::value(out, abi::NFTA_SET_ELEM_KEY_END, end);
     }
     if verb == Verb::Delete {
         return;
     }
     match element.data {
         Data::None => {}
-        Data::Value(value) => wire::nest(out, 2, |out| wire::bytes(out, 1, value)),
-        Data::Drop => {
-            wire::nest(out, 2, |out| expression::verdict(out, expression::code::DROP, None));
-        }
-        Data::Goto(chain) => {
-            let code = expression::code::GOTO;
-            wire::nest(out, 2, |out| expression::verdict(out, code, Some(chain)));
-        }
-        Data::Object(name) => wire::string(out, 9, name),
+        Data::Value(value) => wire::value(out, abi::NFTA_SET_ELEM_DATA, value),
+        Data::Drop => wire::nest(out, abi::NFTA_SET_ELEM_DATA, |out| {
+            expression::verdict(out, abi::NF_DROP, None);
+        }),
+        Data::Goto(chain) => wire::nest(out, abi::NFTA_SET_ELEM_DATA, |out| {
+            expression::verdict(out, abi::NFT_GOTO, Some(chain));
+        }),
+        Data::Object(name) => wire::string(out, abi::NFTA_SET_ELEM_OBJREF, name),
     }
     if let Some(timeout) = element.timeout {
         let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        wire::be64(out, 4, milliseconds);
+        wire::be64(out, abi::NFTA_SET_ELEM_TIMEOUT, milliseconds);
     }
-    wire::comment(out, 6, 0, element.comment);
+    let kind = abi::NFTNL_UDATA_SET_ELEM_COMMENT;
+    wire::comment(out, abi::NFTA_SET_ELEM_USERDATA, kind, element.comment);
 }
 
-/// In sets of single addresses an interval is two elements: its first, and the one behind its last
-/// with a flag. The interval up to the last address of all has no end.
+/// Writes the end of an interval of single addresses. Such an interval is two elements: its first
+/// address, and the address after its last one with a flag. An interval up to the last address of the
+/// family has no end element.
 fn write_interval_end(out: &mut Vec<u8>, last: &[u8]) {
-    const END: u32 = 1;
-    let mut behind = last.to_vec();
-    let carry = behind.iter_mut().rev().fold(true, |carry, byte| {
+    let mut after = last.to_vec();
+    let carry = after.iter_mut().rev().fold(true, |carry, byte| {
         let (next, over) = byte.overflowing_add(u8::from(carry));
         *byte = next;
         over
     });
     if !carry {
-        wire::nest(out, 1, |out| {
-            wire::be32(out, 3, END);
-            wire::nest(out, 1, |out| wire::bytes(out, 1, &behind));
+        wire::nest(out, abi::NFTA_LIST_ELEM, |out| {
+            wire::be32(out, abi::NFTA_SET_ELEM_FLAGS, abi::NFT_SET_ELEM_INTERVAL_END);
+            wire::value(out, abi::NFTA_SET_ELEM_KEY, &after);
         });
     }
 }
@@ -581,15 +610,15 @@ mod tests {
         }
         drop(elements);
         let lists = batch.numbered().map(|(_, message)| {
-            let list = message.attributes().get(3).unwrap();
-            assert!(list.value.len() <= LIST, "{}", list.value.len());
+            let list = message.attributes().get(abi::NFTA_SET_ELEM_LIST_ELEMENTS).unwrap();
+            assert!(list.value.len() <= MAX_LIST_LEN, "{}", list.value.len());
             list.nested().count()
         });
         assert_eq!(lists.sum::<usize>(), 1000);
     }
 
     #[test]
-    fn an_interval_ends_behind_its_last_address() {
+    fn an_interval_ends_after_its_last_address() {
         let mut batch = Batch::new("t");
         let ends = [[10, 0, 255, 255], [255, 255, 255, 255]];
         for end in &ends {
@@ -597,9 +626,12 @@ mod tests {
             batch.elements(Verb::Add, Family::Ip, "s").push(&interval);
         }
         let keys = batch.numbered().map(|(_, message)| {
-            let list = message.attributes().get(3).unwrap().nested();
-            list.map(|e| e.nested().get(1).unwrap().nested().get(1).unwrap().value.to_vec())
-                .collect::<Vec<_>>()
+            let list = message.attributes().get(abi::NFTA_SET_ELEM_LIST_ELEMENTS).unwrap().nested();
+            let key = |element: Attribute<'_>| {
+                let key = element.nested().get(abi::NFTA_SET_ELEM_KEY).unwrap().nested();
+                key.get(abi::NFTA_DATA_VALUE).unwrap().value.to_vec()
+            };
+            list.map(key).collect::<Vec<_>>()
         });
         let expected = [vec![vec![10, 0, 0, 0], vec![10, 1, 0, 0]], vec![vec![10, 0, 0, 0]]];
         assert_eq!(keys.collect::<Vec<_>>(), expected);

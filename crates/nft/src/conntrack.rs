@@ -1,31 +1,29 @@
-//! The kernel's table of connections: list flows, delete those that lead nowhere.
+//! The kernel's connection tracking table: lists and deletes flows.
 //!
 //! ```text
 //!   original: client:4711 ──► service:53        what the client sent
-//!   reply:    endpoint:5353 ──► client:4711     where answers come from, after translation
+//!   reply:    endpoint:5353 ──► client:4711     what comes back, after translation
 //! ```
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::abi;
 use crate::link::Link;
 use crate::parse::{Attribute, Attributes, Message};
 use crate::value::Family;
-use crate::wire::{self, ACK, DUMP, Header, REQUEST};
-
-const GET: u16 = (1 << 8) | 1;
-const DELETE: u16 = (1 << 8) | 2;
+use crate::wire::{self, Header};
 
 /// One direction of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Tuple {
-    /// Where packets come from.
+    /// The source address.
     pub src: IpAddr,
-    /// Where packets go to.
+    /// The destination address.
     pub dst: IpAddr,
-    /// The port they come from.
+    /// The source port.
     pub sport: u16,
-    /// The port they go to.
+    /// The destination port.
     pub dport: u16,
 }
 
@@ -34,28 +32,26 @@ pub struct Tuple {
 pub struct Flow {
     /// Its protocol: 6 is TCP, 17 UDP, 132 SCTP.
     pub protocol: u8,
-    /// As the client sent it.
+    /// The direction from the client.
     pub original: Tuple,
-    /// As answers come back.
+    /// The direction back to the client.
     pub reply: Tuple,
-    /// The kernel's status bits; 0x20: the destination was translated.
-    pub status: u32,
-    /// Its mark.
-    pub mark: u32,
-    /// The kernel's number for it, so that a newer flow with the same addresses is left alone.
+    /// Its destination was translated (`IPS_DST_NAT`).
+    pub destination_translated: bool,
+    /// The kernel's id for it: a deletion with it leaves a newer flow with the same addresses alone.
     pub id: Option<u32>,
     /// Its conntrack zone, 0 for most.
     pub zone: u16,
 }
 
-/// A socket for conntrack.
+/// A netlink socket for connection tracking.
 #[derive(Debug)]
 pub struct Conntrack {
     link: Link,
 }
 
 impl Conntrack {
-    /// Opens one in the network namespace of this thread.
+    /// Opens a socket in the network namespace of this thread.
     ///
     /// # Errors
     /// The kernel has no netfilter, or too many files are open.
@@ -63,11 +59,11 @@ impl Conntrack {
         Ok(Self { link: Link::open()? })
     }
 
-    /// Hands every flow of a family to `each`, or only those of one protocol. Protocols without
-    /// ports, such as ICMP, are left out.
+    /// Calls `each` for every flow of a family, or only for those of one protocol. Protocols
+    /// without ports, such as ICMP, are skipped.
     ///
     /// # Errors
-    /// The socket failed, or the table changed too much meanwhile
+    /// The socket failed, or the table changed too much during the dump
     /// ([`io::ErrorKind::Interrupted`]).
     pub fn flows(
         &mut self,
@@ -76,7 +72,11 @@ impl Conntrack {
         each: &mut dyn FnMut(&Flow),
     ) -> io::Result<()> {
         let mut request = Vec::new();
-        wire::message(&mut request, self.header(GET, DUMP, family), |_| {});
+        wire::message(
+            &mut request,
+            self.header(abi::IPCTNL_MSG_CT_GET, abi::NLM_F_DUMP, family),
+            |_| {},
+        );
         self.link.request(&request, &mut |message| {
             let flow = flow(message);
             let wanted = |flow: &Flow| protocol.is_none_or(|protocol| flow.protocol == protocol);
@@ -86,12 +86,13 @@ impl Conntrack {
         })
     }
 
-    /// Deletes a flow. One that is gone already is no error.
+    /// Deletes a flow. It is not an error if it is already gone.
     ///
     /// # Errors
     /// The process lacks `CAP_NET_ADMIN`, or the socket failed.
     pub fn delete(&mut self, flow: &Flow) -> io::Result<()> {
-        let header = self.header(DELETE, ACK, Family::of(flow.original.src));
+        let family = Family::of(flow.original.src);
+        let header = self.header(abi::IPCTNL_MSG_CT_DELETE, abi::NLM_F_ACK, family);
         let mut request = Vec::new();
         wire::message(&mut request, header, |out| encode(out, flow));
         match self.link.request(&request, &mut |_| {}) {
@@ -102,8 +103,8 @@ impl Conntrack {
 
     fn header(&mut self, kind: u16, flags: u16, family: Family) -> Header {
         Header {
-            kind,
-            flags: REQUEST | flags,
+            kind: abi::nfnl_message(abi::NFNL_SUBSYS_CTNETLINK, kind),
+            flags: abi::NLM_F_REQUEST | flags,
             sequence: self.link.next_sequence(),
             family: family.number(),
             resource: 0,
@@ -112,65 +113,78 @@ impl Conntrack {
 }
 
 fn encode(out: &mut Vec<u8>, flow: &Flow) {
-    wire::nest(out, 1, |out| {
-        wire::nest(out, 1, |out| {
-            address(out, [1, 3], flow.original.src);
-            address(out, [2, 4], flow.original.dst);
+    wire::nest(out, abi::CTA_TUPLE_ORIG, |out| {
+        wire::nest(out, abi::CTA_TUPLE_IP, |out| {
+            SOURCE.write(out, flow.original.src);
+            DESTINATION.write(out, flow.original.dst);
         });
-        wire::nest(out, 2, |out| {
-            wire::bytes(out, 1, &[flow.protocol]);
-            wire::bytes(out, 2, &flow.original.sport.to_be_bytes());
-            wire::bytes(out, 3, &flow.original.dport.to_be_bytes());
+        wire::nest(out, abi::CTA_TUPLE_PROTO, |out| {
+            wire::bytes(out, abi::CTA_PROTO_NUM, &[flow.protocol]);
+            wire::bytes(out, abi::CTA_PROTO_SRC_PORT, &flow.original.sport.to_be_bytes());
+            wire::bytes(out, abi::CTA_PROTO_DST_PORT, &flow.original.dport.to_be_bytes());
         });
     });
     if let Some(id) = flow.id {
-        wire::be32(out, 12, id);
+        wire::be32(out, abi::CTA_ID, id);
     }
     if flow.zone != 0 {
-        wire::bytes(out, 18, &flow.zone.to_be_bytes());
+        wire::bytes(out, abi::CTA_ZONE, &flow.zone.to_be_bytes());
     }
 }
 
-fn address(out: &mut Vec<u8>, [v4, v6]: [u16; 2], address: IpAddr) {
-    match address {
-        IpAddr::V4(address) => wire::bytes(out, v4, &address.octets()),
-        IpAddr::V6(address) => wire::bytes(out, v6, &address.octets()),
+/// An address of a tuple: each family has an attribute of its own.
+struct AddressAttributes {
+    v4: u16,
+    v6: u16,
+}
+
+const SOURCE: AddressAttributes =
+    AddressAttributes { v4: abi::CTA_IP_V4_SRC, v6: abi::CTA_IP_V6_SRC };
+const DESTINATION: AddressAttributes =
+    AddressAttributes { v4: abi::CTA_IP_V4_DST, v6: abi::CTA_IP_V6_DST };
+
+impl AddressAttributes {
+    fn write(&self, out: &mut Vec<u8>, address: IpAddr) {
+        match address {
+            IpAddr::V4(address) => wire::bytes(out, self.v4, &address.octets()),
+            IpAddr::V6(address) => wire::bytes(out, self.v6, &address.octets()),
+        }
+    }
+
+    fn read(&self, attributes: Attributes<'_>) -> Option<IpAddr> {
+        if let Some(address) = attributes.get(self.v4) {
+            return Some(IpAddr::V4(Ipv4Addr::from(*address.value.first_chunk::<4>()?)));
+        }
+        Some(IpAddr::V6(Ipv6Addr::from(*attributes.get(self.v6)?.value.first_chunk::<16>()?)))
     }
 }
 
 fn flow(message: &Message<'_>) -> Option<Flow> {
     let attributes = message.attributes();
     let number = |kind| attributes.get(kind).and_then(Attribute::be32);
-    let (protocol, original) = tuple(attributes.get(1)?.nested())?;
-    let (_, reply) = tuple(attributes.get(2)?.nested())?;
+    let (protocol, original) = tuple(attributes.get(abi::CTA_TUPLE_ORIG)?.nested())?;
+    let (_, reply) = tuple(attributes.get(abi::CTA_TUPLE_REPLY)?.nested())?;
+    let status = number(abi::CTA_STATUS).unwrap_or_default();
     Some(Flow {
         protocol,
         original,
         reply,
-        status: number(3).unwrap_or_default(),
-        mark: number(8).unwrap_or_default(),
-        id: number(12),
-        zone: attributes.get(18).and_then(Attribute::be16).unwrap_or_default(),
+        destination_translated: status & abi::IPS_DST_NAT != 0,
+        id: number(abi::CTA_ID),
+        zone: attributes.get(abi::CTA_ZONE).and_then(Attribute::be16).unwrap_or_default(),
     })
 }
 
 fn tuple(attributes: Attributes<'_>) -> Option<(u8, Tuple)> {
-    let addresses = attributes.get(1)?.nested();
-    let transport = attributes.get(2)?.nested();
+    let addresses = attributes.get(abi::CTA_TUPLE_IP)?.nested();
+    let transport = attributes.get(abi::CTA_TUPLE_PROTO)?.nested();
     let tuple = Tuple {
-        src: read_address(addresses, [1, 3])?,
-        dst: read_address(addresses, [2, 4])?,
-        sport: transport.get(2)?.be16()?,
-        dport: transport.get(3)?.be16()?,
+        src: SOURCE.read(addresses)?,
+        dst: DESTINATION.read(addresses)?,
+        sport: transport.get(abi::CTA_PROTO_SRC_PORT)?.be16()?,
+        dport: transport.get(abi::CTA_PROTO_DST_PORT)?.be16()?,
     };
-    Some((*transport.get(1)?.value.first()?, tuple))
-}
-
-fn read_address(attributes: Attributes<'_>, [v4, v6]: [u16; 2]) -> Option<IpAddr> {
-    if let Some(address) = attributes.get(v4) {
-        return Some(IpAddr::V4(Ipv4Addr::from(*address.value.first_chunk::<4>()?)));
-    }
-    Some(IpAddr::V6(Ipv6Addr::from(*attributes.get(v6)?.value.first_chunk::<16>()?)))
+    Some((*transport.get(abi::CTA_PROTO_NUM)?.value.first()?, tuple))
 }
 
 #[cfg(test)]

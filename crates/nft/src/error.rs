@@ -1,20 +1,20 @@
-//! Why the kernel said no, and what to do about it.
+//! Errors of a commit, with the remedy for known error numbers.
 
 use std::fmt;
 use std::io;
 
-/// One message the kernel refused.
+/// One message that the kernel refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
-    /// Its number in the batch, from 1; 0 is the batch as a whole.
+    /// Its number in the batch, from 1; 0 stands for the batch as a whole.
     pub message: u32,
-    /// What it was to do, in words.
+    /// A description of what it does: `add chain ip zonewise services`.
     pub what: String,
     /// The kernel's error number.
     pub errno: i32,
-    /// The kernel's own words; often empty.
+    /// The kernel's explanation; often empty.
     pub text: String,
-    /// Which byte of the message it dislikes, if it says so.
+    /// The offset of the attribute that caused the error, if the kernel names it.
     pub offset: Option<u32>,
 }
 
@@ -32,12 +32,12 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A batch that did not take place: nothing of it was applied, unless [`CommitError::is_unknown`].
+/// A batch that was not applied. If [`CommitError::is_unknown`], it may have been.
 #[derive(Debug)]
 pub struct CommitError {
-    /// What the kernel refused, in the order of the batch. Empty when it never got that far.
+    /// The messages that the kernel refused, in the order of the batch. Empty if the socket failed.
     pub refused: Vec<Refusal>,
-    /// What went wrong with the socket.
+    /// The error of the socket.
     pub source: Option<io::Error>,
 }
 
@@ -53,7 +53,8 @@ impl CommitError {
         refused.or_else(|| self.source.as_ref().and_then(io::Error::raw_os_error))
     }
 
-    /// The kernel's answer was lost: the batch may have been applied. Read the state and compare.
+    /// Whether the kernel's response was lost. The batch may have been applied: read the tables and
+    /// compare.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         use io::ErrorKind::{TimedOut, UnexpectedEof};
@@ -111,12 +112,12 @@ fn remedy(errno: i32) -> Option<&'static str> {
              own the table (`nft list tables` shows who does)"
         }
         errno::ENOENT => {
-            "something it names is missing: another program may have changed the table, or the \
+            "something it refers to does not exist: another program may have changed the table, or the \
              kernel lacks a module (nf_tables, nft_numgen, nft_fib, nft_masq, nft_reject); write \
              the whole table again"
         }
         errno::EEXIST => {
-            "it is there already and different: delete it first, in the same batch; or another \
+            "it already exists with other contents: delete it first, in the same batch; or another \
              program has changed the table"
         }
         errno::EBUSY => "it is still in use: delete what refers to it first, in the same batch",
@@ -126,11 +127,15 @@ fn remedy(errno: i32) -> Option<&'static str> {
         }
         errno::EPROTONOSUPPORT => "the kernel lacks netfilter netlink: load nf_tables",
         errno::EMSGSIZE | errno::ENOBUFS | errno::ENOMEM => {
-            "the batch is larger than the kernel takes at once, or memory is short: commit less \
-             at a time"
+            "the batch is larger than the kernel accepts, or memory is short: commit smaller \
+             batches"
         }
-        errno::EMFILE | errno::ENFILE => "a set or the process has reached its limit",
-        errno::ERESTART => "somebody changed the rules in between: read the state and try again",
+        errno::EMFILE | errno::ENFILE => {
+            "a set has reached its size, or the process its limit of open files"
+        }
+        errno::ERESTART => {
+            "another program has changed the tables meanwhile: read them and try again"
+        }
         _ => return None,
     })
 }

@@ -1,21 +1,22 @@
-//! nftables and conntrack over netlink: everything that knows a byte of the wire.
+//! nftables and connection tracking over netlink.
 //!
 //! ```text
 //!   Rule, SetSpec, Element ──► Batch (one Vec<u8>) ──► Socket::commit ──► kernel: all or nothing
 //!        │                                                    │
-//!        └─► Rule::text (what `nft list` prints)              └─► CommitError: which message, why
+//!        └─► Rule::text (as `nft list` prints it)             └─► CommitError: which message, why
 //!
 //!   Socket::dump, rules, sets, counters, generation ◄── kernel
 //!   conntrack::Conntrack::flows, delete             ◄─► kernel
 //! ```
 //!
-//! The `nft` program is never run. What is written is made to be listed by it all the same: keys
-//! and data carry their types, names their comments.
+//! The `nft` program is never run, but it can list everything that is written: sets carry the types of
+//! their keys and data, objects their comments. `abi` has the kernel's numbers.
 //!
-//! A batch is a transaction: the kernel applies all of its messages or none. To replace what a map
-//! says for a key, delete the element and add it again in one batch; adding what is there already,
-//! unchanged, is no error.
+//! A batch is a transaction: the kernel applies all of its messages or none. To replace the data of a
+//! map's element, delete the element and add it again in one batch. Adding an element that exists
+//! unchanged is not an error.
 
+mod abi;
 mod batch;
 mod error;
 mod expression;
@@ -31,8 +32,7 @@ pub mod conntrack;
 
 pub use batch::{BaseChain, Batch, ChainKind, Elements, Hook, TableFlags, Verb};
 pub use error::{CommitError, Refusal};
-pub use parse::{Attribute, Attributes};
 pub use rule::{Field, Rule, Statement};
 pub use set::{SetFlags, SetSpec, Type};
-pub use socket::{ChainInfo, RuleInfo, Seen, SeenData, SetInfo, Socket, TableInfo};
+pub use socket::{ChainInfo, CounterInfo, DumpedElement, RuleInfo, SetInfo, Socket, TableInfo};
 pub use value::{Bytes, Data, Element, Family, Parts};

@@ -1,6 +1,6 @@
-//! A netlink socket to netfilter: sends requests, reads answers, never waits for ever.
+//! A netlink socket to netfilter: sends requests, reads responses, and never waits for ever.
 //!
-//! The kernel answers before the sending call returns, so waiting is only a safety net.
+//! The kernel responds before the sending call returns, so waiting is only a safety net.
 
 use std::io::{self, IoSlice};
 use std::time::{Duration, Instant};
@@ -11,31 +11,30 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg, sockopt};
 
-use crate::parse::{Message, Messages, verdict};
-use crate::wire::{ACK, DUMP};
+use crate::abi;
+use crate::parse::{Message, Messages, acknowledgement};
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// More than the kernel puts into one read.
-const BUFFER: usize = 256 * 1024;
-/// Room for answers: the kernel drops what does not fit.
-const RECEIVE: usize = 4 * 1024 * 1024;
+/// How long to wait for a response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Size of the read buffer; the kernel never returns more in one read.
+const READ_BUFFER: usize = 256 * 1024;
+/// Size of the socket's receive buffer: the kernel drops responses that do not fit.
+const RECEIVE_BUFFER: usize = 4 * 1024 * 1024;
 
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
-const INTERRUPTED: u16 = 0x10;
+/// Sequence numbers of single requests start here, far from the message numbers of a batch.
+const FIRST_SEQUENCE: u32 = 1 << 31;
 
-/// What one read gave.
+/// The result of one read.
 pub(crate) enum Received<'a> {
     /// Messages.
     Messages(Messages<'a>),
-    /// Some answers did not fit and are gone.
+    /// The receive buffer was full, and the kernel dropped responses.
     Overrun,
-    /// Nothing is there now.
+    /// There is nothing to read now.
     Nothing,
 }
 
-/// The socket with its buffer.
+/// The socket with its read buffer.
 pub(crate) struct Link {
     socket: Socket,
     port: u32,
@@ -54,34 +53,39 @@ impl Link {
     pub(crate) fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_NETFILTER)?;
         let address = socket.bind_auto()?;
-        // A connected socket takes messages from the kernel only.
+        // A connected socket receives messages from the kernel only.
         socket.connect(&SocketAddr::new(0, 0))?;
         socket.set_ext_ack(true)?;
         socket.set_cap_ack(true)?;
-        // Without the right to force it, the usual size has to do.
-        let _ = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE);
+        // Without CAP_NET_ADMIN the default size has to do.
+        let _ = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER);
         let send_buffer = sockopt::socket_send_buffer_size(&socket)?;
         let port = address.port_number();
-        // Far from the numbers of a batch's messages.
-        Ok(Self { socket, port, buffer: vec![0; BUFFER], send_buffer, sequence: 1 << 31 })
+        Ok(Self {
+            socket,
+            port,
+            buffer: vec![0; READ_BUFFER],
+            send_buffer,
+            sequence: FIRST_SEQUENCE,
+        })
     }
 
-    /// The number by which the kernel knows this socket.
+    /// The socket's netlink port id.
     pub(crate) fn port(&self) -> u32 {
         self.port
     }
 
-    /// A number for the next request.
+    /// The sequence number of the next request.
     pub(crate) fn next_sequence(&mut self) -> u32 {
-        self.sequence = self.sequence.checked_add(1).unwrap_or(1 << 31);
+        self.sequence = self.sequence.checked_add(1).unwrap_or(FIRST_SEQUENCE);
         self.sequence
     }
 
-    /// Throws away late answers, then sends all parts as one.
+    /// Discards late responses to earlier requests, then sends all parts as one datagram.
     pub(crate) fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         self.drain()?;
         let length: usize = parts.iter().map(|part| part.len()).sum();
-        self.make_room(length)?;
+        self.grow_send_buffer(length)?;
         loop {
             let mut control = SendAncillaryBuffer::default();
             match sendmsg(&self.socket, parts, &mut control, SendFlags::empty()) {
@@ -92,8 +96,8 @@ impl Link {
         }
     }
 
-    /// The kernel wants room for a whole message before it takes any of it.
-    fn make_room(&mut self, length: usize) -> io::Result<()> {
+    /// Grows the send buffer: the kernel only accepts a datagram that fits as a whole.
+    fn grow_send_buffer(&mut self, length: usize) -> io::Result<()> {
         const SLACK: usize = 4096;
         let needed = length.saturating_add(SLACK);
         if needed > self.send_buffer {
@@ -111,13 +115,16 @@ impl Link {
         Ok(())
     }
 
-    /// What is there now.
+    /// Reads without waiting.
     pub(crate) fn receive(&mut self) -> io::Result<Received<'_>> {
         let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
         loop {
             match recv(&self.socket, &mut self.buffer[..], flags) {
                 Ok((read, whole)) if whole > read => {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, "an answer was cut"));
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        "a response of the kernel was truncated",
+                    ));
                 }
                 Ok((read, _)) => return Ok(Received::Messages(Messages(&self.buffer[..read]))),
                 Err(Errno::INTR) => {}
@@ -128,15 +135,15 @@ impl Link {
         }
     }
 
-    /// Waits until something is there.
+    /// Waits until there is something to read.
     pub(crate) fn wait(&self) -> io::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + RESPONSE_TIMEOUT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
-                    "no answer from the kernel in 30 seconds",
+                    "no response from the kernel within 30 seconds",
                 ));
             }
             let seconds = i64::try_from(left.as_secs()).unwrap_or(1);
@@ -149,25 +156,27 @@ impl Link {
         }
     }
 
-    /// Sends one request and hands every answer to `each`, up to the end of the dump, the
-    /// acknowledgement, or for a plain request its one answer.
+    /// Sends one request and calls `each` for every response, up to the end of the dump or the
+    /// acknowledgement; a request for neither has exactly one response.
     pub(crate) fn request(
         &mut self,
         request: &[u8],
         each: &mut dyn FnMut(&Message<'_>),
     ) -> io::Result<()> {
-        let asked = Messages(request).next().ok_or(io::ErrorKind::InvalidInput)?;
+        let sent = Messages(request).next().ok_or(io::ErrorKind::InvalidInput)?;
         self.send(&[IoSlice::new(request)])?;
         let mut interrupted = false;
         let outcome = loop {
             match self.receive()? {
                 Received::Nothing => self.wait()?,
                 Received::Overrun => {
-                    break Err(io::Error::other("answers of the kernel were lost"));
+                    break Err(io::Error::other(
+                        "responses of the kernel were lost: its receive buffer was full",
+                    ));
                 }
                 Received::Messages(messages) => {
-                    let mine = messages.filter(|message| message.sequence == asked.sequence);
-                    if let Some(outcome) = answers(mine, asked.flags, &mut interrupted, each) {
+                    let mine = messages.filter(|message| message.sequence == sent.sequence);
+                    if let Some(outcome) = responses(mine, sent.flags, &mut interrupted, each) {
                         break outcome;
                     }
                 }
@@ -175,45 +184,50 @@ impl Link {
         };
         outcome?;
         if interrupted {
-            let text = "the rules changed while they were read: read again";
+            let text = "the tables changed while they were read: read them again";
             return Err(io::Error::new(io::ErrorKind::Interrupted, text));
         }
         Ok(())
     }
 }
 
-/// Handles what one read gave; `Some` when it was the last.
-fn answers<'a>(
+/// Handles the messages of one read; `Some` after the last response.
+fn responses<'a>(
     messages: impl Iterator<Item = Message<'a>>,
     flags: u16,
     interrupted: &mut bool,
     each: &mut dyn FnMut(&Message<'_>),
 ) -> Option<io::Result<()>> {
     for message in messages {
-        *interrupted |= message.flags & INTERRUPTED != 0;
-        if message.kind == ERROR || message.kind == DONE {
+        *interrupted |= message.flags & abi::NLM_F_DUMP_INTR != 0;
+        if matches!(message.kind, abi::NLMSG_ERROR | abi::NLMSG_DONE) {
             return Some(outcome(&message));
         }
         each(&message);
-        if flags & (DUMP | ACK) == 0 {
+        if flags & (abi::NLM_F_DUMP | abi::NLM_F_ACK) == 0 {
             return Some(Ok(()));
         }
     }
     None
 }
 
-/// How a request ended.
+/// The result in the last message of a request.
 fn outcome(message: &Message<'_>) -> io::Result<()> {
-    // The end of a dump may come without a number.
-    let errno = match verdict(message) {
-        Some(verdict) => verdict.errno,
-        None if message.kind == DONE => 0,
-        None => return Err(io::Error::new(io::ErrorKind::InvalidData, "a malformed answer")),
+    // The end of a dump may have no error number.
+    let errno = match acknowledgement(message) {
+        Some(found) => found.errno,
+        None if message.kind == abi::NLMSG_DONE => 0,
+        None => {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a malformed response of the kernel",
+            ));
+        }
     };
     if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
 }
 
-/// Whether a message is a verdict on another.
-pub(crate) fn is_verdict(message: &Message<'_>) -> bool {
-    message.kind == ERROR
+/// Whether a message acknowledges another, with or without an error.
+pub(crate) fn is_acknowledgement(message: &Message<'_>) -> bool {
+    message.kind == abi::NLMSG_ERROR
 }

@@ -1,72 +1,66 @@
-//! Reading netlink. Bytes that make no sense end the reading; nothing panics.
+//! Reading netlink messages and attributes. Malformed bytes end the iteration; nothing panics.
+
+use crate::abi;
 
 /// One attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Attribute<'a> {
+pub(crate) struct Attribute<'a> {
     /// Its type, without flags.
-    pub kind: u16,
+    pub(crate) kind: u16,
     /// Its value, without padding.
-    pub value: &'a [u8],
+    pub(crate) value: &'a [u8],
 }
 
 impl<'a> Attribute<'a> {
-    /// The attributes inside.
-    #[must_use]
-    pub const fn nested(self) -> Attributes<'a> {
+    /// The attributes nested in its value.
+    pub(crate) const fn nested(self) -> Attributes<'a> {
         Attributes(self.value)
     }
 
-    /// Text up to the first zero; what is not UTF-8 is replaced.
-    #[must_use]
-    pub fn text(self) -> String {
-        String::from_utf8_lossy(until_zero(self.value)).into_owned()
+    /// Text up to the first NUL byte; invalid UTF-8 is replaced.
+    pub(crate) fn text(self) -> String {
+        String::from_utf8_lossy(until_nul(self.value)).into_owned()
     }
 
-    /// Text up to the first zero, empty if it is not UTF-8.
-    #[must_use]
-    pub fn str(self) -> &'a str {
-        std::str::from_utf8(until_zero(self.value)).unwrap_or_default()
+    /// Text up to the first NUL byte, empty if it is not UTF-8.
+    pub(crate) fn str(self) -> &'a str {
+        std::str::from_utf8(until_nul(self.value)).unwrap_or_default()
     }
 
-    /// A number in network order.
-    #[must_use]
-    pub fn be16(self) -> Option<u16> {
+    /// A number in network byte order.
+    pub(crate) fn be16(self) -> Option<u16> {
         self.value.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
     }
 
-    /// A number in network order.
-    #[must_use]
-    pub fn be32(self) -> Option<u32> {
+    /// A number in network byte order.
+    pub(crate) fn be32(self) -> Option<u32> {
         self.value.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
     }
 
-    /// A number in network order.
-    #[must_use]
-    pub fn be64(self) -> Option<u64> {
+    /// A number in network byte order.
+    pub(crate) fn be64(self) -> Option<u64> {
         self.value.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
     }
 
-    /// A number in the order of this machine.
-    #[must_use]
-    pub fn ne32(self) -> Option<u32> {
+    /// A number in host byte order.
+    pub(crate) fn ne32(self) -> Option<u32> {
         self.value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
     }
 
-    /// The comment in user data, empty if there is none.
-    #[must_use]
-    pub fn comment(self, kind: u8) -> &'a str {
+    /// The comment in user data, empty if there is none. `kind` is its type, which differs between
+    /// kinds of objects (`NFTNL_UDATA_…_COMMENT`).
+    pub(crate) fn comment(self, kind: u8) -> &'a str {
         comment(self.value, kind)
     }
 }
 
-/// The attributes in some bytes, in order. Ends where they stop making sense.
+/// The attributes in some bytes, in order. Ends at the first malformed one.
 #[derive(Clone, Copy, Debug)]
-pub struct Attributes<'a>(pub &'a [u8]);
+pub(crate) struct Attributes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Attributes<'a> {
     /// The first attribute of a type.
-    #[must_use]
-    pub fn get(mut self, kind: u16) -> Option<Attribute<'a>> {
+    pub(crate) fn get(mut self, kind: u16) -> Option<Attribute<'a>> {
         self.find(|attribute| attribute.kind == kind)
     }
 }
@@ -76,14 +70,14 @@ impl<'a> Iterator for Attributes<'a> {
 
     fn next(&mut self) -> Option<Attribute<'a>> {
         let length = usize::from(u16::from_ne_bytes(*self.0.first_chunk()?));
-        let kind = u16::from_ne_bytes(*self.0.get(2..)?.first_chunk()?) & 0x3fff;
-        let value = self.0.get(4..length)?;
-        self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or_default();
+        let kind = u16::from_ne_bytes(*self.0.get(2..)?.first_chunk()?) & abi::NLA_TYPE_MASK;
+        let value = self.0.get(abi::NLA_HDRLEN..length)?;
+        self.0 = self.0.get(length.next_multiple_of(abi::NLA_ALIGNTO)..).unwrap_or_default();
         Some(Attribute { kind, value })
     }
 }
 
-/// A message.
+/// A netlink message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message<'a> {
     pub(crate) kind: u16,
@@ -93,18 +87,18 @@ pub(crate) struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// The family in netfilter's header.
+    /// The address family in the netfilter header.
     pub(crate) fn family(&self) -> u8 {
         self.payload.first().copied().unwrap_or_default()
     }
 
-    /// The attributes behind netfilter's header.
+    /// The attributes after the netfilter header.
     pub(crate) fn attributes(&self) -> Attributes<'a> {
-        Attributes(self.payload.get(4..).unwrap_or_default())
+        Attributes(self.payload.get(abi::NFGENMSG_LEN..).unwrap_or_default())
     }
 }
 
-/// The messages in what one read returned.
+/// The messages in a buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Messages<'a>(pub(crate) &'a [u8]);
 
@@ -112,61 +106,66 @@ impl<'a> Iterator for Messages<'a> {
     type Item = Message<'a>;
 
     fn next(&mut self) -> Option<Message<'a>> {
-        let header = self.0.first_chunk::<16>()?;
+        let header = self.0.first_chunk::<{ abi::NLMSG_HDRLEN }>()?;
         let length = u32::from_ne_bytes(*header.first_chunk()?);
         let length = usize::try_from(length).ok()?;
-        let payload = self.0.get(16..length)?;
+        let payload = self.0.get(abi::NLMSG_HDRLEN..length)?;
         let message = Message {
             kind: u16::from_ne_bytes([header[4], header[5]]),
             flags: u16::from_ne_bytes([header[6], header[7]]),
             sequence: u32::from_ne_bytes([header[8], header[9], header[10], header[11]]),
             payload,
         };
-        self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or_default();
+        self.0 = self.0.get(length.next_multiple_of(abi::NLMSG_ALIGNTO)..).unwrap_or_default();
         Some(message)
     }
 }
 
-/// The kernel's verdict on one message: an error, or an acknowledgement.
+/// The kernel's acknowledgement of one message, which carries its error if there was one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Verdict {
-    /// Zero for an acknowledgement, else the positive error number.
+pub(crate) struct Acknowledgement {
+    /// Zero for success, otherwise the positive error number.
     pub(crate) errno: i32,
-    /// What the kernel says in words.
+    /// The kernel's explanation; often empty.
     pub(crate) text: String,
-    /// Which byte of the message it dislikes.
+    /// The offset of the attribute that caused the error.
     pub(crate) offset: Option<u32>,
 }
 
-/// Reads the payload of an error message.
-pub(crate) fn verdict(message: &Message<'_>) -> Option<Verdict> {
-    const CAPPED: u16 = 0x100;
-    const HAS_WORDS: u16 = 0x200;
+/// Reads the payload of `NLMSG_ERROR`: an error number, the request (or only its header), attributes.
+pub(crate) fn acknowledgement(message: &Message<'_>) -> Option<Acknowledgement> {
+    const ERRNO_LEN: usize = size_of::<i32>();
     let payload = message.payload;
     let errno = i32::from_ne_bytes(*payload.first_chunk()?).checked_neg()?;
-    let mut verdict = Verdict { errno, text: String::new(), offset: None };
-    if message.flags & HAS_WORDS != 0 {
-        let quoted = u32::from_ne_bytes(*payload.get(4..)?.first_chunk()?);
-        let skip = if message.flags & CAPPED != 0 { 20 } else { usize::try_from(quoted).ok()? + 4 };
-        let words = Attributes(payload.get(skip.next_multiple_of(4)..).unwrap_or_default());
-        verdict.text = words.get(1).map(Attribute::text).unwrap_or_default();
-        verdict.offset = words.get(2).and_then(Attribute::ne32);
+    let mut found = Acknowledgement { errno, text: String::new(), offset: None };
+    if message.flags & abi::NLM_F_ACK_TLVS != 0 {
+        let request = payload.get(ERRNO_LEN..)?;
+        let request_len = if message.flags & abi::NLM_F_CAPPED != 0 {
+            abi::NLMSG_HDRLEN
+        } else {
+            usize::try_from(u32::from_ne_bytes(*request.first_chunk()?)).ok()?
+        };
+        let start = request_len.next_multiple_of(abi::NLMSG_ALIGNTO);
+        let attributes = Attributes(request.get(start..).unwrap_or_default());
+        found.text =
+            attributes.get(abi::NLMSGERR_ATTR_MSG).map(Attribute::text).unwrap_or_default();
+        found.offset = attributes.get(abi::NLMSGERR_ATTR_OFFS).and_then(Attribute::ne32);
     }
-    Some(verdict)
+    Some(found)
 }
 
-/// A comment in user data: pieces of type, length, value.
+/// The comment in user data, which is a list of entries of type, length and value.
 pub(crate) fn comment(mut data: &[u8], kind: u8) -> &str {
     while let [found, length, rest @ ..] = data {
         let Some((value, rest)) = rest.split_at_checked(usize::from(*length)) else { break };
         if *found == kind {
-            return std::str::from_utf8(until_zero(value)).unwrap_or_default();
+            return std::str::from_utf8(until_nul(value)).unwrap_or_default();
         }
         data = rest;
     }
     ""
 }
 
-fn until_zero(value: &[u8]) -> &[u8] {
+fn until_nul(value: &[u8]) -> &[u8] {
     value.split(|byte| *byte == 0).next().unwrap_or_default()
 }

@@ -7,26 +7,26 @@ use std::time::Duration;
 
 use crate::value::Family;
 
-/// Something a packet or its connection has.
+/// A property of a packet or of its connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Field {
-    /// Where it comes from.
+    /// The source address.
     Saddr,
-    /// Where it goes to.
+    /// The destination address.
     Daddr,
-    /// The protocol of its transport.
+    /// The transport protocol.
     Protocol,
-    /// The port it goes to.
+    /// The destination port.
     Dport,
     /// A random number below this one.
     Slot(u32),
-    /// Where it comes from, only so many bits of it.
+    /// This many leading bits of the source address.
     SaddrMasked(u8),
-    /// Where the connection came from, before any translation.
+    /// The source address of the connection, before any translation.
     OriginalSaddr,
-    /// Where the connection went to, before any translation.
+    /// The destination address of the connection, before any translation.
     OriginalDaddr,
-    /// The port the connection went to, before any translation.
+    /// The destination port of the connection, before any translation.
     OriginalDport,
 }
 
@@ -65,96 +65,97 @@ impl Field {
 /// A piece of a rule: a condition or an action.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Statement {
-    /// The first packet of a connection.
+    /// Matches the first packet of a connection.
     CtStateNew,
-    /// The connection's destination was translated.
+    /// Matches if the connection's destination was translated.
     CtStatusDnat,
-    /// The fields together are in that set.
+    /// Matches if the fields together are an element of a set.
     InSet {
         /// The key.
         fields: Vec<Field>,
-        /// Its name.
+        /// The set's name.
         set: Cow<'static, str>,
-        /// Not in that set.
+        /// Match if they are not in the set.
         negate: bool,
     },
-    /// An address field lies in a network. The address must be of the table's family.
+    /// Matches if an address field lies in a network of the table's family.
     Prefix {
         /// `Saddr`, `Daddr`, `OriginalSaddr` or `OriginalDaddr`.
         field: Field,
-        /// The network.
+        /// The network's address.
         address: IpAddr,
-        /// How many bits of it count.
+        /// Its prefix length.
         length: u8,
-        /// Outside of it.
+        /// Match if it lies outside.
         negate: bool,
     },
-    /// The interface it came in by.
+    /// Matches the interface that the packet arrived on.
     InputInterface {
         /// Its name, at most 15 bytes.
         name: String,
-        /// The name only has to start like this.
+        /// Match every name that starts with `name`.
         prefix: bool,
-        /// Any other.
+        /// Match any other interface.
         negate: bool,
     },
-    /// The address belongs to this machine.
+    /// Matches if the address belongs to this machine.
     FibLocal {
         /// `Saddr` or `Daddr`.
         field: Field,
     },
     /// Sets these bits of the packet's mark.
     SetMark(u32),
-    /// One of these bits of the packet's mark is set.
+    /// Matches if one of these bits of the packet's mark is set.
     HasMark(u32),
-    /// Turns these bits of the packet's mark around; behind `HasMark` of one bit: clears it.
+    /// Inverts these bits of the packet's mark; after `HasMark` of one bit this clears it.
     ClearMark(u32),
-    /// Does what the map says for these fields; goes on behind if it says nothing.
+    /// Applies the verdict that the map has for these fields; without one, continues with the next
+    /// statement.
     Vmap {
         /// The key.
         fields: Vec<Field>,
         /// The verdict map.
         map: Cow<'static, str>,
     },
-    /// Sends the connection to the address and port the map says for these fields.
+    /// Translates the destination to the address and port that the map has for these fields.
     Dnat {
         /// The key.
         fields: Vec<Field>,
         /// The map to address and port.
         map: Cow<'static, str>,
     },
-    /// Gives the connection this machine's address as its source, with a random port.
+    /// Translates the source to this machine's address and a random port.
     Masquerade,
-    /// Answers "port unreachable".
+    /// Rejects the packet with ICMP "port unreachable".
     Reject,
     /// Drops the packet.
     Drop,
     /// Lets the packet pass this hook.
     Accept,
-    /// Back to the calling chain.
+    /// Returns to the calling chain.
     Return,
-    /// To that chain, and back here behind it.
+    /// Continues in a chain, and here after it.
     Jump(Cow<'static, str>),
-    /// To that chain, and not back here.
+    /// Continues in a chain, without coming back here.
     Goto(Cow<'static, str>),
-    /// Counts.
+    /// Counts packets and bytes of this rule.
     Counter,
-    /// Counts in the counter the map says for these fields.
+    /// Counts in the named counter that the map has for these fields.
     CountByMap {
         /// The key.
         fields: Vec<Field>,
         /// The map of counters.
         map: Cow<'static, str>,
     },
-    /// Adds an element to a dynamic set or map, or renews its time.
+    /// Adds an element to a dynamic set or map, or restarts its timeout.
     Update {
         /// The set or map.
         map: Cow<'static, str>,
         /// The key.
         key: Vec<Field>,
-        /// How long it stays.
+        /// After this time without an update the element is removed.
         timeout: Duration,
-        /// What the map says for it; empty for a set.
+        /// The data of a map's element; empty for a set.
         data: Vec<Field>,
     },
 }
@@ -164,7 +165,7 @@ pub enum Statement {
 pub struct Rule {
     /// Conditions and actions, in order.
     pub statements: Vec<Statement>,
-    /// For people; may be empty.
+    /// A comment for `nft list`; may be empty.
     pub comment: String,
 }
 
@@ -201,6 +202,7 @@ impl Rule {
 }
 
 impl Statement {
+    /// Without a catch-all arm: a new statement must not compile before it has a text.
     fn write(&self, out: &mut String, family: Family) -> fmt::Result {
         match self {
             Self::CtStateNew => out.write_str("ct state new"),
@@ -225,12 +227,6 @@ impl Statement {
                 field.write(out, family)?;
                 write!(out, " {}{}", not(*negate), network(*address, *length))
             }
-            _ => self.write_lookup(out, family),
-        }
-    }
-
-    fn write_lookup(&self, out: &mut String, family: Family) -> fmt::Result {
-        match self {
             Self::InSet { fields, set, negate } => {
                 write_fields(out, family, fields)?;
                 write!(out, " {}@{set}", not(*negate))
@@ -261,7 +257,6 @@ impl Statement {
                 }
                 out.write_str(" }")
             }
-            _ => Ok(()),
         }
     }
 }
@@ -280,7 +275,7 @@ fn write_fields(out: &mut String, family: Family, fields: &[Field]) -> fmt::Resu
     Ok(())
 }
 
-/// A network; a single address without its length.
+/// A network in CIDR notation; a single address without its prefix length.
 fn network(address: IpAddr, length: u8) -> String {
     let family = Family::of(address);
     if is_whole(family, length) {
@@ -289,12 +284,12 @@ fn network(address: IpAddr, length: u8) -> String {
     format!("{}/{length}", masked(address, length))
 }
 
-/// So many bits are all bits of an address.
+/// Whether a prefix of this length is the whole address.
 pub(crate) fn is_whole(family: Family, length: u8) -> bool {
     usize::from(length) >= family.address_len() * 8
 }
 
-/// The first bits of an address.
+/// The network address: the leading bits of an address.
 pub(crate) fn masked(address: IpAddr, length: u8) -> IpAddr {
     match (address, mask_address(Family::of(address), length)) {
         (IpAddr::V4(address), IpAddr::V4(mask)) => IpAddr::V4(address & mask),
@@ -303,7 +298,7 @@ pub(crate) fn masked(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
-/// The mask with that many bits.
+/// The netmask of a prefix length.
 pub(crate) fn mask_address(family: Family, length: u8) -> IpAddr {
     let length = u32::from(length);
     match family {
@@ -318,7 +313,7 @@ pub(crate) fn mask_address(family: Family, length: u8) -> IpAddr {
     }
 }
 
-/// A time in the units `nft` prints: `1d2h3m4s5ms`.
+/// A duration in the units that `nft` prints: `1d2h3m4s5ms`.
 fn time(time: Duration) -> String {
     let mut rest = time.as_millis();
     let mut out = String::new();

@@ -1,9 +1,10 @@
 //! Declarations of sets and maps, with the types that `nft list` needs to print their elements.
 //!
-//! The kernel only wants lengths. `nft` finds out how to print a key from a number of six bits per
-//! part, and where a part is a plain integer without a length of its own, from a description of an
-//! expression with that type (`typeof`) in the user data.
+//! The kernel only uses the lengths. `nft` prints a key by its type number, which has six bits for each
+//! part. A plain integer has no length of its own there: sets with one carry the description of an
+//! expression of that type (`typeof`) in their user data.
 
+use crate::abi;
 use crate::expression;
 use crate::value::Family;
 use crate::wire;
@@ -17,16 +18,16 @@ pub enum Type {
     Protocol,
     /// A port.
     Port,
-    /// A number of four bytes in the order of this machine: a slot.
+    /// A number of four bytes in host byte order, such as a slot.
     Number,
-    /// Data only, and alone: what to do with the packet.
+    /// A verdict. Only as data, and alone.
     Verdict,
-    /// Data only, and alone: a named counter.
+    /// A named counter. Only as data, and alone.
     Counter,
 }
 
 impl Type {
-    /// Bytes it takes, without padding.
+    /// Its length in bytes, without padding.
     #[must_use]
     pub const fn length(self, family: Family) -> usize {
         match self {
@@ -38,29 +39,29 @@ impl Type {
         }
     }
 
-    /// What `nft` calls it.
+    /// The type number of `nft`; verdicts have one of the kernel, counters have none.
     const fn number(self, family: Family) -> u32 {
         match (self, family) {
-            (Self::Address, Family::Ip) => 7,
-            (Self::Address, Family::Ip6) => 8,
-            (Self::Protocol, _) => 12,
-            (Self::Port, _) => 13,
-            (Self::Number, _) => 4,
-            (Self::Verdict, _) => 0xffff_ff00,
+            (Self::Address, Family::Ip) => abi::TYPE_IPADDR,
+            (Self::Address, Family::Ip6) => abi::TYPE_IP6ADDR,
+            (Self::Protocol, _) => abi::TYPE_INET_PROTOCOL,
+            (Self::Port, _) => abi::TYPE_INET_SERVICE,
+            (Self::Number, _) => abi::TYPE_INTEGER,
+            (Self::Verdict, _) => abi::NFT_DATA_VERDICT,
             (Self::Counter, _) => 0,
         }
     }
 }
 
-/// What kind of set it is.
+/// The properties of a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "the kernel's flags, one by one")]
 pub struct SetFlags {
     /// Elements are intervals.
     pub interval: bool,
-    /// Rules add elements.
+    /// Rules add elements to it.
     pub dynamic: bool,
-    /// Elements leave by themselves.
+    /// The kernel removes elements after their timeout.
     pub timeout: bool,
     /// Every element counts its packets.
     pub counter: bool,
@@ -76,23 +77,16 @@ pub struct SetSpec {
     /// The parts of its data. Empty: a set. `[Verdict]`: a verdict map. `[Counter]`: a map of
     /// counters.
     pub data: &'static [Type],
-    /// What kind of set it is.
+    /// Its properties.
     pub flags: SetFlags,
     /// The most elements it may have.
     pub size: Option<u32>,
-    /// For people; may be empty.
+    /// A comment for `nft list`; may be empty.
     pub comment: &'static str,
 }
 
-const INTERVAL: u32 = 0x4;
-const MAP: u32 = 0x8;
-const TIMEOUT: u32 = 0x10;
-const DYNAMIC: u32 = 0x20;
-const OBJECT: u32 = 0x40;
-const CONCAT: u32 = 0x80;
-
 impl SetSpec {
-    /// Bytes of a key in that family.
+    /// The length of a key in bytes.
     #[must_use]
     pub fn key_len(&self, family: Family) -> usize {
         padded(self.key, family)
@@ -105,50 +99,51 @@ impl SetSpec {
     fn kernel_flags(&self) -> u32 {
         let data = match self.data {
             [] => 0,
-            [Type::Counter] => OBJECT,
-            _ => MAP,
+            [Type::Counter] => abi::NFT_SET_OBJECT,
+            _ => abi::NFT_SET_MAP,
         };
         let flag = |on: bool, flag: u32| if on { flag } else { 0 };
-        data | flag(self.flags.interval, INTERVAL)
-            | flag(self.flags.timeout, TIMEOUT)
-            | flag(self.flags.dynamic, DYNAMIC)
-            | flag(self.is_interval_concat(), CONCAT)
+        // `counter` is no flag of the kernel: it is the set's expression.
+        let SetFlags { interval, dynamic, timeout, counter: _ } = self.flags;
+        data | flag(interval, abi::NFT_SET_INTERVAL)
+            | flag(timeout, abi::NFT_SET_TIMEOUT)
+            | flag(dynamic, abi::NFT_SET_EVAL)
+            | flag(self.is_interval_concat(), abi::NFT_SET_CONCAT)
     }
 
-    /// The attributes of the message behind the table's name.
+    /// Writes the attributes that follow the table's name.
     pub(crate) fn encode(&self, out: &mut Vec<u8>, family: Family, id: u32) {
-        wire::string(out, 2, self.name);
-        wire::be32(out, 3, self.kernel_flags());
-        wire::be32(out, 4, numbers(self.key, family));
-        wire::be32(out, 5, length(self.key, family));
+        wire::string(out, abi::NFTA_SET_NAME, self.name);
+        wire::be32(out, abi::NFTA_SET_FLAGS, self.kernel_flags());
+        wire::be32(out, abi::NFTA_SET_KEY_TYPE, type_number(self.key, family));
+        wire::be32(out, abi::NFTA_SET_KEY_LEN, length(self.key, family));
         match self.data {
             [] => {}
-            [Type::Counter] => wire::be32(out, 15, 1),
+            [Type::Counter] => wire::be32(out, abi::NFTA_SET_OBJ_TYPE, abi::NFT_OBJECT_COUNTER),
             data => {
-                wire::be32(out, 6, numbers(data, family));
-                wire::be32(out, 7, length(data, family));
+                wire::be32(out, abi::NFTA_SET_DATA_TYPE, type_number(data, family));
+                wire::be32(out, abi::NFTA_SET_DATA_LEN, length(data, family));
             }
         }
-        wire::be32(out, 10, id);
+        wire::be32(out, abi::NFTA_SET_ID, id);
         self.describe(out, family);
-        let user = self.user_data(family);
-        wire::bytes(out, 13, &user);
+        wire::bytes(out, abi::NFTA_SET_USERDATA, &self.user_data(family));
         if self.flags.counter {
-            wire::nest(out, 17, expression::counter_body);
+            wire::nest(out, abi::NFTA_SET_EXPR, expression::counter_body);
         }
     }
 
-    /// The size, and for intervals over several parts the length of each.
+    /// Writes the size, and for intervals over several parts the length of each part.
     fn describe(&self, out: &mut Vec<u8>, family: Family) {
         if self.size.is_none() && !self.is_interval_concat() {
             return;
         }
-        wire::nest(out, 9, |out| {
+        wire::nest(out, abi::NFTA_SET_DESC, |out| {
             if let Some(size) = self.size {
-                wire::be32(out, 1, size);
+                wire::be32(out, abi::NFTA_SET_DESC_SIZE, size);
             }
             if self.is_interval_concat() {
-                wire::nest(out, 2, |out| self.describe_parts(out, family));
+                wire::nest(out, abi::NFTA_SET_DESC_CONCAT, |out| self.describe_parts(out, family));
             }
         });
     }
@@ -156,31 +151,29 @@ impl SetSpec {
     fn describe_parts(&self, out: &mut Vec<u8>, family: Family) {
         for part in self.key {
             let length = u32::try_from(part.length(family)).unwrap_or_default();
-            wire::nest(out, 1, |out| wire::be32(out, 1, length));
+            wire::nest(out, abi::NFTA_LIST_ELEM, |out| {
+                wire::be32(out, abi::NFTA_SET_FIELD_LEN, length);
+            });
         }
     }
 
-    /// What the kernel keeps for `nft`: byte order, `typeof` where it is needed, the comment.
+    /// The user data that the kernel stores for `nft`: byte order, `typeof` if needed, comment.
     fn user_data(&self, family: Family) -> Vec<u8> {
-        const KEY_BYTE_ORDER: u8 = 0;
-        const KEY_TYPEOF: u8 = 3;
-        const DATA_TYPEOF: u8 = 4;
-        const COMMENT: u8 = 7;
-        let order = match self.key {
-            [Type::Address | Type::Port] => 2,
-            [_] => 1,
-            _ => 0,
+        let byte_order = match self.key {
+            [Type::Address | Type::Port] => abi::BYTEORDER_BIG_ENDIAN,
+            [_] => abi::BYTEORDER_HOST_ENDIAN,
+            _ => abi::BYTEORDER_INVALID,
         };
         let mut out = Vec::new();
-        piece(&mut out, KEY_BYTE_ORDER, &u32::to_ne_bytes(order));
+        number_entry(&mut out, abi::NFTNL_UDATA_SET_KEYBYTEORDER, byte_order);
         if self.key.contains(&Type::Number) {
-            piece(&mut out, KEY_TYPEOF, &type_of(self.key, family));
+            entry(&mut out, abi::NFTNL_UDATA_SET_KEY_TYPEOF, &type_of(self.key, family));
             if !matches!(self.data, [] | [Type::Verdict | Type::Counter]) {
-                piece(&mut out, DATA_TYPEOF, &type_of(self.data, family));
+                entry(&mut out, abi::NFTNL_UDATA_SET_DATA_TYPEOF, &type_of(self.data, family));
             }
         }
         if !self.comment.is_empty() {
-            wire::push_comment(&mut out, COMMENT, self.comment);
+            wire::push_comment(&mut out, abi::NFTNL_UDATA_SET_COMMENT, self.comment);
         }
         out
     }
@@ -197,66 +190,66 @@ fn length(parts: &[Type], family: Family) -> u32 {
     u32::try_from(padded(parts, family)).unwrap_or_default()
 }
 
-fn numbers(parts: &[Type], family: Family) -> u32 {
+fn type_number(parts: &[Type], family: Family) -> u32 {
     match parts {
         [part] => part.number(family),
-        parts => parts.iter().fold(0, |sum, part| (sum << 6) | part.number(family)),
+        parts => parts.iter().fold(0, |sum, part| (sum << abi::TYPE_BITS) | part.number(family)),
     }
 }
 
-/// A piece of user data.
-fn piece(out: &mut Vec<u8>, kind: u8, value: &[u8]) {
+/// Appends an entry of user data: type, length, value.
+fn entry(out: &mut Vec<u8>, kind: u8, value: &[u8]) {
     out.push(kind);
     out.push(u8::try_from(value.len()).unwrap_or(u8::MAX));
     out.extend_from_slice(value);
 }
 
-fn number_piece(out: &mut Vec<u8>, kind: u8, value: u32) {
-    piece(out, kind, &value.to_ne_bytes());
+fn number_entry(out: &mut Vec<u8>, kind: u8, value: u32) {
+    entry(out, kind, &value.to_ne_bytes());
 }
 
-/// A description of an expression: its kind, and what that kind needs.
-fn expression_of(kind: u32, details: &[u32]) -> Vec<u8> {
-    let mut inner = Vec::new();
-    for (index, detail) in (0..).zip(details) {
-        number_piece(&mut inner, index, *detail);
-    }
+/// The description of an expression for `nft`: its kind, and the entries that this kind needs.
+fn describe_expression(kind: u32, entries: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    number_piece(&mut out, 0, kind);
-    piece(&mut out, 1, &inner);
+    number_entry(&mut out, abi::NFTNL_UDATA_SET_TYPEOF_EXPR, kind);
+    entry(&mut out, abi::NFTNL_UDATA_SET_TYPEOF_DATA, entries);
     out
 }
 
-/// An expression of these types, in the words of `nft`.
+/// The description of an expression whose entries are numbers.
+fn describe_simple_expression(kind: u32, numbers: &[u32]) -> Vec<u8> {
+    let mut entries = Vec::new();
+    for (index, number) in (0..).zip(numbers) {
+        number_entry(&mut entries, index, *number);
+    }
+    describe_expression(kind, &entries)
+}
+
+/// The description of an expression with these types.
 fn type_of(parts: &[Type], family: Family) -> Vec<u8> {
-    const CONCATENATION: u32 = 13;
-    let mut pieces: Vec<Vec<u8>> = parts.iter().map(|part| type_of_part(*part, family)).collect();
-    if pieces.len() == 1 {
-        return pieces.remove(0);
+    if let [part] = parts {
+        return type_of_part(*part, family);
     }
-    let mut inner = Vec::new();
-    for (index, part) in (0..).zip(&pieces) {
-        piece(&mut inner, index, part);
+    let mut entries = Vec::new();
+    for (index, part) in (0..).zip(parts) {
+        entry(&mut entries, index, &type_of_part(*part, family));
     }
-    let mut out = Vec::new();
-    number_piece(&mut out, 0, CONCATENATION);
-    piece(&mut out, 1, &inner);
-    out
+    describe_expression(abi::EXPR_CONCAT, &entries)
 }
 
 fn type_of_part(part: Type, family: Family) -> Vec<u8> {
-    const PAYLOAD: u32 = 7;
-    const META: u32 = 9;
-    const NUMGEN: u32 = 23;
-    // The modulus is each rule's own; here it only stands for a number.
+    /// Each rule has a modulus of its own; the type of the expression does not depend on it.
     const ANY_MODULUS: u32 = 65536;
-    match (part, family) {
-        (Type::Address, Family::Ip) => expression_of(PAYLOAD, &[12, 12]),
-        (Type::Address, Family::Ip6) => expression_of(PAYLOAD, &[13, 9]),
-        (Type::Protocol, _) => expression_of(META, &[16]),
-        (Type::Port, _) => expression_of(PAYLOAD, &[11, 2]),
-        (Type::Number | Type::Verdict | Type::Counter, _) => {
-            expression_of(NUMGEN, &[1, ANY_MODULUS, 0])
+    let (kind, numbers): (u32, &[u32]) = match (part, family) {
+        (Type::Address, Family::Ip) => (abi::EXPR_PAYLOAD, &[abi::PROTO_DESC_IP, abi::IPHDR_DADDR]),
+        (Type::Address, Family::Ip6) => {
+            (abi::EXPR_PAYLOAD, &[abi::PROTO_DESC_IP6, abi::IP6HDR_DADDR])
         }
-    }
+        (Type::Protocol, _) => (abi::EXPR_META, &[abi::NFT_META_L4PROTO]),
+        (Type::Port, _) => (abi::EXPR_PAYLOAD, &[abi::PROTO_DESC_TH, abi::THDR_DPORT]),
+        (Type::Number | Type::Verdict | Type::Counter, _) => {
+            (abi::EXPR_NUMGEN, &[abi::NFT_NG_RANDOM, ANY_MODULUS, 0])
+        }
+    };
+    describe_simple_expression(kind, numbers)
 }

@@ -1,20 +1,18 @@
-//! The way to the kernel's rules: commits batches, reads back what is there.
+//! The nftables socket: commits batches and reads tables back.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::time::Duration;
 
-use crate::batch::{
-    Batch, GET_CHAIN, GET_ELEMENT, GET_GENERATION, GET_OBJECT, GET_RULE, GET_SET, GET_TABLE,
-    describe,
-};
+use crate::abi;
+use crate::batch::{Batch, TABLE_ATTRIBUTE, describe};
 use crate::error::{CommitError, Refusal};
-use crate::expression::{self, code};
-use crate::link::{Link, Received, is_verdict};
-use crate::parse::{Attribute, Attributes, Message, Verdict, verdict};
+use crate::expression;
+use crate::link::{Link, Received, is_acknowledgement};
+use crate::parse::{Acknowledgement, Attribute, Attributes, Message, acknowledgement};
 use crate::rule::Rule;
-use crate::value::Family;
-use crate::wire::{self, ACK, DUMP, HEADER, Header, REQUEST};
+use crate::value::{Data, Family};
+use crate::wire::{self, HEADER_LEN, Header};
 
 /// A table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,7 +25,7 @@ pub struct TableInfo {
     pub flags: u32,
     /// Its comment.
     pub comment: String,
-    /// The port number of the socket that owns it.
+    /// The netlink port id of the socket that owns it.
     pub owner: Option<u32>,
 }
 
@@ -38,8 +36,19 @@ pub struct ChainInfo {
     pub name: String,
     /// Its comment.
     pub comment: String,
-    /// It hangs on a hook.
+    /// It is a base chain: attached to a hook.
     pub base: bool,
+}
+
+/// A named counter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CounterInfo {
+    /// Its name.
+    pub name: String,
+    /// The packets it has counted.
+    pub packets: u64,
+    /// The bytes it has counted.
+    pub bytes: u64,
 }
 
 /// A set or map.
@@ -49,11 +58,11 @@ pub struct SetInfo {
     pub name: String,
     /// Its comment.
     pub comment: String,
-    /// Bytes of a key.
+    /// The length of a key in bytes.
     pub key_len: u32,
-    /// Bytes of data; 0 for sets and maps of counters, 16 for verdict maps.
+    /// The length of the data in bytes; 0 for sets and maps of counters, 16 for verdict maps.
     pub data_len: u32,
-    /// The kernel's flags.
+    /// The kernel's flags (`NFT_SET_…`).
     pub flags: u32,
 }
 
@@ -62,56 +71,41 @@ pub struct SetInfo {
 pub struct RuleInfo {
     /// The chain it is in.
     pub chain: String,
-    /// The kernel's number for it.
+    /// The kernel's handle for it.
     pub handle: u64,
     /// Its comment.
     pub comment: String,
-    /// Chains it always leads to, not those that maps lead to.
+    /// The chains of its jump and goto statements, without those that verdict maps lead to.
     pub jumps_to: Vec<String>,
     /// How many expressions it has.
     pub expressions: usize,
 }
 
-/// What a map was seen to say.
+/// An element as the kernel lists it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SeenData<'a> {
-    /// Nothing: it is a set.
-    None,
-    /// Bytes.
-    Value(&'a [u8]),
-    /// A verdict: the kernel's code, and its chain, which may be empty. Code 0 is drop, -4 goto.
-    Verdict(i32, &'a str),
-    /// An object with that name.
-    Object(&'a str),
-}
-
-/// An element as the kernel has it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Seen<'a> {
+pub struct DumpedElement<'a> {
     /// Its key.
     pub key: &'a [u8],
     /// The last key of its interval, in sets of intervals over several parts.
     pub key_end: Option<&'a [u8]>,
-    /// It only says that an interval ended before it, in sets of intervals of addresses.
-    pub is_interval_end: bool,
-    /// What the map says.
-    pub data: SeenData<'a>,
-    /// How long it still has.
+    /// Its data; `None` if that is a verdict other than those in [`Data`].
+    pub data: Option<Data<'a>>,
+    /// The time until the kernel removes it.
     pub expires: Option<Duration>,
-    /// Packets it counted.
+    /// The packets it has counted.
     pub packets: Option<u64>,
     /// Its comment.
     pub comment: &'a str,
 }
 
-/// A socket for nftables. Blocks, but never longer than 30 seconds without an answer.
+/// A netlink socket for nftables. Its methods block, but at most 30 seconds without a response.
 #[derive(Debug)]
 pub struct Socket {
     link: Link,
 }
 
 impl Socket {
-    /// Opens one in the network namespace of this thread.
+    /// Opens a socket in the network namespace of this thread.
     ///
     /// # Errors
     /// The kernel has no netfilter, or too many files are open.
@@ -119,7 +113,7 @@ impl Socket {
         Ok(Self { link: Link::open()? })
     }
 
-    /// The number by which the kernel knows this socket: the owner of the tables it owns.
+    /// The socket's netlink port id: [`TableInfo::owner`] of the tables it owns.
     #[must_use]
     pub fn port(&self) -> u32 {
         self.link.port()
@@ -130,73 +124,77 @@ impl Socket {
     /// # Errors
     /// The kernel refused a message, or the socket failed.
     pub fn commit(&mut self, batch: &Batch) -> Result<(), CommitError> {
-        self.commit_begun(batch, None)
+        self.commit_if(batch, None)
     }
 
-    /// Applies a batch, unless the rules have changed since that generation.
+    /// Applies a batch, unless any table has changed since that generation.
     ///
     /// # Errors
-    /// As [`Socket::commit`]; error number 85 when the rules have changed.
+    /// As [`Socket::commit`]; `ERESTART` if a table has changed.
     pub fn commit_at(&mut self, batch: &Batch, generation: u32) -> Result<(), CommitError> {
-        self.commit_begun(batch, Some(generation))
+        self.commit_if(batch, Some(generation))
     }
 
-    fn commit_begun(&mut self, batch: &Batch, generation: Option<u32>) -> Result<(), CommitError> {
+    fn commit_if(&mut self, batch: &Batch, generation: Option<u32>) -> Result<(), CommitError> {
         if batch.is_empty() {
             return Ok(());
         }
         let (body, last) = batch.parts();
-        let begin = border(0x10, 0, generation);
-        let end = border(0x11, batch.messages() + 1, None);
-        // Errors come for any message, success only where it is asked for: at the last.
-        let mut header = [0; HEADER];
-        header.copy_from_slice(&body[last..last + HEADER]);
-        let flags = u16::from_ne_bytes([header[6], header[7]]) | ACK;
+        let begin = delimiter(abi::NFNL_MSG_BATCH_BEGIN, 0, generation);
+        let end = delimiter(abi::NFNL_MSG_BATCH_END, batch.messages() + 1, None);
+        // The kernel reports errors of every message, but success only for messages that request an
+        // acknowledgement: here the last one does.
+        let mut header = [0; HEADER_LEN];
+        header.copy_from_slice(&body[last..last + HEADER_LEN]);
+        let flags = u16::from_ne_bytes([header[6], header[7]]) | abi::NLM_F_ACK;
         header[6..8].copy_from_slice(&flags.to_ne_bytes());
         let parts =
-            [&begin, &body[..last], &header, &body[last + HEADER..], &end].map(IoSlice::new);
+            [&begin, &body[..last], &header, &body[last + HEADER_LEN..], &end].map(IoSlice::new);
         self.link.send(&parts).map_err(CommitError::io)?;
-        let answers = self.verdicts(batch.messages()).map_err(CommitError::io)?;
-        judge(batch, answers)
+        let responses = self.responses(batch.messages()).map_err(CommitError::io)?;
+        responses.into_result(batch)
     }
 
-    /// What the kernel says about a batch whose last message has that number.
-    fn verdicts(&mut self, last: u32) -> io::Result<Answers> {
-        let mut answers = Answers::default();
+    /// The kernel's responses to a batch whose last message has this number.
+    fn responses(&mut self, last: u32) -> io::Result<BatchResponses> {
+        let mut responses = BatchResponses::default();
         loop {
             match self.link.receive()? {
-                Received::Overrun => answers.overrun = true,
+                Received::Overrun => responses.overrun = true,
                 Received::Messages(messages) => {
-                    for message in messages.filter(is_verdict) {
-                        answers.add(&message, last);
+                    for message in messages.filter(is_acknowledgement) {
+                        responses.add(&message, last);
                     }
                 }
-                // All answers are there before the sending call returns.
-                Received::Nothing if answers.complete() => return Ok(answers),
+                // All responses have arrived before the sending call returns.
+                Received::Nothing if responses.complete() => return Ok(responses),
                 Received::Nothing => self.link.wait()?,
             }
         }
     }
 
-    /// The generation of the rules: it changes with every commit of anybody in this namespace.
+    /// The generation of all tables: it changes with every commit of any program in this network
+    /// namespace.
     ///
     /// # Errors
     /// The socket failed.
     pub fn generation(&mut self) -> io::Result<u32> {
-        let request = self.get(GET_GENERATION, 0, None, |_| {});
+        let request = self.get(abi::NFT_MSG_GETGEN, 0, None, |_| {});
         let mut generation = None;
         self.link.request(&request, &mut |message| {
-            generation = message.attributes().get(1).and_then(Attribute::be32);
+            generation = message.attributes().get(abi::NFTA_GEN_ID).and_then(Attribute::be32);
         })?;
-        generation.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no generation"))
+        let missing =
+            || io::Error::new(io::ErrorKind::InvalidData, "the kernel sent no generation");
+        generation.ok_or_else(missing)
     }
 
-    /// All tables of either family.
+    /// All tables of both families.
     ///
     /// # Errors
-    /// The socket failed, or the rules changed meanwhile ([`io::ErrorKind::Interrupted`]).
+    /// The socket failed, or a table changed during the dump ([`io::ErrorKind::Interrupted`]).
     pub fn tables(&mut self) -> io::Result<Vec<TableInfo>> {
-        let request = self.get(GET_TABLE, DUMP, None, |_| {});
+        let request = self.get(abi::NFT_MSG_GETTABLE, abi::NLM_F_DUMP, None, |_| {});
         let mut tables = Vec::new();
         self.link.request(&request, &mut |message| tables.extend(table(message)))?;
         Ok(tables)
@@ -208,11 +206,15 @@ impl Socket {
     /// As [`Socket::tables`].
     pub fn chains(&mut self, family: Family, table: &str) -> io::Result<Vec<ChainInfo>> {
         let mut chains = Vec::new();
-        self.list(GET_CHAIN, family, table, &mut |attributes| {
+        self.list(abi::NFT_MSG_GETCHAIN, family, table, &mut |attributes| {
             chains.push(ChainInfo {
-                name: text(attributes, 3),
-                comment: comment(attributes, 12, 0).to_owned(),
-                base: attributes.get(4).is_some(),
+                name: text(attributes, abi::NFTA_CHAIN_NAME),
+                comment: comment(
+                    attributes,
+                    abi::NFTA_CHAIN_USERDATA,
+                    abi::NFTNL_UDATA_CHAIN_COMMENT,
+                ),
+                base: attributes.get(abi::NFTA_CHAIN_HOOK).is_some(),
             });
         })?;
         Ok(chains)
@@ -224,14 +226,14 @@ impl Socket {
     /// As [`Socket::tables`].
     pub fn sets(&mut self, family: Family, table: &str) -> io::Result<Vec<SetInfo>> {
         let mut sets = Vec::new();
-        self.list(GET_SET, family, table, &mut |attributes| {
+        self.list(abi::NFT_MSG_GETSET, family, table, &mut |attributes| {
             let number = |kind| attributes.get(kind).and_then(Attribute::be32).unwrap_or_default();
             sets.push(SetInfo {
-                name: text(attributes, 2),
-                comment: comment(attributes, 13, 7).to_owned(),
-                key_len: number(5),
-                data_len: number(7),
-                flags: number(3),
+                name: text(attributes, abi::NFTA_SET_NAME),
+                comment: comment(attributes, abi::NFTA_SET_USERDATA, abi::NFTNL_UDATA_SET_COMMENT),
+                key_len: number(abi::NFTA_SET_KEY_LEN),
+                data_len: number(abi::NFTA_SET_DATA_LEN),
+                flags: number(abi::NFTA_SET_FLAGS),
             });
         })?;
         Ok(sets)
@@ -243,12 +245,17 @@ impl Socket {
     /// As [`Socket::tables`].
     pub fn rules(&mut self, family: Family, table: &str) -> io::Result<Vec<RuleInfo>> {
         let mut rules = Vec::new();
-        self.list(GET_RULE, family, table, &mut |attributes| {
-            let expressions = attributes.get(4).map_or(Attributes(&[]), Attribute::nested);
+        self.list(abi::NFT_MSG_GETRULE, family, table, &mut |attributes| {
+            let expressions = nested(attributes, abi::NFTA_RULE_EXPRESSIONS);
+            let handle = attributes.get(abi::NFTA_RULE_HANDLE).and_then(Attribute::be64);
             rules.push(RuleInfo {
-                chain: text(attributes, 2),
-                handle: attributes.get(3).and_then(Attribute::be64).unwrap_or_default(),
-                comment: comment(attributes, 7, 0).to_owned(),
+                chain: text(attributes, abi::NFTA_RULE_CHAIN),
+                handle: handle.unwrap_or_default(),
+                comment: comment(
+                    attributes,
+                    abi::NFTA_RULE_USERDATA,
+                    abi::NFTNL_UDATA_RULE_COMMENT,
+                ),
                 jumps_to: expressions.filter_map(jump).collect(),
                 expressions: expressions.count(),
             });
@@ -256,49 +263,52 @@ impl Socket {
         Ok(rules)
     }
 
-    /// The named counters of a table: name, packets, bytes.
+    /// The named counters of a table.
     ///
     /// # Errors
     /// As [`Socket::tables`].
-    pub fn counters(&mut self, family: Family, table: &str) -> io::Result<Vec<(String, u64, u64)>> {
-        const COUNTER: u32 = 1;
+    pub fn counters(&mut self, family: Family, table: &str) -> io::Result<Vec<CounterInfo>> {
         let mut counters = Vec::new();
-        self.list(GET_OBJECT, family, table, &mut |attributes| {
-            if attributes.get(3).and_then(Attribute::be32) == Some(COUNTER) {
-                let data = attributes.get(4).map_or(Attributes(&[]), Attribute::nested);
+        self.list(abi::NFT_MSG_GETOBJ, family, table, &mut |attributes| {
+            let kind = attributes.get(abi::NFTA_OBJ_TYPE).and_then(Attribute::be32);
+            if kind == Some(abi::NFT_OBJECT_COUNTER) {
+                let data = nested(attributes, abi::NFTA_OBJ_DATA);
                 let number = |kind| data.get(kind).and_then(Attribute::be64).unwrap_or_default();
-                counters.push((text(attributes, 2), number(2), number(1)));
+                counters.push(CounterInfo {
+                    name: text(attributes, abi::NFTA_OBJ_NAME),
+                    packets: number(abi::NFTA_COUNTER_PACKETS),
+                    bytes: number(abi::NFTA_COUNTER_BYTES),
+                });
             }
         })?;
         Ok(counters)
     }
 
-    /// Hands every element of a set or map to `each`, as they come. The kernel walks a hash from
-    /// its start for every 32 KiB it gives: 12,500 elements take 20 ms, 100,000 more than a second.
+    /// Calls `each` for every element of a set or map while they are read. For every 32 KiB of output the
+    /// kernel walks a hash set from its start: 12,500 elements take 20 ms, 100,000 more than a second.
     ///
     /// # Errors
-    /// The set is not there ([`io::ErrorKind::NotFound`]); the rules changed meanwhile
-    /// ([`io::ErrorKind::Interrupted`]: forget what was seen and read again); the socket failed.
+    /// The set does not exist ([`io::ErrorKind::NotFound`]); a table changed during the dump
+    /// ([`io::ErrorKind::Interrupted`]: discard what was read and read again); the socket failed.
     pub fn dump(
         &mut self,
         family: Family,
         table: &str,
         set: &str,
-        each: &mut dyn FnMut(Seen<'_>),
+        each: &mut dyn FnMut(DumpedElement<'_>),
     ) -> io::Result<()> {
-        let request = self.get(GET_ELEMENT, DUMP, Some(family), |out| {
-            wire::string(out, 1, table);
-            wire::string(out, 2, set);
+        let request = self.get(abi::NFT_MSG_GETSETELEM, abi::NLM_F_DUMP, Some(family), |out| {
+            wire::string(out, abi::NFTA_SET_ELEM_LIST_TABLE, table);
+            wire::string(out, abi::NFTA_SET_ELEM_LIST_SET, set);
         });
         self.link.request(&request, &mut |message| {
-            let elements = message.attributes().get(3).map(Attribute::nested);
-            for element in elements.into_iter().flatten() {
-                each(seen(element.nested()));
+            for element in nested(message.attributes(), abi::NFTA_SET_ELEM_LIST_ELEMENTS) {
+                each(dumped_element(element.nested()));
             }
         })
     }
 
-    /// Lists what a table has of one kind.
+    /// Lists the objects of one kind in a table.
     fn list(
         &mut self,
         kind: u16,
@@ -306,10 +316,12 @@ impl Socket {
         table: &str,
         each: &mut dyn FnMut(Attributes<'_>),
     ) -> io::Result<()> {
-        let request = self.get(kind, DUMP, Some(family), |out| wire::string(out, 1, table));
+        let request = self.get(kind, abi::NLM_F_DUMP, Some(family), |out| {
+            wire::string(out, TABLE_ATTRIBUTE, table);
+        });
         self.link.request(&request, &mut |message| {
             let attributes = message.attributes();
-            let of_table = attributes.get(1).is_some_and(|name| name.str() == table);
+            let of_table = attributes.get(TABLE_ATTRIBUTE).is_some_and(|name| name.str() == table);
             if of_table && message.family() == family.number() {
                 each(attributes);
             }
@@ -324,10 +336,10 @@ impl Socket {
         body: impl FnOnce(&mut Vec<u8>),
     ) -> Vec<u8> {
         let header = Header {
-            kind: wire::nft(kind),
-            flags: REQUEST | flags,
+            kind: abi::nfnl_message(abi::NFNL_SUBSYS_NFTABLES, kind),
+            flags: abi::NLM_F_REQUEST | flags,
             sequence: self.link.next_sequence(),
-            family: family.map_or(0, Family::number),
+            family: family.map_or(abi::NFPROTO_UNSPEC, Family::number),
             resource: 0,
         };
         let mut out = Vec::new();
@@ -336,31 +348,38 @@ impl Socket {
     }
 }
 
-/// The begin or the end of a batch.
-fn border(kind: u16, sequence: u32, generation: Option<u32>) -> Vec<u8> {
-    let mut out = Vec::with_capacity(2 * HEADER);
-    let header = Header { kind, flags: REQUEST, sequence, family: 0, resource: 10 };
+/// The begin or end message of a batch.
+fn delimiter(kind: u16, sequence: u32, generation: Option<u32>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(2 * HEADER_LEN);
+    let header = Header {
+        kind,
+        flags: abi::NLM_F_REQUEST,
+        sequence,
+        family: abi::NFPROTO_UNSPEC,
+        resource: abi::NFNL_SUBSYS_NFTABLES,
+    };
     wire::message(&mut out, header, |out| {
         if let Some(generation) = generation {
-            wire::be32(out, 1, generation);
+            wire::be32(out, abi::NFNL_BATCH_GENID, generation);
         }
     });
     out
 }
 
-/// What came back for a batch.
+/// The kernel's responses to a batch.
 #[derive(Default)]
-struct Answers {
-    refused: BTreeMap<u32, Verdict>,
+struct BatchResponses {
+    /// The first error of each message, by the message's number.
+    refused: BTreeMap<u32, Acknowledgement>,
     acknowledged: bool,
     overrun: bool,
 }
 
-impl Answers {
+impl BatchResponses {
     fn add(&mut self, message: &Message<'_>, last: u32) {
-        let Some(verdict) = verdict(message) else { return };
-        if verdict.errno != 0 {
-            self.refused.entry(message.sequence).or_insert(verdict);
+        let Some(found) = acknowledgement(message) else { return };
+        if found.errno != 0 {
+            self.refused.entry(message.sequence).or_insert(found);
         } else if message.sequence == last {
             self.acknowledged = true;
         }
@@ -369,36 +388,42 @@ impl Answers {
     fn complete(&self) -> bool {
         self.acknowledged || self.overrun || !self.refused.is_empty()
     }
+
+    fn into_result(self, batch: &Batch) -> Result<(), CommitError> {
+        if self.refused.is_empty() {
+            if self.acknowledged {
+                return Ok(());
+            }
+            let lost = "responses of the kernel were lost: its receive buffer was full";
+            return Err(CommitError::io(io::Error::new(io::ErrorKind::UnexpectedEof, lost)));
+        }
+        let mut messages = batch.numbered();
+        let mut what = |number: u32| {
+            let message = messages.find(|(found, _)| number > 0 && *found == number);
+            message.map_or_else(|| "the batch as a whole".to_owned(), |(_, found)| describe(&found))
+        };
+        let refusal = |(message, found): (u32, Acknowledgement)| {
+            let Acknowledgement { errno, text, offset } = found;
+            Refusal { message, what: what(message), errno, text, offset }
+        };
+        let refused = self.refused.into_iter().map(refusal).collect();
+        Err(CommitError { refused, source: None })
+    }
 }
 
-fn judge(batch: &Batch, answers: Answers) -> Result<(), CommitError> {
-    if answers.refused.is_empty() {
-        if answers.acknowledged {
-            return Ok(());
-        }
-        let lost = io::Error::new(io::ErrorKind::UnexpectedEof, "answers of the kernel were lost");
-        return Err(CommitError::io(lost));
-    }
-    let mut refused: Vec<Refusal> = answers.refused.into_iter().map(refusal).collect();
-    let mut messages = batch.numbered();
-    for refusal in refused.iter_mut().filter(|refusal| refusal.message > 0) {
-        if let Some((_, message)) = messages.find(|(number, _)| *number == refusal.message) {
-            refusal.what = describe(&message);
-        }
-    }
-    Err(CommitError { refused, source: None })
-}
-
-fn refusal((message, verdict): (u32, Verdict)) -> Refusal {
-    let Verdict { errno, text, offset } = verdict;
-    Refusal { message, what: "the batch as a whole".to_owned(), errno, text, offset }
+fn nested(attributes: Attributes<'_>, kind: u16) -> Attributes<'_> {
+    attributes.get(kind).map_or(Attributes(&[]), Attribute::nested)
 }
 
 fn text(attributes: Attributes<'_>, kind: u16) -> String {
     attributes.get(kind).map(Attribute::text).unwrap_or_default()
 }
 
-fn comment(attributes: Attributes<'_>, user_data: u16, kind: u8) -> &str {
+fn comment(attributes: Attributes<'_>, user_data: u16, kind: u8) -> String {
+    comment_str(attributes, user_data, kind).to_owned()
+}
+
+fn comment_str(attributes: Attributes<'_>, user_data: u16, kind: u8) -> &str {
     attributes.get(user_data).map(|data| data.comment(kind)).unwrap_or_default()
 }
 
@@ -407,16 +432,15 @@ fn table(message: &Message<'_>) -> Option<TableInfo> {
     let number = |kind| attributes.get(kind).and_then(Attribute::be32);
     Some(TableInfo {
         family: Family::from_number(message.family())?,
-        name: text(attributes, 1),
-        flags: number(2).unwrap_or_default(),
-        comment: comment(attributes, 6, 0).to_owned(),
-        owner: number(7),
+        name: text(attributes, abi::NFTA_TABLE_NAME),
+        flags: number(abi::NFTA_TABLE_FLAGS).unwrap_or_default(),
+        comment: comment(attributes, abi::NFTA_TABLE_USERDATA, abi::NFTNL_UDATA_TABLE_COMMENT),
+        owner: number(abi::NFTA_TABLE_OWNER),
     })
 }
 
-/// The chain an expression always leads to.
 impl Rule {
-    /// How the kernel would describe it; a rule that is not there has no handle.
+    /// The rule as [`Socket::rules`] would list it, with handle 0.
     #[must_use]
     pub fn info(&self, family: Family, chain: &str) -> RuleInfo {
         let mut bytes = Vec::new();
@@ -431,58 +455,70 @@ impl Rule {
     }
 }
 
+/// The chain of an expression that jumps or goes to one.
 fn jump(expression: Attribute<'_>) -> Option<String> {
     let expression = expression.nested();
-    if expression.get(1)?.str() != "immediate" {
+    if expression.get(abi::NFTA_EXPR_NAME)?.str() != "immediate" {
         return None;
     }
-    let data = expression.get(2)?.nested().get(2)?.nested();
-    match verdict_of(data)? {
-        (code::JUMP | code::GOTO, chain) => Some(chain.to_owned()),
-        _ => None,
-    }
+    let immediate = expression.get(abi::NFTA_EXPR_DATA)?.nested();
+    let verdict = verdict(immediate.get(abi::NFTA_IMMEDIATE_DATA)?.nested())?;
+    matches!(verdict.code, abi::NFT_JUMP | abi::NFT_GOTO).then(|| verdict.chain.to_owned())
 }
 
-fn verdict_of(data: Attributes<'_>) -> Option<(i32, &str)> {
-    let verdict = data.get(2)?.nested();
-    let code = i32::from_be_bytes(*verdict.get(1)?.value.first_chunk()?);
-    Some((code, verdict.get(2).map(Attribute::str).unwrap_or_default()))
+struct Verdict<'a> {
+    code: i32,
+    /// Empty unless the verdict leads to a chain.
+    chain: &'a str,
 }
 
-fn seen(element: Attributes<'_>) -> Seen<'_> {
-    const END: u32 = 1;
-    let value = |kind| Some(element.get(kind)?.nested().get(1)?.value);
-    let flags = element.get(3).and_then(Attribute::be32).unwrap_or_default();
-    Seen {
-        key: value(1).unwrap_or_default(),
-        key_end: value(10),
-        is_interval_end: flags & END != 0,
-        data: seen_data(element),
-        expires: element.get(5).and_then(Attribute::be64).map(Duration::from_millis),
+fn verdict(data: Attributes<'_>) -> Option<Verdict<'_>> {
+    let verdict = data.get(abi::NFTA_DATA_VERDICT)?.nested();
+    let code = verdict.get(abi::NFTA_VERDICT_CODE)?.value.first_chunk()?;
+    let chain = verdict.get(abi::NFTA_VERDICT_CHAIN).map(Attribute::str).unwrap_or_default();
+    Some(Verdict { code: i32::from_be_bytes(*code), chain })
+}
+
+fn dumped_element(element: Attributes<'_>) -> DumpedElement<'_> {
+    let value = |kind| Some(element.get(kind)?.nested().get(abi::NFTA_DATA_VALUE)?.value);
+    let expires = element.get(abi::NFTA_SET_ELEM_EXPIRATION).and_then(Attribute::be64);
+    DumpedElement {
+        key: value(abi::NFTA_SET_ELEM_KEY).unwrap_or_default(),
+        key_end: value(abi::NFTA_SET_ELEM_KEY_END),
+        data: dumped_data(element),
+        expires: expires.map(Duration::from_millis),
         packets: packets(element),
-        comment: comment(element, 6, 0),
+        comment: comment_str(
+            element,
+            abi::NFTA_SET_ELEM_USERDATA,
+            abi::NFTNL_UDATA_SET_ELEM_COMMENT,
+        ),
     }
 }
 
-fn seen_data(element: Attributes<'_>) -> SeenData<'_> {
-    if let Some(object) = element.get(9) {
-        return SeenData::Object(object.str());
+fn dumped_data(element: Attributes<'_>) -> Option<Data<'_>> {
+    if let Some(object) = element.get(abi::NFTA_SET_ELEM_OBJREF) {
+        return Some(Data::Object(object.str()));
     }
-    let Some(data) = element.get(2).map(Attribute::nested) else { return SeenData::None };
-    if let Some((code, chain)) = verdict_of(data) {
-        return SeenData::Verdict(code, chain);
+    let data = nested(element, abi::NFTA_SET_ELEM_DATA);
+    match verdict(data) {
+        Some(Verdict { code: abi::NF_DROP, .. }) => Some(Data::Drop),
+        Some(Verdict { code: abi::NFT_GOTO, chain }) => Some(Data::Goto(chain)),
+        Some(_) => None,
+        None => Some(data.get(abi::NFTA_DATA_VALUE).map_or(Data::None, |v| Data::Value(v.value))),
     }
-    data.get(1).map_or(SeenData::None, |value| SeenData::Value(value.value))
 }
 
 /// The packets of the first counter among an element's expressions.
 fn packets(element: Attributes<'_>) -> Option<u64> {
-    let single = element.get(7);
-    let list = element.get(11).map(Attribute::nested).into_iter().flatten();
-    let counter = single.into_iter().chain(list).map(Attribute::nested);
-    let mut counter =
-        counter.filter(|counter| counter.get(1).is_some_and(|n| n.str() == "counter"));
-    counter.next()?.get(2)?.nested().get(2)?.be64()
+    // The kernel lists one expression by itself, and several as a list.
+    let single = element.get(abi::NFTA_SET_ELEM_EXPR);
+    let list = nested(element, abi::NFTA_SET_ELEM_EXPRESSIONS);
+    let is_counter = |expression: &Attributes<'_>| {
+        expression.get(abi::NFTA_EXPR_NAME).is_some_and(|name| name.str() == "counter")
+    };
+    let counter = single.into_iter().chain(list).map(Attribute::nested).find(is_counter)?;
+    counter.get(abi::NFTA_EXPR_DATA)?.nested().get(abi::NFTA_COUNTER_PACKETS)?.be64()
 }
 
 #[cfg(test)]
@@ -493,16 +529,15 @@ mod tests {
     use crate::parse::Messages;
 
     proptest! {
-        /// Whatever the kernel might send, reading it ends and does not panic.
         #[test]
-        fn malformed_answers_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn malformed_responses_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             for message in Messages(&bytes) {
-                let _ = verdict(&message);
+                let _ = acknowledgement(&message);
                 let _ = table(&message);
             }
             let attributes = Attributes(&bytes);
-            let _ = seen(attributes);
-            let _ = comment(attributes, 6, 0);
+            let _ = dumped_element(attributes);
+            let _ = comment_str(attributes, abi::NFTA_SET_ELEM_USERDATA, 0);
             for attribute in attributes {
                 let _ = jump(attribute);
                 let _ = (attribute.text(), attribute.be16(), attribute.be64(), attribute.ne32());

@@ -1,4 +1,4 @@
-//! Keys and data as the kernel holds them: each part starts at a multiple of four bytes.
+//! Keys and data as the kernel stores them: each part starts at a multiple of four bytes.
 //!
 //! ```text
 //!   10.0.0.1 . tcp . 80 . slot 2   =   0a 00 00 01 | 06 00 00 00 | 00 50 00 00 | 02 00 00 00
@@ -9,7 +9,9 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-/// The family of a table. There is one table for each; never `inet`.
+use crate::abi;
+
+/// The address family of a table. zonewise has one table for each, and none of family `inet`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub enum Family {
     /// IPv4.
@@ -19,10 +21,10 @@ pub enum Family {
 }
 
 impl Family {
-    /// Both.
+    /// Both families.
     pub const ALL: [Self; 2] = [Self::Ip, Self::Ip6];
 
-    /// Bytes of an address.
+    /// The length of an address in bytes.
     #[must_use]
     pub const fn address_len(self) -> usize {
         match self {
@@ -40,19 +42,19 @@ impl Family {
         }
     }
 
-    /// The kernel's number for it.
+    /// The kernel's number for it (`NFPROTO_…`).
     pub(crate) const fn number(self) -> u8 {
         match self {
-            Self::Ip => 2,
-            Self::Ip6 => 10,
+            Self::Ip => abi::NFPROTO_IPV4,
+            Self::Ip6 => abi::NFPROTO_IPV6,
         }
     }
 
     /// The family with this number.
     pub(crate) const fn from_number(number: u8) -> Option<Self> {
         match number {
-            2 => Some(Self::Ip),
-            10 => Some(Self::Ip6),
+            abi::NFPROTO_IPV4 => Some(Self::Ip),
+            abi::NFPROTO_IPV6 => Some(Self::Ip6),
             _ => None,
         }
     }
@@ -67,8 +69,8 @@ impl fmt::Display for Family {
     }
 }
 
-/// A key or data: at most 64 bytes (the kernel's limit too), no heap. What exceeds it is cut; the
-/// kernel then refuses the element for its length.
+/// A key or data of at most 64 bytes, the kernel's limit, without heap memory. Longer ones are cut, and
+/// the kernel rejects the element for its length.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes {
     bytes: [u8; Self::MAX],
@@ -76,22 +78,22 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// The kernel's limit.
-    pub const MAX: usize = 64;
+    /// The kernel's limit (`NFT_DATA_VALUE_MAXLEN`).
+    pub const MAX: usize = abi::NFT_DATA_VALUE_MAXLEN;
 
-    /// Nothing yet.
+    /// An empty value.
     #[must_use]
     pub const fn new() -> Self {
         Self { bytes: [0; Self::MAX], length: 0 }
     }
 
-    /// These bytes as they are, for example read from a dump. What exceeds the limit is cut.
+    /// These bytes unchanged, for example from a dump. Bytes beyond the limit are cut off.
     #[must_use]
     pub fn from_slice(bytes: &[u8]) -> Self {
         Self::new().part(bytes)
     }
 
-    /// An address.
+    /// Appends an address.
     #[must_use]
     pub fn address(self, address: IpAddr) -> Self {
         match address {
@@ -100,19 +102,19 @@ impl Bytes {
         }
     }
 
-    /// A protocol number: 6 is TCP.
+    /// Appends a protocol number: 6 is TCP.
     #[must_use]
     pub fn protocol(self, protocol: u8) -> Self {
         self.part(&[protocol])
     }
 
-    /// A port.
+    /// Appends a port.
     #[must_use]
     pub fn port(self, port: u16) -> Self {
         self.part(&port.to_be_bytes())
     }
 
-    /// A number such as a slot, in the order of this machine, as `numgen` makes it.
+    /// Appends a number such as a slot, in host byte order, as `numgen` produces it.
     #[must_use]
     pub fn number(self, number: u32) -> Self {
         self.part(&number.to_ne_bytes())
@@ -146,8 +148,8 @@ impl fmt::Debug for Bytes {
     }
 }
 
-/// Reads a key or data part by part, the way [`Bytes`] wrote it. Each method takes the next part;
-/// `None` when there is too little left.
+/// Reads a key or data part by part, as [`Bytes`] wrote it. Each method takes the next part and returns
+/// `None` when too few bytes are left.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a>(pub &'a [u8]);
 
@@ -170,12 +172,12 @@ impl<'a> Parts<'a> {
         self.take().map(u16::from_be_bytes)
     }
 
-    /// A number in the order of this machine.
+    /// A number in host byte order.
     pub fn number(&mut self) -> Option<u32> {
         self.take().map(u32::from_ne_bytes)
     }
 
-    /// What nobody has taken yet.
+    /// The bytes that have not been read yet.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.0
@@ -188,34 +190,34 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// What an element of a map says.
+/// The data of an element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Data<'a> {
-    /// An element of a set: nothing.
+    /// None: the element of a set.
     None,
     /// Bytes, see [`Bytes`].
     Value(&'a [u8]),
-    /// Drop the packet.
+    /// The verdict to drop the packet.
     Drop,
-    /// Go on in that chain, and do not come back.
+    /// The verdict to continue in a chain, without coming back.
     Goto(&'a str),
-    /// The object with that name, such as a counter.
+    /// A named object, such as a counter.
     Object(&'a str),
 }
 
 /// An element of a set or map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Element<'a> {
-    /// The key, or where its interval starts.
+    /// The key, or the first key of its interval.
     pub key: &'a [u8],
-    /// The last key of the interval, in interval sets. A set of single fields can only have
-    /// intervals of addresses.
+    /// The last key of the interval, in interval sets. If the key has only one part, it must be an
+    /// address.
     pub key_end: Option<&'a [u8]>,
-    /// What a map says for it.
+    /// Its data, in maps.
     pub data: Data<'a>,
-    /// After how long the element leaves by itself; the set must have the flag.
+    /// After this time the kernel removes the element; the set needs the timeout flag.
     pub timeout: Option<Duration>,
-    /// For people; may be empty.
+    /// A comment for `nft list`; may be empty.
     pub comment: &'a str,
 }
 
@@ -226,7 +228,7 @@ impl<'a> Element<'a> {
         Self { key, key_end: None, data: Data::None, timeout: None, comment: "" }
     }
 
-    /// A key and what the map says for it.
+    /// A key and its data in a map.
     #[must_use]
     pub const fn pair(key: &'a [u8], data: Data<'a>) -> Self {
         Self { key, key_end: None, data, timeout: None, comment: "" }

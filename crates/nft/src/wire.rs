@@ -1,34 +1,19 @@
-//! Writing netlink: messages and attributes, appended to one buffer.
+//! Writing netlink messages and attributes, appended to one buffer.
 //!
 //! ```text
 //!   message:    length(4) type(2) flags(2) sequence(4) port(4) | family(1) version(1) resource(2) | attributes
 //!   attribute:  length(2) type(2) value, padded to four bytes; the value may be attributes again
 //! ```
 
-/// Request.
-pub(crate) const REQUEST: u16 = 0x1;
-/// An answer is wanted.
-pub(crate) const ACK: u16 = 0x4;
-/// Everything that fits, not one thing.
-pub(crate) const DUMP: u16 = 0x300;
-/// Make it if it is not there.
-pub(crate) const CREATE: u16 = 0x400;
-/// Behind what is there.
-pub(crate) const APPEND: u16 = 0x800;
+use crate::abi;
 
-/// The message type with this number in the nftables subsystem.
-pub(crate) const fn nft(number: u16) -> u16 {
-    (10 << 8) | number
-}
+/// Length of the netlink header and of the netfilter header after it.
+pub(crate) const HEADER_LEN: usize = abi::NLMSG_HDRLEN + abi::NFGENMSG_LEN;
 
-/// The header of a message and of netfilter behind it.
-pub(crate) const HEADER: usize = 20;
-
-const NESTED: u16 = 0x8000;
-
-/// What a message starts with.
+/// The fields of `struct nlmsghdr` and `struct nfgenmsg` that differ between messages.
 #[derive(Clone, Copy)]
 pub(crate) struct Header {
+    /// Subsystem and message type, see [`abi::nfnl_message`].
     pub(crate) kind: u16,
     pub(crate) flags: u16,
     pub(crate) sequence: u32,
@@ -36,7 +21,7 @@ pub(crate) struct Header {
     pub(crate) resource: u16,
 }
 
-/// Opens a message; returns where it starts.
+/// Starts a message; returns its position in the buffer.
 pub(crate) fn start(out: &mut Vec<u8>, header: Header) -> usize {
     let at = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -49,27 +34,27 @@ pub(crate) fn start(out: &mut Vec<u8>, header: Header) -> usize {
     at
 }
 
-/// Closes the message that starts there.
+/// Ends the message that starts at a position: writes its length.
 pub(crate) fn end(out: &mut [u8], at: usize) {
     let length = u32::try_from(out.len() - at).unwrap_or(u32::MAX);
     out[at..at + 4].copy_from_slice(&length.to_ne_bytes());
 }
 
-/// A whole message.
+/// Writes a whole message.
 pub(crate) fn message(out: &mut Vec<u8>, header: Header, body: impl FnOnce(&mut Vec<u8>)) {
     let at = start(out, header);
     body(out);
     end(out, at);
 }
 
-/// An attribute of bytes.
+/// Writes an attribute of bytes.
 pub(crate) fn bytes(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let at = open(out, kind);
     out.extend_from_slice(value);
     close(out, at);
 }
 
-/// An attribute of text, ended by a zero.
+/// Writes an attribute of NUL-terminated text.
 pub(crate) fn string(out: &mut Vec<u8>, kind: u16, value: &str) {
     let at = open(out, kind);
     out.extend_from_slice(value.as_bytes());
@@ -77,26 +62,31 @@ pub(crate) fn string(out: &mut Vec<u8>, kind: u16, value: &str) {
     close(out, at);
 }
 
-/// A number in network order, as nearly all of netfilter wants them.
+/// Writes a number in network byte order, as netfilter has nearly all of them.
 pub(crate) fn be32(out: &mut Vec<u8>, kind: u16, value: u32) {
     bytes(out, kind, &value.to_be_bytes());
 }
 
-/// A long number in network order.
+/// Writes a 64-bit number in network byte order.
 pub(crate) fn be64(out: &mut Vec<u8>, kind: u16, value: u64) {
     bytes(out, kind, &value.to_be_bytes());
 }
 
-/// An attribute of attributes.
+/// Writes bytes nested in `NFTA_DATA_VALUE`, as keys, data and operands are sent.
+pub(crate) fn value(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    nest(out, kind, |out| bytes(out, abi::NFTA_DATA_VALUE, value));
+}
+
+/// Writes an attribute that contains attributes.
 pub(crate) fn nest(out: &mut Vec<u8>, kind: u16, body: impl FnOnce(&mut Vec<u8>)) {
     let at = open_nest(out, kind);
     body(out);
     close(out, at);
 }
 
-/// Opens an attribute of attributes; returns where it starts.
+/// Starts an attribute that contains attributes; returns its position in the buffer.
 pub(crate) fn open_nest(out: &mut Vec<u8>, kind: u16) -> usize {
-    open(out, kind | NESTED)
+    open(out, kind | abi::NLA_F_NESTED)
 }
 
 fn open(out: &mut Vec<u8>, kind: u16) -> usize {
@@ -106,18 +96,15 @@ fn open(out: &mut Vec<u8>, kind: u16) -> usize {
     at
 }
 
-/// Closes the attribute that starts there.
+/// Ends the attribute that starts at a position: writes its length and the padding.
 pub(crate) fn close(out: &mut Vec<u8>, at: usize) {
     let length = u16::try_from(out.len() - at).unwrap_or(u16::MAX);
     out[at..at + 2].copy_from_slice(&length.to_ne_bytes());
-    let padded = out.len().next_multiple_of(4);
+    let padded = out.len().next_multiple_of(abi::NLA_ALIGNTO);
     out.resize(padded, 0);
 }
 
-/// The longest comment: what `nft` itself allows, with the zero at its end.
-const COMMENT: usize = 128;
-
-/// A comment in the user data of an object, if there is any.
+/// Writes a comment as the user data of an object, unless it is empty.
 pub(crate) fn comment(out: &mut Vec<u8>, attribute: u16, kind: u8, text: &str) {
     if !text.is_empty() {
         let at = open(out, attribute);
@@ -126,10 +113,10 @@ pub(crate) fn comment(out: &mut Vec<u8>, attribute: u16, kind: u8, text: &str) {
     }
 }
 
-/// A comment as a piece of user data. Cut where it is too long, between characters.
+/// Appends a comment as one entry of user data. Cuts it between characters if it is too long.
 pub(crate) fn push_comment(out: &mut Vec<u8>, kind: u8, text: &str) {
     let text = text.split('\0').next().unwrap_or_default();
-    let text = &text[..text.floor_char_boundary(COMMENT - 1)];
+    let text = &text[..text.floor_char_boundary(abi::NFTNL_UDATA_COMMENT_MAXLEN - 1)];
     out.push(kind);
     out.push(u8::try_from(text.len() + 1).unwrap_or(u8::MAX));
     out.extend_from_slice(text.as_bytes());

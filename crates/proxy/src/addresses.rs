@@ -10,7 +10,9 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use zonewise_routing::{Cidr, Family, parse_address};
+use zonewise_common::cidr::Cidr;
+use zonewise_common::ip::parse_address;
+use zonewise_routing::Family;
 
 use crate::config::NodePortAddresses;
 
@@ -109,7 +111,7 @@ pub fn node_ports(
     let ranges: Vec<Cidr> = match setting {
         NodePortAddresses::Primary => ips.known(family).into_iter().filter_map(single).collect(),
         NodePortAddresses::Cidrs(all) => {
-            all.iter().copied().filter(|range| range.family() == family).collect()
+            all.iter().copied().filter(|range| Family::of(&range.address()) == family).collect()
         }
     };
     if ranges.is_empty() {

@@ -7,7 +7,8 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 use thiserror::Error;
-use zonewise_routing::{Cidr, NodeLocation, ObjectReader};
+use zonewise_common::cidr::Cidr;
+use zonewise_routing::{NodeLocation, ObjectReader};
 
 use crate::addresses::{self, NodeIps, NodePorts};
 use crate::config::Config;

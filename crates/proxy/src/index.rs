@@ -14,10 +14,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use zonewise_routing::{Name, RoutedService, RoutedSlice, Subset};
-
-/// Namespace and name.
-pub type Key = (Name, Name);
+use zonewise_common::name::{Key, Name};
+use zonewise_routing::{RoutedService, RoutedSlice, Subset};
 
 /// One of the watches of slices. Watches begin anew when the node moves to another zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,12 +2,12 @@
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use zonewise_routing::{Cidr, Name, NodeLocation};
+use zonewise_common::cidr::Cidr;
+use zonewise_common::keys::{REGION, ZONE};
+use zonewise_common::name::Name;
+use zonewise_routing::NodeLocation;
 
 use crate::health::is_eligible;
-
-const ZONE: &str = "topology.kubernetes.io/zone";
-const REGION: &str = "topology.kubernetes.io/region";
 
 /// What matters of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

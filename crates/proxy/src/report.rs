@@ -1,30 +1,22 @@
 //! What this proxy has applied, told to the controller (D12): a Lease per node.
 //!
-//! ```text
-//!  zonewise-system/zonewise-proxy-NODE   label zonewise.dev/component: proxy
-//!    annotation zonewise.dev/applied: "12345"     every change up to this version is in the kernel,
-//!    annotation zonewise.dev/refused: "shop/web"  but for these Services, which the kernel refuses
-//!    spec.renewTime                               still alive
-//! ```
-//!
-//! Proxies never write Services: the leading controller reads the Leases and sets the condition
-//! `zonewise.dev/RoutingPreferenceReady`. A Lease is written when something was applied, at most every
-//! few seconds, and now and then to show that the proxy lives.
+//! The Lease's form is [`ProxyReport`]. It is written when something was applied, at most every few
+//! seconds, and now and then to show that the proxy lives.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::Client;
-use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use zonewise_cluster::api;
 use zonewise_cluster::watch::jitter;
+use zonewise_common::name::Key;
+use zonewise_common::proxy_report::ProxyReport;
 
-use crate::index::Key;
 use crate::node::Node;
 
-/// The namespace of the Leases.
-pub const NAMESPACE: &str = "zonewise-system";
 /// Who wrote them.
 const MANAGER: &str = "zonewise-proxy";
 /// Slices come by several watches. What one of them has seen, the others have a moment later.
@@ -34,7 +26,7 @@ const GATHER: Duration = Duration::from_secs(4);
 /// Told even if nothing has changed.
 const RENEW: Duration = Duration::from_secs(20);
 /// A proxy that has not told anything for so long is not waited for.
-const LIFE: u64 = 60;
+const LIFE: Duration = Duration::from_secs(60);
 
 /// More refused Services than this are not named.
 const MOST_REFUSED: usize = 64;
@@ -44,8 +36,8 @@ const MOST_REFUSED: usize = 64;
 pub struct Applied {
     /// Every change up to this version,
     pub version: u64,
-    /// but for these Services: `namespace/name`, with spaces between.
-    pub refused: String,
+    /// but for these Services.
+    pub refused: BTreeSet<Key>,
 }
 
 impl Applied {
@@ -54,9 +46,7 @@ impl Applied {
     #[must_use]
     pub fn then<'k>(&self, version: u64, refused: impl ExactSizeIterator<Item = &'k Key>) -> Self {
         let version = if refused.len() > MOST_REFUSED { self.version } else { version };
-        let names =
-            refused.take(MOST_REFUSED).map(|(namespace, name)| format!("{namespace}/{name}"));
-        Self { version, refused: names.collect::<Vec<_>>().join(" ") }
+        Self { version, refused: refused.take(MOST_REFUSED).cloned().collect() }
     }
 }
 
@@ -83,33 +73,15 @@ pub async fn run(client: Client, node: Node, mut applied: watch::Receiver<Applie
 }
 
 async fn tell(client: &Client, node: &Node, applied: &Applied) -> Result<(), api::ApiError> {
-    let name = format!("zonewise-proxy-{}", node.name);
-    let path = format!(
-        "/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{name}?fieldManager={MANAGER}&force=true"
-    );
-    let mut lease = json!({
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {
-            "name": name,
-            "namespace": NAMESPACE,
-            "labels": {"zonewise.dev/component": "proxy"},
-            "annotations": {"zonewise.dev/applied": applied.version.to_string()},
-        },
-        "spec": {
-            "holderIdentity": node.name,
-            "leaseDurationSeconds": LIFE,
-            "renewTime": format!("{:.6}", jiff::Timestamp::now()),
-        },
-    });
-    if !applied.refused.is_empty() {
-        lease["metadata"]["annotations"]["zonewise.dev/refused"] = json!(applied.refused);
-    }
-    if !node.uid.is_empty() {
-        // The Lease goes with its node.
-        lease["metadata"]["ownerReferences"] =
-            json!([{"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}]);
-    }
+    let report = ProxyReport {
+        lease: ProxyReport::lease(&node.name),
+        applied: Some(applied.version),
+        refused: applied.refused.clone(),
+        renewed: Some(Timestamp::now()),
+        duration: Some(LIFE),
+    };
+    let path = format!("{}?fieldManager={MANAGER}&force=true", ProxyReport::path(&node.name));
+    let lease = report.encode(&node.name, &node.uid);
     api::call(client, http::Method::PATCH, &path, (api::APPLY, lease.to_string().into_bytes()))
         .await?;
     Ok(())
@@ -123,11 +95,11 @@ mod tests {
     fn d12_what_is_refused_is_named_and_what_cannot_be_named_is_not_claimed() {
         let key = |n: usize| -> Key { ("shop".into(), format!("s{n}").as_str().into()) };
         let keys = |count: usize| (0..count).map(key).collect::<Vec<_>>();
-        let before = Applied { version: 5, refused: String::new() };
-        let two = Applied { version: 9, refused: "shop/s0 shop/s1".into() };
+        let before = Applied { version: 5, refused: BTreeSet::new() };
+        let two = Applied { version: 9, refused: keys(2).into_iter().collect() };
         assert_eq!(before.then(9, keys(2).iter()), two);
         assert_eq!(two.then(9, keys(0).iter()), Applied { version: 9, ..Applied::default() });
         let many = before.then(9, keys(MOST_REFUSED + 1).iter());
-        assert_eq!((many.version, many.refused.split(' ').count()), (5, MOST_REFUSED));
+        assert_eq!((many.version, many.refused.len()), (5, MOST_REFUSED));
     }
 }

@@ -4,11 +4,10 @@ use http::Method;
 use kube::Client;
 use serde::Deserialize;
 use zonewise_cluster::api;
-use zonewise_cluster::events::{Event, EventType, Recorder, Subject};
-use zonewise_slices::wire::Uid;
+use zonewise_cluster::events::{Recorder, Subject};
+use zonewise_common::event::{Event, EventType};
+use zonewise_common::name::{Key, Uid};
 use zonewise_topology::reason::Code;
-
-use crate::index::Key;
 
 /// Tells people about a Service.
 #[derive(Clone)]

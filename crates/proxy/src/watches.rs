@@ -20,20 +20,17 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use zonewise_cluster::api::{self, ApiError};
-use zonewise_cluster::watch::{self, Keyed, Resource, Sink, parameter};
+use zonewise_cluster::watch::{self, Resource, Sink, parameter};
+use zonewise_common::cidr::Cidr;
+use zonewise_common::keys::{FOR_REGION, FOR_ZONE, HEADLESS, SERVICE_NAME, SERVICE_PROXY_NAME};
+use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_routing::{
-    Cidr, FeatureGates, Name, NodeLocation, ObjectReader, RoutedService, RoutedSlice, Subset,
-    is_for_node,
+    FeatureGates, NodeLocation, ObjectReader, RoutedService, RoutedSlice, Subset, is_for_node,
 };
 
-use crate::index::{Index, Key, Source};
+use crate::index::{Index, Source};
 use crate::metrics::Metrics;
 use crate::node::Node;
-
-const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
-const HEADLESS: &str = "service.kubernetes.io/headless";
-const FOR_ZONE: &str = "endpointslice.kubernetes.io/for-zone";
-const FOR_REGION: &str = "endpointslice.kubernetes.io/for-region";
 
 /// What must have been listed before the kernel is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -211,8 +208,10 @@ impl Watches {
 }
 
 fn services(proxy_name: Option<&str>) -> Resource {
-    let ours =
-        proxy_name.map_or_else(|| format!("!{PROXY_NAME}"), |name| format!("{PROXY_NAME}={name}"));
+    let ours = proxy_name.map_or_else(
+        || format!("!{SERVICE_PROXY_NAME}"),
+        |name| format!("{SERVICE_PROXY_NAME}={name}"),
+    );
     let selector =
         parameter("labelSelector", &ours) + &parameter("fieldSelector", "spec.clusterIP!=None");
     Resource { selector: Cow::Owned(selector), ..watch::SERVICES }
@@ -339,7 +338,7 @@ struct Items<'a> {
 
 /// Lists a Service's slices by its name, and uses them.
 async fn lend(client: &Client, known: &Known, service: &Key) {
-    let selector = parameter("labelSelector", &format!("kubernetes.io/service-name={}", service.1));
+    let selector = parameter("labelSelector", &format!("{SERVICE_NAME}={}", service.1));
     let path = format!(
         "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?limit=500{selector}",
         service.0

@@ -30,13 +30,11 @@ mod subset;
 mod target;
 mod wire;
 
-use std::sync::Arc;
-
 pub use addresses::AddressList;
 pub use gates::FeatureGates;
 pub use location::NodeLocation;
 pub use merge::{count_local_ready, merge};
-pub use net::{Cidr, Family, Protocol, parse_address};
+pub use net::{Family, Protocol};
 pub use reader::{ObjectReader, ZoneId};
 pub use route::{Mode, Route, RouteQuery, route, serving_targets};
 pub use service::{RoutedService, ServicePort, TrafficPolicy};
@@ -44,6 +42,3 @@ pub use slice::{EndpointFlags, RoutedSlice, SliceEndpoint, SlicePort, Subset};
 pub use slots::{MAX_SLOTS, slots};
 pub use subset::{consumed_slices, is_for_node, uses_all_slices};
 pub use target::Target;
-
-/// A string that many objects share: a namespace, a zone, the name of a port.
-pub type Name = Arc<str>;

@@ -1,6 +1,6 @@
 //! The node that the proxy runs on.
 
-use crate::Name;
+use zonewise_common::name::Name;
 
 /// Name, zone and region of the node whose traffic is routed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

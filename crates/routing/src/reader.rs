@@ -16,10 +16,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use zonewise_common::name::Name;
 use zonewise_topology::reason::Reason;
 use zonewise_topology::zone_shares::ZoneShares;
 
-use crate::Name;
 use crate::location::NodeLocation;
 use crate::service::{self, RoutedService};
 use crate::shares;

@@ -3,12 +3,16 @@
 use std::net::IpAddr;
 
 use serde::Deserialize;
+use zonewise_common::cidr::Cidr;
+use zonewise_common::ip::parse_address;
+use zonewise_common::keys;
+use zonewise_common::lenient::lenient;
+use zonewise_common::name::Name;
 
-use crate::Name;
-use crate::net::{Cidr, Family, Protocol, parse_address};
+use crate::net::{Family, Protocol};
 use crate::reader::Interner;
 use crate::slice::parse_version;
-use crate::wire::{Meta, Text, lenient, name, port};
+use crate::wire::{Meta, Text, name, port, values_by_key};
 
 /// How long a client keeps its endpoint with session affinity, unless the Service sets a time. The
 /// API server has the same default, `DefaultClientIPServiceAffinitySeconds`.
@@ -92,7 +96,11 @@ impl RoutedService {
     /// The clients of an address family that may use the load balancer; empty means all of them.
     /// Ranges of one family do not restrict clients of the other.
     pub fn source_ranges(&self, family: Family) -> Vec<Cidr> {
-        let mine = self.source_ranges.iter().copied().filter(|source| source.family() == family);
+        let mine = self
+            .source_ranges
+            .iter()
+            .copied()
+            .filter(|source| Family::of(&source.address()) == family);
         let mine: Vec<Cidr> = mine.collect();
         let everyone = mine.iter().any(|source| source.length() == 0);
         if everyone { Vec::new() } else { mine }
@@ -170,20 +178,17 @@ pub(crate) struct Wire<'a> {
     status: Status<'a>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Labels<'a> {
-    #[serde(borrow, rename = "service.kubernetes.io/service-proxy-name")]
-    proxy_name: Option<Text<'a>>,
+values_by_key! {
+    struct Labels {
+        proxy_name: keys::SERVICE_PROXY_NAME,
+    }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Annotations<'a> {
-    #[serde(borrow, rename = "service.kubernetes.io/topology-mode")]
-    mode: Option<Text<'a>>,
-    #[serde(borrow, rename = "service.kubernetes.io/topology-aware-hints")]
-    hints: Option<Text<'a>>,
+values_by_key! {
+    struct Annotations {
+        mode: keys::TOPOLOGY_MODE,
+        hints: keys::TOPOLOGY_AWARE_HINTS,
+    }
 }
 
 #[derive(Default, Deserialize)]

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zonewise_topology::reason::Reason;
-pub use zonewise_topology::zone_shares::{ANNOTATION, DecodeError, ZoneShares};
+pub use zonewise_topology::zone_shares::{DecodeError, ZoneShares};
 
 use crate::reader::{ObjectReader, ZoneId};
 use crate::slice::RoutedSlice;

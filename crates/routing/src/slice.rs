@@ -5,13 +5,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use zonewise_common::ip::parse_address;
+use zonewise_common::keys;
+use zonewise_common::lenient::lenient;
+use zonewise_common::name::Name;
 
-use crate::Name;
 use crate::addresses::AddressList;
 use crate::location::NodeLocation;
-use crate::net::{Family, Protocol, parse_address};
+use crate::net::{Family, Protocol};
 use crate::reader::{Interner, ZoneId};
-use crate::wire::{First, Meta, Names, Text, lenient, name, port};
+use crate::wire::{First, Meta, Names, Text, name, port, values_by_key};
 
 /// An EndpointSlice as one node sees it: [`EndpointFlags`] holds what depends on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -237,26 +240,20 @@ pub(crate) struct Wire<'a> {
     ports: Vec<WirePort<'a>>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct WireLabels<'a> {
-    #[serde(borrow, rename = "kubernetes.io/service-name")]
-    service: Option<Text<'a>>,
-    #[serde(borrow, rename = "service.kubernetes.io/headless")]
-    headless: Option<Text<'a>>,
-    #[serde(borrow, rename = "endpointslice.kubernetes.io/for-zone")]
-    zone: Option<Text<'a>>,
-    #[serde(borrow, rename = "endpointslice.kubernetes.io/for-region")]
-    region: Option<Text<'a>>,
+values_by_key! {
+    struct WireLabels {
+        service: keys::SERVICE_NAME,
+        headless: keys::HEADLESS,
+        zone: keys::FOR_ZONE,
+        region: keys::FOR_REGION,
+    }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Annotations<'a> {
-    #[serde(borrow, rename = "zonewise.dev/zone-shares")]
-    shares: Option<Text<'a>>,
-    #[serde(borrow, rename = "endpoints.kubernetes.io/last-change-trigger-time")]
-    triggered: Option<Text<'a>>,
+values_by_key! {
+    struct Annotations {
+        shares: keys::ZONE_SHARES,
+        triggered: keys::TRIGGER_TIME,
+    }
 }
 
 #[derive(Default, Deserialize)]

@@ -19,6 +19,7 @@
 //! what it uses afterwards. It is also all that a proxy sees which watches only the slices for its
 //! own node, so that the result does not depend on which watches are open.
 
+use zonewise_common::name::Name;
 use zonewise_topology::reason::Reason;
 
 use crate::gates::FeatureGates;
@@ -30,9 +31,8 @@ use crate::slice::{RoutedSlice, Subset};
 
 /// Whether a slice is for this node, by its labels.
 pub fn is_for_node(slice: &RoutedSlice, location: &NodeLocation, gates: &FeatureGates) -> bool {
-    let is_mine = |mine: &Option<crate::Name>, label: &crate::Name| {
-        mine.as_ref().is_none_or(|mine| mine == label)
-    };
+    let is_mine =
+        |mine: &Option<Name>, label: &Name| mine.as_ref().is_none_or(|mine| mine == label);
     !gates.subsetting
         || match &slice.subset {
             Subset::All => true,

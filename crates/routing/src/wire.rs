@@ -10,7 +10,8 @@ use std::ops::Deref;
 use serde::de::{Error, IgnoredAny, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::Name;
+use zonewise_common::lenient::lenient;
+use zonewise_common::name::Name;
 
 /// Reads a JSON object. Without the check, serde would also accept a list and take its items as the
 /// fields in their order.
@@ -19,15 +20,6 @@ pub(crate) fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, serde_j
         return Err(Error::invalid_type(Unexpected::Seq, &"an object"));
     }
     serde_json::from_str(json)
-}
-
-/// Reads `null` as the default value.
-pub(crate) fn lenient<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// The metadata of an object. `L` and `A` hold the labels and annotations that are used for its kind.
@@ -81,6 +73,47 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
         deserializer.deserialize_str(Visit)
     }
 }
+
+/// A struct with the values of a few labels or annotations, each under its key; others are skipped.
+///
+/// `#[serde(rename)]` takes literals only, and the keys are constants of `zonewise_common::keys`.
+macro_rules! values_by_key {
+    (struct $Values:ident { $($field:ident: $KEY:path,)+ }) => {
+        #[derive(Default)]
+        struct $Values<'a> {
+            $($field: Option<$crate::wire::Text<'a>>,)+
+        }
+
+        impl<'de: 'a, 'a> serde::Deserialize<'de> for $Values<'a> {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Visit;
+                impl<'de> serde::de::Visitor<'de> for Visit {
+                    type Value = $Values<'de>;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("a map of strings")
+                    }
+                    fn visit_map<A: serde::de::MapAccess<'de>>(
+                        self,
+                        mut map: A,
+                    ) -> Result<Self::Value, A::Error> {
+                        let mut values = $Values::default();
+                        while let Some(key) = map.next_key::<$crate::wire::Text<'de>>()? {
+                            match &*key {
+                                $($KEY => values.$field = map.next_value()?,)+
+                                _ => {
+                                    map.next_value::<serde::de::IgnoredAny>()?;
+                                }
+                            }
+                        }
+                        Ok(values)
+                    }
+                }
+                deserializer.deserialize_map(Visit)
+            }
+        }
+    };
+}
+pub(crate) use values_by_key;
 
 /// The first string of a list; the others are skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

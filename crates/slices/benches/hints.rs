@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
+use zonewise_common::name::Name;
 use zonewise_slices::asked::asked;
-use zonewise_slices::labels::Name;
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::plan::{Input, Plan, plan};
 use zonewise_slices::pod::Pod;

@@ -9,6 +9,10 @@
 
 use std::sync::Arc;
 
+use zonewise_common::keys::{
+    DOMAIN, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING, TOPOLOGY_AWARE_HINTS,
+    TOPOLOGY_MODE,
+};
 use zonewise_topology::heuristic::Heuristic;
 use zonewise_topology::heuristics::auto::Auto;
 use zonewise_topology::heuristics::local_subset::LocalSubset;
@@ -18,10 +22,7 @@ use zonewise_topology::heuristics::same_zone::SameZone;
 use zonewise_topology::reason::Reason;
 use zonewise_topology::threshold::Start;
 
-use crate::service::{
-    PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING, Service, TOPOLOGY_AWARE_HINTS,
-    TOPOLOGY_MODE,
-};
+use crate::service::Service;
 use crate::settings::{Gates, Settings};
 
 /// What is to be done for a Service.
@@ -278,9 +279,6 @@ pub(crate) fn approach(value: &str) -> Option<Approach> {
         _ => None,
     }
 }
-
-/// The domain of our own heuristics.
-const DOMAIN: &str = "zonewise.dev/";
 
 /// A routing preference: one of the three values, or a heuristic with its domain.
 pub(crate) fn preference(value: &str, settings: &Settings) -> Result<Choice, Reason> {

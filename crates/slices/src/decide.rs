@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use zonewise_common::keys::ZONE_SHARES;
+use zonewise_common::name::Name;
 use zonewise_topology::allocation::{Allocation, Carrier, Label};
 use zonewise_topology::capacity::Capacity;
 use zonewise_topology::heuristic::{Assignment, Case, Heuristic};
@@ -14,11 +16,10 @@ use zonewise_topology::heuristics::auto::Auto;
 use zonewise_topology::hints::{self, place};
 use zonewise_topology::reason::{Outcome, Reason};
 use zonewise_topology::region::Situation;
-use zonewise_topology::zone_shares::{self, ZoneShares};
+use zonewise_topology::zone_shares::ZoneShares;
 
 use crate::asked::{Choice, Consumers, Near};
 use crate::desired::Desired;
-use crate::labels::Name;
 use crate::node::Nodes;
 use crate::slice::{Endpoint, Hints, MAX_HINTS, Slice, Subset};
 use crate::upstream::NearHints;
@@ -387,8 +388,8 @@ fn is_weighted(situation: &Situation, allocation: &Allocation) -> bool {
 
 /// The shares in force, if every slice carries the same.
 fn stored_shares<'s>(slices: &[&'s Slice]) -> Option<(&'s str, ZoneShares)> {
-    let text = slices.first()?.annotations.get(zone_shares::ANNOTATION)?;
-    let same = |slice: &&Slice| slice.annotations.get(zone_shares::ANNOTATION) == Some(text);
+    let text = slices.first()?.annotations.get(ZONE_SHARES)?;
+    let same = |slice: &&Slice| slice.annotations.get(ZONE_SHARES) == Some(text);
     slices
         .iter()
         .all(same)

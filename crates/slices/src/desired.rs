@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::labels::Name;
+use zonewise_common::name::Name;
+
 use crate::node::Nodes;
 use crate::pod::Pod;
 use crate::ports::PortSets;

@@ -1,14 +1,11 @@
 //! Labels, annotations and selectors: small sorted lists instead of maps.
 
 use std::fmt;
-use std::sync::Arc;
 
 use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-/// A string that many objects share: a zone, a node, a label.
-pub type Name = Arc<str>;
+use zonewise_common::name::Name;
 
 /// Keys and values, sorted by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

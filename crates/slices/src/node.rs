@@ -3,18 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use zonewise_common::keys::{CONTROL_PLANE, REGION, ZONE};
+use zonewise_common::lenient::lenient;
+use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_topology::capacity::{self, Capacity, MissingCpu};
 
-use crate::labels::Name;
-use crate::wire::{Condition, Meta, is_ready, lenient};
-
-/// Label that names a node's zone.
-pub const ZONE: &str = "topology.kubernetes.io/zone";
-/// Label that names a node's region.
-pub const REGION: &str = "topology.kubernetes.io/region";
-/// Labels that mark control-plane nodes, whatever their value.
-pub const CONTROL_PLANE: [&str; 2] =
-    ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+use crate::wire::{Condition, Meta, is_ready};
 
 /// What matters of a Node.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -53,6 +47,12 @@ impl Node {
             ready: self.ready,
             control_plane: self.control_plane,
         }
+    }
+}
+
+impl Keyed for Node {
+    fn key(&self) -> Key {
+        (Name::default(), Name::clone(&self.name))
     }
 }
 

@@ -11,13 +11,13 @@
 
 use std::sync::Arc;
 
+use zonewise_common::keys::{HEADLESS, MANAGED_BY, SERVICE_NAME, ZONE_SHARES};
+use zonewise_common::name::Name;
+
 use crate::desired::Desired;
-use crate::labels::{Labels, Name};
+use crate::labels::Labels;
 use crate::service::Service;
-use crate::slice::{
-    AddressType, Endpoint, HEADLESS, MANAGED_BY, Owner, Port, SERVICE_NAME, Slice, Subset,
-};
-use zonewise_topology::zone_shares;
+use crate::slice::{AddressType, Endpoint, Owner, Port, Slice, Subset};
 
 /// What becomes of the slices of one address family.
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ impl Shape<'_> {
             generation: 0,
             deleting: false,
             labels: Arc::new(self.labels(subset)),
-            annotations: Labels::default().with(zone_shares::ANNOTATION, self.shares),
+            annotations: Labels::default().with(ZONE_SHARES, self.shares),
             finalizers: Box::default(),
             owners: Arc::clone(&self.owner),
             family: self.family.clone(),
@@ -87,7 +87,7 @@ impl Shape<'_> {
     fn renewed(&self, slice: &Slice, endpoints: Vec<Endpoint>, bucket: &Bucket) -> Slice {
         Slice {
             labels: Arc::new(self.labels(bucket.subset.as_ref())),
-            annotations: slice.annotations.with(zone_shares::ANNOTATION, self.shares),
+            annotations: slice.annotations.with(ZONE_SHARES, self.shares),
             endpoints,
             ..stored_apart_from_endpoints(slice)
         }
@@ -111,7 +111,7 @@ impl Shape<'_> {
         let wanted: Labels = wanted.chain(subset.map(|(key, value)| (key, &**value))).collect();
         free(&slice.labels) != free(&wanted)
             || slice.labels.get(MANAGED_BY) != Some(self.managed_by)
-            || slice.annotations.get(zone_shares::ANNOTATION) != self.shares
+            || slice.annotations.get(ZONE_SHARES) != self.shares
     }
 
     fn same(&self, stored: &Endpoint, wanted: &Endpoint) -> bool {

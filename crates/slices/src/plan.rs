@@ -8,6 +8,10 @@
 
 use std::sync::Arc;
 
+use zonewise_common::event::Event;
+use zonewise_common::keys::{TRIGGER_TIME, ZONE_SHARES};
+use zonewise_common::name::Uid;
+use zonewise_common::time::timestamp;
 use zonewise_topology::reason::{Outcome, Reason};
 
 use crate::asked::{self, Asked, Choice};
@@ -20,9 +24,8 @@ use crate::pack::{Bucket, Lists, Shape, pack};
 use crate::pod::Pod;
 use crate::service::Service;
 use crate::settings::Settings;
-use crate::slice::{AddressType, Port, Slice, Subset, TRIGGER_TIME};
+use crate::slice::{AddressType, Port, Slice, Subset};
 use crate::upstream::{self, Allocated};
-use crate::wire::timestamp;
 
 /// What a plan is made from.
 pub struct Input<'a> {
@@ -99,27 +102,7 @@ pub struct SliceName {
     /// Its name.
     pub name: Box<str>,
     /// Its unique id.
-    pub uid: crate::wire::Uid,
-}
-
-/// An event on the Service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// How bad it is.
-    pub kind: EventType,
-    /// A short name.
-    pub reason: String,
-    /// A sentence.
-    pub message: String,
-}
-
-/// How bad an event is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventType {
-    /// As it should be.
-    Normal,
-    /// Somebody should look.
-    Warning,
+    pub uid: Uid,
 }
 
 impl FamilyPlan {
@@ -468,7 +451,7 @@ fn is_placeholder(slice: &Slice, empty: &Slice) -> bool {
         && slice.family == empty.family
         && covers(slice, empty)
         && covers(empty, slice)
-        && slice.annotations.get(zonewise_topology::zone_shares::ANNOTATION).is_none()
+        && slice.annotations.get(ZONE_SHARES).is_none()
 }
 
 /// Whether a slice will lack an endpoint that it has now.

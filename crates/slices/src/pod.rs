@@ -1,14 +1,18 @@
 //! Pods: what an endpoint is made of.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use zonewise_common::ip::parse_address;
+use zonewise_common::lenient::lenient;
+use zonewise_common::name::{Key, Keyed, Name, Uid};
+use zonewise_common::time::seconds;
 
-use crate::labels::{Labels, Name};
+use crate::labels::Labels;
 use crate::slice::Protocol;
-use crate::wire::{Condition, Meta, Uid, is_ready, lenient, ready_condition, seconds};
+use crate::wire::{Condition, Meta, is_ready, ready_condition};
 
 /// What matters of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -59,6 +63,12 @@ impl Pod {
     /// Whether it can be an endpoint at all.
     pub fn is_considered(&self) -> bool {
         !self.finished && self.has_address
+    }
+}
+
+impl Keyed for Pod {
+    fn key(&self) -> Key {
+        (Name::clone(&self.namespace), Name::clone(&self.name))
     }
 }
 
@@ -127,7 +137,7 @@ impl From<Wire> for Pod {
             node: spec.node_name.filter(|name| !name.is_empty()),
             hostname: some(spec.hostname),
             subdomain: some(spec.subdomain),
-            ips: status.pod_ips.iter().filter_map(|entry| address(&entry.ip)).collect(),
+            ips: status.pod_ips.iter().filter_map(|entry| parse_address(&entry.ip)).collect(),
             has_address: !status.pod_ips.is_empty() || some(status.pod_ip).is_some(),
             finished: matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")),
             ready: is_ready(&status.conditions),
@@ -153,16 +163,4 @@ fn named_ports(spec: &Spec) -> Arc<[NamedPort]> {
         Some(NamedPort { name, protocol, number: port.container_port })
     };
     ports.filter_map(named).collect()
-}
-
-/// An address as old components wrote them too: IPv4 with leading zeros (decimal), IPv4 in IPv6.
-pub(crate) fn address(text: &str) -> Option<IpAddr> {
-    let strict = text.parse::<IpAddr>().ok().map(|ip| ip.to_canonical());
-    strict.or_else(|| with_leading_zeros(text).map(IpAddr::V4))
-}
-
-fn with_leading_zeros(text: &str) -> Option<Ipv4Addr> {
-    let mut parts = text.split('.').map(|part| part.parse::<u8>().ok());
-    let octets = [parts.next()??, parts.next()??, parts.next()??, parts.next()??];
-    parts.next().is_none().then(|| octets.into())
 }

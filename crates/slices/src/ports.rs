@@ -12,7 +12,9 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use crate::labels::Name;
+use zonewise_common::fnv::Fnv128;
+use zonewise_common::name::Name;
+
 use crate::pod::{NamedPort, Pod};
 use crate::service::{Service, ServicePort, TargetPort};
 use crate::slice::Port;
@@ -95,7 +97,7 @@ fn sorted(mut ports: Vec<Port>) -> Vec<Port> {
 
 /// The reference prints a port in this form before it takes the digest.
 fn digest(port: &Port) -> u128 {
-    let mut hash = Fnv::default();
+    let mut hash = Fnv128::default();
     let absent = "<nil>";
     let name = port.name.as_deref().unwrap_or(absent);
     let app_protocol = port.app_protocol.as_deref().unwrap_or(absent);
@@ -107,26 +109,7 @@ fn digest(port: &Port) -> u128 {
         "(v1.EndpointPort){{Name:(*string){name} Protocol:(*v1.Protocol){protocol} \
          Port:(*int32){number} AppProtocol:(*string){app_protocol}}}"
     );
-    hash.0
-}
-
-/// FNV-1a with 128 bits.
-struct Fnv(u128);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
-    }
-}
-
-impl Write for Fnv {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        const PRIME: u128 = (1 << 88) + 0x13b;
-        for byte in text.bytes() {
-            self.0 = (self.0 ^ u128::from(byte)).wrapping_mul(PRIME);
-        }
-        Ok(())
-    }
+    hash.finish()
 }
 
 #[cfg(test)]

@@ -5,27 +5,18 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use zonewise_common::keys::{
+    CONDITION_PREFIX, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING,
+    TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
+};
+use zonewise_common::lenient::lenient;
+use zonewise_common::name::{Key, Keyed, Name, Uid};
+use zonewise_common::time::seconds;
 
-use crate::labels::{Labels, Name};
+use crate::labels::Labels;
 use crate::slice::{AddressType, Owner, Protocol};
-use crate::wire::{Uid, lenient, seconds};
 
-/// Topology annotation.
-pub const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
-/// Its older name, which wins.
-pub const TOPOLOGY_AWARE_HINTS: &str = "service.kubernetes.io/topology-aware-hints";
-/// Subsetting annotation (KEP-2004).
-pub const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
-/// Routing preference (KEP-4444, which the API does not have as a field).
-pub const ROUTING_PREFERENCE: &str = "zonewise.dev/routing-preference";
-/// Endpoints around which subsetting starts.
-pub const STARTING_THRESHOLD: &str = "zonewise.dev/starting-threshold";
-/// Distance from the starting threshold at which subsetting goes on and off.
-pub const PADDING: &str = "zonewise.dev/padding";
-
-/// Prefix of the conditions that we write on Services.
-pub const CONDITION_PREFIX: &str = "zonewise.dev/RoutingPreference";
-
+/// The annotations that are kept in memory.
 const READ: [&str; 6] = [
     TOPOLOGY_MODE,
     TOPOLOGY_AWARE_HINTS,
@@ -137,6 +128,12 @@ impl Service {
             controller: Some(true),
             block_owner_deletion: Some(true),
         }])
+    }
+}
+
+impl Keyed for Service {
+    fn key(&self) -> Key {
+        (Name::clone(&self.namespace), Name::clone(&self.name))
     }
 }
 

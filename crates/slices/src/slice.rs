@@ -9,23 +9,12 @@ use std::sync::Arc;
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use zonewise_common::ip::parse_address;
+use zonewise_common::keys::{FOR_REGION, FOR_ZONE, SERVICE_NAME};
+use zonewise_common::lenient::lenient;
+use zonewise_common::name::{Key, Keyed, Name, Uid};
 
-use crate::labels::{Labels, Name};
-use crate::pod::address;
-use crate::wire::{Uid, lenient};
-
-/// Label with the name of the Service.
-pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Label with the name of the writer.
-pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
-/// Label of slices of headless Services; its value is empty.
-pub const HEADLESS: &str = "service.kubernetes.io/headless";
-/// Label of slices that one zone consumes.
-pub const FOR_ZONE: &str = "endpointslice.kubernetes.io/for-zone";
-/// Label of slices that one region consumes.
-pub const FOR_REGION: &str = "endpointslice.kubernetes.io/for-region";
-/// Annotation with the time of the change that led to a write.
-pub const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
+use crate::labels::Labels;
 
 /// Most zones, and most nodes, that hints of one endpoint may name.
 pub const MAX_HINTS: usize = 8;
@@ -282,8 +271,7 @@ pub struct Hints {
 /// Lists of `{"name": …}`.
 mod named {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    use crate::labels::Name;
+    use zonewise_common::name::Name;
 
     #[derive(Serialize, Deserialize)]
     struct Named<T> {
@@ -325,6 +313,12 @@ impl Slice {
     pub fn subset(&self) -> Option<Subset> {
         let zone = self.labels.name(FOR_ZONE).cloned().map(Subset::Zone);
         zone.or_else(|| self.labels.name(FOR_REGION).cloned().map(Subset::Region))
+    }
+}
+
+impl Keyed for Slice {
+    fn key(&self) -> Key {
+        (Name::clone(&self.namespace), self.name().into())
     }
 }
 
@@ -392,7 +386,7 @@ pub struct Identity<'a> {
 impl Addresses {
     /// From the addresses as text, in any order.
     fn read(mut texts: Vec<Box<str>>) -> Self {
-        match (texts.as_slice(), texts.first().and_then(|text| address(text))) {
+        match (texts.as_slice(), texts.first().and_then(|text| parse_address(text))) {
             ([_], Some(ip)) => Self::One(ip),
             _ => {
                 texts.sort();

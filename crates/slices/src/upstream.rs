@@ -9,15 +9,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use zonewise_common::event::{Event, EventType};
+use zonewise_common::name::Name;
 use zonewise_topology::heuristics::auto::{Auto, Bounds, transfers};
 use zonewise_topology::reason::Reason;
 use zonewise_topology::region::{Region, Situation};
 
 use crate::asked::Near;
-use crate::labels::Name;
 use crate::node::Nodes;
 use crate::pack::Lists;
-use crate::plan::{Event, EventType};
 use crate::slice::{AddressType, Endpoint, Hints, Slice};
 
 /// Why the reference refuses hints, in its own words.

@@ -1,15 +1,15 @@
-//! What must hold for the process to be alive, and to be ready.
+//! Liveness and readiness checks of the process.
 //!
 //! ```text
-//!  component ─ readiness("watch pods") ─► handle: set(Ok(())), set(Err("…")); dropped = failed
+//!  component ─ readiness("watch pods") ─► handle: set(Ok(())), set(Err("…")); dropped: failed
 //!            ─ liveness("disk", closure), heartbeat("main loop", 60 s)
 //!                                  │
 //!  /livez, /healthz  ◄─ liveness ──┤
-//!  /readyz           ◄─ all        ┘  (what must be restarted is not ready either)
+//!  /readyz           ◄─ all        ┘  (a process that is not alive is not ready either)
 //! ```
 //!
-//! A failed liveness check gets the process restarted, a failed readiness check keeps work away from
-//! it: only what a restart can mend belongs to the first.
+//! A failed liveness check makes the kubelet restart the process; a failed readiness check only keeps
+//! requests away from it. A liveness check must therefore be one that a restart can repair.
 
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,15 +20,15 @@ use tokio::time::Instant;
 
 use crate::lock::lock;
 
-type Probe = dyn Fn() -> Result<(), String> + Send + Sync;
+type CheckFn = dyn Fn() -> Result<(), String> + Send + Sync;
 
-/// Which question is asked.
+/// The kind of a health check, as a kubelet probes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Question {
-    /// Should the process go on running?
-    Live,
-    /// Can it do its work now?
-    Ready,
+pub enum Probe {
+    /// The process should keep running.
+    Liveness,
+    /// The process can do its work now.
+    Readiness,
 }
 
 /// The named checks of a process, in the order they were added. Clones are the same list.
@@ -40,60 +40,60 @@ pub struct Checks {
 #[derive(Clone)]
 struct Check {
     name: String,
-    question: Question,
-    probe: Arc<Probe>,
+    probe: Probe,
+    check: Arc<CheckFn>,
 }
 
 impl Checks {
-    /// Adds a check that the process is alive. It must be quick: it is asked over HTTP.
+    /// Adds a liveness check. It must be quick: it runs within an HTTP request.
     pub fn liveness(
         &self,
         name: &str,
-        probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) {
-        self.add(name, Question::Live, Arc::new(probe));
+        self.add(name, Probe::Liveness, Arc::new(check));
     }
 
-    /// Adds a check that a loop comes round: it fails when the last beat is longer ago than `limit`.
+    /// Adds a liveness check of a loop: it fails when the last heartbeat is longer ago than `limit`.
     pub fn heartbeat(&self, name: &str, limit: Duration) -> Heartbeat {
         let heartbeat = Heartbeat { start: Instant::now(), last: Arc::default() };
-        let seen = heartbeat.clone();
-        self.liveness(name, move || match seen.age() {
+        let checked = heartbeat.clone();
+        self.liveness(name, move || match checked.age() {
             age if age <= limit => Ok(()),
-            age => Err(format!("last seen {age:.1?} ago, at most {limit:?} is good")),
+            age => Err(format!("last heartbeat {age:.1?} ago, the limit is {limit:?}")),
         });
         heartbeat
     }
 
-    /// Adds a check that the process is ready, computed when asked.
+    /// Adds a readiness check that is computed for each request.
     pub fn readiness_when(
         &self,
         name: &str,
-        probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) {
-        self.add(name, Question::Ready, Arc::new(probe));
+        self.add(name, Probe::Readiness, Arc::new(check));
     }
 
-    /// Adds a component that is not ready until it says so.
+    /// Adds a component that is not ready until its handle is set.
     pub fn readiness(&self, name: &str) -> Readiness {
         let state = Arc::new(Mutex::new(Err("not yet".to_owned())));
-        let seen = Arc::clone(&state);
-        self.readiness_when(name, move || lock(&seen).clone());
+        let checked = Arc::clone(&state);
+        self.readiness_when(name, move || lock(&checked).clone());
         Readiness { state }
     }
 
-    fn add(&self, name: &str, question: Question, probe: Arc<Probe>) {
-        lock(&self.list).push(Check { name: name.to_owned(), question, probe });
+    fn add(&self, name: &str, probe: Probe, check: Arc<CheckFn>) {
+        lock(&self.list).push(Check { name: name.to_owned(), probe, check });
     }
 
-    /// Runs the checks that answer this question.
-    pub fn ask(&self, question: Question) -> Report {
-        // A probe may take its time: the list is not locked meanwhile.
+    /// Runs the checks of a probe. Readiness includes liveness.
+    pub fn run(&self, probe: Probe) -> Report {
+        // A check may be slow: the list is not locked meanwhile.
         let mut checks = lock(&self.list).clone();
-        checks.retain(|check| check.question == Question::Live || question == Question::Ready);
+        checks.retain(|check| check.probe == Probe::Liveness || probe == Probe::Readiness);
         let ping = ("ping".to_owned(), Ok(()));
-        let answers = checks.into_iter().map(|check| (check.name, (check.probe)()));
-        Report { answers: std::iter::once(ping).chain(answers).collect() }
+        let results = checks.into_iter().map(|check| (check.name, (check.check)()));
+        Report { results: std::iter::once(ping).chain(results).collect() }
     }
 }
 
@@ -103,15 +103,15 @@ impl fmt::Debug for Checks {
     }
 }
 
-/// A component's say in whether the process is ready. When it is dropped the component is gone, and
-/// the process is not ready any more.
+/// The handle by which a component reports whether it is ready. Dropping it means that the component has
+/// stopped: the process is not ready any more.
 #[derive(Debug)]
 pub struct Readiness {
     state: Arc<Mutex<Result<(), String>>>,
 }
 
 impl Readiness {
-    /// Ready, or why not.
+    /// Sets the component ready, or not ready with a reason.
     pub fn set(&self, state: Result<(), &str>) {
         *lock(&self.state) = state.map_err(str::to_owned);
     }
@@ -123,7 +123,7 @@ impl Drop for Readiness {
     }
 }
 
-/// A loop's sign of life.
+/// The handle by which a loop reports that it still runs.
 #[derive(Clone, Debug)]
 pub struct Heartbeat {
     start: Instant,
@@ -132,7 +132,7 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Still here.
+    /// Reports that the loop still runs.
     pub fn beat(&self) {
         self.last.store(millis(self.start.elapsed()), Relaxed);
     }
@@ -146,24 +146,24 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The answers of all checks asked, in order; `ping`, which always passes, first.
+/// The results of checks in order; `ping`, which always passes, is the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    answers: Vec<(String, Result<(), String>)>,
+    results: Vec<(String, Result<(), String>)>,
 }
 
 impl Report {
     /// Whether every check passed.
     pub fn passed(&self) -> bool {
-        self.answers.iter().all(|(_, answer)| answer.is_ok())
+        self.results.iter().all(|(_, result)| result.is_ok())
     }
 
-    /// One line for each check and one for the whole, as the reference's servers write them.
+    /// One line for each check and one for all, as the servers of Kubernetes write them.
     pub fn text(&self, endpoint: &str) -> String {
         let mut text = String::new();
-        for (name, answer) in &self.answers {
+        for (name, result) in &self.results {
             // Writing to a String cannot fail.
-            let _ = match answer {
+            let _ = match result {
                 Ok(()) => writeln!(text, "[+]{name} ok"),
                 Err(why) => writeln!(text, "[-]{name} failed: {}", why.replace('\n', " ")),
             };
@@ -178,23 +178,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_means_all_checks_alive_means_liveness_only() {
+    fn readiness_runs_all_checks_liveness_its_own_only() {
         let checks = Checks::default();
         let pods = checks.readiness("watch pods");
         checks.liveness("disk", || Ok(()));
-        assert!(checks.ask(Question::Live).passed());
+        assert!(checks.run(Probe::Liveness).passed());
         assert_eq!(
-            checks.ask(Question::Ready).text("readyz"),
+            checks.run(Probe::Readiness).text("readyz"),
             "[+]ping ok\n[-]watch pods failed: not yet\n[+]disk ok\nreadyz check failed\n"
         );
 
         pods.set(Ok(()));
-        assert!(checks.ask(Question::Ready).passed());
+        assert!(checks.run(Probe::Readiness).passed());
 
         checks.liveness("loop", || Err("stuck\nfor 60 s".to_owned()));
         let text = "[+]ping ok\n[+]disk ok\n[-]loop failed: stuck for 60 s\nlivez check failed\n";
-        assert_eq!(checks.ask(Question::Live).text("livez"), text);
-        assert!(!checks.ask(Question::Ready).passed());
+        assert_eq!(checks.run(Probe::Liveness).text("livez"), text);
+        assert!(!checks.run(Probe::Readiness).passed());
     }
 
     #[test]
@@ -203,22 +203,22 @@ mod tests {
         let pods = checks.readiness("watch pods");
         pods.set(Ok(()));
         drop(pods);
-        let text = checks.ask(Question::Ready).text("readyz");
+        let text = checks.run(Probe::Readiness).text("readyz");
         assert_eq!(text, "[+]ping ok\n[-]watch pods failed: stopped\nreadyz check failed\n");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_loop_must_come_round() {
+    async fn a_late_heartbeat_fails() {
         let checks = Checks::default();
         let main_loop = checks.heartbeat("main loop", Duration::from_secs(60));
         tokio::time::advance(Duration::from_secs(60)).await;
-        assert!(checks.ask(Question::Live).passed());
+        assert!(checks.run(Probe::Liveness).passed());
         main_loop.beat();
         tokio::time::advance(Duration::from_secs(61)).await;
-        let text = checks.ask(Question::Live).text("livez");
-        let line = "[-]main loop failed: last seen 61.0s ago, at most 60s is good\n";
+        let text = checks.run(Probe::Liveness).text("livez");
+        let line = "[-]main loop failed: last heartbeat 61.0s ago, the limit is 60s\n";
         assert!(text.contains(line), "{text}");
         main_loop.beat();
-        assert!(checks.ask(Question::Live).passed());
+        assert!(checks.run(Probe::Liveness).passed());
     }
 }

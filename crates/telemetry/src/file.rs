@@ -1,4 +1,4 @@
-//! Configuration files: YAML that people write, read so that what is wrong is named with its place.
+//! Configuration files in YAML, with errors that name file, line and column.
 
 use std::io::Read;
 use std::path::Path;
@@ -7,10 +7,10 @@ use serde::de::DeserializeOwned;
 use serde_saphyr::Location;
 use thiserror::Error;
 
-/// More is no configuration that a person wrote.
+/// The largest file that is read: configurations written by people are far smaller.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Why a file cannot be used.
+/// Why a configuration file cannot be used.
 #[derive(Debug, Error)]
 pub enum FileError {
     /// It cannot be read.
@@ -18,27 +18,27 @@ pub enum FileError {
     Unreadable {
         /// The file.
         file: String,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// It is not what it should be.
-    #[error("{place}: {message}")]
-    Syntax {
+    /// Its contents are invalid.
+    #[error("{position}: {message}")]
+    Invalid {
         /// File, line and column.
-        place: String,
+        position: String,
         /// What is wrong there.
         message: String,
     },
 }
 
 impl FileError {
-    /// Something is wrong with the file as a whole.
+    /// An error that concerns the file as a whole.
     pub fn of(file: &str, message: String) -> Self {
-        Self::Syntax { place: file.to_owned(), message }
+        Self::Invalid { position: file.to_owned(), message }
     }
 }
 
-/// The file's name for messages, and its text.
+/// Reads a file; returns its name for messages, and its text.
 ///
 /// # Errors
 /// If it cannot be read, or is too large to be a configuration.
@@ -49,28 +49,28 @@ pub fn read(path: &Path) -> Result<(String, String), FileError> {
         .and_then(|open| open.take(MAX_BYTES + 1).read_to_string(&mut text))
         .map_err(|source| FileError::Unreadable { file: file.clone(), source })?;
     if text.len() as u64 > MAX_BYTES {
-        let message = format!("more than {MAX_BYTES} bytes; this is no configuration");
+        let message = format!("larger than {MAX_BYTES} bytes: not a configuration file");
         return Err(FileError::of(&file, message));
     }
     Ok((file, text))
 }
 
-/// What one document of a file says.
+/// Decodes one YAML document of a file.
 ///
 /// # Errors
-/// With the line and column of what cannot be understood.
+/// If the text is not YAML or does not fit `T`, with line and column.
 pub fn decode<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, FileError> {
     serde_saphyr::from_str(text).map_err(|error| {
         let plain = error.without_snippet().to_string();
         let message = plain.lines().next().unwrap_or_default();
-        // Line and column stand in front already.
+        // The position is in front already.
         let message = message.split(" at line ").next().unwrap_or(message).to_owned();
-        FileError::Syntax { place: place(file, error.location()), message }
+        FileError::Invalid { position: position(file, error.location()), message }
     })
 }
 
-/// A place in a file, for messages.
-pub fn place(file: &str, location: Option<Location>) -> String {
+/// File, line and column, for messages.
+pub fn position(file: &str, location: Option<Location>) -> String {
     match location {
         Some(at) => format!("{file}:{}:{}", at.line(), at.column()),
         None => file.to_owned(),
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn errors_name_file_line_and_column() {
         let decode = |text: &str| decode::<BTreeMap<String, u8>>("c.yaml", text);
         assert_eq!(decode("a: 1\nb: 2\n").unwrap(), [("a".into(), 1), ("b".into(), 2)].into());
         let wrong = decode("a: 1\nb: two\n").unwrap_err().to_string();
@@ -92,10 +92,10 @@ mod tests {
     }
 
     #[test]
-    fn what_no_person_wrote_is_not_read() {
+    fn missing_and_oversized_files_are_errors() {
         let missing = read(Path::new("/nowhere/c.yaml")).unwrap_err().to_string();
         assert!(missing.starts_with("cannot read /nowhere/c.yaml: "), "{missing}");
         let endless = read(Path::new("/dev/zero")).unwrap_err().to_string();
-        assert_eq!(endless, "/dev/zero: more than 1048576 bytes; this is no configuration");
+        assert_eq!(endless, "/dev/zero: larger than 1048576 bytes: not a configuration file");
     }
 }

@@ -1,38 +1,40 @@
 //! The health and metrics server.
 //!
 //! ```text
-//!  /healthz /livez  200 "ok", or 500 with a line per check      is it alive?
-//!  /readyz          the same, and fails while going down        can it work?
+//!  /healthz /livez  liveness: 200 "ok", or 500 with a line per check
+//!  /readyz          readiness: the same, and fails while the process shuts down
 //!  /metrics         the registry as Prometheus text
 //! ```
 //!
-//! `?verbose` lists the checks also when all pass.
+//! With `?verbose` the checks are also listed when all pass.
 
 use std::io;
 use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
 
-use crate::checks::{Checks, Question};
+use crate::checks::{Checks, Probe};
 use crate::metrics::{self, Registry};
 pub use crate::server::Server;
-use crate::server::{self, Ask, LIMITS, Limits, Page};
+use crate::server::{self, LIMITS, Limits, Page, PageRequest};
 use crate::shutdown::Shutdown;
 
 /// The server could not start.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address} for health and metrics: {source}; free it or choose another")]
+#[error(
+    "cannot listen on {address} for health and metrics: {source}; free the port or configure another address"
+)]
 pub struct ListenError {
-    /// Where it should have listened.
+    /// The address it should have listened on.
     pub address: SocketAddr,
-    /// Why it could not.
+    /// The error of the operating system.
     pub source: io::Error,
 }
 
-/// Serves health and metrics. Once `shutdown` goes down, `/readyz` fails; the server stays.
+/// Serves health and metrics. While the process shuts down, `/readyz` fails and the server keeps running.
 ///
 /// # Errors
-/// If it cannot listen there.
+/// If it cannot listen on the address.
 pub async fn serve(
     address: SocketAddr,
     registry: Registry,
@@ -41,44 +43,47 @@ pub async fn serve(
 ) -> Result<Server, ListenError> {
     let shutdown = shutdown.clone();
     checks.readiness_when("shutdown", move || {
-        if shutdown.is_down() { Err("going down".to_owned()) } else { Ok(()) }
+        if shutdown.is_down() { Err("shutting down".to_owned()) } else { Ok(()) }
     });
-    listen(address, Site { registry, checks }, LIMITS).await
+    listen(address, HealthPages { registry, checks }, LIMITS).await
 }
 
-async fn listen(address: SocketAddr, site: Site, limits: Limits) -> Result<Server, ListenError> {
+async fn listen(
+    address: SocketAddr,
+    pages: HealthPages,
+    limits: Limits,
+) -> Result<Server, ListenError> {
     let failed = |source| ListenError { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let server = server::limited(listener, site, limits).map_err(failed)?;
-    tracing::info!(address = %server.address(), "health and metrics");
+    let server = server::serve_limited(listener, pages, limits).map_err(failed)?;
+    tracing::info!(address = %server.address(), "serving health and metrics");
     Ok(server)
 }
 
-/// What there is to see.
-struct Site {
+struct HealthPages {
     registry: Registry,
     checks: Checks,
 }
 
-impl server::Site for Site {
-    fn answer(&self, ask: Ask<'_>) -> Page {
-        match ask.path {
-            "/healthz" => self.health(ask, "healthz", Question::Live),
-            "/livez" => self.health(ask, "livez", Question::Live),
-            "/readyz" => self.health(ask, "readyz", Question::Ready),
-            "/metrics" => {
-                Page::read_only(ask, || Page::new(200, metrics::CONTENT_TYPE, self.registry.text()))
-            }
+impl server::PageHandler for HealthPages {
+    fn handle(&self, request: PageRequest<'_>) -> Page {
+        match request.path {
+            "/healthz" => self.health(request, "healthz", Probe::Liveness),
+            "/livez" => self.health(request, "livez", Probe::Liveness),
+            "/readyz" => self.health(request, "readyz", Probe::Readiness),
+            "/metrics" => Page::read_only(request, || {
+                Page::new(200, metrics::CONTENT_TYPE, self.registry.text())
+            }),
             _ => Page::not_found(),
         }
     }
 }
 
-impl Site {
-    fn health(&self, ask: Ask<'_>, endpoint: &str, question: Question) -> Page {
-        Page::read_only(ask, || {
-            let report = self.checks.ask(question);
-            match (report.passed(), is_verbose(ask.query)) {
+impl HealthPages {
+    fn health(&self, request: PageRequest<'_>, endpoint: &str, probe: Probe) -> Page {
+        Page::read_only(request, || {
+            let report = self.checks.run(probe);
+            match (report.passed(), is_verbose(request.query)) {
                 (true, false) => Page::text(200, "ok"),
                 (true, true) => Page::text(200, report.text(endpoint)),
                 (false, _) => Page::text(500, report.text(endpoint)),
@@ -93,7 +98,7 @@ fn is_verbose(query: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Slow clients, on a paused clock: hours pass at once when nobody has anything to do.
+    //! Slow clients on a paused clock: time passes at once while all tasks wait.
 
     use std::time::Duration;
 
@@ -111,19 +116,19 @@ mod tests {
                 (0..200_000).for_each(|n| samples.push([&format!("{n:0>64}")], 1.0));
             })
             .unwrap();
-        let site = Site { registry, checks: Checks::default() };
-        listen(([127, 0, 0, 1], 0).into(), site, limits).await.unwrap()
+        let pages = HealthPages { registry, checks: Checks::default() };
+        listen(([127, 0, 0, 1], 0).into(), pages, limits).await.unwrap()
     }
 
     async fn until_closed(mut client: TcpStream) -> String {
         let mut text = Vec::new();
-        // A reset is as good an end as a close.
+        // A reset ends the connection as well as a close does.
         let _ = client.read_to_end(&mut text).await;
         String::from_utf8(text).unwrap()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_never_finishes_the_head_is_cut_off() {
+    async fn a_client_that_never_finishes_its_request_is_disconnected() {
         let server = server(LIMITS).await;
         let start = Instant::now();
         let mut client = TcpStream::connect(server.address()).await.unwrap();
@@ -134,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_never_reads_the_answer_is_cut_off() {
+    async fn a_client_that_never_reads_the_response_is_disconnected() {
         let server = server(LIMITS).await;
         let mut client = TcpStream::connect(server.address()).await.unwrap();
         client.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
@@ -159,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn stopping_waits_a_moment_for_clients_and_closes_the_port() {
+    async fn stopping_waits_briefly_for_clients_and_closes_the_port() {
         let server = server(LIMITS).await;
         let address = server.address();
         let client = TcpStream::connect(address).await.unwrap();

@@ -1,14 +1,14 @@
-//! Logs, metrics, the health and metrics server, shutdown, configuration files: the same for every
-//! long-running command.
+//! Logs, metrics, the health and metrics server, shutdown and configuration files, shared by all
+//! long-running commands.
 //!
 //! ```text
 //!  log       events ─► standard error, as text or JSON
-//!  metrics   counters, gauges, histograms, values computed when asked ─► Prometheus text
-//!  checks    what must hold for the process to be alive, and to be ready
+//!  metrics   counters, gauges, histograms, values computed on each scrape ─► Prometheus text
+//!  checks    liveness and readiness checks of the process
 //!  health    /healthz /livez /readyz /metrics over HTTP, for both of the above
-//!  server    what health and other pages are served with
-//!  file      a configuration file ─► what it says, or what is wrong and where
-//!  shutdown  SIGTERM, SIGINT ─► down ─► forced (second signal, or time is up)
+//!  server    the HTTP server of these and other pages
+//!  file      a configuration file ─► its contents, or an error with line and column
+//!  shutdown  SIGTERM, SIGINT ─► shutting down ─► forced (second signal, or the grace period is over)
 //! ```
 //!
 //! ```no_run
@@ -25,7 +25,7 @@
 //!
 //! watching.set(Ok(()));
 //! shutdown.wait().await;
-//! let _drained = shutdown.grace(async { /* finish what was begun */ }).await;
+//! let _drained = shutdown.grace(async { /* finish the work in progress */ }).await;
 //! server.stop().await;
 //! # Ok(())
 //! # }

@@ -1,7 +1,7 @@
 //! Logs: one line per event on standard error, as text for people or JSON for machines.
 //!
-//! The filter is the usual one: `info`, or `warn,zonewise_cluster=debug`. A filter that cannot be
-//! read stops the program at the start, because a silent log is found out too late.
+//! The filter is that of `tracing_subscriber`: `info`, or `warn,zonewise_cluster=debug`. An invalid filter
+//! stops the program at its start, because missing logs would be noticed too late.
 
 use std::fmt;
 use std::fs::File;
@@ -15,7 +15,7 @@ use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// How a line looks.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// For people; in colour when standard error is a terminal.
@@ -50,31 +50,31 @@ impl fmt::Display for Format {
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// Neither `text` nor `json`.
-    #[error("log format {format:?} is not known: use text or json")]
+    #[error("invalid log format {format:?}: use text or json")]
     Format {
-        /// What was given.
+        /// The given format.
         format: String,
     },
     /// The filter does not parse.
     #[error(
-        "log filter {filter:?} cannot be read: {source}; \
+        "invalid log filter {filter:?}: {source}; \
          use a level (info) or levels by module (warn,zonewise_cluster=debug)"
     )]
     Filter {
-        /// What was given.
+        /// The given filter.
         filter: String,
-        /// What the parser says.
+        /// The parser's error.
         source: ParseError,
     },
-    /// There is one log per process.
-    #[error("logging was started already: start it once, in main")]
+    /// A process has one log, and it was started before.
+    #[error("logging was already started: start it once, in main")]
     Started,
 }
 
 /// Starts logging for the whole process.
 ///
 /// # Errors
-/// If the filter cannot be read, or logging was started before.
+/// If the filter is invalid, or logging was started before.
 pub fn start(format: Format, filter: &str) -> Result<(), LogError> {
     let colour =
         io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
@@ -84,7 +84,7 @@ pub fn start(format: Format, filter: &str) -> Result<(), LogError> {
 /// Starts logging for the whole process, as text into a file.
 ///
 /// # Errors
-/// If the filter cannot be read, or logging was started before.
+/// If the filter is invalid, or logging was started before.
 pub fn start_in(file: File, filter: &str) -> Result<(), LogError> {
     let writer = Mutex::new(file);
     subscriber(Format::Text, filter, false, writer)?.try_init().map_err(|_| LogError::Started)
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_bad_filter_is_named() {
         let error = start(Format::Text, "zonewise=loud").unwrap_err().to_string();
-        assert!(error.starts_with("log filter \"zonewise=loud\" cannot be read"), "{error}");
+        assert!(error.starts_with("invalid log filter \"zonewise=loud\": "), "{error}");
     }
 
     #[test]
@@ -185,6 +185,6 @@ mod tests {
             assert_eq!(format.to_string().parse::<Format>().unwrap(), format);
         }
         let error = "xml".parse::<Format>().unwrap_err().to_string();
-        assert_eq!(error, "log format \"xml\" is not known: use text or json");
+        assert_eq!(error, "invalid log format \"xml\": use text or json");
     }
 }

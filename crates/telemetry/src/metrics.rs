@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!  registry.counter(name, help, ["zone"]) ─► Family ─ with(["a"]) ─► Counter   one atomic each
-//!  registry.collect(name, help, kind, labels, closure)              values computed when asked
+//!  registry.collect(name, help, kind, labels, closure)              values computed on each scrape
 //!  registry.text()                                                  all of it, sorted, as text
 //! ```
 //!
-//! Our own, because dashboards and alerts made for the reference controller must keep working: its
-//! counters have names without `_total`, and the usual crate appends that to every counter. Numbers
-//! are written as the reference writes them, so that even the `le` of a bucket is the same series.
+//! This is our own implementation because dashboards and alerts for kube-controller-manager and kube-proxy
+//! must keep working: some of their counters have names without `_total`, which the `prometheus-client`
+//! crate appends to every counter. Numbers are written as Go writes them, so that even the `le` label of a
+//! bucket names the same series.
 //!
-//! Get a handle once, where a component is built, and keep it: `with` takes a lock, `inc` does not.
+//! Get a handle once and keep it: `with` takes a lock, `inc` does not.
 
 mod process;
 mod text;
@@ -29,7 +30,7 @@ use crate::lock::lock;
 /// The `Content-Type` of [`Registry::text`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What a metric is, in the words of the text format.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Only grows.
@@ -50,24 +51,24 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A metric that cannot be registered: a mistake in the program, found when it starts.
+/// Why a metric cannot be registered: a bug, found when the program starts.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum MetricError {
-    /// The same name, but another kind, help, labels or buckets, or a second closure.
-    #[error("metric {name} is registered already and differs: use one name for one thing")]
+    /// The name is in use with another type, help, labels or buckets, or with a closure.
+    #[error("metric {name} is already registered with another type, help, labels or buckets")]
     Taken {
         /// The metric.
         name: String,
     },
-    /// A metric name that Prometheus would not read.
-    #[error("metric name {name:?}: use letters, digits, _ and :, and no digit first")]
+    /// A metric name that Prometheus does not accept.
+    #[error("invalid metric name {name:?}: use letters, digits, _ and :, and no digit first")]
     Name {
         /// The metric.
         name: String,
     },
-    /// A label that Prometheus would not read, or that is there twice.
+    /// A label that Prometheus does not accept, or a duplicate.
     #[error(
-        "label {label:?} of metric {name}: use letters, digits and _, no digit and no __ first, \
+        "invalid label {label:?} of metric {name}: use letters, digits and _, no digit and no __ first, \
          each once, and no le on a histogram"
     )]
     Label {
@@ -76,8 +77,10 @@ pub enum MetricError {
         /// The label.
         label: String,
     },
-    /// Bounds that do not define buckets.
-    #[error("buckets {buckets:?} of metric {name}: use finite bounds, each above the one before")]
+    /// Bounds that are not finite or not ascending.
+    #[error(
+        "invalid buckets {buckets:?} of metric {name}: use finite bounds, each above the one before"
+    )]
     Buckets {
         /// The metric.
         name: String,
@@ -85,7 +88,7 @@ pub enum MetricError {
         buckets: Vec<f64>,
     },
     /// A histogram has no single value that a closure could return.
-    #[error("metric {name}: a histogram cannot be computed when asked; register one and observe")]
+    #[error("metric {name}: a histogram cannot be computed by a closure; use Registry::histogram")]
     Computed {
         /// The metric.
         name: String,
@@ -117,10 +120,10 @@ enum Source {
 impl Registry {
     /// A family of counters, one for each set of label values.
     ///
-    /// Registering the same again gives the same family.
+    /// Registering the same metric again returns the same family.
     ///
     /// # Errors
-    /// If the names are not valid, or the name is taken by something else.
+    /// If a name is invalid, or the metric's name is in use for another metric.
     pub fn counter<const N: usize>(
         &self,
         name: &str,
@@ -151,7 +154,7 @@ impl Registry {
         }
     }
 
-    /// A family of histograms with these upper bounds; the bucket without a bound is added.
+    /// A family of histograms with these upper bounds; the bucket `+Inf` is added.
     ///
     /// # Errors
     /// As [`counter`](Self::counter), or if the bounds are not finite and growing.
@@ -175,10 +178,10 @@ impl Registry {
         }
     }
 
-    /// Values that are computed when somebody asks for the metrics.
+    /// Values that are computed on each scrape.
     ///
     /// # Errors
-    /// As [`counter`](Self::counter); a name has one closure, and no closure makes a histogram.
+    /// As [`counter`](Self::counter); also if the name already has a closure, or for a histogram.
     pub fn collect<const N: usize>(
         &self,
         name: &str,
@@ -210,9 +213,9 @@ impl Registry {
         Ok(entry)
     }
 
-    /// Every metric, by name and label values: the same values are the same bytes.
+    /// All metrics, sorted by name and label values: the same values give the same bytes.
     pub fn text(&self) -> String {
-        // A closure may itself use the registry: it runs without the lock.
+        // Closures may use the registry themselves: they run without the lock.
         let entries: Vec<_> = lock(&self.entries)
             .iter()
             .map(|(name, entry)| (name.clone(), Arc::clone(entry)))
@@ -303,12 +306,12 @@ impl<M: Clone, const N: usize> Family<M, N> {
         Self { series: Arc::clone(series) }
     }
 
-    /// The metric for these label values, in the order of the label names. Keep it.
+    /// The metric for these label values, in the order of the label names. Keep the handle.
     pub fn with(&self, values: [&str; N]) -> M {
         self.series.get(&values)
     }
 
-    /// Forgets these label values: handles still work, but nobody sees them any more.
+    /// Removes the metric for these label values. Its handles still work but are not shown any more.
     pub fn remove(&self, values: [&str; N]) {
         self.series.remove(&values);
     }
@@ -320,14 +323,14 @@ impl<M, const N: usize> fmt::Debug for Family<M, N> {
     }
 }
 
-/// Where a closure given to [`Registry::collect`] puts its values.
+/// Receives the values of a closure of [`Registry::collect`].
 #[derive(Debug)]
 pub struct Samples<'a, const N: usize> {
     list: &'a mut Vec<(Vec<String>, f64)>,
 }
 
 impl<const N: usize> Samples<'_, N> {
-    /// Adds the value for these label values; each set of label values once.
+    /// Adds the value for these label values; at most one for each set of label values.
     pub fn push(&mut self, values: [&str; N], value: f64) {
         self.list.push((owned(&values), value));
     }
@@ -335,12 +338,12 @@ impl<const N: usize> Samples<'_, N> {
 
 struct Series<M> {
     blank: Box<dyn Fn() -> M + Send + Sync>,
-    /// By label values, sorted: a lookup compares in place and allocates nothing.
+    /// Sorted by label values, so that a lookup allocates nothing.
     list: Mutex<Vec<(Vec<String>, M)>>,
 }
 
 impl<M: Clone> Series<M> {
-    /// A series without labels exists from the start: it is 0, not missing.
+    /// A series without labels exists from the start, with value 0.
     fn new<const N: usize>(
         _labels: [&str; N],
         blank: impl Fn() -> M + Send + Sync + 'static,

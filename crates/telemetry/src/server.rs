@@ -1,11 +1,11 @@
-//! A small HTTP server for pages that are asked for by probes, scrapers and people.
+//! A small HTTP server for pages that probes, scrapers and people request.
 //!
 //! ```text
-//!  TcpListener ─► Server ─ each request ─► Site::answer(Ask) ─► Page
+//!  TcpListener ─► Server ─ each request ─► PageHandler::handle(PageRequest) ─► Page
 //! ```
 //!
-//! One request per connection, few connections, each with little time: a client that is slow or
-//! forgets to hang up cannot keep the next probe out.
+//! One request per connection, few connections at once, and short timeouts: a slow client, or one that
+//! does not close its connection, cannot keep the next probe out.
 
 use std::convert::Infallible;
 use std::io;
@@ -26,38 +26,38 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-/// The kind of a page of plain text.
+/// The content type of plain text.
 pub const TEXT: &str = "text/plain; charset=utf-8";
 const NOSNIFF: HeaderName = HeaderName::from_static("x-content-type-options");
 
-/// What is asked for.
+/// A request for a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ask<'a> {
+pub struct PageRequest<'a> {
     /// `GET`, `HEAD`, …
     pub method: &'a str,
-    /// Without the query.
+    /// The path, without the query.
     pub path: &'a str,
-    /// What follows the question mark; empty without one.
+    /// The query after the question mark; empty without one.
     pub query: &'a str,
 }
 
-/// What is answered. Every page also says that its kind is not to be guessed.
+/// The response. Every page forbids browsers to guess its content type (`nosniff`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// 200, 404, …
     pub status: u16,
-    /// `Content-Type`.
-    pub kind: &'static str,
+    /// The `Content-Type`.
+    pub content_type: &'static str,
     /// Further headers, names in lower case.
     pub headers: Vec<(&'static str, String)>,
-    /// The text.
+    /// The body.
     pub body: String,
 }
 
 impl Page {
     /// A page without further headers.
-    pub fn new(status: u16, kind: &'static str, body: impl Into<String>) -> Self {
-        Self { status, kind, headers: Vec::new(), body: body.into() }
+    pub fn new(status: u16, content_type: &'static str, body: impl Into<String>) -> Self {
+        Self { status, content_type, headers: Vec::new(), body: body.into() }
     }
 
     /// Plain text.
@@ -65,14 +65,14 @@ impl Page {
         Self::new(status, TEXT, body)
     }
 
-    /// Nothing is here.
+    /// A page for unknown paths.
     pub fn not_found() -> Self {
         Self::text(404, "not found\n")
     }
 
-    /// The page, or a refusal if it is not asked for by GET or HEAD.
-    pub fn read_only(ask: Ask<'_>, page: impl FnOnce() -> Self) -> Self {
-        if ["GET", "HEAD"].contains(&ask.method) {
+    /// The page for GET and HEAD; 405 for other methods.
+    pub fn read_only(request: PageRequest<'_>, page: impl FnOnce() -> Self) -> Self {
+        if ["GET", "HEAD"].contains(&request.method) {
             return page();
         }
         let mut refused = Self::text(405, "method not allowed\n");
@@ -80,15 +80,15 @@ impl Page {
         refused
     }
 
-    fn respond(self) -> Response<Full<Bytes>> {
+    fn into_response(self) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::new(Bytes::from(self.body)));
         *response.status_mut() =
             StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.kind));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         headers.insert(NOSNIFF, HeaderValue::from_static("nosniff"));
         for (name, value) in self.headers {
-            // A value with a line break in it would be a mistake of ours: it is left out.
+            // A value with a line break would be a bug of the handler: the header is left out.
             if let Ok(value) = HeaderValue::try_from(value) {
                 headers.insert(HeaderName::from_static(name), value);
             }
@@ -97,28 +97,28 @@ impl Page {
     }
 }
 
-/// What there is to see. Answers must be quick: they are not computed in a thread of their own.
-pub trait Site: Send + Sync + 'static {
+/// Makes the pages of a server. It must be quick: it runs on the threads of the async runtime.
+pub trait PageHandler: Send + Sync + 'static {
     /// The page for this request.
-    fn answer(&self, ask: Ask<'_>) -> Page;
+    fn handle(&self, request: PageRequest<'_>) -> Page;
 }
 
-impl<F: Fn(Ask<'_>) -> Page + Send + Sync + 'static> Site for F {
-    fn answer(&self, ask: Ask<'_>) -> Page {
-        self(ask)
+impl<F: Fn(PageRequest<'_>) -> Page + Send + Sync + 'static> PageHandler for F {
+    fn handle(&self, request: PageRequest<'_>) -> Page {
+        self(request)
     }
 }
 
-/// What a client may take.
+/// Limits for clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// At once; the others wait in the kernel's queue.
+    /// Connections at once; the others wait in the kernel's queue.
     pub(crate) connections: usize,
-    /// Until the request's head is there.
+    /// Time until the request's head has arrived.
     pub(crate) head: Duration,
-    /// For the whole connection.
+    /// Time for the whole connection.
     pub(crate) total: Duration,
-    /// To finish when the server stops.
+    /// Time for open connections when the server stops.
     pub(crate) drain: Duration,
 }
 
@@ -129,8 +129,8 @@ pub(crate) const LIMITS: Limits = Limits {
     drain: Duration::from_secs(1),
 };
 
-/// A running server. It goes on while the process goes down, so that the last probes and scrapes are
-/// answered: stop it last. Dropped, it stops as well.
+/// A running server. Stop it last, so that probes and scrapes are answered while the process shuts down.
+/// Dropping it stops it as well.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -140,19 +140,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// Where it listens; the real port if 0 was asked for.
+    /// The address it listens on; with the real port if port 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes no more connections and gives those under way a second.
+    /// Accepts no more connections and gives the open ones a second.
     pub async fn stop(self) {
         let drain = self.drain;
         finish(self.close_port().await, drain).await;
     }
 
-    /// Takes no more connections: when this returns the port is free. Those under way get their
-    /// second without anybody waiting for it.
+    /// Accepts no more connections; the port is free when this returns. The open ones get their second in
+    /// the background.
     pub async fn close(self) {
         let drain = self.drain;
         let connections = self.close_port().await;
@@ -162,35 +162,35 @@ impl Server {
     async fn close_port(self) -> JoinSet<()> {
         drop(self.stop);
         self.task.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "health server broke");
+            tracing::error!(%error, "the HTTP server of health pages failed");
             JoinSet::new()
         })
     }
 }
 
-/// Serves `site` on a socket that listens already.
+/// Serves pages on a listening socket.
 ///
 /// # Errors
-/// If the socket does not know its own address.
-pub fn serve(listener: TcpListener, site: impl Site) -> io::Result<Server> {
-    limited(listener, site, LIMITS)
+/// If the socket has no local address.
+pub fn serve(listener: TcpListener, handler: impl PageHandler) -> io::Result<Server> {
+    serve_limited(listener, handler, LIMITS)
 }
 
-pub(crate) fn limited(
+pub(crate) fn serve_limited(
     listener: TcpListener,
-    site: impl Site,
+    handler: impl PageHandler,
     limits: Limits,
 ) -> io::Result<Server> {
     let address = listener.local_addr()?;
     let (stop, stopped) = oneshot::channel();
-    let task = tokio::spawn(accept(listener, Arc::new(site), limits, stopped));
+    let task = tokio::spawn(accept(listener, Arc::new(handler), limits, stopped));
     Ok(Server { address, stop, task, drain: limits.drain })
 }
 
-/// Returns the connections still open when it is told to stop; the port is free by then.
-async fn accept<S: Site>(
+/// Accepts connections until it is stopped; returns those that are still open. The port is free then.
+async fn accept<H: PageHandler>(
     listener: TcpListener,
-    site: Arc<S>,
+    handler: Arc<H>,
     limits: Limits,
     mut stopped: oneshot::Receiver<()>,
 ) -> JoinSet<()> {
@@ -202,11 +202,11 @@ async fn accept<S: Site>(
             accepted = listener.accept(), if connections.len() < limits.connections => {
                 match accepted {
                     Ok((stream, _)) => {
-                        connections.spawn(converse(stream, Arc::clone(&site), limits));
+                        connections.spawn(serve_connection(stream, Arc::clone(&handler), limits));
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "health server cannot accept");
-                        // Out of file descriptors, mostly: trying again at once would spin.
+                        tracing::warn!(%error, "the HTTP server of health pages cannot accept a connection");
+                        // Usually out of file descriptors: an immediate retry would spin.
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
                 }
@@ -216,21 +216,21 @@ async fn accept<S: Site>(
     connections
 }
 
-/// Who is not done by then is cut off when the set is dropped.
+/// Waits for open connections. Dropping the set closes those that are not done in time.
 async fn finish(mut connections: JoinSet<()>, drain: Duration) {
     let drained = async { while connections.join_next().await.is_some() {} };
     let _ = timeout(drain, drained).await;
 }
 
-async fn converse<S: Site>(stream: TcpStream, site: Arc<S>, limits: Limits) {
+async fn serve_connection<H: PageHandler>(stream: TcpStream, handler: Arc<H>, limits: Limits) {
     let service = service_fn(move |request: Request<Incoming>| {
         let uri = request.uri();
-        let ask = Ask {
+        let page_request = PageRequest {
             method: request.method().as_str(),
             path: uri.path(),
             query: uri.query().unwrap_or_default(),
         };
-        let response = site.answer(ask).respond();
+        let response = handler.handle(page_request).into_response();
         async move { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
@@ -241,7 +241,9 @@ async fn converse<S: Site>(stream: TcpStream, site: Arc<S>, limits: Limits) {
         .serve_connection(TokioIo::new(stream), service);
     match timeout(limits.total, connection).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "health connection"),
-        Err(_) => tracing::debug!("health connection cut: too slow"),
+        Ok(Err(error)) => tracing::debug!(%error, "a client of the health pages failed"),
+        Err(_) => {
+            tracing::debug!("a client of the health pages was too slow: closed its connection")
+        }
     }
 }

@@ -1,11 +1,11 @@
-//! Going down in order.
+//! Orderly shutdown.
 //!
 //! ```text
-//!       SIGTERM, SIGINT             second signal
-//!         or trigger()         or the grace period is over
-//!  up ─────────────────► down ─────────────────────────────► forced
-//!                   wait() returns                       force() returns
-//!                   finish what was begun                leave at once
+//!            SIGTERM, SIGINT                   second signal
+//!              or trigger()              or the grace period is over
+//!  running ─────────────────► shutting down ───────────────────────────► forced
+//!                             wait() returns                        force() returns
+//!                             finish the work in progress           exit at once
 //! ```
 //!
 //! A [`Shutdown`] is cheap to clone; every task gets one.
@@ -20,21 +20,21 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Up,
-    Down { since: Instant },
+enum State {
+    Running,
+    ShuttingDown { since: Instant },
     Forced,
 }
 
-/// Tells every task when to stop, and when to stop waiting.
+/// Tells every task when to stop, and when to stop waiting for others.
 #[derive(Clone, Debug)]
 pub struct Shutdown {
-    stage: Arc<watch::Sender<Stage>>,
+    state: Arc<watch::Sender<State>>,
     grace: Option<Duration>,
 }
 
 impl Shutdown {
-    /// Goes down with the first SIGTERM or SIGINT; the second one, or the end of `grace`, forces.
+    /// Shuts down on the first SIGTERM or SIGINT; the second one, or the end of `grace`, forces it.
     ///
     /// # Errors
     /// If the signal handlers cannot be installed.
@@ -42,74 +42,76 @@ impl Shutdown {
         let shutdown = Self::manual().with_grace(grace);
         let terminate = signal(SignalKind::terminate())?;
         let interrupt = signal(SignalKind::interrupt())?;
-        tokio::spawn(shutdown.clone().obey(terminate, interrupt));
+        tokio::spawn(shutdown.clone().follow_signals(terminate, interrupt));
         Ok(shutdown)
     }
 
-    /// Goes down only when [`trigger`](Self::trigger) is called, and waits without end.
+    /// Shuts down only when [`trigger`](Self::trigger) is called, without a grace period.
     pub fn manual() -> Self {
-        Self { stage: Arc::new(watch::Sender::new(Stage::Up)), grace: None }
+        Self { state: Arc::new(watch::Sender::new(State::Running)), grace: None }
     }
 
-    /// Forces when this much time has passed since it went down. For this handle and its clones.
+    /// Sets the grace period of this handle and its future clones.
     #[must_use]
     pub fn with_grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
         self
     }
 
-    async fn obey(self, mut terminate: Signal, mut interrupt: Signal) {
+    async fn follow_signals(self, mut terminate: Signal, mut interrupt: Signal) {
         next(&mut terminate, &mut interrupt).await;
-        tracing::info!(grace = ?self.grace, "going down; a second signal forces it");
+        tracing::info!(grace = ?self.grace, "shutting down; a second signal ends the process at once");
         self.trigger();
         next(&mut terminate, &mut interrupt).await;
-        tracing::warn!("second signal: not waiting any longer");
+        tracing::warn!("second signal: ending at once");
         self.abort();
     }
 
-    /// Goes down; nothing happens if it went down before.
+    /// Starts the shutdown, if it has not started yet.
     pub fn trigger(&self) {
-        self.stage.send_if_modified(|stage| {
-            let first = *stage == Stage::Up;
+        self.state.send_if_modified(|state| {
+            let first = *state == State::Running;
             if first {
-                *stage = Stage::Down { since: Instant::now() };
+                *state = State::ShuttingDown { since: Instant::now() };
             }
             first
         });
     }
 
-    /// Goes down and does not wait: what the second signal does.
+    /// Forces the shutdown, as the second signal does.
     pub fn abort(&self) {
-        self.stage.send_replace(Stage::Forced);
+        self.state.send_replace(State::Forced);
     }
 
-    /// Whether it is time to stop.
+    /// Whether the shutdown has started.
     pub fn is_down(&self) -> bool {
-        *self.stage.borrow() != Stage::Up
+        *self.state.borrow() != State::Running
     }
 
-    /// Returns when it is time to stop.
+    /// Returns when the shutdown starts.
     pub fn wait(&self) -> impl Future<Output = ()> + Send + use<> {
         let this = self.clone();
         async move {
-            this.reached(|stage| stage != Stage::Up).await;
+            this.reached(|state| state != State::Running).await;
         }
     }
 
-    /// Returns when there is no time left: a second signal, or the grace period is over.
+    /// Returns when the shutdown is forced: by a second signal, or because the grace period is over.
     pub fn force(&self) -> impl Future<Output = ()> + Send + use<> {
         let this = self.clone();
         async move {
-            if let Stage::Down { since } = this.reached(|stage| stage != Stage::Up).await {
+            if let State::ShuttingDown { since } =
+                this.reached(|state| state != State::Running).await
+            {
                 tokio::select! {
                     () = elapsed(since, this.grace) => {}
-                    _ = this.reached(|stage| stage == Stage::Forced) => {}
+                    _ = this.reached(|state| state == State::Forced) => {}
                 }
             }
         }
     }
 
-    /// Lets `work` finish, but not past [`force`](Self::force); `None` if it was cut off.
+    /// Runs `work` until the shutdown is forced; `None` if it had not finished by then.
     pub async fn grace<W: Future>(&self, work: W) -> Option<W::Output> {
         tokio::select! {
             biased;
@@ -118,11 +120,11 @@ impl Shutdown {
         }
     }
 
-    async fn reached(&self, wanted: impl Fn(Stage) -> bool) -> Stage {
-        match self.stage.subscribe().wait_for(|stage| wanted(*stage)).await {
-            Ok(stage) => *stage,
-            // Only if the sender is gone, and `self` holds it.
-            Err(_) => Stage::Forced,
+    async fn reached(&self, wanted: impl Fn(State) -> bool) -> State {
+        match self.state.subscribe().wait_for(|state| wanted(*state)).await {
+            Ok(state) => *state,
+            // The channel is never closed: `self` holds its sender.
+            Err(_) => State::Forced,
         }
     }
 }
@@ -148,7 +150,7 @@ mod tests {
     const GRACE: Duration = Duration::from_secs(20);
 
     #[tokio::test(start_paused = true)]
-    async fn every_clone_hears_of_it_early_or_late() {
+    async fn every_clone_learns_of_it_early_or_late() {
         let shutdown = Shutdown::manual().with_grace(GRACE);
         let early = tokio::spawn(shutdown.wait());
         assert!(!shutdown.is_down());

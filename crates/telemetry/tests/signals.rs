@@ -1,4 +1,4 @@
-//! Real signals. They hit the whole process, hence one test in a program of its own.
+//! Real signals. They reach the whole process, so this test has a binary of its own.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 use std::process::{Command, id};
@@ -12,7 +12,7 @@ fn send(signal: &str) {
 }
 
 #[tokio::test]
-async fn first_signal_goes_down_second_forces() {
+async fn the_first_signal_shuts_down_the_second_forces() {
     let shutdown = Shutdown::on_signals(Duration::from_secs(3600)).unwrap();
     assert!(!shutdown.is_down());
     send("TERM");

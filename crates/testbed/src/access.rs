@@ -1,4 +1,4 @@
-//! Who may talk to the API server, and how they reach it.
+//! The users of the API server, their clients and kubeconfigs.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use anyhow::Result;
 use kube::{Client, Config};
 use serde_json::json;
 
-/// A user of the API server, known by a token.
+/// A user of the API server, identified by a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
     /// May do everything.
     Admin,
-    /// The controller's service account: may do what the roles that a test applies let it do.
+    /// The controller's service account. Its permissions are the roles that a test applies.
     Controller,
     /// The proxy's service account, likewise.
     Proxy,
-    /// The service account of those who only look, likewise.
+    /// The service account of the read-only commands, likewise.
     Observer,
 }
 
 impl User {
     pub(crate) const ALL: [Self; 4] = [Self::Admin, Self::Controller, Self::Proxy, Self::Observer];
 
-    /// The name that the API server knows.
+    /// The user name at the API server.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,12 +54,12 @@ impl fmt::Display for User {
     }
 }
 
-/// A client that trusts `authority`, a certificate, and nothing else.
+/// A client that trusts only the certificate `authority`.
 pub(crate) fn client(port: u16, authority: &[u8], token: &str) -> Result<Client> {
     let mut config = Config::new(format!("https://127.0.0.1:{port}").parse()?);
     config.root_cert = Some(vec![authority.to_vec()]);
     config.auth_info = serde_json::from_value(json!({ "token": token }))?;
-    // A watch may be silent for as long as a test likes.
+    // A watch may be silent for any time.
     config.read_timeout = None;
     Ok(Client::try_from(config)?)
 }

@@ -1,4 +1,4 @@
-//! A cluster without machines: one etcd, one kube-apiserver, and the ways to break them.
+//! A cluster without nodes: one etcd, one kube-apiserver, and ways to break them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,11 +21,11 @@ use crate::programs::Programs;
 use crate::requests::Objects;
 use crate::{metrics, ports};
 
-/// Starts before giving up on finding ports that stay free.
+/// How often to start, in case another process takes the chosen port first.
 const ATTEMPTS: usize = 5;
 /// A start takes 1 to 4 seconds, and much longer on a machine that is busy with compiling.
-const PATIENCE: Duration = Duration::from_secs(120);
-const POLL: Duration = Duration::from_millis(50);
+const START_TIMEOUT: Duration = Duration::from_secs(120);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How a cluster is started.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +42,7 @@ impl Options {
     }
 }
 
-/// A running cluster; gone on drop, with its data.
+/// A running cluster. Dropping it ends its processes and removes its data.
 #[derive(Debug)]
 pub struct Cluster {
     // Dropped in this order: the server before its store, and both before the files.
@@ -57,7 +57,7 @@ pub struct Cluster {
     directory: TempDir,
 }
 
-/// Starting and reaching it.
+/// Start and access.
 impl Cluster {
     /// Starts a cluster and waits until it serves.
     pub async fn start() -> Result<Self> {
@@ -66,7 +66,7 @@ impl Cluster {
 
     /// Starts a cluster with options and waits until it serves.
     pub async fn start_with(options: Options) -> Result<Self> {
-        // A first build takes minutes; the runtime's other tasks go on.
+        // A first build takes minutes and must not block the runtime.
         let programs = tokio::task::spawn_blocking(Programs::find).await??;
         let mut attempt = 1;
         loop {
@@ -89,17 +89,17 @@ impl Cluster {
         self.directory.path()
     }
 
-    /// A client that may do everything. Belongs to the runtime it is made in.
+    /// A client of the admin. It only works in the async runtime that it was created in.
     pub fn admin(&self) -> Result<Client> {
         self.client(User::Admin)
     }
 
-    /// A client of a user. Belongs to the runtime it is made in.
+    /// A client of a user. It only works in the async runtime that it was created in.
     pub fn client(&self, user: User) -> Result<Client> {
         access::client(self.port, &self.keys.authority, self.keys.token(user))
     }
 
-    /// A client of a user whose connections pass the gate.
+    /// A client of a user that connects through a gate.
     pub fn client_through(&self, user: User, gate: &Gate) -> Result<Client> {
         access::client(gate.port(), &self.keys.authority, self.keys.token(user))
     }
@@ -109,7 +109,7 @@ impl Cluster {
         self.write_kubeconfig(user, self.port)
     }
 
-    /// A kubeconfig file of a user whose connections pass the gate.
+    /// A kubeconfig file of a user that connects through a gate.
     pub fn kubeconfig_through(&self, user: User, gate: &Gate) -> Result<PathBuf> {
         self.write_kubeconfig(user, gate.port())
     }
@@ -136,13 +136,13 @@ impl Cluster {
         Process::spawn(&program, &all, &[], &self.log("kube-controller-manager"))
     }
 
-    /// Where a reference program is, such as `kube-proxy`.
+    /// The path of a reference program, such as `kube-proxy`.
     #[must_use]
     pub fn program(&self, name: &str) -> PathBuf {
         self.programs.path(name)
     }
 
-    /// A name for a new log file in the directory of the cluster.
+    /// The path of a new log file in the directory of the cluster.
     #[must_use]
     pub fn log(&self, name: &str) -> PathBuf {
         let number = self.files.fetch_add(1, Ordering::Relaxed);
@@ -158,9 +158,9 @@ impl Cluster {
     }
 }
 
-/// Its objects, as the admin.
+/// Objects, as the admin.
 impl Cluster {
-    /// Reads and writes objects as the admin. Belongs to the runtime it is made in.
+    /// Reads and writes objects as the admin, in the async runtime that it was created in.
     pub fn objects(&self) -> Result<Objects> {
         Ok(Objects::new(self.admin()?))
     }
@@ -186,11 +186,11 @@ impl Cluster {
     }
 }
 
-/// Breaking it.
+/// Faults.
 impl Cluster {
     /// Kills the API server (SIGKILL): its connections are reset, new ones refused.
     pub fn kill_apiserver(&self) -> Result<()> {
-        let process = self.apiserver().take().context("the API server does not run")?;
+        let process = self.apiserver().take().context("the API server is not running")?;
         process.kill()?;
         Ok(())
     }
@@ -198,7 +198,7 @@ impl Cluster {
     /// Starts the API server again, on the same port with the same data, and waits until it serves.
     pub async fn start_apiserver(&self) -> Result<()> {
         if self.apiserver().is_some() {
-            bail!("the API server runs already");
+            bail!("the API server is already running");
         }
         let program = self.programs.path("kube-apiserver");
         let process = Process::spawn(&program, &self.flags(), &[], &self.log("kube-apiserver"))?;
@@ -206,22 +206,22 @@ impl Cluster {
         let client = self.admin()?;
         let check = || self.apiserver().as_mut().map_or(Ok(()), Process::check);
         wait_for(&client, "/readyz", check).await?;
-        // Made by the server itself, a moment after it is ready; tests put their objects there.
+        // The server creates this namespace shortly after it is ready, and tests put objects there.
         wait_for(&client, "/api/v1/namespaces/default", check).await
     }
 
-    /// Stops etcd where it is (SIGSTOP): the API server accepts requests and cannot answer.
+    /// Pauses etcd (SIGSTOP): the API server accepts requests and cannot answer them.
     pub fn pause_etcd(&self) -> Result<()> {
         self.etcd.pause()
     }
 
-    /// Lets a paused etcd go on.
+    /// Resumes a paused etcd.
     pub fn resume_etcd(&self) -> Result<()> {
         self.etcd.resume()
     }
 
-    /// Makes etcd forget all revisions but the present one. A running API server still serves the changes in its
-    /// watch cache: old resource versions give 410 at once only after a restart, or with `--watch-cache=false`.
+    /// Removes all revisions but the current one from etcd. A running API server still serves the changes in its
+    /// watch cache: old resource versions fail with 410 only after a restart, or with `--watch-cache=false`.
     pub async fn compact_etcd(&self) -> Result<()> {
         let client = access::etcd(self.etcd_port)?;
         let answer = post(&client, "/v3/kv/range", &json!({ "key": "AA==" })).await?;
@@ -276,7 +276,7 @@ const FLAGS: [&str; 9] = [
     "--service-cluster-ip-range=10.96.0.0/16,fd00:96::/108",
     // Needs controllers that do not run here.
     "--disable-admission-plugins=ServiceAccount",
-    // A loopback address is not allowed there, and nobody reads these endpoints.
+    // A loopback address is not allowed in these endpoints, and no test reads them.
     "--endpoint-reconciler-type=none",
     "--advertise-address=192.0.2.1",
     "--allow-privileged=true",
@@ -294,10 +294,10 @@ async fn start_etcd(programs: &Programs, directory: &Path, port: u16) -> Result<
         format!("--initial-advertise-peer-urls={peer}"),
         format!("--initial-cluster=default={peer}"),
         "--unsafe-no-fsync".to_owned(),
-        // A lone member has nobody to wait for.
+        // A single member has no peers to wait for.
         "--heartbeat-interval=10".to_owned(),
         "--election-timeout=50".to_owned(),
-        // Benchmarks write more than the 2 GiB that are the default.
+        // Benchmarks write more than the default of 2 GiB.
         "--quota-backend-bytes=8589934592".to_owned(),
         "--log-level=warn".to_owned(),
     ];
@@ -307,7 +307,7 @@ async fn start_etcd(programs: &Programs, directory: &Path, port: u16) -> Result<
     Ok(process)
 }
 
-/// Waits until `path` is answered with success; `check` fails when that cannot happen any more.
+/// Waits until a GET of `path` succeeds. `check` fails if the server has ended.
 async fn wait_for(
     client: &Client,
     path: &str,
@@ -319,13 +319,13 @@ async fn wait_for(
         let last = match tokio::time::timeout(Duration::from_secs(5), request).await {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => "no answer".to_owned(),
+            Err(_) => "no answer within 5 seconds".to_owned(),
         };
         check()?;
-        if begin.elapsed() > PATIENCE {
-            bail!("{path} is not served after {} s: {last}", PATIENCE.as_secs());
+        if begin.elapsed() > START_TIMEOUT {
+            bail!("{path} fails {} seconds after the start: {last}", START_TIMEOUT.as_secs());
         }
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

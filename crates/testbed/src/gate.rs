@@ -1,13 +1,13 @@
-//! A TCP relay in front of the API server that can lose the network.
+//! A TCP relay in front of the API server that can simulate network failures.
 //!
 //! ```text
-//!            open              cut                           heal
-//!  new       relayed           accepted, then silence        relayed
-//!  old       relayed           silence: no FIN, no RST       reset, and gone
+//!  connections   open          cut                           healed
+//!  new           relayed       accepted, then silence        relayed
+//!  existing      relayed       silence: no FIN, no RST       reset
 //! ```
 //!
-//! Each connection remembers the epoch in which it was accepted. A step of the epoch resets all older ones; a
-//! cut only stops moving bytes, with nothing lost that was read already.
+//! Each connection has the epoch in which it was accepted. A new epoch resets all older connections. A cut only
+//! stops the transfer of bytes; bytes that were already read are not lost.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::cluster::Cluster;
 
-/// Read at once from a connection.
+/// Bytes to read from a connection at once.
 const CHUNK: usize = 16 * 1024;
 
-/// The relay; closes with its connections on drop.
+/// A running relay. Dropping it closes all its connections.
 #[derive(Debug)]
 pub struct Gate {
     port: u16,
-    valve: watch::Sender<Valve>,
+    state: watch::Sender<GateState>,
     counters: Arc<Counters>,
     relay: JoinHandle<()>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Valve {
+struct GateState {
     cut: bool,
     epoch: u64,
 }
@@ -57,10 +57,10 @@ impl Gate {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
         let port = listener.local_addr()?.port();
-        let (valve, view) = watch::channel(Valve::default());
+        let (state, receiver) = watch::channel(GateState::default());
         let counters = Arc::new(Counters::default());
-        let relay = accept(listener, cluster.port(), view, Arc::clone(&counters));
-        Ok(Self { port, valve, counters, relay: tokio::spawn(relay) })
+        let relay = accept(listener, cluster.port(), receiver, Arc::clone(&counters));
+        Ok(Self { port, state, counters, relay: tokio::spawn(relay) })
     }
 
     /// The port of the relay on 127.0.0.1.
@@ -71,20 +71,20 @@ impl Gate {
 
     /// Black-holes every connection, and those to come: bytes stop, nothing is closed.
     pub fn cut(&self) {
-        self.valve.send_modify(|valve| valve.cut = true);
+        self.state.send_modify(|state| state.cut = true);
     }
 
-    /// Ends a cut. Connections of before are reset, as a peer that has forgotten them would; new ones work.
+    /// Ends a cut. Older connections are reset, as by a peer that no longer knows them; new ones work.
     pub fn heal(&self) {
-        self.valve.send_modify(|valve| {
-            valve.cut = false;
-            valve.epoch += 1;
+        self.state.send_modify(|state| {
+            state.cut = false;
+            state.epoch += 1;
         });
     }
 
     /// Resets every connection; new ones work unless the gate is cut.
     pub fn reset_all(&self) {
-        self.valve.send_modify(|valve| valve.epoch += 1);
+        self.state.send_modify(|state| state.epoch += 1);
     }
 
     /// Connections accepted so far.
@@ -115,14 +115,14 @@ impl Drop for Gate {
 async fn accept(
     listener: TcpListener,
     server: u16,
-    valve: watch::Receiver<Valve>,
+    state: watch::Receiver<GateState>,
     counters: Arc<Counters>,
 ) {
-    // Dropped with this future, and all connections with it.
+    // Dropping this future drops the set, which ends all connections.
     let mut connections = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
         counters.accepted.fetch_add(1, Ordering::Relaxed);
-        connections.spawn(serve(client, server, valve.clone(), Arc::clone(&counters)));
+        connections.spawn(serve(client, server, state.clone(), Arc::clone(&counters)));
         while connections.try_join_next().is_some() {}
     }
 }
@@ -131,18 +131,18 @@ async fn accept(
 async fn serve(
     mut client: TcpStream,
     server: u16,
-    mut valve: watch::Receiver<Valve>,
+    mut state: watch::Receiver<GateState>,
     counters: Arc<Counters>,
 ) {
-    let epoch = valve.borrow().epoch;
+    let epoch = state.borrow().epoch;
     let relayed = relay(&mut client, server, &counters);
-    if !governed(relayed, &mut valve, epoch).await {
-        // Without this the kernel would say goodbye politely.
+    if !while_open(relayed, &mut state, epoch).await {
+        // Closes with RST instead of FIN.
         let _ = client.set_zero_linger();
     }
 }
 
-/// Moves bytes both ways until both ends have closed; false if the server cannot be reached or breaks off.
+/// Relays bytes in both directions until both ends have closed; false if the server cannot be reached or resets.
 async fn relay(client: &mut TcpStream, server: u16, counters: &Counters) -> bool {
     let Ok(mut server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server)).await else {
         return false;
@@ -155,21 +155,21 @@ async fn relay(client: &mut TcpStream, server: u16, counters: &Counters) -> bool
     tokio::try_join!(up, down).is_ok()
 }
 
-/// Runs `relayed` while the gate is open; false if it failed or its epoch is over.
-async fn governed(
+/// Runs `relayed` while the gate is not cut; false if it failed or its epoch is over.
+async fn while_open(
     relayed: impl Future<Output = bool>,
-    valve: &mut watch::Receiver<Valve>,
+    state: &mut watch::Receiver<GateState>,
     epoch: u64,
 ) -> bool {
     let mut relayed = std::pin::pin!(relayed);
     loop {
-        let now = *valve.borrow_and_update();
+        let now = *state.borrow_and_update();
         if now.epoch != epoch {
             return false;
         }
         tokio::select! {
             biased;
-            changed = valve.changed() => if changed.is_err() { return false },
+            changed = state.changed() => if changed.is_err() { return false },
             done = &mut relayed, if !now.cut => return done,
         }
     }

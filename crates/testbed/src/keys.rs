@@ -1,4 +1,4 @@
-//! What the API server proves itself with, and what its users prove themselves with.
+//! The certificates of the API server and the tokens of its users.
 //!
 //! ```text
 //!  ca.crt ◄─ trusted by every kubeconfig

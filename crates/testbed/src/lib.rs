@@ -1,21 +1,25 @@
 //! A real kube-apiserver with etcd on loopback, for tests and benchmarks.
 //!
 //! ```text
-//!   test ──► Cluster ──► kube-apiserver ──► etcd          programs  where they come from
-//!    │          │              ▲                          process   one child: signals, CPU, memory
-//!    │          └─ Objects ────┤  create, list, watch     keys      CA, certificate, tokens
-//!    │                         │                          ports     free ones
-//!    └─► program under test ─ Gate   cut, heal, reset     metrics   requests counted by the server
+//!   test ──► Cluster ──► kube-apiserver ──► etcd          programs    where they come from
+//!    │          │              ▲                          process     one child: signals, CPU, memory
+//!    │          └─ Objects ────┤  create, list, watch     keys        CA, certificate, tokens
+//!    │                         │                          ports       free ones
+//!    └─► program under test ─ Gate   cut, heal, reset     metrics     requests counted by the server
+//!                                                         objects     Nodes, Pods, Services, slices to edit
+//!                                                         eventually  waiting for a state
 //! ```
 //!
-//! Everything lives in one temporary directory and ends with the test, also when the test is killed:
-//! see [`process`]. `ZONEWISE_TESTBED_KEEP=1` leaves the directory (data, logs, kubeconfigs) behind.
+//! All files are in one temporary directory, which is removed after the test; all processes end with the
+//! test, also when it is killed (see [`process`]). `ZONEWISE_TESTBED_KEEP=1` keeps the directory with its data, logs and
+//! kubeconfigs.
 //!
 //! No controller and no kubelet runs. Pods stay as written, Nodes stay ready, and a Pod that was asked to
 //! terminate stays terminating until it is deleted for good.
 
 mod access;
 mod cluster;
+mod eventually;
 mod gate;
 mod keys;
 mod manifests;
@@ -29,6 +33,7 @@ pub mod table;
 
 pub use access::User;
 pub use cluster::{Cluster, Options};
+pub use eventually::{eventually, eventually_equals};
 pub use gate::Gate;
 pub use manifests::manifests;
 pub use process::Process;

@@ -1,4 +1,4 @@
-//! Requests as the API server counted them.
+//! Counts of requests, from the API server's metrics.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,13 @@
-//! Objects that the real API server admits, to be edited by tests before they are created.
+//! Objects that the real API server accepts. Tests edit them before they create them.
+
+use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-/// When everything built here began.
+/// The start and transition time of all objects.
 const BEGIN: &str = "2025-01-01T00:00:00Z";
 
-/// A ready Node of a zone with so much CPU, such as `"4"` or `"3500m"`.
+/// A ready Node of a zone with an amount of CPU, such as `"4"` or `"3500m"`.
 #[must_use]
 pub fn node(name: &str, zone: &str, cpu: &str) -> Value {
     let resources = json!({ "cpu": cpu, "memory": "16Gi", "pods": "1000" });
@@ -63,6 +65,37 @@ pub fn service(namespace: &str, name: &str, app: &str) -> Value {
     })
 }
 
+/// An EndpointSlice of a Service, with one TCP port 8080 named `http`. Its address family is that of its first
+/// endpoint, else IPv4.
+#[must_use]
+pub fn endpoint_slice(namespace: &str, service: &str, name: &str, endpoints: &[Value]) -> Value {
+    let first = endpoints.first().and_then(|endpoint| endpoint["addresses"][0].as_str());
+    let family = if first.is_some_and(|ip| ip.contains(':')) { "IPv6" } else { "IPv4" };
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "namespace": namespace,
+            "name": name,
+            "labels": { "kubernetes.io/service-name": service },
+        },
+        "addressType": family,
+        "ports": [{ "name": "http", "port": 8080, "protocol": "TCP" }],
+        "endpoints": endpoints,
+    })
+}
+
+/// A ready endpoint of an [`endpoint_slice`].
+#[must_use]
+pub fn endpoint(address: IpAddr, node: &str, zone: &str) -> Value {
+    json!({
+        "addresses": [address],
+        "conditions": { "ready": true, "serving": true, "terminating": false },
+        "nodeName": node,
+        "zone": zone,
+    })
+}
+
 /// A Namespace.
 #[must_use]
 pub fn namespace(name: &str) -> Value {
@@ -77,7 +110,7 @@ pub fn set_ready(object: &mut Value, ready: bool) {
     }
 }
 
-fn condition(kind: &str, holds: bool) -> Value {
-    let status = if holds { "True" } else { "False" };
+fn condition(kind: &str, is_true: bool) -> Value {
+    let status = if is_true { "True" } else { "False" };
     json!({ "type": kind, "status": status, "lastTransitionTime": BEGIN })
 }

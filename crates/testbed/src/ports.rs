@@ -1,7 +1,7 @@
 //! Free ports on loopback.
 //!
-//! They are taken below the range from which the kernel gives ports to outgoing connections: a server that is
-//! killed and started again on its port must not find a client's connection sitting on it.
+//! They are below the range that the kernel uses for outgoing connections (`ip_local_port_range`, from 32768), so
+//! that no client's connection occupies the port of a server that is killed and started again.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
@@ -13,10 +13,11 @@ use anyhow::{Context, Result};
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
-/// Starts anywhere, so that processes seldom meet; counts up, so that one process never meets itself.
+/// Starts at a random port, so that processes seldom collide, and counts up, so that one process never collides with
+/// itself.
 static NEXT: LazyLock<AtomicU64> = LazyLock::new(|| AtomicU64::new(random() >> 1));
 
-/// A port that is free now. Another process may take it before its use, so callers try again.
+/// A port that is free now. Another process may take it before it is used, so callers have to try again.
 pub(crate) fn free() -> Result<u16> {
     (0..COUNT)
         .filter_map(|_| u16::try_from(NEXT.fetch_add(1, Ordering::Relaxed) % u64::from(COUNT)).ok())

@@ -1,4 +1,4 @@
-//! One child process: its signals, its log, what it used.
+//! A child process: its signals, its log, its CPU time and memory.
 //!
 //! A child must not outlive the test, and a test may be killed before any destructor runs. Each child therefore
 //! has a guard: a shell that waits on a pipe from this process. The kernel closes the pipe when this process
@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Lines of a log that an error shows.
+/// Lines of the log that an error shows.
 const TAIL: usize = 20;
 /// A program that has not ended this long after SIGTERM is killed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A running child; killed on drop.
+/// A running child process. Dropping it kills it.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -42,7 +42,7 @@ impl Process {
         log: &Path,
     ) -> Result<Self> {
         let output = File::options().create(true).append(true).open(log)?;
-        // Its own group: an interrupt at the terminal is for the test, which then ends its children.
+        // A process group of its own: Ctrl-C in the terminal reaches only the test, which ends its children.
         let child = Command::new(program)
             .args(args)
             .envs(env.iter().copied())
@@ -63,7 +63,7 @@ impl Process {
         self.child.id()
     }
 
-    /// The file that holds what it wrote.
+    /// The file with its output.
     #[must_use]
     pub fn log(&self) -> &Path {
         &self.log
@@ -77,7 +77,7 @@ impl Process {
         Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
     }
 
-    /// The most memory it ever held, in bytes.
+    /// Its peak resident memory in bytes.
     pub fn peak_rss_bytes(&self) -> Result<u64> {
         let text = self.proc("status")?;
         let kilobytes =
@@ -85,7 +85,7 @@ impl Process {
         Ok(kilobytes * 1024)
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
     }
@@ -107,27 +107,27 @@ impl Process {
         lines[lines.len().saturating_sub(TAIL)..].join("\n")
     }
 
-    /// Stops its threads where they are (SIGSTOP); its connections stay open.
+    /// Pauses it (SIGSTOP); its connections stay open.
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets a paused process go on.
+    /// Resumes a paused process.
     pub fn resume(&self) -> Result<()> {
         self.signal(Signal::CONT)
     }
 
-    /// Ends it without warning (SIGKILL) and waits until it is gone.
+    /// Kills it (SIGKILL) and waits for its end.
     pub fn kill(mut self) -> Result<ExitStatus> {
         self.child.kill()?;
         Ok(self.child.wait()?)
     }
 
-    /// Asks it to end (SIGTERM), waits, and says how it ended; kills it after half a minute.
+    /// Ends it with SIGTERM and returns its exit status; kills it after half a minute.
     pub async fn stop(mut self) -> Result<ExitStatus> {
         self.signal(Signal::TERM)?;
         let begin = Instant::now();
-        while begin.elapsed() < PATIENCE {
+        while begin.elapsed() < STOP_TIMEOUT {
             if let Some(status) = self.ended()? {
                 return Ok(status);
             }
@@ -150,7 +150,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The guard first: as long as the child is not reaped, its id is not another's.
+        // The guard first: the child's process id cannot be reused before the child is reaped.
         for child in [&mut self.guard, &mut self.child] {
             let _ = child.kill();
             let _ = child.wait();
@@ -169,7 +169,7 @@ fn guard(pid: u32) -> Result<Child> {
         .context("cannot start sh, which guards a child")
 }
 
-/// User and kernel time in clock ticks. The program's name, in parentheses, may hold anything.
+/// User and kernel time in clock ticks. The program's name, in parentheses, may contain any character.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail, ensure};
 const NAMES: [&str; 5] =
     ["etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kubectl"];
 
-/// The directory with the programs; each is there.
+/// A directory that contains all programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Programs(PathBuf);
 
@@ -40,10 +40,10 @@ impl Programs {
     }
 }
 
-/// Where a reference program is, such as `kubectl`.
+/// The path of a reference program, such as `kubectl`.
 ///
 /// # Errors
-/// If the programs are not there and cannot be built.
+/// If a program is missing and cannot be built.
 pub fn program(name: &str) -> Result<PathBuf> {
     Ok(Programs::find()?.path(name))
 }
@@ -55,7 +55,7 @@ pub(crate) fn repository() -> &'static Path {
 
 fn build() -> Result<PathBuf> {
     let script = repository().join("scripts/reference");
-    // Its progress goes to standard error: a first build takes minutes, and silence looks like a hang.
+    // Shows its progress on standard error: a first build takes minutes.
     let output = Command::new(&script)
         .arg("tests")
         .stdin(Stdio::null())

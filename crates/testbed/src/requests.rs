@@ -1,7 +1,7 @@
-//! Objects on the API server: written many at a time, listed, watched.
+//! Requests for objects: create, update, delete, list, watch.
 //!
-//! The server drops `status` when an object is created or replaced: a status needs a second request, to the
-//! subresource. [`Objects`] sends it by itself for every object that has one.
+//! The API server ignores `status` when an object is created or replaced: a status needs a second request, to
+//! the subresource. [`Objects`] sends it for every object that has a status.
 
 use std::pin::Pin;
 
@@ -13,10 +13,10 @@ use kube::api::WatchEvent;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// Requests in flight at once: enough to keep the server busy, few enough to be let in.
+/// Requests in flight at once: enough to keep the server busy, few enough not to be throttled.
 const CONCURRENCY: usize = 16;
 
-/// Where a kind is served.
+/// A kind of object and the path where the API server serves it.
 struct Kind {
     name: &'static str,
     api: &'static str,
@@ -24,11 +24,11 @@ struct Kind {
     namespaced: bool,
 }
 
-const fn kind(name: &'static str, api: &'static str, plural: &'static str) -> Kind {
+const fn namespaced(name: &'static str, api: &'static str, plural: &'static str) -> Kind {
     Kind { name, api, plural, namespaced: true }
 }
 
-const fn wide(name: &'static str, api: &'static str, plural: &'static str) -> Kind {
+const fn cluster_scoped(name: &'static str, api: &'static str, plural: &'static str) -> Kind {
     Kind { name, api, plural, namespaced: false }
 }
 
@@ -36,30 +36,31 @@ const CORE: &str = "/api/v1";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
 const KINDS: &[Kind] = &[
-    wide("Namespace", CORE, "namespaces"),
-    wide("Node", CORE, "nodes"),
-    kind("ConfigMap", CORE, "configmaps"),
-    kind("Pod", CORE, "pods"),
-    kind("Service", CORE, "services"),
-    kind("ServiceAccount", CORE, "serviceaccounts"),
-    kind("Event", CORE, "events"),
-    kind("EndpointSlice", "/apis/discovery.k8s.io/v1", "endpointslices"),
-    kind("Lease", "/apis/coordination.k8s.io/v1", "leases"),
-    kind("Deployment", "/apis/apps/v1", "deployments"),
-    kind("Role", RBAC, "roles"),
-    kind("RoleBinding", RBAC, "rolebindings"),
-    wide("ClusterRole", RBAC, "clusterroles"),
-    wide("ClusterRoleBinding", RBAC, "clusterrolebindings"),
+    cluster_scoped("Namespace", CORE, "namespaces"),
+    cluster_scoped("Node", CORE, "nodes"),
+    namespaced("ConfigMap", CORE, "configmaps"),
+    namespaced("Pod", CORE, "pods"),
+    namespaced("Service", CORE, "services"),
+    namespaced("ServiceAccount", CORE, "serviceaccounts"),
+    namespaced("Event", CORE, "events"),
+    namespaced("EndpointSlice", "/apis/discovery.k8s.io/v1", "endpointslices"),
+    namespaced("Lease", "/apis/coordination.k8s.io/v1", "leases"),
+    namespaced("Deployment", "/apis/apps/v1", "deployments"),
+    namespaced("Role", RBAC, "roles"),
+    namespaced("RoleBinding", RBAC, "rolebindings"),
+    cluster_scoped("ClusterRole", RBAC, "clusterroles"),
+    cluster_scoped("ClusterRoleBinding", RBAC, "clusterrolebindings"),
 ];
 
-/// Reads and writes objects as one user. Belongs to the runtime that made it, like its client.
+/// Reads and writes objects as one user. Like its client, it only works in the async runtime that it was
+/// created in.
 #[derive(Clone)]
 pub struct Objects {
     client: Client,
 }
 
 impl Objects {
-    /// Requests go through `client`.
+    /// Sends requests with `client`.
     #[must_use]
     pub fn new(client: Client) -> Self {
         Self { client }
@@ -69,29 +70,29 @@ impl Objects {
     pub async fn create(&self, objects: &[Value]) -> Result<()> {
         let plan =
             |object| with_status(Step::new(Method::POST, collection(object)?, object)?, object);
-        self.follow(objects.iter().map(plan).collect::<Result<_>>()?).await
+        self.run(objects.iter().map(plan).collect::<Result<_>>()?).await
     }
 
     /// Replaces the objects, each with its status; in no order.
     pub async fn update(&self, objects: &[Value]) -> Result<()> {
         let plan = |object| with_status(Step::new(Method::PUT, item(object)?, object)?, object);
-        self.follow(objects.iter().map(plan).collect::<Result<_>>()?).await
+        self.run(objects.iter().map(plan).collect::<Result<_>>()?).await
     }
 
     /// Replaces only the status of the objects: one request each.
     pub async fn update_status(&self, objects: &[Value]) -> Result<()> {
         let plan = |object| Ok(vec![status(object)?]);
-        self.follow(objects.iter().map(plan).collect::<Result<_>>()?).await
+        self.run(objects.iter().map(plan).collect::<Result<_>>()?).await
     }
 
-    /// Deletes the objects for good, without the grace that nobody would end here.
+    /// Deletes the objects without a grace period, because no kubelet would end it.
     pub async fn delete(&self, objects: &[Value]) -> Result<()> {
-        self.end(objects, &json!({ "gracePeriodSeconds": 0 })).await
+        self.delete_with(objects, &json!({ "gracePeriodSeconds": 0 })).await
     }
 
-    /// Asks the objects to end. A Pod stays, terminating, until [`Objects::delete`].
+    /// Deletes the objects with their grace period. A Pod stays terminating until [`Objects::delete`].
     pub async fn terminate(&self, objects: &[Value]) -> Result<()> {
-        self.end(objects, &json!({})).await
+        self.delete_with(objects, &json!({})).await
     }
 
     /// All objects of a kind, in one namespace or in all.
@@ -100,11 +101,11 @@ impl Objects {
         let mut list: Value = self.client.request(request(Method::GET, &path, Vec::new())?).await?;
         match list["items"].take() {
             Value::Array(items) => Ok(items),
-            other => bail!("{path} gave {other} for items"),
+            other => bail!("GET {path}: items is {other}, not a list"),
         }
     }
 
-    /// One object; none where the server has none.
+    /// One object; `None` if it does not exist.
     pub async fn get(
         &self,
         kind: &str,
@@ -118,7 +119,7 @@ impl Objects {
         }
     }
 
-    /// Watches a kind from now on; what is there already comes first, as added. `T` is what to read of an object.
+    /// Watches a kind. Existing objects come first, as added. `T` is the part of an object to decode.
     pub async fn watch<T>(&self, kind: &str, namespace: Option<&str>) -> Result<Watch<T>>
     where
         T: Clone + DeserializeOwned + Send + 'static,
@@ -129,13 +130,13 @@ impl Objects {
         Ok(Watch { events: Box::pin(events) })
     }
 
-    async fn end(&self, objects: &[Value], options: &Value) -> Result<()> {
+    async fn delete_with(&self, objects: &[Value], options: &Value) -> Result<()> {
         let plan = |object| Ok(vec![Step::new(Method::DELETE, item(object)?, options)?]);
-        self.follow(objects.iter().map(plan).collect::<Result<_>>()?).await
+        self.run(objects.iter().map(plan).collect::<Result<_>>()?).await
     }
 
-    /// Sends the steps of each plan in order, and many plans at once.
-    async fn follow(&self, plans: Vec<Vec<Step>>) -> Result<()> {
+    /// Sends the steps of each plan in order, and several plans at once.
+    async fn run(&self, plans: Vec<Vec<Step>>) -> Result<()> {
         let plans = stream::iter(plans).map(Ok);
         plans.try_for_each_concurrent(CONCURRENCY, |plan| self.send(plan)).await
     }
@@ -149,7 +150,7 @@ impl Objects {
     }
 }
 
-/// A request to be sent. It owns what it sends, so that callers may move their work to other tasks.
+/// A request to send. It owns its body, so that callers may move their work to other tasks.
 struct Step {
     method: Method,
     path: String,
@@ -171,14 +172,14 @@ fn status(object: &Value) -> Result<Step> {
     Step::new(Method::PUT, format!("{}/status", item(object)?), object)
 }
 
-/// A change that a [`Watch`] saw.
+/// A change of a [`Watch`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<T> {
-    /// New, or there before the watch began.
+    /// Created, or existing when the watch began.
     Added(T),
     /// Changed.
     Modified(T),
-    /// Gone; as it was last.
+    /// Deleted, with its last state.
     Deleted(T),
 }
 
@@ -188,7 +189,7 @@ pub struct Watch<T> {
 }
 
 impl<T> Watch<T> {
-    /// The next change; none when the server closed the watch.
+    /// The next change; `None` when the server has closed the watch.
     pub async fn next(&mut self) -> Result<Option<Change<T>>> {
         while let Some(event) = self.events.try_next().await? {
             return Ok(Some(match event {

@@ -1,8 +1,8 @@
-//! A Markdown table that is also readable as it is.
+//! Markdown tables with aligned columns, which are readable as plain text.
 
 use std::fmt::Write;
 
-/// Lines of cells, the first of them the header: the first column to the left, figures to the right.
+/// A table of lines of cells. The first line is the header; the first column is aligned left, the others right.
 #[must_use]
 pub fn markdown(lines: &[Vec<String>]) -> String {
     let columns = lines.first().map_or(0, Vec::len);

@@ -18,9 +18,6 @@ use crate::reason::Reason;
 use crate::region::Situation;
 use crate::traffic::GroupTraffic;
 
-/// The annotation's key.
-pub const ANNOTATION: &str = "zonewise.dev/zone-shares";
-
 /// All annotations of an object together may have 256 KiB; this leaves room for others.
 pub const MAX_BYTES: usize = 240 * 1024;
 

@@ -1,4 +1,4 @@
-//! `zonewise apiserver`: the embedded API by itself.
+//! `zonewise apiserver`: the embedded API server as a command.
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -8,15 +8,14 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use zonewise_apiserver::allocation::Cidr;
-use zonewise_apiserver::{Config, Faults, Server, Token};
+use zonewise_apiserver::{Cidr, Config, FaultError, Faults, Server, Token};
 use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::args::Usage;
 use crate::serving::LogFormat;
 
-/// What was begun may end this long after a signal.
+/// Time for open requests to end after a signal.
 const GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
@@ -29,41 +28,42 @@ Examples:
   zonewise apiserver --token-file tokens.csv     lines of TOKEN,USER
 
 Faults:
-  latency=10ms..50ms   every request waits that long
-  errors=5%            so many requests fail: 429, 500, 503, or no answer at all
-  drop-watches=10s     watches break off after about that time
-  stale=2s             reads with resourceVersion=0 are that old, watches that late
-They can be changed while it runs: PUT /zonewise/faults with {\"errors\":\"5%\"}.
+  latency=10ms..50ms   every request is delayed by a random time in this range
+  errors=5%            this share of requests fails: 429, 500, 503, or no response at all
+  drop-watches=10s     watches break off after about this time
+  stale=2s             reads with resourceVersion=0 are this old, watch events this late
+They can be changed while the server runs: PUT /zonewise/faults with {\"errors\":\"5%\"}.
 
-Everything is in memory and gone when it ends. Nobody runs the Pods.")]
+All objects are in memory and are lost when the server ends. Pods are stored, but do not run.")]
 pub(crate) struct Flags {
-    /// Where to listen; port 0 takes one that is free
+    /// Address and port to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443")]
     address: SocketAddr,
-    /// Plain HTTP instead of HTTPS with a certificate of its own
+    /// Serve plain HTTP instead of HTTPS with a self-made certificate
     #[arg(long)]
     plain_http: bool,
-    /// Who may come in: lines of TOKEN,USER [default: admin, with a random token]
+    /// File with the accepted tokens, in lines of TOKEN,USER [default: user admin, random token]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Where to write the kubeconfig of the first user; only you can read it
+    /// File to write the kubeconfig of the first user to; only you can read it
     #[arg(long, value_name = "FILE", default_value = "zonewise-apiserver.kubeconfig")]
     kubeconfig_out: PathBuf,
-    /// Where Services get their addresses from; one range, or one of each family with a comma between
+    /// Ranges of cluster IPs: one, or one of each family, separated by a comma
     /// [default: 10.96.0.0/16,fd00:96::/108]
     #[arg(long, value_name = "RANGES", value_delimiter = ',', value_parser = cidr)]
     service_cidr: Vec<Cidr>,
-    /// How many changes of each kind are remembered, at least 100; who goes on from an older one has to list again
+    /// Changes of each kind that are kept for watches, at least 100; clients that continue from an
+    /// older one have to list again
     #[arg(long, value_name = "N", default_value_t = Config::default().history,
         value_parser = RangedU64ValueParser::<usize>::new().range(100..))]
     history: usize,
-    /// Something that goes wrong on purpose, as NAME=VALUE (repeatable); see below
+    /// A fault to switch on, as NAME=VALUE (repeatable); see below
     #[arg(long = "fault", value_name = "NAME=VALUE")]
     faults: Vec<String>,
-    /// Form of the log
-    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
+    /// Format of the log
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
     log_format: LogFormat,
-    /// What is logged: error, warn, info, debug, or a filter such as zonewise_apiserver=debug
+    /// Log level (error, warn, info, debug), or a filter such as zonewise_apiserver=debug
     #[arg(long, default_value = "info", value_name = "FILTER")]
     log_level: String,
 }
@@ -78,7 +78,7 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 async fn serve(config: Config, file: &Path) -> anyhow::Result<()> {
-    let shutdown = Shutdown::on_signals(GRACE).context("signals cannot be received")?;
+    let shutdown = Shutdown::on_signals(GRACE).context("cannot install signal handlers")?;
     let (faults, wanted) = (config.faults.clone(), config.address);
     let server = Server::start(config).await?;
     write_secret(file, &server.kubeconfig())?;
@@ -86,24 +86,32 @@ async fn serve(config: Config, file: &Path) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "kubectl --kubeconfig={} get nodes", file.display())?;
     shutdown.wait().await;
     if shutdown.grace(server.stop()).await.is_none() {
-        tracing::warn!("some requests were cut off");
+        tracing::warn!("some requests did not end in time and were aborted");
     }
-    tracing::info!("API server ended; its objects are gone");
+    tracing::info!("API server stopped; its objects are lost");
     Ok(())
 }
 
 fn announce(server: &Server, wanted: SocketAddr, faults: &Faults) {
     if !wanted.ip().is_loopback() {
-        tracing::warn!(address = %server.address(), "others can reach this server; whoever has a token can change everything");
+        tracing::warn!(
+            address = %server.address(),
+            "the server listens on a network address: every client with a token can change everything"
+        );
     }
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), url = server.url(), %faults, "API server serves");
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        url = server.url(),
+        %faults,
+        "API server is ready"
+    );
 }
 
-/// A file that only its owner can read, and that appears only when it is complete.
+/// Writes a file that only its owner can read, and that appears only when it is complete.
 fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
     let failed = || format!("cannot write {}", path.display());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    // Made with mode 0600.
+    // `tempfile` creates it with mode 0600.
     let mut file = tempfile::Builder::new()
         .prefix(".zonewise-")
         .tempfile_in(folder.unwrap_or(Path::new(".")))
@@ -115,8 +123,7 @@ fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
 
 impl Flags {
     fn config(self) -> Result<Config, Usage> {
-        let usage =
-            |error: zonewise_apiserver::faults::FaultError| Usage(format!("--fault {error}"));
+        let usage = |error: FaultError| Usage(format!("--fault: {error}"));
         let mut config = Config {
             address: self.address,
             tls: !self.plain_http,
@@ -150,11 +157,15 @@ fn families(ranges: Vec<Cidr>) -> Result<Vec<Cidr>, Usage> {
     if fine {
         return Ok(ranges);
     }
-    Err(Usage("--service-cidr: give one range, or one of each family".into()))
+    Err(Usage(
+        "--service-cidr: give one range, or one IPv4 and one IPv6 range (example: \
+         10.96.0.0/16,fd00:96::/108)"
+            .into(),
+    ))
 }
 
 fn cidr(text: &str) -> Result<Cidr, String> {
-    let wrong = || format!("`{text}` is no range of addresses: write one such as 10.96.0.0/16");
+    let wrong = || format!("`{text}` is not a CIDR range (example: 10.96.0.0/16)");
     let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
     let address: IpAddr = address.parse().map_err(|_| wrong())?;
     let bits: u8 = bits.parse().map_err(|_| wrong())?;
@@ -164,13 +175,14 @@ fn cidr(text: &str) -> Result<Cidr, String> {
     }
     if bits > most {
         return Err(format!(
-            "`{text}` has room for no Service: use a prefix of at most {most} bits"
+            "`{text}` is too small for a Service: use a prefix of at most {most} bits"
         ));
     }
     Ok((address, bits))
 }
 
-/// Lines of `token,user`, as kube-apiserver reads them; what follows is not used.
+/// Parses lines of `token,user`, the format of kube-apiserver's `--token-auth-file`; further columns
+/// are ignored.
 fn tokens(text: &str) -> Result<Vec<Token>, String> {
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -181,11 +193,14 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
                 (Some(secret), Some(user)) if !secret.is_empty() && !user.is_empty() => {
                     Ok(Token { user: user.into(), secret: secret.into() })
                 }
-                _ => Err(format!("{number}: write TOKEN,USER")),
+                _ => Err(format!("{number}: not a line of TOKEN,USER")),
             }
         })
         .collect::<Result<Vec<_>, _>>()?;
-    if tokens.is_empty() { Err("1: nobody is named; write TOKEN,USER".into()) } else { Ok(tokens) }
+    if tokens.is_empty() {
+        return Err("1: no tokens; write lines of TOKEN,USER".into());
+    }
+    Ok(tokens)
 }
 
 #[cfg(test)]
@@ -197,13 +212,13 @@ mod tests {
         let token = |secret: &str, user: &str| Token { user: user.into(), secret: secret.into() };
         let text = "# comment\nabc,admin\n\n def , \"eve\",uid,\"group\"\n";
         assert_eq!(tokens(text), Ok(vec![token("abc", "admin"), token("def", "eve")]));
-        assert_eq!(tokens("abc,admin\nabc\n"), Err("2: write TOKEN,USER".into()));
-        assert_eq!(tokens(",admin"), Err("1: write TOKEN,USER".into()));
-        assert_eq!(tokens("\n"), Err("1: nobody is named; write TOKEN,USER".into()));
+        assert_eq!(tokens("abc,admin\nabc\n"), Err("2: not a line of TOKEN,USER".into()));
+        assert_eq!(tokens(",admin"), Err("1: not a line of TOKEN,USER".into()));
+        assert_eq!(tokens("\n"), Err("1: no tokens; write lines of TOKEN,USER".into()));
     }
 
     #[test]
-    fn ranges_have_room() {
+    fn ranges_are_large_enough() {
         assert_eq!(cidr("10.96.0.0/16"), Ok(([10, 96, 0, 0].into(), 16)));
         for wrong in ["10.96.0.0", "10.96.0.0/33", "10.96.0.0/31", "x/8", "fd00::/127"] {
             assert!(cidr(wrong).is_err(), "{wrong}");
@@ -215,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubeconfig_is_for_its_owner_alone() {
+    fn only_the_owner_can_read_a_kubeconfig() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kubeconfig");

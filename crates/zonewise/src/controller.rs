@@ -10,8 +10,9 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use zonewise_cluster::connect::connect;
+use zonewise_common::duration::ConfigDuration;
 use zonewise_controller::config::{
-    CapacityFile, Compat, Config, File, GATES, LeaderElection, MissingCpuFile, Span,
+    CapacityFile, Compat, Config, File, GATES, LeaderElection, MissingCpuFile,
 };
 use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
@@ -48,19 +49,19 @@ pub(crate) struct Flags {
     concurrent_service_syncs: Option<u32>,
     /// How long changes of Pods are collected before a Service is synced [default: 0s]
     #[arg(long, value_name = "TIME", alias = "endpointslice-updates-batch-period")]
-    endpoint_updates_batch_period: Option<Span>,
+    endpoint_updates_batch_period: Option<ConfigDuration>,
     /// Use leader election [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     leader_elect: Option<bool>,
     /// How long others wait before they replace a leader that does not renew its lease [default: 15s]
     #[arg(long, value_name = "TIME")]
-    leader_elect_lease_duration: Option<Span>,
+    leader_elect_lease_duration: Option<ConfigDuration>,
     /// How long a leader keeps writing if it cannot renew its lease [default: 10s]
     #[arg(long, value_name = "TIME")]
-    leader_elect_renew_deadline: Option<Span>,
+    leader_elect_renew_deadline: Option<ConfigDuration>,
     /// Time between attempts to acquire or renew the lease [default: 2s]
     #[arg(long, value_name = "TIME")]
-    leader_elect_retry_period: Option<Span>,
+    leader_elect_retry_period: Option<ConfigDuration>,
     /// Namespace of the lease [default: zonewise-system]
     #[arg(long, value_name = "NAME")]
     leader_elect_resource_namespace: Option<String>,

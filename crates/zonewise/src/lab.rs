@@ -9,13 +9,13 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
+use zonewise_common::duration::ConfigDuration;
 use zonewise_lab::api::Api;
 use zonewise_lab::home::{self, Found, Home};
 use zonewise_lab::lab::{self, Audience, Options};
 use zonewise_lab::scenario::{Scenario, Size};
 use zonewise_lab::view::ActResult;
 use zonewise_lab::{cluster, preflight, report};
-use zonewise_proxy::config::Span;
 use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
 
@@ -59,7 +59,7 @@ struct LabFlags {
     scenario: String,
     /// Play without a terminal, in about this time, and end
     #[arg(long, value_name = "TIME")]
-    duration: Option<Span>,
+    duration: Option<ConfigDuration>,
     /// What is printed at the end
     #[arg(short, long, value_enum, value_name = "FORM", default_value_t = Form::Table)]
     output: Form,
@@ -74,7 +74,7 @@ struct LabFlags {
     services: Option<usize>,
     /// What a round trip between two zones takes longer than one inside a zone
     #[arg(long, value_name = "TIME")]
-    delay: Option<Span>,
+    delay: Option<ConfigDuration>,
     /// Use this API server instead of the embedded one; refused if it holds Nodes or Services of others
     #[arg(long, value_name = "KUBECONFIG")]
     api: Option<PathBuf>,

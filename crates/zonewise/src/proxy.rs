@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use zonewise_cluster::connect::connect_to;
-use zonewise_proxy::config::{Config, Connection, Count, GATES, Settings, Span, host_name};
+use zonewise_common::duration::ConfigDuration;
+use zonewise_proxy::config::{Config, Connection, Count, GATES, Settings, host_name};
 use zonewise_proxy::setup::Machine;
 use zonewise_proxy::{dry_run, rivals};
 use zonewise_telemetry::log;
@@ -144,13 +145,13 @@ struct RuleFlags {
     count: Option<Count>,
     /// The proxy is unhealthy if a change waits for twice this time [default: 30s]
     #[arg(long, value_name = "TIME", alias = "iptables-sync-period")]
-    sync_period: Option<Span>,
+    sync_period: Option<ConfigDuration>,
     /// Shortest time between two syncs [default: 50ms]
     #[arg(long, value_name = "TIME", alias = "iptables-min-sync-period")]
-    min_sync_period: Option<Span>,
+    min_sync_period: Option<ConfigDuration>,
     /// How often the rules in the kernel are checked and repaired [default: 1m]
     #[arg(long, value_name = "TIME")]
-    verify_period: Option<Span>,
+    verify_period: Option<ConfigDuration>,
 }
 
 #[derive(Args)]
@@ -164,20 +165,20 @@ struct KernelFlags {
     conntrack_min: Option<i64>,
     /// Timeout of idle established TCP connections; 0 keeps the kernel's value [default: 24h]
     #[arg(long, value_name = "TIME")]
-    conntrack_tcp_timeout_established: Option<Span>,
+    conntrack_tcp_timeout_established: Option<ConfigDuration>,
     /// Timeout of TCP connections in CLOSE_WAIT; 0 keeps the kernel's value [default: 1h]
     #[arg(long, value_name = "TIME")]
-    conntrack_tcp_timeout_close_wait: Option<Span>,
+    conntrack_tcp_timeout_close_wait: Option<ConfigDuration>,
     /// Track TCP packets that are out of window as valid [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
     conntrack_tcp_be_liberal: Option<bool>,
     /// Timeout of UDP without reply; 0 keeps the kernel's value [default: 0]
     #[arg(long, value_name = "TIME")]
-    conntrack_udp_timeout: Option<Span>,
+    conntrack_udp_timeout: Option<ConfigDuration>,
     /// Timeout of UDP with replies; 0 keeps the kernel's value [default: 0]
     #[arg(long, value_name = "TIME")]
-    conntrack_udp_timeout_stream: Option<Span>,
+    conntrack_udp_timeout_stream: Option<ConfigDuration>,
     /// oom_score_adj of this process: lower is killed later when memory is short [default: -999]
     #[arg(long, value_name = "SCORE", allow_negative_numbers = true)]
     oom_score_adj: Option<i64>,
@@ -215,7 +216,7 @@ struct UnusedFlags {
     #[arg(long, hide = true, value_name = "MODE")]
     proxy_mode: Option<String>,
     #[arg(long, hide = true, value_name = "TIME")]
-    config_sync_period: Option<Span>,
+    config_sync_period: Option<ConfigDuration>,
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
     profiling: Option<bool>,

@@ -1,6 +1,7 @@
 //! `zonewise simulate`: from arguments to a run, from a run to an output.
 
 pub(crate) mod args;
+mod destination;
 mod progress;
 
 use std::fs::File;
@@ -27,9 +28,10 @@ use zonewise_topology::expression::Library;
 use zonewise_topology::words::counted;
 
 use self::args::{Evaluate, Heuristics, Input, Output, OutputFormat, Simulate, SimulateCommand};
+use self::destination::Destination;
 use self::progress::{Bar, Work};
 use crate::args::Usage;
-use crate::output::{Destination, complain};
+use crate::output::complain;
 
 /// Runs `zonewise simulate`.
 pub(crate) fn run(arguments: Box<Simulate>) -> Result<()> {

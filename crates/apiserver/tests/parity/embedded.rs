@@ -1,5 +1,5 @@
-//! What only the embedded server does, or does by itself: collecting garbage, ending namespaces, tokens.
-//! The real one has controllers for that, which do not run here.
+//! What only the embedded server does, or does by itself: collecting garbage, ending namespaces,
+//! tokens. The real one has controllers for that, which do not run here.
 
 use std::time::Duration;
 

@@ -7,9 +7,9 @@ use http::Request;
 use serde_json::{Value, json};
 use zonewise_apiserver::Faults;
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::follow::{Cause, Followed, Listener};
-use zonewise_cluster::index::NodeChange;
-use zonewise_cluster::watch::Key;
+use zonewise_common::name::{Key, Name};
+use zonewise_inventory::follow::{Cause, Followed, Listener};
+use zonewise_inventory::index::NodeChange;
 
 use crate::groups::{config_map, web};
 use crate::requests::{Step, Words, delete, get, post};
@@ -105,7 +105,7 @@ struct Deaf;
 impl Listener for Deaf {
     fn changed(&self, _: Cause, _: Vec<Key>) {}
     fn service_gone(&self, _: &Key) {}
-    fn node_changed(&self, _: &zonewise_slices::labels::Name, _: NodeChange) {}
+    fn node_changed(&self, _: &Name, _: NodeChange) {}
     fn listed(&self, _: &'static str) {}
     fn health(&self, _: &'static str, _: Result<(), &ApiError>) {}
     fn unreadable(&self, _: &'static str, key: &Key, error: &str) {

@@ -60,7 +60,8 @@ const SESSIONS: [Session; 9] = [
             "get pods --field-selector nothing=1",
             "get pods -A -l group={ns}",
             "get pods -o name",
-            "get pods --sort-by=.metadata.name -o custom-columns=NAME:.metadata.name,NODE:.spec.nodeName",
+            "get pods --sort-by=.metadata.name -o \
+             custom-columns=NAME:.metadata.name,NODE:.spec.nodeName",
             "get pods -o jsonpath={.items[*].metadata.name}",
             "get pods --no-headers",
             "get pods --chunk-size=1",
@@ -146,7 +147,8 @@ const SESSIONS: [Session; 9] = [
             "patch cm one --type=json -p '[{\"op\":\"add\",\"path\":\"/data/c\",\"value\":\"3\"}]'",
             "patch cm one --type=json -p '[{\"op\":\"remove\",\"path\":\"/data/none\"}]'",
             "patch svc web -p '{\"spec\":{\"ports\":[{\"port\":80,\"targetPort\":9090}]}}'",
-            "patch svc web --subresource=status --type=merge -p '{\"status\":{\"loadBalancer\":{}}}'",
+            "patch svc web --subresource=status --type=merge -p \
+             '{\"status\":{\"loadBalancer\":{}}}'",
             "patch cm none -p '{}'",
             "get cm one -o yaml",
             "get svc web -o yaml",

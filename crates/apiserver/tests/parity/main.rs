@@ -1,4 +1,5 @@
-//! One suite for two servers: the real kube-apiserver, and ours. What the one answers, the other answers too.
+//! One suite for two servers: the real kube-apiserver, and ours. What the one answers, the other
+//! answers too.
 //!
 //! ```text
 //!  groups ─► requests ─┬─► kube-apiserver ─► answer ─► normal ─┬─► compare ─► none but those listed

@@ -1,7 +1,8 @@
-//! What differs from run to run, replaced by names: versions, identities, times, what was given out.
+//! What differs from run to run, replaced by names: versions, identities, times, what was given
+//! out.
 //!
-//! Each value gets the number of its first appearance in the group, so that what was equal stays equal: an
-//! update that changes nothing must keep its version.
+//! Each value gets the number of its first appearance in the group, so that what was equal stays
+//! equal: an update that changes nothing must keep its version.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

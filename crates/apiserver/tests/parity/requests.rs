@@ -1,7 +1,8 @@
 //! Requests as lines of a table.
 //!
-//! A path starts with the plural of a kind (`services/web/status`) and is looked up, or with a slash and is
-//! sent as it is. `{ns}` is the group's namespace, also in bodies; `{word}` what an earlier answer was kept as.
+//! A path starts with the plural of a kind (`services/web/status`) and is looked up, or with a
+//! slash and is sent as it is. `{ns}` is the group's namespace, also in bodies; `{word}` what an
+//! earlier answer was kept as.
 
 use std::collections::BTreeMap;
 

@@ -180,7 +180,10 @@ fn pods_are_watched_by_their_node() {
         let query = format!("resourceVersion={version}&fieldSelector=spec.nodeName%3Da1");
         let mut watch = scene.watch_kind("pods", &query, JSON).await;
         scene.send(post("pod", "pods", pod("one"))).await;
-        let bound = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "one"}, "target": {"kind": "Node", "name": "a1"}});
+        let bound = json!({
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "one"},
+            "target": {"kind": "Node", "name": "a1"},
+        });
         scene.send(post("bind", "pods/one/binding", bound)).await;
         scene.send(delete("end", "pods/one?gracePeriodSeconds=0")).await;
         brief(&watch.take(2).await)
@@ -215,8 +218,8 @@ fn bookmarks_say_how_far_a_watch_is() {
         scene.make("one", "web").await;
         let query = "resourceVersion=0&allowWatchBookmarks=true&timeoutSeconds=10";
         let mut events = scene.watch(query).await.rest().await;
-        // The real server may mark the end of initial events unasked; how many more there are depends on the
-        // time of day.
+        // The real server may mark the end of initial events unasked; how many more there are
+        // depends on the time of day.
         events.retain(|event| event["object"]["metadata"]["annotations"].is_null());
         events.dedup_by_key(|event| event["type"].to_string());
         for event in &mut events {

@@ -1,5 +1,4 @@
-//! The index and the lease, as others use them.
+//! The lease as others use it.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
-mod index;
 mod lease;

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use crate::common::{Running, addresses, cluster, eventually, slices, writes};
+use crate::common::{Running, addresses, cluster, slices, writes};
 use serde_json::{Value, json};
 use zonewise_testbed::objects::{namespace, pod, service};
-use zonewise_testbed::{Cluster, Gate};
+use zonewise_testbed::{Cluster, Gate, eventually};
 
 fn pods(app: &str, range: std::ops::Range<usize>) -> Vec<Value> {
     range

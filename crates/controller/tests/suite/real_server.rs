@@ -1,9 +1,9 @@
 //! The controller on a real API server, with its own rights only.
 
-use crate::common::{Running, addresses, cluster, condition, eventually, hints, slices, writes};
+use crate::common::{Running, addresses, cluster, condition, hints, slices, writes};
 use serde_json::json;
-use zonewise_testbed::Cluster;
 use zonewise_testbed::objects::{namespace, pod, service};
+use zonewise_testbed::{Cluster, eventually};
 
 const PREFERENCE: &str = "zonewise.dev/routing-preference";
 
@@ -31,7 +31,7 @@ async fn complete(cluster: &Cluster, space: &str, name: &str) -> Vec<serde_json:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn from_pods_to_slices_with_the_controllers_own_rights() {
+async fn e1_from_pods_to_slices_with_the_controllers_own_rights() {
     let _turn = crate::common::turn().await;
     let cluster = cluster().await;
     cluster.create(&[namespace("shop")]).await.unwrap();
@@ -81,7 +81,7 @@ async fn from_pods_to_slices_with_the_controllers_own_rights() {
     running.stop().await.unwrap();
 }
 
-/// E1: on, off, on again, with events.
+/// On, off, on again, with events.
 async fn hints_come_and_go(cluster: &Cluster, service: &mut serde_json::Value) {
     for (value, expected) in [("Auto", 9), ("Disabled", 0), ("Auto", 9)] {
         service["metadata"]["annotations"] =

@@ -13,9 +13,11 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::Arc;
 
+use zonewise_common::json_list;
+
 use super::location::{InputError, SourceLocation};
 use super::type_meta::TypeMeta;
-use super::{json, yaml};
+use super::yaml;
 
 /// Limits for what is in memory.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +81,7 @@ pub(super) struct Document {
 
 #[derive(Debug)]
 enum Scan {
-    Json(json::Scan),
+    Json(json_list::Scan),
     Yaml(yaml::Scan),
 }
 
@@ -254,7 +256,9 @@ impl<R: Read> Splitter<R> {
                 self.at += indent + 1;
                 self.line += 1;
             }
-            [b'{' | b'[', ..] => self.begin(self.at + indent, Scan::Json(json::Scan::default())),
+            [b'{' | b'[', ..] => {
+                self.begin(self.at + indent, Scan::Json(json_list::Scan::default()))
+            }
             [b'#' | b'%', ..] => {
                 let Some(end) = self.line_end() else { return Ok(false) };
                 self.at = end;
@@ -303,11 +307,11 @@ impl<R: Read> Splitter<R> {
         self.line += lines;
         match event {
             None => return Ok(false),
-            Some(json::Event::ListBegins) => self.list_begins(),
-            Some(json::Event::ItemBegins) => self.item_begins(),
-            Some(json::Event::ItemEnds) => self.item_ends(),
-            Some(json::Event::ListEnds) => self.list_ends(),
-            Some(json::Event::DocumentEnds) => self.document_ends()?,
+            Some(json_list::Event::ListBegins) => self.list_begins(),
+            Some(json_list::Event::ItemBegins) => self.item_begins(),
+            Some(json_list::Event::ItemEnds) => self.item_ends(),
+            Some(json_list::Event::ListEnds) => self.list_ends(),
+            Some(json_list::Event::DocumentEnds) => self.document_ends()?,
         }
         Ok(true)
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use zonewise_common::name::Name;
 use zonewise_explain::testing::{Change, ControllerView, ServiceSnapshot, suggestions};
-use zonewise_slices::labels::Name;
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::settings::Settings;

@@ -1,4 +1,5 @@
-//! The kernel takes what we write, gives it back, refuses with a reason, and keeps others out.
+//! The kernel accepts what we write, lists it unchanged, explains what it refuses, and keeps other programs
+//! from changing owned tables.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failed unwrap is the report")]
 
@@ -11,8 +12,8 @@ use crate::common::{address, in_namespace, nft, service};
 use proptest::prelude::*;
 use zonewise_nft::conntrack::{Conntrack, Flow};
 use zonewise_nft::{
-    BaseChain, Batch, Bytes, ChainKind, CommitError, Data, Element, Family, Field, Hook, Parts,
-    Rule, SeenData, SetFlags, SetSpec, Socket, Statement, TableFlags, Type, Verb,
+    BaseChain, Batch, Bytes, ChainKind, CommitError, CounterInfo, Data, DumpedElement, Element,
+    Family, Field, Hook, Parts, Rule, SetFlags, SetSpec, Socket, Statement, TableFlags, Type, Verb,
 };
 
 const EPERM: i32 = 1;
@@ -49,6 +50,10 @@ fn table(specs: &[SetSpec]) -> Batch {
         }
     }
     batch
+}
+
+fn zone_a(packets: u64, bytes: u64) -> CounterInfo {
+    CounterInfo { name: "zone-a".to_owned(), packets, bytes }
 }
 
 fn count(socket: &mut Socket, set: &str) -> usize {
@@ -124,7 +129,7 @@ fn a_refused_batch_leaves_nothing_and_names_the_message() {
         ];
         assert_eq!(refused, expected);
         let text = error.to_string();
-        assert!(text.contains("nowhere") && text.contains("missing"), "{text}");
+        assert!(text.contains("nowhere") && text.contains("does not exist"), "{text}");
         assert_eq!(socket.tables().unwrap(), []);
     });
 }
@@ -153,12 +158,12 @@ fn what_a_map_says_is_replaced_by_deleting_first() {
         add(&mut both, Data::Goto("target"));
         socket.commit(&both).unwrap();
         let mut seen = Vec::new();
-        let see = &mut |element: zonewise_nft::Seen<'_>| match element.data {
-            SeenData::Verdict(code, chain) => seen.push((code, chain.to_owned())),
+        let see = &mut |element: DumpedElement<'_>| match element.data {
+            Some(Data::Goto(chain)) => seen.push(chain.to_owned()),
             other => panic!("{other:?}"),
         };
         socket.dump(Family::Ip, "zw", "services", see).unwrap();
-        assert_eq!(seen, [(-4, "target".to_owned())]);
+        assert_eq!(seen, ["target"]);
     });
 }
 
@@ -301,7 +306,7 @@ fn reads_back_chains_sets_rules_and_counters() {
         let expected =
             [("target", &[][..], 1), ("input", &target[..], 4), ("input", &target[..], 1)];
         assert_eq!(rules, expected);
-        assert_eq!(socket.counters(Family::Ip, "zw").unwrap(), [("zone-a".to_owned(), 0, 0)]);
+        assert_eq!(socket.counters(Family::Ip, "zw").unwrap(), [zone_a(0, 0)]);
         assert_eq!(socket.counters(Family::Ip6, "zw").unwrap(), []);
 
         let missing = socket.dump(Family::Ip, "zw", "unknown", &mut |_| {}).unwrap_err();
@@ -379,8 +384,8 @@ fn apply(model: &mut Model, batch: &mut Batch, family: Family, change: Change) {
 
 fn kernel(socket: &mut Socket, family: Family) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut found = BTreeMap::new();
-    let each = &mut |element: zonewise_nft::Seen<'_>| {
-        let SeenData::Value(data) = element.data else { panic!("{element:?}") };
+    let each = &mut |element: DumpedElement<'_>| {
+        let Some(Data::Value(data)) = element.data else { panic!("{element:?}") };
         found.insert(element.key.to_vec(), data.to_vec());
     };
     socket.dump(family, "zw", "slots", each).unwrap();
@@ -453,7 +458,6 @@ fn flows(conntrack: &mut Conntrack) -> Vec<Flow> {
 #[test]
 fn slots_carry_traffic_and_conntrack_forgets_it() {
     in_namespace(|| {
-        const DNAT: u32 = 0x20;
         let servers: Vec<UdpSocket> =
             (0..3).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
         let ports: Vec<u16> =
@@ -474,7 +478,7 @@ fn slots_carry_traffic_and_conntrack_forgets_it() {
         let found = flows(&mut conntrack);
         assert_eq!(found.len(), clients.len());
         for flow in &found {
-            assert_eq!((flow.protocol, flow.status & DNAT), (17, DNAT));
+            assert_eq!((flow.protocol, flow.destination_translated), (17, true));
             assert_eq!(flow.original.dst.to_string(), "127.1.1.1");
             assert_eq!(flow.original.dport, 53);
             assert_eq!(flow.reply.src.to_string(), "127.0.0.1");
@@ -544,12 +548,12 @@ fn rules_learn_clients_and_counters_count() {
         server.recv(&mut [0; 8]).unwrap();
 
         let mut learned = Vec::new();
-        let each = &mut |element: zonewise_nft::Seen<'_>| {
+        let each = &mut |element: DumpedElement<'_>| {
             let mut key = Parts(element.key);
             let client = key.address(Family::Ip).unwrap();
             let service = key.address(Family::Ip).unwrap();
             let to = (key.protocol().unwrap(), key.port().unwrap());
-            let SeenData::Value(data) = element.data else { panic!("{element:?}") };
+            let Some(Data::Value(data)) = element.data else { panic!("{element:?}") };
             let mut data = Parts(data);
             let endpoint = (data.address(Family::Ip).unwrap(), data.port().unwrap());
             assert!(element.expires.unwrap() > Duration::from_secs(500));
@@ -558,7 +562,7 @@ fn rules_learn_clients_and_counters_count() {
         socket.dump(Family::Ip, "zw", "clients", each).unwrap();
         let local = [127, 0, 0, 1].into();
         assert_eq!(learned, [(local, [127, 1, 1, 1].into(), (17, 53), (local, port))]);
-        assert_eq!(socket.counters(Family::Ip, "zw").unwrap(), [("zone-a".to_owned(), 1, 33)]);
+        assert_eq!(socket.counters(Family::Ip, "zw").unwrap(), [zone_a(1, 33)]);
         let mut packets = Vec::new();
         socket.dump(Family::Ip, "zw", "seen", &mut |seen| packets.push(seen.packets)).unwrap();
         assert_eq!(packets, [Some(1)]);

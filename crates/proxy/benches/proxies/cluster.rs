@@ -167,33 +167,18 @@ fn filler(number: u32, other: Option<Ipv4Addr>) -> Value {
     slice(&name, &endpoints)
 }
 
-/// An endpoint with all that a controller writes.
-fn endpoint(app: &str, place: u32, address: Ipv4Addr, node: &str) -> Value {
-    json!({
-        "addresses": [address],
-        "conditions": { "ready": true, "serving": true, "terminating": false },
-        "nodeName": node,
-        "zone": ZONE,
-        "targetRef": {
-            "kind": "Pod",
-            "namespace": "default",
-            "name": format!("{app}-{place}"),
-            "uid": format!("00000000-0000-4000-8000-{:012x}", u32::from(address)),
-        },
-    })
+/// An endpoint with everything that a controller writes.
+fn endpoint(app: &str, index: u32, address: Ipv4Addr, node: &str) -> Value {
+    let mut endpoint = objects::endpoint(address.into(), node, ZONE);
+    endpoint["targetRef"] = json!({
+        "kind": "Pod",
+        "namespace": "default",
+        "name": format!("{app}-{index}"),
+        "uid": format!("00000000-0000-4000-8000-{:012x}", u32::from(address)),
+    });
+    endpoint
 }
 
 fn slice(service: &str, endpoints: &[Value]) -> Value {
-    json!({
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "namespace": "default",
-            "name": service,
-            "labels": { "kubernetes.io/service-name": service },
-        },
-        "addressType": "IPv4",
-        "ports": [{ "name": "http", "port": PORT, "protocol": "TCP" }],
-        "endpoints": endpoints,
-    })
+    objects::endpoint_slice("default", service, service, endpoints)
 }

@@ -15,9 +15,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use zonewise_common::duration::ConfigDuration;
+use zonewise_common::lenient::lenient;
 
 use super::settings::Settings;
-use super::span::{Span, zero_is_default};
 use super::{ConfigError, Count};
 
 pub(super) const KUBE_API: &str = "kubeproxy.config.k8s.io/v1alpha1";
@@ -33,11 +34,13 @@ pub(super) struct Head {
     pub(super) kind: Option<String>,
 }
 
-/// Where null is written for a group, the group is empty.
-fn group<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
+/// A duration of zero in a `KubeProxyConfiguration` stands for the default.
+fn zero_is_default<'de, D>(deserializer: D) -> Result<Option<ConfigDuration>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let duration = Option::<ConfigDuration>::deserialize(deserializer)?;
+    Ok(duration.filter(|duration| !duration.0.is_zero()))
 }
 
 /// `kubeproxy.config.k8s.io/v1alpha1`.
@@ -48,11 +51,11 @@ pub(super) struct KubeProxy {
     _api_version: Option<String>,
     #[serde(rename = "kind")]
     _kind: Option<String>,
-    #[serde(deserialize_with = "group")]
+    #[serde(deserialize_with = "lenient")]
     feature_gates: BTreeMap<String, bool>,
-    #[serde(deserialize_with = "group")]
+    #[serde(deserialize_with = "lenient")]
     client_connection: ClientConnection,
-    #[serde(deserialize_with = "group")]
+    #[serde(deserialize_with = "lenient")]
     logging: Logging,
     hostname_override: Option<String>,
     bind_address: Option<String>,
@@ -62,25 +65,25 @@ pub(super) struct KubeProxy {
     enable_profiling: Option<bool>,
     show_hidden_metrics_for_version: Option<String>,
     mode: Option<String>,
-    #[serde(deserialize_with = "group")]
+    #[serde(deserialize_with = "lenient")]
     iptables: Iptables,
-    #[serde(deserialize_with = "group")]
+    #[serde(deserialize_with = "lenient")]
     ipvs: Ipvs,
-    #[serde(deserialize_with = "group")]
+    #[serde(deserialize_with = "lenient")]
     nftables: Nftables,
-    #[serde(deserialize_with = "group")]
+    #[serde(deserialize_with = "lenient")]
     winkernel: Winkernel,
     detect_local_mode: Option<String>,
-    #[serde(deserialize_with = "group")]
+    #[serde(deserialize_with = "lenient")]
     detect_local: DetectLocal,
     #[serde(rename = "clusterCIDR")]
     cluster_cidr: Option<String>,
     node_port_addresses: Option<Vec<String>>,
     oom_score_adj: Option<i64>,
-    #[serde(deserialize_with = "group")]
+    #[serde(deserialize_with = "lenient")]
     conntrack: Conntrack,
     #[serde(deserialize_with = "zero_is_default")]
-    config_sync_period: Option<Span>,
+    config_sync_period: Option<ConfigDuration>,
     port_range: Option<String>,
     windows_run_as_service: Option<bool>,
 }
@@ -115,9 +118,9 @@ struct Iptables {
     masquerade_all: Option<bool>,
     localhost_node_ports: Option<bool>,
     #[serde(deserialize_with = "zero_is_default")]
-    sync_period: Option<Span>,
+    sync_period: Option<ConfigDuration>,
     #[serde(deserialize_with = "zero_is_default")]
-    min_sync_period: Option<Span>,
+    min_sync_period: Option<ConfigDuration>,
 }
 
 #[derive(Default, Deserialize)]
@@ -126,29 +129,29 @@ struct Nftables {
     masquerade_bit: Option<i64>,
     masquerade_all: Option<bool>,
     #[serde(deserialize_with = "zero_is_default")]
-    sync_period: Option<Span>,
+    sync_period: Option<ConfigDuration>,
     #[serde(deserialize_with = "zero_is_default")]
-    min_sync_period: Option<Span>,
+    min_sync_period: Option<ConfigDuration>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Ipvs {
     #[serde(rename = "syncPeriod", deserialize_with = "zero_is_default")]
-    _sync_period: Option<Span>,
+    _sync_period: Option<ConfigDuration>,
     #[serde(rename = "minSyncPeriod", deserialize_with = "zero_is_default")]
-    _min_sync_period: Option<Span>,
+    _min_sync_period: Option<ConfigDuration>,
     scheduler: Option<String>,
     #[serde(rename = "excludeCIDRs")]
     exclude_cidrs: Option<Vec<String>>,
     #[serde(rename = "strictARP")]
     strict_arp: Option<bool>,
     #[serde(deserialize_with = "zero_is_default")]
-    tcp_timeout: Option<Span>,
+    tcp_timeout: Option<ConfigDuration>,
     #[serde(deserialize_with = "zero_is_default")]
-    tcp_fin_timeout: Option<Span>,
+    tcp_fin_timeout: Option<ConfigDuration>,
     #[serde(deserialize_with = "zero_is_default")]
-    udp_timeout: Option<Span>,
+    udp_timeout: Option<ConfigDuration>,
 }
 
 /// Windows only.
@@ -175,11 +178,11 @@ struct DetectLocal {
 struct Conntrack {
     max_per_core: Option<i64>,
     min: Option<i64>,
-    tcp_established_timeout: Option<Span>,
-    tcp_close_wait_timeout: Option<Span>,
+    tcp_established_timeout: Option<ConfigDuration>,
+    tcp_close_wait_timeout: Option<ConfigDuration>,
     tcp_be_liberal: Option<bool>,
-    udp_timeout: Option<Span>,
-    udp_stream_timeout: Option<Span>,
+    udp_timeout: Option<ConfigDuration>,
+    udp_stream_timeout: Option<ConfigDuration>,
 }
 
 /// `config.zonewise.dev/v1alpha1`.
@@ -193,7 +196,7 @@ pub(super) struct Own {
     proxy_name: Option<String>,
     count: Option<Count>,
     localhost_node_ports: Option<bool>,
-    verify_period: Option<Span>,
+    verify_period: Option<ConfigDuration>,
     feature_gates: Option<BTreeMap<String, bool>>,
 }
 

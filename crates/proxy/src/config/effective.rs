@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use zonewise_common::duration::ConfigDuration;
 
-use super::{Config, DetectLocal, NodePortAddresses, Span, document};
+use super::{Config, DetectLocal, NodePortAddresses, document};
 
 impl Config {
     /// The body of `/configz`.
@@ -119,7 +120,7 @@ fn joined(list: &[impl ToString]) -> String {
 }
 
 fn span(time: Duration) -> String {
-    Span(time).to_string()
+    ConfigDuration(time).to_string()
 }
 
 /// Port 0 stands for "not served".

@@ -15,7 +15,6 @@ mod document;
 mod effective;
 mod resolve;
 mod settings;
-mod span;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -25,12 +24,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use thiserror::Error;
-use zonewise_routing::Cidr;
+use zonewise_common::cidr::Cidr;
 use zonewise_telemetry::file::FileError;
 
 pub use resolve::host_name;
 pub use settings::Settings;
-pub use span::Span;
 
 /// What a proxy runs with: checked, with all defaults filled in.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,12 +4,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use zonewise_routing::{Cidr, parse_address};
+use zonewise_common::cidr::Cidr;
+use zonewise_common::duration::ConfigDuration;
+use zonewise_common::ip::parse_address;
 use zonewise_telemetry::file::FileError;
 
 use super::{
     Config, ConfigError, Connection, Conntrack, DetectLocal, GATES, NodePortAddresses, Settings,
-    Span,
 };
 
 type Checked<T> = Result<T, ConfigError>;
@@ -97,7 +98,7 @@ impl Settings {
             let remedy = "use more than nothing, such as 30s";
             return Err(ConfigError::field(
                 "nftables.syncPeriod (--sync-period)",
-                Span(sync),
+                ConfigDuration(sync),
                 remedy,
             ));
         }
@@ -105,7 +106,7 @@ impl Settings {
         if min > sync {
             let remedy = "use at most nftables.syncPeriod (--sync-period)";
             let field = "nftables.minSyncPeriod (--min-sync-period)";
-            return Err(ConfigError::field(field, Span(min), remedy));
+            return Err(ConfigError::field(field, ConfigDuration(min), remedy));
         }
         Ok((min, sync))
     }
@@ -114,7 +115,11 @@ impl Settings {
         let period = self.verify_period.map_or(super::VERIFY_PERIOD, |span| span.0);
         if period < Duration::from_secs(1) {
             let remedy = "use 1s or more";
-            return Err(ConfigError::field("verifyPeriod (--verify-period)", Span(period), remedy));
+            return Err(ConfigError::field(
+                "verifyPeriod (--verify-period)",
+                ConfigDuration(period),
+                remedy,
+            ));
         }
         Ok(period)
     }
@@ -162,7 +167,9 @@ impl Settings {
         let cidrs = cidrs.ok_or_else(|| wrong("use a range such as 10.244.0.0/16"))?;
         match cidrs.as_slice() {
             [_] => Ok(DetectLocal::Cidrs(cidrs)),
-            [one, two] if one.family() != two.family() => Ok(DetectLocal::Cidrs(cidrs)),
+            [one, two] if one.address().is_ipv4() != two.address().is_ipv4() => {
+                Ok(DetectLocal::Cidrs(cidrs))
+            }
             _ => Err(wrong("use one range, or one of each family with a comma between")),
         }
     }
@@ -192,7 +199,7 @@ impl Settings {
                 Err(ConfigError::field(field, value.unwrap_or_default(), remedy))
             }
         };
-        let seconds = |value: Option<Span>, usual: Option<Duration>| match value {
+        let seconds = |value: Option<ConfigDuration>, usual: Option<Duration>| match value {
             None => usual,
             Some(span) => Some(span.0).filter(|span| !span.is_zero()),
         };

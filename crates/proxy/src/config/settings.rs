@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use zonewise_common::duration::ConfigDuration;
 use zonewise_telemetry::file::{self, FileError};
 
 use super::document::{self, Head, KubeProxy, Own};
-use super::span::Span;
 use super::{ConfigError, Count};
 
 macro_rules! settings {
@@ -61,11 +61,11 @@ settings! {
     /// Whether all traffic to Services is masqueraded.
     masquerade_all: bool,
     /// How long a change may wait until `/healthz` fails: twice this.
-    sync_period: Span,
+    sync_period: ConfigDuration,
     /// How long changes are gathered.
-    min_sync_period: Span,
+    min_sync_period: ConfigDuration,
     /// Accepted: watches need no resync here.
-    config_sync_period: Span,
+    config_sync_period: ConfigDuration,
     /// How traffic of local Pods is told apart.
     detect_local_mode: String,
     /// The bridge of local Pods.
@@ -85,21 +85,21 @@ settings! {
     /// Connections tracked at least.
     conntrack_min: i64,
     /// Idle established TCP; 0 leaves the kernel's.
-    conntrack_tcp_established: Span,
+    conntrack_tcp_established: ConfigDuration,
     /// TCP in CLOSE_WAIT; 0 leaves the kernel's.
-    conntrack_tcp_close_wait: Span,
+    conntrack_tcp_close_wait: ConfigDuration,
     /// Whether packets out of window pass.
     conntrack_tcp_be_liberal: bool,
     /// UDP without reply; 0 leaves the kernel's.
-    conntrack_udp: Span,
+    conntrack_udp: ConfigDuration,
     /// UDP with replies; 0 leaves the kernel's.
-    conntrack_udp_stream: Span,
+    conntrack_udp_stream: ConfigDuration,
     /// Take only the Services labelled with this proxy's name.
     proxy_name: String,
     /// What connections are counted by.
     count: Count,
     /// How often the kernel's state is compared with what it should be.
-    verify_period: Span,
+    verify_period: ConfigDuration,
 }
 
 impl Settings {

@@ -9,7 +9,7 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use zonewise_telemetry::server::{self, Server, Site};
+use zonewise_telemetry::server::{self, PageHandler, Server};
 
 /// An address that could not be listened on.
 #[derive(Debug, Error)]
@@ -57,7 +57,7 @@ impl Served {
     }
 }
 
-/// Serves `site` on an address. If that is taken: fails when `hard_fail` is set, else tries again
+/// Serves `pages` on an address. If that is taken: fails when `hard_fail` is set, else tries again
 /// every five seconds.
 ///
 /// # Errors
@@ -66,7 +66,7 @@ pub async fn serve(
     what: &'static str,
     address: SocketAddr,
     hard_fail: bool,
-    site: impl Site,
+    pages: impl PageHandler,
 ) -> Result<Served, BindError> {
     let first = bind(address).await.map_err(|source| BindError { what, address, source });
     let first = match first {
@@ -88,7 +88,7 @@ pub async fn serve(
                 _ = stopped.wait_for(|stop| *stop) => return,
             },
         };
-        match server::serve(listener, site) {
+        match server::serve(listener, pages) {
             Ok(server) => run(what, server, &tell, stopped).await,
             Err(error) => tracing::error!(%error, what, "cannot serve"),
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use zonewise_telemetry::metrics::{self, Counter, Family, MetricError, Registry};
-use zonewise_telemetry::server::{Ask, Page, Site};
+use zonewise_telemetry::server::{Page, PageHandler, PageRequest};
 
 use super::status::{Health, Moment};
 
@@ -32,10 +32,10 @@ impl HealthPages {
     }
 }
 
-impl Site for HealthPages {
-    fn answer(&self, ask: Ask<'_>) -> Page {
+impl PageHandler for HealthPages {
+    fn handle(&self, request: PageRequest<'_>) -> Page {
         let status = || self.health.status(Moment::now());
-        let (counter, (code, body)) = match ask.path {
+        let (counter, (code, body)) = match request.path {
             "/healthz" => (&self.healthz, status().healthz()),
             "/livez" => (&self.livez, status().livez()),
             _ => return Page::not_found(),
@@ -73,19 +73,19 @@ impl MetricsPages {
     }
 }
 
-impl Site for MetricsPages {
-    fn answer(&self, ask: Ask<'_>) -> Page {
-        let page: &dyn Fn() -> Page = match ask.path {
+impl PageHandler for MetricsPages {
+    fn handle(&self, request: PageRequest<'_>) -> Page {
+        let page: &dyn Fn() -> Page = match request.path {
             "/healthz" | "/healthz/ping" => &|| Page::text(200, "ok"),
             "/metrics" => &|| Page::new(200, metrics::CONTENT_TYPE, self.registry.text()),
             "/proxyMode" => &|| Page::text(200, "nftables"),
             "/configz" => &|| Page::new(200, JSON, self.configz.clone()),
             path => match self.more.get(path) {
-                Some(make) => return Page::read_only(ask, || Page::new(200, JSON, make())),
+                Some(make) => return Page::read_only(request, || Page::new(200, JSON, make())),
                 None => return Page::not_found(),
             },
         };
-        Page::read_only(ask, page)
+        Page::read_only(request, page)
     }
 }
 

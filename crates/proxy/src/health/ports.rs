@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use serde_json::Value;
 use thiserror::Error;
 use zonewise_routing::Family;
-use zonewise_telemetry::server::{self, Ask, Page, Server};
+use zonewise_telemetry::server::{self, Page, PageRequest, Server};
 
 use super::listen::bind_alone;
 use super::status::{Health, Moment};
@@ -187,7 +187,7 @@ fn page(
     (namespace, name): &Key,
     ready: Arc<AtomicUsize>,
     health: Health,
-) -> impl Fn(Ask<'_>) -> Page + Send + Sync + 'static {
+) -> impl Fn(PageRequest<'_>) -> Page + Send + Sync + 'static {
     let (namespace, name) = (Value::from(namespace.as_str()), Value::from(name.as_str()));
     let service = format!("\t\t\"namespace\": {namespace},\n\t\t\"name\": {name}\n");
     move |_| {

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use zonewise_nft::{Batch, Bytes, Family, Parts, Seen, SeenData, Verb};
+use zonewise_nft::{Batch, Bytes, Data, DumpedElement, Family, Parts, Verb};
 
 use super::encode::{self, Names};
 use super::trouble::Trouble;
@@ -21,7 +21,9 @@ impl Kernel {
             let (desired, options) = (&self.desired, &self.options);
             let inside =
                 |client| options.is_pod(client) || desired.node().addresses.contains(&Some(client));
-            self.socket.dump(family, TABLE, Set::Affinity.name(), &mut |seen: Seen<'_>| {
+            self.socket.dump(family, TABLE, Set::Affinity.name(), &mut |seen: DumpedElement<
+                '_,
+            >| {
                 let keeps = remembered(family, &seen).is_some_and(|known| {
                     desired.is_sticky_to(&known.frontends, inside(known.client), known.endpoint)
                 });
@@ -54,11 +56,11 @@ struct Remembered {
     endpoint: (IpAddr, u16),
 }
 
-fn remembered(family: Family, seen: &Seen<'_>) -> Option<Remembered> {
+fn remembered(family: Family, seen: &DumpedElement<'_>) -> Option<Remembered> {
     let mut key = Parts(seen.key);
     let client = key.address(family)?;
     let (address, protocol, port) = (key.address(family)?, key.protocol()?, key.port()?);
-    let SeenData::Value(data) = seen.data else { return None };
+    let Some(Data::Value(data)) = seen.data else { return None };
     let mut data = Parts(data);
     let endpoint = (data.address(family)?, data.port()?);
     let at = |address| Frontend { address, family, protocol, port };

@@ -6,14 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use zonewise_nft::{Batch, Bytes, Data, Family, Parts, Rule, RuleInfo, Seen, SeenData, Verb};
+use zonewise_common::name::Key;
+use zonewise_nft::{Batch, Bytes, Data, DumpedElement, Family, Parts, Rule, RuleInfo, Verb};
 use zonewise_routing::ZoneId;
 
 use super::encode::{self, Names, counter_name};
 use super::{Census, Found, Kernel, KernelError};
 use crate::rules::TABLE;
 use crate::rules::chains::Chain;
-use crate::rules::desired::Key;
 use crate::rules::entries::{Entry, Frontend, Value};
 use crate::rules::layout::{self, Count, STRAYS};
 use crate::rules::sets::Set;
@@ -73,20 +73,6 @@ fn hash(family: Family, set: Set, key: &[u8], (data, end): (Data<'_>, Option<&[u
         Data::Object(name) => (4, name).hash(&mut hasher),
     }
     hasher.finish()
-}
-
-/// As written by us; what else there may be equals nothing of ours.
-fn data<'a>(seen: &SeenData<'a>) -> Data<'a> {
-    const DROP: i32 = 0;
-    const GOTO: i32 = -4;
-    match *seen {
-        SeenData::None => Data::None,
-        SeenData::Value(bytes) => Data::Value(bytes),
-        SeenData::Verdict(DROP, _) => Data::Drop,
-        SeenData::Verdict(GOTO, chain) => Data::Goto(chain),
-        SeenData::Verdict(..) => Data::Object("?"),
-        SeenData::Object(name) => Data::Object(name),
-    }
 }
 
 impl Kernel {
@@ -162,12 +148,14 @@ impl Kernel {
         let sets: Vec<Set> = self.options.sets().filter(|set| !set.learned()).collect();
         for family in self.families.clone() {
             for &set in &sets {
-                self.socket.dump(family, TABLE, set.name(), &mut |seen: Seen<'_>| {
-                    let hash = hash(family, set, seen.key, (data(&seen.data), seen.key_end));
+                self.socket.dump(family, TABLE, set.name(), &mut |seen: DumpedElement<'_>| {
+                    // Elements with a verdict that we never write have no data here: they are extra.
+                    let hash =
+                        seen.data.map(|data| hash(family, set, seen.key, (data, seen.key_end)));
                     let key = Bytes::from_slice(seen.key);
                     if let Some(value) = waiting.remove(&(family, set, key)) {
                         still.insert((family, set, key), value);
-                    } else if !wanted.see(hash) {
+                    } else if !hash.is_some_and(|hash| wanted.see(hash)) {
                         let until = seen.key_end.map(|end| Value::Until(Bytes::from_slice(end)));
                         let value = until.unwrap_or(Value::Present);
                         extra.push((family, set, key, value));
@@ -185,8 +173,12 @@ impl Kernel {
         zones: BTreeSet<(Family, ZoneId)>,
     ) -> Result<(), KernelError> {
         for family in self.families.clone() {
-            let there: Vec<String> =
-                self.socket.counters(family, TABLE)?.into_iter().map(|(name, ..)| name).collect();
+            let there: Vec<String> = self
+                .socket
+                .counters(family, TABLE)?
+                .into_iter()
+                .map(|counter| counter.name)
+                .collect();
             for (_, zone) in zones.iter().filter(|(of, _)| *of == family) {
                 let name = counter_name(&(self.zone_names)(*zone));
                 if !there.contains(&name) {
@@ -276,8 +268,8 @@ impl Kernel {
     pub fn zone_connections(&mut self) -> Result<BTreeMap<String, u64>, KernelError> {
         let mut sums = BTreeMap::new();
         for family in self.families.clone() {
-            for (name, packets, _) in self.socket.counters(family, TABLE)? {
-                *sums.entry(name).or_insert(0) += packets;
+            for counter in self.socket.counters(family, TABLE)? {
+                *sums.entry(counter.name).or_insert(0) += counter.packets;
             }
         }
         Ok(sums)
@@ -295,7 +287,7 @@ impl Kernel {
         let desired = &self.desired;
         for family in self.families.clone() {
             for (set, nodeport) in [(Set::Connections, false), (Set::NodePortConnections, true)] {
-                self.socket.dump(family, TABLE, set.name(), &mut |seen: Seen<'_>| {
+                self.socket.dump(family, TABLE, set.name(), &mut |seen: DumpedElement<'_>| {
                     let mut key = Parts(seen.key);
                     let address = if nodeport { None } else { key.address(family) };
                     let (Some(protocol), Some(port)) = (key.protocol(), key.port()) else { return };

@@ -21,13 +21,15 @@ mod trouble;
 use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
+use zonewise_common::cidr::Cidr;
+use zonewise_common::name::Key;
 use zonewise_nft::{Batch, CommitError, Family, Socket, TableFlags};
-use zonewise_routing::{Cidr, ZoneId};
+use zonewise_routing::ZoneId;
 
 use crate::rules::TABLE;
 use crate::rules::chains::Chain;
 use crate::rules::delta::{Delta, Place};
-use crate::rules::desired::{Desired, Key};
+use crate::rules::desired::Desired;
 use crate::rules::entries::{Node, Programmed, Value};
 use crate::rules::layout::{self, Options, STRAYS};
 

@@ -23,8 +23,10 @@ use tokio::sync::watch;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, Interval, sleep, sleep_until};
 use zonewise_cluster::watch::Backoff;
+use zonewise_common::cidr::Cidr;
+use zonewise_common::name::Key;
 use zonewise_nft::Family;
-use zonewise_routing::{self as routing, Cidr, RouteQuery, route};
+use zonewise_routing::{self as routing, RouteQuery, route};
 use zonewise_telemetry::metrics::{self, MetricError, Registry};
 use zonewise_telemetry::shutdown::Shutdown;
 
@@ -33,7 +35,7 @@ use crate::config::{Config, DetectLocal};
 use crate::health::{
     BindError, Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, serve,
 };
-use crate::index::{Index, Key};
+use crate::index::Index;
 use crate::kernel::{Kernel, KernelError, Update};
 use crate::metrics::Metrics;
 use crate::node::Node;

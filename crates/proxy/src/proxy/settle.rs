@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use tokio::task::block_in_place;
 use tokio::time::Instant;
+use zonewise_common::name::Key;
 use zonewise_nft::Family;
 use zonewise_routing::{self as routing, RouteQuery, TrafficPolicy};
 use zonewise_topology::reason::Code;
@@ -14,7 +15,7 @@ use super::{Proxy, SWEEP, locked, name};
 use crate::addresses;
 use crate::conntrack;
 use crate::health::{HealthPort, Moment};
-use crate::index::{Index, Key, Work};
+use crate::index::{Index, Work};
 use crate::kernel::Rejected;
 use crate::rules::entries;
 

@@ -7,16 +7,14 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use zonewise_common::name::Key;
 use zonewise_nft::Bytes;
-use zonewise_routing::{Name, ServicePort, ZoneId};
+use zonewise_routing::{ServicePort, ZoneId};
 
 use super::delta::Delta;
 use super::entries::{Entry, Frontend, Node, Programmed, Shared, Value};
 use super::layout::family_of;
 use super::sets::Set;
-
-/// Namespace and name of a Service.
-pub type Key = (Name, Name);
 
 /// Who asks for a frontend; nearly always one.
 #[derive(Debug)]

@@ -16,10 +16,11 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use zonewise_common::cidr::Cidr;
+use zonewise_common::name::Name;
 use zonewise_nft::{Bytes, Family};
 use zonewise_routing::{
-    self as routing, AddressList, Cidr, EndpointFlags, Mode, Name, RoutedService, ServicePort,
-    Target, ZoneId,
+    self as routing, AddressList, EndpointFlags, Mode, RoutedService, ServicePort, Target, ZoneId,
 };
 use zonewise_topology::reason::Reason;
 

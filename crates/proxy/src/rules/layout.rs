@@ -3,8 +3,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use zonewise_common::cidr::Cidr;
 use zonewise_nft::{BaseChain, ChainKind, Family, Field, Hook, Rule, Statement};
-use zonewise_routing::Cidr;
 
 use super::chains::{At, Chain, frontend, rule};
 use super::sets::Set;

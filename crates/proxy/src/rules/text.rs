@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use zonewise_common::cidr::Cidr;
 use zonewise_nft::{Family, Parts, Rule, SetSpec, Type};
-use zonewise_routing::Cidr;
 
 use super::TABLE;
 use super::chains::Chain;

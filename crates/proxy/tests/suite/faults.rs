@@ -213,7 +213,7 @@ fn a_service_that_the_kernel_refuses_stands_alone() {
     assert_eq!(names, ["s5"], "{rejected:?}");
     // The controller is told which one is not there.
     let applied = Applied::default().then(7, rejected.iter().map(|rejected| &rejected.service));
-    assert_eq!(applied, Applied { version: 7, refused: "ns/s5".into() });
+    assert_eq!(applied, Applied { version: 7, refused: [("ns".into(), "s5".into())].into() });
     assert_eq!(tables.kernel.desired().services().len(), 8);
     // The stranger is removed, and the Service can go in.
     tables.kernel.restore().unwrap();

@@ -11,11 +11,12 @@ use crate::common::objects::{Endpoint, endpoint, service, slice, with, with_stat
 use crate::common::{Tables, ip, nft, nft_json, usual_node};
 use proptest::prelude::*;
 use serde_json::json;
+use zonewise_common::cidr::Cidr;
 use zonewise_netns::Namespace;
 use zonewise_proxy::kernel::{Found, Mended};
 use zonewise_proxy::rules::layout::{Count, Local, Options};
 use zonewise_proxy::rules::text;
-use zonewise_routing::{Cidr, NodeLocation};
+use zonewise_routing::NodeLocation;
 
 fn everything() -> Options {
     Options {

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use zonewise_routing::{
-    Cidr, Family, Protocol, RoutedService, ServicePort, TrafficPolicy, parse_address,
-};
+use zonewise_common::cidr::Cidr;
+use zonewise_common::ip::parse_address;
+use zonewise_routing::{Family, Protocol, RoutedService, ServicePort, TrafficPolicy};
 
 use crate::common::{reader, service, service_json};
 

@@ -4,6 +4,8 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use zonewise_common::xml::escape;
+
 use super::{counted, grouped, percent};
 use crate::dataset::Cell;
 use crate::summary::{BINS, HeuristicSummary, Summary, WorstRow};
@@ -243,20 +245,4 @@ fn problems(page: &mut String, summary: &Summary) -> std::fmt::Result {
     }
     page.push_str("</ul>\n");
     Ok(())
-}
-
-/// Text that cannot become markup.
-fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            other => safe.push(other),
-        }
-    }
-    safe
 }

@@ -60,7 +60,7 @@ fn b8_unit_test_table() {
 }
 
 #[test]
-fn b8_unset_and_b7_gate_off_mean_no_hints() {
+fn b7_b8_unset_or_gate_off_means_no_hints() {
     let mut cluster = auto(&[("a", "4"), ("b", "4")], &[("a", 2), ("b", 2)]);
     cluster.sync();
     assert_eq!(cluster.hints(), map([("a", 2), ("b", 2)]));
@@ -187,9 +187,9 @@ fn traffic_distribution_is_the_references() {
     );
 }
 
-/// D10, D13, D18, A23: which key wins, and what is said about the others.
+/// Which key wins, and what is said about the others.
 #[test]
-fn d13_the_first_key_that_means_something_wins() {
+fn a23_d10_d13_d18_the_first_key_that_means_something_wins() {
     const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
     type Row<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str, &'a [Code]);
     let rows: [Row<'_>; 12] = [

@@ -6,3 +6,4 @@ mod hints;
 mod packing;
 mod recorded;
 mod subsets;
+mod switches;

@@ -76,7 +76,7 @@ fn a3_the_gate_leaves_no_trace() {
 }
 
 #[test]
-fn a7_a8_padding_keeps_the_state() {
+fn a7_a8_a11_padding_keeps_the_state() {
     // Three zones: threshold 9, padding 3: on at 12, off at 6.
     let mut cluster = equal("Auto", 0);
     let mut at = |total: usize| {
@@ -127,7 +127,7 @@ fn a10_endpoints_without_topology_go_where_they_are_needed() {
 
 /// Document C's table for three zones: endpoints, then slices per approach.
 #[test]
-fn a12_slice_counts() {
+fn a11_a12_slice_counts() {
     let rows = [(2, [1, 1, 3]), (30, [1, 3, 3]), (90, [3, 3, 3])];
     for (each, slices) in rows {
         for (approach, expected) in

@@ -1,19 +1,18 @@
-//! What the kernel knows about this process, under the names every Prometheus client uses.
+//! Metrics of this process, under the names that all Prometheus client libraries use.
 
 use std::fs;
 
 use super::{Kind, MetricError, Registry, Samples};
 
-/// The unit of the kernel's process times. 100 on every architecture we build for, whatever the
-/// kernel's own tick is.
+/// `USER_HZ`, the unit of process times in /proc: 100 on every architecture we build for.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Registers the metrics of the process, and `zonewise_build_info` with the version.
 ///
-/// What cannot be read (no `/proc`) is left out of the page.
+/// Values that cannot be read from `/proc` are left out.
 ///
 /// # Errors
-/// If one of the names is taken.
+/// If one of the names is in use.
 pub fn process(registry: &Registry, version: &str) -> Result<(), MetricError> {
     computed(registry, "process_cpu_seconds_total", "CPU time spent.", Kind::Counter, cpu_seconds)?;
     computed(
@@ -76,8 +75,8 @@ struct Times {
     start: f64,
 }
 
-/// Ticks from `/proc/self/stat`. The program's name, second, may itself hold spaces and brackets:
-/// fields are counted from the last bracket.
+/// CPU time and start time in ticks, from `/proc/self/stat`. The second field, the program's name in
+/// parentheses, may contain spaces and parentheses: fields are counted from the last parenthesis.
 fn times(stat: &str) -> Option<Times> {
     let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().collect();
     let ticks = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
@@ -95,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_counted_from_behind_the_name() {
+    fn fields_are_counted_from_the_end_of_the_name() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 95 0 0 0 250 50 0 0 20 0 1 0 8301 3 171 1";
         assert_eq!(times(stat), Some(Times { cpu: 300.0, start: 8301.0 }));
         assert_eq!(times("7 (zonewise) S 1"), None);

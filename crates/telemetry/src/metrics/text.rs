@@ -1,11 +1,11 @@
-//! The text format: lines, escapes, numbers.
+//! The Prometheus text format: lines, escapes, numbers.
 
 use std::fmt::{self, Write};
 
 use super::Kind;
 use super::value::Snapshot;
 
-/// A page of metrics in the making.
+/// A page of metrics while it is written.
 #[derive(Default)]
 pub(super) struct Page {
     text: String,
@@ -23,19 +23,19 @@ impl Page {
         kind: Kind,
         labels: &'a [String],
     ) -> FamilyText<'a> {
-        FamilyText { page: &mut self.text, name, help, kind, labels, begun: false }
+        FamilyText { page: &mut self.text, name, help, kind, labels, head_written: false }
     }
 }
 
-/// The lines of one metric; the first sample brings the head with it, so that a family without
-/// samples leaves no trace.
+/// The lines of one metric. The head (`# HELP`, `# TYPE`) is written with the first sample, so that a
+/// family without samples is left out.
 pub(super) struct FamilyText<'a> {
     page: &'a mut String,
     name: &'a str,
     help: &'a str,
     kind: Kind,
     labels: &'a [String],
-    begun: bool,
+    head_written: bool,
 }
 
 impl FamilyText<'_> {
@@ -61,9 +61,10 @@ impl FamilyText<'_> {
     }
 
     fn head(&mut self) {
-        if !self.begun {
-            self.begun = true;
-            let (name, help, kind) = (self.name, Escaped(self.help, false), self.kind);
+        if !self.head_written {
+            self.head_written = true;
+            let (name, help, kind) =
+                (self.name, Escaped { text: self.help, quotes: false }, self.kind);
             push(self.page, format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
         }
     }
@@ -84,7 +85,7 @@ impl fmt::Display for Labels<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before = '{';
         for (name, value) in self.names.iter().zip(self.values) {
-            write!(out, "{before}{name}=\"{}\"", Escaped(value, true))?;
+            write!(out, "{before}{name}=\"{}\"", Escaped { text: value, quotes: true })?;
             before = ',';
         }
         if let Some(bound) = self.bound {
@@ -95,22 +96,25 @@ impl fmt::Display for Labels<'_> {
     }
 }
 
-/// Text with escapes; quotes too, if it stands between quotes.
-struct Escaped<'a>(&'a str, bool);
+/// Text with escapes. Quotes are escaped only in label values, which stand between quotes.
+struct Escaped<'a> {
+    text: &'a str,
+    quotes: bool,
+}
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.chars().try_for_each(|character| match character {
+        self.text.chars().try_for_each(|character| match character {
             '\\' => out.write_str("\\\\"),
             '\n' => out.write_str("\\n"),
-            '"' if self.1 => out.write_str("\\\""),
+            '"' if self.quotes => out.write_str("\\\""),
             _ => out.write_char(character),
         })
     }
 }
 
-/// A double as the reference prints it: the fewest digits that read back the same, with an
-/// exponent of two digits below 0.0001 and from a million up.
+/// A number as Go prints it (`strconv.FormatFloat` with format 'g'): the fewest digits that read back the
+/// same, with an exponent of at least two digits below 0.0001 and from a million up.
 struct Number(f64);
 
 impl fmt::Display for Number {
@@ -136,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_as_the_reference_prints_them() {
+    fn numbers_as_go_prints_them() {
         let cases = [
             (0.0, "0"),
             (-0.0, "-0"),
@@ -166,7 +170,7 @@ mod tests {
     #[test]
     fn a_quote_is_escaped_between_quotes_only() {
         let text = "a\\b\n\"c\"";
-        assert_eq!(Escaped(text, true).to_string(), "a\\\\b\\n\\\"c\\\"");
-        assert_eq!(Escaped(text, false).to_string(), "a\\\\b\\n\"c\"");
+        assert_eq!(Escaped { text, quotes: true }.to_string(), "a\\\\b\\n\\\"c\\\"");
+        assert_eq!(Escaped { text, quotes: false }.to_string(), "a\\\\b\\n\"c\"");
     }
 }

@@ -1,68 +1,68 @@
-//! The values themselves: atomics behind handles.
+//! Counters, gauges and histograms: atomics behind cloneable handles.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counts up.
+/// A value that only grows.
 #[derive(Clone, Debug, Default)]
 pub struct Counter(Arc<AtomicU64>);
 
 impl Counter {
-    /// One more.
+    /// Adds one.
     pub fn inc(&self) {
         self.add(1);
     }
 
-    /// So many more.
+    /// Adds a number.
     pub fn add(&self, more: u64) {
         self.0.fetch_add(more, Relaxed);
     }
 
-    /// How many so far.
+    /// The current value.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// Goes up and down.
+/// A value that goes up and down.
 #[derive(Clone, Debug, Default)]
 pub struct Gauge(Arc<Float>);
 
 impl Gauge {
-    /// Is now this.
+    /// Sets the value.
     pub fn set(&self, value: f64) {
         self.0.0.store(value.to_bits(), Relaxed);
     }
 
-    /// One more.
+    /// Adds one.
     pub fn inc(&self) {
         self.add(1.0);
     }
 
-    /// One less.
+    /// Subtracts one.
     pub fn dec(&self) {
         self.add(-1.0);
     }
 
-    /// So much more, or less.
+    /// Adds a number, which may be negative.
     pub fn add(&self, more: f64) {
         self.0.add(more);
     }
 
-    /// What it is now.
+    /// The current value.
     pub fn get(&self) -> f64 {
         self.0.get()
     }
 }
 
-/// Counts observations by size.
+/// Counts observations in buckets.
 #[derive(Clone, Debug)]
 pub struct Histogram(Arc<Buckets>);
 
 #[derive(Debug)]
 struct Buckets {
     bounds: Arc<[f64]>,
-    /// One more than bounds: the last has none.
+    /// One more than bounds: the last bucket has no upper bound.
     counts: Box<[AtomicU64]>,
     sum: Float,
 }
@@ -73,7 +73,7 @@ impl Histogram {
         Self(Arc::new(Buckets { bounds, counts, sum: Float::default() }))
     }
 
-    /// Counts one value. What is not a number would spoil the sum for ever and is left out.
+    /// Counts one value. NaN is ignored, because it would make the sum NaN for ever.
     pub fn observe(&self, value: f64) {
         if value.is_nan() {
             return;
@@ -83,7 +83,8 @@ impl Histogram {
         self.0.sum.add(value);
     }
 
-    /// The count is the last bucket's, so that a page agrees with itself while others count on.
+    /// The values at one moment. The total count is that of the last bucket, so that the two always agree
+    /// although other threads keep counting.
     pub(super) fn snapshot(&self) -> Snapshot<'_> {
         let cumulative = self.0.counts.iter().scan(0, |below, count| {
             *below += count.load(Relaxed);

@@ -18,9 +18,9 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use zonewise_common::name::Name;
 use zonewise_explain::screens::{self, Width};
 use zonewise_explain::{Depth, Planner, ProxyKind, Snapshot};
-use zonewise_slices::labels::Name;
 use zonewise_slices::service::Service;
 
 use crate::args::Usage;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
+use zonewise_common::keys::SERVICE_PROXY_NAME;
 use zonewise_explain::{Matrix, RouteLine, Snapshot, location_in, matrices, route_lines, screens};
 use zonewise_proxy::config::{GATES, Settings};
 use zonewise_routing::{FeatureGates, NodeLocation};
@@ -98,22 +99,19 @@ fn settings(
 
 /// Whether the proxy of this name serves a Service. Prints a warning if not.
 fn is_served(service: &Service, proxy_name: Option<&str>) -> bool {
-    let wanted = service.labels.get(PROXY_NAME);
+    let wanted = service.labels.get(SERVICE_PROXY_NAME);
     if wanted != proxy_name {
         complain(&format!(
             "warning: Service {} left out: {}",
             service.key(),
             wanted.map_or_else(
-                || "it has no label service.kubernetes.io/service-proxy-name".into(),
+                || format!("it has no label {SERVICE_PROXY_NAME}"),
                 |name| format!("the proxy `{name}` serves it")
             )
         ));
     }
     wanted == proxy_name
 }
-
-/// The label that names the proxy of a Service.
-const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 
 fn unrouted(service: &Service) -> String {
     let why = if service.external_name {

@@ -9,12 +9,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::nodes::{
-    TestNodes, cluster, cluster_ip, eventually, node_port, pod_object, service_object, set, stored,
-    who, who_udp,
+    TestNodes, cluster, cluster_ip, node_port, pod_object, responders, responders_udp,
+    service_object, set, stored,
 };
 use serde_json::{Value, json};
 use zonewise_netns::traffic::OpenConnection;
-use zonewise_testbed::{Cluster, Process, User};
+use zonewise_testbed::{Cluster, Process, User, eventually_equals};
 
 const TRIES: usize = 24;
 
@@ -50,11 +50,22 @@ fn condition(service: &Value, name: &str) -> Option<String> {
     Some(format!("{} {}", found["status"].as_str()?, found["reason"].as_str()?))
 }
 
+/// Changes the zone label of a running node.
+async fn set_zone(cluster: &Cluster, name: &str, zone: &str) {
+    let nodes = cluster.list("Node", None).await.unwrap();
+    let mut node = nodes.into_iter().find(|node| node["metadata"]["name"] == name).unwrap();
+    node["kind"] = json!("Node");
+    node["apiVersion"] = json!("v1");
+    node["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!(zone);
+    node["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    cluster.update(&[node]).await.unwrap();
+}
+
 /// D15: from a zone with endpoints requests stay in it, from one without they are answered from
 /// elsewhere. D12: the applied state is acknowledged. E4: a relabelled node is followed, and no
 /// connection is lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn d15_requests_stay_in_their_zone() {
+async fn d12_d15_e4_requests_stay_in_their_zone() {
     let cluster = cluster().await;
     let (mut nodes, callers) = three_zones(&cluster).await;
     let mut service = service_object("web", "web", &json!({}));
@@ -69,8 +80,11 @@ async fn d15_requests_stay_in_their_zone() {
     for v6 in [false, true] {
         let to = cluster_ip(&service, v6);
         for (caller, expected) in callers.iter().zip(&expected) {
-            eventually(&caller.name, expected.clone(), || who(&caller.namespace, to, TRIES)).await;
-            assert_eq!(&who_udp(&caller.namespace, to, TRIES), expected);
+            eventually_equals(&caller.name, expected.clone(), || {
+                responders(&caller.namespace, to, TRIES)
+            })
+            .await;
+            assert_eq!(&responders_udp(&caller.namespace, to, TRIES), expected);
         }
     }
     let routes = nodes.page("n1", 10249, "/routes").unwrap();
@@ -90,24 +104,16 @@ async fn d15_requests_stay_in_their_zone() {
     let mut connection = OpenConnection::tcp(
         &callers[2].namespace,
         cluster_ip(&service, false),
-        crate::nodes::PATIENCE,
+        crate::nodes::PROBE_TIMEOUT,
     )
     .unwrap();
     let before = connection.probe();
-    let mut node = cluster
-        .list("Node", None)
-        .await
-        .unwrap()
-        .into_iter()
-        .find(|node| node["metadata"]["name"] == "n3")
-        .unwrap();
-    node["kind"] = json!("Node");
-    node["apiVersion"] = json!("v1");
-    node["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!("b");
-    node["metadata"].as_object_mut().unwrap().remove("resourceVersion");
-    cluster.update(&[node]).await.unwrap();
+    set_zone(&cluster, "n3", "b").await;
     let to = cluster_ip(&service, false);
-    eventually("n3 in zone b", set(&["b1"]), || who(&callers[2].namespace, to, TRIES)).await;
+    eventually_equals("n3 in zone b", set(&["b1"]), || {
+        responders(&callers[2].namespace, to, TRIES)
+    })
+    .await;
     assert_eq!(connection.probe(), before);
 }
 
@@ -123,20 +129,21 @@ async fn e2_rules_outlive_the_api_server_and_the_proxy() {
     let service = stored(&cluster, "web").await;
     let to = cluster_ip(&service, false);
     let caller = &callers[0];
-    eventually("all", set(&["a1", "a2", "b1"]), || who(&caller.namespace, to, TRIES)).await;
+    eventually_equals("all", set(&["a1", "a2", "b1"]), || responders(&caller.namespace, to, TRIES))
+        .await;
     let outside = nodes.add_client("outside", "n1");
     let mut connection =
-        OpenConnection::tcp(&caller.namespace, to, crate::nodes::PATIENCE).unwrap();
+        OpenConnection::tcp(&caller.namespace, to, crate::nodes::PROBE_TIMEOUT).unwrap();
     let before = connection.probe();
     nodes.by_name["n1"].gate.cut();
     let kept = set(&["a1", "a2", "b1"]);
-    assert_eq!(who(&caller.namespace, to, TRIES), kept);
+    assert_eq!(responders(&caller.namespace, to, TRIES), kept);
     // Killed, and started again while the API server is out of reach: the rules of before stay.
     nodes.by_name.get_mut("n1").unwrap().proxy.take().unwrap().kill().unwrap();
-    assert_eq!(who(&caller.namespace, to, TRIES), kept);
+    assert_eq!(responders(&caller.namespace, to, TRIES), kept);
     nodes.start_proxy(&cluster, "n1", &[]);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(who(&caller.namespace, to, TRIES), kept);
+    assert_eq!(responders(&caller.namespace, to, TRIES), kept);
     // Meanwhile an endpoint leaves.
     let pods = cluster.list("Pod", Some("default")).await.unwrap();
     let mut gone = pods.into_iter().find(|pod| pod["metadata"]["name"] == "a2").unwrap();
@@ -144,14 +151,20 @@ async fn e2_rules_outlive_the_api_server_and_the_proxy() {
     gone["apiVersion"] = json!("v1");
     cluster.delete(&[gone]).await.unwrap();
     nodes.by_name["n1"].gate.heal();
-    eventually("without a2", set(&["a1", "b1"]), || who(&caller.namespace, to, TRIES)).await;
+    eventually_equals("without a2", set(&["a1", "b1"]), || {
+        responders(&caller.namespace, to, TRIES)
+    })
+    .await;
     let port = node_port(&service, nodes.node("n1"), false);
-    eventually("NodePort", set(&["a1", "b1"]), || who(&outside.namespace, port, TRIES)).await;
+    eventually_equals("NodePort", set(&["a1", "b1"]), || {
+        responders(&outside.namespace, port, TRIES)
+    })
+    .await;
     assert_eq!(connection.probe(), before);
     // SIGTERM: the process goes, the rules stay.
     let proxy = nodes.by_name.get_mut("n1").unwrap().proxy.take().unwrap();
     assert!(proxy.stop().await.unwrap().success());
-    assert_eq!(who(&caller.namespace, to, TRIES), set(&["a1", "b1"]));
+    assert_eq!(responders(&caller.namespace, to, TRIES), set(&["a1", "b1"]));
 }
 
 /// Killed at any moment of a sync, again and again, while Services come and go: what is in the
@@ -172,16 +185,19 @@ async fn killed_at_any_moment_it_recovers() {
     nodes.start_proxy(&cluster, "n1", &[]);
     for round in 0..8 {
         let to = cluster_ip(&stored(&cluster, &format!("s{round}")).await, round % 2 == 1);
-        eventually("all", set(&["a1", "a2", "b1"]), || who(&callers[0].namespace, to, TRIES)).await;
+        eventually_equals("all", set(&["a1", "a2", "b1"]), || {
+            responders(&callers[0].namespace, to, TRIES)
+        })
+        .await;
     }
     let metrics = nodes.page("n1", 10249, "/metrics").unwrap();
     assert!(metrics.contains("zonewise_proxy_mended_total 0"), "{metrics}");
 }
 
-/// C2, C5, C8: slices by subset. The proxy sees those of its zone; a slice that changes hands loses
-/// nobody; a zone without any is served from all.
+/// Slices by subset. The proxy uses those of its zone, also after its node has changed zones; a slice
+/// that changes zones loses no endpoint; a zone without slices is served from all.
 #[tokio::test(flavor = "multi_thread")]
-async fn c8_subsets_are_never_a_black_hole() {
+async fn c2_c5_c8_subsets_are_never_a_black_hole() {
     let cluster = cluster().await;
     let (mut nodes, callers) = three_zones(&cluster).await;
     let mut service = service_object("web", "web", &json!({}));
@@ -219,7 +235,21 @@ async fn c8_subsets_are_never_a_black_hole() {
     let to = cluster_ip(&stored(&cluster, "web").await, false);
     let expected = [set(&["a1"]), set(&["a2", "b1"]), set(&["a1", "a2", "b1"])];
     for (caller, expected) in callers.iter().zip(&expected) {
-        eventually(&caller.name, expected.clone(), || who(&caller.namespace, to, TRIES)).await;
+        eventually_equals(&caller.name, expected.clone(), || {
+            responders(&caller.namespace, to, TRIES)
+        })
+        .await;
+    }
+    // A node that changes its zone uses that zone's slices, and no connection fails on the way.
+    let everybody = set(&["a1", "a2", "b1"]);
+    for (zone, expected) in [("b", &expected[1]), ("a", &expected[0])] {
+        set_zone(&cluster, "n1", zone).await;
+        eventually_equals(&format!("n1 in zone {zone}"), expected.clone(), || {
+            let heard = responders(&callers[0].namespace, to, TRIES);
+            assert!(heard.is_subset(&everybody), "while n1 moves to zone {zone}: {heard:?}");
+            heard
+        })
+        .await;
     }
     // The slice of zone b becomes zone a's, then everybody's.
     let relabel = |zone: Option<&str>| {
@@ -228,12 +258,19 @@ async fn c8_subsets_are_never_a_black_hole() {
         object
     };
     cluster.update(&[relabel(Some("a"))]).await.unwrap();
-    let everybody = set(&["a1", "a2", "b1"]);
-    eventually("zone a has both", everybody.clone(), || who(&callers[0].namespace, to, TRIES))
-        .await;
-    eventually("zone b borrows", everybody.clone(), || who(&callers[1].namespace, to, TRIES)).await;
+    eventually_equals("zone a has both", everybody.clone(), || {
+        responders(&callers[0].namespace, to, TRIES)
+    })
+    .await;
+    eventually_equals("zone b uses all", everybody.clone(), || {
+        responders(&callers[1].namespace, to, TRIES)
+    })
+    .await;
     cluster.update(&[relabel(None)]).await.unwrap();
-    eventually("for all", set(&["a2", "b1"]), || who(&callers[1].namespace, to, TRIES)).await;
+    eventually_equals("for all", set(&["a2", "b1"]), || {
+        responders(&callers[1].namespace, to, TRIES)
+    })
+    .await;
 }
 
 /// Everything that one Service can be and become, from every kind of client.
@@ -246,7 +283,7 @@ async fn half_of_the_endpoints_may_flap() {
     nodes.start_proxy(&cluster, "n1", &[]);
     let to = cluster_ip(&stored(&cluster, "web").await, false);
     let all = set(&["a1", "a2", "b1"]);
-    eventually("all", all.clone(), || who(&callers[0].namespace, to, TRIES)).await;
+    eventually_equals("all", all.clone(), || responders(&callers[0].namespace, to, TRIES)).await;
     let objects = cluster.objects().unwrap();
     for round in 0..20 {
         for name in ["a2", "b1"] {
@@ -258,10 +295,10 @@ async fn half_of_the_endpoints_may_flap() {
             objects.update_status(&[pod]).await.unwrap();
         }
         // Nobody is ever turned away: a1 is always there.
-        let heard = who(&callers[0].namespace, to, 8);
+        let heard = responders(&callers[0].namespace, to, 8);
         assert!(heard.is_subset(&all), "{heard:?}");
     }
-    eventually("all again", all, || who(&callers[0].namespace, to, TRIES)).await;
+    eventually_equals("all again", all, || responders(&callers[0].namespace, to, TRIES)).await;
 }
 
 /// C6: what a node receives with subsets and without, with three zones.
@@ -301,8 +338,8 @@ async fn c6_a_node_receives_the_subset_of_its_zone() {
         nodes.start_proxy(&cluster, "n1", &[&format!("--feature-gates={gate}")]);
         // The rules of before stay until the next proxy has its own.
         let routes = || nodes.page("n1", 10249, "/routes").unwrap_or_default();
-        eventually(gate, true, || routes().contains("default/web")).await;
-        assert_eq!(who(&callers[0].namespace, to, 2), set(&["a1"]));
+        eventually_equals(gate, true, || routes().contains("default/web")).await;
+        assert_eq!(responders(&callers[0].namespace, to, 2), set(&["a1"]));
         nodes.by_name.get_mut("n1").unwrap().proxy.take().unwrap().stop().await.unwrap();
         received.push(nodes.by_name["n1"].gate.bytes_down() - before);
     }

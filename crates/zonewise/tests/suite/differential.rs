@@ -11,7 +11,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::nodes::{
-    TestNodes, cluster, cluster_ip, node_port, pod_object, service_object, stored, who, who_udp,
+    TestNodes, cluster, cluster_ip, node_port, pod_object, responders, responders_udp,
+    service_object, stored,
 };
 use serde_json::{Value, json};
 use zonewise_netns::{Namespace, NetnsPod};
@@ -124,9 +125,9 @@ fn look(twin: &Twin, services: &[Value]) -> Matrix {
                 let name = service["metadata"]["name"].as_str().unwrap();
                 for (what, to) in frontends(twin, service) {
                     for (who_asks, namespace) in callers {
-                        let heard = settled(|tries| who(namespace, to, tries));
+                        let heard = settled(|tries| responders(namespace, to, tries));
                         part.insert(format!("{name}: {who_asks} to {what}, TCP"), heard);
-                        let heard = settled(|tries| who_udp(namespace, to, tries));
+                        let heard = settled(|tries| responders_udp(namespace, to, tries));
                         part.insert(format!("{name}: {who_asks} to {what}, UDP"), heard);
                     }
                 }
@@ -174,8 +175,8 @@ async fn the_same_endpoints_are_reached_as_with_kube_proxy() {
     let ready = cluster_ip(&all[0], false);
     for twin in [&theirs, &ours] {
         let begun = Instant::now();
-        while who(&twin.caller.namespace, ready, 1).contains("silent")
-            || who(&twin.caller.namespace, ready, 1).contains("refused")
+        while responders(&twin.caller.namespace, ready, 1).contains("silent")
+            || responders(&twin.caller.namespace, ready, 1).contains("refused")
         {
             assert!(begun.elapsed() < Duration::from_secs(60), "no rules after a minute");
             tokio::time::sleep(Duration::from_millis(200)).await;

@@ -143,7 +143,7 @@ fn d17_what_is_wrong_is_named_with_file_line_and_column() {
             "apiVersion: v1\nkind: ConfigMap\n".to_owned(),
             "wrong.yaml: expected apiVersion config.zonewise.dev/v1alpha1 and kind ControllerConfiguration\n",
         ),
-        ("#".repeat(1 << 21), "wrong.yaml: more than 1048576 bytes; this is no configuration\n"),
+        ("#".repeat(1 << 21), "wrong.yaml: larger than 1048576 bytes: not a configuration file\n"),
     ];
     for (content, expected) in rows {
         let file = config("wrong.yaml", &content);

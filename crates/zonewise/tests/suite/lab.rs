@@ -332,7 +332,7 @@ fn what_is_wrong_with_a_scenario_is_said_before_anything_is_made() {
         (&LONG.replace("b: 2}", "z: 2}"), "no zone is called \"z\"; there are a, b"),
         (&LONG.replace("nodes: 1}]", "nodes: 9999}]"), "nodes are more than the 250 that fit"),
         (&LONG.replace("name: web", "name: \"../etc\""), "names are small letters"),
-        (&LONG.replace("measure: 10m", "measure: 10"), "is no length of time"),
+        (&LONG.replace("measure: 10m", "measure: 10"), "is not a duration"),
         (&LONG.replace("measure: 10m", "measure: 10m, wait: 1s"), "wait"),
         (
             &LONG.replace("measure: 10m", "measure: 10m, expect: {reason: [Nonsense]}"),
@@ -375,7 +375,7 @@ fn what_is_wrong_with_a_scenario_is_said_before_anything_is_made() {
 fn wrong_arguments_are_named() {
     let rows: [(&[&str], i32, &str); 4] = [
         (&["--scenario", "nonsense"], 2, "these are story, hot-zone, tiny-service, node-churn"),
-        (&["--duration", "soon"], 2, "is no length of time"),
+        (&["--duration", "soon"], 2, "is not a duration"),
         (&["--nodes", "100", "--duration", "1s"], 2, "300 nodes are more than the 250"),
         (
             &["--api", "/nowhere/kubeconfig", "--duration", "1s"],

@@ -8,14 +8,13 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::nodes::{
-    TestNodes, cluster, cluster_ip, eventually, node_port, pod_object, service_object, set, stored,
-    who,
+    TestNodes, cluster, cluster_ip, node_port, pod_object, responders, service_object, set, stored,
 };
 use serde_json::{Value, json};
 use zonewise_netns::network::INTERFACE;
 use zonewise_netns::traffic::{OpenConnection, ProbeResult, probe_tcp};
 use zonewise_netns::{Namespace, NetnsClient, NetnsPod};
-use zonewise_testbed::{Cluster, Process};
+use zonewise_testbed::{Cluster, Process, eventually_equals};
 
 /// A node with a proxy and a pod that asks, another with the pod that serves, somebody outside.
 struct TwoNodeSetup {
@@ -69,14 +68,15 @@ impl TwoNodeSetup {
     async fn answers(&self, address: IpAddr, expected: &str) {
         let to = self.at_node_port(address);
         let what = format!("NodePort on {address}");
-        eventually(&what, set(&[expected]), || who(&self.outside.namespace, to, 3)).await;
+        eventually_equals(&what, set(&[expected]), || responders(&self.outside.namespace, to, 3))
+            .await;
     }
 
     /// Whom the server sees when the pod asks.
     async fn is_seen_as(&self, source: IpAddr) {
         let to = cluster_ip(&self.service, source.is_ipv6());
         let ask = || seen(&self.caller.namespace, to);
-        eventually("source", ProbeResult::answered_by("there", source), ask).await;
+        eventually_equals("source", ProbeResult::answered_by("there", source), ask).await;
     }
 
     /// The same Node registers again, with these ranges.
@@ -100,7 +100,7 @@ impl TwoNodeSetup {
 }
 
 fn seen(from: &Namespace, to: SocketAddr) -> ProbeResult {
-    probe_tcp(from, to, crate::nodes::PATIENCE)
+    probe_tcp(from, to, crate::nodes::PROBE_TIMEOUT)
 }
 
 /// NodePorts move with the node's own address. A family whose own address becomes known needs other
@@ -122,7 +122,7 @@ async fn nodeports_follow_the_addresses_of_the_node() {
     let mut connection = OpenConnection::tcp(
         &setup.outside.namespace,
         setup.at_node_port(old),
-        crate::nodes::PATIENCE,
+        crate::nodes::PROBE_TIMEOUT,
     )
     .unwrap();
     let before = connection.probe();

@@ -11,6 +11,7 @@ mod machine;
 mod nodes;
 mod observe;
 mod proxy;
+mod repository;
 mod simulate;
 mod takeover;
 mod vectors;

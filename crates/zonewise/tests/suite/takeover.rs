@@ -16,12 +16,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::nodes::{
-    TestNodes, cluster, cluster_ip, eventually, node_port, pod_object, service_object, set, stored,
-    who,
+    TestNodes, cluster, cluster_ip, node_port, pod_object, responders, service_object, set, stored,
 };
 use serde_json::{Value, json};
 use zonewise_netns::Namespace;
 use zonewise_netns::traffic::{OpenConnection, probe_tcp};
+use zonewise_testbed::eventually_equals;
 
 /// A packet that is lost is sent again after a second: that counts as lost.
 const LOST: Duration = Duration::from_millis(900);
@@ -59,7 +59,7 @@ impl Stream {
     /// Waits for so many connections more.
     async fn more(&self, many: usize) {
         let goal = self.made.load(Ordering::SeqCst) + many;
-        eventually("connections", true, || self.made.load(Ordering::SeqCst) >= goal).await;
+        eventually_equals("connections", true, || self.made.load(Ordering::SeqCst) >= goal).await;
     }
 
     /// What was heard instead of a server.
@@ -125,9 +125,9 @@ async fn from_kube_proxy_to_ours_and_back_no_connection_fails() {
     let service = stored(&cluster, "web").await;
     let to = cluster_ip(&service, false);
     nodes.start_kube_proxy(&cluster, "n1", &[]);
-    eventually("kube-proxy", set(&["here", "there"]), || who(&caller, to, 16)).await;
+    eventually_equals("kube-proxy", set(&["here", "there"]), || responders(&caller, to, 16)).await;
     let six = cluster_ip(&service, true);
-    eventually("kube-proxy", set(&["here", "there"]), || who(&caller, six, 16)).await;
+    eventually_equals("kube-proxy", set(&["here", "there"]), || responders(&caller, six, 16)).await;
 
     let mut connection = OpenConnection::tcp(&caller, to, LOST).unwrap();
     let before = connection.probe();
@@ -142,7 +142,7 @@ async fn from_kube_proxy_to_ours_and_back_no_connection_fails() {
     stop(&mut nodes).await;
     stream.more(50).await;
     nodes.start_proxy(&cluster, "n1", &["--take-over"]);
-    eventually("taken over", texts(&OURS), || tables(&nodes)).await;
+    eventually_equals("taken over", texts(&OURS), || tables(&nodes)).await;
     stream.more(200).await;
     assert_eq!(stream.failures(), BTreeMap::new(), "while ours took over");
     assert_eq!(connection.probe(), before);
@@ -151,7 +151,7 @@ async fn from_kube_proxy_to_ours_and_back_no_connection_fails() {
     stop(&mut nodes).await;
     stream.more(50).await;
     nodes.start_kube_proxy(&cluster, "n1", &[]);
-    eventually("kube-proxy again", true, || has_synced(&nodes)).await;
+    eventually_equals("kube-proxy again", true, || has_synced(&nodes)).await;
     assert_eq!(tables(&nodes), texts(&[THEIRS, OURS].concat()));
     clean_up(&nodes);
     assert_eq!(tables(&nodes), texts(&THEIRS));

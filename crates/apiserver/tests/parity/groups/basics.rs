@@ -9,7 +9,12 @@ pub(crate) fn groups() -> Vec<Group> {
     vec![
         life("life-configmap", "configmaps", "one", config_map("one", json!({"a": "1"}))),
         life("life-service", "services", "one", web("one")),
-        life("life-slice", "endpointslices", "one", slice("one", json!([{"addresses": ["10.1.2.3"]}]))),
+        life(
+            "life-slice",
+            "endpointslices",
+            "one",
+            slice("one", json!([{"addresses": ["10.1.2.3"]}])),
+        ),
         life("life-lease", "leases", "one", lease("one", json!({"holderIdentity": "me"}))),
         life("life-event", "events", "one", event("one")),
         life("life-new-event", "newevents", "one", new_event("one")),
@@ -21,7 +26,8 @@ pub(crate) fn groups() -> Vec<Group> {
             "{ns}-one",
             json!({
                 "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
-                "metadata": {"name": "{ns}-one", "labels": {"group": "{ns}"}}, "spec": {"cidrs": ["10.200.0.0/24"]},
+                "metadata": {"name": "{ns}-one", "labels": {"group": "{ns}"}},
+                "spec": {"cidrs": ["10.200.0.0/24"]},
             }),
         ),
     ]
@@ -75,10 +81,22 @@ fn life(name: &'static str, plural: &str, object: &str, body: Value) -> Group {
             merge_patch("labelled again", path, label("yes")),
             merge_patch("labelled, dry", &format!("{path}?dryRun=All"), label("no")),
             delete_with("deleted, dry", path, json!({"dryRun": ["All"]})),
-            delete_with("not deleted: another uid", path, json!({"preconditions": {"uid": "00000000-0000-0000-0000-000000000000"}})),
-            delete_with("not deleted: another version", path, json!({"preconditions": {"resourceVersion": "1"}})),
+            delete_with(
+                "not deleted: another uid",
+                path,
+                json!({"preconditions": {"uid": "00000000-0000-0000-0000-000000000000"}}),
+            ),
+            delete_with(
+                "not deleted: another version",
+                path,
+                json!({"preconditions": {"resourceVersion": "1"}}),
+            ),
             get("read again", path),
-            delete_with("deleted", path, json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "{uid}"}})),
+            delete_with(
+                "deleted",
+                path,
+                json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "{uid}"}}),
+            ),
             delete("deleted twice", path),
             get("gone", path),
             delete("the generated one goes", &format!("{plural}/{{generated}}")),

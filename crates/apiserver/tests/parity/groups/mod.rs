@@ -1,25 +1,15 @@
 //! The requests, by what they are about. They are tables: a request is a line, however long.
 
-#[rustfmt::skip]
 mod applying;
-#[rustfmt::skip]
 mod basics;
-#[rustfmt::skip]
 mod core;
 mod discovery;
-#[rustfmt::skip]
 mod pods;
-#[rustfmt::skip]
 mod reading;
-#[rustfmt::skip]
 mod services;
-#[rustfmt::skip]
 mod slices;
-#[rustfmt::skip]
 mod tables;
-#[rustfmt::skip]
 mod writing;
-#[rustfmt::skip]
 mod wrong;
 
 use serde_json::{Value, json};
@@ -80,17 +70,20 @@ pub(crate) fn slice(name: &str, endpoints: Value) -> Value {
 }
 
 pub(crate) fn node(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"group": "{ns}"}}})
+    json!({"apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {"group": "{ns}"}}})
 }
 
 pub(crate) fn lease(name: &str, spec: Value) -> Value {
-    json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec})
+    json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
+        "spec": spec})
 }
 
 pub(crate) fn event(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Event", "metadata": {"name": name},
-        "involvedObject": {"apiVersion": "v1", "kind": "Service", "name": "web", "namespace": "{ns}"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Service", "name": "web",
+            "namespace": "{ns}"},
         "reason": "Seen", "message": "seen by a test", "type": "Normal", "count": 3,
         "source": {"component": "suite"},
         "firstTimestamp": "2025-01-01T00:00:00Z", "lastTimestamp": "2025-01-02T00:00:00Z",

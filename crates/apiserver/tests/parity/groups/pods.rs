@@ -3,10 +3,18 @@
 use serde_json::{Value, json};
 
 use super::{each, node, pod};
-use crate::requests::{Group, Step, delete, delete_with, get, group, json_patch, merge_patch, post, put, strategic};
+use crate::requests::{
+    Group, Step, delete, delete_with, get, group, json_patch, merge_patch, post, put, strategic,
+};
 
 pub(crate) fn groups() -> Vec<Group> {
-    vec![group("pods", forms()), group("pods-changes", changes()), group("pods-status", status()), group("pods-end", end()), group("pods-binding", binding())]
+    vec![
+        group("pods", forms()),
+        group("pods-changes", changes()),
+        group("pods-status", status()),
+        group("pods-end", end()),
+        group("pods-binding", binding()),
+    ]
 }
 
 fn with(name: &str, spec: Value) -> Value {
@@ -36,23 +44,97 @@ fn forms() -> Vec<Step> {
             ("plain", pod("plain")),
             ("on a node", with("placed", json!({"nodeName": "{ns}-a1"}))),
             ("on a node of a wrong name", with("misplaced", json!({"nodeName": "a b"}))),
-            ("with ports", with("ports", container(json!({"ports": [{"containerPort": 80, "name": "http"}, {"containerPort": 53, "protocol": "UDP"}]})))),
-            ("with wrong ports", with("wrong-ports", container(json!({"ports": [{"containerPort": 0, "name": "Not ok"}]})))),
-            ("with resources", with("resources", container(json!({"resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "1", "memory": "1Gi"}}})))),
-            ("with limits alone", with("limits", container(json!({"resources": {"limits": {"cpu": "1", "memory": "64Mi"}}})))),
-            ("with a probe", with("probe", container(json!({"readinessProbe": {"httpGet": {"port": 80}}})))),
-            ("with an environment", with("environment", container(json!({"env": [{"name": "A", "value": "b"}, {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]})))),
+            (
+                "with ports",
+                with(
+                    "ports",
+                    container(json!({"ports": [{"containerPort": 80, "name": "http"},
+                            {"containerPort": 53, "protocol": "UDP"}]})),
+                ),
+            ),
+            (
+                "with wrong ports",
+                with(
+                    "wrong-ports",
+                    container(json!({"ports": [{"containerPort": 0, "name": "Not ok"}]})),
+                ),
+            ),
+            (
+                "with resources",
+                with(
+                    "resources",
+                    container(json!({"resources": {"requests": {"cpu": "100m"},
+                            "limits": {"cpu": "1", "memory": "1Gi"}}})),
+                ),
+            ),
+            (
+                "with limits alone",
+                with(
+                    "limits",
+                    container(json!({"resources": {"limits": {"cpu": "1", "memory": "64Mi"}}})),
+                ),
+            ),
+            (
+                "with a probe",
+                with("probe", container(json!({"readinessProbe": {"httpGet": {"port": 80}}}))),
+            ),
+            (
+                "with an environment",
+                with(
+                    "environment",
+                    container(json!({"env": [{"name": "A", "value": "b"},
+                            {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]})),
+                ),
+            ),
             ("latest image", with("latest", container(json!({"image": "example.com/web"})))),
-            ("with a volume", with("volume", json!({"volumes": [{"name": "tmp", "emptyDir": {}}, {"name": "map", "configMap": {"name": "m"}}]}))),
-            ("with an init container", with("init", json!({"initContainers": [{"name": "first", "image": "example.com/init:1"}]}))),
-            ("with a readiness gate", with("gate", json!({"readinessGates": [{"conditionType": "zonewise.dev/ready"}]}))),
-            ("on the host's network", with("host", json!({"hostNetwork": true, "containers": [{"name": "main", "image": "a:1", "ports": [{"containerPort": 80}]}]}))),
-            ("with tolerations", with("tolerant", json!({"tolerations": [{"operator": "Exists"}]}))),
+            (
+                "with a volume",
+                with(
+                    "volume",
+                    json!({"volumes": [{"name": "tmp", "emptyDir": {}},
+                        {"name": "map", "configMap": {"name": "m"}}]}),
+                ),
+            ),
+            (
+                "with an init container",
+                with(
+                    "init",
+                    json!({"initContainers": [{"name": "first", "image": "example.com/init:1"}]}),
+                ),
+            ),
+            (
+                "with a readiness gate",
+                with("gate", json!({"readinessGates": [{"conditionType": "zonewise.dev/ready"}]})),
+            ),
+            (
+                "on the host's network",
+                with(
+                    "host",
+                    json!({"hostNetwork": true, "containers": [{"name": "main", "image": "a:1",
+                        "ports": [{"containerPort": 80}]}]}),
+                ),
+            ),
+            (
+                "with tolerations",
+                with("tolerant", json!({"tolerations": [{"operator": "Exists"}]})),
+            ),
             ("with a host name", with("hostname", json!({"hostname": "one", "subdomain": "web"}))),
-            ("never again", with("never", json!({"restartPolicy": "Never", "terminationGracePeriodSeconds": 5}))),
+            (
+                "never again",
+                with(
+                    "never",
+                    json!({"restartPolicy": "Never", "terminationGracePeriodSeconds": 5}),
+                ),
+            ),
             ("no containers", with("empty", json!({"containers": []}))),
-            ("a container without a name", with("nameless", json!({"containers": [{"image": "a"}]}))),
-            ("a container without an image", with("imageless", json!({"containers": [{"name": "a"}]}))),
+            (
+                "a container without a name",
+                with("nameless", json!({"containers": [{"image": "a"}]})),
+            ),
+            (
+                "a container without an image",
+                with("imageless", json!({"containers": [{"name": "a"}]})),
+            ),
             ("an unknown restart policy", with("restart", json!({"restartPolicy": "Sometimes"}))),
             ("with a status", {
                 let mut made = pod("status");
@@ -74,11 +156,23 @@ fn changes() -> Vec<Step> {
     vec![
         post("made", "pods", pod("one")),
         merge_patch("labelled", one, json!({"metadata": {"labels": {"a": "b"}}})),
-        strategic("another image", one, json!({"spec": {"containers": [{"name": "main", "image": "example.com/web:2"}]}})),
-        strategic("another container", one, json!({"spec": {"containers": [{"name": "more", "image": "example.com/more:1"}]}})),
+        strategic(
+            "another image",
+            one,
+            json!({"spec": {"containers": [{"name": "main", "image": "example.com/web:2"}]}}),
+        ),
+        strategic(
+            "another container",
+            one,
+            json!({"spec": {"containers": [{"name": "more", "image": "example.com/more:1"}]}}),
+        ),
         merge_patch("another node", one, json!({"spec": {"nodeName": "b1"}})),
         merge_patch("another grace", one, json!({"spec": {"terminationGracePeriodSeconds": 5}})),
-        merge_patch("a toleration more", one, json!({"spec": {"tolerations": [{"operator": "Exists"}]}})),
+        merge_patch(
+            "a toleration more",
+            one,
+            json!({"spec": {"tolerations": [{"operator": "Exists"}]}}),
+        ),
         merge_patch("a deadline", one, json!({"spec": {"activeDeadlineSeconds": 60}})),
         put("replaced", one, pod("one")),
         get("read", one),
@@ -87,26 +181,49 @@ fn changes() -> Vec<Step> {
 
 fn status() -> Vec<Step> {
     let one = "pods/one/status";
-    let ready = |status: &str| json!({"type": "Ready", "status": status, "lastTransitionTime": "2025-01-01T00:00:00Z"});
+    let ready = |status: &str| {
+        json!({
+            "type": "Ready", "status": status, "lastTransitionTime": "2025-01-01T00:00:00Z",
+        })
+    };
     let mut placed = pod("one");
     placed["spec"]["nodeName"] = "a1".into();
     let mut running = pod("one");
     running["status"] = json!({
-        "phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}], "hostIP": "10.0.0.1",
-        "conditions": [ready("True"), {"type": "ContainersReady", "status": "True"}], "startTime": "2025-01-01T00:00:00Z",
+        "phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}],
+        "hostIP": "10.0.0.1",
+        "conditions": [ready("True"), {"type": "ContainersReady", "status": "True"}],
+        "startTime": "2025-01-01T00:00:00Z",
     });
     vec![
         post("made", "pods", placed),
         put("running", one, running),
         strategic("not ready", one, json!({"status": {"conditions": [ready("False")]}})),
         strategic("ready again", one, json!({"status": {"conditions": [ready("True")]}})),
-        merge_patch("another address", one, json!({"status": {"podIP": "10.1.2.4", "podIPs": [{"ip": "10.1.2.4"}, {"ip": "fd00::4"}]}})),
+        merge_patch(
+            "another address",
+            one,
+            json!({"status": {"podIP": "10.1.2.4",
+                "podIPs": [{"ip": "10.1.2.4"}, {"ip": "fd00::4"}]}}),
+        ),
         merge_patch("addresses that differ", one, json!({"status": {"podIP": "10.1.2.5"}})),
-        merge_patch("no address at all", one, json!({"status": {"podIP": "nowhere", "podIPs": [{"ip": "nowhere"}]}})),
+        merge_patch(
+            "no address at all",
+            one,
+            json!({"status": {"podIP": "nowhere", "podIPs": [{"ip": "nowhere"}]}}),
+        ),
         merge_patch("an unknown phase", one, json!({"status": {"phase": "Dreaming"}})),
         merge_patch("an image through the status door", one, json!({"spec": {"hostname": "x"}})),
-        merge_patch("a label through the status door", one, json!({"metadata": {"labels": {"a": "b"}}})),
-        merge_patch("a status through the main door", "pods/one", json!({"status": {"phase": "Failed"}})),
+        merge_patch(
+            "a label through the status door",
+            one,
+            json!({"metadata": {"labels": {"a": "b"}}}),
+        ),
+        merge_patch(
+            "a status through the main door",
+            "pods/one",
+            json!({"status": {"phase": "Failed"}}),
+        ),
         json_patch("no conditions", one, json!([{"op": "remove", "path": "/status/conditions"}])),
         get("read", one),
         get("running ones", "pods?fieldSelector=status.phase%3DRunning,status.podIP%3D10.1.2.4"),
@@ -129,36 +246,65 @@ fn end() -> Vec<Step> {
         delete("it is asked again", "pods/placed"),
         delete_with("sooner", "pods/placed", json!({"gracePeriodSeconds": 3})),
         delete_with("later is not possible", "pods/placed", json!({"gracePeriodSeconds": 300})),
-        merge_patch("it can be labelled", "pods/placed", json!({"metadata": {"labels": {"a": "b"}}})),
+        merge_patch(
+            "it can be labelled",
+            "pods/placed",
+            json!({"metadata": {"labels": {"a": "b"}}}),
+        ),
         delete_with("at once", "pods/placed", json!({"gracePeriodSeconds": 0})),
         get("gone as well", "pods/placed"),
-        post("with a long grace", "pods", with("long", json!({"nodeName": "a1", "terminationGracePeriodSeconds": 600}))),
+        post(
+            "with a long grace",
+            "pods",
+            with("long", json!({"nodeName": "a1", "terminationGracePeriodSeconds": 600})),
+        ),
         delete("its own grace", "pods/long"),
         delete("by the query", "pods/long?gracePeriodSeconds=0"),
-        post("with no grace", "pods", with("short", json!({"nodeName": "a1", "terminationGracePeriodSeconds": 0}))),
+        post(
+            "with no grace",
+            "pods",
+            with("short", json!({"nodeName": "a1", "terminationGracePeriodSeconds": 0})),
+        ),
         delete("no grace", "pods/short"),
         get("what a grace of zero leaves", "pods/short"),
         post("held", "pods", held),
         delete_with("held, at once", "pods/held", json!({"gracePeriodSeconds": 0})),
         get("held, still there", "pods/held"),
-        merge_patch("a finalizer more", "pods/held", json!({"metadata": {"finalizers": ["zonewise.dev/wait", "zonewise.dev/more"]}})),
+        merge_patch(
+            "a finalizer more",
+            "pods/held",
+            json!({"metadata": {"finalizers": ["zonewise.dev/wait", "zonewise.dev/more"]}}),
+        ),
         merge_patch("let go", "pods/held", json!({"metadata": {"finalizers": null}})),
         get("held, gone", "pods/held"),
         post("not placed, held", "pods", unplaced),
         delete("not placed, held, asked", "pods/unplaced-held"),
-        merge_patch("not placed, let go", "pods/unplaced-held", json!({"metadata": {"finalizers": null}})),
+        merge_patch(
+            "not placed, let go",
+            "pods/unplaced-held",
+            json!({"metadata": {"finalizers": null}}),
+        ),
         get("not placed, gone", "pods/unplaced-held"),
         post("done", "pods", placed("done")),
         merge_patch("it has ended", "pods/done/status", json!({"status": {"phase": "Succeeded"}})),
         delete("it needs no grace", "pods/done"),
         get("done and gone", "pods/done"),
         post("a negative grace", "pods", with("negative", json!({"nodeName": "a1"}))),
-        delete_with("a negative grace, deleted", "pods/negative", json!({"gracePeriodSeconds": -5})),
+        delete_with(
+            "a negative grace, deleted",
+            "pods/negative",
+            json!({"gracePeriodSeconds": -5}),
+        ),
     ]
 }
 
 fn binding() -> Vec<Step> {
-    let bind = |pod: &str, node: &str| json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}});
+    let bind = |pod: &str, node: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        })
+    };
     vec![
         post("node", "nodes", node("{ns}-a1")),
         post("made", "pods", pod("one")),

@@ -18,9 +18,21 @@ pub(crate) fn groups() -> Vec<Group> {
 /// Four ConfigMaps with labels.
 fn four() -> Vec<Step> {
     vec![
-        post("a", "configmaps", labelled(config_map("a", json!({})), json!({"app": "web", "tier": "front", "n": "1"}))),
-        post("b", "configmaps", labelled(config_map("b", json!({})), json!({"app": "web", "tier": "back", "n": "2"}))),
-        post("c", "configmaps", labelled(config_map("c", json!({})), json!({"app": "shop", "n": "3"}))),
+        post(
+            "a",
+            "configmaps",
+            labelled(config_map("a", json!({})), json!({"app": "web", "tier": "front", "n": "1"})),
+        ),
+        post(
+            "b",
+            "configmaps",
+            labelled(config_map("b", json!({})), json!({"app": "web", "tier": "back", "n": "2"})),
+        ),
+        post(
+            "c",
+            "configmaps",
+            labelled(config_map("c", json!({})), json!({"app": "shop", "n": "3"})),
+        ),
         post("d", "configmaps", config_map("d", json!({}))),
     ]
 }
@@ -28,18 +40,65 @@ fn four() -> Vec<Step> {
 fn selectors() -> Vec<Step> {
     let mut steps = four();
     let labels = [
-        "app=web", "app==web", "app!=web", "app", "!app", "app in (web,shop)", "app in (web, shop),tier", "app notin (web)",
-        "app=web,tier=back", "tier=", "tier!=front,app=web", "app in ()", "app in (web", "app=web,", ",app=web", "=web", "app=a b",
-        "app>1", "n>1", "n<3", "n>x", "app=web=shop", "a b=c", "in", "in in (a)", "zonewise.dev/x=y", "zonewise.dev/=y", "/x=y",
-        "app in (web),app notin (shop)", "!app=web", "app = web , tier = front", "-a=b", "a=-b", "app in web",
+        "app=web",
+        "app==web",
+        "app!=web",
+        "app",
+        "!app",
+        "app in (web,shop)",
+        "app in (web, shop),tier",
+        "app notin (web)",
+        "app=web,tier=back",
+        "tier=",
+        "tier!=front,app=web",
+        "app in ()",
+        "app in (web",
+        "app=web,",
+        ",app=web",
+        "=web",
+        "app=a b",
+        "app>1",
+        "n>1",
+        "n<3",
+        "n>x",
+        "app=web=shop",
+        "a b=c",
+        "in",
+        "in in (a)",
+        "zonewise.dev/x=y",
+        "zonewise.dev/=y",
+        "/x=y",
+        "app in (web),app notin (shop)",
+        "!app=web",
+        "app = web , tier = front",
+        "-a=b",
+        "a=-b",
+        "app in web",
     ];
     let fields = [
-        "metadata.name=a", "metadata.name==a", "metadata.name!=a", "metadata.namespace={ns}", "metadata.namespace=other",
-        "metadata.name=a,metadata.namespace={ns}", "metadata.name=a,metadata.name=b", "data.x=1", "metadata.labels.app=web", "nothing",
-        "metadata.name in (a)", "metadata.name=", "=a", "metadata.name=a\\,b", "metadata.name=a\\", "metadata.name=a,",
+        "metadata.name=a",
+        "metadata.name==a",
+        "metadata.name!=a",
+        "metadata.namespace={ns}",
+        "metadata.namespace=other",
+        "metadata.name=a,metadata.namespace={ns}",
+        "metadata.name=a,metadata.name=b",
+        "data.x=1",
+        "metadata.labels.app=web",
+        "nothing",
+        "metadata.name in (a)",
+        "metadata.name=",
+        "=a",
+        "metadata.name=a\\,b",
+        "metadata.name=a\\",
+        "metadata.name=a,",
     ];
-    steps.extend(labels.map(|text| get(&format!("labels {text}"), &format!("configmaps?labelSelector={}", escape(text)))));
-    steps.extend(fields.map(|text| get(&format!("fields {text}"), &format!("configmaps?fieldSelector={}", escape(text)))));
+    steps.extend(labels.map(|text| {
+        get(&format!("labels {text}"), &format!("configmaps?labelSelector={}", escape(text)))
+    }));
+    steps.extend(fields.map(|text| {
+        get(&format!("fields {text}"), &format!("configmaps?fieldSelector={}", escape(text)))
+    }));
     steps.extend([
         get("both", "configmaps?labelSelector=app%3Dweb&fieldSelector=metadata.name%3Da"),
         get("with a plus", "configmaps?labelSelector=app+in+(web)"),
@@ -70,7 +129,11 @@ fn pages() -> Vec<Step> {
     let mut steps: Vec<Step> = (0..7)
         .map(|n| {
             let parity = if n % 2 == 0 { "even" } else { "odd" };
-            post(&format!("m{n}"), "configmaps", labelled(config_map(&format!("m{n}"), json!({})), json!({"n": parity})))
+            post(
+                &format!("m{n}"),
+                "configmaps",
+                labelled(config_map(&format!("m{n}"), json!({})), json!({"n": parity})),
+            )
         })
         .collect();
     steps.extend([
@@ -82,7 +145,8 @@ fn pages() -> Vec<Step> {
         get("all", "configmaps?limit=7"),
         get("more than all", "configmaps?limit=500"),
         get("no limit", "configmaps?limit=0"),
-        get("first, selected", "configmaps?limit=2&labelSelector=n%3Deven").keep("even", "/metadata/continue"),
+        get("first, selected", "configmaps?limit=2&labelSelector=n%3Deven")
+            .keep("even", "/metadata/continue"),
         get("second, selected", "configmaps?limit=2&labelSelector=n%3Deven&continue={even}"),
         get("a wrong limit", "configmaps?limit=many"),
         get("a negative limit", "configmaps?limit=-1"),
@@ -93,7 +157,10 @@ fn pages() -> Vec<Step> {
         post("between", "configmaps", config_map("m55", json!({}))),
         delete("and one goes", "configmaps/m4"),
         get("second of the past", "configmaps?limit=3&continue={next}"),
-        get("of all namespaces", "/api/v1/configmaps?limit=1&fieldSelector=metadata.namespace%3D{ns}"),
+        get(
+            "of all namespaces",
+            "/api/v1/configmaps?limit=1&fieldSelector=metadata.namespace%3D{ns}",
+        ),
         get("at version 0", "configmaps?limit=3&resourceVersion=0"),
         get("as a table", "configmaps?limit=3").table(),
     ]);
@@ -103,8 +170,11 @@ fn pages() -> Vec<Step> {
 fn versions() -> Vec<Step> {
     let one = "configmaps/one";
     vec![
-        post("made", "configmaps", config_map("one", json!({"a": "1"}))).keep("first", "/metadata/resourceVersion"),
-        other("PATCH", "changed", one).raw("application/merge-patch+json", r#"{"data":{"a":"2"}}"#).keep("second", "/metadata/resourceVersion"),
+        post("made", "configmaps", config_map("one", json!({"a": "1"})))
+            .keep("first", "/metadata/resourceVersion"),
+        other("PATCH", "changed", one)
+            .raw("application/merge-patch+json", r#"{"data":{"a":"2"}}"#)
+            .keep("second", "/metadata/resourceVersion"),
         get("any", &format!("{one}?resourceVersion=0")),
         get("at least the first", &format!("{one}?resourceVersion={{first}}")),
         get("at least the second", &format!("{one}?resourceVersion={{second}}")),
@@ -113,17 +183,35 @@ fn versions() -> Vec<Step> {
         get("a negative one", &format!("{one}?resourceVersion=-1")),
         get("list, any", "configmaps?resourceVersion=0"),
         get("list, at least", "configmaps?resourceVersion={first}"),
-        get("list, not older", "configmaps?resourceVersion={first}&resourceVersionMatch=NotOlderThan"),
-        get("list, exactly the first", "configmaps?resourceVersion={first}&resourceVersionMatch=Exact"),
-        get("list, exactly the second", "configmaps?resourceVersion={second}&resourceVersionMatch=Exact"),
-        get("list, exactly with a limit", "configmaps?resourceVersion={first}&resourceVersionMatch=Exact&limit=1"),
+        get(
+            "list, not older",
+            "configmaps?resourceVersion={first}&resourceVersionMatch=NotOlderThan",
+        ),
+        get(
+            "list, exactly the first",
+            "configmaps?resourceVersion={first}&resourceVersionMatch=Exact",
+        ),
+        get(
+            "list, exactly the second",
+            "configmaps?resourceVersion={second}&resourceVersionMatch=Exact",
+        ),
+        get(
+            "list, exactly with a limit",
+            "configmaps?resourceVersion={first}&resourceVersionMatch=Exact&limit=1",
+        ),
         get("list, exactly 0", "configmaps?resourceVersion=0&resourceVersionMatch=Exact"),
         get("list, a match and no version", "configmaps?resourceVersionMatch=Exact"),
-        get("list, an unknown match", "configmaps?resourceVersion={first}&resourceVersionMatch=Roughly"),
+        get(
+            "list, an unknown match",
+            "configmaps?resourceVersion={first}&resourceVersionMatch=Roughly",
+        ),
         get("list, of the future", "configmaps?resourceVersion=999999999999999999"),
         get("list, a wrong one", "configmaps?resourceVersion=abc"),
         get("initial events without a watch", "configmaps?sendInitialEvents=true"),
-        get("a get with a match", &format!("{one}?resourceVersion={{first}}&resourceVersionMatch=Exact")),
+        get(
+            "a get with a match",
+            &format!("{one}?resourceVersion={{first}}&resourceVersionMatch=Exact"),
+        ),
     ]
 }
 

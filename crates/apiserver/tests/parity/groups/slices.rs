@@ -6,7 +6,12 @@ use super::{each, slice};
 use crate::requests::{Group, Step, get, group, json_patch, merge_patch, post, put, strategic};
 
 pub(crate) fn groups() -> Vec<Group> {
-    vec![group("slices", forms()), group("slices-endpoints", endpoints()), group("slices-ports", ports()), group("slices-changes", changes())]
+    vec![
+        group("slices", forms()),
+        group("slices-endpoints", endpoints()),
+        group("slices-ports", ports()),
+        group("slices-changes", changes()),
+    ]
 }
 
 fn forms() -> Vec<Step> {
@@ -38,7 +43,8 @@ fn forms() -> Vec<Step> {
         ],
     );
     steps.push(get("all", "endpointslices"));
-    steps.push(get("of a Service", "endpointslices?labelSelector=kubernetes.io/service-name%3Dweb"));
+    steps
+        .push(get("of a Service", "endpointslices?labelSelector=kubernetes.io/service-name%3Dweb"));
     steps
 }
 
@@ -55,17 +61,21 @@ fn endpoints() -> Vec<Step> {
         with(json!({"hints": {"forZones": all}}))
     };
     let many = |count: usize| {
-        let all: Vec<Value> =
-            (0..count).map(|n| json!({"addresses": [format!("10.1.{}.{}", n / 250, n % 250 + 1)]})).collect();
+        let all: Vec<Value> = (0..count)
+            .map(|n| json!({"addresses": [format!("10.1.{}.{}", n / 250, n % 250 + 1)]}))
+            .collect();
         slice("one", all.into())
     };
     each(
         "endpointslices?dryRun=All",
         vec![
             ("everything", with(json!({
-                "conditions": {"ready": true, "serving": true, "terminating": false}, "hostname": "one", "nodeName": "a1", "zone": "a",
-                "targetRef": {"kind": "Pod", "name": "web-1", "namespace": "{ns}", "uid": "11111111-1111-1111-1111-111111111111"},
-                "hints": {"forZones": [{"name": "a"}, {"name": "b"}], "forNodes": [{"name": "a1"}]}, "deprecatedTopology": {"a": "b"},
+                "conditions": {"ready": true, "serving": true, "terminating": false},
+                "hostname": "one", "nodeName": "a1", "zone": "a",
+                "targetRef": {"kind": "Pod", "name": "web-1", "namespace": "{ns}",
+                    "uid": "11111111-1111-1111-1111-111111111111"},
+                "hints": {"forZones": [{"name": "a"}, {"name": "b"}],
+                    "forNodes": [{"name": "a1"}]}, "deprecatedTopology": {"a": "b"},
             }))),
             ("no conditions", with(json!({}))),
             ("not ready", with(json!({"conditions": {"ready": false}}))),
@@ -117,8 +127,14 @@ fn ports() -> Vec<Step> {
             ("an unknown protocol", with(json!([{"port": 80, "protocol": "ICMP"}]))),
             ("a wrong name", with(json!([{"port": 80, "name": "Not ok"}]))),
             ("one name twice", with(json!([{"port": 80, "name": "a"}, {"port": 81, "name": "a"}]))),
-            ("a protocol for applications", with(json!([{"port": 80, "appProtocol": "kubernetes.io/h2c"}]))),
-            ("too many", with((0..101).map(|n| json!({"port": 80, "name": format!("p{n}")})).collect())),
+            (
+                "a protocol for applications",
+                with(json!([{"port": 80, "appProtocol": "kubernetes.io/h2c"}])),
+            ),
+            (
+                "too many",
+                with((0..101).map(|n| json!({"port": 80, "name": format!("p{n}")})).collect()),
+            ),
         ],
     )
 }
@@ -128,12 +144,24 @@ fn changes() -> Vec<Step> {
     let mut other = slice("one", json!([{"addresses": ["fd00::1"]}]));
     other["addressType"] = "IPv6".into();
     vec![
-        post("made", "endpointslices", slice("one", json!([{"addresses": ["10.1.2.3"], "conditions": {"ready": true}}]))),
+        post(
+            "made",
+            "endpointslices",
+            slice("one", json!([{"addresses": ["10.1.2.3"], "conditions": {"ready": true}}])),
+        ),
         put("another type", one, other),
         merge_patch("labels alone", one, json!({"metadata": {"labels": {"a": "b"}}})),
         merge_patch("other endpoints", one, json!({"endpoints": [{"addresses": ["10.1.2.4"]}]})),
-        strategic("endpoints are replaced", one, json!({"endpoints": [{"addresses": ["10.1.2.5"]}]})),
-        json_patch("a hint", one, json!([{"op": "add", "path": "/endpoints/0/hints", "value": {"forZones": [{"name": "a"}]}}])),
+        strategic(
+            "endpoints are replaced",
+            one,
+            json!({"endpoints": [{"addresses": ["10.1.2.5"]}]}),
+        ),
+        json_patch(
+            "a hint",
+            one,
+            json!([{"op": "add", "path": "/endpoints/0/hints", "value": {"forZones": [{"name": "a"}]}}]),
+        ),
         merge_patch("no ports", one, json!({"ports": null})),
         merge_patch("no endpoints", one, json!({"endpoints": null})),
         get("no status", &format!("{one}/status")),

@@ -14,19 +14,46 @@ pub(crate) fn groups() -> Vec<Group> {
         shown("table-configmaps", "configmaps", maps),
         shown("table-services", "services", services()),
         shown("table-slices", "endpointslices", slices()),
-        shown("table-leases", "leases", vec![post("held", "leases", lease("held", json!({"holderIdentity": "me"}))), post("free", "leases", lease("free", json!({})))]),
-        shown("table-events", "events", vec![post("old", "events", old), post("new", "newevents", new_event("new"))]),
+        shown(
+            "table-leases",
+            "leases",
+            vec![
+                post("held", "leases", lease("held", json!({"holderIdentity": "me"}))),
+                post("free", "leases", lease("free", json!({}))),
+            ],
+        ),
+        shown(
+            "table-events",
+            "events",
+            vec![post("old", "events", old), post("new", "newevents", new_event("new"))],
+        ),
         shown("table-new-events", "newevents", vec![post("new", "newevents", new_event("new"))]),
         shown("table-pods", "pods", pods()),
         shown("table-nodes", "nodes", nodes()),
-        shown("table-namespaces", "namespaces", vec![post("more", "namespaces", labelled(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "{ns}-more"}}), json!({"group": "{ns}"})))]),
+        shown(
+            "table-namespaces",
+            "namespaces",
+            vec![post(
+                "more",
+                "namespaces",
+                labelled(
+                    json!({"apiVersion": "v1", "kind": "Namespace",
+                        "metadata": {"name": "{ns}-more"}}),
+                    json!({"group": "{ns}"}),
+                ),
+            )],
+        ),
         shown("table-cidrs", "servicecidrs", Vec::new()),
     ]
 }
 
 /// The ways to ask for a table of what the steps make.
 fn shown(name: &'static str, plural: &str, mut steps: Vec<Step>) -> Group {
-    let path = if matches!(plural, "nodes" | "namespaces") { format!("{plural}?labelSelector=group%3D{{ns}}&") } else { format!("{plural}?") };
+    let path = if matches!(plural, "nodes" | "namespaces") {
+        format!("{plural}?labelSelector=group%3D{{ns}}&")
+    } else {
+        format!("{plural}?")
+    };
     steps.extend([
         get("table", &path).table(),
         get("table with nothing of the objects", &format!("{path}includeObject=None")).table(),
@@ -34,7 +61,8 @@ fn shown(name: &'static str, plural: &str, mut steps: Vec<Step>) -> Group {
         get("table with something else", &format!("{path}includeObject=Half")).table(),
         get("table of none", &format!("{path}fieldSelector=metadata.name%3Dnone")).table(),
         get("table of nothing", &format!("{plural}/none")).table(),
-        get("an unknown form", &path).header("accept", "application/json;as=Chart;v=v1;g=meta.k8s.io"),
+        get("an unknown form", &path)
+            .header("accept", "application/json;as=Chart;v=v1;g=meta.k8s.io"),
     ]);
     group(name, steps)
 }
@@ -43,13 +71,51 @@ fn services() -> Vec<Step> {
     let two = json!([{"port": 80, "name": "a"}, {"port": 53, "name": "b", "protocol": "UDP"}]);
     vec![
         post("plain", "services", web("plain")),
-        post("node port", "services", service("nodeport", json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30321}]}))),
-        post("two ports", "services", service("two", json!({"ports": two, "externalIPs": ["192.0.2.7"]}))),
-        post("headless", "services", service("headless", json!({"clusterIP": "None", "selector": {"b": "1", "a": "2"}}))),
-        post("external", "services", service("external", json!({"type": "ExternalName", "externalName": "a.example.com"}))),
-        post("balancer", "services", service("balancer", json!({"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30322}]}))),
-        post("balanced", "services", service("balanced", json!({"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30323}]}))),
-        merge_patch("balanced, ingress", "services/balanced/status", json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}, {"hostname": "lb.example.com"}]}}})),
+        post(
+            "node port",
+            "services",
+            service(
+                "nodeport",
+                json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30321}]}),
+            ),
+        ),
+        post(
+            "two ports",
+            "services",
+            service("two", json!({"ports": two, "externalIPs": ["192.0.2.7"]})),
+        ),
+        post(
+            "headless",
+            "services",
+            service("headless", json!({"clusterIP": "None", "selector": {"b": "1", "a": "2"}})),
+        ),
+        post(
+            "external",
+            "services",
+            service("external", json!({"type": "ExternalName", "externalName": "a.example.com"})),
+        ),
+        post(
+            "balancer",
+            "services",
+            service(
+                "balancer",
+                json!({"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30322}]}),
+            ),
+        ),
+        post(
+            "balanced",
+            "services",
+            service(
+                "balanced",
+                json!({"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30323}]}),
+            ),
+        ),
+        merge_patch(
+            "balanced, ingress",
+            "services/balanced/status",
+            json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"},
+                {"hostname": "lb.example.com"}]}}}),
+        ),
         get("one as a table", "services/plain").table(),
     ]
 }
@@ -61,7 +127,11 @@ fn slices() -> Vec<Step> {
     let mut nameless = slice("nameless", json!([{"addresses": ["10.1.2.3"]}]));
     nameless["ports"] = json!([{"port": null}, {"port": 80, "name": "a"}]);
     vec![
-        post("one", "endpointslices", slice("one", json!([{"addresses": ["10.1.2.3", "10.1.2.4"]}]))),
+        post(
+            "one",
+            "endpointslices",
+            slice("one", json!([{"addresses": ["10.1.2.3", "10.1.2.4"]}])),
+        ),
         post("many", "endpointslices", slice("many", many.into())),
         post("bare", "endpointslices", bare),
         post("nameless", "endpointslices", nameless),
@@ -81,24 +151,33 @@ fn pods() -> Vec<Step> {
         made["status"] = status;
         put(&format!("{name} status"), &format!("pods/{name}/status"), made)
     };
-    let container = |ready: bool, restarts: u32, state: Value| {
-        json!([{"name": "main", "image": "a", "imageID": "", "ready": ready, "restartCount": restarts, "state": state}])
-    };
+    let container = |ready: bool, restarts: u32, state: Value| json!([{"name": "main", "image": "a", "imageID": "", "ready": ready, "restartCount": restarts, "state": state}]);
     let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
     vec![
         post("pending", "pods", pod("pending")),
         post("running", "pods", on("running")),
-        with("running", json!({
-            "phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}],
-            "conditions": [{"type": "Ready", "status": "True"}, {"type": "zonewise.dev/ready", "status": "True"}],
-            "containerStatuses": container(true, 2, json!({"running": {}})),
-        })),
+        with(
+            "running",
+            json!({
+                "phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}],
+                "conditions": [{"type": "Ready", "status": "True"},
+                    {"type": "zonewise.dev/ready", "status": "True"}],
+                "containerStatuses": container(true, 2, json!({"running": {}})),
+            }),
+        ),
         post("crashing", "pods", on("crashing")),
-        with("crashing", json!({"phase": "Running", "containerStatuses": container(false, 7, waiting)})),
+        with(
+            "crashing",
+            json!({"phase": "Running", "containerStatuses": container(false, 7, waiting)}),
+        ),
         post("failed", "pods", on("failed")),
         with("failed", json!({"phase": "Failed", "reason": "Evicted"})),
         post("done", "pods", on("done")),
-        with("done", json!({"phase": "Succeeded", "containerStatuses": container(false, 0, json!({"terminated": {"exitCode": 0, "reason": "Completed"}}))})),
+        with(
+            "done",
+            json!({"phase": "Succeeded", "containerStatuses": container(false, 0,
+                json!({"terminated": {"exitCode": 0, "reason": "Completed"}}))}),
+        ),
         post("ending", "pods", on("ending")),
         crate::requests::delete("ending asked", "pods/ending"),
         get("one as a table", "pods/running").table(),
@@ -114,16 +193,30 @@ fn nodes() -> Vec<Step> {
     };
     let ready = json!({
         "conditions": [{"type": "Ready", "status": "True"}],
-        "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "ExternalIP", "address": "192.0.2.1"}],
-        "nodeInfo": {"kubeletVersion": "v1.36.4", "osImage": "Lab", "kernelVersion": "6.1", "containerRuntimeVersion": "lab://1",
-            "architecture": "", "bootID": "", "kubeProxyVersion": "", "machineID": "", "operatingSystem": "", "systemUUID": ""},
+        "addresses": [{"type": "InternalIP", "address": "10.0.0.1"},
+            {"type": "ExternalIP", "address": "192.0.2.1"}],
+        "nodeInfo": {"kubeletVersion": "v1.36.4", "osImage": "Lab", "kernelVersion": "6.1",
+            "containerRuntimeVersion": "lab://1",
+            "architecture": "", "bootID": "", "kubeProxyVersion": "", "machineID": "",
+            "operatingSystem": "", "systemUUID": ""},
     });
     vec![
         post("unknown", "nodes", named("unknown", json!({}))),
-        post("ready", "nodes", named("ready", json!({"node-role.kubernetes.io/worker": "", "kubernetes.io/role": "lab"}))),
+        post(
+            "ready",
+            "nodes",
+            named(
+                "ready",
+                json!({"node-role.kubernetes.io/worker": "", "kubernetes.io/role": "lab"}),
+            ),
+        ),
         merge_patch("ready status", "nodes/{ns}-ready/status", json!({"status": ready})),
         merge_patch("cordoned", "nodes/{ns}-ready", json!({"spec": {"unschedulable": true}})),
         post("down", "nodes", named("down", json!({}))),
-        merge_patch("down status", "nodes/{ns}-down/status", json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}})),
+        merge_patch(
+            "down status",
+            "nodes/{ns}-down/status",
+            json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}),
+        ),
     ]
 }

@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{config_map, pod, service, web};
-use crate::requests::{Group, Step, delete, delete_with, get, group, json_patch, merge_patch, other, post, put, strategic};
+use crate::requests::{
+    Group, Step, delete, delete_with, get, group, json_patch, merge_patch, other, post, put,
+    strategic,
+};
 
 pub(crate) fn groups() -> Vec<Group> {
     vec![
@@ -43,8 +46,14 @@ fn json_patches() -> Vec<Step> {
         ("copy", json!([{"op": "copy", "from": "/data/y", "path": "/data/z"}])),
         ("test that holds", op("test", "/data/a", "7".into())),
         ("test that fails", op("test", "/data/a", "8".into())),
-        ("test, then change", json!([{"op": "test", "path": "/data/a", "value": "7"}, {"op": "replace", "path": "/data/a", "value": "8"}])),
-        ("failed test, then change", json!([{"op": "test", "path": "/data/a", "value": "7"}, {"op": "replace", "path": "/data/a", "value": "9"}])),
+        (
+            "test, then change",
+            json!([{"op": "test", "path": "/data/a", "value": "7"}, {"op": "replace", "path": "/data/a", "value": "8"}]),
+        ),
+        (
+            "failed test, then change",
+            json!([{"op": "test", "path": "/data/a", "value": "7"}, {"op": "replace", "path": "/data/a", "value": "9"}]),
+        ),
         ("an unknown operation", op("invent", "/data/a", "8".into())),
         ("no path", json!([{"op": "add", "value": "1"}])),
         ("a path without a slash", op("add", "data", "8".into())),
@@ -59,7 +68,8 @@ fn json_patches() -> Vec<Step> {
 }
 
 fn merge_patches() -> Vec<Step> {
-    let mut steps = vec![post("made", "configmaps", config_map("one", json!({"a": "1", "b": "2"})))];
+    let mut steps =
+        vec![post("made", "configmaps", config_map("one", json!({"a": "1", "b": "2"})))];
     let cases = [
         ("add", json!({"data": {"c": "3"}})),
         ("remove", json!({"data": {"a": null}})),
@@ -68,7 +78,10 @@ fn merge_patches() -> Vec<Step> {
         ("a wrong type", json!({"data": {"a": 1}})),
         ("a list for a map", json!({"data": ["a"]})),
         ("an unknown field", json!({"color": "red"})),
-        ("with its version", json!({"metadata": {"resourceVersion": "{version}"}, "data": {"d": "4"}})),
+        (
+            "with its version",
+            json!({"metadata": {"resourceVersion": "{version}"}, "data": {"d": "4"}}),
+        ),
         ("with an old version", json!({"metadata": {"resourceVersion": "1"}, "data": {"d": "5"}})),
         ("no data at all", json!({"data": null})),
     ];
@@ -90,14 +103,28 @@ fn merge_patches() -> Vec<Step> {
 fn strategic_patches() -> Vec<Step> {
     let one = "services/one";
     let ports = json!([{"port": 80, "name": "http"}, {"port": 443, "name": "https"}]);
-    let mut steps = vec![post("made", "services", service("one", json!({"selector": {"app": "web", "tier": "front"}, "ports": ports})))];
+    let mut steps = vec![post(
+        "made",
+        "services",
+        service("one", json!({"selector": {"app": "web", "tier": "front"}, "ports": ports})),
+    )];
     let cases = [
         ("merged by port", json!({"spec": {"ports": [{"port": 443, "targetPort": 8443}]}})),
         ("one more", json!({"spec": {"ports": [{"port": 9090, "name": "metrics"}]}})),
         ("one less", json!({"spec": {"ports": [{"port": 9090, "$patch": "delete"}]}})),
-        ("one less that is not there", json!({"spec": {"ports": [{"port": 9999, "$patch": "delete"}]}})),
-        ("in another order", json!({"spec": {"$setElementOrder/ports": [{"port": 443}, {"port": 80}], "ports": [{"port": 443, "targetPort": 8444}]}})),
-        ("all of them", json!({"spec": {"ports": [{"$patch": "replace"}, {"port": 81, "name": "only"}]}})),
+        (
+            "one less that is not there",
+            json!({"spec": {"ports": [{"port": 9999, "$patch": "delete"}]}}),
+        ),
+        (
+            "in another order",
+            json!({"spec": {"$setElementOrder/ports": [{"port": 443}, {"port": 80}],
+                "ports": [{"port": 443, "targetPort": 8444}]}}),
+        ),
+        (
+            "all of them",
+            json!({"spec": {"ports": [{"$patch": "replace"}, {"port": 81, "name": "only"}]}}),
+        ),
         ("a key less", json!({"spec": {"selector": {"tier": null}}})),
         ("another selector", json!({"spec": {"selector": {"$patch": "replace", "app": "shop"}}})),
         ("no key to merge by", json!({"spec": {"ports": [{"name": "x"}]}})),
@@ -121,20 +148,62 @@ fn strategic_lists() -> Vec<Step> {
     let one = "pods/one";
     let mut made = pod("one");
     made["metadata"]["finalizers"] = json!(["zonewise.dev/a"]);
-    let owner = |name: &str, uid: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid});
+    let owner = |name: &str, uid: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid,
+        })
+    };
     vec![
-        post("first owner", "configmaps", config_map("a", json!({}))).keep("first", "/metadata/uid"),
-        post("second owner", "configmaps", config_map("b", json!({}))).keep("second", "/metadata/uid"),
+        post("first owner", "configmaps", config_map("a", json!({})))
+            .keep("first", "/metadata/uid"),
+        post("second owner", "configmaps", config_map("b", json!({})))
+            .keep("second", "/metadata/uid"),
         post("made", "pods", made),
-        strategic("finalizers are merged", one, json!({"metadata": {"finalizers": ["zonewise.dev/b"]}})),
-        strategic("a finalizer less", one, json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["zonewise.dev/a"]}})),
-        strategic("an owner", one, json!({"metadata": {"ownerReferences": [owner("a", "{first}")]}})),
-        strategic("an owner more", one, json!({"metadata": {"ownerReferences": [owner("b", "{second}")]}})),
-        strategic("an owner less", one, json!({"metadata": {"ownerReferences": [{"uid": "{first}", "$patch": "delete"}]}})),
-        strategic("a condition", "pods/one/status", json!({"status": {"conditions": [{"type": "A", "status": "True"}]}})),
-        strategic("a condition more", "pods/one/status", json!({"status": {"conditions": [{"type": "B", "status": "True"}]}})),
-        strategic("a condition less", "pods/one/status", json!({"status": {"conditions": [{"type": "A", "$patch": "delete"}]}})),
-        strategic("addresses", "pods/one/status", json!({"status": {"podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}]}})),
+        strategic(
+            "finalizers are merged",
+            one,
+            json!({"metadata": {"finalizers": ["zonewise.dev/b"]}}),
+        ),
+        strategic(
+            "a finalizer less",
+            one,
+            json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["zonewise.dev/a"]}}),
+        ),
+        strategic(
+            "an owner",
+            one,
+            json!({"metadata": {"ownerReferences": [owner("a", "{first}")]}}),
+        ),
+        strategic(
+            "an owner more",
+            one,
+            json!({"metadata": {"ownerReferences": [owner("b", "{second}")]}}),
+        ),
+        strategic(
+            "an owner less",
+            one,
+            json!({"metadata": {"ownerReferences": [{"uid": "{first}", "$patch": "delete"}]}}),
+        ),
+        strategic(
+            "a condition",
+            "pods/one/status",
+            json!({"status": {"conditions": [{"type": "A", "status": "True"}]}}),
+        ),
+        strategic(
+            "a condition more",
+            "pods/one/status",
+            json!({"status": {"conditions": [{"type": "B", "status": "True"}]}}),
+        ),
+        strategic(
+            "a condition less",
+            "pods/one/status",
+            json!({"status": {"conditions": [{"type": "A", "$patch": "delete"}]}}),
+        ),
+        strategic(
+            "addresses",
+            "pods/one/status",
+            json!({"status": {"podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}]}}),
+        ),
         get("read", one),
         merge_patch("no finalizers", one, json!({"metadata": {"finalizers": []}})),
     ]
@@ -150,49 +219,104 @@ fn finalizers() -> Vec<Step> {
         delete("asked again", ONE),
         merge_patch("can be changed", ONE, json!({"data": {"a": "1"}})),
         merge_patch("one less", ONE, json!({"metadata": {"finalizers": ["zonewise.dev/b"]}})),
-        merge_patch("none more", ONE, json!({"metadata": {"finalizers": ["zonewise.dev/b", "zonewise.dev/c"]}})),
+        merge_patch(
+            "none more",
+            ONE,
+            json!({"metadata": {"finalizers": ["zonewise.dev/b", "zonewise.dev/c"]}}),
+        ),
         post("not made again", "configmaps", config_map("one", json!({}))),
         merge_patch("let go", ONE, json!({"metadata": {"finalizers": null}})),
         get("gone", ONE),
         post("old way", "configmaps", config_map("four", json!({}))),
-        delete_with("an unknown policy", "configmaps/four", json!({"propagationPolicy": "Sideways"})),
-        delete_with("two ways at once", "configmaps/four", json!({"propagationPolicy": "Orphan", "orphanDependents": true})),
+        delete_with(
+            "an unknown policy",
+            "configmaps/four",
+            json!({"propagationPolicy": "Sideways"}),
+        ),
+        delete_with(
+            "two ways at once",
+            "configmaps/four",
+            json!({"propagationPolicy": "Orphan", "orphanDependents": true}),
+        ),
         post("for a query", "configmaps", config_map("five", json!({}))),
         delete("by a query", "configmaps/five?propagationPolicy=Background"),
     ]
 }
 
 fn options() -> Vec<Step> {
-    let unknown = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {}, "color": "red"});
+    let unknown = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {},
+        "color": "red",
+    });
     vec![
         post("a wrong dry run", "configmaps?dryRun=Some", config_map("one", json!({}))),
         post("validated some way", "configmaps?fieldValidation=Perhaps", unknown),
         post("a manager", "configmaps?fieldManager=somebody", config_map("one", json!({"a": "1"}))),
-        post("a long manager", &format!("configmaps?fieldManager={}", "m".repeat(129)), config_map("two", json!({}))),
-        put("another manager", "configmaps/one?fieldManager=other", config_map("one", json!({"a": "2"}))),
+        post(
+            "a long manager",
+            &format!("configmaps?fieldManager={}", "m".repeat(129)),
+            config_map("two", json!({})),
+        ),
+        put(
+            "another manager",
+            "configmaps/one?fieldManager=other",
+            config_map("one", json!({"a": "2"})),
+        ),
         merge_patch("a third", "configmaps/one?fieldManager=third", json!({"data": {"b": "3"}})),
-        merge_patch("forced without reason", "configmaps/one?force=true", json!({"data": {"b": "3"}})),
-        merge_patch("strictly patched", "configmaps/one?fieldValidation=Strict&dryRun=All", json!({"color": "red"})),
+        merge_patch(
+            "forced without reason",
+            "configmaps/one?force=true",
+            json!({"data": {"b": "3"}}),
+        ),
+        merge_patch(
+            "strictly patched",
+            "configmaps/one?fieldValidation=Strict&dryRun=All",
+            json!({"color": "red"}),
+        ),
         get("pretty", "configmaps/one?pretty=true"),
         delete_with("deleted with a wrong body", ONE, json!({"gracePeriodSeconds": "soon"})),
         other("DELETE", "deleted with no JSON", ONE).raw("application/json", "{"),
-        delete_with("deleted with a kind", ONE, json!({"kind": "DeleteOptions", "apiVersion": "v1"})),
-        other("POST", "as yaml", "configmaps").raw("application/yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: yaml\ndata:\n  a: \"1\"\n"),
+        delete_with(
+            "deleted with a kind",
+            ONE,
+            json!({"kind": "DeleteOptions", "apiVersion": "v1"}),
+        ),
+        other("POST", "as yaml", "configmaps").raw(
+            "application/yaml",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: yaml\ndata:\n  a: \"1\"\n",
+        ),
         get("yaml back", "configmaps/yaml").header("accept", "application/yaml"),
         get("anything back", "configmaps/yaml").header("accept", "*/*"),
         get("text back", "configmaps/yaml").header("accept", "text/plain"),
-        get("metadata alone", "configmaps/yaml").header("accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
-        get("metadata of all", "configmaps").header("accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
-        put("a version where none is", "leases/none", json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "none", "resourceVersion": "5"}, "spec": {}})),
-        put("a uid where none is", "leases/none", json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "none", "uid": "11111111-1111-1111-1111-111111111111"}, "spec": {}})),
-        put("a uid of another", "configmaps/yaml", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "yaml", "uid": "11111111-1111-1111-1111-111111111111"}})),
+        get("metadata alone", "configmaps/yaml")
+            .header("accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"),
+        get("metadata of all", "configmaps")
+            .header("accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"),
+        put(
+            "a version where none is",
+            "leases/none",
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"name": "none", "resourceVersion": "5"}, "spec": {}}),
+        ),
+        put(
+            "a uid where none is",
+            "leases/none",
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"name": "none", "uid": "11111111-1111-1111-1111-111111111111"},
+                "spec": {}}),
+        ),
+        put(
+            "a uid of another",
+            "configmaps/yaml",
+            json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "yaml", "uid": "11111111-1111-1111-1111-111111111111"}}),
+        ),
     ]
 }
 
 fn owners() -> Vec<Step> {
     let mut owned = web("owned");
-    owned["metadata"]["ownerReferences"] =
-        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "{owner}", "controller": true, "blockOwnerDeletion": true}]);
+    owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "{owner}", "controller": true, "blockOwnerDeletion": true}]);
     vec![
         post("owner", "configmaps", config_map("owner", json!({}))).keep("owner", "/metadata/uid"),
         post("owned", "services", owned),

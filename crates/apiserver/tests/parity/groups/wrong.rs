@@ -6,12 +6,22 @@ use super::{config_map, lease, pod, service, slice};
 use crate::requests::{Group, Step, delete, get, group, merge_patch, other, post, put};
 
 pub(crate) fn groups() -> Vec<Group> {
-    vec![group("types", types()), group("wrong-bodies", bodies()), group("wrong-paths", paths()), group("wrong-methods", methods())]
+    vec![
+        group("types", types()),
+        group("wrong-bodies", bodies()),
+        group("wrong-paths", paths()),
+        group("wrong-methods", methods()),
+    ]
 }
 
 fn bodies() -> Vec<Step> {
-    let raw = |name: &str, body: &str| other("POST", name, "configmaps").raw("application/json", body);
-    let deep = format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"deep"}},"x":{}{}}}"#, "[".repeat(20_000), "]".repeat(20_000));
+    let raw =
+        |name: &str, body: &str| other("POST", name, "configmaps").raw("application/json", body);
+    let deep = format!(
+        r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"deep"}},"x":{}{}}}"#,
+        "[".repeat(20_000),
+        "]".repeat(20_000)
+    );
     vec![
         raw("no body", ""),
         raw("half a body", r#"{"apiVersion":"v1","kind":"Con"#),
@@ -20,25 +30,41 @@ fn bodies() -> Vec<Step> {
         raw("a list", "[]"),
         raw("null", "null"),
         raw("an empty object", "{}"),
-        raw("more than an object", r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}} x"#),
+        raw(
+            "more than an object",
+            r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}} x"#,
+        ),
         raw("no kind", r#"{"apiVersion":"v1","metadata":{"name":"nokind"}}"#),
         raw("no version", r#"{"kind":"ConfigMap","metadata":{"name":"noversion"}}"#),
         raw("neither", r#"{"metadata":{"name":"neither"}}"#),
         raw("another version", r#"{"apiVersion":"v2","kind":"ConfigMap","metadata":{"name":"a"}}"#),
-        raw("another group", r#"{"apiVersion":"apps/v1","kind":"ConfigMap","metadata":{"name":"a"}}"#),
+        raw(
+            "another group",
+            r#"{"apiVersion":"apps/v1","kind":"ConfigMap","metadata":{"name":"a"}}"#,
+        ),
         raw("another kind", r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"a"}}"#),
         raw("a list of objects", r#"{"apiVersion":"v1","kind":"ConfigMapList","items":[]}"#),
         raw("metadata that is null", r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":null}"#),
-        raw("wrong letters", "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"a\u{0}b\"}}"),
+        raw(
+            "wrong letters",
+            "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"a\u{0}b\"}}",
+        ),
         raw("deep", &deep),
-        other("POST", "no UTF-8", "configmaps").raw("application/json", vec![b'{', b'"', 0xff, 0xfe, b'"', b'}']),
+        other("POST", "no UTF-8", "configmaps")
+            .raw("application/json", vec![b'{', b'"', 0xff, 0xfe, b'"', b'}']),
         other("POST", "text", "configmaps").raw("text/plain", "hello"),
         other("POST", "a form", "configmaps").raw("application/x-www-form-urlencoded", "a=b"),
         other("POST", "a nonsense type", "configmaps").raw("nonsense", "{}"),
-        other("POST", "with a charset", "configmaps?dryRun=All").raw("application/json; charset=utf-8", config_map("charset", json!({})).to_string()),
-        other("POST", "huge", "configmaps").raw("application/json", format!("{{\"a\":\"{}\"}}", "x".repeat(4 << 20))),
+        other("POST", "with a charset", "configmaps?dryRun=All")
+            .raw("application/json; charset=utf-8", config_map("charset", json!({})).to_string()),
+        other("POST", "huge", "configmaps")
+            .raw("application/json", format!("{{\"a\":\"{}\"}}", "x".repeat(4 << 20))),
         put("a pod as a configmap", "configmaps/one", pod("one")),
-        put("without a name", "configmaps/one", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}})),
+        put(
+            "without a name",
+            "configmaps/one",
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}),
+        ),
         merge_patch("a patch of nothing", "configmaps/none", json!({})),
         get("nothing was made", "configmaps"),
     ]
@@ -76,7 +102,11 @@ fn paths() -> Vec<Step> {
     .into_iter()
     .map(|path| get(path, path))
     .collect();
-    steps.push(post("a long name in the path", &format!("configmaps/{}", "a".repeat(300)), json!({})));
+    steps.push(post(
+        "a long name in the path",
+        &format!("configmaps/{}", "a".repeat(300)),
+        json!({}),
+    ));
     steps.push(get("a long name read", &format!("configmaps/{}", "a".repeat(3000))));
     steps
 }
@@ -102,26 +132,56 @@ fn methods() -> Vec<Step> {
 /// Values of wrong types, and fields that nobody knows: a matter of schemas.
 fn types() -> Vec<Step> {
     let map = |name: &str, body: Value| post(name, "configmaps?dryRun=All", body);
-    let labels = |labels: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": labels}});
+    let labels = |labels: Value| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": labels},
+        })
+    };
     let svc = |name: &str, spec: Value| post(name, "services?dryRun=All", service("a", spec));
     let held = |name: &str, spec: Value| post(name, "leases?dryRun=All", lease("a", spec));
-    let cut = |name: &str, endpoints: Value| post(name, "endpointslices?dryRun=All", slice("a", endpoints));
-    let unknown = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "color": "red"});
+    let cut = |name: &str, endpoints: Value| {
+        post(name, "endpointslices?dryRun=All", slice("a", endpoints))
+    };
+    let unknown =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "color": "red"});
     let twice = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":"1","a":"2"}}"#;
-    let raw = |name: &str, path: &str, body: &str| other("POST", name, path).raw("application/json", body);
+    let raw = |name: &str, path: &str, body: &str| {
+        other("POST", name, path).raw("application/json", body)
+    };
     vec![
         map("a number as a value", config_map("a", json!({"a": 1}))),
         map("a null as a value", config_map("a", json!({"a": null}))),
         map("data is a list", config_map("a", json!(["a"]))),
-        map("not base64", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "binaryData": {"b": "%%"}})),
+        map(
+            "not base64",
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"},
+                "binaryData": {"b": "%%"}}),
+        ),
         map("a label that is a number", labels(json!({"a": 1}))),
         map("labels that are a list", labels(json!(["a"]))),
-        map("a name that is a number", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": 7}})),
-        map("metadata that is a list", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": []})),
-        map("a kind that is a number", json!({"apiVersion": "v1", "kind": 7, "metadata": {"name": "a"}})),
-        map("a wrong time", json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "creationTimestamp": "once"}})),
+        map(
+            "a name that is a number",
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": 7}}),
+        ),
+        map(
+            "metadata that is a list",
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": []}),
+        ),
+        map(
+            "a kind that is a number",
+            json!({"apiVersion": "v1", "kind": 7, "metadata": {"name": "a"}}),
+        ),
+        map(
+            "a wrong time",
+            json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "a", "creationTimestamp": "once"}}),
+        ),
         map("an unknown field", unknown.clone()),
-        post("an unknown field, strictly", "configmaps?dryRun=All&fieldValidation=Strict", unknown.clone()),
+        post(
+            "an unknown field, strictly",
+            "configmaps?dryRun=All&fieldValidation=Strict",
+            unknown.clone(),
+        ),
         post("an unknown field, ignored", "configmaps?dryRun=All&fieldValidation=Ignore", unknown),
         raw("a field twice", "configmaps?dryRun=All", twice),
         raw("a field twice, strictly", "configmaps?dryRun=All&fieldValidation=Strict", twice),
@@ -133,6 +193,9 @@ fn types() -> Vec<Step> {
         held("no time", json!({"renewTime": "yesterday"})),
         held("a number as a holder", json!({"holderIdentity": 7})),
         cut("endpoints that are a map", json!({})),
-        cut("a ready that is a text", json!([{"addresses": ["10.1.2.3"], "conditions": {"ready": "true"}}])),
+        cut(
+            "a ready that is a text",
+            json!([{"addresses": ["10.1.2.3"], "conditions": {"ready": "true"}}]),
+        ),
     ]
 }

@@ -2,7 +2,6 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -96,21 +95,6 @@ pub(crate) fn config(lines: &str) -> Config {
         "apiVersion: config.zonewise.dev/v1alpha1\nkind: ControllerConfiguration\nmetricsAddress: 127.0.0.1:0\n{election}{lines}\n"
     );
     File::parse("test.yaml", &text).unwrap().resolve("test").unwrap()
-}
-
-/// Asks again until there is an answer; a minute is more than anything here needs.
-pub(crate) async fn eventually<T, F: Future<Output = Result<T, String>>>(
-    mut ask: impl FnMut() -> F,
-) -> T {
-    let mut last = String::new();
-    for _ in 0..600 {
-        match ask().await {
-            Ok(answer) => return answer,
-            Err(why) => last = why,
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("still not after a minute: {last}");
 }
 
 /// The slices of a Service.

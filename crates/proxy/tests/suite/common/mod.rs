@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use zonewise_common::cidr::Cidr;
 use zonewise_netns::Namespace;
 use zonewise_nft::Family;
 use zonewise_proxy::index::{Index, Source};
@@ -17,7 +18,7 @@ use zonewise_proxy::kernel::{Found, Kernel, KernelError, Rejected};
 use zonewise_proxy::proxy::programmed;
 use zonewise_proxy::rules::entries::Node;
 use zonewise_proxy::rules::layout::{Count, Options};
-use zonewise_routing::{Cidr, FeatureGates, NodeLocation, ObjectReader};
+use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader};
 
 /// Long enough for an answer on one machine, short enough to wait for none.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(400);

@@ -1,9 +1,10 @@
-//! Kubernetes objects, said in few words.
+//! Builders of Services and EndpointSlices as the proxy reads them.
 #![allow(clippy::needless_pass_by_value, reason = "`json!` makes values, and builders take them")]
 
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
+use zonewise_testbed::objects;
 
 /// A Service with a TCP port 80 named `http` at these ClusterIPs, in namespace `ns`.
 pub(crate) fn service(name: &str, cluster_ips: &[&str]) -> Value {
@@ -47,13 +48,7 @@ fn merge(into: &mut Value, changes: &Value) {
 pub(crate) struct Endpoint(Value);
 
 pub(crate) fn endpoint(address: impl Into<IpAddr>, node: &str, zone: &str) -> Endpoint {
-    let address: IpAddr = address.into();
-    Endpoint(json!({
-        "addresses": [address.to_string()],
-        "conditions": {"ready": true, "serving": true, "terminating": false},
-        "nodeName": node,
-        "zone": zone,
-    }))
+    Endpoint(objects::endpoint(address.into(), node, zone))
 }
 
 impl Endpoint {
@@ -89,20 +84,10 @@ impl Endpoint {
 
 /// A slice of a Service in namespace `ns`; its family is its first endpoint's, else IPv4.
 pub(crate) fn slice(service: &str, name: &str, endpoints: &[Endpoint]) -> Value {
-    let first = endpoints.first().and_then(|endpoint| endpoint.0["addresses"][0].as_str());
-    let family = if first.is_some_and(|ip| ip.contains(':')) { "IPv6" } else { "IPv4" };
-    let endpoints: Vec<&Value> = endpoints.iter().map(|endpoint| &endpoint.0).collect();
-    json!({
-        "metadata": {
-            "namespace": "ns",
-            "name": name,
-            "labels": {"kubernetes.io/service-name": service},
-            "resourceVersion": "1",
-        },
-        "addressType": family,
-        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
-        "endpoints": endpoints,
-    })
+    let endpoints: Vec<Value> = endpoints.iter().map(|endpoint| endpoint.0.clone()).collect();
+    let mut slice = objects::endpoint_slice("ns", service, name, &endpoints);
+    slice["metadata"]["resourceVersion"] = json!("1");
+    slice
 }
 
 /// With other ports, each as name, number and protocol.

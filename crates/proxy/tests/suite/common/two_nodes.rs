@@ -10,11 +10,12 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
+use zonewise_common::cidr::Cidr;
 use zonewise_netns::network::{ClusterNetwork, NetnsClient, NetnsNode, NetnsPod};
 use zonewise_netns::traffic::{ProbeResult, Protocol, Server, probe_from, probe_tcp, probe_udp};
 use zonewise_netns::{Cidr as NetCidr, Namespace};
 use zonewise_proxy::rules::layout::{Local, Options};
-use zonewise_routing::{Cidr, NodeLocation};
+use zonewise_routing::NodeLocation;
 
 use super::objects::{endpoint, ports, service, slice, with, with_status};
 use super::{PATIENCE, Tables, at, ip, usual_node};

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use zonewise_common::cidr::Cidr;
+use zonewise_common::duration::ConfigDuration;
 use zonewise_proxy::config::{
-    Config, Connection, Conntrack, Count, DetectLocal, NodePortAddresses, Settings, Span,
+    Config, Connection, Conntrack, Count, DetectLocal, NodePortAddresses, Settings,
 };
-use zonewise_routing::Cidr;
 
 const KUBE: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 const OWN: &str = "apiVersion: config.zonewise.dev/v1alpha1\nkind: ProxyConfiguration\n";
@@ -335,8 +336,8 @@ fn flags_win_over_the_file_and_their_zeros_count() {
     let file = Settings::parse("c.yaml", &text).unwrap();
     let flags = Settings {
         node_name: Some("b".into()),
-        sync_period: Some(Span(Duration::from_secs(7))),
-        min_sync_period: Some(Span(Duration::ZERO)),
+        sync_period: Some(ConfigDuration(Duration::from_secs(7))),
+        min_sync_period: Some(ConfigDuration(Duration::ZERO)),
         master: Some("https://192.0.2.1:6443".into()),
         feature_gates: BTreeMap::from([("ZoneShares".to_owned(), false)]),
         ..Settings::default()
@@ -352,7 +353,8 @@ fn flags_win_over_the_file_and_their_zeros_count() {
     expected.routing.shares = false;
     assert_eq!(quiet(config), expected);
 
-    let never = Settings { sync_period: Some(Span(Duration::ZERO)), ..Settings::default() };
+    let never =
+        Settings { sync_period: Some(ConfigDuration(Duration::ZERO)), ..Settings::default() };
     let error = never.resolve("host").unwrap_err().to_string();
     assert!(error.contains("(--sync-period) is 0s: use more than nothing"), "{error}");
 }

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
+use zonewise_common::cidr::Cidr;
 use zonewise_netns::network::{ClusterNetwork, NetnsClient, NetnsNode, NetnsPod};
 use zonewise_netns::traffic::{ProbeResult, Protocol, Server, probe_from, probe_tcp, probe_udp};
 use zonewise_netns::{Cidr as NetCidr, Namespace};
@@ -22,7 +23,7 @@ use zonewise_proxy::addresses::interface_addresses;
 use zonewise_proxy::conntrack::{Frontends, clean};
 use zonewise_proxy::rules::entries::routing_family;
 use zonewise_proxy::rules::layout::{FAMILIES as TABLES, Local, Options};
-use zonewise_routing::{self as routing, Cidr, NodeLocation, RouteQuery, serving_targets};
+use zonewise_routing::{self as routing, NodeLocation, RouteQuery, serving_targets};
 
 use crate::common::objects::{Endpoint, endpoint, slice};
 use crate::common::two_nodes::{FAMILIES, both_protocols, net};

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use zonewise_common::name::Name;
 use zonewise_slices::asked::{Asked, asked};
-use zonewise_slices::labels::Name;
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::plan::{Input, Plan, plan};
 use zonewise_slices::pod::Pod;

@@ -11,44 +11,46 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use zonewise_netns::traffic::{Server, http_get, probe_tcp, probe_udp};
 use zonewise_netns::{ClusterNetwork, Namespace, NetnsClient, NetnsNode, NetnsPod};
 use zonewise_testbed::{Cluster, Gate, Options, Process, User, manifests, objects};
 
-pub(crate) const PATIENCE: Duration = Duration::from_millis(300);
-pub(crate) const RANGES: [&str; 2] = ["10.96.0.0/16", "fd00:96::/108"];
-const OTHERS: [&str; 2] = ["198.51.100.0/24", "2001:db8:1::/48"];
+pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_millis(300);
+pub(crate) const SERVICE_RANGES: [&str; 2] = ["10.96.0.0/16", "fd00:96::/108"];
+const EXTERNAL_RANGES: [&str; 2] = ["198.51.100.0/24", "2001:db8:1::/48"];
 
-/// A machine: its namespace, its way to the API server, its proxy.
+/// A node: its namespace, its relay to the API server, its proxy.
 pub(crate) struct TestNode {
     pub(crate) node: NetnsNode,
     pub(crate) gate: Gate,
     pub(crate) proxy: Option<Process>,
 }
 
+/// Nodes with their pods, by name, in one network.
 pub(crate) struct TestNodes {
     pub(crate) network: ClusterNetwork,
     pub(crate) by_name: BTreeMap<String, TestNode>,
     pub(crate) servers: Vec<Server>,
 }
 
-/// An API server with our roles.
+/// An API server with the roles of the controller and the proxy.
 pub(crate) async fn cluster() -> Cluster {
     let cluster = Cluster::start_with(Options::default()).await.unwrap();
     for file in ["deploy/controller/rbac.yaml", "deploy/proxy/rbac.yaml"] {
         let all =
             manifests(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file)).unwrap();
-        // A policy looks for the node that a token is bound to; tokens of a file are bound to none.
+        // The admission policy compares with the node that a token is bound to; the testbed's tokens are not
+        // bound to a node.
         let policy = |object: &Value| {
             object["kind"]
                 .as_str()
                 .is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
         };
         for object in all.into_iter().filter(|object| !policy(object)) {
-            // Both files bring the namespace.
+            // Both files contain the namespace.
             let known = object["kind"] == "Namespace"
                 && !cluster
                     .list("Namespace", None)
@@ -71,7 +73,7 @@ impl TestNodes {
         Self { network, by_name: BTreeMap::new(), servers: Vec::new() }
     }
 
-    /// A machine with its own way to the API server, and its Node object.
+    /// Adds a node with a relay of its own to the API server; returns its Node object.
     pub(crate) fn add(&mut self, cluster: &Cluster, name: &str, zone: &str) -> Value {
         let node = self.network.add_node(name, zone).unwrap();
         let listener = node.namespace.enter(|| TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -91,7 +93,7 @@ impl TestNodes {
         &self.by_name[name].node
     }
 
-    /// A pod that answers on port 8080 under its own name.
+    /// Adds a pod that answers on port 8080 with its name.
     pub(crate) fn add_server(&mut self, node: &str, name: &str) -> NetnsPod {
         let pod = self.add_pod(node, name);
         for v6 in [false, true] {
@@ -101,16 +103,16 @@ impl TestNodes {
         pod
     }
 
-    /// A pod that asks.
+    /// Adds a pod that only sends requests.
     pub(crate) fn add_pod(&mut self, node: &str, name: &str) -> NetnsPod {
         let node = self.node(node).clone();
         self.network.add_pod(&node, name).unwrap()
     }
 
-    /// Somebody outside, whose way to Services leads through a node.
+    /// Adds a client outside the cluster, whose route to Services leads through a node.
     pub(crate) fn add_client(&mut self, name: &str, through: &str) -> NetnsClient {
         let client = self.network.add_client(name).unwrap();
-        for range in RANGES.into_iter().chain(OTHERS) {
+        for range in SERVICE_RANGES.into_iter().chain(EXTERNAL_RANGES) {
             let (address, length) = range.split_once('/').unwrap();
             let range = (address.parse().unwrap(), length.parse().unwrap());
             client.route_via(range, self.node(through)).unwrap();
@@ -118,14 +120,14 @@ impl TestNodes {
         client
     }
 
-    /// Starts our proxy on a machine.
+    /// Starts our proxy on a node.
     pub(crate) fn start_proxy(&mut self, cluster: &Cluster, name: &str, flags: &[&str]) {
         let test_node = self.by_name.get_mut(name).unwrap();
         let kubeconfig = cluster.kubeconfig_through(User::Proxy, &test_node.gate).unwrap();
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
         let node = format!("--node-name={name}");
         let mut all = vec!["proxy", &kubeconfig, &node];
-        all.extend(CALM);
+        all.extend(NAMESPACE_FLAGS);
         all.extend(flags);
         let program = Path::new(env!("CARGO_BIN_EXE_zonewise"));
         let log = cluster.log(&format!("proxy-{name}"));
@@ -133,7 +135,7 @@ impl TestNodes {
         test_node.proxy = Some(test_node.node.namespace.enter(spawn).unwrap());
     }
 
-    /// Starts the reference's proxy on a machine.
+    /// Starts the reference's proxy on a node.
     pub(crate) fn start_kube_proxy(&mut self, cluster: &Cluster, name: &str, flags: &[&str]) {
         let test_node = self.by_name.get_mut(name).unwrap();
         let kubeconfig = cluster.kubeconfig_through(User::Admin, &test_node.gate).unwrap();
@@ -142,7 +144,7 @@ impl TestNodes {
         let mut all =
             vec![&*kubeconfig, &node, "--proxy-mode=nftables", "--iptables-min-sync-period=100ms"];
         all.push("--nodeport-addresses=primary");
-        all.extend(CALM);
+        all.extend(NAMESPACE_FLAGS);
         all.extend(flags);
         let program = cluster.program("kube-proxy");
         let log = cluster.log(&format!("kube-proxy-{name}"));
@@ -154,14 +156,14 @@ impl TestNodes {
         self.by_name.get_mut(name).unwrap().proxy.as_mut().unwrap()
     }
 
-    /// A page of a machine's proxy.
+    /// The body of an HTTP page of a node's proxy.
     pub(crate) fn page(&self, name: &str, port: u16, path: &str) -> Option<String> {
         http_get(&self.node(name).namespace, SocketAddr::from(([127, 0, 0, 1], port)), path)
     }
 }
 
-/// What a namespace cannot have: settings of the whole machine.
-const CALM: [&str; 4] = [
+/// Turns off settings of the whole machine, which a namespace cannot have.
+const NAMESPACE_FLAGS: [&str; 4] = [
     "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
     "--conntrack-max-per-core=0",
     "--conntrack-tcp-timeout-established=0s",
@@ -172,37 +174,20 @@ fn text((address, length): (IpAddr, u8)) -> String {
     format!("{address}/{length}")
 }
 
-/// Who answers over so many tries.
-pub(crate) fn who(from: &Namespace, to: SocketAddr, tries: usize) -> BTreeSet<String> {
-    (0..tries).map(|_| probe_tcp(from, to, PATIENCE).to_string()).collect()
+/// The names of the servers that answer over some tries.
+pub(crate) fn responders(from: &Namespace, to: SocketAddr, tries: usize) -> BTreeSet<String> {
+    (0..tries).map(|_| probe_tcp(from, to, PROBE_TIMEOUT).to_string()).collect()
 }
 
-pub(crate) fn who_udp(from: &Namespace, to: SocketAddr, tries: usize) -> BTreeSet<String> {
-    (0..tries).map(|_| probe_udp(from, to, PATIENCE).to_string()).collect()
+pub(crate) fn responders_udp(from: &Namespace, to: SocketAddr, tries: usize) -> BTreeSet<String> {
+    (0..tries).map(|_| probe_udp(from, to, PROBE_TIMEOUT).to_string()).collect()
 }
 
 pub(crate) fn set(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Waits until something is so; shows what it is instead when it never is.
-pub(crate) async fn eventually<T: PartialEq + std::fmt::Debug>(
-    what: &str,
-    expected: T,
-    mut is: impl FnMut() -> T,
-) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let now = is();
-        if now == expected {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{what}: {now:?} instead of {expected:?}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-}
-
-/// A Pod object for a pod of the world.
+/// A Pod object for a pod of the network.
 pub(crate) fn pod_object(pod: &NetnsPod, app: &str) -> Value {
     let mut object = objects::pod("default", &pod.name, app, &pod.node, &pod.v4.to_string());
     object["status"]["podIPs"] = json!([{"ip": pod.v4}, {"ip": pod.v6}]);
@@ -223,13 +208,13 @@ pub(crate) fn service_object(name: &str, app: &str, changes: &Value) -> Value {
     object
 }
 
-/// What the API server has made of a Service.
+/// A Service as the API server has stored it.
 pub(crate) async fn stored(cluster: &Cluster, name: &str) -> Value {
     let all = cluster.list("Service", Some("default")).await.unwrap();
     all.into_iter().find(|service| service["metadata"]["name"] == name).unwrap()
 }
 
-/// Where a stored Service is found in a family.
+/// The ClusterIP and port of a stored Service in a family.
 pub(crate) fn cluster_ip(service: &Value, v6: bool) -> SocketAddr {
     let all = service["spec"]["clusterIPs"].as_array().unwrap();
     let ip = all.iter().find(|ip| ip.as_str().unwrap().contains(':') == v6).unwrap();

@@ -91,7 +91,7 @@ fn without_zones_nothing_is_invented() {
 }
 
 #[test]
-fn a3_regions_are_called_regions() {
+fn a1_regions_are_called_regions() {
     let mut objects = cluster(
         &json!({"endpointslice.kubernetes.io/subsetting": "Region"}),
         &[("4", 2), ("4", 2)],

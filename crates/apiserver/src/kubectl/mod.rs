@@ -1,0 +1,11 @@
+//! Documents that kubectl asks for besides the objects themselves. Nothing here does I/O.
+//!
+//! ```text
+//!  discovery   /api, /apis: which groups, versions and resources are served
+//!  openapi     /openapi: as much of a schema as kubectl reads before it applies an object
+//!  table       the rows and columns of `kubectl get`
+//! ```
+
+pub(crate) mod discovery;
+pub(crate) mod openapi;
+pub(crate) mod table;

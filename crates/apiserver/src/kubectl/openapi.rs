@@ -1,0 +1,168 @@
+//! As much of an OpenAPI description as kubectl needs before it applies an object. No I/O.
+//!
+//! kubectl looks for one thing: whether patches of a kind support `fieldValidation`. Schemas allow
+//! unknown fields, so that kubectl refuses nothing by itself. Strategic merge patches are not
+//! listed: kubectl would compute them from the schemas, while it has the merge keys of all served
+//! kinds built in.
+
+use serde_json::{Map, Value, json};
+use zonewise_common::fnv::fnv64;
+
+use crate::kubectl::discovery::group_versions;
+use crate::objects::kind::{KINDS, Kind};
+
+/// `/openapi/v2`.
+pub(crate) fn v2() -> Value {
+    let mut paths = Map::new();
+    let mut definitions = Map::new();
+    for kind in &KINDS {
+        definitions.insert(schema_name(kind), schema(kind));
+        let patch = json!({
+            "operationId": operation(kind), "produces": ["application/json"], "schemes": ["https"],
+            "consumes": ["application/json-patch+json", "application/merge-patch+json"],
+            "parameters": parameters(false),
+            "responses": {"200": {"description": "OK",
+                "schema": {"$ref": format!("#/definitions/{}", schema_name(kind))}}},
+            "x-kubernetes-action": "patch", "x-kubernetes-group-version-kind": identity(kind),
+        });
+        paths.insert(path(kind), json!({"patch": patch}));
+    }
+    json!({"swagger": "2.0", "info": info(), "paths": paths, "definitions": definitions})
+}
+
+/// `/openapi/v3`: the URLs of the documents.
+pub(crate) fn v3_index() -> Value {
+    let paths: Map<String, Value> = group_versions()
+        .into_iter()
+        .filter_map(|(group, version)| {
+            let base = base_path(group, version);
+            // Clients cache a document as long as its URL stays the same.
+            let hash = fnv64(v3(group, version)?.to_string().as_bytes());
+            let url = format!("/openapi/v3/{base}?hash={hash:016X}");
+            Some((base, json!({"serverRelativeURL": url})))
+        })
+        .collect();
+    json!({"paths": paths})
+}
+
+/// `/openapi/v3/api/v1`, `/openapi/v3/apis/GROUP/VERSION`.
+pub(crate) fn v3(group: &str, version: &str) -> Option<Value> {
+    let mut paths = Map::new();
+    let mut schemas = Map::new();
+    for kind in KINDS.iter().filter(|kind| kind.group == group && kind.version == version) {
+        schemas.insert(schema_name(kind), schema(kind));
+        let reference =
+            json!({"schema": {"$ref": format!("#/components/schemas/{}", schema_name(kind))}});
+        let patch = json!({
+            "operationId": operation(kind), "parameters": parameters(true),
+            "requestBody": {"required": true, "content": {
+                "application/json-patch+json": {"schema": {"type": "object"}},
+                "application/merge-patch+json": {"schema": {"type": "object"}},
+                "application/apply-patch+yaml": {"schema": {"type": "object"}},
+            }},
+            "responses": {"200": {"description": "OK", "content": {"application/json": reference}}},
+            "x-kubernetes-action": "patch", "x-kubernetes-group-version-kind": identity(kind),
+        });
+        paths.insert(path(kind), json!({"patch": patch}));
+    }
+    if paths.is_empty() {
+        return None;
+    }
+    let components = json!({"schemas": schemas});
+    Some(json!({"openapi": "3.0.0", "info": info(), "paths": paths, "components": components}))
+}
+
+fn info() -> Value {
+    json!({"title": "Kubernetes", "version": "1.36"})
+}
+
+fn identity(kind: &Kind) -> Value {
+    json!({"group": kind.group, "version": kind.version, "kind": kind.kind})
+}
+
+/// `io.k8s.api.discovery.v1.EndpointSlice`.
+fn schema_name(kind: &Kind) -> String {
+    let group = kind.group.strip_suffix(".k8s.io").unwrap_or("core");
+    format!("io.k8s.api.{group}.{}.{}", kind.version, kind.kind)
+}
+
+fn schema(kind: &Kind) -> Value {
+    json!({
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+        "properties": {
+            "apiVersion": {"type": "string"}, "kind": {"type": "string"},
+            "metadata": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        },
+        "x-kubernetes-group-version-kind": [identity(kind)],
+    })
+}
+
+fn base_path(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+fn path(kind: &Kind) -> String {
+    let namespace = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
+    format!("/{}{namespace}/{}/{{name}}", base_path(kind.group, kind.version), kind.plural)
+}
+
+fn operation(kind: &Kind) -> String {
+    let group: String = kind.group.strip_suffix(".k8s.io").unwrap_or("core").into();
+    format!("patch_{group}_{}_{}", kind.version, kind.kind)
+}
+
+/// The query parameters of a patch, in the notation of OpenAPI 3 or 2.
+fn parameters(is_v3: bool) -> Vec<Value> {
+    [
+        ("dryRun", "string"),
+        ("fieldManager", "string"),
+        ("fieldValidation", "string"),
+        ("force", "boolean"),
+    ]
+    .into_iter()
+    .map(|(name, of)| {
+        if is_v3 {
+            json!({"name": name, "in": "query", "schema": {"type": of, "uniqueItems": true}})
+        } else {
+            json!({"name": name, "in": "query", "type": of, "uniqueItems": true})
+        }
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patches_of_every_kind_support_field_validation() {
+        for kind in &KINDS {
+            let document = v3(kind.group, kind.version).unwrap();
+            let patch = &document["paths"][path(kind)]["patch"];
+            assert_eq!(patch["x-kubernetes-group-version-kind"], identity(kind));
+            let known: Vec<_> =
+                patch["parameters"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+            assert_eq!(known, ["dryRun", "fieldManager", "fieldValidation", "force"]);
+            assert!(v2()["paths"].get(path(kind)).is_some());
+        }
+        assert_eq!(v3("apps", "v1"), None);
+    }
+
+    #[test]
+    fn the_index_leads_to_every_document() {
+        let index = v3_index();
+        let paths: Vec<&String> = index["paths"].as_object().unwrap().keys().collect();
+        assert_eq!(
+            paths,
+            [
+                "api/v1",
+                "apis/coordination.k8s.io/v1",
+                "apis/discovery.k8s.io/v1",
+                "apis/events.k8s.io/v1",
+                "apis/networking.k8s.io/v1",
+            ]
+        );
+        let url = index["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap();
+        assert!(url.starts_with("/openapi/v3/api/v1?hash="), "{url}");
+    }
+}

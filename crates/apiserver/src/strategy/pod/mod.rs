@@ -1,9 +1,0 @@
-//! Pods: what kubelets and kubectl count on being there, and what may change once a Pod exists.
-
-mod check;
-mod defaults;
-
-pub(super) use check::{check, check_status};
-pub(super) use defaults::defaults;
-
-const CONTAINERS: [&str; 2] = ["/spec/containers", "/spec/initContainers"];

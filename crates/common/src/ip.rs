@@ -1,0 +1,64 @@
+//! IP addresses as Kubernetes has stored them over the years.
+//!
+//! Older versions accepted leading zeros (`172.30.0.041`) and read them as decimal numbers, so
+//! clusters still hold such addresses. We read them the same way (`ParseIPSloppy` in
+//! k8s.io/utils/net) and only ever write the canonical form.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Reads an address, with leading zeros in its decimal parts. An IPv4 address written as IPv6
+/// (`::ffff:10.0.0.1`) is an IPv4 address.
+pub fn parse_address(text: &str) -> Option<IpAddr> {
+    if !text.contains(':') {
+        let exact = text.parse::<Ipv4Addr>().ok();
+        return exact.or_else(|| v4_with_leading_zeros(text)).map(IpAddr::V4);
+    }
+    let exact = text.parse::<Ipv6Addr>().ok();
+    exact.or_else(|| v6_with_leading_zeros(text)).map(|ip| IpAddr::V6(ip).to_canonical())
+}
+
+fn v4_with_leading_zeros(text: &str) -> Option<Ipv4Addr> {
+    let mut parts = text.split('.').map(|part| u8::try_from(decimal(part)?).ok());
+    let octets = [parts.next()??, parts.next()??, parts.next()??, parts.next()??];
+    parts.next().is_none().then(|| octets.into())
+}
+
+/// Only the IPv4 tail of an IPv6 address has decimal parts.
+fn v6_with_leading_zeros(text: &str) -> Option<Ipv6Addr> {
+    let (head, tail) = text.rsplit_once(':')?;
+    let tail = v4_with_leading_zeros(tail)?;
+    format!("{head}:{tail}").parse().ok()
+}
+
+/// A number of digits only (no sign), with any number of zeros in front.
+pub(crate) fn decimal(text: &str) -> Option<u32> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leading_zeros_are_decimal_and_mapped_addresses_are_ipv4() {
+        let rows = [
+            ("10.0.0.1", Some("10.0.0.1")),
+            ("172.30.0.041", Some("172.30.0.41")),
+            ("0000000000010.00.000.1", Some("10.0.0.1")),
+            ("::ffff:10.0.0.1", Some("10.0.0.1")),
+            ("::ffff:010.0.0.001", Some("10.0.0.1")),
+            ("fd00::1", Some("fd00::1")),
+            ("10.0.0.256", None),
+            ("10.0.0.+1", None),
+            ("10.0.0", None),
+            ("10.0.0.1.2", None),
+            ("fd00::00001", None),
+            ("", None),
+            (":", None),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(parse_address(text), expected.map(|ip| ip.parse().unwrap()), "{text}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! What several crates must agree on, written once.
+//!
+//! ```text
+//!  keys          labels, annotations and conditions of Kubernetes objects
+//!  name          names, namespace and name together, unique ids
+//!  event         what people are told about a Service
+//!  proxy_report  what each proxy reports to the controller, as a Lease
+//!  json_list     lists of objects, cut into items while they are read
+//!  lenient       reading Kubernetes JSON: absent, null and empty are the same
+//!  ip            IP addresses, with the leading zeros that old clusters hold
+//!  cidr          blocks of IP addresses
+//!  time          timestamps in Kubernetes objects
+//!  duration      durations in configuration files and on command lines
+//!  fnv           hashes that never change
+//!  xml           text inside XML and HTML
+//! ```
+//!
+//! This crate uses none of the others, and every other crate may use it. Something belongs here when
+//! two crates would otherwise each hold a copy that has to stay equal.
+
+pub mod cidr;
+pub mod duration;
+pub mod event;
+pub mod fnv;
+pub mod ip;
+pub mod json_list;
+pub mod keys;
+pub mod lenient;
+pub mod name;
+pub mod proxy_report;
+pub mod time;
+pub mod xml;
