@@ -1,4 +1,4 @@
-//! The few things that are said to the API server, as JSON.
+//! The few requests that the lab sends to the API server, as JSON.
 
 use http::Method;
 use kube::Client;
@@ -6,28 +6,28 @@ use serde_json::{Value, json};
 use zonewise_cluster::api::{ApiError, JSON, MERGE, call};
 use zonewise_cluster::watch::each;
 
-/// Where Nodes are.
-pub const NODES: &str = "/api/v1/nodes";
-/// Where the lab's Pods are.
-pub const PODS: &str = "/api/v1/namespaces/default/pods";
-/// Where the lab's Services are.
-pub const SERVICES: &str = "/api/v1/namespaces/default/services";
-/// Where their slices are.
-pub const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+/// Path of all Nodes.
+pub(crate) const NODES: &str = "/api/v1/nodes";
+/// Path of the lab's Pods.
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
+/// Path of the lab's Services.
+pub(crate) const SERVICES: &str = "/api/v1/namespaces/default/services";
+/// Path of the EndpointSlices of those Services.
+pub(crate) const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 
-/// An API server.
+/// A client for JSON objects.
 #[derive(Clone)]
 pub struct Api {
     client: Client,
 }
 
 impl Api {
-    /// Through a client.
+    /// Sends requests through `client`.
     pub fn new(client: Client) -> Self {
         Self { client }
     }
 
-    /// The client.
+    /// The client that requests are sent through.
     pub fn client(&self) -> &Client {
         &self.client
     }
@@ -37,12 +37,13 @@ impl Api {
         self.send(Method::POST, path, JSON, object).await
     }
 
-    /// Puts fields onto an object.
+    /// Changes fields of an object with a JSON merge patch.
     pub async fn merge(&self, path: &str, fields: &Value) -> Result<Value, ApiError> {
         self.send(Method::PATCH, path, MERGE, fields).await
     }
 
-    /// Deletes an object, at once (0) or when its time is over. One that is gone already is no error.
+    /// Deletes an object, with its own grace period or with this one (0 deletes at once). An object that
+    /// does not exist is not an error.
     pub async fn delete(&self, path: &str, grace: Option<u64>) -> Result<(), ApiError> {
         let options = match grace {
             Some(seconds) => json!({"gracePeriodSeconds": seconds}),
@@ -54,7 +55,7 @@ impl Api {
         }
     }
 
-    /// Everything at a path.
+    /// Lists all objects at a path. `selector` is a query parameter such as `&labelSelector=…`.
     pub async fn list(&self, path: &str, selector: &str) -> Result<Vec<Value>, ApiError> {
         let mut all = Vec::new();
         each(&self.client, path, selector, &mut |item| all.extend(serde_json::from_str(item)))

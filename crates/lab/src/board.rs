@@ -1,4 +1,4 @@
-//! What has been counted and said so far, and the View it makes. Pure.
+//! The state of a run: what has been counted and observed so far, and the [`View`] made from it. Pure.
 //!
 //! ```text
 //!  each tick: connections since the last ─► the last seconds ────────► matrix, loads, rates
@@ -15,69 +15,74 @@ use crate::kubelet::PodView;
 use crate::measure::{Counts, Matrix};
 use crate::scenario::{Expect, Percent, Range};
 use crate::view::{Act, ActResult, Endpoint, Expectation, Phase, Programming, Service, View, Zone};
-use crate::watcher::{Routed, Standing};
+use crate::watcher::{Routed, ServiceStatus};
 
-/// How often things are looked at.
-pub const TICK: Duration = Duration::from_millis(250);
-/// Where connections go is seen within a second, in ticks.
-const SOON: usize = 4;
-/// How busy each endpoint is takes longer to tell from chance, in ticks.
-const LATELY: usize = 16;
-/// Ticks of one value of the history.
-const PER_VALUE: usize = 2;
-/// Values of the history that are kept.
-const KEPT: usize = 240;
+/// How often connections are counted and the cluster is observed.
+pub(crate) const TICK: Duration = Duration::from_millis(250);
+/// The matrix shows the connections of this many ticks: one second, so that it follows a change at once.
+const MATRIX_TICKS: usize = 4;
+/// The load of each endpoint is measured over this many ticks: over a shorter time, chance would hide it.
+const LOAD_TICKS: usize = 16;
+/// One value of the history covers this many ticks.
+const TICKS_PER_VALUE: usize = 2;
+/// This many values of the history are kept.
+const HISTORY_LENGTH: usize = 240;
 
-/// What is seen of the cluster at one moment.
+/// The cluster as it was observed at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Glance {
-    /// Zones with their nodes.
-    pub zones: Vec<Zone>,
+pub(crate) struct Observation {
+    /// Zones and how many nodes each has.
+    pub(crate) zones: Vec<Zone>,
     /// Pods that run.
-    pub pods: Vec<PodView>,
-    /// What Services ask for and get.
-    pub standings: BTreeMap<String, Standing>,
-    /// How they are routed.
-    pub routed: BTreeMap<String, Routed>,
-    /// How fast changes reach the kernel.
-    pub programming: Option<Programming>,
+    pub(crate) pods: Vec<PodView>,
+    /// What each Service asks for, and the controller's reason.
+    pub(crate) statuses: BTreeMap<String, ServiceStatus>,
+    /// How the proxies route each Service.
+    pub(crate) routed: BTreeMap<String, Routed>,
+    /// How long proxies take to write a change to the kernel.
+    pub(crate) programming: Option<Programming>,
 }
 
 /// The state of a run.
 #[derive(Debug, Default)]
-pub struct Board {
+pub(crate) struct Board {
     title: String,
     services: Vec<String>,
     zones: Vec<String>,
     kubectl: String,
-    glance: Glance,
-    /// Zones of all Pods that ever were.
-    homes: BTreeMap<String, usize>,
+    observation: Observation,
+    /// Zone index of every Pod that was ever observed, by name: connections to a deleted Pod still count.
+    endpoint_zones: BTreeMap<String, usize>,
     lately: VecDeque<Vec<Counts>>,
     history: Vec<Vec<Option<f64>>>,
     ticks: usize,
-    /// Since the measuring of this act began, by Service.
+    /// Connections since this act began to measure, by Service; `None` while it does not.
     window: Option<Vec<Counts>>,
-    /// Of this act, all Services.
+    /// Connections of this act, over all Services.
     act_connections: u64,
     act_failed: u64,
-    /// Of the whole run.
+    /// Connections of the whole run.
     connections: u64,
     failed: u64,
     failed_by_service: Vec<u64>,
     act: Option<Act>,
     ended: Vec<ActResult>,
-    /// The Service that is shown.
-    pub selected: usize,
-    /// The story waits.
-    pub paused: bool,
-    /// What went wrong.
-    pub trouble: Option<String>,
+    /// Index of the Service whose matrix and endpoints are shown.
+    pub(crate) selected: usize,
+    /// The user has paused the scenario.
+    pub(crate) paused: bool,
+    /// The last error of the API server, until a request succeeds again.
+    pub(crate) trouble: Option<String>,
 }
 
 impl Board {
-    /// Before anything has happened.
-    pub fn new(title: &str, services: Vec<String>, zones: Vec<String>, kubectl: String) -> Self {
+    /// The state before the first tick.
+    pub(crate) fn new(
+        title: &str,
+        services: Vec<String>,
+        zones: Vec<String>,
+        kubectl: String,
+    ) -> Self {
         let count = services.len();
         Self {
             title: title.to_owned(),
@@ -90,14 +95,14 @@ impl Board {
         }
     }
 
-    /// Another moment: connections since the last, by Service, and what is seen now.
-    pub fn tick(&mut self, counts: Vec<Counts>, glance: Glance) {
-        for pod in &glance.pods {
+    /// Takes the connections since the last tick, by Service, and the observation of now.
+    pub(crate) fn tick(&mut self, counts: Vec<Counts>, observation: Observation) {
+        for pod in &observation.pods {
             if let Some(zone) = self.zones.iter().position(|zone| *zone == pod.zone) {
-                self.homes.insert(pod.name.clone(), zone);
+                self.endpoint_zones.insert(pod.name.clone(), zone);
             }
         }
-        self.glance = glance;
+        self.observation = observation;
         let (made, failed) = (
             counts.iter().map(Counts::total).sum::<u64>(),
             counts.iter().map(Counts::failures).sum::<u64>(),
@@ -113,29 +118,29 @@ impl Board {
             window.iter_mut().zip(&counts).for_each(|(sum, counts)| sum.add(counts));
         }
         self.lately.push_back(counts);
-        if self.lately.len() > LATELY {
+        if self.lately.len() > LOAD_TICKS {
             self.lately.pop_front();
         }
         self.ticks += 1;
-        if self.ticks.is_multiple_of(PER_VALUE) {
+        if self.ticks.is_multiple_of(TICKS_PER_VALUE) {
             self.remember();
         }
     }
 
     fn remember(&mut self) {
         for service in 0..self.services.len() {
-            let counts = self.recent(service, PER_VALUE);
-            let value = counts.matrix(&self.zones, &self.homes).in_zone();
+            let counts = self.recent(service, TICKS_PER_VALUE);
+            let value = counts.matrix(&self.zones, &self.endpoint_zones).in_zone();
             let history = &mut self.history[service];
             history.push(value);
-            if history.len() > KEPT {
+            if history.len() > HISTORY_LENGTH {
                 history.remove(0);
             }
         }
     }
 
-    /// An act begins.
-    pub fn begin(&mut self, act: Act, service: usize) {
+    /// Starts an act that is measured on a Service.
+    pub(crate) fn begin(&mut self, act: Act, service: usize) {
         self.act = Some(act);
         self.selected = service;
         self.act_connections = 0;
@@ -143,15 +148,15 @@ impl Board {
         self.window = None;
     }
 
-    /// Steps of the act on stage, as they are done.
-    pub fn step(&mut self, text: String) {
+    /// Adds a step of the current act to the screen.
+    pub(crate) fn step(&mut self, text: String) {
         if let Some(act) = &mut self.act {
             act.steps.push(text);
         }
     }
 
-    /// How far the act is. The window opens with the first of its measuring.
-    pub fn phase(&mut self, phase: Phase) {
+    /// Sets how far the current act is. Its counting starts with the first measuring phase.
+    pub(crate) fn phase(&mut self, phase: Phase) {
         if let Some(act) = &mut self.act {
             act.phase = phase;
         }
@@ -160,10 +165,10 @@ impl Board {
         }
     }
 
-    /// The act's figures, before they are judged.
-    pub fn figures(&self, service: usize, settled: Option<f64>) -> ActResult {
+    /// The current act's figures, before they are compared with its expectations.
+    pub(crate) fn figures(&self, service: usize, settled: Option<f64>) -> ActResult {
         let counts = self.window.as_ref().map(|window| window[service].clone()).unwrap_or_default();
-        let matrix = counts.matrix(&self.zones, &self.homes);
+        let matrix = counts.matrix(&self.zones, &self.endpoint_zones);
         ActResult {
             title: self.act.as_ref().map(|act| act.title.clone()).unwrap_or_default(),
             service: self.services[service].clone(),
@@ -179,49 +184,49 @@ impl Board {
         }
     }
 
-    /// The act on stage is over.
-    pub fn end(&mut self, result: ActResult) {
+    /// Ends the current act.
+    pub(crate) fn end(&mut self, result: ActResult) {
         self.ended.push(result);
         self.act = None;
         self.window = None;
     }
 
     /// How many Services there are.
-    pub fn services(&self) -> usize {
+    pub(crate) fn services(&self) -> usize {
         self.services.len()
     }
 
     /// All acts that have ended.
-    pub fn ended(&self) -> &[ActResult] {
+    pub(crate) fn ended(&self) -> &[ActResult] {
         &self.ended
     }
 
     /// Connections of the whole run, and those that failed.
-    pub fn totals(&self) -> (u64, u64) {
+    pub(crate) fn totals(&self) -> (u64, u64) {
         (self.connections, self.failed)
     }
 
-    /// How fast changes reach the kernel.
-    pub fn programming(&self) -> Option<Programming> {
-        self.glance.programming
+    /// How long proxies take to write a change to the kernel.
+    pub(crate) fn programming(&self) -> Option<Programming> {
+        self.observation.programming
     }
 
-    /// Names of a Service's endpoints that take connections.
+    /// Names of the endpoints of a Service that take new connections.
     fn ready(&self, service: usize) -> Vec<String> {
         let of = |pod: &&PodView| pod.app == self.services[service] && pod.ready && !pod.ending;
-        self.glance.pods.iter().filter(of).map(|pod| pod.name.clone()).collect()
+        self.observation.pods.iter().filter(of).map(|pod| pod.name.clone()).collect()
     }
 
-    /// Why a Service is routed as it is: the controller's word, or the proxies'.
+    /// Why a Service is routed as it is: the controller's reason if there is one, else the proxies'.
     fn reason(&self, service: &str) -> String {
-        let standing = self.glance.standings.get(service).cloned().unwrap_or_default();
+        let service_status = self.observation.statuses.get(service).cloned().unwrap_or_default();
         let routed = || {
-            let routed = self.glance.routed.get(service);
+            let routed = self.observation.routed.get(service);
             routed.map(|routed| join(&routed.reasons)).unwrap_or_default()
         };
-        match standing.reason {
+        match service_status.reason {
             Some(reason) => reason,
-            None if standing.asked.is_empty() => "ClusterWide".into(),
+            None if service_status.asked.is_empty() => "ClusterWide".into(),
             None => routed(),
         }
     }
@@ -235,35 +240,40 @@ impl Board {
 
     fn service(&self, index: usize) -> Service {
         let name = &self.services[index];
-        let counts = self.recent(index, SOON);
+        let counts = self.recent(index, MATRIX_TICKS);
         let ready = self.ready(index);
-        let routed = self.glance.routed.get(name);
+        let routed = self.observation.routed.get(name);
         Service {
             name: name.clone(),
-            asked: self.glance.standings.get(name).map(|one| one.asked.clone()).unwrap_or_default(),
+            asked: self
+                .observation
+                .statuses
+                .get(name)
+                .map(|one| one.asked.clone())
+                .unwrap_or_default(),
             mode: routed.map(|routed| join(&routed.modes)).unwrap_or_default(),
             reason: self.reason(name),
             endpoints: ready.len(),
-            in_zone: counts.matrix(&self.zones, &self.homes).in_zone(),
-            overload: self.recent(index, LATELY).overload(&ready),
+            in_zone: counts.matrix(&self.zones, &self.endpoint_zones).in_zone(),
+            overload: self.recent(index, LOAD_TICKS).overload(&ready),
             rate: counts.total() as f64 / self.span(),
             failed: self.failed_by_service[index],
         }
     }
 
-    /// What "soon" is, in seconds.
+    /// The time that the matrix covers, in seconds.
     fn span(&self) -> f64 {
-        self.lately.len().clamp(1, SOON) as f64 * TICK.as_secs_f64()
+        self.lately.len().clamp(1, MATRIX_TICKS) as f64 * TICK.as_secs_f64()
     }
 
-    /// Everything there is to see.
-    pub fn view(&self, clock: Duration) -> View {
+    /// Everything that the screen shows.
+    pub(crate) fn view(&self, clock: Duration) -> View {
         let selected = self.selected.min(self.services.len().saturating_sub(1));
-        let counts = self.recent(selected, SOON);
+        let counts = self.recent(selected, MATRIX_TICKS);
         let matrix = if self.lately.is_empty() {
             Matrix::new(&self.zones)
         } else {
-            counts.matrix(&self.zones, &self.homes)
+            counts.matrix(&self.zones, &self.endpoint_zones)
         };
         let services: Vec<Service> =
             (0..self.services.len()).map(|one| self.service(one)).collect();
@@ -272,7 +282,7 @@ impl Board {
             clock,
             act: self.act.clone(),
             ended: self.ended.clone(),
-            zones: self.glance.zones.clone(),
+            zones: self.observation.zones.clone(),
             rate: services.iter().map(|service| service.rate).sum(),
             services,
             selected,
@@ -281,7 +291,7 @@ impl Board {
             history: self.history[selected].clone(),
             connections: self.connections,
             failed: self.failed,
-            programming: self.glance.programming,
+            programming: self.observation.programming,
             kubectl: self.kubectl.clone(),
             paused: self.paused,
             trouble: self.trouble.clone(),
@@ -289,11 +299,11 @@ impl Board {
     }
 
     fn endpoints(&self, service: usize) -> Vec<Endpoint> {
-        let (ready, counts) = (self.ready(service), self.recent(service, LATELY));
+        let (ready, counts) = (self.ready(service), self.recent(service, LOAD_TICKS));
         let loads: BTreeMap<&String, f64> = ready.iter().zip(counts.loads(&ready)).collect();
         let of = |pod: &&PodView| pod.app == self.services[service];
         let mut all: Vec<Endpoint> = self
-            .glance
+            .observation
             .pods
             .iter()
             .filter(of)
@@ -313,8 +323,8 @@ fn join(texts: &BTreeSet<String>) -> String {
     texts.iter().cloned().collect::<Vec<_>>().join(",")
 }
 
-/// Whether what was measured is what was expected.
-pub fn judge(result: &mut ActResult, expect: &Expect) {
+/// Compares what was measured with what the act expects, and stores the outcome in `result`.
+pub(crate) fn judge(result: &mut ActResult, expect: &Expect) {
     let mut all = Vec::new();
     let percent = |value: Option<f64>| value.map(Percent);
     let counted = result.matrix.total() as f64;
@@ -335,22 +345,22 @@ pub fn judge(result: &mut ActResult, expect: &Expect) {
     result.expectations = all;
 }
 
-/// The kernel chooses by chance: a short look sees more or less than there is. Four standard
-/// deviations happen once in 16,000 times.
-const CHANCE: f64 = 4.0;
+/// The kernel picks endpoints at random, so a short measurement differs from the true share. An
+/// expectation tolerates this many standard deviations: chance alone exceeds them once in 16,000 times.
+const STANDARD_DEVIATIONS: f64 = 4.0;
 
-/// How far a counted share may be from a true one.
+/// How far a counted share may be from the true one.
 fn share_noise(counted: f64) -> impl Fn(&Percent) -> Percent {
     move |bound| {
         let p = bound.0.clamp(0.0, 1.0);
-        Percent(CHANCE * (p * (1.0 - p) / counted.max(1.0)).sqrt())
+        Percent(STANDARD_DEVIATIONS * (p * (1.0 - p) / counted.max(1.0)).sqrt())
     }
 }
 
-/// How far a counted load may be from a true one.
+/// How far a counted load may be from the true one.
 fn load_noise(result: &ActResult) -> impl Fn(&Percent) -> Percent {
     let each = result.matrix.total() as f64 / result.endpoints.max(1) as f64;
-    move |_| Percent(CHANCE / each.max(1.0).sqrt())
+    move |_| Percent(STANDARD_DEVIATIONS / each.max(1.0).sqrt())
 }
 
 fn bounds<T: PartialOrd + Display + Copy + Add<Output = T>>(
@@ -389,11 +399,14 @@ mod tests {
         }
     }
 
-    fn glance() -> Glance {
-        Glance { pods: vec![pod("one", "a", true), pod("two", "b", true)], ..Glance::default() }
+    fn observation() -> Observation {
+        Observation {
+            pods: vec![pod("one", "a", true), pod("two", "b", true)],
+            ..Observation::default()
+        }
     }
 
-    /// So many connections from zone a to one, and from zone b to two.
+    /// Connections to endpoint `one`: this many from its own zone, and this many from zone b.
     fn counts(home: u64, away: u64) -> Vec<Counts> {
         let answered = [((0, "one".into()), home), ((1, "one".into()), away)];
         vec![Counts { answered: answered.into(), ..Counts::default() }]
@@ -408,11 +421,11 @@ mod tests {
     fn only_what_was_counted_while_measuring_is_the_act_s() {
         let mut board = board();
         board.begin(Act { title: "Act".into(), ..Act::default() }, 0);
-        board.tick(counts(100, 100), glance());
+        board.tick(counts(100, 100), observation());
         board.phase(Phase::Measuring { done: 0.0 });
-        board.tick(counts(30, 10), glance());
+        board.tick(counts(30, 10), observation());
         board.phase(Phase::Measuring { done: 0.5 });
-        board.tick(counts(30, 10), glance());
+        board.tick(counts(30, 10), observation());
         let figures = board.figures(0, Some(0.5));
         let matrix = Matrix {
             zones: vec!["a".into(), "b".into()],
@@ -437,15 +450,15 @@ mod tests {
     #[test]
     fn the_matrix_follows_within_a_second() {
         let mut board = board();
-        (0..20).for_each(|_| board.tick(counts(0, 10), glance()));
+        (0..20).for_each(|_| board.tick(counts(0, 10), observation()));
         assert_eq!(board.view(Duration::ZERO).matrix.in_zone(), Some(0.0));
-        (0..SOON).for_each(|_| board.tick(counts(10, 0), glance()));
+        (0..MATRIX_TICKS).for_each(|_| board.tick(counts(10, 0), observation()));
         let view = board.view(Duration::ZERO);
         assert_eq!((view.matrix.in_zone(), view.rate), (Some(1.0), 40.0));
-        assert!(TICK * SOON as u32 <= Duration::from_secs(1));
+        assert!(TICK * MATRIX_TICKS as u32 <= Duration::from_secs(1));
     }
 
-    /// Chance is allowed for, and nothing else: a bound is missed by more than four deviations.
+    /// A bound tolerates four standard deviations and nothing more.
     #[test]
     fn a_bound_holds_unless_chance_cannot_explain_it() {
         let held = |in_zone: f64, counted: u64| {

@@ -27,54 +27,54 @@ use crate::relay::Relay;
 use crate::scenario::{Scenario, Service, Zone};
 use crate::traffic::{Target, Traffic};
 
-/// How the API server is reached, from here.
+/// How to reach the API server.
 #[derive(Clone)]
-pub struct Access {
-    /// By this process, and by kubectl.
-    pub config: kube::Config,
-    /// Where it listens.
-    pub address: SocketAddr,
-    /// It lives on without the lab, and may have Pods of others.
-    pub lives_on: bool,
+pub(crate) struct Access {
+    /// Client configuration for this process.
+    pub(crate) config: kube::Config,
+    /// The address it listens on.
+    pub(crate) address: SocketAddr,
+    /// It is not the embedded one: it continues after the lab, and may hold Pods that the lab did not make.
+    pub(crate) lives_on: bool,
 }
 
-/// A running cluster. Everything of it on this box goes when it is dropped.
-pub struct Cluster {
-    /// The API server.
-    pub api: Api,
+/// A running cluster. Dropping it removes everything that it made on this machine.
+pub(crate) struct Cluster {
+    /// Requests to the API server.
+    pub(crate) api: Api,
     /// Zones of the scenario, in order.
-    pub zones: Vec<Zone>,
+    pub(crate) zones: Vec<Zone>,
     /// Services of the scenario, in order.
-    pub services: Vec<Service>,
-    /// Pods.
-    pub kubelet: Kubelet,
-    /// Those who call.
-    pub traffic: Mutex<Traffic>,
+    pub(crate) services: Vec<Service>,
+    /// Runs the Pods.
+    pub(crate) kubelet: Kubelet,
+    /// The clients that make connections.
+    pub(crate) traffic: Mutex<Traffic>,
     inside: kube::Config,
-    machines: Mutex<BTreeMap<String, Machine>>,
+    lab_nodes: Mutex<BTreeMap<String, LabNode>>,
     pods_made: AtomicUsize,
     network: Arc<Mutex<ClusterNetwork>>,
     _relay: Relay,
     controller: Controller,
 }
 
-/// A node: its proxy runs while it is on.
-pub(crate) struct Machine {
+/// A node of the cluster. Its proxy runs while the node is on.
+pub(crate) struct LabNode {
     pub(crate) node: NetnsNode,
-    pub(crate) power: Power,
+    pub(crate) state: NodeState,
     proxy: Option<Proxy>,
 }
 
-/// What becomes of a node.
+/// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Power {
-    /// It runs.
+pub(crate) enum NodeState {
+    /// It runs, and takes Pods.
     On,
-    /// It runs, and is about to go: no Pod comes to it any more.
+    /// It still runs, but takes no new Pods because it is about to be switched off.
     Leaving,
-    /// It is out of reach, and its Node object is still there.
+    /// It cannot be reached, and its Node object still exists.
     Lost,
-    /// It is not part of the cluster.
+    /// It was removed from the cluster; its namespace is kept and may be used again.
     Gone,
 }
 
@@ -89,16 +89,16 @@ impl Drop for Controller {
     }
 }
 
-/// How long everything may take to come up.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long Pods may take to become ready.
+const TIMEOUT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(25);
 
 impl Cluster {
-    /// Brings everything up but the Services' callers. `tell` hears what is being done.
+    /// Starts everything except connections to the Services. `tell` is called with each step.
     ///
     /// # Errors
-    /// If something cannot be made; what was made is gone then.
-    pub async fn start(
+    /// If something cannot be made. What was made until then is removed.
+    pub(crate) async fn start(
         scenario: &Scenario,
         access: Access,
         tell: &(dyn Fn(&str) + Send + Sync),
@@ -124,7 +124,7 @@ impl Cluster {
             kubelet,
             traffic,
             inside,
-            machines: Mutex::default(),
+            lab_nodes: Mutex::default(),
             pods_made: AtomicUsize::new(0),
             network,
             _relay: relay,
@@ -163,7 +163,7 @@ impl Cluster {
     }
 
     /// Names of zones, in order.
-    pub fn zone_names(&self) -> Vec<String> {
+    pub(crate) fn zone_names(&self) -> Vec<String> {
         self.zones.iter().map(|zone| zone.name.clone()).collect()
     }
 
@@ -171,8 +171,8 @@ impl Cluster {
         self.zones.iter().position(|zone| zone.name == name).unwrap_or(0)
     }
 
-    pub(crate) fn machines(&self) -> MutexGuard<'_, BTreeMap<String, Machine>> {
-        self.machines.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lab_nodes(&self) -> MutexGuard<'_, BTreeMap<String, LabNode>> {
+        self.lab_nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn network(&self) -> MutexGuard<'_, ClusterNetwork> {
@@ -183,19 +183,20 @@ impl Cluster {
         self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nodes that run and can be reached.
-    pub fn nodes(&self) -> Vec<NetnsNode> {
-        let machines = self.machines();
-        let on = machines.values().filter(|machine| machine.power == Power::On);
-        on.map(|machine| machine.node.clone()).collect()
+    /// Nodes that are on.
+    pub(crate) fn nodes(&self) -> Vec<NetnsNode> {
+        let lab_nodes = self.lab_nodes();
+        let on = lab_nodes.values().filter(|lab_node| lab_node.state == NodeState::On);
+        on.map(|lab_node| lab_node.node.clone()).collect()
     }
 
     // === nodes ===
 
-    /// One more node in a zone: one that was switched off, or a new one. Nobody calls from there yet.
+    /// Adds a node to a zone, without a client: one that was removed before, or a new one.
     pub(crate) async fn add_node(&self, zone: &str) -> anyhow::Result<NetnsNode> {
-        let off = |machine: &&Machine| machine.power == Power::Gone && machine.node.zone == zone;
-        let resting = self.machines().values().find(off).map(|machine| machine.node.clone());
+        let off =
+            |lab_node: &&LabNode| lab_node.state == NodeState::Gone && lab_node.node.zone == zone;
+        let resting = self.lab_nodes().values().find(off).map(|lab_node| lab_node.node.clone());
         let node = match resting {
             Some(node) => {
                 self.network().reconnect(&node)?;
@@ -213,7 +214,7 @@ impl Cluster {
     }
 
     async fn build_node(&self, zone: &str) -> anyhow::Result<NetnsNode> {
-        let count = self.machines().values().filter(|machine| machine.node.zone == zone).count();
+        let count = self.lab_nodes().values().filter(|lab_node| lab_node.node.zone == zone).count();
         let (name, zone) = (format!("{zone}-{}", count + 1), zone.to_owned());
         self.on_network(move |network| Ok(network.add_node(&name, &zone)?)).await
     }
@@ -227,22 +228,22 @@ impl Cluster {
         tokio::task::spawn_blocking(work).await?
     }
 
-    /// Starts a node's proxy, and lets Pods come.
+    /// Starts a node's proxy, and lets Pods run on it.
     pub(crate) fn switch_on(&self, node: &NetnsNode) -> anyhow::Result<()> {
         let proxy = Some(Proxy::start(node, self.inside.clone())?);
         self.kubelet.add_node(node);
-        let machine = Machine { node: node.clone(), power: Power::On, proxy };
-        self.machines().insert(node.name.clone(), machine);
+        let lab_node = LabNode { node: node.clone(), state: NodeState::On, proxy };
+        self.lab_nodes().insert(node.name.clone(), lab_node);
         Ok(())
     }
 
-    /// Ends a node's proxy, and pulls its cable.
-    pub(crate) async fn switch_off(&self, name: &str, power: Power) -> anyhow::Result<()> {
+    /// Stops a node's proxy, and disconnects the node from the network.
+    pub(crate) async fn switch_off(&self, name: &str, state: NodeState) -> anyhow::Result<()> {
         self.kubelet.remove_node(name);
-        let (node, proxy) = match self.machines().get_mut(name) {
-            Some(machine) => {
-                machine.power = power;
-                (machine.node.clone(), machine.proxy.take())
+        let (node, proxy) = match self.lab_nodes().get_mut(name) {
+            Some(lab_node) => {
+                lab_node.state = state;
+                (lab_node.node.clone(), lab_node.proxy.take())
             }
             None => return Ok(()),
         };
@@ -251,28 +252,28 @@ impl Cluster {
         Ok(())
     }
 
-    /// Takes a node out of the cluster for good.
+    /// Removes a node and its objects from the cluster.
     pub(crate) async fn remove_node(&self, name: &str) -> anyhow::Result<()> {
-        self.switch_off(name, Power::Gone).await?;
+        self.switch_off(name, NodeState::Gone).await?;
         self.api.delete(&format!("{NODES}/{name}"), None).await?;
         self.api.delete(&ProxyReport::path(name), None).await?;
         Ok(())
     }
 
     /// Nodes of a zone in one state, by name.
-    pub(crate) fn nodes_of(&self, zone: &str, power: Power) -> Vec<NetnsNode> {
-        let machines = self.machines();
-        let of = |machine: &&Machine| machine.node.zone == zone && machine.power == power;
-        machines.values().filter(of).map(|machine| machine.node.clone()).collect()
+    pub(crate) fn nodes_of(&self, zone: &str, state: NodeState) -> Vec<NetnsNode> {
+        let lab_nodes = self.lab_nodes();
+        let of = |lab_node: &&LabNode| lab_node.node.zone == zone && lab_node.state == state;
+        lab_nodes.values().filter(of).map(|lab_node| lab_node.node.clone()).collect()
     }
 
-    pub(crate) fn set_power(&self, name: &str, power: Power) {
-        if let Some(machine) = self.machines().get_mut(name) {
-            machine.power = power;
+    pub(crate) fn set_state(&self, name: &str, state: NodeState) {
+        if let Some(lab_node) = self.lab_nodes().get_mut(name) {
+            lab_node.state = state;
         }
     }
 
-    /// A client on a node; its namespace stays for the node's life.
+    /// Starts a client on a node. Its namespace is kept as long as the node's.
     pub(crate) async fn start_client(&self, node: &NetnsNode) -> anyhow::Result<()> {
         let (on, name) = (node.clone(), format!("client-{}", node.name));
         let client = self.on_network(move |network| {
@@ -284,16 +285,16 @@ impl Cluster {
         Ok(())
     }
 
-    /// Nobody calls from a node any more.
+    /// Stops the client of a node.
     pub(crate) async fn stop_client(&self, node: &str) -> anyhow::Result<()> {
         let client = self.traffic().take(node);
-        // Its last connection may take a while.
+        // Dropping waits for its last connection, which may take a while.
         Ok(tokio::task::spawn_blocking(move || drop(client)).await?)
     }
 
     // === Pods ===
 
-    /// More Pods of a Service in a zone, on the nodes that have the fewest.
+    /// Creates Pods of a Service in a zone, each on the node that has the fewest.
     pub(crate) async fn create_pods(
         &self,
         service: &str,
@@ -302,7 +303,7 @@ impl Cluster {
     ) -> anyhow::Result<Vec<String>> {
         let mut names = Vec::new();
         for _ in 0..count {
-            let node = self.roomiest(zone, &names)?;
+            let node = self.node_with_fewest_pods(zone, &names)?;
             let number = self.pods_made.fetch_add(1, Ordering::Relaxed) + 1;
             let name = format!("{service}-{zone}-{number}");
             self.api
@@ -314,7 +315,11 @@ impl Cluster {
         Ok(names.into_iter().map(|(name, _)| name).collect())
     }
 
-    fn roomiest(&self, zone: &str, planned: &[(String, String)]) -> anyhow::Result<String> {
+    fn node_with_fewest_pods(
+        &self,
+        zone: &str,
+        planned: &[(String, String)],
+    ) -> anyhow::Result<String> {
         let pods = self.kubelet.pods();
         let nodes = self.nodes();
         let here = nodes.iter().filter(|node| node.zone == zone);
@@ -328,9 +333,9 @@ impl Cluster {
         }
     }
 
-    /// Waits until every Pod that was created answers, and none is ending.
+    /// Waits until every Pod of the lab is ready and none is being deleted.
     pub(crate) async fn pods_ready(&self) -> anyhow::Result<()> {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         loop {
             let wanted = self.api.list(PODS, &format!("&labelSelector={LAB}%3Dpod")).await?;
             let running = self.kubelet.pods();
@@ -346,9 +351,9 @@ impl Cluster {
         }
     }
 
-    // === callers ===
+    // === clients ===
 
-    /// Says who is called how often: `rates[service][zone]`, connections per second.
+    /// Sets how many connections per second the clients make: `rates[service][zone]`.
     pub(crate) async fn aim(&self, rates: &[Vec<f64>]) -> anyhow::Result<()> {
         let stored = self.api.list(SERVICES, "").await?;
         let address = |service: &Service| -> Option<SocketAddr> {
@@ -367,8 +372,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends the controller in good order: it gives its work up before the API server goes.
-    pub async fn stop(mut self) {
+    /// Stops the controller before anything else, so that it can still reach the API server, then the rest.
+    pub(crate) async fn stop(mut self) {
         self.controller.shutdown.trigger();
         if let Some(task) = self.controller.task.take() {
             let _ = task.await;
@@ -377,18 +382,18 @@ impl Cluster {
             self.traffic.get_mut().unwrap_or_else(PoisonError::into_inner),
             Traffic::new(0),
         );
-        let machines = std::mem::take(&mut *self.machines());
+        let lab_nodes = std::mem::take(&mut *self.lab_nodes());
         let _ = tokio::task::spawn_blocking(move || {
             drop(traffic);
-            // All at once, before any is waited for.
-            machines.values().filter_map(|machine| machine.proxy.as_ref()).for_each(Proxy::stop);
-            drop(machines);
+            // Every proxy is told to stop before the first is waited for, so that they stop in parallel.
+            lab_nodes.values().filter_map(|lab_node| lab_node.proxy.as_ref()).for_each(Proxy::stop);
+            drop(lab_nodes);
         })
         .await;
     }
 }
 
-/// Deletes what labs have made on an API server.
+/// Deletes all objects of labs from an API server. Returns how many.
 ///
 /// # Errors
 /// If it does not answer.
@@ -415,7 +420,7 @@ pub async fn clear(api: &Api) -> anyhow::Result<usize> {
     Ok(removed)
 }
 
-/// The fabric, zones that are some way off, and a listener that every node reaches.
+/// Makes the network between the nodes, with the delay between zones, and a listener that every node reaches.
 fn network(zones: &[String], delay: Duration) -> anyhow::Result<(ClusterNetwork, TcpListener)> {
     let mut network = ClusterNetwork::new()?;
     if !delay.is_zero() {
@@ -427,10 +432,10 @@ fn network(zones: &[String], delay: Duration) -> anyhow::Result<(ClusterNetwork,
     Ok((network, listener.context("cannot listen inside the fabric")?))
 }
 
-/// The fabric's address, which every node reaches.
+/// The address inside the network that every node reaches.
 const FABRIC: std::net::Ipv4Addr = std::net::Ipv4Addr::new(192, 168, 0, 254);
 
-/// How the API server is reached from inside: by another address, under the same name.
+/// How the nodes reach the API server: at the relay's address, under the server's own name for TLS.
 fn inside(access: &Access, listener: SocketAddr) -> anyhow::Result<kube::Config> {
     let mut config = access.config.clone();
     let host = config.cluster_url.host().unwrap_or_default();

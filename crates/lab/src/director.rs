@@ -1,4 +1,4 @@
-//! Does what a scenario says.
+//! Carries out the steps of a scenario.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,57 +8,58 @@ use zonewise_cluster::api::ApiError;
 use zonewise_netns::NetnsNode;
 
 use crate::api::{NODES, PODS, SERVICES};
-use crate::cluster::{Cluster, Power};
+use crate::cluster::{Cluster, NodeState};
 use crate::kubelet::{PodView, now};
 use crate::objects;
 use crate::scenario::Step;
-use crate::watcher::{pace, routes_page};
+use crate::watcher::{routes_page, sync_metrics};
 
-/// How long it takes until somebody notices that a node is out of reach.
-const NOTICED: Duration = Duration::from_secs(1);
-/// Between two looks.
+/// How long after a zone was cut off its nodes and Pods become unready, as if a node controller had noticed.
+const DETECTION_DELAY: Duration = Duration::from_secs(1);
+/// Time between two observations while waiting.
 const POLL: Duration = Duration::from_millis(100);
-/// Nothing has changed for so many looks: the proxies have followed.
+/// The proxies are up to date when nothing has changed for this many observations.
 const STABLE: usize = 4;
-/// Whoever has not followed by then will not.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait for proxies and Pods.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The hands of a scenario.
-pub struct Director<'c> {
+/// Carries out steps, and remembers what later steps need.
+pub(crate) struct Director<'c> {
     cluster: &'c Cluster,
-    /// Connections per second of each Service.
+    /// Connections per second of each Service, over all zones.
     totals: Vec<f64>,
-    /// Those that were said for one zone.
+    /// Connections per second that a step has set for one Service and zone (by index).
     fixed: BTreeMap<(usize, usize), f64>,
-    /// Pods of zones that are away, by Service.
+    /// Pods per Service of each drained zone, to be created again when it comes back.
     away: BTreeMap<String, BTreeMap<String, usize>>,
 }
 
 impl<'c> Director<'c> {
-    /// For a cluster whose Services are called as its scenario says.
-    pub fn new(cluster: &'c Cluster) -> Self {
+    /// For a cluster that receives the connections its scenario asks for.
+    pub(crate) fn new(cluster: &'c Cluster) -> Self {
         let totals = cluster.services.iter().map(|service| service.connections).collect();
         Self { cluster, totals, fixed: BTreeMap::new(), away: BTreeMap::new() }
     }
 
-    /// Has everybody called who should be.
-    pub async fn aim(&self) -> anyhow::Result<()> {
+    /// Tells the clients how many connections to make now.
+    pub(crate) async fn aim(&self) -> anyhow::Result<()> {
         let cores: Vec<f64> = self
             .cluster
             .zones
             .iter()
             .map(|zone| {
-                self.cluster.nodes_of(&zone.name, Power::On).len() as f64 * f64::from(zone.cores)
+                self.cluster.nodes_of(&zone.name, NodeState::On).len() as f64
+                    * f64::from(zone.cores)
             })
             .collect();
         self.cluster.aim(&rates(&self.totals, &self.fixed, &cores)).await
     }
 
-    /// Does one thing.
+    /// Carries out one step.
     ///
     /// # Errors
-    /// If the API server or the kernel does not take it.
-    pub async fn perform(&mut self, step: &Step) -> anyhow::Result<()> {
+    /// If the API server or the kernel refuses it.
+    pub(crate) async fn perform(&mut self, step: &Step) -> anyhow::Result<()> {
         match step {
             Step::Annotate { service, key, value } => {
                 let patch = json!({"metadata": {"annotations": {key: value}}});
@@ -96,18 +97,22 @@ impl<'c> Director<'c> {
         }
     }
 
-    /// Changes an object. One that somebody has deleted is no reason to end: the act will tell.
+    /// Changes an object. If a user has deleted it, the run goes on: the act's expectations will show it.
     async fn change(&self, path: &str, patch: &Value) -> anyhow::Result<()> {
         match self.cluster.api.merge(path, patch).await {
             Err(ApiError::NotFound(error)) => {
-                tracing::warn!(path, error, "somebody has deleted what the scenario changes");
+                tracing::warn!(
+                    path,
+                    error,
+                    "the object that the scenario changes was deleted by somebody else"
+                );
                 Ok(())
             }
             answer => Ok(answer.map(drop)?),
         }
     }
 
-    /// The lab's own Pods that stay.
+    /// The lab's own Pods that are not being deleted.
     fn ours(&self) -> Vec<PodView> {
         let all = self.cluster.kubelet.pods().into_iter();
         all.filter(|pod| pod.ours && !pod.ending).collect()
@@ -133,7 +138,7 @@ impl<'c> Director<'c> {
         self.cluster.pods_ready().await
     }
 
-    /// One after the other in each zone: a new one answers before an old one is told to go.
+    /// Replaces the Pods of a Service one by one: a new Pod is ready before an old one is deleted.
     async fn roll(&self, service: &str) -> anyhow::Result<()> {
         for old in self.ours().iter().filter(|pod| pod.app == service) {
             self.replace(old).await?;
@@ -143,7 +148,7 @@ impl<'c> Director<'c> {
 
     async fn replace(&self, old: &PodView) -> anyhow::Result<()> {
         let names = self.cluster.create_pods(&old.app, &old.zone, 1).await?;
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         while !self.ours().iter().any(|pod| pod.ready && names.contains(&pod.name)) {
             let late = tokio::time::Instant::now() > deadline;
             anyhow::ensure!(!late, "the Pod that replaces {} does not become ready", old.name);
@@ -163,10 +168,10 @@ impl<'c> Director<'c> {
 
     async fn drain(&mut self, zone: &str) -> anyhow::Result<()> {
         self.remember(zone);
-        let nodes = self.cluster.nodes_of(zone, Power::On);
+        let nodes = self.cluster.nodes_of(zone, NodeState::On);
         for node in &nodes {
             self.cluster.stop_client(&node.name).await?;
-            self.cluster.set_power(&node.name, Power::Leaving);
+            self.cluster.set_state(&node.name, NodeState::Leaving);
         }
         for pod in self.ours().iter().filter(|pod| pod.zone == zone) {
             self.delete(&pod.name).await?;
@@ -174,20 +179,20 @@ impl<'c> Director<'c> {
         self.cluster.pods_ready().await?;
         for node in &nodes {
             self.tell_node(node, false).await?;
-            self.cluster.switch_off(&node.name, Power::Lost).await?;
+            self.cluster.switch_off(&node.name, NodeState::Lost).await?;
         }
         Ok(())
     }
 
     async fn cut(&mut self, zone: &str) -> anyhow::Result<()> {
-        let nodes = self.cluster.nodes_of(zone, Power::On);
+        let nodes = self.cluster.nodes_of(zone, NodeState::On);
         for node in &nodes {
             self.cluster.stop_client(&node.name).await?;
         }
         for node in &nodes {
-            self.cluster.switch_off(&node.name, Power::Lost).await?;
+            self.cluster.switch_off(&node.name, NodeState::Lost).await?;
         }
-        tokio::time::sleep(NOTICED).await;
+        tokio::time::sleep(DETECTION_DELAY).await;
         for node in &nodes {
             self.tell_node(node, false).await?;
         }
@@ -195,7 +200,7 @@ impl<'c> Director<'c> {
     }
 
     async fn restore(&mut self, zone: &str) -> anyhow::Result<()> {
-        for node in self.cluster.nodes_of(zone, Power::Lost) {
+        for node in self.cluster.nodes_of(zone, NodeState::Lost) {
             self.cluster.network().reconnect(&node)?;
             self.cluster.switch_on(&node)?;
             self.synced(&node).await;
@@ -225,14 +230,14 @@ impl<'c> Director<'c> {
     // === nodes ===
 
     async fn nodes(&mut self, zone: &str, to: usize) -> anyhow::Result<()> {
-        let nodes = self.cluster.nodes_of(zone, Power::On);
+        let nodes = self.cluster.nodes_of(zone, NodeState::On);
         for _ in nodes.len()..to {
             let node = self.cluster.add_node(zone).await?;
             self.synced(&node).await;
             self.cluster.start_client(&node).await?;
         }
         for node in nodes.iter().skip(to) {
-            self.cluster.set_power(&node.name, Power::Leaving);
+            self.cluster.set_state(&node.name, NodeState::Leaving);
         }
         for node in nodes.iter().skip(to) {
             self.leave(node).await?;
@@ -240,7 +245,7 @@ impl<'c> Director<'c> {
         self.cluster.pods_ready().await
     }
 
-    /// Moves everybody away from a node, and the node out of the cluster.
+    /// Moves client and Pods away from a node, then removes the node.
     async fn leave(&self, node: &NetnsNode) -> anyhow::Result<()> {
         self.cluster.stop_client(&node.name).await?;
         for pod in self.ours().iter().filter(|pod| pod.node == node.name) {
@@ -250,13 +255,14 @@ impl<'c> Director<'c> {
         self.cluster.remove_node(&node.name).await
     }
 
-    /// Waits until a node's new proxy has written its rules.
+    /// Waits until a node's new proxy has written its rules, or for [`TIMEOUT`].
     async fn synced(&self, node: &NetnsNode) {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         while tokio::time::Instant::now() < deadline {
             let look = node.clone();
-            let pace = tokio::task::spawn_blocking(move || pace(&look)).await;
-            if pace.ok().flatten().is_some_and(|pace| pace.last_sync > 0.0) {
+            let sync_metrics = tokio::task::spawn_blocking(move || sync_metrics(&look)).await;
+            if sync_metrics.ok().flatten().is_some_and(|sync_metrics| sync_metrics.last_sync > 0.0)
+            {
                 return;
             }
             tokio::time::sleep(POLL).await;
@@ -264,13 +270,13 @@ impl<'c> Director<'c> {
     }
 }
 
-/// Waits until neither slices nor routes change any more. Returns when the last proxy wrote its last
-/// change, in seconds of the epoch.
+/// Waits until neither EndpointSlices nor the proxies' routes change any more. Returns when a proxy last
+/// wrote a change, in seconds since the Unix epoch.
 ///
 /// # Errors
 /// If the API server does not answer.
-pub async fn settle(cluster: &Cluster) -> anyhow::Result<f64> {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+pub(crate) async fn settle(cluster: &Cluster) -> anyhow::Result<f64> {
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     let (mut before, mut stable) = (None, 0);
     while stable < STABLE && tokio::time::Instant::now() < deadline {
         let slices = cluster.api.list(crate::api::SLICES, "").await?;
@@ -286,13 +292,15 @@ pub async fn settle(cluster: &Cluster) -> anyhow::Result<f64> {
         tokio::time::sleep(POLL).await;
     }
     let nodes = cluster.nodes();
-    let paces =
-        tokio::task::spawn_blocking(move || nodes.iter().filter_map(pace).collect::<Vec<_>>())
-            .await?;
-    Ok(paces.iter().map(|pace| pace.last_sync).fold(0.0, f64::max))
+    let all_metrics = tokio::task::spawn_blocking(move || {
+        nodes.iter().filter_map(sync_metrics).collect::<Vec<_>>()
+    })
+    .await?;
+    Ok(all_metrics.iter().map(|sync_metrics| sync_metrics.last_sync).fold(0.0, f64::max))
 }
 
-/// Connections per second by Service and zone: what was said for a zone, and the rest by cores.
+/// Connections per second by Service and zone: what was set for a zone, else a part of the total in
+/// proportion to the zone's cores.
 fn rates(totals: &[f64], fixed: &BTreeMap<(usize, usize), f64>, cores: &[f64]) -> Vec<Vec<f64>> {
     let all: f64 = cores.iter().sum();
     let rate = |service: usize, zone: usize| {

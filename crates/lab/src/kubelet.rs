@@ -1,9 +1,9 @@
-//! Pods become real: a namespace, an address, a server; and end in good order.
+//! Runs Pods: each gets a network namespace, an address and a server, and is removed when it is deleted.
 //!
 //! ```text
 //!  watch ─► Pod without a node ──► bound to a node
 //!           Pod on our node ─────► namespace, server ─► status: Running, ready, address
-//!           being deleted ───────► answers until its time is over ─► namespace removed, Pod deleted
+//!           being deleted ───────► serves until its grace period is over ─► namespace removed, Pod deleted
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,9 +26,9 @@ use crate::api::Api;
 use crate::objects::{self, PORT};
 use crate::scenario::GRACE;
 
-/// All Pods of our nodes.
+/// Runs the Pods of the lab's nodes.
 #[derive(Debug)]
-pub struct Kubelet {
+pub(crate) struct Kubelet {
     shared: Arc<Shared>,
     _tasks: JoinSet<()>,
 }
@@ -46,7 +46,7 @@ struct State {
     pods: BTreeMap<Key, Running>,
 }
 
-/// A Pod that runs.
+/// A Pod whose namespace and servers exist.
 struct Running {
     uid: String,
     app: String,
@@ -57,23 +57,23 @@ struct Running {
     ending: bool,
 }
 
-/// What others may know about a Pod.
+/// A Pod as other modules see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodView {
+pub(crate) struct PodView {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Its label `app`.
-    pub app: String,
-    /// A lab made it; others are looked after, and otherwise left alone.
-    pub ours: bool,
-    /// Its node.
-    pub node: String,
+    pub(crate) app: String,
+    /// The lab created it. Pods that users create are run too, but the lab never deletes or replaces them.
+    pub(crate) ours: bool,
+    /// Name of its node.
+    pub(crate) node: String,
     /// Its zone.
-    pub zone: String,
-    /// It answers, and the API server knows.
-    pub ready: bool,
+    pub(crate) zone: String,
+    /// Its servers run, and its status says so.
+    pub(crate) ready: bool,
     /// It is being deleted.
-    pub ending: bool,
+    pub(crate) ending: bool,
 }
 
 impl std::fmt::Debug for Shared {
@@ -83,31 +83,30 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Kubelet {
-    /// Begins to look after Pods.
-    ///
-    /// Pods without a node are bound to one, all of them or only those of labs.
-    pub fn start(api: Api, network: Arc<Mutex<ClusterNetwork>>, bind_all: bool) -> Self {
+    /// Starts to watch and run Pods. With `bind_all`, every Pod without a node is bound to one, otherwise only
+    /// Pods that a lab made.
+    pub(crate) fn start(api: Api, network: Arc<Mutex<ClusterNetwork>>, bind_all: bool) -> Self {
         let (heard, events) = mpsc::unbounded_channel();
         let client = api.client().clone();
         let shared = Arc::new(Shared { api, network, bind_all, state: Mutex::default() });
         let mut tasks = JoinSet::new();
-        tasks.spawn(follow(client, watch::PODS, Ear { heard: heard.clone() }));
+        tasks.spawn(follow(client, watch::PODS, PodListener { heard: heard.clone() }));
         tasks.spawn(work(Arc::clone(&shared), heard, events));
         Self { shared, _tasks: tasks }
     }
 
-    /// Looks after the Pods of one more node.
-    pub fn add_node(&self, node: &NetnsNode) {
+    /// Runs the Pods of one more node.
+    pub(crate) fn add_node(&self, node: &NetnsNode) {
         self.shared.state().nodes.insert(node.name.clone(), node.clone());
     }
 
-    /// No Pod comes to a node any more.
-    pub fn remove_node(&self, node: &str) {
+    /// Starts no more Pods on a node.
+    pub(crate) fn remove_node(&self, node: &str) {
         self.shared.state().nodes.remove(node);
     }
 
-    /// All Pods that run, by name.
-    pub fn pods(&self) -> Vec<PodView> {
+    /// All running Pods, ordered by namespace and name.
+    pub(crate) fn pods(&self) -> Vec<PodView> {
         let state = self.shared.state();
         let view = |running: &Running| PodView {
             name: running.pod.name.clone(),
@@ -131,7 +130,7 @@ impl Shared {
 // === what the watch reports ===
 
 #[derive(Deserialize)]
-struct Seen {
+struct WatchedPod {
     metadata: Metadata,
     spec: Spec,
     #[serde(default)]
@@ -178,13 +177,13 @@ struct Status {
     pod_ip: Option<String>,
 }
 
-impl Keyed for Seen {
+impl Keyed for WatchedPod {
     fn key(&self) -> Key {
         (Name::clone(&self.metadata.namespace), Name::clone(&self.metadata.name))
     }
 }
 
-impl Seen {
+impl WatchedPod {
     fn is_ours(&self) -> bool {
         &*self.metadata.namespace == "default" && self.metadata.labels.contains_key(LAB)
     }
@@ -197,29 +196,29 @@ impl Seen {
 }
 
 enum Event {
-    Seen(Box<Seen>),
+    WatchedPod(Box<WatchedPod>),
     Gone(Key),
-    /// Only these are there.
+    /// A list is complete: Pods that are not among these keys no longer exist.
     Only(BTreeSet<Key>),
 }
 
-struct Ear {
+struct PodListener {
     heard: mpsc::UnboundedSender<Event>,
 }
 
-impl Sink for Ear {
-    type Object = Seen;
+impl Sink for PodListener {
+    type Object = WatchedPod;
 
-    fn read(&self, json: &str) -> Result<Seen, serde_json::Error> {
+    fn read(&self, json: &str) -> Result<WatchedPod, serde_json::Error> {
         serde_json::from_str(json)
     }
 
-    fn apply(&mut self, object: Seen) {
-        let _ = self.heard.send(Event::Seen(Box::new(object)));
+    fn apply(&mut self, object: WatchedPod) {
+        let _ = self.heard.send(Event::WatchedPod(Box::new(object)));
     }
 
     fn unreadable(&mut self, key: &Key, error: &str) {
-        tracing::warn!(pod = %key.1, error, "a Pod cannot be read, and is left alone");
+        tracing::warn!(pod = %key.1, error, "a Pod cannot be read; it is ignored");
     }
 
     fn delete(&mut self, _: u64, key: &Key) {
@@ -235,8 +234,8 @@ impl Sink for Ear {
 
 // === what is done about it ===
 
-/// What did not work is tried again after this time.
-const AGAIN: Duration = Duration::from_millis(500);
+/// Time until a Pod that could not be started is tried again.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 async fn work(
     shared: Arc<Shared>,
@@ -246,13 +245,13 @@ async fn work(
     let mut turn = 0;
     while let Some(event) = events.recv().await {
         match event {
-            Event::Seen(seen) => {
+            Event::WatchedPod(seen) => {
                 if let Err(error) = see(&shared, &seen, &mut turn).await {
                     tracing::warn!(pod = %seen.metadata.name, "a Pod cannot be run yet: {error:#}");
                     let heard = heard.clone();
                     tokio::spawn(async move {
-                        tokio::time::sleep(AGAIN).await;
-                        let _ = heard.send(Event::Seen(seen));
+                        tokio::time::sleep(RETRY_DELAY).await;
+                        let _ = heard.send(Event::WatchedPod(seen));
                     });
                 }
             }
@@ -267,7 +266,7 @@ async fn work(
     }
 }
 
-async fn see(shared: &Arc<Shared>, seen: &Seen, turn: &mut usize) -> anyhow::Result<()> {
+async fn see(shared: &Arc<Shared>, seen: &WatchedPod, turn: &mut usize) -> anyhow::Result<()> {
     let key = seen.key();
     if seen.metadata.deletion_timestamp.is_some() {
         end(shared, key, seen);
@@ -288,8 +287,8 @@ async fn see(shared: &Arc<Shared>, seen: &Seen, turn: &mut usize) -> anyhow::Res
     }
 }
 
-/// The scheduler of a lab: nodes take turns.
-async fn bind(shared: &Arc<Shared>, seen: &Seen, turn: &mut usize) -> anyhow::Result<()> {
+/// The lab's scheduler: binds Pods to the nodes in turn.
+async fn bind(shared: &Arc<Shared>, seen: &WatchedPod, turn: &mut usize) -> anyhow::Result<()> {
     if !shared.bind_all && !seen.is_ours() {
         return Ok(());
     }
@@ -303,7 +302,7 @@ async fn bind(shared: &Arc<Shared>, seen: &Seen, turn: &mut usize) -> anyhow::Re
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     });
     match shared.api.create(&path, &binding).await {
-        // It is gone, or somebody else was faster.
+        // It was deleted, or another client has bound it.
         Err(ApiError::NotFound(_) | ApiError::Conflict(_)) => Ok(()),
         answer => Ok(answer.map(drop)?),
     }
@@ -312,7 +311,7 @@ async fn bind(shared: &Arc<Shared>, seen: &Seen, turn: &mut usize) -> anyhow::Re
 async fn begin(
     shared: &Arc<Shared>,
     key: &Key,
-    seen: &Seen,
+    seen: &WatchedPod,
     node: NetnsNode,
 ) -> anyhow::Result<()> {
     let (name, ports) = (seen.metadata.name.to_string(), seen.ports());
@@ -326,13 +325,13 @@ async fn begin(
     Ok(())
 }
 
-/// Tells the API server that a Pod runs.
+/// Sets a Pod's status to running and ready.
 async fn announce(shared: &Arc<Shared>, key: &Key) -> anyhow::Result<()> {
     let address = shared.state().pods.get(key).map(|running| running.pod.v4);
     let Some(address) = address else { return Ok(()) };
     let path = format!("/api/v1/namespaces/{}/pods/{}/status", key.0, key.1);
     match shared.api.merge(&path, &objects::pod_running(address, &now())).await {
-        // It was deleted meanwhile.
+        // The Pod was deleted in the meantime.
         Err(ApiError::NotFound(_)) => remove(shared, key).await,
         answer => {
             answer?;
@@ -358,8 +357,8 @@ fn make(
     Ok((pod, servers))
 }
 
-/// A Pod that is being deleted answers for a while, as a good server does, and goes.
-fn end(shared: &Arc<Shared>, key: Key, seen: &Seen) {
+/// A Pod that is being deleted serves until its grace period is over, at most [`GRACE`], and is removed.
+fn end(shared: &Arc<Shared>, key: Key, seen: &WatchedPod) {
     let mut state = shared.state();
     let Some(running) = state.pods.get_mut(&key) else { return };
     if running.ending || running.uid != seen.metadata.uid {
@@ -393,7 +392,7 @@ async fn remove(shared: &Arc<Shared>, key: &Key) {
     }
 }
 
-/// The time as objects have it.
-pub fn now() -> String {
+/// The current time, as Kubernetes objects write it.
+pub(crate) fn now() -> String {
     format!("{:.0}", jiff::Timestamp::now())
 }

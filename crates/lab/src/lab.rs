@@ -1,4 +1,4 @@
-//! A lab from its start to its end.
+//! Runs a lab from start to end.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::api::{Api, NODES, SERVICES};
 use crate::cluster::{Access, Cluster, clear};
-use crate::home::Home;
+use crate::directory::LabDirectory;
 use crate::picture::{side_by_side, svg};
 use crate::runner::{Runner, lock};
 use crate::scenario::Scenario;
@@ -23,51 +23,51 @@ use crate::screen::paint;
 use crate::terminal::show;
 use crate::view::{ActResult, Summary, View};
 
-/// What a lab is told.
+/// What a lab shall do.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What is played.
+    /// The scenario to run.
     pub scenario: Scenario,
-    /// Shown on the terminal, and kept until somebody leaves.
+    /// Draw on the terminal, and keep running until the user quits.
     pub interactive: bool,
     /// The kubeconfig of an API server to use instead of the embedded one.
     pub api: Option<PathBuf>,
-    /// Use it although it holds objects of others.
+    /// Use that API server even if it holds objects that no lab has made.
     pub force: bool,
-    /// A folder for a picture of each act.
+    /// A directory for a picture of each act.
     pub pictures: Option<PathBuf>,
 }
 
-/// Who hears what is going on.
-pub trait Audience: Send + Sync {
-    /// Something is being set up.
+/// Is told about the progress of a lab.
+pub trait ProgressListener: Send + Sync {
+    /// A part of the cluster is being set up.
     fn doing(&self, what: &str);
-    /// The cluster can be reached.
+    /// The cluster is up, and can be reached with this kubectl command.
     fn ready(&self, kubectl: &str);
-    /// An act is over.
+    /// An act has ended.
     fn ended(&self, result: &ActResult);
 }
 
-/// Runs a lab to its end, or until it is told to quit. Everything is cleaned up either way.
+/// Runs a lab to its end, or until `quit`. Everything is cleaned up either way.
 ///
 /// # Errors
 /// If it cannot be set up, or the cluster does not do what it is told.
 pub async fn run(
     options: Options,
-    home: &Home,
+    directory: &LabDirectory,
     quit: &Shutdown,
-    audience: &dyn Audience,
+    listener: &dyn ProgressListener,
 ) -> anyhow::Result<Summary> {
     let started = Instant::now();
-    audience.doing("API server");
+    listener.doing("API server");
     let (access, embedded) = tokio::select! {
         () = quit.wait() => bail!("stopped before the API server answered"),
-        access = access(&options, home) => access?,
+        access = access(&options, directory) => access?,
     };
-    let played = live(&options, home, access.clone(), started, (quit, audience)).await;
+    let played = live(&options, directory, access.clone(), started, quit, listener).await;
     let end = async {
         if access.lives_on {
-            audience.doing("removing the lab's objects");
+            listener.doing("removing the lab's objects");
             clear(&Api::new(kube::Client::try_from(access.config)?)).await?;
         }
         if let Some(server) = embedded {
@@ -75,29 +75,30 @@ pub async fn run(
         }
         anyhow::Ok(())
     };
-    // A second signal, or too long a wait, ends it all the same.
+    // A second signal, or the end of the grace period, ends the clean-up.
     quit.grace(end)
         .await
-        .context("ended before everything was put away: run zonewise lab clean")??;
+        .context("ended before everything was cleaned up: run zonewise lab clean")??;
     played
 }
 
 async fn live(
     options: &Options,
-    home: &Home,
+    directory: &LabDirectory,
     access: Access,
     started: Instant,
-    (quit, audience): (&Shutdown, &dyn Audience),
+    quit: &Shutdown,
+    listener: &dyn ProgressListener,
 ) -> anyhow::Result<Summary> {
-    let kubeconfig = options.api.clone().unwrap_or_else(|| home.path().join(KUBECONFIG));
+    let kubeconfig = options.api.clone().unwrap_or_else(|| directory.path().join(KUBECONFIG));
     let kubectl = format!("kubectl --kubeconfig={}", kubeconfig.display());
-    let tell = |what: &str| audience.doing(what);
+    let tell = |what: &str| listener.doing(what);
     let cluster = tokio::select! {
         () = quit.wait() => bail!("stopped before the cluster was up"),
         cluster = Cluster::start(&options.scenario, access, &tell) => cluster?,
     };
-    audience.ready(&kubectl);
-    play(options, cluster, kubectl, started, (quit, audience)).await
+    listener.ready(&kubectl);
+    play(options, cluster, kubectl, started, quit, listener).await
 }
 
 const KUBECONFIG: &str = "kubeconfig";
@@ -107,7 +108,8 @@ async fn play(
     cluster: Cluster,
     kubectl: String,
     started: Instant,
-    (quit, audience): (&Shutdown, &dyn Audience),
+    quit: &Shutdown,
+    listener: &dyn ProgressListener,
 ) -> anyhow::Result<Summary> {
     let cluster = Arc::new(cluster);
     let runner = Runner::new(Arc::clone(&cluster), options.scenario.clone(), kubectl, started);
@@ -119,16 +121,16 @@ async fn play(
         ),
         false => None,
     };
-    let album = options.pictures.as_deref().map(Album::new);
+    let pictures = options.pictures.as_deref().map(Pictures::new);
     let ended = |result: &ActResult| {
-        audience.ended(result);
-        if let Some(album) = &album {
-            album.take(&views.borrow().clone());
+        listener.ended(result);
+        if let Some(pictures) = &pictures {
+            pictures.take(&views.borrow().clone());
         }
     };
     let played = runner.play(quit, &ended).await;
-    if let Some(album) = &album {
-        album.bind();
+    if let Some(pictures) = &pictures {
+        pictures.bind();
     }
     if let Some(screen) = screen {
         if played.is_err() {
@@ -148,18 +150,18 @@ async fn play(
     played.map(|_| summary)
 }
 
-/// Pictures of a run's acts: one file each, and one with all of them.
-struct Album<'f> {
+/// Writes pictures of the acts: one file each, and one with all of them.
+struct Pictures<'f> {
     folder: &'f Path,
     pages: Mutex<Vec<(String, Buffer)>>,
 }
 
-impl<'f> Album<'f> {
+impl<'f> Pictures<'f> {
     fn new(folder: &'f Path) -> Self {
         Self { folder, pages: Mutex::default() }
     }
 
-    /// What the screen looks like now.
+    /// Writes a picture of the screen as it is now.
     fn take(&self, view: &View) {
         let Some(act) = &view.act else { return };
         let mut buffer = Buffer::empty(Rect::new(0, 0, PICTURE.0, PICTURE.1));
@@ -168,7 +170,7 @@ impl<'f> Album<'f> {
         lock(&self.pages).push((format!("{}. {}", act.number, act.title), buffer));
     }
 
-    /// All of them in one.
+    /// Writes one picture with all acts.
     fn bind(&self) {
         let pages = lock(&self.pages);
         let pages: Vec<(String, &Buffer)> =
@@ -176,7 +178,7 @@ impl<'f> Album<'f> {
         self.write("acts.svg", &side_by_side(&pages));
     }
 
-    /// A picture that cannot be written stops nothing.
+    /// Writes a file. If that fails, the lab goes on.
     fn write(&self, name: &str, text: &str) {
         let path = self.folder.join(name);
         if let Err(error) = std::fs::write(&path, text) {
@@ -188,12 +190,15 @@ impl<'f> Album<'f> {
 /// Columns and lines of a picture.
 const PICTURE: (u16, u16) = (120, 36);
 
-/// The API server, and how it is reached.
-async fn access(options: &Options, home: &Home) -> anyhow::Result<(Access, Option<Server>)> {
+/// Starts the embedded API server, or takes the one given with `--api`.
+async fn access(
+    options: &Options,
+    directory: &LabDirectory,
+) -> anyhow::Result<(Access, Option<Server>)> {
     let Some(path) = &options.api else {
         let server = Server::start(zonewise_apiserver::Config::default()).await?;
         let text = server.kubeconfig();
-        home.write_for_user(KUBECONFIG, &text)?;
+        directory.write_for_user(KUBECONFIG, &text)?;
         let config = config(Kubeconfig::from_yaml(&text)?).await?;
         let address = server.address();
         return Ok((Access { config, address, lives_on: false }, Some(server)));
@@ -206,7 +211,7 @@ async fn access(options: &Options, home: &Home) -> anyhow::Result<(Access, Optio
     if !options.force {
         refuse_foreign(&api).await?;
     }
-    // What a lab has left that was killed.
+    // Objects that a killed lab has left.
     clear(&api).await?;
     Ok((Access { config, address, lives_on: true }, None))
 }
@@ -222,10 +227,10 @@ async fn address(config: &kube::Config) -> anyhow::Result<SocketAddr> {
     let name = host.clone();
     let found = tokio::task::spawn_blocking(move || (host, port).to_socket_addrs()).await?;
     let found = found.ok().and_then(|mut all| all.next());
-    found.with_context(|| format!("the API server's name {name:?} leads to no address"))
+    found.with_context(|| format!("the API server's name {name:?} cannot be resolved"))
 }
 
-/// A lab writes Nodes, Services and slices: not beside those of others.
+/// Refuses an API server that is in use: a lab creates Nodes and rewrites the slices of every Service.
 async fn refuse_foreign(api: &Api) -> anyhow::Result<()> {
     let foreign = format!("&labelSelector=%21{LAB}");
     let nodes = api.list(NODES, &foreign).await.context("the API server does not answer")?;

@@ -1,40 +1,50 @@
-//! A multi-zone cluster on one Linux box: real kernel rules, real connections, no machine but this one.
+//! A multi-zone cluster on one Linux machine, with real kernel rules and real connections.
 //!
 //! ```text
-//!  scenario ─► runner ── acts: steps ─► hands ─► API server (embedded, or yours) ◄─ controller
+//!  scenario ─► runner ── acts: steps ─► director ─► API server (embedded, or yours) ◄─ controller
 //!                │                                    ▲        ▲
 //!                │                       kubelet: Pods become   proxies: one per node,
 //!                │                       namespaces with        inside its namespace
 //!                │                       servers                     │
 //!                │                                                   ▼
-//!                ├── measure ◄── traffic: clients in every zone ─► kernel rules ─► servers
+//!                ├── board   ◄── traffic: clients in every zone ─► kernel rules ─► servers
 //!                ▼
 //!              View ─► screen (terminal), picture (SVG), report (table, JSON)
 //! ```
 //!
-//! Nothing has a name that the system knows: namespaces are descriptors of this process, and with it go
-//! their links, rules and servers, however it ends.
+//! Network namespaces exist only as open descriptors of this process. However the process ends, the kernel
+//! removes them, and with them their links, rules and servers.
 
-pub mod api;
-pub mod board;
-pub mod cluster;
-pub mod director;
-pub mod home;
-pub mod kubelet;
+mod api;
+mod board;
+mod cluster;
+mod director;
+pub mod directory;
+mod kubelet;
 pub mod lab;
-pub mod measure;
-pub mod objects;
-pub mod picture;
+mod measure;
+mod objects;
+mod picture;
 pub mod preflight;
-pub mod proxies;
-pub mod relay;
+mod proxies;
+mod relay;
 pub mod report;
-pub mod runner;
+mod runner;
 pub mod scenario;
-pub mod screen;
-pub mod terminal;
-pub mod traffic;
+mod screen;
+mod terminal;
+mod traffic;
 pub mod view;
-pub mod watcher;
-
+mod watcher;
 mod words;
+
+pub use api::Api;
+pub use cluster::clear;
+
+/// What the tests of the screen draw with.
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::measure::Matrix;
+    pub use crate::picture::{side_by_side, svg};
+    pub use crate::screen::{draw, monochrome, paint};
+}

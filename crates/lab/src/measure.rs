@@ -1,4 +1,4 @@
-//! Connections counted: who asked whom. Pure.
+//! Counts of connections by zone and endpoint. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use serde::Serialize;
 /// Connections by the zone they came from and the zone they went to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Matrix {
-    /// Names of zones, in order: rows and columns.
+    /// Names of the zones, in the order of rows and columns.
     pub zones: Vec<String>,
-    /// `connections[from][to]`.
+    /// `connections[from][to]`, by zone index.
     pub connections: Vec<Vec<u64>>,
 }
 
 impl Matrix {
-    /// Nobody has asked anybody.
+    /// A matrix without connections.
     pub fn new(zones: &[String]) -> Self {
         Self { zones: zones.to_vec(), connections: vec![vec![0; zones.len()]; zones.len()] }
     }
@@ -24,42 +24,42 @@ impl Matrix {
         self.connections.iter().flatten().sum()
     }
 
-    /// The part that stayed in its zone; `None` without connections.
+    /// The share of connections that stayed in their zone; `None` without connections.
     pub fn in_zone(&self) -> Option<f64> {
         let total = self.total();
         let home: u64 = (0..self.zones.len()).map(|zone| self.connections[zone][zone]).sum();
         (total > 0).then(|| home as f64 / total as f64)
     }
 
-    /// What part of a zone's connections went to another zone; `None` if it made none.
+    /// The share of a zone's connections that went to zone `to`; `None` if it made none.
     pub fn part(&self, from: usize, to: usize) -> Option<f64> {
         let all: u64 = self.connections[from].iter().sum();
         (all > 0).then(|| self.connections[from][to] as f64 / all as f64)
     }
 }
 
-/// Connections of one Service over some time.
+/// Connections of one Service over a period of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// By zone of the client and name of the endpoint.
-    pub answered: BTreeMap<(usize, String), u64>,
-    /// Those that failed, by what was heard instead.
-    pub failed: BTreeMap<String, u64>,
+pub(crate) struct Counts {
+    /// Answered connections, by zone index of the client and name of the endpoint.
+    pub(crate) answered: BTreeMap<(usize, String), u64>,
+    /// Failed connections, by error.
+    pub(crate) failed: BTreeMap<String, u64>,
 }
 
 impl Counts {
-    /// One more.
-    pub fn answered(&mut self, from: usize, endpoint: &str) {
+    /// Counts an answered connection.
+    pub(crate) fn answered(&mut self, from: usize, endpoint: &str) {
         *self.answered.entry((from, endpoint.to_owned())).or_default() += 1;
     }
 
-    /// One that failed.
-    pub fn failed(&mut self, why: &str) {
+    /// Counts a failed connection.
+    pub(crate) fn failed(&mut self, why: &str) {
         *self.failed.entry(why.to_owned()).or_default() += 1;
     }
 
-    /// Both together.
-    pub fn add(&mut self, other: &Self) {
+    /// Adds the counts of `other`.
+    pub(crate) fn add(&mut self, other: &Self) {
         for (key, count) in &other.answered {
             *self.answered.entry(key.clone()).or_default() += count;
         }
@@ -69,28 +69,32 @@ impl Counts {
     }
 
     /// All connections, failed ones too.
-    pub fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.answered.values().sum::<u64>() + self.failures()
     }
 
-    /// Those that failed.
-    pub fn failures(&self) -> u64 {
+    /// Failed connections.
+    pub(crate) fn failures(&self) -> u64 {
         self.failed.values().sum()
     }
 
-    /// By zones. `homes` are the zones of the endpoints, by name.
-    pub fn matrix(&self, zones: &[String], homes: &BTreeMap<String, usize>) -> Matrix {
+    /// The answered connections by zone. `endpoint_zones` has the zone index of each endpoint, by name.
+    pub(crate) fn matrix(
+        &self,
+        zones: &[String],
+        endpoint_zones: &BTreeMap<String, usize>,
+    ) -> Matrix {
         let mut matrix = Matrix::new(zones);
         for ((from, endpoint), count) in &self.answered {
-            if let Some(to) = homes.get(endpoint) {
+            if let Some(to) = endpoint_zones.get(endpoint) {
                 matrix.connections[*from][*to] += count;
             }
         }
         matrix
     }
 
-    /// What each of these endpoints got of its fair share: 1 is exactly that.
-    pub fn loads(&self, endpoints: &[String]) -> Vec<f64> {
+    /// The load of each of these endpoints: 1 is exactly its fair share.
+    pub(crate) fn loads(&self, endpoints: &[String]) -> Vec<f64> {
         let got = |name: &String| -> u64 {
             self.answered.iter().filter(|((_, to), _)| to == name).map(|(_, count)| count).sum()
         };
@@ -100,7 +104,7 @@ impl Counts {
     }
 
     /// How much more than its fair share the busiest of these endpoints got.
-    pub fn overload(&self, endpoints: &[String]) -> Option<f64> {
+    pub(crate) fn overload(&self, endpoints: &[String]) -> Option<f64> {
         let busiest = self.loads(endpoints).into_iter().reduce(f64::max)?;
         (busiest > 0.0).then_some(busiest - 1.0)
     }

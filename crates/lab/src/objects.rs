@@ -9,13 +9,13 @@ use zonewise_netns::{Cidr, NetnsNode};
 
 use crate::scenario::{GRACE, Service};
 
-/// Where the Pods listen.
-pub const PORT: u16 = 8080;
-/// Where Services are found.
-pub const SERVICE_PORT: u16 = 80;
+/// The port that Pods listen on.
+pub(crate) const PORT: u16 = 8080;
+/// The port of the Services.
+pub(crate) const SERVICE_PORT: u16 = 80;
 
-/// A Node object for a machine.
-pub fn node(node: &NetnsNode, cores: u32, now: &str) -> Value {
+/// The Node object of a node.
+pub(crate) fn node(node: &NetnsNode, cores: u32, now: &str) -> Value {
     let text = |(address, length): Cidr| format!("{address}/{length}");
     let resources = json!({"cpu": cores.to_string(), "memory": "16Gi", "pods": "250"});
     json!({
@@ -45,13 +45,13 @@ pub fn node(node: &NetnsNode, cores: u32, now: &str) -> Value {
     })
 }
 
-/// Whether a node is ready, as a patch of its status.
-pub fn node_ready(ready: bool, now: &str) -> Value {
+/// A patch of a Node's status: ready or not.
+pub(crate) fn node_ready(ready: bool, now: &str) -> Value {
     json!({"status": {"conditions": [condition("Ready", ready, now)]}})
 }
 
 /// A Pod of a Service, on a node.
-pub fn pod(service: &str, name: &str, node: &str) -> Value {
+pub(crate) fn pod(service: &str, name: &str, node: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "labels": {LAB: "pod", "app": service}},
@@ -66,8 +66,8 @@ pub fn pod(service: &str, name: &str, node: &str) -> Value {
     })
 }
 
-/// A Pod that runs and answers, as a patch of its status.
-pub fn pod_running(address: Ipv4Addr, now: &str) -> Value {
+/// A patch of a Pod's status: running and ready.
+pub(crate) fn pod_running(address: Ipv4Addr, now: &str) -> Value {
     let conditions = ["PodScheduled", "Initialized", "ContainersReady", "Ready"];
     json!({"status": {
         "phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "startTime": now,
@@ -79,8 +79,8 @@ pub fn pod_running(address: Ipv4Addr, now: &str) -> Value {
     }})
 }
 
-/// A Pod whose node is out of reach, or is again, as a patch of its status.
-pub fn pod_ready(ready: bool, now: &str) -> Value {
+/// A patch of a Pod's status: ready or not, because its node can or cannot be reached.
+pub(crate) fn pod_ready(ready: bool, now: &str) -> Value {
     json!({"status": {"conditions": [
         condition("PodScheduled", true, now), condition("Initialized", true, now),
         condition("ContainersReady", ready, now), condition("Ready", ready, now),
@@ -88,7 +88,7 @@ pub fn pod_ready(ready: bool, now: &str) -> Value {
 }
 
 /// A Service.
-pub fn service(service: &Service) -> Value {
+pub(crate) fn service(service: &Service) -> Value {
     let mut object = json!({
         "apiVersion": "v1", "kind": "Service",
         "metadata": {
@@ -106,7 +106,7 @@ pub fn service(service: &Service) -> Value {
 }
 
 /// The namespace of the proxies' Leases.
-pub fn system_namespace() -> Value {
+pub(crate) fn system_namespace() -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}})
 }
 

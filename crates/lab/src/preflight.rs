@@ -1,38 +1,36 @@
-//! What a lab needs of this box, tried before anything is made.
+//! Checks that this machine can run a lab, before anything is created.
 
 use std::time::Duration;
 
 use zonewise_netns::{Namespace, bridge, veth};
-use zonewise_proxy::kernel::Kernel;
-use zonewise_proxy::rules::entries::Node;
-use zonewise_proxy::rules::layout::{FAMILIES, Options};
+use zonewise_proxy::testing::{FAMILIES, Kernel, NodeSettings, Options};
 
-/// Something that is missing, and what to do about it.
+/// A feature that is missing, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// What.
+    /// The feature.
     pub what: &'static str,
-    /// What the kernel says.
+    /// The kernel's error.
     pub why: String,
-    /// What helps.
+    /// How to get it.
     pub remedy: &'static str,
 }
 
-/// Whether this process may do everything.
+/// Whether this process runs as root.
 pub fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     line.and_then(|line| line.split_whitespace().nth(1)) == Some("0")
 }
 
-/// What a lab touches, for those who are asked to let it run as root.
+/// What a lab does to the machine, shown to users who are asked to run it as root.
 pub const TOUCHES: &str = "\
 It makes network namespaces of its own and joins them with virtual cables; in them it writes nftables rules and makes
-connections. It listens on a port of 127.0.0.1 and writes one small directory below /run. The network of this machine,
+connections. It listens on a port of 127.0.0.1 and writes one small directory below /run. The network of this lab_node,
 its rules and its settings stay as they are. Nothing is left when the lab ends; of one that was killed, the directory
 (`zonewise lab clean` removes it).";
 
-/// Everything that is missing.
+/// Tries each feature that a lab needs, and returns those that are missing.
 pub fn missing(delay: bool) -> Vec<Missing> {
     let scratch = match Namespace::new("preflight") {
         Ok(namespace) => namespace,
@@ -80,7 +78,8 @@ fn text(result: Result<(), zonewise_netns::Error>) -> Result<(), String> {
 /// Writes the proxy's tables into the namespace of this thread.
 fn rules() -> Result<(), String> {
     let names = Box::new(|_| String::new());
-    let kernel = Kernel::open(Options::default(), FAMILIES.to_vec(), Node::default(), names);
+    let kernel =
+        Kernel::open(Options::default(), FAMILIES.to_vec(), NodeSettings::default(), names);
     let started = kernel.and_then(|mut kernel| kernel.start(Vec::new(), Vec::new()));
     started.map(drop).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! One proxy per node, on threads of its own inside the node's namespace.
+//! One proxy per node, on its own threads inside the node's network namespace.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread::JoinHandle;
@@ -10,27 +10,28 @@ use zonewise_netns::{Namespace, NetnsNode};
 use zonewise_proxy::config::{Config, Settings};
 use zonewise_telemetry::shutdown::Shutdown;
 
-/// Where every proxy serves its pages, inside its namespace.
-pub const PAGES: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10249);
-/// Pods of all nodes.
+/// The address of every proxy's metrics server, inside its namespace.
+pub(crate) const PAGES: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 10249);
+/// The addresses of the Pods of all nodes.
 const PODS: &str = "10.244.0.0/16,fd00:10:244::/48";
-/// What is in the kernel is looked at when something happens, not by the clock: the clock would
-/// blur what is measured.
-const RARELY: Duration = Duration::from_hours(1);
+/// Longer than any run: periodic syncs and verification would disturb the measurement of how long a change
+/// takes.
+const NEVER_IN_A_RUN: Duration = Duration::from_hours(1);
 
-/// A proxy. It ends, and its rules go with the namespace, when this is dropped.
+/// A running proxy. Dropping it stops the proxy; its rules are removed with the namespace.
 #[derive(Debug)]
-pub struct Proxy {
+pub(crate) struct Proxy {
     shutdown: Shutdown,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Proxy {
-    /// Starts the proxy of a node, which reaches the API server as `access` says.
+    /// Starts the proxy of a node. `access` is how it reaches the API server.
     ///
     /// # Errors
     /// If its configuration cannot be used.
-    pub fn start(node: &NetnsNode, access: kube::Config) -> anyhow::Result<Self> {
+    pub(crate) fn start(node: &NetnsNode, access: kube::Config) -> anyhow::Result<Self> {
         let config = configuration(&node.name)?;
         let (namespace, shutdown) = (node.namespace.clone(), Shutdown::manual());
         let (name, signal) = (node.name.clone(), shutdown.clone());
@@ -42,8 +43,8 @@ impl Proxy {
         Ok(Self { shutdown, thread: Some(thread) })
     }
 
-    /// Tells it to end; whoever drops it waits until it has.
-    pub fn stop(&self) {
+    /// Tells the proxy to stop, without waiting for it.
+    pub(crate) fn stop(&self) {
         self.shutdown.trigger();
     }
 }
@@ -57,8 +58,8 @@ fn configuration(node: &str) -> anyhow::Result<Config> {
     let mut config = settings.resolve(node).context("the proxy's configuration")?;
     config.metrics = Some(PAGES);
     config.healthz = None;
-    config.sync_period = RARELY;
-    config.verify_period = RARELY;
+    config.sync_period = NEVER_IN_A_RUN;
+    config.verify_period = NEVER_IN_A_RUN;
     Ok(config)
 }
 
@@ -68,7 +69,7 @@ fn live(
     config: Config,
     shutdown: Shutdown,
 ) -> anyhow::Result<()> {
-    // The runtime's threads inherit the namespace of the one that makes them.
+    // Threads of the runtime inherit the network namespace of the thread that creates them.
     namespace.join()?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;

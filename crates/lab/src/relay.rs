@@ -1,4 +1,4 @@
-//! The nodes' way to the API server: a listener inside the fabric, the server outside.
+//! Connects the nodes to the API server: a listener inside the lab's network, the server outside of it.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -6,18 +6,18 @@ use tokio::io::copy_bidirectional;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// Passes connections on until it is dropped.
+/// Forwards connections until it is dropped.
 #[derive(Debug)]
-pub struct Relay {
+pub(crate) struct Relay {
     task: JoinHandle<()>,
 }
 
 impl Relay {
-    /// From a listener, made anywhere, to an address as this process sees it.
+    /// Forwards connections from a listener, in whichever namespace it was made, to an address in this one.
     ///
     /// # Errors
     /// If the listener cannot be used.
-    pub fn start(listener: TcpListener, to: SocketAddr) -> std::io::Result<Self> {
+    pub(crate) fn start(listener: TcpListener, to: SocketAddr) -> std::io::Result<Self> {
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let task = tokio::spawn(async move {

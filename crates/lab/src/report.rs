@@ -1,4 +1,4 @@
-//! What a run came to: a line per act while it goes on, a table and a JSON document at its end.
+//! The result of a run: one line per act while it runs, a table and a JSON document at its end.
 
 use serde_json::{Value, json};
 use zonewise_explain::screens::{clean, counted, signed_percent, table as columns};
@@ -6,14 +6,14 @@ use zonewise_explain::screens::{clean, counted, signed_percent, table as columns
 use crate::view::{ActResult, Expectation, Summary};
 use crate::words::{fine_percent, grouped, seconds};
 
-/// The whole run.
+/// The whole run as a table.
 pub fn table(summary: &Summary) -> String {
     let parts = [clean(&summary.scenario), acts(summary), failures(summary), totals(summary)];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     format!("{}\n{}\n", parts.join("\n\n"), verdict(summary))
 }
 
-/// The same for programs.
+/// The whole run as a JSON document.
 pub fn json(summary: &Summary) -> Value {
     let mut document = json!(summary);
     document["apiVersion"] = "zonewise.dev/v1alpha1".into();
@@ -25,7 +25,7 @@ pub fn json(summary: &Summary) -> Value {
     document
 }
 
-/// One act, when it ends.
+/// One line for an act that has ended.
 pub fn act_line(result: &ActResult) -> String {
     let mut parts = vec![format!("{} in zone", fine_percent(result.in_zone))];
     parts.extend(result.overload.map(|over| format!("busiest endpoint {}", signed_percent(over))));

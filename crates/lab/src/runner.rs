@@ -1,4 +1,4 @@
-//! Plays a scenario: acts, one after the other, and what came of them.
+//! Runs the acts of a scenario one after the other, and measures each.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,24 +10,24 @@ use tokio::task::JoinSet;
 use zonewise_netns::NetnsNode;
 use zonewise_telemetry::shutdown::Shutdown;
 
-use crate::board::{Board, Glance, TICK, judge};
-use crate::cluster::{Cluster, Power};
+use crate::board::{Board, Observation, TICK, judge};
+use crate::cluster::{Cluster, NodeState};
 use crate::director::{Director, settle};
 use crate::scenario::{Act, Scenario};
 use crate::view::{self, ActResult, ClusterSize, Phase, Summary, View, Zone};
-use crate::watcher::{Pace, pace, programming, routed, routes_page, standings};
+use crate::watcher::{SyncMetrics, programming, routed, routes_page, statuses, sync_metrics};
 
-/// What people may do while it plays.
+/// What the user has asked for while a scenario runs.
 #[derive(Debug, Default)]
-pub struct Controls {
-    /// On with the next act.
-    pub next: AtomicBool,
-    /// Measuring goes on until this is false.
-    pub paused: AtomicBool,
+pub(crate) struct Controls {
+    /// Continue with the next act.
+    pub(crate) next: AtomicBool,
+    /// Stay in the current act until this is false.
+    pub(crate) paused: AtomicBool,
 }
 
 /// A scenario in a running cluster.
-pub struct Runner {
+pub(crate) struct Runner {
     cluster: Arc<Cluster>,
     scenario: Scenario,
     board: Arc<Mutex<Board>>,
@@ -37,14 +37,14 @@ pub struct Runner {
     tasks: JoinSet<()>,
 }
 
-/// How often an act looks whether it is over.
+/// How often a measuring act checks whether it is over.
 const LOOK: Duration = Duration::from_millis(50);
-/// Nodes asked for their pages at one glance; the others have their turn.
-const ASKED: usize = 8;
+/// This many nodes are asked for routes and metrics in one round; the others follow in the next rounds.
+const NODES_PER_ROUND: usize = 8;
 
 impl Runner {
-    /// Begins to count and to look. `started` is when the lab began.
-    pub fn new(
+    /// Starts to count connections and to observe the cluster. `started` is when the lab was started.
+    pub(crate) fn new(
         cluster: Arc<Cluster>,
         scenario: Scenario,
         kubectl: String,
@@ -62,15 +62,15 @@ impl Runner {
             views,
             tasks: JoinSet::new(),
         };
-        let glance = Arc::new(Mutex::new(Glance::default()));
+        let observation = Arc::new(Mutex::new(Observation::default()));
         runner.tasks.spawn(look(
             Arc::clone(&runner.cluster),
-            Arc::clone(&glance),
+            Arc::clone(&observation),
             Arc::clone(&runner.board),
         ));
         runner.tasks.spawn(count(
             Arc::clone(&runner.cluster),
-            glance,
+            observation,
             Arc::clone(&runner.board),
             runner.views.clone(),
             runner.started,
@@ -78,26 +78,26 @@ impl Runner {
         runner
     }
 
-    /// What there is to see, renewed all the time.
-    pub fn views(&self) -> watch::Receiver<View> {
+    /// What the screen shows, updated every tick.
+    pub(crate) fn views(&self) -> watch::Receiver<View> {
         self.views.subscribe()
     }
 
-    /// What people may do.
-    pub fn controls(&self) -> Arc<Controls> {
+    /// Where the terminal stores what the user asks for.
+    pub(crate) fn controls(&self) -> Arc<Controls> {
         Arc::clone(&self.controls)
     }
 
-    /// Where everything is noted.
-    pub fn board(&self) -> Arc<Mutex<Board>> {
+    /// The state of the run.
+    pub(crate) fn board(&self) -> Arc<Mutex<Board>> {
         Arc::clone(&self.board)
     }
 
-    /// Plays all acts, or as many as there is time for. `ended` hears of each.
+    /// Runs all acts, or stops at `quit`. `ended` is called with the result of each act.
     ///
     /// # Errors
     /// If the cluster does not do what it is told.
-    pub async fn play(
+    pub(crate) async fn play(
         &self,
         quit: &Shutdown,
         ended: &(dyn Fn(&ActResult) + Send + Sync),
@@ -149,9 +149,9 @@ impl Runner {
         Ok(result)
     }
 
-    /// Counts for so long, or until somebody says that it is enough.
+    /// Measures for this long, or until the user continues with the next act.
     async fn measure(&self, time: Duration) {
-        // What was asked for before this moment counts for before.
+        // A key that was pressed during the former phase does not end this one.
         tokio::time::sleep(TICK).await;
         self.controls.next.store(false, Ordering::Relaxed);
         let mut passed = Duration::ZERO;
@@ -165,12 +165,12 @@ impl Runner {
                 passed += LOOK;
             }
         }
-        // The last connections have to be fetched.
+        // One more tick, so that the last connections are counted.
         tokio::time::sleep(TICK).await;
     }
 
-    /// Counts and looks no longer.
-    pub async fn stop(mut self) {
+    /// Stops counting and observing.
+    pub(crate) async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
 
@@ -180,8 +180,8 @@ impl Runner {
         services.iter().position(|service| Some(service.name.as_str()) == wanted).unwrap_or(0)
     }
 
-    /// What it came to so far.
-    pub fn summary(&self) -> Summary {
+    /// The result so far.
+    pub(crate) fn summary(&self) -> Summary {
         let board = lock(&self.board);
         let (connections, failed) = board.totals();
         let first = self.cluster.traffic().first();
@@ -212,10 +212,10 @@ fn epoch() -> f64 {
     jiff::Timestamp::now().as_microsecond() as f64 / 1e6
 }
 
-/// Counts connections, all the time.
+/// Counts connections, every tick.
 async fn count(
     cluster: Arc<Cluster>,
-    glance: Arc<Mutex<Glance>>,
+    observation: Arc<Mutex<Observation>>,
     board: Arc<Mutex<Board>>,
     views: watch::Sender<View>,
     started: Instant,
@@ -224,7 +224,7 @@ async fn count(
     loop {
         ticks.tick().await;
         let counts = cluster.traffic().drain();
-        let mut seen = lock(&glance).clone();
+        let mut seen = lock(&observation).clone();
         seen.pods = cluster.kubelet.pods();
         seen.zones = zones(&cluster);
         let mut board = lock(&board);
@@ -233,51 +233,60 @@ async fn count(
     }
 }
 
-/// Asks the cluster about itself, all the time.
-async fn look(cluster: Arc<Cluster>, glance: Arc<Mutex<Glance>>, board: Arc<Mutex<Board>>) {
-    let (mut pages, mut paces) = (BTreeMap::new(), BTreeMap::new());
+/// Observes Services, routes and metrics, again and again.
+async fn look(
+    cluster: Arc<Cluster>,
+    observation: Arc<Mutex<Observation>>,
+    board: Arc<Mutex<Board>>,
+) {
+    let (mut pages, mut all_metrics) = (BTreeMap::new(), BTreeMap::new());
     let mut turn = 0;
     loop {
-        match standings(&cluster.api).await {
-            Ok(standings) => {
-                lock(&glance).standings = standings;
+        match statuses(&cluster.api).await {
+            Ok(statuses) => {
+                lock(&observation).statuses = statuses;
                 lock(&board).trouble = None;
             }
             Err(error) => lock(&board).trouble = Some(error.to_string()),
         }
         let nodes = cluster.nodes();
-        let asked: Vec<NetnsNode> =
-            nodes.iter().cycle().skip(turn).take(ASKED.min(nodes.len())).cloned().collect();
-        turn = if nodes.is_empty() { 0 } else { (turn + ASKED) % nodes.len() };
+        let asked: Vec<NetnsNode> = nodes
+            .iter()
+            .cycle()
+            .skip(turn)
+            .take(NODES_PER_ROUND.min(nodes.len()))
+            .cloned()
+            .collect();
+        turn = if nodes.is_empty() { 0 } else { (turn + NODES_PER_ROUND) % nodes.len() };
         let answers = tokio::task::spawn_blocking(move || {
             asked
                 .into_iter()
-                .map(|node| (routes_page(&node), pace(&node), node.name))
+                .map(|node| (routes_page(&node), sync_metrics(&node), node.name))
                 .collect::<Vec<_>>()
         });
-        for (page, pace, name) in answers.await.unwrap_or_default() {
+        for (page, sync_metrics, name) in answers.await.unwrap_or_default() {
             pages.insert(name.clone(), page.unwrap_or_default());
-            paces.insert(name, pace.unwrap_or_default());
+            all_metrics.insert(name, sync_metrics.unwrap_or_default());
         }
         pages.retain(|name, _| nodes.iter().any(|node| node.name == *name));
-        let all: Vec<Pace> = paces.values().copied().collect();
+        let all: Vec<SyncMetrics> = all_metrics.values().copied().collect();
         {
-            let mut glance = lock(&glance);
-            glance.routed = routed(pages.values().map(String::as_str));
-            glance.programming = programming(&all);
+            let mut observation = lock(&observation);
+            observation.routed = routed(pages.values().map(String::as_str));
+            observation.programming = programming(&all);
         }
         tokio::time::sleep(TICK).await;
     }
 }
 
 fn zones(cluster: &Cluster) -> Vec<Zone> {
-    let machines = cluster.machines();
+    let lab_nodes = cluster.lab_nodes();
     let zone = |zone: &crate::scenario::Zone| {
-        let here = || machines.values().filter(|machine| machine.node.zone == zone.name);
-        let ready = here().filter(|machine| machine.power == Power::On).count();
+        let here = || lab_nodes.values().filter(|lab_node| lab_node.node.zone == zone.name);
+        let ready = here().filter(|lab_node| lab_node.state == NodeState::On).count();
         Zone {
             name: zone.name.clone(),
-            nodes: here().filter(|machine| machine.power != Power::Gone).count(),
+            nodes: here().filter(|lab_node| lab_node.state != NodeState::Gone).count(),
             ready,
             cores: ready as f64 * f64::from(zone.cores),
         }

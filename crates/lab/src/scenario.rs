@@ -1,4 +1,4 @@
-//! Scenarios: what the cluster is, what happens in it, and what is expected.
+//! Scenarios: a cluster, what happens in it, and what is expected.
 //!
 //! ```yaml
 //! title: One zone loses its endpoints
@@ -17,7 +17,7 @@
 //!     expect: {service: web, inZone: {atLeast: 90%}}
 //! ```
 //!
-//! What is not known or does not fit is refused by name before anything is made.
+//! Unknown fields and values that do not fit are refused by name before anything is created.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,36 +29,36 @@ use zonewise_common::duration::ConfigDuration;
 use zonewise_telemetry::file::{self, FileError};
 use zonewise_topology::reason::TABLE;
 
-/// Scenarios that come along: name, text.
-pub const SHIPPED: [(&str, &str); 4] = [
+/// Built-in scenarios: name and text.
+pub const BUILT_IN: [(&str, &str); 4] = [
     ("story", include_str!("../scenarios/story.yaml")),
     ("hot-zone", include_str!("../scenarios/hot-zone.yaml")),
     ("tiny-service", include_str!("../scenarios/tiny-service.yaml")),
     ("node-churn", include_str!("../scenarios/node-churn.yaml")),
 ];
 
-/// More nodes do not fit into the network of a lab.
-const MOST_NODES: usize = 250;
-/// More pods do not fit on a node.
-const MOST_PODS_OF_A_NODE: usize = 200;
-/// Fewer are nothing to see.
-const FEWEST_CONNECTIONS: f64 = 0.01;
-/// More connections than one box can make.
-const MOST_CONNECTIONS: f64 = 10_000.0;
-/// Longer is no measurement.
-const LONGEST: Duration = Duration::from_hours(1);
+/// The network of a lab has addresses for this many nodes.
+const MAX_NODES: usize = 250;
+/// The network of a node has addresses for this many Pods.
+const MAX_PODS_PER_NODE: usize = 200;
+/// With fewer connections per second there is nothing to measure.
+const MIN_CONNECTIONS: f64 = 0.01;
+/// More connections per second than one machine can make.
+const MAX_CONNECTIONS: f64 = 10_000.0;
+/// The longest time that an act may measure.
+const MAX_MEASURE: Duration = Duration::from_hours(1);
 
 /// A scenario.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Scenario {
-    /// What it shows.
+    /// What the scenario shows.
     pub title: String,
-    /// Where it plays.
+    /// The cluster at the start.
     pub cluster: Cluster,
-    /// Who is in it.
+    /// The Services, with their Pods and the connections they get.
     pub services: Vec<Service>,
-    /// What happens.
+    /// What happens, act by act.
     pub acts: Vec<Act>,
 }
 
@@ -68,7 +68,7 @@ pub struct Scenario {
 pub struct Cluster {
     /// Its zones.
     pub zones: Vec<Zone>,
-    /// What a round trip between two zones takes longer than one inside a zone.
+    /// Additional round-trip time between two zones.
     #[serde(default)]
     pub delay: ConfigDuration,
 }
@@ -95,7 +95,7 @@ fn four() -> u32 {
     4
 }
 
-/// A Service with its Pods and those who call it.
+/// A Service, its Pods and the connections it gets.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Service {
@@ -109,11 +109,11 @@ pub struct Service {
     /// `spec.trafficDistribution`.
     #[serde(default)]
     pub traffic_distribution: Option<String>,
-    /// Connections per second over all zones, each zone by the cores of its nodes.
+    /// Connections per second over all zones, divided in proportion to the cores of each zone's nodes.
     pub connections: f64,
 }
 
-/// An act: something is done, then connections are counted.
+/// An act: steps are carried out, then connections are counted.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Act {
@@ -121,17 +121,17 @@ pub struct Act {
     pub title: String,
     /// What to look at.
     pub look: String,
-    /// What is done, in this order.
+    /// The steps, in this order.
     #[serde(default, rename = "do")]
     pub steps: Vec<Step>,
-    /// How long connections are counted once the proxies have followed.
+    /// How long connections are counted, once the proxies are up to date.
     pub measure: ConfigDuration,
-    /// What must be so.
+    /// What must hold.
     #[serde(default)]
     pub expect: Expect,
 }
 
-/// Something that is done.
+/// A step of an act.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub enum Step {
@@ -159,7 +159,7 @@ pub enum Step {
         service: String,
         /// The zone.
         zone: String,
-        /// How many there shall be.
+        /// The new number.
         to: usize,
     },
     /// Replaces all Pods of a Service, one after the other: a new one is ready before an old one goes.
@@ -167,17 +167,17 @@ pub enum Step {
         /// The Service.
         service: String,
     },
-    /// Empties a zone in good order: Pods end, nodes become unready, the cables are pulled.
+    /// Empties a zone in order: Pods are deleted, nodes become unready, then they are disconnected.
     Drain {
         /// The zone.
         zone: String,
     },
-    /// Pulls the cables of a zone without warning. Its nodes and Pods become unready a moment later.
+    /// Disconnects a zone without warning. Its nodes and Pods become unready a moment later.
     Cut {
         /// The zone.
         zone: String,
     },
-    /// Ends a drain or a cut: everything that was there comes back.
+    /// Ends a drain or a cut: nodes and Pods come back.
     Restore {
         /// The zone.
         zone: String,
@@ -186,36 +186,36 @@ pub enum Step {
     Nodes {
         /// The zone.
         zone: String,
-        /// How many there shall be.
+        /// The new number.
         to: usize,
     },
-    /// Changes who calls a Service how often.
+    /// Changes how many connections a Service gets.
     Traffic {
         /// The Service.
         service: String,
-        /// From this zone; from all, by cores, without one.
+        /// From this zone; if absent, from all zones in proportion to their cores.
         #[serde(default)]
         zone: Option<String>,
         /// Connections per second.
         connections: f64,
     },
-    /// Lets time pass.
+    /// Waits.
     Wait(ConfigDuration),
 }
 
-/// What must be so at the end of an act.
+/// What must hold at the end of an act.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Expect {
-    /// The Service that is measured; the first without one.
+    /// The Service that is measured; if absent, the first.
     pub service: Option<String>,
-    /// The part of connections that stays in its zone.
+    /// The share of connections that stays in its zone.
     pub in_zone: Range<Percent>,
     /// How much more than its fair share the busiest endpoint gets.
     pub overload: Range<Percent>,
-    /// Connections that fail, in the whole act, of all Services. Without a word: none.
+    /// Failed connections of the whole act, over all Services. The default allows none.
     pub failed: Range<u64>,
-    /// The controller's reason: one of these, by name.
+    /// The controller's reason must be one of these codes.
     pub reason: Vec<String>,
 }
 
@@ -223,13 +223,13 @@ pub struct Expect {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Range<T> {
-    /// Not less.
+    /// Lower bound.
     pub at_least: Option<T>,
-    /// Not more.
+    /// Upper bound.
     pub at_most: Option<T>,
 }
 
-/// A part of a whole, written `90%`.
+/// A share, written `90%`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Percent(pub f64);
@@ -241,7 +241,7 @@ impl TryFrom<String> for Percent {
         let number = number.filter(|number| (0.0..=10_000.0).contains(number));
         number
             .map(|number| Self(number / 100.0))
-            .ok_or_else(|| format!("`{text}` is no percentage; write for example 90% or \"12.5%\""))
+            .ok_or_else(|| format!("`{text}` is not a percentage (examples: 90% or \"12.5%\""))
     }
 }
 
@@ -258,35 +258,37 @@ impl fmt::Display for Percent {
     }
 }
 
-/// What the command line says about the cluster.
+/// The size of the cluster, as given on the command line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Size {
-    /// At least so many zones.
+    /// At least this many zones.
     pub zones: Option<usize>,
     /// Nodes of each zone.
     pub nodes: Option<usize>,
-    /// At least so many Services.
+    /// At least this many Services.
     pub services: Option<usize>,
-    /// Between zones.
+    /// Additional round-trip time between zones.
     pub delay: Option<ConfigDuration>,
 }
 
 impl Scenario {
-    /// One that comes along, or one from a file.
+    /// A built-in scenario, or one from a file.
     ///
     /// # Errors
     /// With file, line and column of what is wrong.
     pub fn find(name: &str) -> Result<Self, FileError> {
-        match SHIPPED.iter().find(|(shipped, _)| *shipped == name) {
+        match BUILT_IN.iter().find(|(shipped, _)| *shipped == name) {
             Some((name, text)) => Self::parse(name, text),
             None => {
                 let (file, text) = file::read(Path::new(name)).map_err(|error| match error {
                     FileError::Unreadable { file, source } if !file.contains(['/', '.']) => {
-                        let known: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
+                        let known: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
                         let known = known.join(", ");
                         FileError::of(
                             &file,
-                            format!("no such file ({source}), and no scenario that comes along: these are {known}"),
+                            format!(
+                                "no such file ({source}), and not a built-in scenario ({known})"
+                            ),
                         )
                     }
                     error => error,
@@ -296,7 +298,7 @@ impl Scenario {
         }
     }
 
-    /// From its text.
+    /// Parses and checks a scenario.
     ///
     /// # Errors
     /// With file, line and column of what is wrong.
@@ -306,10 +308,10 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// The same in another size. What is added is called like what is there.
+    /// The same scenario in another size. Added zones and Services are copies of existing ones.
     ///
     /// # Errors
-    /// If it does not fit on one box.
+    /// If it does not fit on one machine.
     pub fn sized(mut self, size: Size) -> Result<Self, String> {
         let last = self.cluster.zones.last().cloned();
         while let (Some(last), true) = (&last, size.zones > Some(self.cluster.zones.len())) {
@@ -328,16 +330,16 @@ impl Scenario {
         Ok(self)
     }
 
-    /// The same with its measuring times stretched or shortened so that all acts together take about so long.
+    /// The same scenario with measuring times scaled so that all acts together take about this long.
     #[must_use]
     pub fn lasting(mut self, duration: Duration) -> Self {
         let measured: Duration = self.acts.iter().map(|act| act.measure.0).sum();
-        // What is done, and waiting until the proxies have followed, takes time of its own.
+        // Steps, and waiting for the proxies, take time that cannot be scaled.
         let rest: Duration = self.acts.iter().map(Act::unmeasured).sum();
         let factor =
             duration.saturating_sub(rest).as_secs_f64() / measured.as_secs_f64().max(0.001);
         for act in &mut self.acts {
-            act.measure.0 = act.measure.0.mul_f64(factor.min(1000.0)).max(SHORTEST);
+            act.measure.0 = act.measure.0.mul_f64(factor.min(1000.0)).max(MIN_MEASURE);
         }
         self
     }
@@ -381,18 +383,18 @@ impl Scenario {
         unique("zone", zones.iter().map(|zone| &zone.name))?;
         let nodes =
             zones.iter().fold(0usize, |sum, zone| sum.saturating_add(self.most_nodes(zone)));
-        if nodes > MOST_NODES {
+        if nodes > MAX_NODES {
             return Err(format!(
-                "{nodes} nodes are more than the {MOST_NODES} that fit on one box"
+                "{nodes} nodes are more than the {MAX_NODES} that fit on one machine"
             ));
         }
         if self.cluster.delay.0 > Duration::from_secs(1) {
-            return Err("delay: more than a second between zones is no network".into());
+            return Err("delay: at most 1s is allowed between zones".into());
         }
         Ok(())
     }
 
-    /// How many nodes a zone has when it has most.
+    /// The largest number of nodes that a zone has during the scenario.
     fn most_nodes(&self, zone: &Zone) -> usize {
         let steps = self.acts.iter().flat_map(|act| &act.steps);
         let later = steps.filter_map(|step| match step {
@@ -417,9 +419,9 @@ impl Scenario {
         for zone in &self.cluster.zones {
             let pods = self.services.iter().filter_map(|service| service.endpoints.get(&zone.name));
             let pods = pods.fold(0usize, |sum, pods| sum.saturating_add(*pods));
-            if pods > zone.nodes * MOST_PODS_OF_A_NODE {
+            if pods > zone.nodes * MAX_PODS_PER_NODE {
                 return Err(format!(
-                    "zone {:?} has {pods} Pods, and room for {MOST_PODS_OF_A_NODE} on each of its {} nodes",
+                    "zone {:?} has {pods} Pods, and room for {MAX_PODS_PER_NODE} on each of its {} nodes",
                     zone.name, zone.nodes
                 ));
             }
@@ -428,7 +430,7 @@ impl Scenario {
     }
 
     fn check_act(&self, act: &Act) -> Result<(), String> {
-        if act.measure.0 < SHORTEST || act.measure.0 > LONGEST {
+        if act.measure.0 < MIN_MEASURE || act.measure.0 > MAX_MEASURE {
             return Err(format!("measure: {} is not between 500ms and 1h", act.measure));
         }
         if let Some(service) = &act.expect.service {
@@ -437,7 +439,7 @@ impl Scenario {
         for reason in &act.expect.reason {
             let known = TABLE.iter().any(|entry| entry.code.to_string() == *reason);
             known.then_some(()).ok_or_else(|| {
-                format!("expect: no reason is called {reason:?}; docs/reasons.md has them all")
+                format!("expect: {reason:?} is not a reason code (docs/reasons.md lists them)")
             })?;
         }
         act.steps.iter().try_for_each(|step| self.check_step(step))
@@ -451,7 +453,7 @@ impl Scenario {
             Step::Scale { service, zone, to } => {
                 self.service(service)?;
                 let zone = self.zone(zone)?;
-                let room = zone.nodes * MOST_PODS_OF_A_NODE;
+                let room = zone.nodes * MAX_PODS_PER_NODE;
                 let fits = *to <= room;
                 fits.then_some(())
                     .ok_or_else(|| format!("scale: {to} Pods do not fit; there is room for {room}"))
@@ -472,7 +474,7 @@ impl Scenario {
                 rate(*connections)
             }
             Step::Wait(span) => {
-                let short = span.0 <= LONGEST;
+                let short = span.0 <= MAX_MEASURE;
                 short.then_some(()).ok_or_else(|| format!("wait: {span} is longer than an hour"))
             }
         }
@@ -483,7 +485,7 @@ impl Scenario {
         let found = zones.iter().find(|zone| zone.name == name);
         found.ok_or_else(|| {
             let known: Vec<&str> = zones.iter().map(|zone| &*zone.name).collect();
-            format!("no zone is called {name:?}; there are {}", known.join(", "))
+            format!("there is no zone {name:?} (zones: {})", known.join(", "))
         })
     }
 
@@ -491,22 +493,22 @@ impl Scenario {
         let found = self.services.iter().find(|service| service.name == name);
         found.ok_or_else(|| {
             let known: Vec<&str> = self.services.iter().map(|service| &*service.name).collect();
-            format!("no Service is called {name:?}; there are {}", known.join(", "))
+            format!("there is no Service {name:?} (Services: {})", known.join(", "))
         })
     }
 }
 
-/// Less is noise.
-const SHORTEST: Duration = Duration::from_millis(500);
-/// More zones than any region has.
+/// In less time, too few connections are made to measure anything.
+const MIN_MEASURE: Duration = Duration::from_millis(500);
+/// No cloud provider's region has this many zones.
 const ZONE_LIMIT: usize = 26;
-/// Nodes and proxies follow within this time.
+/// Controller and proxies have followed a step within about this time.
 const FOLLOW: Duration = Duration::from_millis(800);
-/// A Pod that is told to end answers for this long, and is gone.
+/// A deleted Pod serves for this long at most, then it is removed.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 impl Act {
-    /// About how long it takes without measuring.
+    /// About how long the act takes without measuring.
     fn unmeasured(&self) -> Duration {
         let step = |step: &Step| match step {
             Step::Wait(span) => span.0,
@@ -518,18 +520,20 @@ impl Act {
     }
 }
 
-/// Whether zones are there when something is done in them.
+/// Checks that steps only use zones that are not drained or cut off at that point.
 fn check_zones<'a>(act: &'a Act, away: &mut BTreeSet<&'a str>) -> Result<(), String> {
     for step in &act.steps {
         match step {
             Step::Drain { zone } | Step::Cut { zone } if !away.insert(zone) => {
-                return Err(format!("zone {zone:?} is away already"));
+                return Err(format!("zone {zone:?} is already drained or cut off"));
             }
             Step::Restore { zone } if !away.remove(&**zone) => {
-                return Err(format!("zone {zone:?} cannot come back: it is there"));
+                return Err(format!(
+                    "zone {zone:?} cannot be restored: it was not drained or cut off"
+                ));
             }
             Step::Scale { zone, .. } | Step::Nodes { zone, .. } if away.contains(&**zone) => {
-                return Err(format!("zone {zone:?} is away: let it come back first"));
+                return Err(format!("zone {zone:?} is drained or cut off: restore it first"));
             }
             _ => {}
         }
@@ -537,7 +541,7 @@ fn check_zones<'a>(act: &'a Act, away: &mut BTreeSet<&'a str>) -> Result<(), Str
     Ok(())
 }
 
-/// One more Service like another, with one Pod per zone and few callers.
+/// A copy of a Service under another name, with one Pod per zone and few connections.
 fn extra(like: &Service, number: usize) -> Service {
     Service {
         name: format!("{}-{number}", like.name),
@@ -548,7 +552,7 @@ fn extra(like: &Service, number: usize) -> Service {
     }
 }
 
-/// A name that Kubernetes takes, and that is short enough for what is named after it.
+/// Checks a name: valid for Kubernetes, and short enough for names that are derived from it.
 fn name(what: &str, name: &str) -> Result<(), String> {
     let letters = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
     let begins = name.starts_with(|first: char| first.is_ascii_lowercase());
@@ -556,7 +560,7 @@ fn name(what: &str, name: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "{what} {name:?}: names are small letters, digits and dashes, begin with a letter and have at most 40"
+        "{what} {name:?}: a name has lower-case letters, digits and dashes, begins with a letter and is at most 40 characters long"
     ))
 }
 
@@ -568,15 +572,15 @@ fn unique<'a>(what: &str, names: impl Iterator<Item = &'a String>) -> Result<(),
 }
 
 fn rate(connections: f64) -> Result<(), String> {
-    if connections == 0.0 || (FEWEST_CONNECTIONS..=MOST_CONNECTIONS).contains(&connections) {
+    if connections == 0.0 || (MIN_CONNECTIONS..=MAX_CONNECTIONS).contains(&connections) {
         return Ok(());
     }
     Err(format!(
-        "connections: {connections} per second is neither 0 nor between {FEWEST_CONNECTIONS} and {MOST_CONNECTIONS}"
+        "connections: {connections} per second is neither 0 nor between {MIN_CONNECTIONS} and {MAX_CONNECTIONS}"
     ))
 }
 
-/// In a few words, for the screen.
+/// A short description, for the screen.
 impl fmt::Display for Step {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -614,7 +618,7 @@ mod tests {
 
     #[test]
     fn what_comes_along_can_be_played() {
-        for (name, _) in SHIPPED {
+        for (name, _) in BUILT_IN {
             let scenario = Scenario::find(name).unwrap();
             assert!(!scenario.acts.is_empty(), "{name}");
         }
@@ -637,7 +641,7 @@ mod tests {
         assert_eq!(scenario.endpoints(), 10 + 49 * 3);
         let size = Size { nodes: Some(usize::MAX), ..Size::default() };
         let error = Scenario::find("story").unwrap().sized(size).unwrap_err();
-        assert!(error.contains("that fit on one box"), "{error}");
+        assert!(error.contains("that fit on one machine"), "{error}");
     }
 
     #[test]
@@ -649,7 +653,7 @@ mod tests {
         };
         // Three acts that take 800 ms each to follow, and one with a Pod that ends.
         assert_eq!(lasting(64).as_millis(), 64_000 - 4_400);
-        assert_eq!(lasting(0), SHORTEST * 3, "never less than can be counted");
+        assert_eq!(lasting(0), MIN_MEASURE * 3, "never less than can be counted");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The terminal: draws what there is to see, hears keys.
+//! The terminal: draws the screen and reads keys.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -16,12 +16,12 @@ use crate::runner::{Controls, Runner, lock};
 use crate::screen::{draw, monochrome};
 use crate::view::View;
 
-/// How long a key is waited for between two pictures.
+/// How long to wait for a key before the screen is drawn again.
 const FRAME: Duration = Duration::from_millis(100);
 
 /// What a key means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
+enum Action {
     Quit,
     Next,
     Pause,
@@ -29,11 +29,14 @@ enum Wish {
     Down,
 }
 
-/// Shows a run until somebody leaves. The terminal is as it was afterwards, also after a panic.
+/// Draws a run until the user quits. The terminal is restored afterwards, also after a panic.
 ///
 /// # Errors
-/// If this is no terminal that can be drawn on.
-pub fn show(runner: &Runner, quit: Shutdown) -> std::io::Result<std::thread::JoinHandle<()>> {
+/// If the terminal cannot be drawn on.
+pub(crate) fn show(
+    runner: &Runner,
+    quit: Shutdown,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
     let mut terminal = ratatui::try_init()?;
     // Not every terminal hands out an empty screen, and not every one says where its cursor is.
     execute!(std::io::stdout(), Clear(ClearType::All))?;
@@ -68,12 +71,12 @@ fn watch_and_draw(
             continue;
         }
         let Event::Key(key) = event::read()? else { continue };
-        match wish(key) {
-            Some(Wish::Quit) => return Ok(()),
-            Some(Wish::Next) => controls.next.store(true, Ordering::Relaxed),
-            Some(Wish::Pause) => drop(controls.paused.fetch_xor(true, Ordering::Relaxed)),
-            Some(Wish::Up) => select(board, |now, _| now.saturating_sub(1)),
-            Some(Wish::Down) => select(board, |now, last| (now + 1).min(last)),
+        match action(key) {
+            Some(Action::Quit) => return Ok(()),
+            Some(Action::Next) => controls.next.store(true, Ordering::Relaxed),
+            Some(Action::Pause) => drop(controls.paused.fetch_xor(true, Ordering::Relaxed)),
+            Some(Action::Up) => select(board, |now, _| now.saturating_sub(1)),
+            Some(Action::Down) => select(board, |now, last| (now + 1).min(last)),
             None => {}
         }
     }
@@ -86,19 +89,19 @@ fn select(board: &Mutex<Board>, to: impl Fn(usize, usize) -> usize) {
     board.selected = to(board.selected, last);
 }
 
-fn wish(key: KeyEvent) -> Option<Wish> {
+fn action(key: KeyEvent) -> Option<Action> {
     if key.kind == KeyEventKind::Release {
         return None;
     }
     match key.code {
         KeyCode::Char('c' | 'd') if key.modifiers.contains(KeyModifiers::CONTROL) => {
-            Some(Wish::Quit)
+            Some(Action::Quit)
         }
-        KeyCode::Char('q') | KeyCode::Esc => Some(Wish::Quit),
-        KeyCode::Char('n') | KeyCode::Right => Some(Wish::Next),
-        KeyCode::Char(' ' | 'p') => Some(Wish::Pause),
-        KeyCode::Up | KeyCode::Char('k') => Some(Wish::Up),
-        KeyCode::Down | KeyCode::Char('j') => Some(Wish::Down),
+        KeyCode::Char('q') | KeyCode::Esc => Some(Action::Quit),
+        KeyCode::Char('n') | KeyCode::Right => Some(Action::Next),
+        KeyCode::Char(' ' | 'p') => Some(Action::Pause),
+        KeyCode::Up | KeyCode::Char('k') => Some(Action::Up),
+        KeyCode::Down | KeyCode::Char('j') => Some(Action::Down),
         _ => None,
     }
 }
@@ -109,13 +112,13 @@ mod tests {
 
     #[test]
     fn keys_are_wishes() {
-        let key = |code, modifiers| wish(KeyEvent::new(code, modifiers));
+        let key = |code, modifiers| action(KeyEvent::new(code, modifiers));
         let plain = KeyModifiers::NONE;
-        assert_eq!(key(KeyCode::Char('q'), plain), Some(Wish::Quit));
-        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Wish::Quit));
+        assert_eq!(key(KeyCode::Char('q'), plain), Some(Action::Quit));
+        assert_eq!(key(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Action::Quit));
         assert_eq!(key(KeyCode::Char('c'), plain), None);
-        assert_eq!(key(KeyCode::Char('n'), plain), Some(Wish::Next));
-        assert_eq!(key(KeyCode::Char(' '), plain), Some(Wish::Pause));
-        assert_eq!(key(KeyCode::Down, plain), Some(Wish::Down));
+        assert_eq!(key(KeyCode::Char('n'), plain), Some(Action::Next));
+        assert_eq!(key(KeyCode::Char(' '), plain), Some(Action::Pause));
+        assert_eq!(key(KeyCode::Down, plain), Some(Action::Down));
     }
 }

@@ -16,31 +16,31 @@ use zonewise_netns::traffic::{ProbeResult, probe_tcp_here};
 use crate::measure::Counts;
 
 /// Whoever has not answered by then has failed. A packet that was lost is sent again after a second.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// How soon a client sees that rates have changed.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// The longest time until a client notices changed rates.
 const LOOK: Duration = Duration::from_millis(50);
-/// A client that was held up does not make up for more than this.
+/// A client that was delayed makes up for missed connections of at most this time.
 const CATCH_UP: Duration = Duration::from_millis(200);
 
-/// A Service that is called.
+/// A Service that clients connect to.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Target {
-    /// Where.
-    pub to: SocketAddr,
+pub(crate) struct Target {
+    /// Its address.
+    pub(crate) to: SocketAddr,
     /// Connections per second of one client in each zone.
-    pub per_client: Vec<f64>,
+    pub(crate) per_client: Vec<f64>,
 }
 
 /// All clients.
 #[derive(Debug)]
-pub struct Traffic {
+pub(crate) struct Traffic {
     shared: Arc<Shared>,
     clients: Vec<Client>,
 }
 
-/// Somebody who calls from a node.
+/// A client on a node.
 #[derive(Debug)]
-pub struct Client {
+pub(crate) struct Client {
     node: String,
     zone: usize,
     running: Arc<AtomicBool>,
@@ -56,7 +56,7 @@ struct Shared {
 struct State {
     version: u64,
     targets: Vec<Option<Target>>,
-    /// By Service.
+    /// Connections since the last [`Traffic::drain`], by Service.
     ledger: Vec<Counts>,
     first: Option<Instant>,
 }
@@ -68,8 +68,8 @@ impl Shared {
 }
 
 impl Traffic {
-    /// Nobody calls any of these Services yet.
-    pub fn new(services: usize) -> Self {
+    /// Without clients, for this many Services.
+    pub(crate) fn new(services: usize) -> Self {
         let shared = Arc::<Shared>::default();
         let mut state = shared.state();
         state.targets.resize(services, None);
@@ -78,8 +78,8 @@ impl Traffic {
         Self { shared, clients: Vec::new() }
     }
 
-    /// A client for a node, in its namespace.
-    pub fn start(&mut self, node: &str, zone: usize, namespace: Namespace) {
+    /// Starts a client for a node, in this network namespace.
+    pub(crate) fn start(&mut self, node: &str, zone: usize, namespace: Namespace) {
         let running = Arc::new(AtomicBool::new(true));
         let (shared, goes_on) = (Arc::clone(&self.shared), Arc::clone(&running));
         let thread = std::thread::spawn(move || match namespace.join() {
@@ -90,19 +90,19 @@ impl Traffic {
         self.clients.push(Client { node, zone, running, thread: Some(thread) });
     }
 
-    /// Takes the client of a node out. It ends, after its last connection, when it is dropped.
-    pub fn take(&mut self, node: &str) -> Option<Client> {
+    /// Removes the client of a node. Dropping it waits for its last connection.
+    pub(crate) fn take(&mut self, node: &str) -> Option<Client> {
         let index = self.clients.iter().position(|client| client.node == node)?;
         Some(self.clients.remove(index))
     }
 
-    /// How many clients a zone has.
-    pub fn clients(&self, zone: usize) -> usize {
+    /// Number of clients in a zone.
+    pub(crate) fn clients(&self, zone: usize) -> usize {
         self.clients.iter().filter(|client| client.zone == zone).count()
     }
 
-    /// Says who is called how often; a Service without a target is not called.
-    pub fn aim(&self, targets: Vec<Option<Target>>) {
+    /// Sets the targets, by Service. A Service without a target gets no connections.
+    pub(crate) fn aim(&self, targets: Vec<Option<Target>>) {
         let mut state = self.shared.state();
         if state.targets != targets {
             state.targets = targets;
@@ -110,13 +110,13 @@ impl Traffic {
         }
     }
 
-    /// What has happened since the last call, by Service.
-    pub fn drain(&self) -> Vec<Counts> {
+    /// Returns the connections since the last call, by Service, and starts anew.
+    pub(crate) fn drain(&self) -> Vec<Counts> {
         self.shared.state().ledger.iter_mut().map(std::mem::take).collect()
     }
 
     /// When the first connection was answered.
-    pub fn first(&self) -> Option<Instant> {
+    pub(crate) fn first(&self) -> Option<Instant> {
         self.shared.state().first
     }
 }
@@ -132,14 +132,14 @@ impl Drop for Client {
 
 impl Drop for Traffic {
     fn drop(&mut self) {
-        // All at once: each may wait for an answer.
+        // All clients are told before the first is waited for: each may be waiting for an answer.
         for client in &self.clients {
             client.running.store(false, Ordering::Relaxed);
         }
     }
 }
 
-/// When a Service is called next.
+/// When a client connects to a Service next.
 struct Due {
     service: usize,
     to: SocketAddr,
@@ -166,7 +166,7 @@ fn call(shared: &Shared, zone: usize, running: &AtomicBool) {
             continue;
         }
         due.next = (due.next + due.every).max(Instant::now() - CATCH_UP);
-        let answer = probe_tcp_here(due.to, PATIENCE);
+        let answer = probe_tcp_here(due.to, TIMEOUT);
         note(&mut shared.state(), due.service, zone, &answer);
     }
 }
@@ -182,7 +182,7 @@ fn note(state: &mut State, service: usize, zone: usize, answer: &ProbeResult) {
     }
 }
 
-/// When each Service is called, not all at the same moment.
+/// The first connection to each Service, spread over time.
 fn schedule(targets: &[Option<Target>], zone: usize, now: Instant) -> Vec<Due> {
     let called = targets.iter().enumerate().filter_map(|(service, target)| {
         let target = target.as_ref()?;
@@ -192,7 +192,7 @@ fn schedule(targets: &[Option<Target>], zone: usize, now: Instant) -> Vec<Due> {
     });
     called
         .map(|(service, to, every)| {
-            // Golden ratio: spread evenly however many there are.
+            // Multiples of the golden ratio, modulo 1, are spread evenly for any number of Services.
             let phase = (service as f64 + zone as f64 / 7.0) * 0.618_034 % 1.0;
             Due { service, to, every, next: now + every.min(Duration::from_secs(5)).mul_f64(phase) }
         })

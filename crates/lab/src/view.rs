@@ -1,4 +1,4 @@
-//! What there is to see, as plain data: the screen and the report show it, the runner fills it.
+//! Everything that the screen and the report show, as plain data.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::measure::Matrix;
 pub struct View {
     /// The scenario's title.
     pub title: String,
-    /// Since the start.
+    /// Time since the start.
     pub clock: Duration,
-    /// What is going on now; `None` before the first act and after the last.
+    /// The current act; `None` before the first and after the last.
     pub act: Option<Act>,
     /// Acts that have ended.
     pub ended: Vec<ActResult>,
@@ -39,16 +39,16 @@ pub struct View {
     pub programming: Option<Programming>,
     /// How to reach the cluster: `kubectl --kubeconfig=…`.
     pub kubectl: String,
-    /// The story waits for a key.
+    /// The user has paused the scenario.
     pub paused: bool,
-    /// What went wrong lately, if anything did.
+    /// The last error of the API server, until a request succeeds again.
     pub trouble: Option<String>,
 }
 
-/// The act on stage.
+/// The current act.
 #[derive(Clone, Debug, Default)]
 pub struct Act {
-    /// From 1.
+    /// Its number, starting at 1.
     pub number: usize,
     /// How many there are.
     pub of: usize,
@@ -65,7 +65,7 @@ pub struct Act {
 /// How far an act is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Phase {
-    /// Steps are done, and the proxies follow.
+    /// Steps are carried out, and the proxies are not up to date yet.
     #[default]
     Settling,
     /// Connections are counted.
@@ -102,7 +102,7 @@ pub struct Service {
     pub reason: String,
     /// Ready endpoints.
     pub endpoints: usize,
-    /// The part of its connections that stayed in their zone.
+    /// The share of its connections that stayed in their zone.
     pub in_zone: Option<f64>,
     /// How much more than its fair share the busiest endpoint gets: 0.5 is half as much again.
     pub overload: Option<f64>,
@@ -119,7 +119,7 @@ pub struct Endpoint {
     pub name: String,
     /// Its zone.
     pub zone: String,
-    /// What it got of what would be fair: 1 is exactly its share.
+    /// Its load: 1 is exactly its fair share.
     pub load: f64,
     /// Whether it takes new connections.
     pub ready: bool,
@@ -135,7 +135,7 @@ pub struct Programming {
     pub count: u64,
 }
 
-/// What came of an act.
+/// The result of an act.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ActResult {
@@ -147,9 +147,9 @@ pub struct ActResult {
     pub reason: String,
     /// Endpoints that took connections at its end.
     pub endpoints: usize,
-    /// Who went where.
+    /// Its connections by zone.
     pub matrix: Matrix,
-    /// The part of connections that stayed in their zone.
+    /// The share of connections that stayed in their zone.
     pub in_zone: Option<f64>,
     /// How much more than its fair share the busiest endpoint got.
     pub overload: Option<f64>,
@@ -183,7 +183,7 @@ pub struct Expectation {
     pub held: bool,
 }
 
-/// What a whole run came to.
+/// The result of a whole run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {

@@ -1,4 +1,4 @@
-//! What the cluster says about itself: pages of the proxies, objects of the API server.
+//! Observes the cluster: routes and metrics of the proxies, Services of the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,38 +17,38 @@ use crate::view::Programming;
 
 /// What a Service asks for and what it gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    /// In short; empty for nothing.
-    pub asked: String,
+pub(crate) struct ServiceStatus {
+    /// The annotation or field that asks for zone routing, in short; empty if there is none.
+    pub(crate) asked: String,
     /// The controller's reason, if it gave one.
-    pub reason: Option<String>,
+    pub(crate) reason: Option<String>,
 }
 
 /// How the proxies route a Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Routed {
+pub(crate) struct Routed {
     /// Their modes.
-    pub modes: BTreeSet<String>,
+    pub(crate) modes: BTreeSet<String>,
     /// Their reasons.
-    pub reasons: BTreeSet<String>,
+    pub(crate) reasons: BTreeSet<String>,
 }
 
-/// Standings of all Services of the lab's namespace, by name.
+/// The status of all Services of the lab's namespace, by name.
 ///
 /// # Errors
 /// If the API server does not answer.
-pub async fn standings(api: &Api) -> Result<BTreeMap<String, Standing>, ApiError> {
+pub(crate) async fn statuses(api: &Api) -> Result<BTreeMap<String, ServiceStatus>, ApiError> {
     let services = api.list(SERVICES, "").await?;
     let name =
         |service: &Value| service["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    Ok(services.iter().map(|service| (name(service), standing(service))).collect())
+    Ok(services.iter().map(|service| (name(service), service_status(service))).collect())
 }
 
-fn standing(service: &Value) -> Standing {
+fn service_status(service: &Value) -> ServiceStatus {
     let conditions = service["status"]["conditions"].as_array();
     let kind = format!("{CONDITION_PREFIX}Programmed");
     let programmed = conditions.into_iter().flatten().find(|condition| condition["type"] == *kind);
-    Standing {
+    ServiceStatus {
         asked: asked(service),
         reason: programmed.and_then(|one| one["reason"].as_str()).map(str::to_owned),
     }
@@ -71,8 +71,8 @@ fn asked(service: &Value) -> String {
     given.or(distribution.map(|value| format!("distribution={value}"))).unwrap_or_default()
 }
 
-/// One node's routes, as text that changes when they do.
-pub fn routes_page(node: &NetnsNode) -> Option<String> {
+/// A node's routes, as the JSON text of its proxy.
+pub(crate) fn routes_page(node: &NetnsNode) -> Option<String> {
     http_get(&node.namespace, PAGES, "/routes")
 }
 
@@ -89,7 +89,7 @@ struct Line {
 }
 
 /// How the nodes route each Service of the lab's namespace, by name.
-pub fn routed<'p>(pages: impl Iterator<Item = &'p str>) -> BTreeMap<String, Routed> {
+pub(crate) fn routed<'p>(pages: impl Iterator<Item = &'p str>) -> BTreeMap<String, Routed> {
     let mut all: BTreeMap<String, Routed> = BTreeMap::new();
     for routes in pages.filter_map(|page| serde_json::from_str::<Routes>(page).ok()) {
         for line in routes.routes {
@@ -102,23 +102,23 @@ pub fn routed<'p>(pages: impl Iterator<Item = &'p str>) -> BTreeMap<String, Rout
     all
 }
 
-/// What one proxy's metrics say.
+/// What a proxy's metrics say about writing rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Pace {
-    /// When rules were last written, in seconds of the epoch.
-    pub last_sync: f64,
-    /// Seconds that writing rules took, added up.
-    pub sum: f64,
-    /// How many times they were written.
-    pub count: f64,
+pub(crate) struct SyncMetrics {
+    /// When rules were last written, in seconds since the Unix epoch.
+    pub(crate) last_sync: f64,
+    /// Total time of all writes, in seconds.
+    pub(crate) sum: f64,
+    /// Number of writes.
+    pub(crate) count: f64,
 }
 
-/// One proxy's metrics.
-pub fn pace(node: &NetnsNode) -> Option<Pace> {
+/// Reads the metrics of a node's proxy.
+pub(crate) fn sync_metrics(node: &NetnsNode) -> Option<SyncMetrics> {
     http_get(&node.namespace, PAGES, "/metrics").map(|text| read(&text))
 }
 
-fn read(metrics: &str) -> Pace {
+fn read(metrics: &str) -> SyncMetrics {
     let values = |name: &'static str| {
         metrics.lines().filter_map(move |line| {
             let (key, value) = line.rsplit_once(' ')?;
@@ -126,17 +126,17 @@ fn read(metrics: &str) -> Pace {
             (bare == name).then(|| value.parse::<f64>().ok())?
         })
     };
-    Pace {
+    SyncMetrics {
         last_sync: values("kubeproxy_sync_proxy_rules_last_timestamp_seconds").fold(0.0, f64::max),
         sum: values("kubeproxy_sync_proxy_rules_duration_seconds_sum").sum(),
         count: values("kubeproxy_sync_proxy_rules_duration_seconds_count").sum(),
     }
 }
 
-/// What all of them say together.
-pub fn programming(paces: &[Pace]) -> Option<Programming> {
-    let count: f64 = paces.iter().map(|pace| pace.count).sum();
-    let sum: f64 = paces.iter().map(|pace| pace.sum).sum();
+/// The average over all proxies.
+pub(crate) fn programming(all_metrics: &[SyncMetrics]) -> Option<Programming> {
+    let count: f64 = all_metrics.iter().map(|sync_metrics| sync_metrics.count).sum();
+    let sum: f64 = all_metrics.iter().map(|sync_metrics| sync_metrics.sum).sum();
     (count > 0.0).then(|| Programming { mean: sum / count, count: count as u64 })
 }
 
@@ -157,13 +157,13 @@ mod tests {
             }]},
         });
         assert_eq!(
-            standing(&service),
-            Standing {
+            service_status(&service),
+            ServiceStatus {
                 asked: "preference=zonewise.dev/balanced".into(),
                 reason: Some("SharesBalanced".into()),
             }
         );
-        assert_eq!(standing(&json!({"metadata": {}, "spec": {}})), Standing::default());
+        assert_eq!(service_status(&json!({"metadata": {}, "spec": {}})), ServiceStatus::default());
     }
 
     #[test]
@@ -173,6 +173,6 @@ mod tests {
             kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv6\"} 11\n\
             kubeproxy_sync_proxy_rules_duration_seconds_sum{ip_family=\"IPv4\"} 0.25\n\
             kubeproxy_sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 5\n";
-        assert_eq!(read(text), Pace { last_sync: 12.5, sum: 0.25, count: 5.0 });
+        assert_eq!(read(text), SyncMetrics { last_sync: 12.5, sum: 0.25, count: 5.0 });
     }
 }

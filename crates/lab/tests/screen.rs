@@ -17,18 +17,18 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
 use serde_json::json;
-use zonewise_lab::measure::Matrix;
+use zonewise_lab::report;
+use zonewise_lab::testing::{self, Matrix};
 use zonewise_lab::view::{
     Act, ActResult, ClusterSize, Endpoint, Expectation, Phase, Programming, Service, Summary, View,
     Zone,
 };
-use zonewise_lab::{picture, report, screen};
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
 
 fn drawn(view: &View, (width, height): (u16, u16)) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| screen::draw(frame, view)).unwrap();
+    terminal.draw(|frame| testing::draw(frame, view)).unwrap();
     terminal.backend().buffer().clone()
 }
 
@@ -321,7 +321,7 @@ fn a_bar_is_not_dim_where_it_crosses_the_line_of_the_fair_share() {
 fn without_colours_marks_stay() {
     let mut buffer = drawn(&measuring(), (120, 40));
     let before = text(&buffer);
-    screen::monochrome(&mut buffer);
+    testing::monochrome(&mut buffer);
     assert_eq!(text(&buffer), before);
     let plain = |colour: Color| colour == Color::Reset;
     assert!(buffer.content.iter().all(|cell| plain(cell.fg) && plain(cell.bg)));
@@ -419,7 +419,7 @@ proptest! {
     #[test]
     fn every_view_is_drawn_at_every_size(view in views(), width in 1..300_u16, height in 1..100_u16) {
         let buffer = drawn(&view, (width, height));
-        well_formed(&picture::svg(&buffer));
+        well_formed(&testing::svg(&buffer));
     }
 }
 
@@ -465,7 +465,7 @@ fn escaped(text: &str) {
 fn pictures_are_well_formed() {
     for (name, view) in MOMENTS {
         let buffer = drawn(&view(), (120, 40));
-        let svg = picture::svg(&buffer);
+        let svg = testing::svg(&buffer);
         well_formed(&svg);
         assert_eq!(svg.matches("<svg").count(), 1, "{name}");
     }
@@ -476,7 +476,7 @@ fn a_picture_is_what_the_terminal_shows() {
     let mut buffer = Buffer::with_lines(["a<b  地c"]);
     buffer[(0, 0)].set_bg(Color::Green).set_fg(Color::Black);
     buffer[(1, 0)].modifier = Modifier::BOLD | Modifier::DIM;
-    let svg = picture::svg(&buffer);
+    let svg = testing::svg(&buffer);
     let shown: Vec<&str> = svg.lines().filter(|line| line.starts_with("<text")).collect();
     let text = |x: &str, length: &str, rest: &str| {
         format!(
@@ -504,15 +504,15 @@ fn two_pictures_stand_beside_or_below_each_other() {
         let of = |name: &str| svg.split(&format!("{name}=\"")).nth(1).unwrap().split('"').next();
         ["width", "height"].map(|name| of(name).unwrap().to_owned()).into()
     };
-    let beside = picture::side_by_side(&[("before <1>".into(), &small), ("after".into(), &small)]);
-    let below = picture::side_by_side(&[("before".into(), &small), ("after".into(), &large)]);
+    let beside = testing::side_by_side(&[("before <1>".into(), &small), ("after".into(), &small)]);
+    let below = testing::side_by_side(&[("before".into(), &small), ("after".into(), &large)]);
     for svg in [&beside, &below] {
         well_formed(svg);
     }
     assert!(beside.contains(">before &lt;1&gt;</text>"), "{beside}");
     assert_eq!(size(&beside), ["1410", "438"]);
     assert_eq!(size(&below), ["1034", "1146"]);
-    well_formed(&picture::side_by_side(&[]));
+    well_formed(&testing::side_by_side(&[]));
 }
 
 fn summary() -> Summary {

@@ -1,4 +1,4 @@
-//! Addresses of this node: its own, and those on which NodePorts answer.
+//! Addresses of this node: its own, and those that accept NodePorts.
 //!
 //! ```text
 //!  Node.status.addresses ┐
@@ -18,7 +18,7 @@ use crate::config::NodePortAddresses;
 
 /// This node's own address of each family. Where none is known it is the loopback address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeIps {
+pub(crate) struct NodeIps {
     /// The family of the address that the Node is known by.
     pub primary: Family,
     /// IPv4.
@@ -35,8 +35,8 @@ impl Default for NodeIps {
 
 impl NodeIps {
     /// From the Node's `status.addresses`, as pairs of type and address, and `bindAddress`. Internal
-    /// addresses go before external ones; what is no address is passed over.
-    pub fn new<'a>(
+    /// addresses go before external ones; what is not an IP address is ignored.
+    pub(crate) fn new<'a>(
         addresses: impl IntoIterator<Item = (&'a str, &'a str)>,
         bind_address: Option<IpAddr>,
     ) -> Self {
@@ -50,7 +50,7 @@ impl NodeIps {
         }
         raw.append(&mut external);
         let mut ips = Self::default();
-        // The first of each family counts, and the very first last of all.
+        // The first of each family counts; the very first comes last, so that it decides `primary`.
         let first_of = |family| raw.iter().copied().find(|ip| Family::of(ip) == family);
         for ip in [first_of(Family::V4), first_of(Family::V6), raw.first().copied()] {
             ip.into_iter().for_each(|ip| ips.prefer(ip));
@@ -68,7 +68,7 @@ impl NodeIps {
     }
 
     /// The address of a family.
-    pub fn of(&self, family: Family) -> IpAddr {
+    pub(crate) fn of(&self, family: Family) -> IpAddr {
         match family {
             Family::V4 => self.v4.into(),
             Family::V6 => self.v6.into(),
@@ -76,22 +76,22 @@ impl NodeIps {
     }
 
     /// The address of a family, if the node has one that others can reach.
-    pub fn known(&self, family: Family) -> Option<IpAddr> {
+    pub(crate) fn known(&self, family: Family) -> Option<IpAddr> {
         Some(self.of(family)).filter(|ip| !ip.is_loopback())
     }
 }
 
-/// On which addresses of one family NodePorts answer.
+/// Which addresses of one family accept NodePorts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodePorts {
-    /// On all that belong to the machine, but for loopback.
+    /// All addresses of the machine but for loopback.
     All,
-    /// On these, sorted, none of them loopback.
+    /// These, sorted, none of them loopback.
     Listed(Vec<IpAddr>),
 }
 
 impl NodePorts {
-    /// The addresses, where not all answer.
+    /// The addresses, where not all accept NodePorts.
     pub fn listed(&self) -> &[IpAddr] {
         match self {
             Self::All => &[],
@@ -100,9 +100,9 @@ impl NodePorts {
     }
 }
 
-/// Where NodePorts of a family answer, with what a person should know about it. `interfaces` are the
+/// The addresses of a family that accept NodePorts, and warnings for the log. `interfaces` are the
 /// addresses that the machine has now.
-pub fn node_ports(
+pub(crate) fn node_ports(
     setting: &NodePortAddresses,
     ips: &NodeIps,
     interfaces: &[IpAddr],
@@ -115,7 +115,7 @@ pub fn node_ports(
         }
     };
     if ranges.is_empty() {
-        return (NodePorts::All, vec![none_left(setting, family)]);
+        return (NodePorts::All, vec![every_address_warning(setting, family)]);
     }
     if ranges.iter().any(|range| range.length() == 0) {
         return (NodePorts::All, Vec::new());
@@ -147,7 +147,7 @@ fn single(ip: IpAddr) -> Option<Cidr> {
     Cidr::new(ip, if ip.is_ipv4() { 32 } else { 128 })
 }
 
-fn none_left(setting: &NodePortAddresses, family: Family) -> String {
+fn every_address_warning(setting: &NodePortAddresses, family: Family) -> String {
     let why = match setting {
         NodePortAddresses::Primary => format!("this node has no {family} address of its own"),
         NodePortAddresses::Cidrs(_) => format!("nodePortAddresses has no {family} range"),
@@ -165,7 +165,7 @@ fn joined(list: &[impl ToString]) -> String {
 /// The addresses that the machine's interfaces have now, sorted.
 ///
 /// # Errors
-/// If the kernel does not tell.
+/// If the kernel cannot be asked.
 pub fn interface_addresses() -> io::Result<Vec<IpAddr>> {
     let mut list: Vec<IpAddr> = nix::ifaddrs::getifaddrs()?
         .filter_map(|interface| {
@@ -191,7 +191,7 @@ mod tests {
         NodePortAddresses::Cidrs(list.iter().map(|text| Cidr::parse(text).unwrap()).collect())
     }
 
-    /// Section 13.1's table, and which addresses come first.
+    /// The addresses of the Node count, internal ones first; `bindAddress` replaces that of its family.
     #[test]
     fn node_ips_from_node_and_bind_address() {
         let internal = |address| ("InternalIP", address);
@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    /// Section 13.2, with its trap (quirk 7).
+    /// `primary` without an address of a family means every address of that family, as in kube-proxy.
     #[test]
     fn where_nodeports_answer() {
         let interfaces =

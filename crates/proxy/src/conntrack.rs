@@ -1,8 +1,9 @@
-//! Stale UDP flows. A flow that conntrack knows goes on to its endpoint for as long as packets come,
-//! even if that endpoint is gone: such flows are removed, so that the next packet finds a new one.
+//! Stale UDP flows. conntrack sends the packets of a flow that it knows to the same endpoint for as
+//! long as packets come, even if the endpoint is gone. Such flows are removed, so that the next packet
+//! is sent to another endpoint.
 //!
-//! Only Services that have changed are looked at, and NodePorts only on this node's own addresses:
-//! flows of others that happen to use the same port stay.
+//! Only flows to Services that have changed are removed, and to NodePorts only on this node's own
+//! addresses: flows through this node to the same port of another machine stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,10 +13,12 @@ use zonewise_nft::Family;
 use zonewise_nft::conntrack::{Conntrack, Flow};
 use zonewise_routing::{RoutedService, ServicePort, Target};
 
+/// The protocol number of UDP.
 const UDP: u8 = 17;
+/// How often the table of flows is read again when it changes meanwhile.
 const ATTEMPTS: u32 = 5;
 
-/// Where clients find UDP ports, and the endpoints their flows may lead to.
+/// Addresses and ports of Services, with the endpoints that their flows may lead to.
 #[derive(Debug, Default)]
 pub struct Frontends {
     addresses: BTreeMap<(IpAddr, u16), BTreeSet<(IpAddr, u16)>>,
@@ -23,8 +26,8 @@ pub struct Frontends {
 }
 
 impl Frontends {
-    /// Adds a UDP port with the endpoints that serve it. Without any nothing is stale: flows wait for
-    /// an endpoint.
+    /// Adds a UDP port with the endpoints that serve it. Without endpoints its flows stay: there is no
+    /// better endpoint for them.
     pub fn add(&mut self, service: &RoutedService, port: &ServicePort, serving: &[Target]) {
         let Some(first) = serving.first() else { return };
         let ipv4 = first.address.is_ipv4();
@@ -42,13 +45,14 @@ impl Frontends {
         }
     }
 
-    /// Nothing to look for.
+    /// Whether there is nothing to look for.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty() && self.nodeports.is_empty()
     }
 
-    /// Whether a flow leads to an endpoint that no longer serves. Flows recorded while nobody did
-    /// answer from the Service's own address, which is no endpoint either.
+    /// Whether a flow leads to an endpoint that no longer serves. In flows that began while the Service
+    /// had no endpoint, the Service's own address answers, which is not an endpoint either. `own` are
+    /// this node's addresses.
     pub fn is_stale(&self, flow: &Flow, own: &BTreeSet<IpAddr>) -> bool {
         let to = (flow.original.dst, flow.original.dport);
         let answers = (flow.reply.src, flow.reply.sport);
@@ -61,7 +65,7 @@ impl Frontends {
     }
 }
 
-/// Removes stale flows of a family; how many.
+/// Removes stale flows of a family, and returns how many.
 pub fn clean(family: Family, frontends: &Frontends, own: &BTreeSet<IpAddr>) -> io::Result<usize> {
     let mut conntrack = Conntrack::open()?;
     let mut stale = Vec::new();
@@ -73,8 +77,7 @@ pub fn clean(family: Family, frontends: &Frontends, own: &BTreeSet<IpAddr>) -> i
             }
         });
         match listed {
-            // A busy table changes while it is read. After some tries a part of it is better than
-            // nothing.
+            // The table has changed while it was read. After some attempts, what was read has to do.
             Err(error) if error.kind() == io::ErrorKind::Interrupted && attempt < ATTEMPTS => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => break,
             Err(error) => return Err(error),

@@ -1,7 +1,7 @@
-//! The rules for a file of objects, without a kernel and without a cluster: `--dry-run -f FILE`.
+//! `--dry-run -f FILE`: the rules for the objects in files, without a kernel and without a cluster.
 //!
 //! Reads Services, EndpointSlices, this node and ServiceCIDRs, as YAML documents or JSON, lists
-//! included; other kinds are passed over.
+//! included; other kinds are ignored.
 
 use std::net::IpAddr;
 
@@ -12,18 +12,18 @@ use zonewise_routing::{NodeLocation, ObjectReader};
 
 use crate::addresses::{self, NodeIps, NodePorts};
 use crate::config::Config;
-use crate::index::{Index, Source};
+use crate::index::{Index, WatchId};
 use crate::kernel::counter_name;
-use crate::node::Node;
-use crate::proxy::{self, programmed};
+use crate::node::NodeInfo;
+use crate::proxy::inputs::{self, programmed_service};
 use crate::rules::delta::Delta;
 use crate::rules::desired::Desired;
 use crate::rules::text;
 
-/// What is wrong with a file.
+/// Why the rules cannot be shown.
 #[derive(Debug, Error)]
 pub enum DryRunError {
-    /// It is no YAML.
+    /// A file is not YAML.
     #[error("{file} is neither YAML nor JSON: {error}")]
     Unreadable {
         /// The file.
@@ -31,7 +31,7 @@ pub enum DryRunError {
         /// Why.
         error: String,
     },
-    /// An object has the wrong shape.
+    /// An object in a file has a field of the wrong type, or misses one.
     #[error("{kind} {name} in {file} cannot be read: {error}")]
     Object {
         /// The file.
@@ -45,16 +45,16 @@ pub enum DryRunError {
     },
 }
 
-/// What was read.
+/// The objects in the files.
 #[derive(Default)]
 struct Objects {
     services: Vec<(String, Value)>,
     slices: Vec<(String, Value)>,
-    node: Option<Node>,
-    ranges: Vec<Cidr>,
+    node: Option<NodeInfo>,
+    service_cidrs: Vec<Cidr>,
 }
 
-/// The tables as text. `files` are names and contents.
+/// The tables as text. `files` are pairs of name and content.
 ///
 /// # Errors
 /// If a file or an object in it cannot be read.
@@ -79,17 +79,17 @@ pub fn tables(config: &Config, files: &[(String, String)]) -> Result<String, Dry
     for (file, slice) in &objects.slices {
         let read =
             reader.read_slice(&slice.to_string()).map_err(|error| wrong(file, slice, error))?;
-        index.apply_slice(read, Source { epoch: 0, watch: 0 });
+        index.apply_slice(read, WatchId { epoch: 0, watch: 0 });
     }
-    Ok(render(config, &node, &reader, &index, &objects.ranges))
+    Ok(render(config, &node, &reader, &index, &objects.service_cidrs))
 }
 
 fn render(
     config: &Config,
-    node: &Node,
+    node: &NodeInfo,
     reader: &ObjectReader,
     index: &Index,
-    ranges: &[Cidr],
+    service_cidrs: &[Cidr],
 ) -> String {
     let pairs: Vec<(&str, &str)> =
         node.addresses.iter().map(|(kind, text)| (&**kind, &**text)).collect();
@@ -98,16 +98,16 @@ fn render(
         zonewise_routing::Family::BOTH.into_iter().filter_map(|family| ips.known(family)).collect();
     let nodeports = zonewise_routing::Family::BOTH
         .map(|family| addresses::node_ports(&config.nodeport_addresses, &ips, &own, family).0);
-    let options = proxy::options(config, node, &nodeports);
-    let mut desired = Desired::new(proxy::node(config, &ips));
+    let options = inputs::options(config, node, &nodeports);
+    let mut desired = Desired::new(inputs::node_settings(config, &ips));
     let listed = nodeports.iter().flat_map(NodePorts::listed).copied();
     desired.set_nodeport_ips(listed.collect(), &mut Delta::default());
     for key in index.services().keys() {
-        let programmed = programmed(index, reader, &config.routing, key);
+        let programmed = programmed_service(index, reader, &config.routing, key);
         desired.replace(key, programmed, None);
     }
     let counter = |zone| counter_name(&reader.zone_name(zone).unwrap_or_default());
-    text::tables(&desired, &options, ranges, &counter)
+    text::tables(&desired, &options, service_cidrs, &counter)
 }
 
 fn documents(file: &str, content: &str) -> Result<Vec<Value>, DryRunError> {
@@ -132,13 +132,13 @@ impl Objects {
             "Service" => self.services.push((file.into(), object)),
             "EndpointSlice" => self.slices.push((file.into(), object)),
             "Node" if object["metadata"]["name"] == node => {
-                let read = Node::read(&object.to_string());
+                let read = NodeInfo::read(&object.to_string());
                 self.node = Some(read.map_err(|error| wrong(file, &object, error))?);
             }
             "ServiceCIDR" => {
                 let cidrs = object["spec"]["cidrs"].as_array().into_iter().flatten();
                 let texts = cidrs.filter_map(Value::as_str);
-                self.ranges.extend(texts.filter_map(Cidr::parse));
+                self.service_cidrs.extend(texts.filter_map(Cidr::parse));
             }
             list if list.ends_with("List") => {
                 let of = list.trim_end_matches("List");

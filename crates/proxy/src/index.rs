@@ -1,4 +1,5 @@
-//! What the watches have told, found by Service, and which Services to look at again.
+//! The Services and EndpointSlices that the watches have delivered, found by Service, and which
+//! Services have changed since the last sync.
 //!
 //! ```text
 //!  Services ────────────► services ─┐
@@ -7,9 +8,13 @@
 //!   for my region
 //! ```
 //!
-//! A slice that is relabelled leaves one watch and appears on another, in any order. What leaves a
-//! watch is therefore *doubted* first: it stays in use until the API server has been asked whether it
-//! still exists.
+//! A slice whose subset label changes leaves one watch and appears on another, in any order. A slice
+//! that leaves a watch is therefore an *unconfirmed deletion* at first: it stays in use until the API
+//! server has been asked whether it still exists (`watches/deletions.rs`).
+//!
+//! A Service whose subset watches deliver no usable endpoint may have endpoints in slices for other
+//! zones. All of its slices are then listed by name and kept as *fallback slices*
+//! (`watches/fallback.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,46 +22,55 @@ use std::sync::Arc;
 use zonewise_common::name::{Key, Name};
 use zonewise_routing::{RoutedService, RoutedSlice, Subset};
 
-/// One of the watches of slices. Watches begin anew when the node moves to another zone.
+/// One of the watches of slices. All of them are started anew when the node's zone or region changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Source {
-    /// How often watches have begun anew.
+pub struct WatchId {
+    /// How often the watches have been started anew.
     pub epoch: u32,
-    /// Which of them.
+    /// Which of the watches of that epoch, numbered as in `watch_of` (`watches/deletions.rs`).
     pub watch: u8,
 }
 
 #[derive(Debug)]
 struct Stored {
     slice: Box<RoutedSlice>,
-    source: Source,
+    watch: WatchId,
 }
 
-/// What is known.
+/// Services and slices, and what has changed about them.
 #[derive(Debug, Default)]
 pub struct Index {
+    /// Written by the watch of Services.
     services: BTreeMap<Key, Arc<RoutedService>>,
+    /// Written by the watches of slices, and by the task that confirms deletions.
     slices: BTreeMap<Key, Stored>,
-    /// Which slices a Service has: namespace, Service, slice.
+    /// Which slices a Service has: namespace, Service, slice. Changes with `slices`.
     members: BTreeSet<(Name, Name, Name)>,
-    /// Slices of Services that the watches leave without endpoints: all of theirs, listed by name.
-    borrowed: BTreeMap<Key, Vec<RoutedSlice>>,
-    doubted: BTreeSet<Key>,
+    /// Slices in `slices` that have left a watch and may still exist. Written by the watches of
+    /// slices; the task that confirms deletions empties it.
+    unconfirmed_deletions: BTreeSet<Key>,
+    /// Services whose slices are to be listed by name. Written after a sync; the fallback task takes
+    /// them.
+    fallback_wanted: BTreeSet<Key>,
+    /// All slices of Services that the watches leave without endpoints. Written by the fallback task.
+    fallback_slices: BTreeMap<Key, Vec<RoutedSlice>>,
+    /// Services to route again. Every writer above adds to it; a sync takes all.
     dirty: BTreeSet<Key>,
-    /// When the changes behind a Service's slices happened, in microseconds since 1970.
+    /// When the changes behind a Service's slices happened, in microseconds since 1970. A sync takes
+    /// all.
     triggers: BTreeMap<Key, Vec<i64>>,
-    /// The newest version that a watch of slices has seen.
+    /// The newest resource version that a watch of slices has delivered.
     version: u64,
 }
 
-/// What is to be looked at.
+/// What a sync has to apply.
 #[derive(Debug, Default)]
-pub struct Work {
+pub struct Changes {
     /// Services that have changed, or whose slices have.
     pub services: BTreeSet<Key>,
-    /// When the changes happened.
+    /// When the changes happened, in microseconds since 1970.
     pub triggers: BTreeMap<Key, Vec<i64>>,
-    /// Everything up to this version is in it.
+    /// The changes include everything up to this resource version of the slices.
     pub version: u64,
 }
 
@@ -66,50 +80,50 @@ impl Index {
         &self.services
     }
 
-    /// The slices of a Service.
+    /// The slices of a Service: those of the watches, then its fallback slices.
     pub fn slices(&self, service: &Key) -> Vec<&RoutedSlice> {
-        let mut slices: Vec<&RoutedSlice> = self.shown(service).collect();
-        if let Some(borrowed) = self.borrowed.get(service) {
+        let mut slices: Vec<&RoutedSlice> = self.watched_slices(service).collect();
+        if let Some(fallback) = self.fallback_slices.get(service) {
             let known: BTreeSet<&Name> = slices.iter().map(|slice| &slice.name).collect();
-            slices.extend(borrowed.iter().filter(|slice| !known.contains(&slice.name)));
+            slices.extend(fallback.iter().filter(|slice| !known.contains(&slice.name)));
         }
         slices
     }
 
-    /// Everything up to this version of the slices is known.
+    /// Everything up to this resource version of the slices has been delivered.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Takes what has changed since the last time.
-    pub fn take(&mut self) -> Work {
-        Work {
+    /// Takes what has changed since the last call.
+    pub fn take_changes(&mut self) -> Changes {
+        Changes {
             services: std::mem::take(&mut self.dirty),
             triggers: std::mem::take(&mut self.triggers),
             version: self.version,
         }
     }
 
-    /// Services are to be looked at again.
-    pub fn mark(&mut self, services: impl IntoIterator<Item = Key>) {
+    /// These Services are to be routed again.
+    pub fn mark_dirty(&mut self, services: impl IntoIterator<Item = Key>) {
         self.dirty.extend(services);
     }
 
-    /// Everything is to be looked at again.
-    pub fn mark_all(&mut self) {
+    /// All Services are to be routed again.
+    pub fn mark_all_dirty(&mut self) {
         self.dirty.extend(self.services.keys().cloned());
     }
 
-    /// Nothing is to be looked at.
+    /// No change waits for a sync.
     pub fn is_clean(&self) -> bool {
         self.dirty.is_empty()
     }
 
     // === Services ===
 
-    /// A Service is new or has changed. True if it matters.
+    /// A Service is new or has changed. True if the change can matter for the rules.
     pub fn apply_service(&mut self, mut service: RoutedService) -> bool {
-        let key = self.names_of(&service.namespace, &service.name);
+        let key = self.shared_key(&service.namespace, &service.name);
         if service.skipped {
             return self.delete_service(&key);
         }
@@ -125,7 +139,7 @@ impl Index {
 
     /// A Service is gone. True if it was known.
     pub fn delete_service(&mut self, key: &Key) -> bool {
-        self.borrowed.remove(key);
+        self.fallback_slices.remove(key);
         let known = self.services.remove(key).is_some();
         if known {
             self.dirty.insert(key.clone());
@@ -135,28 +149,28 @@ impl Index {
 
     // === slices ===
 
-    /// A slice is new or has changed. True if it matters.
-    pub fn apply_slice(&mut self, mut slice: RoutedSlice, source: Source) -> bool {
+    /// A slice is new or has changed. True if the change can matter for the rules.
+    pub fn apply_slice(&mut self, mut slice: RoutedSlice, watch: WatchId) -> bool {
         let key = (Name::clone(&slice.namespace), Name::clone(&slice.name));
-        self.doubted.remove(&key);
+        self.unconfirmed_deletions.remove(&key);
         self.version = self.version.max(slice.resource_version);
         let changed = self.leave_former_service(&key, &slice.service);
         if slice.service.is_empty() || slice.family.is_none() || slice.headless {
             return self.remove_slice(&key) || changed;
         }
         if let Some(known) = self.slices.get_mut(&key) {
-            // An older version from another watch says nothing new.
+            // Another watch has delivered a newer version already.
             if known.slice.resource_version > slice.resource_version
-                && known.source.epoch >= source.epoch
+                && known.watch.epoch >= watch.epoch
             {
                 return changed;
             }
             if known.slice.same_content(&slice) {
-                (known.slice.resource_version, known.source) = (slice.resource_version, source);
+                (known.slice.resource_version, known.watch) = (slice.resource_version, watch);
                 return changed;
             }
         }
-        let service = self.names_of(&slice.namespace, &slice.service);
+        let service = self.shared_key(&slice.namespace, &slice.service);
         let key = self.slices.get_key_value(&key).map_or(key, |(known, _)| known.clone());
         let (namespace, name) = (Name::clone(&service.0), Name::clone(&key.1));
         (slice.namespace, slice.service, slice.name) = (namespace, Name::clone(&service.1), name);
@@ -164,45 +178,53 @@ impl Index {
             self.triggers.entry(service.clone()).or_default().push(trigger);
         }
         self.members.insert(member(&service, &key.1));
-        self.slices.insert(key, Stored { slice: Box::new(slice), source });
+        self.slices.insert(key, Stored { slice: Box::new(slice), watch });
         self.dirty.insert(service);
         true
     }
 
-    /// The names of a Service as they are known already: a name is kept once, whoever has it.
-    fn names_of(&self, namespace: &Name, service: &Name) -> Key {
-        let asked = (Name::clone(namespace), Name::clone(service));
-        if let Some((known, _)) = self.services.get_key_value(&asked) {
+    /// Namespace and name of a Service, sharing the strings of the index if it has them: each name is
+    /// in memory once.
+    fn shared_key(&self, namespace: &Name, service: &Name) -> Key {
+        let key = (Name::clone(namespace), Name::clone(service));
+        if let Some((known, _)) = self.services.get_key_value(&key) {
             return known.clone();
         }
-        let slice = self.shown(&asked).next();
+        let slice = self.watched_slices(&key).next();
         let known = slice.map(|slice| (Name::clone(&slice.namespace), Name::clone(&slice.service)));
-        known.unwrap_or(asked)
+        known.unwrap_or(key)
     }
 
-    /// A slice may carry another Service's name than before.
+    /// Removes a slice from the Service it belonged to, if its label names another one now.
     fn leave_former_service(&mut self, key: &Key, service: &Name) -> bool {
         let former = self.slices.get(key).map(|stored| &stored.slice.service);
         former.is_some_and(|former| former != service) && self.remove_slice(key)
     }
 
-    /// A slice has left a watch. `sure`: it cannot be on another. True if it is gone.
-    pub fn leave(&mut self, key: &Key, version: u64, source: Source, sure: bool) -> bool {
+    /// A slice has left a watch at `version`. If no other watch could have it (`only_watch`) it is gone;
+    /// otherwise its deletion has to be confirmed. True if it was removed.
+    pub fn slice_left(
+        &mut self,
+        key: &Key,
+        version: u64,
+        watch: WatchId,
+        only_watch: bool,
+    ) -> bool {
         let Some(stored) = self.slices.get(key) else { return false };
-        // Another watch has it already.
-        if stored.source != source || stored.slice.resource_version > version {
+        // Another watch has delivered it meanwhile.
+        if stored.watch != watch || stored.slice.resource_version > version {
             return false;
         }
-        if !sure {
-            self.doubted.insert(key.clone());
+        if !only_watch {
+            self.unconfirmed_deletions.insert(key.clone());
             return false;
         }
         self.remove_slice(key)
     }
 
-    /// A slice does not exist any more.
+    /// A slice does not exist any more, or is not for this node.
     pub fn remove_slice(&mut self, key: &Key) -> bool {
-        self.doubted.remove(key);
+        self.unconfirmed_deletions.remove(key);
         let Some(Stored { slice, .. }) = self.slices.remove(key) else { return false };
         let service = (Name::clone(&key.0), slice.service);
         self.members.remove(&member(&service, &key.1));
@@ -210,79 +232,102 @@ impl Index {
         self.dirty.insert(service)
     }
 
-    /// A watch has listed all it sees: what it does not see any more is doubted.
-    pub fn listed(&mut self, keys: &BTreeSet<Key>, source: Source, sure: bool) -> bool {
-        let known = self.slices.iter().filter(|(_, stored)| stored.source == source);
+    /// A watch has listed everything it selects: slices that it delivered before and that are not in
+    /// the list have left it. True if one was removed.
+    pub fn slices_listed(
+        &mut self,
+        keys: &BTreeSet<Key>,
+        watch: WatchId,
+        only_watch: bool,
+    ) -> bool {
+        let known = self.slices.iter().filter(|(_, stored)| stored.watch == watch);
         let missing: Vec<Key> =
             known.map(|(key, _)| key).filter(|key| !keys.contains(*key)).cloned().collect();
         let mut changed = false;
         for key in missing {
-            changed |= self.leave(&key, u64::MAX, source, sure);
+            changed |= self.slice_left(&key, u64::MAX, watch, only_watch);
         }
         changed
     }
 
-    /// Watches of a new epoch have all listed: what only older ones saw is doubted.
-    pub fn forget_before(&mut self, epoch: u32) {
-        let old = self.slices.iter().filter(|(_, stored)| stored.source.epoch < epoch);
-        self.doubted.extend(old.map(|(key, _)| key.clone()));
+    /// All watches of `epoch` have listed: slices that only older watches delivered may be gone.
+    pub fn confirm_older_than(&mut self, epoch: u32) {
+        let old = self.slices.iter().filter(|(_, stored)| stored.watch.epoch < epoch);
+        self.unconfirmed_deletions.extend(old.map(|(key, _)| key.clone()));
     }
 
-    /// Slices that have left a watch and may be anywhere.
-    pub fn doubted(&self) -> Vec<Key> {
-        self.doubted.iter().cloned().collect()
+    /// Slices that have left a watch and may still exist.
+    pub fn unconfirmed_deletions(&self) -> Vec<Key> {
+        self.unconfirmed_deletions.iter().cloned().collect()
     }
 
-    /// A watch has come this far.
-    pub fn seen(&mut self, version: u64) {
+    /// A watch of slices has delivered everything up to this resource version.
+    pub fn delivered_up_to(&mut self, version: u64) {
         self.version = self.version.max(version);
     }
 
-    /// Slices of a Service that the watches do not show.
-    pub fn lend(&mut self, service: &Key, slices: Vec<RoutedSlice>) -> bool {
-        let known = self.borrowed.get(service);
+    // === fallback slices ===
+
+    /// Asks for fallback slices of those of these Services that need them. True if there are any.
+    pub fn want_fallback(&mut self, services: &BTreeSet<Key>) -> bool {
+        let needy = self.needing_fallback(services.iter());
+        let any = !needy.is_empty();
+        self.fallback_wanted.extend(needy);
+        any
+    }
+
+    /// Takes the Services that [`Self::want_fallback`] has noted.
+    pub fn take_fallback_wanted(&mut self) -> BTreeSet<Key> {
+        std::mem::take(&mut self.fallback_wanted)
+    }
+
+    /// Sets the fallback slices of a Service. True if they are other than before.
+    pub fn set_fallback_slices(&mut self, service: &Key, slices: Vec<RoutedSlice>) -> bool {
+        let known = self.fallback_slices.get(service);
         let same = known.is_some_and(|known| {
             known.len() == slices.len() && known.iter().zip(&slices).all(|(a, b)| a.same_content(b))
         });
         if same {
             return false;
         }
-        self.borrowed.insert(service.clone(), slices);
+        self.fallback_slices.insert(service.clone(), slices);
         self.dirty.insert(service.clone())
     }
 
-    /// The watches show enough again.
-    pub fn return_borrowed(&mut self, service: &Key) -> bool {
-        self.borrowed.remove(service).is_some() && self.dirty.insert(service.clone())
+    /// Drops the fallback slices of a Service, whose watches deliver usable endpoints again.
+    pub fn drop_fallback_slices(&mut self, service: &Key) -> bool {
+        self.fallback_slices.remove(service).is_some() && self.dirty.insert(service.clone())
     }
 
-    /// Services with slices from elsewhere.
-    pub fn borrowers(&self) -> Vec<Key> {
-        self.borrowed.keys().cloned().collect()
+    /// Services that have fallback slices.
+    pub fn services_with_fallback(&self) -> Vec<Key> {
+        self.fallback_slices.keys().cloned().collect()
     }
 
-    /// Those of these Services that the watches show no usable endpoint of.
+    /// Those of these Services for which the watches deliver no usable endpoint.
     pub fn without_endpoints<'a>(&'a self, services: impl Iterator<Item = &'a Key>) -> Vec<Key> {
         services
             .filter(|key| {
-                self.services.contains_key(*key) && !self.shown(key).any(RoutedSlice::is_usable)
+                self.services.contains_key(*key)
+                    && !self.watched_slices(key).any(RoutedSlice::is_usable)
             })
             .cloned()
             .collect()
     }
 
-    /// Those of these Services that may have endpoints which the watches do not show. A slice for
-    /// everybody, even an empty one, says that there are none.
-    pub fn not_shown<'a>(&'a self, services: impl Iterator<Item = &'a Key>) -> Vec<Key> {
-        let mut lonely = self.without_endpoints(services);
-        lonely.retain(|key| {
-            !self.borrowed.contains_key(key)
-                && !self.shown(key).any(|slice| slice.subset == Subset::All)
+    /// Those of these Services that may have endpoints in slices for other zones or regions. A slice
+    /// without a subset label, even an empty one, proves that they have none.
+    fn needing_fallback<'a>(&'a self, services: impl Iterator<Item = &'a Key>) -> Vec<Key> {
+        let mut needy = self.without_endpoints(services);
+        needy.retain(|key| {
+            !self.fallback_slices.contains_key(key)
+                && !self.watched_slices(key).any(|slice| slice.subset == Subset::All)
         });
-        lonely
+        needy
     }
 
-    fn shown<'a, 'k>(
+    /// The slices of a Service that the watches have delivered.
+    fn watched_slices<'a, 'k>(
         &'a self,
         service: &'k Key,
     ) -> impl Iterator<Item = &'a RoutedSlice> + use<'a, 'k> {

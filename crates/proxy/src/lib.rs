@@ -5,23 +5,50 @@
 //!                           dirty            which endpoints    which elements   one batch
 //!                           Services
 //! ```
+//!
+//! * `watches`, `index`, `node`: the cluster as this node knows it.
+//! * `proxy`: the sync loop, and the process around it.
+//! * `rules`: what the kernel's tables hold, as data.
+//! * `kernel`: the tables in the kernel, kept equal to that; `conntrack`: stale UDP flows.
+//! * [`config`], `setup`, `addresses`: configuration, kernel settings, addresses of the node.
+//! * `health`, `metrics`, `table_metrics`, `routes_page`, `events`, `report`: what others can see.
+//! * [`other_proxies`]: finding and removing the rules of kube-proxy. [`dry_run`]: rules without a kernel.
 
-pub mod addresses;
+mod addresses;
 pub mod config;
-pub mod conntrack;
+mod conntrack;
 pub mod dry_run;
-pub mod health;
-pub mod index;
-pub mod kernel;
-pub mod metrics;
-pub mod node;
-pub mod page;
-pub mod proxy;
-pub mod report;
-pub mod rivals;
-pub mod rules;
-pub mod setup;
-pub mod tell;
-pub mod watches;
+mod events;
+mod health;
+mod index;
+mod kernel;
+mod metrics;
+mod node;
+pub mod other_proxies;
+mod proxy;
+mod report;
+mod routes_page;
+mod rules;
+mod setup;
+mod table_metrics;
+mod watches;
 
 pub use proxy::{RunError, run};
+pub use setup::{Incomplete, Machine, SetupError};
+
+/// What tests and the lab use beyond the interface of the crate. No part of that interface.
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::addresses::{NodePorts, interface_addresses};
+    pub use crate::conntrack::{Frontends, clean};
+    pub use crate::health::{
+        Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, PortError, serve,
+    };
+    pub use crate::index::{Index, WatchId};
+    pub use crate::kernel::{Found, Kernel, KernelError, Mended, Rejected};
+    pub use crate::proxy::inputs::programmed_service;
+    pub use crate::report::Applied;
+    pub use crate::rules::entries::{NodeSettings, routing_family};
+    pub use crate::rules::layout::{FAMILIES, LocalTraffic, Options};
+    pub use crate::rules::{TABLE, text};
+}

@@ -1,42 +1,42 @@
-//! Metrics: the reference's under the reference's names, ours beside them.
+//! Metrics: those of kube-proxy under its names (`pkg/proxy/metrics/metrics.go`), and our own.
 
 use zonewise_telemetry::metrics::{Counter, Family, Gauge, Histogram, MetricError, Registry};
 
-/// Everything the proxy counts.
-pub struct Metrics {
-    /// All syncs, first or not, per family.
+/// The metrics that the proxy writes while it works.
+pub(crate) struct Metrics {
+    /// Duration of all syncs, by family.
     pub sync: Family<Histogram, 1>,
-    /// Syncs that looked at everything.
+    /// Duration of syncs of all Services.
     pub full: Family<Histogram, 1>,
-    /// Syncs of what has changed.
+    /// Duration of syncs of changed Services.
     pub partial: Family<Histogram, 1>,
-    /// When the last one ended.
+    /// When the last sync ended.
     pub last: Family<Gauge, 1>,
-    /// When the last one was asked for.
+    /// When a sync was last asked for.
     pub queued: Family<Gauge, 1>,
-    /// From the change in the cluster to the kernel.
+    /// Time from a change in the cluster to the kernel.
     pub programming: Family<Histogram, 1>,
-    /// Batches that failed.
+    /// Syncs that failed.
     pub failures: Family<Counter, 1>,
-    /// Removals that failed.
+    /// Removals of unused elements that failed.
     pub cleanup_failures: Family<Counter, 1>,
     /// Time to remove stale flows.
     pub conntrack: Family<Histogram, 1>,
-    /// Stale flows removed.
+    /// Stale UDP flows removed.
     pub flows_deleted: Family<Counter, 1>,
     endpoint_changes: Counter,
     endpoint_pending: Gauge,
     service_changes: Counter,
     service_pending: Gauge,
-    /// What the reference has no name for.
+    /// Metrics that kube-proxy does not have.
     pub ours: Ours,
 }
 
-/// What the reference has no name for.
-pub struct Ours {
-    /// Services that the kernel refuses.
+/// Metrics that kube-proxy does not have.
+pub(crate) struct Ours {
+    /// Services that the kernel rejects.
     pub rejected: Gauge,
-    /// Times the tables were not as they should be, and were mended.
+    /// How often the tables were not as they should be, and were repaired.
     pub mended: Counter,
     unreadable: Family<Counter, 1>,
     watch_failures: Family<Counter, 1>,
@@ -44,13 +44,13 @@ pub struct Ours {
 
 const PREFIX: &str = "kubeproxy_";
 
-/// 1 ms doubling fifteen times.
+/// kube-proxy's buckets for durations: 1 ms, then doubling up to 16 s.
 fn durations() -> Vec<f64> {
     (0..15).map(|power| 0.001 * f64::from(1 << power)).collect()
 }
 
-/// The reference's buckets from a change to the kernel, and finer ones below: its first is 250 ms,
-/// which is slow here.
+/// kube-proxy's buckets for the time from a change to the kernel, and finer ones below its first of
+/// 250 ms: syncs here are faster.
 fn latencies() -> Vec<f64> {
     let fine = [0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5];
     let seconds = (1..60).map(f64::from);
@@ -64,7 +64,7 @@ impl Metrics {
     ///
     /// # Errors
     /// If a name is taken.
-    pub fn new(registry: &Registry) -> Result<Self, MetricError> {
+    pub(crate) fn new(registry: &Registry) -> Result<Self, MetricError> {
         let family = ["ip_family"];
         let name = |name: &str| format!("{PREFIX}{name}");
         let duration =
@@ -81,11 +81,11 @@ impl Metrics {
             sync: duration("sync_proxy_rules_duration_seconds", "Duration of a sync")?,
             full: duration(
                 "sync_full_proxy_rules_duration_seconds",
-                "Duration of a sync of everything",
+                "Duration of a sync of all Services",
             )?,
             partial: duration(
                 "sync_partial_proxy_rules_duration_seconds",
-                "Duration of a sync of what has changed",
+                "Duration of a sync of changed Services",
             )?,
             last: gauge("sync_proxy_rules_last_timestamp_seconds", "When rules were last synced")?,
             queued: gauge(
@@ -94,25 +94,25 @@ impl Metrics {
             )?,
             programming: registry.histogram(
                 &name("network_programming_duration_seconds"),
-                "From a change in the cluster to the kernel",
+                "Time from a change in the cluster to the kernel",
                 family,
                 &latencies(),
             )?,
             failures: counter(
                 "sync_proxy_rules_nftables_sync_failures_total",
-                "Batches the kernel did not take",
+                "Syncs that the kernel rejected",
             )?,
             cleanup_failures: counter(
                 "sync_proxy_rules_nftables_cleanup_failures_total",
-                "Removals the kernel did not take",
+                "Removals of unused elements that the kernel rejected",
             )?,
             conntrack: duration(
                 "conntrack_reconciler_sync_duration_seconds",
-                "Duration of a search for stale flows",
+                "Duration of a search for stale UDP flows",
             )?,
             flows_deleted: counter(
                 "conntrack_reconciler_deleted_entries_total",
-                "Stale flows removed",
+                "Stale UDP flows removed",
             )?,
             endpoint_changes: alone(
                 "sync_proxy_rules_endpoint_changes_total",
@@ -134,31 +134,31 @@ impl Metrics {
         })
     }
 
-    /// A slice has changed.
-    pub fn slice_change(&self) {
+    /// Counts a change of a slice.
+    pub(crate) fn slice_change(&self) {
         self.endpoint_changes.inc();
         self.endpoint_pending.inc();
     }
 
-    /// A Service has changed.
-    pub fn service_change(&self) {
+    /// Counts a change of a Service.
+    pub(crate) fn service_change(&self) {
         self.service_changes.inc();
         self.service_pending.inc();
     }
 
-    /// All changes are being synced.
-    pub fn taken(&self) {
+    /// A sync has taken all changes.
+    pub(crate) fn taken(&self) {
         self.endpoint_pending.set(0.0);
         self.service_pending.set(0.0);
     }
 
-    /// An object could not be read.
-    pub fn unreadable(&self, resource: &str) {
+    /// Counts an object that cannot be read.
+    pub(crate) fn unreadable(&self, resource: &str) {
         self.ours.unreadable.with([resource]).inc();
     }
 
-    /// A watch works, or does not.
-    pub fn watch_health(&self, resource: &str, healthy: bool) {
+    /// Counts interruptions of a watch.
+    pub(crate) fn watch_health(&self, resource: &str, healthy: bool) {
         if !healthy {
             self.ours.watch_failures.with([resource]).inc();
         }
@@ -175,11 +175,11 @@ impl Ours {
         Ok(Self {
             rejected: gauge(
                 "zonewise_proxy_rejected_services",
-                "Services that the kernel refuses",
+                "Services that the kernel rejects",
             )?,
             mended: counter(
                 "zonewise_proxy_mended_total",
-                "Times the kernel's tables were not as they should be, and were mended",
+                "How often the kernel's tables were not as they should be, and were repaired",
             )?,
             unreadable: registry.counter(
                 "zonewise_proxy_unreadable_objects_total",

@@ -1,4 +1,4 @@
-//! This node, as the API server shows it.
+//! The Node object of this node.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -9,9 +9,9 @@ use zonewise_routing::NodeLocation;
 
 use crate::health::is_eligible;
 
-/// What matters of it.
+/// What the proxy needs of this node's Node object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Node {
+pub(crate) struct NodeInfo {
     /// Its name.
     pub name: Name,
     /// Its unique id.
@@ -20,24 +20,24 @@ pub struct Node {
     pub zone: Option<Name>,
     /// Its region.
     pub region: Option<Name>,
-    /// Kind and text of its addresses.
+    /// `status.addresses`: pairs of type and address.
     pub addresses: Vec<(String, String)>,
-    /// The ranges of its pods.
+    /// `spec.podCIDRs`.
     pub pod_cidrs: Vec<Cidr>,
-    /// Load balancers may send traffic here.
+    /// Whether load balancers may send traffic to it, see [`is_eligible`].
     pub eligible: bool,
 }
 
-impl Node {
-    /// Where it is.
-    pub fn location(&self) -> NodeLocation {
+impl NodeInfo {
+    /// Where it is: its name, zone and region.
+    pub(crate) fn location(&self) -> NodeLocation {
         NodeLocation::new(&self.name, self.zone.as_deref(), self.region.as_deref())
     }
 
-    /// A node that registers anew has its ranges and addresses a moment later: until then those of
-    /// before hold, so that no rule changes twice.
+    /// This version of the node, with the addresses and Pod CIDRs of the version before where it has
+    /// none: a node that registers anew gets them a moment later, and rules must not change twice.
     #[must_use]
-    pub fn following(mut self, before: Option<Self>) -> Self {
+    pub(crate) fn following(mut self, before: Option<Self>) -> Self {
         let before = before.unwrap_or_default();
         if self.addresses.is_empty() {
             self.addresses = before.addresses;
@@ -48,8 +48,8 @@ impl Node {
         self
     }
 
-    /// Reads it.
-    pub fn read(json: &str) -> Result<Self, serde_json::Error> {
+    /// Reads the object.
+    pub(crate) fn read(json: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str::<Wire>(json).map(Self::from)
     }
 }
@@ -100,7 +100,7 @@ struct Address {
     address: String,
 }
 
-impl From<Wire> for Node {
+impl From<Wire> for NodeInfo {
     fn from(wire: Wire) -> Self {
         let label = |key: &str| {
             let labels = wire.metadata.labels.as_ref();
@@ -135,8 +135,8 @@ mod tests {
         let json = r#"{"metadata":{"name":"n1","uid":"u1","labels":{"topology.kubernetes.io/zone":"a","topology.kubernetes.io/region":""}},
             "spec":{"podCIDR":"10.1.0.0/24","podCIDRs":["10.1.0.0/24","fd00::/64","nonsense"],"taints":[{"key":"other"}]},
             "status":{"addresses":[{"type":"ExternalIP","address":"203.0.113.1"},{"type":"InternalIP","address":"192.168.0.1"}]}}"#;
-        let node = Node::read(json).unwrap();
-        let expected = Node {
+        let node = NodeInfo::read(json).unwrap();
+        let expected = NodeInfo {
             name: "n1".into(),
             uid: "u1".into(),
             zone: Some("a".into()),
@@ -153,11 +153,11 @@ mod tests {
 
     #[test]
     fn a_node_that_registers_anew_keeps_what_it_has_not_said_yet() {
-        let node = |zone: &str, address: &[&str], cidr: &[&str]| Node {
+        let node = |zone: &str, address: &[&str], cidr: &[&str]| NodeInfo {
             zone: Some(zone.into()),
             addresses: address.iter().map(|ip| ("InternalIP".into(), (*ip).into())).collect(),
             pod_cidrs: cidr.iter().map(|cidr| Cidr::parse(cidr).unwrap()).collect(),
-            ..Node::default()
+            ..NodeInfo::default()
         };
         let before = node("a", &["192.168.0.1"], &["10.1.0.0/24"]);
         let rows = [
@@ -176,7 +176,7 @@ mod tests {
         let tainted = r#"{"metadata":{"name":"n"},"spec":{"taints":[{"key":"ToBeDeletedByClusterAutoscaler"}]}}"#;
         let deleted = r#"{"metadata":{"name":"n","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
         let usual = r#"{"metadata":{"name":"n"}}"#;
-        let eligible = |json| Node::read(json).unwrap().eligible;
+        let eligible = |json| NodeInfo::read(json).unwrap().eligible;
         assert_eq!((eligible(tainted), eligible(deleted), eligible(usual)), (false, false, true));
     }
 }

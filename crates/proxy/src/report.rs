@@ -1,7 +1,7 @@
-//! What this proxy has applied, told to the controller (D12): a Lease per node.
+//! Reports to the controller what this proxy has applied, in a Lease per node.
 //!
-//! The Lease's form is [`ProxyReport`]. It is written when something was applied, at most every few
-//! seconds, and now and then to show that the proxy lives.
+//! [`ProxyReport`] is the content of the Lease. It is written when something was applied, at most every
+//! few seconds, and regularly to show that the proxy runs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,34 +15,35 @@ use zonewise_cluster::watch::jitter;
 use zonewise_common::name::Key;
 use zonewise_common::proxy_report::ProxyReport;
 
-use crate::node::Node;
+use crate::node::NodeInfo;
 
-/// Who wrote them.
+/// The field manager of the Leases.
 const MANAGER: &str = "zonewise-proxy";
-/// Slices come by several watches. What one of them has seen, the others have a moment later.
-const MOMENT: Duration = Duration::from_secs(1);
-/// Changes within this time are told together.
+/// How long to wait before a version is reported: slices come by several watches, and one may have
+/// delivered a version that another delivers a moment later.
+const OTHER_WATCHES: Duration = Duration::from_secs(1);
+/// Changes within this time are reported together.
 const GATHER: Duration = Duration::from_secs(4);
-/// Told even if nothing has changed.
+/// How often to report when nothing has changed.
 const RENEW: Duration = Duration::from_secs(20);
-/// A proxy that has not told anything for so long is not waited for.
+/// The controller does not wait for a proxy that has not reported for this long.
 const LIFE: Duration = Duration::from_secs(60);
 
-/// More refused Services than this are not named.
+/// How many refused Services are named at most.
 const MOST_REFUSED: usize = 64;
 
-/// What is in the kernel.
+/// What is in the kernel: every change up to `version`, but for the `refused` Services.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Every change up to this version,
+    /// A resource version of the slices.
     pub version: u64,
-    /// but for these Services.
+    /// Services that the kernel rejects.
     pub refused: BTreeSet<Key>,
 }
 
 impl Applied {
-    /// After another sync. Where more Services are refused than can be named, nobody could tell which
-    /// of them have the new version: it is not claimed, and this node counts as behind.
+    /// After another sync. If more Services are refused than can be named, the controller could not tell
+    /// which of them have the new version: the version stays, and this node counts as behind.
     #[must_use]
     pub fn then<'k>(&self, version: u64, refused: impl ExactSizeIterator<Item = &'k Key>) -> Self {
         let version = if refused.len() > MOST_REFUSED { self.version } else { version };
@@ -50,16 +51,16 @@ impl Applied {
     }
 }
 
-/// Tells what is applied until dropped. Failures are tried again with the next change.
-pub async fn run(client: Client, node: Node, mut applied: watch::Receiver<Applied>) {
+/// Reports what is applied, until dropped. Failures are tried again with the next report.
+pub(crate) async fn run(client: Client, node: NodeInfo, mut applied: watch::Receiver<Applied>) {
     let mut failing = false;
     loop {
         let now = applied.borrow_and_update().clone();
-        sleep(MOMENT).await;
-        match tell(&client, &node, &now).await {
+        sleep(OTHER_WATCHES).await;
+        match write(&client, &node, &now).await {
             Ok(()) => failing = false,
             Err(error) if !failing => {
-                tracing::warn!(%error, "the controller cannot be told what is applied; routing does not depend on it");
+                tracing::warn!(%error, "cannot report to the controller what is applied; routing does not depend on it");
                 failing = true;
             }
             Err(_) => {}
@@ -72,7 +73,7 @@ pub async fn run(client: Client, node: Node, mut applied: watch::Receiver<Applie
     }
 }
 
-async fn tell(client: &Client, node: &Node, applied: &Applied) -> Result<(), api::ApiError> {
+async fn write(client: &Client, node: &NodeInfo, applied: &Applied) -> Result<(), api::ApiError> {
     let report = ProxyReport {
         lease: ProxyReport::lease(&node.name),
         applied: Some(applied.version),

@@ -1,13 +1,13 @@
-//! Privileged set-up: what is asked of the kernel before any rule is written.
+//! Kernel settings that the proxy needs and that take privileges to change.
 //!
 //! ```text
-//!  Conntrack, CPUs ─► wanted() ─► file by file: read ─ right already ─► nothing to do
-//!                                                    └ different ─► write ─► done, or why not
+//!  Conntrack, CPUs ─► wanted() ─► file by file: read ─ as wanted ─► nothing to do
+//!                                                    └ different ─► write ─► done, or an error
 //! ```
 //!
-//! `zonewise proxy --init-only` does this and stops, in an init container that may write to
-//! `/proc/sys`. The process that stays finds the values right and needs no such privilege. A value
-//! that it finds wrong and must not write is a warning: Services work without it.
+//! `zonewise proxy --init-only` makes the settings and ends, in an init container that may write to
+//! `/proc/sys`. The proxy itself finds them made and needs no such privilege. It warns about a setting
+//! that is wrong and that it must not change: Services work without it.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -30,15 +30,14 @@ impl Default for Machine {
     }
 }
 
-/// A value that a file should hold.
+/// A setting: a value that a file of the kernel should have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// Below the root of the file system.
-    pub file: &'static str,
-    /// The value.
-    pub value: i64,
-    /// Whether more is as good.
-    pub at_least: bool,
+struct Wanted {
+    /// Its path below the root of the file system.
+    file: &'static str,
+    value: i64,
+    /// Whether a larger value is as good.
+    at_least: bool,
 }
 
 impl Wanted {
@@ -51,29 +50,29 @@ impl Wanted {
     }
 }
 
-/// A value that the kernel does not have.
+/// A setting that could not be made.
 #[derive(Debug, Error)]
 #[error("/{file} should be {value}: {source}; {remedy}")]
 pub struct SetupError {
-    /// Below the root of the file system.
+    /// Its path below the root of the file system.
     pub file: &'static str,
     /// The value.
     pub value: i64,
-    /// Why it is not there.
+    /// Why not.
     pub source: io::Error,
-    /// What a person can do.
+    /// What to do about it.
     pub remedy: &'static str,
 }
 
 impl SetupError {
-    /// Whether Services work all the same, so that a warning will do.
-    pub fn is_bearable(&self) -> bool {
+    /// Whether a warning is enough: the setting does not exist, or this process must not change it.
+    pub fn is_warning(&self) -> bool {
         use ErrorKind::{NotFound, PermissionDenied, ReadOnlyFilesystem};
         [NotFound, PermissionDenied, ReadOnlyFilesystem].contains(&self.source.kind())
     }
 }
 
-/// What `--init-only` could not set.
+/// The settings that `--init-only` could not make.
 #[derive(Debug)]
 pub struct Incomplete(pub Vec<SetupError>);
 
@@ -86,7 +85,8 @@ impl fmt::Display for Incomplete {
 
 impl std::error::Error for Incomplete {}
 
-/// The table of connections never gets larger, whatever is configured; as in the reference.
+/// The largest conntrack table that is asked for, whatever is configured; the same limit as in
+/// kube-proxy (`cmd/kube-proxy/app/conntrack.go`).
 const MOST_CONNECTIONS: u64 = 1 << 20;
 
 const MAX: &str = "proc/sys/net/netfilter/nf_conntrack_max";
@@ -102,13 +102,14 @@ const CPUS: &str = "sys/devices/system/cpu/online";
 const DISABLE_IPV6: &str = "proc/sys/net/ipv6/conf/all/disable_ipv6";
 const INET6: &str = "proc/net/if_inet6";
 
-/// What the files should hold, in the order of writing: a larger table first gets its buckets.
-pub fn wanted(config: &Config, cpus: u32) -> Vec<Wanted> {
+/// The settings, in the order of writing: hash buckets before the size of the conntrack table.
+fn wanted(config: &Config, cpus: u32) -> Vec<Wanted> {
     let conntrack = &config.conntrack;
     let time = |file, time: Option<Duration>| {
         time.map(|time| Wanted::exactly(file, i64::try_from(time.as_secs()).unwrap_or(i64::MAX)))
     };
     let table = most_connections(conntrack, cpus).into_iter().flat_map(|most| {
+        // One bucket for four connections, as in kube-proxy.
         let buckets = Wanted { file: BUCKETS, value: most / 4, at_least: true };
         [buckets, Wanted::exactly(MAX, most)]
     });
@@ -129,14 +130,14 @@ fn most_connections(conntrack: &Conntrack, cpus: u32) -> Option<i64> {
     i64::try_from(most).ok()
 }
 
-/// Settings of conntrack exist once its module is loaded, which the first question does. A kernel
-/// without it shows in the settings that are missing.
+/// Loads the module of conntrack, whose settings do not exist before, by asking for its flows. Where the
+/// kernel has no such module, the missing settings are reported.
 fn load_conntrack() {
     let asked = zonewise_nft::conntrack::Conntrack::open().and_then(|mut conntrack| {
         conntrack.flows(zonewise_nft::Family::Ip, Some(u8::MAX), &mut |_| {})
     });
     if let Err(error) = asked {
-        tracing::debug!(%error, "conntrack does not answer");
+        tracing::debug!(%error, "cannot load conntrack");
     }
 }
 
@@ -146,24 +147,23 @@ impl Machine {
         Self { root: root.into() }
     }
 
-    /// `--init-only`: makes the kernel's values right, all of them.
+    /// `--init-only`: makes all settings.
     ///
     /// # Errors
-    /// With everything that could not be set; the rest is.
+    /// With the settings that could not be made; all others are.
     pub fn init(&self, config: &Config) -> Result<(), Incomplete> {
         load_conntrack();
         let errors = self.set_up(config);
         if errors.is_empty() { Ok(()) } else { Err(Incomplete(errors)) }
     }
 
-    /// For the process that stays: makes the kernel's values right as far as it may, and says what
-    /// is left to do.
+    /// For the proxy itself: makes the settings as far as it may, and warns about the others.
     ///
     /// # Errors
-    /// With the first value that the kernel refused although it may be set.
+    /// With the first setting that the kernel rejects although this process may change it.
     pub fn prepare(&self, config: &Config) -> Result<(), SetupError> {
         for error in self.set_up(config) {
-            if !error.is_bearable() {
+            if !error.is_warning() {
                 return Err(error);
             }
             tracing::warn!("{error}");
@@ -174,29 +174,26 @@ impl Machine {
         Ok(())
     }
 
-    /// Makes the kernel's values right; says which are not, one by one.
-    pub fn set_up(&self, config: &Config) -> Vec<SetupError> {
+    /// Makes all settings; returns those that could not be made.
+    fn set_up(&self, config: &Config) -> Vec<SetupError> {
         let all = wanted(config, self.cpus());
         all.iter().filter_map(|wanted| self.apply(wanted).err()).collect()
     }
 
-    /// How unlikely this process is killed when memory is short. A process's own: of no use in
-    /// `--init-only`.
-    ///
-    /// # Errors
-    /// If it is another and cannot be set.
-    pub fn set_oom_score(&self, score: i32) -> Result<(), SetupError> {
+    /// Sets how unlikely the kernel kills this process when memory is short. It belongs to the process
+    /// and so has no use in `--init-only`.
+    fn set_oom_score(&self, score: i32) -> Result<(), SetupError> {
         self.apply(&Wanted::exactly(OOM_SCORE, score.into()))
     }
 
-    /// Whether the kernel speaks IPv6.
+    /// Whether the kernel has IPv6.
     pub fn has_ipv6(&self) -> bool {
         let disabled = fs::read_to_string(self.path(DISABLE_IPV6));
         self.path(INET6).exists() && disabled.is_ok_and(|text| text.trim() != "1")
     }
 
-    /// CPUs of the machine, not those that this process may use.
-    pub fn cpus(&self) -> u32 {
+    /// The CPUs of the machine, not only those that this process may use.
+    fn cpus(&self) -> u32 {
         let listed = fs::read_to_string(self.path(CPUS)).ok().and_then(|text| count(text.trim()));
         let usable = || std::thread::available_parallelism().map_or(1, |n| n.get());
         listed.unwrap_or_else(|| u32::try_from(usable()).unwrap_or(u32::MAX))
@@ -209,7 +206,7 @@ impl Machine {
             return Ok(());
         }
         fs::write(&path, wanted.value.to_string()).map_err(|source| wanted.failed(source))?;
-        tracing::info!(file = %path.display(), was = now, now = wanted.value, "kernel setting");
+        tracing::info!(file = %path.display(), was = now, now = wanted.value, "kernel setting changed");
         Ok(())
     }
 
@@ -222,14 +219,14 @@ impl Wanted {
     fn failed(&self, source: io::Error) -> SetupError {
         let remedy = match (self.file, source.kind()) {
             (OOM_SCORE, _) => {
-                "set --oom-score-adj to what it is, or give the container SYS_RESOURCE"
+                "set --oom-score-adj to its current value, or give the container the capability SYS_RESOURCE"
             }
             (_, ErrorKind::NotFound) => "load the kernel module nf_conntrack first",
             (_, ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
                 "run `zonewise proxy --init-only` once with privileges, for example as an init \
                  container"
             }
-            _ => "choose a value that the kernel takes, or 0 to leave it alone",
+            _ => "choose a value that the kernel accepts, or 0 to keep the kernel's",
         };
         SetupError { file: self.file, value: self.value, source, remedy }
     }
@@ -237,10 +234,12 @@ impl Wanted {
 
 fn read(path: &Path) -> io::Result<i64> {
     let text = fs::read_to_string(path)?;
-    text.trim().parse().map_err(|_| io::Error::new(ErrorKind::InvalidData, "it holds no number"))
+    text.trim()
+        .parse()
+        .map_err(|_| io::Error::new(ErrorKind::InvalidData, "the file does not contain a number"))
 }
 
-/// How many numbers are in `0-3,8`.
+/// How many CPUs a list such as `0-3,8` names.
 fn count(list: &str) -> Option<u32> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -284,7 +283,8 @@ mod tests {
         Config { conntrack, ..Config::new("n") }
     }
 
-    /// Section 9.2's first row, with quirk 20.
+    /// A size per CPU, at least the minimum, and never more than 1,048,576, even if the minimum is
+    /// larger: as in kube-proxy.
     #[test]
     fn how_many_connections_are_tracked() {
         let rows = [
@@ -334,7 +334,7 @@ mod tests {
         assert!(errors.is_empty(), "{errors:?}");
         let found =
             [MAX, BUCKETS, ESTABLISHED, CLOSE_WAIT, LIBERAL].map(|file| text(&machine, file));
-        // A line break at the end: the value was right, and nobody wrote.
+        // A line break at the end: the value was right and has not been written.
         assert_eq!(found, ["262144", "65536", "86400", "3600\n", "0\n"]);
 
         fs::write(machine.path(BUCKETS), "500000\n").unwrap();
@@ -351,12 +351,12 @@ mod tests {
         fs::remove_file(machine.path(ESTABLISHED)).unwrap();
         fs::write(machine.path(CLOSE_WAIT), "soon").unwrap();
         let errors = machine.set_up(&Config::new("n"));
-        let said: Vec<_> = errors.iter().map(|e| (e.to_string(), e.is_bearable())).collect();
+        let said: Vec<_> = errors.iter().map(|e| (e.to_string(), e.is_warning())).collect();
         assert_eq!(said.len(), 2, "{said:?}");
         let (missing, odd) = (&said[0], &said[1]);
         assert!(missing.0.starts_with(&format!("/{ESTABLISHED} should be 86400: ")), "{said:?}");
         assert!(missing.0.ends_with("load the kernel module nf_conntrack first"), "{said:?}");
-        assert!(odd.0.contains("it holds no number"), "{said:?}");
+        assert!(odd.0.contains("the file does not contain a number"), "{said:?}");
         assert_eq!((missing.1, odd.1), (true, false));
         assert_eq!(text(&machine, MAX), "262144");
     }
@@ -371,7 +371,7 @@ mod tests {
         let error = machine.init(&config).unwrap_err().to_string();
         let files: Vec<_> = error.lines().filter_map(|line| line.split(' ').next()).collect();
         assert_eq!(files, [format!("/{ESTABLISHED}"), format!("/{UDP}")]);
-        assert_eq!(text(&machine, OOM_SCORE), "0\n", "of no use to a process that ends");
+        assert_eq!(text(&machine, OOM_SCORE), "0\n", "not set for a process that ends");
         machine.prepare(&config).unwrap();
         assert_eq!(text(&machine, OOM_SCORE), "-999");
         fs::write(machine.path(CLOSE_WAIT), "soon").unwrap();
@@ -384,10 +384,10 @@ mod tests {
         let denied = [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem];
         for kind in denied {
             let error = Wanted::exactly(MAX, 7).failed(kind.into());
-            assert!(error.is_bearable());
+            assert!(error.is_warning());
             assert!(error.to_string().contains("zonewise proxy --init-only"), "{error}");
         }
-        assert!(!Wanted::exactly(MAX, 7).failed(ErrorKind::InvalidInput.into()).is_bearable());
+        assert!(!Wanted::exactly(MAX, 7).failed(ErrorKind::InvalidInput.into()).is_warning());
     }
 
     #[test]

@@ -10,12 +10,11 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 use zonewise_common::duration::ConfigDuration;
-use zonewise_lab::api::Api;
-use zonewise_lab::home::{self, Found, Home};
-use zonewise_lab::lab::{self, Audience, Options};
+use zonewise_lab::directory::{self, FoundLab, LabDirectory};
+use zonewise_lab::lab::{self, Options, ProgressListener};
 use zonewise_lab::scenario::{Scenario, Size};
 use zonewise_lab::view::ActResult;
-use zonewise_lab::{cluster, preflight, report};
+use zonewise_lab::{Api, preflight, report};
 use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
 
@@ -117,11 +116,12 @@ fn play(flags: &LabFlags) -> anyhow::Result<()> {
         bail!("this box lacks what a lab needs:{}", lines.collect::<String>());
     }
     refuse_shared(options.api.as_deref())?;
-    let home = Home::create(Path::new(home::PLACE), options.api.clone())?;
+    let directory =
+        LabDirectory::create(Path::new(directory::LABS_DIRECTORY), options.api.clone())?;
     let file = match &flags.log_file {
         Some(path) => std::fs::File::create(path)
             .with_context(|| format!("cannot write {}", path.display()))?,
-        None => home.open("lab.log")?,
+        None => directory.open("lab.log")?,
     };
     log::start_in(file, &format!("{},kube_client=off", flags.log_level))
         .map_err(|error| Usage(error.to_string()))?;
@@ -136,9 +136,9 @@ fn play(flags: &LabFlags) -> anyhow::Result<()> {
             hangup.recv().await;
             closed.trigger();
         });
-        lab::run(options, &home, &quit, &Speaker { interactive }).await
+        lab::run(options, &directory, &quit, &Speaker { interactive }).await
     });
-    drop(home);
+    drop(directory);
     let summary = summary?;
     let text = match flags.output {
         Form::Table => report::table(&summary),
@@ -155,7 +155,7 @@ fn play(flags: &LabFlags) -> anyhow::Result<()> {
 /// Two labs on one API server would take each other's objects for their own.
 fn refuse_shared(api: Option<&Path>) -> anyhow::Result<()> {
     let Some(api) = api else { return Ok(()) };
-    let labs = home::find(Path::new(home::PLACE))?;
+    let labs = directory::find(Path::new(directory::LABS_DIRECTORY))?;
     match labs.iter().find(|lab| lab.runs && api_of(lab) == Some(api)) {
         Some(lab) => {
             bail!("the lab of {} uses this API server: end it first, or use another", process(lab))
@@ -198,7 +198,7 @@ struct Speaker {
     interactive: bool,
 }
 
-impl Audience for Speaker {
+impl ProgressListener for Speaker {
     fn doing(&self, what: &str) {
         complain(&format!("lab: {what}"));
     }
@@ -252,7 +252,7 @@ fn has_sudo() -> bool {
 
 fn clean(api: Option<&Path>) -> anyhow::Result<()> {
     be_root()?;
-    let found = home::find(Path::new(home::PLACE))?;
+    let found = directory::find(Path::new(directory::LABS_DIRECTORY))?;
     let in_use: Vec<&Path> = found.iter().filter(|lab| lab.runs).filter_map(api_of).collect();
     let mut problems = Vec::new();
     for lab in &found {
@@ -280,20 +280,20 @@ fn say(text: &str) -> std::io::Result<()> {
     writeln!(std::io::stdout(), "{text}")
 }
 
-fn process(lab: &Found) -> String {
+fn process(lab: &FoundLab) -> String {
     let pid = lab.owner.as_ref().map(|owner| owner.pid.to_string());
     format!("process {}", pid.unwrap_or_else(|| "unknown".into()))
 }
 
-fn api_of(lab: &Found) -> Option<&Path> {
+fn api_of(lab: &FoundLab) -> Option<&Path> {
     lab.owner.as_ref()?.api.as_deref()
 }
 
-fn put_away(lab: &Found, in_use: &[&Path]) -> anyhow::Result<()> {
+fn put_away(lab: &FoundLab, in_use: &[&Path]) -> anyhow::Result<()> {
     if let Some(path) = api_of(lab) {
         clear_unless_used(path, in_use)?;
     }
-    home::remove(lab)?;
+    directory::remove(lab)?;
     Ok(say(&format!("removed the directory of the lab of {}", process(lab)))?)
 }
 
@@ -313,6 +313,6 @@ fn clear(kubeconfig: &Path) -> anyhow::Result<usize> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let client = zonewise_cluster::connect::connect(Some(kubeconfig)).await?;
-        cluster::clear(&Api::new(client)).await
+        zonewise_lab::clear(&Api::new(client)).await
     })
 }

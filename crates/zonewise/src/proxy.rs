@@ -9,9 +9,8 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use zonewise_cluster::connect::connect_to;
 use zonewise_common::duration::ConfigDuration;
-use zonewise_proxy::config::{Config, Connection, Count, GATES, Settings, host_name};
-use zonewise_proxy::setup::Machine;
-use zonewise_proxy::{dry_run, rivals};
+use zonewise_proxy::config::{Config, Connection, CountBy, GATES, Settings, host_name};
+use zonewise_proxy::{Machine, dry_run, other_proxies};
 use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
 
@@ -142,7 +141,7 @@ struct RuleFlags {
     masquerade_bit: Option<i64>,
     /// What connections are counted by: zones, services or none [default: zones]
     #[arg(long, value_name = "BY")]
-    count: Option<Count>,
+    count: Option<CountBy>,
     /// The proxy is unhealthy if a change waits for twice this time [default: 30s]
     #[arg(long, value_name = "TIME", alias = "iptables-sync-period")]
     sync_period: Option<ConfigDuration>,
@@ -291,12 +290,12 @@ fn contents(files: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
 }
 
 fn clean_up(whose: Whose) -> anyhow::Result<()> {
-    let mut removal = rivals::Removal::default();
+    let mut removal = other_proxies::Removal::default();
     if whose != Whose::Ours {
-        removal = removal.and(rivals::remove(&rivals::find()?));
+        removal = removal.and(other_proxies::remove(&other_proxies::find()?));
     }
     if whose != Whose::Others {
-        removal = removal.and(rivals::remove_ours());
+        removal = removal.and(other_proxies::remove_ours());
     }
     for line in &removal.removed {
         writeln!(std::io::stdout(), "removed: {line}")?;
@@ -312,8 +311,9 @@ fn check_server_address(config: &Config) -> Result<(), Usage> {
         return Ok(());
     }
     Err(Usage(
-        "the address of the API server is not known: the one that Pods get is that of a Service, which works only \
-         once this proxy runs; pass --kubeconfig FILE or --master URL with the server's own address"
+        "the address of the API server is missing: the address in the environment of a Pod is a Service, which does \
+         not work before this proxy has written its rules; pass --kubeconfig FILE or --master URL with the server's \
+         own address"
             .into(),
     ))
 }
@@ -324,7 +324,7 @@ async fn serve(config: Config, take_over: bool) -> anyhow::Result<()> {
     let client = connect_to(master.as_deref(), kubeconfig.as_deref()).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name, "proxy starts");
     zonewise_proxy::run(client, config, take_over, shutdown).await?;
-    tracing::info!("proxy ended; its rules stay");
+    tracing::info!("proxy ended; its rules stay in the kernel");
     Ok(())
 }
 

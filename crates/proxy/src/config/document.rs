@@ -5,10 +5,9 @@
 //!                                  └─► ProxyConfiguration ─────┴─► Settings
 //! ```
 //!
-//! Of `KubeProxyConfiguration` every field is known. What has no use here is accepted while it is
-//! null, zero or at its default, because kubeadm writes every field. Otherwise it depends on what
-//! would be lost: settings that change nothing that anybody gets from a Service get a notice, the
-//! others are refused by name.
+//! Every field of `KubeProxyConfiguration` is known. A field that has no effect here is accepted while
+//! it is null, zero or at its default, because kubeadm writes every field. With another value it gets
+//! a notice in the log if Services work the same without it; otherwise it is an error.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,14 +18,14 @@ use zonewise_common::duration::ConfigDuration;
 use zonewise_common::lenient::lenient;
 
 use super::settings::Settings;
-use super::{ConfigError, Count};
+use super::{ConfigError, CountBy};
 
 pub(super) const KUBE_API: &str = "kubeproxy.config.k8s.io/v1alpha1";
 pub(super) const KUBE_KIND: &str = "KubeProxyConfiguration";
 pub(super) const OWN_API: &str = "config.zonewise.dev/v1alpha1";
 pub(super) const OWN_KIND: &str = "ProxyConfiguration";
 
-/// What every document begins with.
+/// The type of a document.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Head {
@@ -98,7 +97,7 @@ struct ClientConnection {
     burst: Option<i64>,
 }
 
-/// Only read to be told apart from a misspelt field; see `--log-level` and `--log-format`.
+/// Without effect (see `--log-level` and `--log-format`), but not an unknown field.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Logging {
@@ -194,7 +193,7 @@ pub(super) struct Own {
     #[serde(rename = "kind")]
     _kind: Option<String>,
     proxy_name: Option<String>,
-    count: Option<Count>,
+    count: Option<CountBy>,
     localhost_node_ports: Option<bool>,
     verify_period: Option<ConfigDuration>,
     feature_gates: Option<BTreeMap<String, bool>>,
@@ -203,7 +202,8 @@ pub(super) struct Own {
 impl Own {
     pub(super) fn settings(self) -> Result<Settings, ConfigError> {
         let gates = self.feature_gates.unwrap_or_default();
-        // A document of ours has gates of ours: a misspelt one must not be silently nothing.
+        // An unknown gate in our own document is a typing error; in kube-proxy's it may be a gate of
+        // Kubernetes.
         if let Some(unknown) = gates.keys().find(|name| !super::GATES.contains(&name.as_str())) {
             return Err(ConfigError::Gate(unknown.clone()));
         }
@@ -253,8 +253,8 @@ impl KubeProxy {
         })
     }
 
-    /// The reference reads the group of the mode it runs in. In a file for another mode that is the
-    /// group `iptables`; what it leaves open may stand in `nftables`.
+    /// kube-proxy reads the group of the mode it runs in. In a file for another mode than nftables that
+    /// is the group `iptables`; what it leaves open is taken from `nftables`.
     fn rules(&self) -> Settings {
         let (nft, ipt) = (&self.nftables, &self.iptables);
         if self.mode.as_deref() == Some("nftables") {
@@ -276,9 +276,9 @@ impl KubeProxy {
         }
     }
 
-    /// What somebody counts on and would not get.
+    /// Settings that would change how Services work and have no effect here are errors.
     fn refuse(&self) -> Result<(), ConfigError> {
-        let no_ipvs = "there is no IPVS here; leave it out";
+        let no_ipvs = "this proxy has no IPVS mode; remove the field";
         let ipvs = &self.ipvs;
         let rows = [
             ("ipvs.scheduler", shown(ipvs.scheduler.as_ref()), no_ipvs),
@@ -286,25 +286,25 @@ impl KubeProxy {
             (
                 "ipvs.strictARP",
                 on(ipvs.strict_arp),
-                "no Service address is put on an interface here, so that no ARP needs to be strict; \
-                 leave it out",
+                "this proxy puts no Service address on an interface, so that strict ARP is not needed; \
+                 remove the field",
             ),
             ("ipvs.tcpTimeout", ipvs.tcp_timeout.map(|span| span.to_string()), no_ipvs),
             ("ipvs.tcpFinTimeout", ipvs.tcp_fin_timeout.map(|span| span.to_string()), no_ipvs),
             (
                 "ipvs.udpTimeout",
                 ipvs.udp_timeout.map(|span| span.to_string()),
-                "there is no IPVS here; set conntrack.udpTimeout",
+                "this proxy has no IPVS mode; set conntrack.udpTimeout instead",
             ),
             (
                 "showHiddenMetricsForVersion",
                 shown(self.show_hidden_metrics_for_version.as_ref()),
-                "no metric is hidden here; leave it out",
+                "this proxy has no hidden metrics; remove the field",
             ),
             (
                 "clientConnection.burst",
                 self.client_connection.burst.filter(|n| *n < 0).map(|n| n.to_string()),
-                "use 0 or more, or leave it out",
+                "use 0 or more, or remove the field",
             ),
         ];
         match rows.into_iter().find_map(|(field, value, help)| Some((field, value?, help))) {
@@ -313,7 +313,7 @@ impl KubeProxy {
         }
     }
 
-    /// What is said and done without.
+    /// Notices about settings that have no effect here.
     fn notices(&self) -> Vec<String> {
         let (client, logging, windows) = (&self.client_connection, &self.logging, &self.winkernel);
         let windows = windows.enable_dsr == Some(true)
@@ -329,16 +329,22 @@ impl KubeProxy {
             || logging.vmodule.as_ref().is_some_and(|list| !list.is_empty())
             || logging.format.as_deref().is_some_and(|format| !["", "text"].contains(&format));
         let rows = [
-            (limited, "clientConnection.qps and burst have no use: too few requests are made"),
-            (encoding, "clientConnection.contentType has no use: the API is read as JSON"),
-            (logging, "logging has no use: pass --log-level and --log-format instead"),
+            (
+                limited,
+                "clientConnection.qps and burst have no effect: this proxy makes few requests",
+            ),
+            (
+                encoding,
+                "clientConnection.contentType has no effect: this proxy reads the API as JSON",
+            ),
+            (logging, "logging has no effect: use the flags --log-level and --log-format"),
             (
                 windows || self.windows_run_as_service == Some(true),
-                "winkernel and windowsRunAsService have no use: this is Linux",
+                "winkernel and windowsRunAsService have no effect: this proxy runs on Linux only",
             ),
             (
                 self.port_range.as_deref().is_some_and(|range| !["", "0-0"].contains(&range)),
-                "portRange has no use, as in kube-proxy",
+                "portRange has no effect, as in kube-proxy",
             ),
         ];
         rows.into_iter().filter(|row| row.0).map(|row| row.1.to_owned()).collect()

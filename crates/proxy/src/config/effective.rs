@@ -1,7 +1,7 @@
 //! The configuration in force, as files: what `/configz` shows and `--write-config-to` writes.
 //!
-//! Read again, the file gives the same configuration; only the address given by `--master` has no
-//! place in it.
+//! The file gives the same configuration when it is read again, but for the address of `--master`, for
+//! which it has no field.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use zonewise_common::duration::ConfigDuration;
 
+use super::gates::Gates;
 use super::{Config, DetectLocal, NodePortAddresses, document};
 
 impl Config {
@@ -31,7 +32,7 @@ impl Config {
     }
 
     fn kube_proxy(&self) -> Value {
-        let (mode, bridge, prefix, cidrs) = self.detection();
+        let Detection { mode, bridge, prefix, cidrs } = self.detection();
         let conntrack = &self.conntrack;
         let kept = |time: Option<Duration>| span(time.unwrap_or_default());
         json!({
@@ -86,24 +87,19 @@ impl Config {
     }
 
     fn gates(&self) -> Value {
-        json!({
-            "AllowServiceExternalIPs": self.allow_external_ips,
-            "EndpointSliceSubsetting": self.routing.subsetting,
-            "PreferSameTrafficDistribution": self.routing.node_hints,
-            "ServiceRoutingPreference": self.routing.routing_preference,
-            "TopologyAwareHints": self.routing.hints,
-            "ZoneShares": self.routing.shares,
-        })
+        Gates::of(self).all().into_iter().collect()
     }
 
-    /// Mode, bridge, prefix and ranges.
-    fn detection(&self) -> (&'static str, &str, &str, String) {
+    fn detection(&self) -> Detection<'_> {
+        let mode = |mode| Detection { mode, ..Detection::default() };
         match &self.detect_local {
-            DetectLocal::Cidrs(cidrs) => ("ClusterCIDR", "", "", joined(cidrs)),
-            DetectLocal::NodeCidr => ("NodeCIDR", "", "", String::new()),
-            DetectLocal::Bridge(name) => ("BridgeInterface", name, "", String::new()),
-            DetectLocal::InterfacePrefix(text) => ("InterfaceNamePrefix", "", text, String::new()),
-            DetectLocal::None => ("ClusterCIDR", "", "", String::new()),
+            DetectLocal::Cidrs(cidrs) => Detection { cidrs: joined(cidrs), ..mode("ClusterCIDR") },
+            DetectLocal::NodeCidr => mode("NodeCIDR"),
+            DetectLocal::Bridge(bridge) => Detection { bridge, ..mode("BridgeInterface") },
+            DetectLocal::InterfacePrefix(prefix) => {
+                Detection { prefix, ..mode("InterfaceNamePrefix") }
+            }
+            DetectLocal::None => mode("ClusterCIDR"),
         }
     }
 
@@ -115,6 +111,15 @@ impl Config {
     }
 }
 
+/// How local Pods are recognised, as fields of the file.
+#[derive(Default)]
+struct Detection<'a> {
+    mode: &'static str,
+    bridge: &'a str,
+    prefix: &'a str,
+    cidrs: String,
+}
+
 fn joined(list: &[impl ToString]) -> String {
     list.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
@@ -123,7 +128,7 @@ fn span(time: Duration) -> String {
     ConfigDuration(time).to_string()
 }
 
-/// Port 0 stands for "not served".
+/// Port 0 turns a server off.
 fn served(address: Option<SocketAddr>) -> String {
     address.map_or_else(|| "127.0.0.1:0".to_owned(), |address| address.to_string())
 }

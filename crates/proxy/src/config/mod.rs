@@ -7,12 +7,13 @@
 //!                                                              Config ─► to_yaml, configz
 //! ```
 //!
-//! Flags win over the file, also those that kube-proxy ignores once it has a file. Defaults are
-//! those of kube-proxy in its nftables mode, but for one: changes are gathered for
-//! [50 ms](MIN_SYNC_PERIOD) instead of a second, because a sync costs so little.
+//! Flags take precedence over the file, also those that kube-proxy ignores when it has a file. Defaults
+//! are those of kube-proxy in its nftables mode, but for one: changes are collected for
+//! [50 ms](MIN_SYNC_PERIOD) instead of a second, because a sync is cheap.
 
 mod document;
 mod effective;
+mod gates;
 mod resolve;
 mod settings;
 
@@ -27,17 +28,18 @@ use thiserror::Error;
 use zonewise_common::cidr::Cidr;
 use zonewise_telemetry::file::FileError;
 
+pub use gates::GATES;
 pub use resolve::host_name;
 pub use settings::Settings;
 
-/// What a proxy runs with: checked, with all defaults filled in.
+/// The configuration of a proxy: checked, with all defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Which Node this is.
     pub node_name: String,
     /// How to reach the API server.
     pub connection: Connection,
-    /// How traffic of local Pods is told apart.
+    /// How traffic of local Pods is recognised.
     pub detect_local: DetectLocal,
     /// Where NodePorts answer.
     pub nodeport_addresses: NodePortAddresses,
@@ -53,9 +55,9 @@ pub struct Config {
     pub sync_period: Duration,
     /// How often the kernel's state is compared with what it should be.
     pub verify_period: Duration,
-    /// What is asked of the kernel's connection tracking.
+    /// Settings of the kernel's connection tracking.
     pub conntrack: Conntrack,
-    /// -1000 to 1000.
+    /// How unlikely the kernel kills the process when memory is short: -1000 to 1000.
     pub oom_score_adj: i32,
     /// Where `/healthz` and `/livez` are served; `None` without.
     pub healthz: Option<SocketAddr>,
@@ -68,25 +70,25 @@ pub struct Config {
     /// Take only Services labelled with this name; `None` takes those without a label.
     pub proxy_name: Option<String>,
     /// What connections are counted by.
-    pub count: Count,
+    pub count: CountBy,
     /// Which of the topology features are in use.
     pub routing: zonewise_routing::FeatureGates,
     /// Whether `spec.externalIPs` is served.
     pub allow_external_ips: bool,
-    /// What was accepted and has no effect, in sentences for the log.
+    /// Notices for the log about settings that have no effect.
     pub notices: Vec<String>,
 }
 
 /// How to reach the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Connection {
-    /// The file; without it the Pod's own account.
+    /// The file; without it the service account of the Pod.
     pub kubeconfig: Option<PathBuf>,
     /// The API server's address; wins over the kubeconfig's.
     pub master: Option<String>,
 }
 
-/// How traffic of local Pods is told apart.
+/// How traffic of local Pods is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DetectLocal {
     /// By source address; at most one range per family.
@@ -95,7 +97,7 @@ pub enum DetectLocal {
     NodeCidr,
     /// By the interface it comes in through.
     Bridge(String),
-    /// By how the name of that interface begins.
+    /// By the prefix of the name of that interface.
     InterfacePrefix(String),
     /// Not at all.
     None,
@@ -110,7 +112,7 @@ pub enum NodePortAddresses {
     Cidrs(Vec<Cidr>),
 }
 
-/// What is asked of the kernel's connection tracking; `None` leaves the kernel's value.
+/// Settings of the kernel's connection tracking; `None` keeps the kernel's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conntrack {
     /// Connections tracked per CPU.
@@ -143,20 +145,21 @@ impl Default for Conntrack {
     }
 }
 
-/// What connections are counted by. Counting by Service costs kernel memory for every Service.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+/// What connections are counted by, each including those before. Counting by Service costs kernel
+/// memory for every Service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
-pub enum Count {
+pub enum CountBy {
+    /// Not at all.
+    None,
     /// By the zone they go to.
     #[default]
     Zones,
     /// By Service port, and by zone.
     Services,
-    /// Not at all.
-    None,
 }
 
-impl FromStr for Count {
+impl FromStr for CountBy {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
@@ -170,14 +173,14 @@ impl FromStr for Count {
     }
 }
 
-impl TryFrom<String> for Count {
+impl TryFrom<String> for CountBy {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
     }
 }
 
-impl fmt::Display for Count {
+impl fmt::Display for CountBy {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Zones => "zones",
@@ -187,25 +190,15 @@ impl fmt::Display for Count {
     }
 }
 
-/// How far apart syncs are at the least. The reference waits a second, because its syncs are dear.
-/// Here a change after a pause is synced at once, and a stream of changes up to 20 times a second.
+/// The least time between two syncs. kube-proxy waits a second, because its syncs are expensive. Here a
+/// change after a pause is synced at once, and a stream of changes up to 20 times a second.
 pub const MIN_SYNC_PERIOD: Duration = Duration::from_millis(50);
 
-/// As in the reference.
+/// The default of kube-proxy.
 pub const SYNC_PERIOD: Duration = Duration::from_secs(30);
 
 /// How often the kernel's state is compared with what it should be.
 pub const VERIFY_PERIOD: Duration = Duration::from_mins(1);
-
-/// The feature gates there are; all are on unless they are turned off.
-pub const GATES: [&str; 6] = [
-    "AllowServiceExternalIPs",
-    "EndpointSliceSubsetting",
-    "PreferSameTrafficDistribution",
-    "ServiceRoutingPreference",
-    "TopologyAwareHints",
-    "ZoneShares",
-];
 
 impl Config {
     /// The defaults, for this node.
@@ -228,7 +221,7 @@ impl Config {
             bind_hard_fail: false,
             bind_address: None,
             proxy_name: None,
-            count: Count::default(),
+            count: CountBy::default(),
             routing: zonewise_routing::FeatureGates::default(),
             allow_external_ips: true,
             notices: Vec::new(),
@@ -239,10 +232,10 @@ impl Config {
 /// Why a configuration cannot be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// The file cannot be read, or is not what it should be.
+    /// The file cannot be read, or is not valid.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Something else than a configuration of the proxy.
+    /// A document that is not a configuration of the proxy.
     #[error(
         "{file}: expected apiVersion {} and kind {}, or apiVersion {} and kind {}",
         document::KUBE_API,
@@ -255,16 +248,16 @@ pub enum ConfigError {
         file: String,
     },
     /// A gate that does not exist, in a document of ours.
-    #[error("unknown feature gate `{0}`; known are {known}", known = GATES.join(", "))]
+    #[error("unknown feature gate `{0}`; known gates: {known}", known = GATES.join(", "))]
     Gate(String),
-    /// A value that cannot be used.
+    /// A value that is not valid.
     #[error("{field} is {value}: {remedy}")]
     Field {
         /// The field, with its flag.
         field: &'static str,
         /// Its value.
         value: String,
-        /// Why not, and what would do.
+        /// Why not, and what is valid.
         remedy: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! Settings as given → a configuration that can be used, or the field that cannot.
+//! Checks settings and fills in defaults.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -9,6 +9,7 @@ use zonewise_common::duration::ConfigDuration;
 use zonewise_common::ip::parse_address;
 use zonewise_telemetry::file::FileError;
 
+use super::gates::Gates;
 use super::{
     Config, ConfigError, Connection, Conntrack, DetectLocal, GATES, NodePortAddresses, Settings,
 };
@@ -18,7 +19,7 @@ type Checked<T> = Result<T, ConfigError>;
 /// The name of this machine, as its kernel knows it.
 ///
 /// # Errors
-/// If the kernel does not tell.
+/// If it cannot be read.
 pub fn host_name() -> Checked<String> {
     let path = Path::new("/proc/sys/kernel/hostname");
     let read = std::fs::read_to_string(path).map_err(|source| FileError::Unreadable {
@@ -29,11 +30,11 @@ pub fn host_name() -> Checked<String> {
 }
 
 impl Settings {
-    /// Checks everything and fills in the defaults. `host` names this machine, for when no node name
-    /// is given.
+    /// Checks all settings and fills in defaults. `host` is the name of this machine, which is the
+    /// default of the node name.
     ///
     /// # Errors
-    /// With the first field that cannot be used.
+    /// With the first field that is not valid.
     pub fn resolve(mut self, host: &str) -> Checked<Config> {
         self.refuse()?;
         let usual = Config::new(node_name(self.node_name.as_deref().unwrap_or(host))?);
@@ -42,7 +43,7 @@ impl Settings {
         let (min_sync_period, sync_period) = self.sync_periods(&usual)?;
         let detect_local = self.detect_local()?;
         let nodeport_addresses = self.nodeport_addresses()?;
-        self.look_at_mode();
+        self.add_notices();
         let gates = self.gates();
         Ok(Config {
             detect_local,
@@ -71,7 +72,7 @@ impl Settings {
 
     fn refuse(&self) -> Checked<()> {
         if self.profiling == Some(true) {
-            let remedy = "there is no profiler inside; leave it out, and use perf on the node";
+            let remedy = "this proxy has no profiler; leave it out, and use perf on the node";
             return Err(ConfigError::field("enableProfiling (--profiling)", true, remedy));
         }
         let mode = self.mode.as_deref().unwrap_or_default();
@@ -95,7 +96,7 @@ impl Settings {
     fn sync_periods(&self, usual: &Config) -> Checked<(Duration, Duration)> {
         let sync = self.sync_period.map_or(usual.sync_period, |span| span.0);
         if sync.is_zero() {
-            let remedy = "use more than nothing, such as 30s";
+            let remedy = "use a duration above 0, such as 30s";
             return Err(ConfigError::field(
                 "nftables.syncPeriod (--sync-period)",
                 ConfigDuration(sync),
@@ -129,8 +130,8 @@ impl Settings {
             Some(name) if is_interface(name) => Ok(name.clone()),
             name => {
                 let value = format!("`{}`", name.map_or("", String::as_str));
-                let remedy = "detectLocalMode needs the name of an interface: 1 to 15 characters, \
-                              no slash and no blank";
+                let remedy = "this detectLocalMode needs the name of an interface: 1 to 15 characters \
+                              without slashes and blanks";
                 Err(ConfigError::field(field, value, remedy))
             }
         };
@@ -170,7 +171,7 @@ impl Settings {
             [one, two] if one.address().is_ipv4() != two.address().is_ipv4() => {
                 Ok(DetectLocal::Cidrs(cidrs))
             }
-            _ => Err(wrong("use one range, or one of each family with a comma between")),
+            _ => Err(wrong("use one range, or an IPv4 and an IPv6 range separated by a comma")),
         }
     }
 
@@ -181,7 +182,7 @@ impl Settings {
         }
         let cidrs = list.iter().map(|text| {
             Cidr::parse(text).ok_or_else(|| {
-                let remedy = "use ranges such as 192.0.2.0/24, or `primary` alone";
+                let remedy = "use ranges such as 192.0.2.0/24, or only `primary`";
                 let field = "nodePortAddresses (--nodeport-addresses)";
                 ConfigError::field(field, format!("`{}`", list.join(",")), remedy)
             })
@@ -195,7 +196,7 @@ impl Settings {
             None => Ok(usual),
             Some(Ok(number)) if i32::try_from(number).is_ok() => Ok(number),
             Some(_) => {
-                let remedy = "use 0 (leave as it is) to 2147483647";
+                let remedy = "use 1 to 2147483647, or 0 to keep the kernel's value";
                 Err(ConfigError::field(field, value.unwrap_or_default(), remedy))
             }
         };
@@ -219,50 +220,39 @@ impl Settings {
         })
     }
 
-    fn look_at_mode(&mut self) {
+    fn add_notices(&mut self) {
         if let Some(mode @ ("iptables" | "ipvs")) = self.mode.as_deref() {
             let notice = format!(
-                "mode {mode}: this proxy is the mode, its rules are nftables rules; NodePorts answer \
-                 as nodePortAddresses says, and that is `primary` unless it is set"
+                "mode {mode} has no effect: this proxy always writes nftables rules; NodePorts answer on the \
+                 addresses in nodePortAddresses, by default `primary`"
             );
             self.notices.push(notice);
         }
         if self.config_sync_period.is_some_and(|span| span.0 != Duration::from_mins(15)) {
-            self.notices.push("configSyncPeriod has no use: watches need no resync".to_owned());
+            self.notices.push(
+                "configSyncPeriod has no effect: this proxy does not resync its watches".to_owned(),
+            );
         }
     }
 
-    /// People carry gates of Kubernetes along, which need not mean anything here.
+    /// Gates that are not ours get a notice: files for kube-proxy may have gates of Kubernetes.
     fn gates(&mut self) -> Gates {
-        let usual = Config::new("");
-        let mut gates =
-            Gates { routing: usual.routing, allow_external_ips: usual.allow_external_ips };
+        let mut gates = Gates::of(&Config::new(""));
         for (name, on) in &self.feature_gates {
-            match name.as_str() {
-                "AllowServiceExternalIPs" => gates.allow_external_ips = *on,
-                "EndpointSliceSubsetting" => gates.routing.subsetting = *on,
-                "PreferSameTrafficDistribution" => gates.routing.node_hints = *on,
-                "ServiceRoutingPreference" => gates.routing.routing_preference = *on,
-                "TopologyAwareHints" => gates.routing.hints = *on,
-                "ZoneShares" => gates.routing.shares = *on,
-                unknown => self.notices.push(format!(
-                    "feature gate {unknown} has no effect; those that have one are {}",
+            if !gates.set(name, *on) {
+                self.notices.push(format!(
+                    "feature gate {name} has no effect here; gates with an effect: {}",
                     GATES.join(", ")
-                )),
+                ));
             }
         }
         gates
     }
 }
 
-struct Gates {
-    routing: zonewise_routing::FeatureGates,
-    allow_external_ips: bool,
-}
-
-const NO_CLUSTER_CIDR: &str = "clusterCIDR is not set: traffic of local Pods is not told apart, and \
-                               none from outside is masqueraded on its way to a ClusterIP; set it, \
-                               or another detectLocalMode";
+const NO_CLUSTER_CIDR: &str = "clusterCIDR is not set: traffic of local Pods cannot be recognised, and \
+                               traffic from outside the cluster to ClusterIPs is not masqueraded; set \
+                               clusterCIDR, or another detectLocalMode";
 
 fn node_name(text: &str) -> Checked<String> {
     let name = text.trim().to_lowercase();
@@ -289,7 +279,7 @@ fn oom_score_adj(value: Option<i64>, usual: i32) -> Checked<i32> {
     })
 }
 
-/// A label's value, because that is what it is compared with.
+/// A valid label value, because Services are selected by a label with this value.
 fn proxy_name(name: Option<String>) -> Checked<Option<String>> {
     let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(None) };
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -298,19 +288,19 @@ fn proxy_name(name: Option<String>) -> Checked<Option<String>> {
     if fits && name.bytes().all(inner) {
         return Ok(Some(name));
     }
-    let remedy = "use what a label may hold: at most 63 letters, digits, -, _ and ., with a letter \
-                  or digit at both ends";
+    let remedy = "use a valid label value: at most 63 letters, digits, -, _ and ., with a letter or \
+                  digit at both ends";
     Err(ConfigError::field("proxyName (--proxy-name)", format!("`{name}`"), remedy))
 }
 
-/// Names that the kernel gives to interfaces.
+/// Whether the kernel could give this name to an interface.
 fn is_interface(name: &str) -> bool {
     (1..=15).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/')
         && ![".", ".."].contains(&name)
 }
 
-/// An address that something is served on.
+/// A setting for the address of a server, with its defaults.
 struct Served {
     field: &'static str,
     port: u16,
@@ -333,7 +323,7 @@ const METRICS: Served = Served {
 };
 
 impl Served {
-    /// Nothing is served on port 0.
+    /// `None` if the port is 0, which turns the server off.
     fn resolve(&self, text: Option<&str>, v6: bool) -> Checked<Option<SocketAddr>> {
         let usual = if v6 { IpAddr::from(self.v6) } else { IpAddr::from(self.v4) };
         let text = text.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a file says, or the flags: one flat list in which every entry may be absent.
+//! The settings of a file or of the flags: one flat list in which every entry may be absent.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use zonewise_common::duration::ConfigDuration;
 use zonewise_telemetry::file::{self, FileError};
 
 use super::document::{self, Head, KubeProxy, Own};
-use super::{ConfigError, Count};
+use super::{ConfigError, CountBy};
 
 macro_rules! settings {
     ($($(#[$doc:meta])* $name:ident: $kind:ty,)*) => {
@@ -17,12 +17,12 @@ macro_rules! settings {
             $($(#[$doc])* pub $name: Option<$kind>,)*
             /// Features by name.
             pub feature_gates: BTreeMap<String, bool>,
-            /// What was accepted and has no effect, in sentences for the log.
+            /// Notices for the log about settings that have no effect.
             pub notices: Vec<String>,
         }
 
         impl Settings {
-            /// What `over` sets wins.
+            /// These settings, replaced by those that `over` has.
             #[must_use]
             pub fn overridden_by(mut self, over: Self) -> Self {
                 self.feature_gates.extend(over.feature_gates);
@@ -52,9 +52,9 @@ settings! {
     metrics_address: String,
     /// Whether an address that cannot be bound ends the process.
     bind_hard_fail: bool,
-    /// Refused when true.
+    /// An error when true.
     profiling: bool,
-    /// Accepted, because there is only one.
+    /// Without effect: there is only one mode.
     mode: String,
     /// The bit of the packet mark that asks for masquerading.
     masquerade_bit: i64,
@@ -64,13 +64,13 @@ settings! {
     sync_period: ConfigDuration,
     /// How long changes are gathered.
     min_sync_period: ConfigDuration,
-    /// Accepted: watches need no resync here.
+    /// Without effect: watches need no resync here.
     config_sync_period: ConfigDuration,
-    /// How traffic of local Pods is told apart.
+    /// How traffic of local Pods is recognised.
     detect_local_mode: String,
-    /// The bridge of local Pods.
+    /// The bridge interface of local Pods.
     bridge_interface: String,
-    /// How interfaces of local Pods begin.
+    /// The prefix of the names of local Pods' interfaces.
     interface_prefix: String,
     /// The Pods' addresses, at most one range per family.
     cluster_cidr: String,
@@ -97,7 +97,7 @@ settings! {
     /// Take only the Services labelled with this proxy's name.
     proxy_name: String,
     /// What connections are counted by.
-    count: Count,
+    count: CountBy,
     /// How often the kernel's state is compared with what it should be.
     verify_period: ConfigDuration,
 }
@@ -106,7 +106,7 @@ impl Settings {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it is no configuration of the proxy, with line and column.
+    /// If it is not a configuration of the proxy, with line and column.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let (name, text) = file::read(path)?;
         Self::parse(&name, &text)
@@ -131,7 +131,8 @@ impl Settings {
             };
             if found[at].replace(settings).is_some() {
                 let kind = head.kind.unwrap_or_default();
-                let message = format!("{kind} is there twice; put both into one document");
+                let message =
+                    format!("the file has two documents of kind {kind}: merge them into one");
                 return Err(FileError::of(name, message).into());
             }
         }
@@ -142,8 +143,8 @@ impl Settings {
     }
 }
 
-/// The documents of a YAML stream, each at the lines where it stands in the file, so that a message
-/// about it names the right line. A line that begins with `---` can be nothing else.
+/// The documents of a YAML file, each preceded by as many empty lines as are before it in the file, so
+/// that errors name the right line. Lines that begin with `---` separate documents.
 fn documents(text: &str) -> Vec<String> {
     let mut list = vec![String::new()];
     for (lines, line) in text.split_inclusive('\n').enumerate() {

@@ -1,4 +1,4 @@
-//! Listening: at once, or again and again until the address is free.
+//! Servers that listen at once, or as soon as their address is free.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -13,9 +13,9 @@ use zonewise_telemetry::server::{self, PageHandler, Server};
 
 /// An address that could not be listened on.
 #[derive(Debug, Error)]
-#[error("cannot listen on {address} for {what}: {source}; free it or choose another")]
+#[error("cannot listen on {address} for {what}: {source}; free the address or choose another")]
 pub struct BindError {
-    /// What should have been served.
+    /// What is served there.
     pub what: &'static str,
     /// Where.
     pub address: SocketAddr,
@@ -23,13 +23,13 @@ pub struct BindError {
     pub source: io::Error,
 }
 
-/// Between two tries to listen.
-const AGAIN: Duration = Duration::from_secs(5);
+/// How long to wait between two attempts to listen.
+const RETRY: Duration = Duration::from_secs(5);
 
-/// How many may wait to be accepted.
+/// How many connections may wait to be accepted.
 const BACKLOG: u32 = 128;
 
-/// A server that listens now, or will.
+/// A server that listens now, or will when its address is free.
 #[derive(Debug)]
 pub struct Served {
     address: watch::Receiver<Option<SocketAddr>>,
@@ -38,7 +38,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Where it listens; `None` while the address is taken by somebody else.
+    /// Where it listens; `None` while another program uses the address.
     pub fn address(&self) -> Option<SocketAddr> {
         *self.address.borrow()
     }
@@ -48,11 +48,11 @@ impl Served {
         self.address.clone().wait_for(Option::is_some).await.ok().and_then(|address| *address)
     }
 
-    /// Takes no more connections and gives those under way a second.
+    /// Accepts no more connections and gives those that are open a second.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         if let Err(error) = self.task.await {
-            tracing::error!(%error, "server broke");
+            tracing::error!(%error, "a server has failed");
         }
     }
 }
@@ -72,13 +72,13 @@ pub async fn serve(
     let first = match first {
         Err(error) if hard_fail => return Err(error),
         Err(error) => {
-            tracing::warn!(%error, "trying again every {AGAIN:?}");
+            tracing::warn!(%error, "trying again every {RETRY:?}");
             None
         }
         Ok(listener) => Some(listener),
     };
     let known = first.as_ref().and_then(|listener| listener.local_addr().ok());
-    let (tell, told) = watch::channel(known);
+    let (sender, receiver) = watch::channel(known);
     let (stop, mut stopped) = watch::channel(false);
     let task = tokio::spawn(async move {
         let listener = match first {
@@ -89,21 +89,21 @@ pub async fn serve(
             },
         };
         match server::serve(listener, pages) {
-            Ok(server) => run(what, server, &tell, stopped).await,
+            Ok(server) => run(what, server, &sender, stopped).await,
             Err(error) => tracing::error!(%error, what, "cannot serve"),
         }
     });
-    Ok(Served { address: told, stop, task })
+    Ok(Served { address: receiver, stop, task })
 }
 
 async fn run(
     what: &'static str,
     server: Server,
-    tell: &watch::Sender<Option<SocketAddr>>,
+    address: &watch::Sender<Option<SocketAddr>>,
     mut stopped: watch::Receiver<bool>,
 ) {
     tracing::info!(address = %server.address(), "{what}");
-    tell.send_replace(Some(server.address()));
+    address.send_replace(Some(server.address()));
     // Also ends when the handle is dropped.
     let _ = stopped.wait_for(|stop| *stop).await;
     server.stop().await;
@@ -111,7 +111,7 @@ async fn run(
 
 async fn keep_trying(address: SocketAddr) -> TcpListener {
     loop {
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY).await;
         match bind(address).await {
             Ok(listener) => return listener,
             Err(error) => tracing::debug!(%address, %error, "still cannot listen"),
@@ -119,8 +119,8 @@ async fn keep_trying(address: SocketAddr) -> TcpListener {
     }
 }
 
-/// The wildcard of either family means both, as it does for the reference, where the kernel has
-/// IPv6.
+/// The unspecified address of either family means both families where the kernel has IPv6, as in
+/// kube-proxy.
 async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     if address.ip().is_unspecified() {
         let both = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port());
@@ -136,8 +136,8 @@ fn is_taken(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrInUse
 }
 
-/// Listens on an address of one family, and on no other.
-pub(super) fn bind_alone(address: SocketAddr) -> io::Result<TcpListener> {
+/// Listens on an address of one family only.
+pub(super) fn bind_one_family(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => {

@@ -1,4 +1,4 @@
-//! Health: what the proxy says of itself, and of Services to load balancers.
+//! Health: of the proxy itself, and of Services for load balancers.
 //!
 //! ```text
 //!  sync loop ─ queued, updated ─► Health ◄─ node_seen ─ watch of the Node
@@ -13,7 +13,9 @@ mod pages;
 mod ports;
 mod status;
 
-pub use listen::{BindError, Served, serve};
+pub use listen::serve;
+pub(crate) use listen::{BindError, Served};
 pub use pages::{HealthPages, MetricsPages};
 pub use ports::{HealthPort, HealthPorts, PortError};
-pub use status::{FamilyStatus, Health, Moment, Status, is_eligible};
+pub(crate) use status::is_eligible;
+pub use status::{Health, Moment};

@@ -1,4 +1,4 @@
-//! What the two servers show.
+//! The pages of the two servers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ pub struct HealthPages {
 }
 
 impl HealthPages {
-    /// Pages that show `health`, and count how often they do.
+    /// Pages that show `health`, and counters of their answers.
     ///
     /// # Errors
     /// If the counters' names are taken.
@@ -47,11 +47,11 @@ impl PageHandler for HealthPages {
 
 type Make = dyn Fn() -> String + Send + Sync;
 
-/// `/metrics` and what stands beside it.
+/// `/metrics` and the pages beside it.
 pub struct MetricsPages {
     registry: Registry,
     configz: String,
-    /// By path; JSON.
+    /// JSON pages by path.
     more: BTreeMap<&'static str, Box<Make>>,
 }
 

@@ -4,12 +4,12 @@
 //! ```text
 //!  reconcile(wanted, addresses) ─► close what is not wanted ─► open what is missing ─► new counts
 //!                                                                 │
-//!  any path: 200 if this node has ready endpoints and the proxy   └─ cannot: told, tried next time
+//!  any path: 200 if this node has ready endpoints and the proxy   └─ fails: reported, tried next time
 //!            keeps up, else 503
 //! ```
 //!
-//! Addresses are looked at every time: when the node gets another one, the listeners follow. They
-//! ask [`Health`] itself, so that they work without a server for `/healthz`.
+//! When the addresses of the node change, the listeners follow with the next reconcile. They use
+//! [`Health`] itself, so that they work even where `/healthz` is turned off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,7 +22,7 @@ use thiserror::Error;
 use zonewise_routing::Family;
 use zonewise_telemetry::server::{self, Page, PageRequest, Server};
 
-use super::listen::bind_alone;
+use super::listen::bind_one_family;
 use super::status::{Health, Moment};
 use crate::addresses::NodePorts;
 
@@ -43,15 +43,15 @@ pub struct HealthPort {
 #[derive(Debug, Error)]
 #[error("cannot listen on {address} for the health checks of {namespace}/{name}: {source}")]
 pub struct PortError {
-    /// The Service's.
+    /// The namespace of the Service.
     pub namespace: String,
-    /// The Service's.
+    /// The name of the Service.
     pub name: String,
-    /// Where.
+    /// The address that it should listen on.
     pub address: SocketAddr,
     /// Why not.
     pub source: io::Error,
-    /// Whether it could not be listened on the last time either: nothing new.
+    /// Whether the last attempt failed, too.
     pub again: bool,
 }
 
@@ -76,7 +76,7 @@ struct Wanted {
 }
 
 impl HealthPorts {
-    /// None yet.
+    /// Without Services.
     pub fn new(health: Health) -> Self {
         Self { health, open: BTreeMap::new(), failed: BTreeSet::new() }
     }
@@ -127,7 +127,7 @@ impl HealthPorts {
         self.open.retain(|at, _| wanted.contains_key(at));
     }
 
-    /// Listens on all addresses, or on none: half a health check would fool half the load balancers.
+    /// Listens on all addresses or on none: otherwise load balancers would see different answers.
     async fn listen(
         &mut self,
         at: &(Key, Family),
@@ -140,7 +140,7 @@ impl HealthPorts {
                 continue;
             }
             let page = page(&at.0, Arc::clone(&open.ready), self.health.clone());
-            match bind_alone(address).and_then(|listener| server::serve(listener, page)) {
+            match bind_one_family(address).and_then(|listener| server::serve(listener, page)) {
                 Ok(server) => drop(open.servers.insert(address, server)),
                 Err(error) => {
                     for server in open.servers.into_values() {
@@ -177,7 +177,7 @@ fn sockets(node_ports: &NodePorts, family: Family, port: u16) -> BTreeSet<Socket
         (NodePorts::All, Family::V4) => vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED)],
         (NodePorts::All, Family::V6) => vec![IpAddr::V6(Ipv6Addr::UNSPECIFIED)],
     };
-    // Addresses of a single link cannot be listened on without naming the link.
+    // A link-local address cannot be listened on without its interface.
     let on_link = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
     let list = list.into_iter().filter(|ip| Family::of(ip) == family && !on_link(ip));
     list.map(|ip| SocketAddr::new(ip, port)).collect()

@@ -1,20 +1,21 @@
-//! Whether the proxy keeps up, from two stamps per family.
+//! Whether the proxy keeps up with changes, from two time stamps per family.
 //!
 //! ```text
 //!  queued  ─ the first change that is not in the kernel yet
 //!  updated ─ the kernel has everything
-//!  healthy   unless a change waits for as long as two sync periods; nothing to do is healthy
+//!  healthy   unless a change waits for as long as two sync periods
 //! ```
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde::Serialize;
 use zonewise_routing::Family;
 
-/// A point in time, by the clock that never jumps and by the one that people read.
+/// A point in time, by the monotonic clock and by the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// To measure with.
@@ -30,7 +31,7 @@ impl Moment {
     }
 }
 
-/// The state behind `/healthz`, `/livez` and the health checks of Services. Clones are the same.
+/// The state behind `/healthz`, `/livez` and the health checks of Services. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Health {
     state: Arc<Mutex<State>>,
@@ -40,7 +41,7 @@ pub struct Health {
 struct State {
     limit: Duration,
     families: BTreeMap<Family, Stamps>,
-    /// Before the Node was seen it is not eligible.
+    /// Whether load balancers should send traffic to this node; not before the Node was seen.
     eligible: bool,
 }
 
@@ -50,12 +51,12 @@ struct Stamps {
     updated: Option<Timestamp>,
 }
 
-/// The answer at one moment.
+/// The health at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// When it was asked.
+    /// The moment.
     pub now: Timestamp,
-    /// The latest stamp of all families.
+    /// When the kernel last had everything, in any family.
     pub updated: Option<Timestamp>,
     /// Whether load balancers should send traffic to this node.
     pub eligible: bool,
@@ -65,7 +66,7 @@ pub struct Status {
     pub families: BTreeMap<Family, FamilyStatus>,
 }
 
-/// The answer for one family.
+/// The health of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FamilyStatus {
     /// When the kernel last had everything.
@@ -82,7 +83,7 @@ impl Health {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// A change came. The first one since the last update counts.
+    /// A change waits for a sync. The first one since the last update counts.
     pub fn queued(&self, family: Family, now: Moment) {
         self.stamps(family, |stamps| {
             stamps.oldest_queued.get_or_insert(now.instant);
@@ -96,9 +97,9 @@ impl Health {
         });
     }
 
-    /// The Node was seen, and this is whether it [is eligible](is_eligible).
+    /// The Node was seen; `eligible` as [`is_eligible`] says.
     pub fn node_seen(&self, eligible: bool) {
-        self.lock().eligible = eligible;
+        self.state.lock().eligible = eligible;
     }
 
     /// Whether no family is behind.
@@ -106,9 +107,9 @@ impl Health {
         self.status(now).healthy
     }
 
-    /// The answer at this moment.
+    /// The health at this moment.
     pub fn status(&self, now: Moment) -> Status {
-        let state = self.lock();
+        let state = self.state.lock();
         let families: BTreeMap<_, _> = state
             .families
             .iter()
@@ -127,12 +128,7 @@ impl Health {
     }
 
     fn stamps(&self, family: Family, change: impl FnOnce(&mut Stamps)) {
-        change(self.lock().families.entry(family).or_default());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Every statement leaves the state whole, so that a panic elsewhere does no harm.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        change(self.state.lock().families.entry(family).or_default());
     }
 }
 
@@ -153,7 +149,7 @@ impl Status {
         self.page(self.healthy, None)
     }
 
-    /// While all is well, "last updated" is now: clients of old versions look only at that.
+    /// While all is well, `lastUpdated` is the current time: some clients look only at that.
     fn page(&self, good: bool, eligible: Option<bool>) -> (u16, String) {
         let updated = if good { Some(self.now) } else { self.updated };
         let updated = updated.map_or_else(|| NEVER.to_owned(), |time| time.to_string());
@@ -169,10 +165,10 @@ impl Status {
     }
 }
 
-/// How the reference writes a time that has not been.
+/// Go's zero time, which kube-proxy writes before the first update.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
-/// Fields in the order of the reference.
+/// The fields of kube-proxy's answer, in its order (`pkg/proxy/healthcheck/proxy_health.go`).
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Body {
@@ -198,11 +194,15 @@ impl FamilyBody {
     }
 }
 
-/// The autoscaler marks nodes that it is about to remove.
+/// The cluster autoscaler taints nodes that it is about to remove; `ToBeDeletedTaint` in kube-proxy
+/// (`pkg/proxy/healthcheck/proxy_health.go`).
 const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// Whether load balancers should send traffic to a Node with these taints (their keys).
-pub fn is_eligible<'a>(being_deleted: bool, taints: impl IntoIterator<Item = &'a str>) -> bool {
+pub(crate) fn is_eligible<'a>(
+    being_deleted: bool,
+    taints: impl IntoIterator<Item = &'a str>,
+) -> bool {
     !being_deleted && taints.into_iter().all(|key| key != TO_BE_DELETED)
 }
 
@@ -212,7 +212,7 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_secs(30);
 
-    /// A clock for tests: seconds since some morning.
+    /// A clock for tests, in seconds since a fixed time.
     struct Clock(Instant);
 
     impl Clock {
@@ -230,7 +230,7 @@ mod tests {
     }
     use Step::{Node, Queued, Updated};
 
-    /// Of `/healthz` and `/livez`, and whether it says that it is healthy.
+    /// Status codes of `/healthz` and `/livez`, and the field `healthy`.
     type Answer = (u16, u16, bool);
 
     fn codes(steps: &[Step], second: u64) -> Answer {
@@ -246,9 +246,9 @@ mod tests {
         (status.healthz().0, status.livez().0, status.healthy)
     }
 
-    /// Section 10.1, row by row.
+    /// Steps, the second at which the health is asked for, and the answer.
     #[test]
-    fn who_keeps_up_is_healthy() {
+    fn a_proxy_that_keeps_up_is_healthy() {
         let (v4, v6) = (Family::V4, Family::V6);
         let rows: [(&[Step], u64, Answer); 11] = [
             // The Node was never seen.
@@ -269,7 +269,7 @@ mod tests {
             ),
             // A family counts from its first update on.
             (&[Node(true), Queued(v4, 0)], 100, (200, 200, true)),
-            // Healthy, and on its way out.
+            // Healthy, but about to be removed.
             (&[Node(false), Updated(v4, 0)], 1, (503, 200, true)),
             (&[Node(false), Node(true), Updated(v4, 0)], 1, (200, 200, true)),
         ];

@@ -1,20 +1,20 @@
-//! Clients that stay with an endpoint are remembered by the kernel. An endpoint that leaves is
-//! forgotten here.
+//! Session affinity: the kernel remembers the endpoint of each client by itself. Entries whose endpoint
+//! is gone are removed here.
 
 use std::net::IpAddr;
 
 use zonewise_nft::{Batch, Bytes, Data, DumpedElement, Family, Parts, Verb};
 
 use super::encode::{self, Names};
-use super::trouble::Trouble;
+use super::error_kind::ErrorKind;
 use super::{Kernel, KernelError};
 use crate::rules::TABLE;
 use crate::rules::entries::{Frontend, Value};
 use crate::rules::sets::Set;
 
 impl Kernel {
-    /// Forgets clients whose endpoint is gone, or not theirs any more, or whose Service no longer
-    /// asks for it.
+    /// Removes clients whose endpoint is gone or not for them any more, or whose Service no longer has
+    /// session affinity.
     pub fn purge_affinity(&mut self) -> Result<usize, KernelError> {
         let mut stale: Vec<(Family, Bytes)> = Vec::new();
         for family in self.families.clone() {
@@ -40,19 +40,20 @@ impl Kernel {
             stale.iter().map(|(family, key)| (*family, Set::Affinity, key, &Value::Present));
         encode::write(&mut batch, &Names::default(), Verb::Delete, items);
         match self.send(&batch) {
-            // One of them ran out by itself meanwhile: the others do so too, or wait for next time.
-            Err(error) if Trouble::of(&error) == Trouble::Surprise => Ok(0),
+            // One of them timed out meanwhile, so that the batch failed as a whole. The others time out
+            // too, or are removed the next time.
+            Err(error) if ErrorKind::of(&error) == ErrorKind::OutOfSync => Ok(0),
             result => result.map(|()| stale.len()),
         }
     }
 }
 
-/// A client that is remembered.
+/// A client that the kernel remembers.
 struct Remembered {
     client: IpAddr,
-    /// Those it may have used, most specific first.
+    /// The frontends that it may have used, the most specific first.
     frontends: [Frontend; 2],
-    /// The one it stays with.
+    /// The endpoint that it stays with.
     endpoint: (IpAddr, u16),
 }
 

@@ -1,4 +1,4 @@
-//! Elements as messages.
+//! Batches for the kernel: elements as netlink messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,13 +8,13 @@ use zonewise_routing::ZoneId;
 use super::{Kernel, ZoneNames};
 use crate::rules::TABLE;
 use crate::rules::chains::Chain;
-use crate::rules::delta::{Delta, Place};
+use crate::rules::delta::{Delta, ElementId};
 use crate::rules::entries::{Entry, Value};
 use crate::rules::sets::Set;
 
-/// The name of a zone's counter. Zones are named by whoever labels nodes: what the rule language
-/// could not print becomes `_`, and a number keeps such names apart.
-pub fn counter_name(zone: &str) -> String {
+/// The name of a zone's counter. Zone names added from labels of nodes: characters that nft could not
+/// print become `_`, and a hash keeps such names apart.
+pub(crate) fn counter_name(zone: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let clean: String = zone.chars().take(64).map(|c| if plain(c) { c } else { '_' }).collect();
     if clean == zone {
@@ -26,7 +26,7 @@ pub fn counter_name(zone: &str) -> String {
     format!("zone-{clean}-{:08x}", hasher.finish() as u32)
 }
 
-/// What an element's value is called in the kernel.
+/// The names of chains and counters that values refer to.
 #[derive(Default)]
 pub(super) struct Names {
     chains: BTreeMap<Chain, String>,
@@ -34,7 +34,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Knows the names that a value needs.
+    /// Adds the names that a value refers to.
     pub(super) fn learn(&mut self, value: &Value, zones: &ZoneNames) {
         match value {
             Value::Chain(chain, _) => {
@@ -43,7 +43,7 @@ impl Names {
             Value::Zone(zone) => {
                 self.zones.entry(*zone).or_insert_with(|| counter_name(&zones(*zone)));
             }
-            _ => {}
+            Value::Present | Value::Until(_) | Value::Endpoint(_) | Value::Drop(_) => {}
         }
     }
 
@@ -59,22 +59,19 @@ impl Names {
     }
 
     fn element<'a>(&'a self, key: &'a [u8], value: &'a Value) -> Element<'a> {
-        let key_end = match value {
-            Value::Until(end) => Some(end.as_slice()),
-            _ => None,
-        };
         let comment = match value {
-            Value::Chain(_, whom) | Value::Drop(whom) => &whom.0,
-            _ => "",
+            Value::Chain(_, comment) | Value::Drop(comment) => &comment.0,
+            Value::Present | Value::Until(_) | Value::Endpoint(_) | Value::Zone(_) => "",
         };
+        let key_end = value.key_end();
         Element { key, key_end, data: self.data(value), timeout: None, comment }
     }
 }
 
-/// An element to be written.
+/// An element to be written: table, set, key and value.
 pub(super) type Item<'a> = (Family, Set, &'a Bytes, &'a Value);
 
-/// Adds or deletes elements; neighbours of one set share a message.
+/// Adds or deletes elements. Consecutive elements of one set share a message.
 pub(super) fn write<'a>(
     batch: &mut Batch,
     names: &Names,
@@ -97,8 +94,8 @@ pub(super) fn write<'a>(
     }
 }
 
-/// Adds all of these elements, in the order of their sets; leaves none behind.
-pub(super) fn all(batch: &mut Batch, entries: &mut Vec<Entry>, zones: &ZoneNames) {
+/// Adds all of these elements, sorted by set, and clears the list.
+pub(super) fn add_all(batch: &mut Batch, entries: &mut Vec<Entry>, zones: &ZoneNames) {
     entries.sort_by_key(|entry| (entry.family, entry.set));
     let mut names = Names::default();
     entries.iter().for_each(|entry| names.learn(&entry.value, zones));
@@ -107,17 +104,17 @@ pub(super) fn all(batch: &mut Batch, entries: &mut Vec<Entry>, zones: &ZoneNames
     entries.clear();
 }
 
-/// A batch, and what will be true when the kernel has taken it.
+/// A batch, and how the bookkeeping changes when the kernel has accepted it.
 pub(super) struct Prepared {
     pub(super) batch: Batch,
     chains: BTreeMap<(Family, Chain), i64>,
     counters: BTreeSet<(Family, ZoneId)>,
-    pended: Vec<(Place, Value)>,
-    unpended: Vec<Place>,
+    became_unused: Vec<(ElementId, Value)>,
+    used_again: Vec<ElementId>,
 }
 
-/// Whether packets still come to this place.
-fn is_open(delta: &Delta, &(family, set, key): &Place) -> bool {
+/// Whether the element is behind an entrance that leads packets to it after the change.
+fn is_reachable(delta: &Delta, &(family, set, key): &ElementId) -> bool {
     set.entrance().is_some_and(|entrance| {
         let leads = delta.after(&(family, entrance, key));
         matches!(leads, Some(Value::Chain(Chain::ExternalLocal(_), _)))
@@ -125,60 +122,59 @@ fn is_open(delta: &Delta, &(family, set, key): &Place) -> bool {
 }
 
 impl Kernel {
-    /// The batch for a change: chains and counters first, then what goes, then what comes.
+    /// The batch for a change: chains and counters first, then elements to delete, then elements to add.
     pub(super) fn prepare(&self, delta: &Delta) -> Prepared {
         let mut prepared = Prepared {
             batch: Batch::new(TABLE),
             chains: delta.chains(),
             counters: BTreeSet::new(),
-            pended: Vec::new(),
-            unpended: Vec::new(),
+            became_unused: Vec::new(),
+            used_again: Vec::new(),
         };
         prepared
             .chains
             .retain(|(family, chain), _| !chain.is_fixed() && self.families.contains(family));
         self.new_chains(&mut prepared);
         self.new_counters(delta, &mut prepared);
-        let (mut gone, mut come) = (Vec::new(), Vec::new());
-        for (place, change) in delta.changes().filter(|(place, _)| self.families.contains(&place.0))
-        {
-            match (&change.was, &change.is, self.pending.get(place)) {
-                (Some(was), None, _) if place.1.outlives() && !is_open(delta, place) => {
-                    prepared.pended.push((*place, was.clone()));
+        let (mut deleted, mut added) = (Vec::new(), Vec::new());
+        for (id, change) in delta.changes().filter(|(id, _)| self.families.contains(&id.0)) {
+            match (&change.was, &change.is, self.unused_elements.get(id)) {
+                (Some(was), None, _) if id.1.is_removed_later() && !is_reachable(delta, id) => {
+                    prepared.became_unused.push((*id, was.clone()));
                 }
                 (None, Some(is), Some(waiting)) => {
-                    prepared.unpended.push(*place);
+                    prepared.used_again.push(*id);
                     if is != waiting {
-                        gone.push(item(place, waiting));
-                        come.push(item(place, is));
+                        deleted.push(item(id, waiting));
+                        added.push(item(id, is));
                     }
                 }
                 (was, is, _) => {
-                    gone.extend(was.as_ref().map(|was| item(place, was)));
-                    come.extend(is.as_ref().map(|is| item(place, is)));
+                    deleted.extend(was.as_ref().map(|was| item(id, was)));
+                    added.extend(is.as_ref().map(|is| item(id, is)));
                 }
             }
-            for (waiting, value) in self.reopened(delta, place) {
-                prepared.unpended.push(*waiting);
-                gone.push(item(waiting, value));
+            for (waiting, value) in self.reopened(delta, id) {
+                prepared.used_again.push(*waiting);
+                deleted.push(item(waiting, value));
             }
         }
         let mut names = Names::default();
-        come.iter().for_each(|(_, _, _, value)| names.learn(value, &self.zone_names));
-        write(&mut prepared.batch, &names, Verb::Delete, gone.into_iter());
-        write(&mut prepared.batch, &names, Verb::Add, come.into_iter());
+        added.iter().for_each(|(_, _, _, value)| names.learn(value, &self.zone_names));
+        write(&mut prepared.batch, &names, Verb::Delete, deleted.into_iter());
+        write(&mut prepared.batch, &names, Verb::Add, added.into_iter());
         prepared
     }
 
-    /// What waits to be removed behind an entrance that opens again.
+    /// Unused elements behind an entrance that leads to them again: they must be deleted at once.
     fn reopened<'a>(
         &'a self,
         delta: &'a Delta,
-        &(family, set, key): &'a Place,
-    ) -> impl Iterator<Item = (&'a Place, &'a Value)> {
+        &(family, set, key): &'a ElementId,
+    ) -> impl Iterator<Item = (&'a ElementId, &'a Value)> {
         let behind = set.behind().map(move |picks| (family, picks, key));
-        let waiting = behind.filter_map(|place| self.pending.get_key_value(&place));
-        waiting.filter(|(place, _)| is_open(delta, place) && delta.after(place).is_none())
+        let waiting = behind.filter_map(|id| self.unused_elements.get_key_value(&id));
+        waiting.filter(|(id, _)| is_reachable(delta, id) && delta.after(id).is_none())
     }
 
     fn new_chains(&self, prepared: &mut Prepared) {
@@ -206,29 +202,29 @@ impl Kernel {
         }
     }
 
-    /// The kernel has taken it.
-    pub(super) fn settle(&mut self, prepared: Prepared) {
-        for (place, by) in prepared.chains {
-            *self.chains.entry(place).or_insert(0) += by;
+    /// The kernel has accepted the batch.
+    pub(super) fn accepted(&mut self, prepared: Prepared) {
+        for (id, by) in prepared.chains {
+            *self.chains.entry(id).or_insert(0) += by;
         }
         self.counters.extend(prepared.counters);
-        for place in &prepared.unpended {
-            self.pending.remove(place);
+        for id in &prepared.used_again {
+            self.unused_elements.remove(id);
         }
-        self.pending.extend(prepared.pended);
+        self.unused_elements.extend(prepared.became_unused);
     }
 
-    /// The batch that removes what waits for it.
-    pub(super) fn encode_pending(&self) -> Batch {
+    /// The batch that deletes unused elements.
+    pub(super) fn encode_unused(&self) -> Batch {
         let mut batch = Batch::new(TABLE);
-        let items = self.pending.iter().map(|(place, value)| item(place, value));
+        let items = self.unused_elements.iter().map(|(id, value)| item(id, value));
         write(&mut batch, &Names::default(), Verb::Delete, items);
         batch
     }
 }
 
-fn item<'a>(place: &'a Place, value: &'a Value) -> Item<'a> {
-    (place.0, place.1, &place.2, value)
+fn item<'a>(id: &'a ElementId, value: &'a Value) -> Item<'a> {
+    (id.0, id.1, &id.2, value)
 }
 
 #[cfg(test)]

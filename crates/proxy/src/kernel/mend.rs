@@ -1,7 +1,7 @@
-//! What is in the kernel against what should be, and the batch that makes them equal.
+//! Compares the tables in the kernel with what they should be, and writes the difference.
 //!
-//! Elements are compared by a hash of 64 bits, so that a table of any size costs eight bytes per
-//! element to look at.
+//! Elements are compared by a hash of 64 bits, so that the comparison needs nine bytes of memory per
+//! element, whatever its size.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,35 +12,36 @@ use zonewise_routing::ZoneId;
 
 use super::encode::{self, Names, counter_name};
 use super::{Census, Found, Kernel, KernelError};
+use crate::config::CountBy;
 use crate::rules::TABLE;
 use crate::rules::chains::Chain;
 use crate::rules::entries::{Entry, Frontend, Value};
-use crate::rules::layout::{self, Count, STRAYS};
+use crate::rules::layout::{self, CHECK_CLUSTER_IPS};
 use crate::rules::sets::Set;
 use crate::rules::text::protocol_name;
 
-/// A Service, a protocol and a port of the Service.
-pub type Counted = (Key, String, u16);
+/// What connections are counted for: a Service, a protocol and a port of the Service.
+pub(crate) type Counted = (Key, String, u16);
 
-/// What was not as it should be, and is now.
+/// What was not as it should be, and has been repaired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mended {
-    /// Elements that were missing or said something else.
+    /// Elements that were missing or had another value.
     pub added: usize,
-    /// Elements that should not have been there.
+    /// Elements that should not have been there, or had another value.
     pub removed: usize,
-    /// Chains that were missing, too many or changed.
+    /// Chains that were missing, unknown or changed.
     pub chains: usize,
 }
 
 impl Mended {
-    /// Nothing was wrong.
+    /// Whether nothing was wrong.
     pub fn is_clean(self) -> bool {
         self == Self::default()
     }
 }
 
-/// The hashes of what should be there, and which of them were seen.
+/// The hashes of the elements that should be there, and which of them were found.
 struct Wanted {
     hashes: Vec<u64>,
     seen: Vec<bool>,
@@ -48,8 +49,8 @@ struct Wanted {
 
 impl Wanted {
     fn see(&mut self, hash: u64) -> bool {
-        let place = self.hashes.binary_search(&hash);
-        place.is_ok_and(|place| !std::mem::replace(&mut self.seen[place], true))
+        let at = self.hashes.binary_search(&hash);
+        at.is_ok_and(|at| !std::mem::replace(&mut self.seen[at], true))
     }
 
     fn saw_all(&self) -> bool {
@@ -57,15 +58,23 @@ impl Wanted {
     }
 
     fn saw(&self, hash: u64) -> bool {
-        self.hashes.binary_search(&hash).is_ok_and(|place| self.seen[place])
+        self.hashes.binary_search(&hash).is_ok_and(|at| self.seen[at])
     }
 }
 
-fn hash(family: Family, set: Set, key: &[u8], (data, end): (Data<'_>, Option<&[u8]>)) -> u64 {
+/// An element, as far as it is compared.
+struct Element<'a> {
+    key: &'a [u8],
+    /// The last key of a range.
+    key_end: Option<&'a [u8]>,
+    data: Data<'a>,
+}
+
+fn hash(family: Family, set: Set, element: &Element<'_>) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (family, set, key).hash(&mut hasher);
-    end.unwrap_or(key).hash(&mut hasher);
-    match data {
+    (family, set, element.key).hash(&mut hasher);
+    element.key_end.unwrap_or(element.key).hash(&mut hasher);
+    match element.data {
         Data::None => 0.hash(&mut hasher),
         Data::Value(bytes) => (1, bytes).hash(&mut hasher),
         Data::Drop => 2.hash(&mut hasher),
@@ -76,7 +85,7 @@ fn hash(family: Family, set: Set, key: &[u8], (data, end): (Data<'_>, Option<&[u
 }
 
 impl Kernel {
-    /// Reads the tables back and makes good what differs. Nothing is written when nothing does.
+    /// Reads the tables and repairs what differs. Nothing is written when nothing does.
     pub fn mend(&mut self) -> Result<Mended, KernelError> {
         self.mend_to(self.census())
     }
@@ -85,11 +94,11 @@ impl Kernel {
         let mut mended = Mended::default();
         let mut batch = Batch::new(TABLE);
         let mut uses = census.chains;
-        // Chains that nothing uses any more wait for their removal, too.
+        // Chains that nothing uses any more stay until they are removed.
         self.chains.keys().for_each(|chain| {
             uses.entry(*chain).or_insert(0);
         });
-        (mended.chains, self.forgotten) = self.mend_chains(&mut batch, &uses)?;
+        (mended.chains, self.unknown_chains) = self.mend_chains(&mut batch, &uses)?;
         self.mend_counters(&mut batch, census.zones)?;
         let mut wanted = self.wanted();
         let extra = self.extra(&mut wanted)?;
@@ -105,7 +114,7 @@ impl Kernel {
             });
         }
         mended.added = missing.len();
-        encode::all(&mut batch, &mut missing, &self.zone_names);
+        encode::add_all(&mut batch, &mut missing, &self.zone_names);
         if !batch.is_empty() {
             self.send(&batch)?;
         }
@@ -119,12 +128,12 @@ impl Kernel {
         self.desired.each(|entry| {
             if self.families.contains(&entry.family) {
                 names.learn(&entry.value, &self.zone_names);
-                let end = match &entry.value {
-                    Value::Until(end) => Some(end.as_slice()),
-                    _ => None,
+                let element = Element {
+                    key: entry.key.as_slice(),
+                    key_end: entry.value.key_end(),
+                    data: names.data(&entry.value),
                 };
-                let data = (names.data(&entry.value), end);
-                let hash = hash(entry.family, entry.set, entry.key.as_slice(), data);
+                let hash = hash(entry.family, entry.set, &element);
                 take(entry, hash);
             }
         });
@@ -138,23 +147,27 @@ impl Kernel {
         Wanted { seen: vec![false; hashes.len()], hashes }
     }
 
-    /// Elements in the kernel that should not be there. What waits for its removal may wait on.
+    /// Elements in the kernel that should not be there. Unused elements are left for their removal.
     fn extra(
         &mut self,
         wanted: &mut Wanted,
     ) -> Result<Vec<(Family, Set, Bytes, Value)>, KernelError> {
         let mut extra = Vec::new();
-        let (mut waiting, mut still) = (self.pending.clone(), BTreeMap::new());
-        let sets: Vec<Set> = self.options.sets().filter(|set| !set.learned()).collect();
+        let (mut unused, mut still_there) = (self.unused_elements.clone(), BTreeMap::new());
+        let sets: Vec<Set> = self.options.sets().filter(|set| !set.is_learned()).collect();
         for family in self.families.clone() {
             for &set in &sets {
                 self.socket.dump(family, TABLE, set.name(), &mut |seen: DumpedElement<'_>| {
                     // Elements with a verdict that we never write have no data here: they are extra.
-                    let hash =
-                        seen.data.map(|data| hash(family, set, seen.key, (data, seen.key_end)));
+                    let element = seen.data.map(|data| Element {
+                        key: seen.key,
+                        key_end: seen.key_end,
+                        data,
+                    });
+                    let hash = element.map(|element| hash(family, set, &element));
                     let key = Bytes::from_slice(seen.key);
-                    if let Some(value) = waiting.remove(&(family, set, key)) {
-                        still.insert((family, set, key), value);
+                    if let Some(value) = unused.remove(&(family, set, key)) {
+                        still_there.insert((family, set, key), value);
                     } else if !hash.is_some_and(|hash| wanted.see(hash)) {
                         let until = seen.key_end.map(|end| Value::Until(Bytes::from_slice(end)));
                         let value = until.unwrap_or(Value::Present);
@@ -163,7 +176,7 @@ impl Kernel {
                 })?;
             }
         }
-        self.pending = still;
+        self.unused_elements = still_there;
         Ok(extra)
     }
 
@@ -190,9 +203,9 @@ impl Kernel {
         Ok(())
     }
 
-    /// Whether all chains are there.
-    pub(super) fn has_its_chains(&mut self) -> Result<bool, KernelError> {
-        if self.look()? != Found::Ours {
+    /// Whether the tables and all of their chains are there, with their rules.
+    pub(super) fn has_all_chains(&mut self) -> Result<bool, KernelError> {
+        if self.find_tables()? != Found::Ours {
             return Ok(false);
         }
         let mut batch = Batch::new(TABLE);
@@ -200,8 +213,9 @@ impl Kernel {
         Ok(self.mend_chains(&mut batch, &uses)?.0 == 0)
     }
 
-    /// Chains whose rules are not what they should be are written anew. Unknown ones are emptied, and
-    /// returned to be removed once nothing leads there.
+    /// Writes chains anew whose rules are not what they should be. Unknown chains are emptied, and
+    /// returned so that they can be removed once nothing leads to them. Returns how many chains were
+    /// wrong as well.
     pub(super) fn mend_chains(
         &mut self,
         batch: &mut Batch,
@@ -216,7 +230,7 @@ impl Kernel {
                 rules.entry(chain.name).or_default();
             }
             for rule in self.socket.rules(family, TABLE)? {
-                // Which number the kernel gave it says nothing.
+                // The handle is a number that the kernel gives to every rule.
                 rules.entry(rule.chain.clone()).or_default().push(RuleInfo { handle: 0, ..rule });
             }
             let intact = |name: &String, wanted: &[Rule]| {
@@ -230,7 +244,7 @@ impl Kernel {
                 .collect();
             let unknown: Vec<&String> =
                 rules.keys().filter(|name| !wanted.contains_key(*name)).collect();
-            let new = |name: &&&String| !self.forgotten.contains(&(family, (**name).clone()));
+            let new = |name: &&&String| !self.unknown_chains.contains(&(family, (**name).clone()));
             changed += broken.len() + unknown.iter().filter(new).count();
             for name in &broken {
                 let base = layout::base_chains(family, &self.options);
@@ -257,14 +271,15 @@ impl Kernel {
     ) -> BTreeMap<String, Vec<Rule>> {
         let base = layout::base_chains(family, &self.options).into_iter();
         let base = base.map(|(base, rules)| (base.name.to_owned(), rules));
-        let strays = (STRAYS.to_owned(), layout::strays(family, &self.ranges));
+        let strays =
+            (CHECK_CLUSTER_IPS.to_owned(), layout::check_cluster_ips(family, &self.service_cidrs));
         let used = uses.keys().filter(|(of, _)| *of == family);
         let used = used.map(|(_, chain)| (chain.to_string(), chain.rules(family, &self.options)));
         let fixed = layout::fixed_chains(family, &self.options);
         base.chain(fixed).chain(used).chain([strays]).collect()
     }
 
-    /// The connections counted so far, per family and name of a zone's counter.
+    /// The connections counted so far, by name of the zone's counter.
     pub fn zone_connections(&mut self) -> Result<BTreeMap<String, u64>, KernelError> {
         let mut sums = BTreeMap::new();
         for family in self.families.clone() {
@@ -281,7 +296,7 @@ impl Kernel {
     /// If the kernel cannot be read.
     pub fn service_connections(&mut self) -> Result<BTreeMap<Counted, u64>, KernelError> {
         let mut sums = BTreeMap::new();
-        if self.options.count < Count::Services {
+        if self.options.count < CountBy::Services {
             return Ok(sums);
         }
         let desired = &self.desired;
@@ -302,7 +317,7 @@ impl Kernel {
         Ok(sums)
     }
 
-    /// What each zone's counter is called.
+    /// The zones of all counters, by name of the counter.
     pub fn counters_of_zones(&self) -> BTreeMap<String, ZoneId> {
         let name = |zone| counter_name(&(self.zone_names)(zone));
         self.counters.iter().map(|(_, zone)| (name(*zone), *zone)).collect()

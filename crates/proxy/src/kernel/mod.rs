@@ -5,18 +5,19 @@
 //!  start ─┬─ ours ──────► mend     read it, write the difference
 //!         └─ another ───► replace  delete and build in one batch
 //!
-//!  change ──► delta ──► one batch ──► refused? halve the Services until the bad one stands alone
+//!  change ──► delta ──► one batch ──► rejected? halve the Services until the bad one is alone
 //!                │
-//!                └─ slots that shrink: removed a moment later, packets may be on their way to them
+//!                └─ slots that become unused: removed a second later, packets may be on their way to them
 //! ```
 //!
-//! Nothing is listed to make a change: what is in the kernel is known. It is read back at start, now
-//! and then, and when something seems wrong.
+//! What is in the kernel is known, so that nothing is listed to make a change. It is read at the start,
+//! once a minute, and when something seems wrong.
 
 mod affinity;
 mod encode;
+mod error_kind;
+mod handle;
 mod mend;
-mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,19 +29,20 @@ use zonewise_routing::ZoneId;
 
 use crate::rules::TABLE;
 use crate::rules::chains::Chain;
-use crate::rules::delta::{Delta, Place};
+use crate::rules::delta::{Delta, ElementId};
 use crate::rules::desired::Desired;
-use crate::rules::entries::{Node, Programmed, Value};
-use crate::rules::layout::{self, Options, STRAYS};
+use crate::rules::entries::{NodeSettings, ProgrammedService, Value};
+use crate::rules::layout::{self, CHECK_CLUSTER_IPS, Options};
 
-pub use encode::counter_name;
-pub use mend::{Counted, Mended};
-use trouble::Trouble;
+pub(crate) use encode::counter_name;
+use error_kind::ErrorKind;
+pub(crate) use handle::KernelHandle;
+pub use mend::Mended;
 
 /// Why the kernel could not be brought to the desired state.
 #[derive(Debug, Error)]
 pub enum KernelError {
-    /// A batch was refused.
+    /// A batch was rejected.
     #[error(transparent)]
     Refused(#[from] CommitError),
     /// The kernel could not be read.
@@ -54,62 +56,65 @@ impl From<std::io::Error> for KernelError {
     }
 }
 
-/// A Service that the kernel would not take.
+/// A Service that the kernel rejects.
 #[derive(Debug)]
 pub struct Rejected {
     /// The Service.
     pub service: Key,
-    /// What the kernel said.
+    /// The kernel's error.
     pub error: KernelError,
 }
 
-/// A change to a Service: what it is to be, or `None` when it is gone.
-pub type Update = (Key, Option<Programmed>);
+/// A change of a Service: its new state, or `None` when it is gone.
+pub(crate) type Update = (Key, Option<ProgrammedService>);
 
-/// How the tables were found at start.
+/// The tables that were found at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// There were none.
+    /// None.
     Nothing,
-    /// Ours, to be mended.
+    /// Ours, with the same fingerprint: kept and mended.
     Ours,
-    /// Of another version or other options: replaced.
+    /// Ours, of another version or with other options: replaced.
     Other,
 }
 
-/// Resolves zones to names, for counters.
-pub type ZoneNames = Box<dyn Fn(ZoneId) -> String + Send + Sync>;
+/// Names of zones, for their counters.
+pub(crate) type ZoneNames = Box<dyn Fn(ZoneId) -> String + Send + Sync>;
 
-/// The tables.
+/// The tables in the kernel, and what is known of them.
 pub struct Kernel {
     socket: Socket,
     options: Options,
     families: Vec<Family>,
-    ranges: Vec<Cidr>,
+    service_cidrs: Vec<Cidr>,
     desired: Desired,
     zone_names: ZoneNames,
-    /// Chains in the kernel that come and go, and how many elements lead there.
+    /// Chains in the kernel that come and go, and how many elements lead to each.
     chains: BTreeMap<(Family, Chain), i64>,
-    /// Elements still in the kernel that no new packet reaches.
-    pending: BTreeMap<Place, Value>,
-    /// Counters in the kernel.
+    /// Elements in the kernel that are not desired any more and that no new packet reaches.
+    unused_elements: BTreeMap<ElementId, Value>,
+    /// Zones with a counter in the kernel.
     counters: BTreeSet<(Family, ZoneId)>,
-    /// Chains of nobody, to be removed once nothing can lead there.
-    forgotten: Vec<(Family, String)>,
-    /// The kernel lets nobody else change the tables.
+    /// Chains in the kernel that are not ours, to be removed once nothing can lead to them.
+    unknown_chains: Vec<(Family, String)>,
+    /// Whether the kernel keeps other programs from changing the tables.
     owned: bool,
-    /// Whether the kernel knows owners that outlive their process; tried once.
-    knows_owners: Option<bool>,
-    /// Our last generation, where known.
+    /// Whether the kernel has tables with an owner that outlive their process (Linux 6.9); `None` until
+    /// it has been tried.
+    supports_owners: Option<bool>,
+    /// The generation of the ruleset after our last batch, where tables have no owner: another one
+    /// means that some program has changed some table.
     generation: u32,
+    /// How many batches the kernel has accepted.
     batches: u64,
 }
 
-/// What there should be of everything that elements lead to, counted in one pass.
+/// What the desired elements need, counted in one pass.
 #[derive(Debug, Default)]
 struct Census {
     elements: usize,
-    /// Chains that come and go, and how many elements lead there.
+    /// Chains that come and go, and how many elements lead to each.
     chains: BTreeMap<(Family, Chain), i64>,
     /// Zones with a counter.
     zones: BTreeSet<(Family, ZoneId)>,
@@ -119,41 +124,41 @@ struct Census {
 /// with the square of the size: larger ones are written again, in one batch, in less time.
 const READABLE: usize = 30_000;
 
-/// Elements encoded at a time, so that memory stays small.
-const PORTION: usize = 4 << 10;
+/// How many elements are encoded at a time, so that little memory is needed.
+const CHUNK: usize = 4 << 10;
 
 impl Kernel {
-    /// Opens the way to the kernel; changes nothing.
+    /// Opens a netlink socket; changes nothing.
     pub fn open(
         options: Options,
         families: Vec<Family>,
-        node: Node,
+        node: NodeSettings,
         zone_names: ZoneNames,
     ) -> Result<Self, KernelError> {
         Ok(Self {
             socket: Socket::open()?,
             options,
             families,
-            ranges: Vec::new(),
+            service_cidrs: Vec::new(),
             desired: Desired::new(node),
             zone_names,
             chains: BTreeMap::new(),
-            pending: BTreeMap::new(),
+            unused_elements: BTreeMap::new(),
             counters: BTreeSet::new(),
-            forgotten: Vec::new(),
+            unknown_chains: Vec::new(),
             owned: false,
-            knows_owners: None,
+            supports_owners: None,
             generation: 0,
             batches: 0,
         })
     }
 
-    /// Does without owners, as kernels before 6.9 have to.
-    pub fn do_without_owner(&mut self) {
-        self.knows_owners = Some(false);
+    /// Makes tables without an owner, as on kernels before 6.9.
+    pub fn without_owner(&mut self) {
+        self.supports_owners = Some(false);
     }
 
-    /// The addresses that accept NodePorts from the start on.
+    /// Sets the addresses that accept NodePorts, before the tables are written.
     #[must_use]
     pub fn with_nodeport_ips(mut self, addresses: Vec<std::net::IpAddr>) -> Self {
         self.desired.set_nodeport_ips(addresses, &mut Delta::default());
@@ -165,24 +170,24 @@ impl Kernel {
         &self.desired
     }
 
-    /// The kernel keeps others from changing the tables.
+    /// Whether the kernel keeps other programs from changing the tables.
     pub fn is_owned(&self) -> bool {
         self.owned
     }
 
-    /// How many batches the kernel has taken.
+    /// How many batches the kernel has accepted.
     pub fn batches(&self) -> u64 {
         self.batches
     }
 
-    /// Elements waiting for their removal.
-    pub fn pending(&self) -> usize {
+    /// How many elements and chains can be removed by [`Self::remove_unused`].
+    pub fn unused(&self) -> usize {
         let unused = self.chains.values().filter(|uses| **uses <= 0).count();
-        self.pending.len() + unused + self.forgotten.len()
+        self.unused_elements.len() + unused + self.unknown_chains.len()
     }
 
-    /// Whether somebody has taken the tables or their chains away. Cheap while nobody has touched
-    /// any table; elements are compared by [`Self::restore`].
+    /// Whether another program has removed the tables or changed their chains. Cheap while no program
+    /// has changed any table. Elements are compared by [`Self::restore`] only.
     ///
     /// # Errors
     /// If the kernel cannot be read.
@@ -194,25 +199,25 @@ impl Kernel {
         if std::mem::replace(&mut self.generation, generation) == generation {
             return Ok(false);
         }
-        Ok(!self.has_its_chains()?)
+        Ok(!self.has_all_chains()?)
     }
 
-    /// Brings the tables into being with these Services, whatever was there before.
+    /// Writes the tables with these Services, whatever was there before.
     pub fn start(
         &mut self,
         updates: Vec<Update>,
-        ranges: Vec<Cidr>,
+        service_cidrs: Vec<Cidr>,
     ) -> Result<(Found, Vec<Rejected>), KernelError> {
-        self.ranges = ranges;
+        self.service_cidrs = service_cidrs;
         for (key, programmed) in updates {
             self.desired.replace(&key, programmed, None);
         }
-        let found = self.look()?;
+        let found = self.find_tables()?;
         match self.establish(found) {
             Ok(()) => Ok((found, Vec::new())),
-            // Somebody's element, then: first the table without any, then the Services.
-            Err(error) if Trouble::of(&error) != Trouble::Other => {
-                tracing::warn!(%error, "the kernel refused the table: trying Service by Service");
+            // The kernel rejects an element: write the tables without Services, then each Service.
+            Err(error) if ErrorKind::of(&error) != ErrorKind::Other => {
+                tracing::warn!(%error, "the kernel rejects the tables: writing them Service by Service");
                 Ok((found, self.one_by_one()?))
             }
             Err(error) => Err(error),
@@ -233,6 +238,8 @@ impl Kernel {
         }
     }
 
+    /// Writes the tables without Services, then adds all Services, so that those which the kernel
+    /// rejects are found.
     fn one_by_one(&mut self) -> Result<Vec<Rejected>, KernelError> {
         let keys: Vec<Key> = self.desired.services().keys().cloned().collect();
         let take = |desired: &mut Desired, key: Key| {
@@ -245,26 +252,26 @@ impl Kernel {
         self.apply(updates)
     }
 
-    /// Changes Services. The kernel takes all of them in one batch, or those it does not refuse.
-    /// On an error nothing has changed.
+    /// Changes Services, in one batch if the kernel accepts all of them. Otherwise those it accepts are
+    /// changed, and the others are returned. On an error nothing has changed.
     pub fn apply(&mut self, updates: Vec<Update>) -> Result<Vec<Rejected>, KernelError> {
         let Err((error, updates)) = self.attempt(updates) else { return Ok(Vec::new()) };
-        match Trouble::of(&error) {
-            // Somebody has changed what was there: put that right first.
-            Trouble::Surprise => {
-                tracing::warn!(%error, "our tables are not what they were: mending them");
+        match ErrorKind::of(&error) {
+            // Repair the tables first, then try again.
+            ErrorKind::OutOfSync => {
+                tracing::warn!(%error, "the kernel's tables are not as they were left: comparing and repairing them");
                 self.restore()?;
                 match self.attempt(updates) {
                     Ok(()) => Ok(Vec::new()),
                     Err((error, updates)) => self.halve(updates, error),
                 }
             }
-            Trouble::Content | Trouble::Unsupported => self.halve(updates, error),
-            Trouble::Other => Err(error),
+            ErrorKind::Invalid | ErrorKind::Unsupported => self.halve(updates, error),
+            ErrorKind::Other => Err(error),
         }
     }
 
-    /// Tries all of it; gives it back when the kernel has refused.
+    /// Tries all updates in one batch, and returns them when the kernel rejects it.
     fn attempt(&mut self, updates: Vec<Update>) -> Result<(), (KernelError, Vec<Update>)> {
         let mut delta = Delta::default();
         let mut before: Vec<Update> = Vec::with_capacity(updates.len());
@@ -282,13 +289,13 @@ impl Kernel {
         Err((error, after))
     }
 
-    /// Finds the Services that the kernel refuses; the others go in.
+    /// Finds the Services that the kernel rejects; applies the others.
     fn halve(
         &mut self,
         mut updates: Vec<Update>,
         error: KernelError,
     ) -> Result<Vec<Rejected>, KernelError> {
-        if Trouble::of(&error) == Trouble::Other {
+        if ErrorKind::of(&error) == ErrorKind::Other {
             return Err(error);
         }
         if updates.len() <= 1 {
@@ -305,16 +312,16 @@ impl Kernel {
         Ok(rejected)
     }
 
-    /// Makes the tables what they should be, whatever has happened to them.
+    /// Compares the tables with what they should be and repairs them, or writes them if they are gone.
     pub fn restore(&mut self) -> Result<Mended, KernelError> {
-        if self.look()? == Found::Ours {
+        if self.find_tables()? == Found::Ours {
             return self.mend();
         }
         self.build()?;
         Ok(Mended { chains: self.chains.len(), ..Mended::default() })
     }
 
-    /// The addresses that accept NodePorts, where not all local ones do.
+    /// Sets the addresses that accept NodePorts, where not all local ones do.
     pub fn set_nodeport_ips(
         &mut self,
         addresses: Vec<std::net::IpAddr>,
@@ -324,40 +331,40 @@ impl Kernel {
         self.commit_or_mend(&delta)
     }
 
-    /// What Services do not decide about themselves.
-    pub fn set_node(&mut self, node: Node) -> Result<(), KernelError> {
+    /// Sets what the elements of all Services depend on.
+    pub fn set_node(&mut self, node: NodeSettings) -> Result<(), KernelError> {
         let mut delta = Delta::default();
         self.desired.set_node(node, &mut delta);
         self.commit_or_mend(&delta)
     }
 
-    /// The ranges that ClusterIPs come from.
-    pub fn set_ranges(&mut self, ranges: Vec<Cidr>) -> Result<(), KernelError> {
-        self.ranges = ranges;
+    /// Sets the ranges that ClusterIPs come from.
+    pub fn set_service_cidrs(&mut self, cidrs: Vec<Cidr>) -> Result<(), KernelError> {
+        self.service_cidrs = cidrs;
         let mut batch = Batch::new(TABLE);
         for &family in &self.families {
-            batch.flush_chain(family, STRAYS);
-            for rule in layout::strays(family, &self.ranges) {
-                batch.add_rule(family, STRAYS, &rule);
+            batch.flush_chain(family, CHECK_CLUSTER_IPS);
+            for rule in layout::check_cluster_ips(family, &self.service_cidrs) {
+                batch.add_rule(family, CHECK_CLUSTER_IPS, &rule);
             }
         }
         self.send(&batch)
     }
 
-    /// Removes what nothing leads to any more.
-    pub fn sweep(&mut self) -> Result<(), KernelError> {
-        let batch = self.encode_pending();
+    /// Removes elements and chains that nothing leads to any more.
+    pub fn remove_unused(&mut self) -> Result<(), KernelError> {
+        let batch = self.encode_unused();
         if !batch.is_empty() {
             self.send(&batch)?;
         }
-        self.pending.clear();
-        // In a commit of its own: kernels before 6.2 learn late that an element is gone.
+        self.unused_elements.clear();
+        // In a batch of their own: kernels before 6.2 still count elements that the same batch deletes.
         let unused = self.chains.iter().filter(|(_, uses)| **uses <= 0);
         let unused = unused.map(|((family, chain), _)| (*family, chain.to_string()));
-        let forgotten = std::mem::take(&mut self.forgotten);
-        // Somebody may have begun to use it since.
-        let forgotten = forgotten.into_iter().filter(|chain| !self.is_known(chain));
-        let gone: Vec<(Family, String)> = unused.chain(forgotten).collect();
+        let unknown_chains = std::mem::take(&mut self.unknown_chains);
+        // A chain may have come into use since.
+        let unknown_chains = unknown_chains.into_iter().filter(|chain| !self.is_known(chain));
+        let gone: Vec<(Family, String)> = unused.chain(unknown_chains).collect();
         if gone.is_empty() {
             return Ok(());
         }
@@ -379,14 +386,14 @@ impl Kernel {
         if !prepared.batch.is_empty() {
             self.send(&prepared.batch)?;
         }
-        self.settle(prepared);
+        self.accepted(prepared);
         Ok(())
     }
 
-    /// For changes that are not taken back: what is desired has gone ahead, the kernel is to follow.
+    /// For changes that are not undone when the kernel rejects them: the tables are repaired then.
     fn commit_or_mend(&mut self, delta: &Delta) -> Result<(), KernelError> {
         let Err(error) = self.commit(delta) else { return Ok(()) };
-        tracing::warn!(%error, "a change was refused: mending the tables");
+        tracing::warn!(%error, "the kernel rejects a change: comparing and repairing the tables");
         self.restore().map(drop)
     }
 
@@ -399,10 +406,10 @@ impl Kernel {
         Ok(())
     }
 
-    /// Writes everything from nothing. Hooks come last: until then no packet sees the table.
-    /// What is there already goes in the same batch.
+    /// Writes everything. Base chains come last: until then no packet enters the tables. Tables that
+    /// are there already are deleted in the same batch.
     fn build(&mut self) -> Result<(), KernelError> {
-        self.pending.clear();
+        self.unused_elements.clear();
         let census = self.census();
         (self.chains, self.counters) = (census.chains, census.zones);
         let mut batch = Batch::new(TABLE);
@@ -411,17 +418,17 @@ impl Kernel {
         let replace = !batch.is_empty();
         self.owned = self.probe_ownership()?;
         self.frame(&mut batch);
-        let mut portion = Vec::new();
+        let mut chunk = Vec::new();
         let mut failed = None;
         let (socket, families, zones) = (&mut self.socket, &self.families, &self.zone_names);
         self.desired.each(|entry| {
             if failed.is_some() || !families.contains(&entry.family) {
                 return;
             }
-            portion.push(entry);
-            // A replacement has to be one batch; a first table may come in portions.
-            if portion.len() >= PORTION {
-                encode::all(&mut batch, &mut portion, zones);
+            chunk.push(entry);
+            // Replacing tables has to be one batch; first tables can be written in several.
+            if chunk.len() >= CHUNK {
+                encode::add_all(&mut batch, &mut chunk, zones);
                 if !replace {
                     failed = socket.commit(&batch).err();
                     batch.clear();
@@ -431,44 +438,48 @@ impl Kernel {
         if let Some(error) = failed {
             return Err(error.into());
         }
-        encode::all(&mut batch, &mut portion, &self.zone_names);
+        encode::add_all(&mut batch, &mut chunk, &self.zone_names);
         self.hooks(&mut batch);
         self.send(&batch)
     }
 
-    /// Writes all elements again, and nothing else: what clients stay with is kept.
+    /// Writes all elements again, but for session affinity, which is kept.
     fn refill(&mut self, census: Census) -> Result<(), KernelError> {
         let mut batch = Batch::new(TABLE);
-        (_, self.forgotten) = self.mend_chains(&mut batch, &census.chains)?;
+        (_, self.unknown_chains) = self.mend_chains(&mut batch, &census.chains)?;
         self.mend_counters(&mut batch, census.zones)?;
         for &family in &self.families {
-            let sets = self.options.sets().filter(|set| !set.learned());
+            let sets = self.options.sets().filter(|set| !set.is_learned());
             sets.for_each(|set| batch.flush_set(family, set.name()));
         }
-        let mut portion = Vec::new();
+        let mut chunk = Vec::new();
         let (families, zones) = (&self.families, &self.zone_names);
         self.desired.each(|entry| {
             if families.contains(&entry.family) {
-                portion.push(entry);
+                chunk.push(entry);
             }
-            if portion.len() >= PORTION {
-                encode::all(&mut batch, &mut portion, zones);
+            if chunk.len() >= CHUNK {
+                encode::add_all(&mut batch, &mut chunk, zones);
             }
         });
-        encode::all(&mut batch, &mut portion, &self.zone_names);
+        encode::add_all(&mut batch, &mut chunk, &self.zone_names);
         self.send(&batch)?;
-        self.pending.clear();
+        self.unused_elements.clear();
         self.chains = census.chains;
         self.purge_affinity().map(drop)
     }
 
+    /// Adds the tables with their sets, counters and all chains but base chains.
     fn frame(&self, batch: &mut Batch) {
         let flags = TableFlags { owner: self.owned, persist: self.owned };
         for &family in &self.families {
             batch.add_table(family, flags, &self.comment());
             self.options.sets().for_each(|set| batch.add_set(family, set.spec()));
             let fixed = layout::fixed_chains(family, &self.options);
-            let strays = (STRAYS.to_owned(), layout::strays(family, &self.ranges));
+            let strays = (
+                CHECK_CLUSTER_IPS.to_owned(),
+                layout::check_cluster_ips(family, &self.service_cidrs),
+            );
             let used = self.chains.keys().filter(|(of, chain)| *of == family && !chain.is_fixed());
             let used =
                 used.map(|(_, chain)| (chain.to_string(), chain.rules(family, &self.options)));
@@ -483,6 +494,7 @@ impl Kernel {
         }
     }
 
+    /// Adds the base chains.
     fn hooks(&self, batch: &mut Batch) {
         for &family in &self.families {
             for (base, rules) in layout::base_chains(family, &self.options) {
@@ -492,7 +504,8 @@ impl Kernel {
         }
     }
 
-    /// The table's comment: people read the first half, the next start of this program the second.
+    /// The comment of our tables: a sentence for `nft list`, and the fingerprint for the next start of
+    /// the proxy.
     fn comment(&self) -> String {
         format!("Services, kept by zonewise proxy; layout {:016x}", self.options.fingerprint())
     }
@@ -509,14 +522,18 @@ impl Kernel {
                     *census.chains.entry((entry.family, chain)).or_insert(0) += 1;
                 }
                 Value::Zone(zone) => drop(census.zones.insert((entry.family, zone))),
-                _ => {}
+                Value::Chain(..)
+                | Value::Present
+                | Value::Until(_)
+                | Value::Endpoint(_)
+                | Value::Drop(_) => {}
             }
         });
         census
     }
 
-    /// What is there under our name.
-    fn look(&mut self) -> Result<Found, KernelError> {
+    /// Which tables of our name the kernel has.
+    fn find_tables(&mut self) -> Result<Found, KernelError> {
         let comment = self.comment();
         let tables = self.socket.tables()?;
         let ours: Vec<_> = tables.iter().filter(|table| table.name == TABLE).collect();
@@ -528,7 +545,7 @@ impl Kernel {
         Ok(if same { Found::Ours } else { Found::Other })
     }
 
-    /// Becomes the owner of tables that an earlier process left.
+    /// Becomes the owner of tables that an earlier process has left.
     fn claim(&mut self) -> Result<(), KernelError> {
         self.owned = self.probe_ownership()?;
         let flags = TableFlags { owner: self.owned, persist: self.owned };
@@ -537,9 +554,10 @@ impl Kernel {
         self.send(&batch)
     }
 
-    /// Whether the kernel knows owners that outlive their process: tried on a table of no use.
+    /// Whether the kernel has tables with an owner that outlive their process: tried once, on a table
+    /// of its own.
     fn probe_ownership(&mut self) -> Result<bool, KernelError> {
-        if let Some(known) = self.knows_owners {
+        if let Some(known) = self.supports_owners {
             return Ok(known);
         }
         let mut batch = Batch::new("zonewise-probe");
@@ -547,10 +565,10 @@ impl Kernel {
         batch.delete_table(Family::Ip);
         let known = match self.send(&batch) {
             Ok(()) => true,
-            Err(error) if Trouble::of(&error) == Trouble::Unsupported => false,
+            Err(error) if ErrorKind::of(&error) == ErrorKind::Unsupported => false,
             Err(error) => return Err(error),
         };
-        self.knows_owners = Some(known);
+        self.supports_owners = Some(known);
         Ok(known)
     }
 }

@@ -1,52 +1,59 @@
-//! The shell: watches in, kernel out.
+//! The proxy's process: watches in, kernel out.
 //!
 //! ```text
 //!  something changed ─► wait a moment for more ─► sync: dirty Services ─► routes ─► kernel
 //!                                                  │                                 │
-//!   every half second: is the table still there?   │      latencies, health ports, stale flows,
-//!   now and then: is it what it should be?         │      affinity, what is applied ◄┘
-//!   a moment later: remove what nothing leads to   └─ failed: everything stays as it was, again soon
+//!   every half second: are the tables there?       │      latencies, health ports, stale flows,
+//!   every minute: are they what they should be?    │      affinity, what is applied ◄┘
+//!   a second later: remove unused elements         └─ failed: everything stays as it was, tried again
 //! ```
+//!
+//! * `schedule`: when the loop does what.
+//! * `inputs`: configuration and objects as what the rules are made from.
+//! * `machine`: the first sync, and following the node's addresses.
+//! * `after_sync`: what follows a batch that the kernel has accepted.
+//! * `upkeep`: regular checks of the tables.
 
-mod care;
-mod settle;
+mod after_sync;
+pub(crate) mod inputs;
+mod machine;
+mod schedule;
+mod upkeep;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
 use thiserror::Error;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::block_in_place;
-use tokio::time::{Instant, Interval, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 use zonewise_cluster::watch::Backoff;
-use zonewise_common::cidr::Cidr;
 use zonewise_common::name::Key;
 use zonewise_nft::Family;
-use zonewise_routing::{self as routing, RouteQuery, route};
 use zonewise_telemetry::metrics::{self, MetricError, Registry};
 use zonewise_telemetry::shutdown::Shutdown;
 
-use crate::addresses::{self, NodeIps, NodePorts};
 use crate::config::{Config, DetectLocal};
+use crate::events::ServiceEvents;
 use crate::health::{
-    BindError, Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, serve,
+    BindError, Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, Served, serve,
 };
-use crate::index::Index;
-use crate::kernel::{Kernel, KernelError, Update};
+use crate::kernel::{Kernel, KernelError, KernelHandle, Update};
 use crate::metrics::Metrics;
-use crate::node::Node;
-use crate::page;
+use crate::node::NodeInfo;
+use crate::other_proxies::{self, OtherProxy};
 use crate::report::Applied;
-use crate::rivals::{self, Rival};
-use crate::rules::entries::{self, Portion, Programmed};
-use crate::rules::layout::{self, Count, FAMILIES, Local, Options};
+use crate::rules::entries;
+use crate::rules::layout::FAMILIES;
 use crate::setup::Machine;
-use crate::tell::Teller;
-use crate::watches::{Known, Watches};
+use crate::watches::{ClusterView, Watches};
+use crate::{routes_page, table_metrics};
+use inputs::programmed_service;
+use machine::TableInputs;
+use schedule::{CHECK_TABLES, Due, Schedule};
 
 /// Why the proxy ended, or could not start.
 #[derive(Debug, Error)]
@@ -57,10 +64,10 @@ pub enum RunError {
     /// Two metrics have one name.
     #[error(transparent)]
     Metric(#[from] MetricError),
-    /// The kernel is out of reach.
+    /// The kernel cannot be reached.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// Pods were to be recognised by the node's ranges, and it has none.
+    /// Local Pods were to be recognised by the node's Pod CIDRs, and it has none.
     #[error(
         "the node has no spec.podCIDRs, which --detect-local-mode=NodeCIDR needs: let the controller manager allocate \
          them (--allocate-node-cidrs), or choose another mode"
@@ -68,20 +75,12 @@ pub enum RunError {
     NoPodCidrs,
 }
 
-/// How often the kernel is asked whether our tables are still there.
-const POLL: Duration = Duration::from_millis(500);
-/// How long after their last use elements are removed.
-const SWEEP: Duration = Duration::from_secs(1);
-/// How long the node's ranges are waited for.
-const POD_CIDRS: Duration = Duration::from_secs(300);
-/// How long the node's addresses are waited for.
-const ADDRESSES: Duration = Duration::from_secs(30);
-/// The machine's addresses are looked at this often: NodePorts follow them.
-const ADDRESSES_AGAIN: Duration = Duration::from_secs(5);
-/// Rejected Services are tried again this often.
-const AGAIN: Duration = Duration::from_secs(60);
+/// How long to wait at the start for the node's Pod CIDRs, before the proxy ends with an error.
+const WAIT_FOR_POD_CIDRS: Duration = Duration::from_secs(300);
+/// How long to wait at the start for the node's addresses, before the proxy goes on without them.
+const WAIT_FOR_ADDRESSES: Duration = Duration::from_secs(30);
 
-/// Runs until shutdown. Leaves the rules in place.
+/// Runs until shutdown. The rules stay in the kernel.
 ///
 /// # Errors
 /// If it cannot start.
@@ -91,53 +90,46 @@ pub async fn run(
     take_over: bool,
     shutdown: Shutdown,
 ) -> Result<(), RunError> {
-    let rivals = find_rivals(take_over);
-    // Registered before it can come.
-    let asked = signal(SignalKind::user_defined1()).ok();
+    let others = find_other_proxies(take_over);
+    // Received from here on: without a handler SIGUSR1 would end the process.
+    let verify_signal = signal(SignalKind::user_defined1()).ok();
     let registry = Registry::default();
     metrics::process(&registry, env!("CARGO_PKG_VERSION"))?;
     let metrics = Arc::new(Metrics::new(&registry)?);
     let health = Health::new(config.sync_period);
-    let known = Known::new(&config.node_name, config.routing, Arc::clone(&metrics));
-    let kernel: Arc<Mutex<Option<Kernel>>> = Arc::default();
-    page::gauges(&registry, &kernel, &known)?;
-    let servers = servers(&config, &health, registry, &kernel, &known).await?;
+    let cluster = ClusterView::new(&config.node_name, config.routing, Arc::clone(&metrics));
+    let kernel = KernelHandle::default();
+    table_metrics::register(&registry, &kernel, &cluster)?;
+    let servers = servers(&config, &health, registry, &kernel, &cluster).await?;
     let started = jiff::Timestamp::now().as_microsecond();
     let mut watches =
-        Watches::start(&client, &known, &config.node_name, config.proxy_name.as_deref());
+        Watches::start(&client, &cluster, &config.node_name, config.proxy_name.as_deref());
     let work = async {
-        wait_for_node(&config, &known).await?;
-        let location = known.reader().location().clone();
-        watches.follow_location(known.node().map_or(location, |node| node.location()));
-        complete(&known).await;
+        wait_for_node(&config, &cluster).await?;
+        let unknown = cluster.reader().location().clone();
+        watches.follow(cluster.node().map_or(unknown, |node| node.location()));
+        wait_until_complete(&cluster).await;
         let (applied, _) = watch::channel(Applied::default());
         let reporting = tokio::spawn(crate::report::run(
             client.clone(),
-            Node { name: config.node_name.as_str().into(), ..known.node().unwrap_or_default() },
+            NodeInfo {
+                name: config.node_name.as_str().into(),
+                ..cluster.node().unwrap_or_default()
+            },
             applied.subscribe(),
         ));
-        let ports = HealthPorts::new(health.clone());
+        let events = ServiceEvents::new(client.clone());
         let mut proxy = Proxy {
             config: &config,
-            known: Arc::clone(&known),
-            metrics,
-            health,
-            ports,
+            families: families(Machine::default().has_ipv6()),
+            cluster: Arc::clone(&cluster),
             kernel,
-            nodeports: BTreeMap::new(),
-            ranges: Vec::new(),
-            health_services: BTreeMap::new(),
+            in_kernel: TableInputs::default(),
             rejected: BTreeMap::new(),
-            started,
-            sweep_at: None,
-            verify_at: Instant::now() + config.verify_period,
-            applied,
-            rivals: if take_over { rivals } else { Vec::new() },
-            asked,
-            teller: Teller::new(client.clone()),
-            has_ipv6: Machine::default().has_ipv6(),
-            synced_at: Instant::now(),
-            in_force: Options::default(),
+            health_checks: HealthChecks::new(health.clone()),
+            reports: Reports { metrics, health, events, applied, started },
+            schedule: Schedule::new(config.verify_period, verify_signal),
+            other_proxies: if take_over { others } else { Vec::new() },
         };
         let result = proxy.work(&mut watches).await;
         reporting.abort();
@@ -154,15 +146,13 @@ pub async fn run(
     result
 }
 
-type SharedKernel = Arc<Mutex<Option<Kernel>>>;
-
 async fn servers(
     config: &Config,
     health: &Health,
     registry: Registry,
-    kernel: &SharedKernel,
-    known: &Arc<Known>,
-) -> Result<Vec<crate::health::Served>, RunError> {
+    kernel: &KernelHandle,
+    cluster: &Arc<ClusterView>,
+) -> Result<Vec<Served>, RunError> {
     let hard = config.bind_hard_fail;
     let mut servers = Vec::new();
     let pages = HealthPages::new(health.clone(), &registry)?;
@@ -170,429 +160,247 @@ async fn servers(
         servers.push(serve("health checks", address, hard, pages).await?);
     }
     if let Some(address) = config.metrics {
-        let (kernel, known) = (Arc::clone(kernel), Arc::clone(known));
+        let (kernel, cluster) = (kernel.clone(), Arc::clone(cluster));
         let pages = MetricsPages::new(registry, config.configz())
-            .with("/routes", move || page::routes(&kernel, &known));
+            .with("/routes", move || routes_page::routes(&kernel, &cluster));
         servers.push(serve("metrics", address, hard, pages).await?);
     }
     Ok(servers)
 }
 
-/// Waits for the node and, where needed, what it has to say.
-async fn wait_for_node(config: &Config, known: &Known) -> Result<(), RunError> {
+/// Waits for the node, and for its Pod CIDRs or addresses.
+async fn wait_for_node(config: &Config, cluster: &ClusterView) -> Result<(), RunError> {
     let needs_cidrs = config.detect_local == DetectLocal::NodeCidr;
     let begun = Instant::now();
     loop {
-        if known.knows_node() {
-            let node = known.node().unwrap_or_default();
+        if cluster.has_listed_node() {
+            let node = cluster.node().unwrap_or_default();
             let waited = begun.elapsed();
-            let settled =
+            let ready =
                 if needs_cidrs { !node.pod_cidrs.is_empty() } else { !node.addresses.is_empty() };
-            if settled {
+            if ready {
                 return Ok(());
             }
-            if needs_cidrs && waited > POD_CIDRS {
+            if needs_cidrs && waited > WAIT_FOR_POD_CIDRS {
                 return Err(RunError::NoPodCidrs);
             }
-            if !needs_cidrs && waited > ADDRESSES {
+            if !needs_cidrs && waited > WAIT_FOR_ADDRESSES {
                 tracing::warn!(
                     node = config.node_name,
-                    "the node is not known to the API server, or has no address: going on without (is --node-name right?)"
+                    "the API server has no Node of this name, or the Node has no address: starting without (check --node-name)"
                 );
                 return Ok(());
             }
         }
-        tokio::select! {
-            () = known.changed.notified() => {}
-            () = sleep(POLL) => {}
-        }
+        wait_for_change(cluster).await;
     }
 }
 
-async fn complete(known: &Known) {
-    while !known.is_complete() {
-        tokio::select! {
-            () = known.changed.notified() => {}
-            () = sleep(POLL) => {}
-        }
+async fn wait_until_complete(cluster: &ClusterView) {
+    while !cluster.is_complete() {
+        wait_for_change(cluster).await;
     }
 }
 
-struct Proxy<'a> {
-    config: &'a Config,
-    known: Arc<Known>,
-    metrics: Arc<Metrics>,
-    health: Health,
-    ports: HealthPorts,
-    kernel: SharedKernel,
-    nodeports: BTreeMap<routing::Family, NodePorts>,
-    ranges: Vec<Cidr>,
-    health_services: BTreeMap<(String, String), HealthPort>,
-    /// Services that the kernel refuses, and why.
-    rejected: BTreeMap<Key, String>,
-    started: i64,
-    sweep_at: Option<Instant>,
-    verify_at: Instant,
-    applied: watch::Sender<Applied>,
-    /// Whose rules go once ours are in place.
-    rivals: Vec<Rival>,
-    asked: Option<Signal>,
-    teller: Teller,
-    has_ipv6: bool,
-    synced_at: Instant,
-    /// What the rules in the kernel depend on.
-    in_force: Options,
+async fn wait_for_change(cluster: &ClusterView) {
+    tokio::select! {
+        () = cluster.changed.notified() => {}
+        () = sleep(CHECK_TABLES) => {}
+    }
 }
 
-/// Another proxy's rules, said aloud.
-fn find_rivals(take_over: bool) -> Vec<Rival> {
-    let found = rivals::find().unwrap_or_else(|error| {
+/// Looks for the rules of other proxies, and logs what it finds.
+fn find_other_proxies(take_over: bool) -> Vec<OtherProxy> {
+    let found = other_proxies::find().unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot look for rules of another proxy");
         Vec::new()
     });
-    for rival in &found {
-        tracing::warn!(take_over, "{rival}");
+    for other in &found {
+        tracing::warn!(take_over, "{other}");
     }
     found
 }
 
-/// Holds the kernel; nobody else keeps it across an await either.
-fn locked(kernel: &SharedKernel) -> MutexGuard<'_, Option<Kernel>> {
-    kernel.lock().unwrap_or_else(PoisonError::into_inner)
+fn families(has_ipv6: bool) -> Vec<Family> {
+    FAMILIES.into_iter().filter(|family| *family == Family::Ip || has_ipv6).collect()
+}
+
+/// The sync loop and its state. Only its own task changes any of it; `cluster`, `kernel` and parts of
+/// `reports` are shared with other tasks and have locks of their own.
+struct Proxy<'a> {
+    config: &'a Config,
+    /// IPv4, and IPv6 where the kernel has it.
+    families: Vec<Family>,
+    /// What the watches have learned. The loop takes changes from its index.
+    cluster: Arc<ClusterView>,
+    kernel: KernelHandle,
+    /// What the tables in the kernel depend on besides Services. Written when the kernel has accepted
+    /// it.
+    in_kernel: TableInputs,
+    /// Services that the kernel rejects, with its error. Written after every batch.
+    rejected: BTreeMap<Key, String>,
+    health_checks: HealthChecks,
+    reports: Reports,
+    schedule: Schedule,
+    /// Whose rules are removed once ours are in place; empty then, and without `--take-over`.
+    other_proxies: Vec<OtherProxy>,
+}
+
+/// The health checks of Services, for load balancers.
+struct HealthChecks {
+    servers: HealthPorts,
+    /// By namespace and name of the Service. Follows its slices with every sync.
+    services: BTreeMap<(String, String), HealthPort>,
+}
+
+impl HealthChecks {
+    fn new(health: Health) -> Self {
+        Self { servers: HealthPorts::new(health), services: BTreeMap::new() }
+    }
+}
+
+/// Where the loop says what it does.
+struct Reports {
+    metrics: Arc<Metrics>,
+    /// Behind `/healthz` and `/livez`.
+    health: Health,
+    events: ServiceEvents,
+    /// Goes into the Lease that the controller reads.
+    applied: watch::Sender<Applied>,
+    /// When this process started, in microseconds since 1970: the latency of older changes is not
+    /// measured.
+    started: i64,
 }
 
 impl Proxy<'_> {
     async fn work(&mut self, watches: &mut Watches) -> Result<(), RunError> {
         let mut backoff = Backoff::default();
-        self.families().for_each(|family| {
-            self.health.updated(entries::routing_family(family), Moment::now());
+        self.families.iter().for_each(|family| {
+            self.reports.health.updated(entries::routing_family(*family), Moment::now());
         });
-        self.begin().await;
-        let mut poll = tokio::time::interval(POLL);
-        let mut again = tokio::time::interval_at(Instant::now() + AGAIN, AGAIN);
-        let mut moved = tokio::time::interval(ADDRESSES_AGAIN);
+        self.write_tables().await;
+        self.schedule.begin();
         loop {
-            if !self.wait([&mut poll, &mut again, &mut moved]).await {
+            if !self.prepare_sync().await {
                 continue;
             }
             self.queued();
-            // At once after a pause; then what comes in the meantime is gathered.
-            sleep_until(self.synced_at + self.config.min_sync_period).await;
+            self.schedule.pause(self.config.min_sync_period).await;
             self.follow_node(watches);
             let result = self.sync().await;
-            self.synced_at = Instant::now();
+            self.schedule.synced();
             match result {
                 Ok(()) => backoff.reset(),
                 Err(error) => {
                     self.failed(&error);
                     sleep(backoff.next()).await;
-                    self.known.changed.notify_one();
+                    self.cluster.changed.notify_one();
                 }
             }
         }
     }
 
-    /// Brings the tables into being, however often it takes.
-    async fn begin(&mut self) {
-        let mut backoff = Backoff::default();
-        self.queued();
-        while let Err(error) = self.start().await {
-            self.failed(&error);
-            sleep(backoff.next()).await;
-        }
-    }
-
-    /// The machine's addresses or the node's ranges may be others by now. Where rules depend on that
-    /// and not only elements, the tables are replaced, in one batch.
-    async fn follow_machine(&mut self) {
-        if self.options() == self.in_force {
-            match self.set_nodeports() {
-                Ok(true) => self.open_health_ports().await,
-                Ok(false) => {}
-                Err(error) => self.failed(&error),
-            }
-            return;
-        }
-        tracing::info!("addresses of this node have changed: the tables are written anew");
-        // Its socket owns the tables: they are free for the next one then, and stay.
-        *locked(&self.kernel) = None;
-        self.begin().await;
-    }
-
-    /// Waits for something to do and does what is small; true if Services are to be synced.
-    async fn wait(&mut self, [poll, again, moved]: [&mut Interval; 3]) -> bool {
-        let (sweep_at, verify_at) = (self.sweep_at, self.verify_at);
-        let swept = async {
-            match sweep_at {
-                Some(at) => sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = self.known.changed.notified() => return true,
-            () = swept => self.sweep(),
-            _ = poll.tick() => self.look(),
-            _ = moved.tick() => self.follow_machine().await,
-            () = sleep_until(verify_at) => self.verify(),
-            Some(()) = async { self.asked.as_mut()?.recv().await } => self.verify(),
-            _ = again.tick() => {
-                let rejected: Vec<Key> = self.rejected.keys().cloned().collect();
-                self.known.index().mark(rejected);
+    /// Waits for something to do and does it, up to a sync: true if there is something to sync.
+    async fn prepare_sync(&mut self) -> bool {
+        match self.schedule.next(&self.cluster.changed).await {
+            Due::Sync => return true,
+            Due::RetryRejected => {
+                self.cluster.index().mark_dirty(self.rejected.keys().cloned());
                 return !self.rejected.is_empty();
             }
+            Due::RemoveUnused => self.remove_unused(),
+            Due::CheckTables => self.check_tables(),
+            Due::CheckAddresses => self.check_addresses().await,
+            Due::Verify => self.verify(),
         }
         false
     }
 
+    /// A change waits for a sync from now on.
     fn queued(&self) {
         let now = jiff::Timestamp::now().as_millisecond() as f64 / 1000.0;
-        for family in self.families() {
-            self.health.queued(entries::routing_family(family), Moment::now());
-            self.metrics.queued.with([name(family)]).set(now);
+        for &family in &self.families {
+            self.reports.health.queued(entries::routing_family(family), Moment::now());
+            self.reports.metrics.queued.with([name(family)]).set(now);
         }
     }
 
     fn failed(&self, error: &KernelError) {
-        tracing::error!(%error, "the kernel does not take the rules; what is there stays, and it is tried again");
-        self.families().for_each(|family| self.metrics.failures.with([name(family)]).inc());
-    }
-
-    fn families(&self) -> impl Iterator<Item = Family> + use<> {
-        let six = self.has_ipv6;
-        FAMILIES.into_iter().filter(move |family| *family == Family::Ip || six)
-    }
-
-    // === the first sync ===
-
-    async fn start(&mut self) -> Result<(), KernelError> {
-        let began = Instant::now();
-        let work = self.known.index().take();
-        self.metrics.taken();
-        self.health.node_seen(self.known.node().is_some_and(|node| node.eligible));
-        let options = self.options();
-        self.in_force = options.clone();
-        let node = node(self.config, &self.node_ips());
-        self.ranges = self.wanted_ranges();
-        let all: Vec<Key> = self.known.index().services().keys().cloned().collect();
-        let updates = self.updates(all.iter());
-        let known = Arc::clone(&self.known);
-        let names = Box::new(move |zone| {
-            known.reader().zone_name(zone).map_or_else(String::new, |name| name.to_string())
-        });
-        let services = updates.len();
-        let (nodeports, _) = self.find_nodeports();
-        let result = block_in_place(|| {
-            let kernel = Kernel::open(options, self.families().collect(), node, names)?;
-            let mut kernel = kernel.with_nodeport_ips(listed(&nodeports));
-            let (found, rejected) = kernel.start(updates, self.ranges.clone())?;
-            Ok((kernel, found, rejected))
-        });
-        let (kernel, found, rejected) = match result {
-            Ok(started) => started,
-            Err(error) => {
-                self.known.index().mark(work.services);
-                return Err(error);
-            }
-        };
-        tracing::info!(services, ?found, owned = kernel.is_owned(), took = ?began.elapsed(), "rules are in place");
-        *locked(&self.kernel) = Some(kernel);
-        self.nodeports = nodeports;
-        self.settle(&work, rejected, began, true).await;
-        self.take_over();
-        Ok(())
-    }
-
-    fn options(&self) -> Options {
-        let node = self.known.node().unwrap_or_default();
-        let (nodeports, warnings) = self.find_nodeports();
-        if self.nodeports != nodeports {
-            warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        tracing::error!(%error, "the kernel does not accept the rules; those in place stay, and the change is tried again");
+        for &family in &self.families {
+            self.reports.metrics.failures.with([name(family)]).inc();
         }
-        let of = |family| nodeports.get(&family).cloned().unwrap_or(NodePorts::All);
-        options(self.config, &node, &routing::Family::BOTH.map(of))
     }
 
-    /// Ours are in place: theirs may go.
-    fn take_over(&mut self) {
-        if self.rivals.is_empty() {
-            return;
-        }
-        let removal = block_in_place(|| rivals::remove(&std::mem::take(&mut self.rivals)));
-        removal.removed.iter().for_each(|what| tracing::info!(what, "removed"));
-        removal.problems.iter().for_each(|problem| tracing::error!("{problem}"));
+    /// Works on the kernel's tables. Netlink blocks, so the runtime moves other tasks off this thread.
+    /// Does nothing while there are no tables.
+    fn on_kernel<T: Default>(
+        &self,
+        work: impl FnOnce(&mut Kernel) -> Result<T, KernelError>,
+    ) -> Result<T, KernelError> {
+        block_in_place(|| self.kernel.with(work)).unwrap_or_else(|| Ok(T::default()))
     }
 
-    fn node_ips(&self) -> NodeIps {
-        let node = self.known.node().unwrap_or_default();
-        let pairs: Vec<(&str, &str)> =
-            node.addresses.iter().map(|(kind, text)| (&**kind, &**text)).collect();
-        NodeIps::new(pairs, self.config.bind_address)
-    }
-
-    fn find_nodeports(&self) -> (BTreeMap<routing::Family, NodePorts>, Vec<String>) {
-        let interfaces = match addresses::interface_addresses() {
-            Ok(interfaces) => interfaces,
-            Err(error) => {
-                tracing::warn!(%error, "the addresses of this machine cannot be read; NodePorts stay where they are");
-                return (self.nodeports.clone(), Vec::new());
-            }
-        };
-        let ips = self.node_ips();
-        let mut warnings = Vec::new();
-        let of = |family| {
-            let setting = &self.config.nodeport_addresses;
-            let (ports, more) = addresses::node_ports(setting, &ips, &interfaces, family);
-            warnings.extend(more);
-            (family, ports)
-        };
-        (routing::Family::BOTH.map(of).into_iter().collect(), warnings)
-    }
-
-    /// The addresses that accept NodePorts now; true if they are others than before.
-    fn set_nodeports(&mut self) -> Result<bool, KernelError> {
-        let (nodeports, _) = self.find_nodeports();
-        if nodeports == self.nodeports {
-            return Ok(false);
-        }
-        block_in_place(|| match locked(&self.kernel).as_mut() {
-            Some(kernel) => kernel.set_nodeport_ips(listed(&nodeports)),
-            None => Ok(()),
-        })?;
-        self.nodeports = nodeports;
-        Ok(true)
-    }
-
-    // === syncs ===
-
-    /// The node may have moved, or changed its addresses.
+    /// The node's eligibility or its zone may have changed.
     fn follow_node(&mut self, watches: &mut Watches) {
-        let Some(node) = self.known.node() else { return };
-        self.health.node_seen(node.eligible);
-        if watches.follow_location(node.location()) {
-            self.known.index().mark_all();
+        let Some(node) = self.cluster.node() else { return };
+        self.reports.health.node_seen(node.eligible);
+        if watches.follow(node.location()) {
+            self.cluster.index().mark_all_dirty();
         }
     }
 
+    /// Applies all changes since the last sync. When the kernel fails they are kept for the next one.
     async fn sync(&mut self) -> Result<(), KernelError> {
         let began = Instant::now();
-        self.set_ranges()?;
-        self.set_node()?;
-        let work = self.known.index().take();
-        self.metrics.taken();
-        let updates = self.updates(work.services.iter());
-        let applied = block_in_place(|| match locked(&self.kernel).as_mut() {
-            Some(kernel) => kernel.apply(updates),
-            None => Ok(Vec::new()),
-        });
-        match applied {
+        self.update_service_cidrs()?;
+        self.update_node_settings()?;
+        let changes = self.cluster.index().take_changes();
+        self.reports.metrics.taken();
+        let updates = self.updates(changes.services.iter());
+        match self.on_kernel(|kernel| kernel.apply(updates)) {
             Ok(rejected) => {
-                self.settle(&work, rejected, began, false).await;
+                self.after_sync(&changes, rejected, began, false).await;
                 Ok(())
             }
             Err(error) => {
-                self.known.index().mark(work.services);
+                self.cluster.index().mark_dirty(changes.services);
                 Err(error)
             }
         }
     }
 
-    /// Which addresses are nobody's can be told only by who has all Services.
-    fn wanted_ranges(&self) -> Vec<Cidr> {
-        if self.config.proxy_name.is_some() { Vec::new() } else { self.known.ranges() }
-    }
-
-    fn set_ranges(&mut self) -> Result<(), KernelError> {
-        let ranges = self.wanted_ranges();
-        if ranges != self.ranges {
-            block_in_place(|| match locked(&self.kernel).as_mut() {
-                Some(kernel) => kernel.set_ranges(ranges.clone()),
-                None => Ok(()),
-            })?;
-            self.ranges = ranges;
+    fn update_service_cidrs(&mut self) -> Result<(), KernelError> {
+        let cidrs = self.service_cidrs();
+        if cidrs != self.in_kernel.service_cidrs {
+            self.on_kernel(|kernel| kernel.set_service_cidrs(cidrs.clone()))?;
+            self.in_kernel.service_cidrs = cidrs;
         }
         Ok(())
     }
 
-    fn set_node(&mut self) -> Result<(), KernelError> {
-        let node = node(self.config, &self.node_ips());
-        block_in_place(|| match locked(&self.kernel).as_mut() {
-            Some(kernel) if *kernel.desired().node() != node => kernel.set_node(node),
-            _ => Ok(()),
+    fn update_node_settings(&mut self) -> Result<(), KernelError> {
+        let settings = self.node_settings();
+        self.on_kernel(|kernel| match *kernel.desired().node() == settings {
+            true => Ok(()),
+            false => kernel.set_node(settings),
         })
     }
 
     fn updates<'k>(&self, keys: impl Iterator<Item = &'k Key>) -> Vec<Update> {
-        let reader = self.known.reader();
-        let index = self.known.index();
-        keys.map(|key| (key.clone(), programmed(&index, &reader, &self.config.routing, key)))
-            .collect()
+        let reader = self.cluster.reader();
+        let index = self.cluster.index();
+        keys.map(|key| {
+            (key.clone(), programmed_service(&index, &reader, &self.config.routing, key))
+        })
+        .collect()
     }
 }
 
-/// The addresses that accept NodePorts, where not all do.
-fn listed(nodeports: &BTreeMap<routing::Family, NodePorts>) -> Vec<IpAddr> {
-    nodeports.values().flat_map(NodePorts::listed).copied().collect()
-}
-
+/// A family's name in metrics.
 fn name(family: Family) -> &'static str {
     match family {
         Family::Ip => "IPv4",
         Family::Ip6 => "IPv6",
     }
-}
-
-fn count(setting: crate::config::Count) -> Count {
-    match setting {
-        crate::config::Count::None => Count::None,
-        crate::config::Count::Zones => Count::Zones,
-        crate::config::Count::Services => Count::Services,
-    }
-}
-
-/// What the rules depend on besides Services.
-pub fn options(config: &Config, node: &Node, nodeports: &[NodePorts; 2]) -> Options {
-    let local = match &config.detect_local {
-        DetectLocal::Cidrs(cidrs) => Local::Cidrs(cidrs.clone()),
-        DetectLocal::NodeCidr => Local::Cidrs(node.pod_cidrs.clone()),
-        DetectLocal::Bridge(name) => Local::Bridge(name.clone()),
-        DetectLocal::InterfacePrefix(name) => Local::Prefix(name.clone()),
-        DetectLocal::None => Local::Unknown,
-    };
-    Options {
-        mark: 1 << config.masquerade_bit,
-        masquerade_all: config.masquerade_all,
-        local,
-        nodeports_everywhere: [nodeports[0] == NodePorts::All, nodeports[1] == NodePorts::All],
-        localhost_nodeports: config.localhost_nodeports,
-        count: count(config.count),
-    }
-}
-
-/// What Services do not decide about themselves.
-pub fn node(config: &Config, ips: &NodeIps) -> entries::Node {
-    entries::Node {
-        addresses: routing::Family::BOTH.map(|family| ips.known(family)),
-        external_ips: config.allow_external_ips,
-        count: count(config.count),
-    }
-}
-
-/// A Service as it is to be in the kernel; `None` if it is not to be there.
-pub fn programmed(
-    index: &Index,
-    reader: &routing::ObjectReader,
-    gates: &routing::FeatureGates,
-    key: &Key,
-) -> Option<Programmed> {
-    let service = index.services().get(key)?;
-    let slices = index.slices(key);
-    let portion = |port, family| {
-        let family = entries::routing_family(family);
-        service.cluster_ip(family)?;
-        let query = RouteQuery { reader, gates, service, port, family, slices: &slices };
-        Some(Box::new(Portion::new(family, route(&query))))
-    };
-    let ports =
-        service.ports.iter().map(|port| layout::FAMILIES.map(|family| portion(port, family)));
-    Some(Programmed { service: Arc::clone(service), ports: ports.collect() })
 }

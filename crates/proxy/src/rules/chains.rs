@@ -1,5 +1,5 @@
-//! The chains that come and go with what is in use: one per policy and slot count, one per affinity
-//! timeout.
+//! The chains that elements lead to. Those with a number come and go with what is in use: one per
+//! policy and number of slots, one per affinity timeout.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,23 +11,25 @@ use super::sets::Set;
 
 /// How traffic to a frontend is treated before an endpoint is picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Policy {
-    /// A ClusterIP: what comes from outside the cluster is masqueraded.
+pub enum PickPolicy {
+    /// A ClusterIP: traffic from outside the cluster is masqueraded.
     ClusterIp,
-    /// From outside, any endpoint: all of it is masqueraded.
+    /// An external address, any endpoint: all traffic is masqueraded.
     External,
-    /// From here although it is an outside address: nothing is masqueraded (or is marked already).
+    /// An external address with external policy Local, from this node or its Pods: any endpoint,
+    /// and nothing is masqueraded here (the node's own traffic is marked already).
     Plain,
-    /// From outside, endpoints of this node: the client's address stays.
+    /// An external address with external policy Local, from elsewhere: endpoints of this node, and
+    /// the client's address stays.
     Local,
 }
 
-/// Where a frontend is.
+/// How packets find a frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum At {
-    /// An address of the Service.
+pub enum FrontendKind {
+    /// By an address of the Service.
     Address,
-    /// A port of the node.
+    /// By a port of the node.
     NodePort,
 }
 
@@ -36,47 +38,51 @@ pub enum At {
 pub enum Chain {
     /// Picks one of `slots` endpoints.
     Pick {
-        /// Before that.
-        policy: Policy,
-        /// Which map.
-        at: At,
-        /// Clients stay with an endpoint.
+        /// What happens before that.
+        policy: PickPolicy,
+        /// Decides which map holds the slots.
+        at: FrontendKind,
+        /// Whether clients stay with their endpoint.
         sticky: bool,
-        /// How many slots.
+        /// How many slots there are.
         slots: u32,
     },
-    /// External policy Local: sorts traffic from here from traffic from outside.
-    ExternalLocal(At),
+    /// External policy Local: leads traffic of this node and its Pods to any endpoint, other traffic
+    /// to endpoints of this node.
+    ExternalLocal(FrontendKind),
     /// Remembers the endpoint of a client for so many seconds.
     Remember(u32),
-    /// Says no.
+    /// Rejects the packet.
     Reject,
 }
 
 impl fmt::Display for Chain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = |at: &At| if *at == At::NodePort { "nodeport-" } else { "" };
+        let prefix = |at: &FrontendKind| match at {
+            FrontendKind::Address => "",
+            FrontendKind::NodePort => "nodeport-",
+        };
         match self {
-            Self::Pick { policy, at: place, sticky, slots } => {
+            Self::Pick { policy, at, sticky, slots } => {
                 let sticky = if *sticky { "sticky-" } else { "" };
                 let policy = match policy {
-                    Policy::ClusterIp => "clusterip",
-                    Policy::External => "external",
-                    Policy::Plain => "plain",
-                    Policy::Local => "local",
+                    PickPolicy::ClusterIp => "clusterip",
+                    PickPolicy::External => "external",
+                    PickPolicy::Plain => "plain",
+                    PickPolicy::Local => "local",
                 };
-                write!(f, "{sticky}{}{policy}-{slots}", at(place))
+                write!(f, "{sticky}{}{policy}-{slots}", prefix(at))
             }
-            Self::ExternalLocal(place) => write!(f, "{}external-local", at(place)),
+            Self::ExternalLocal(at) => write!(f, "{}external-local", prefix(at)),
             Self::Remember(seconds) => write!(f, "remember-{seconds}"),
-            // `reject` itself is a word of the rule language.
+            // `reject` is a keyword of nft and cannot name a chain.
             Self::Reject => f.write_str("refuse"),
         }
     }
 }
 
 impl Chain {
-    /// Whether it is there whatever is in use.
+    /// Whether every table has it, whatever is in use.
     pub fn is_fixed(self) -> bool {
         matches!(self, Self::ExternalLocal(_) | Self::Reject)
     }
@@ -118,16 +124,16 @@ impl Chain {
     }
 }
 
-/// A rule with a comment for people.
-pub fn rule<const N: usize>(statements: [Statement; N], comment: &str) -> Rule {
+/// A rule with a comment that `nft list` shows.
+pub(crate) fn rule<const N: usize>(statements: [Statement; N], comment: &str) -> Rule {
     Rule { statements: statements.into(), comment: comment.into() }
 }
 
 /// The fields that identify a frontend.
-pub fn frontend(at: At) -> Vec<Field> {
+pub(crate) fn frontend(at: FrontendKind) -> Vec<Field> {
     match at {
-        At::Address => vec![Field::Daddr, Field::Protocol, Field::Dport],
-        At::NodePort => vec![Field::Protocol, Field::Dport],
+        FrontendKind::Address => vec![Field::Daddr, Field::Protocol, Field::Dport],
+        FrontendKind::NodePort => vec![Field::Protocol, Field::Dport],
     }
 }
 
@@ -136,37 +142,37 @@ fn client() -> Vec<Field> {
 }
 
 /// The map that holds the slots.
-pub fn slot_map(policy: Policy, at: At) -> Set {
+pub(crate) fn slot_map(policy: PickPolicy, at: FrontendKind) -> Set {
     match (policy, at) {
-        (Policy::Local, At::Address) => Set::LocalSlots,
-        (Policy::Local, At::NodePort) => Set::NodePortLocalSlots,
-        (_, At::Address) => Set::Slots,
-        (_, At::NodePort) => Set::NodePortSlots,
+        (PickPolicy::Local, FrontendKind::Address) => Set::LocalSlots,
+        (PickPolicy::Local, FrontendKind::NodePort) => Set::NodePortLocalSlots,
+        (_, FrontendKind::Address) => Set::Slots,
+        (_, FrontendKind::NodePort) => Set::NodePortSlots,
     }
 }
 
-fn marks(policy: Policy, family: Family, options: &Options) -> Vec<Rule> {
+fn marks(policy: PickPolicy, family: Family, options: &Options) -> Vec<Rule> {
     let mark = Statement::SetMark(options.mark);
     match policy {
-        Policy::ClusterIp if options.masquerade_all => vec![rule([mark], "masquerade all")],
-        Policy::ClusterIp => {
-            let outside = options.from_here(family, true);
+        PickPolicy::ClusterIp if options.masquerade_all => vec![rule([mark], "masquerade all")],
+        PickPolicy::ClusterIp => {
+            let outside = options.from_pods(family, true);
             let masquerade = |outside| rule([outside, mark], "masquerade what is not of a pod");
             outside.map(masquerade).into_iter().collect()
         }
-        Policy::External => vec![rule([mark], "masquerade")],
-        Policy::Plain | Policy::Local => Vec::new(),
+        PickPolicy::External => vec![rule([mark], "masquerade")],
+        PickPolicy::Plain | PickPolicy::Local => Vec::new(),
     }
 }
 
-fn external_local(at: At, family: Family, options: &Options) -> Vec<Rule> {
+fn external_local(at: FrontendKind, family: Family, options: &Options) -> Vec<Rule> {
     let (all, local) = match at {
-        At::Address => (Set::ClusterPicks, Set::LocalPicks),
-        At::NodePort => (Set::NodePortClusterPicks, Set::NodePortLocalPicks),
+        FrontendKind::Address => (Set::ClusterPicks, Set::LocalPicks),
+        FrontendKind::NodePort => (Set::NodePortClusterPicks, Set::NodePortLocalPicks),
     };
     let to = |map: Set| Statement::Vmap { fields: frontend(at), map: map.name().into() };
     let from_node = || Statement::FibLocal { field: Field::Saddr };
-    let from_pod = options.from_here(family, false);
+    let from_pod = options.from_pods(family, false);
     let mut rules: Vec<Rule> = from_pod
         .map(|from_pod| rule([from_pod, to(all)], "pods reach every endpoint"))
         .into_iter()
@@ -184,9 +190,15 @@ mod tests {
     #[test]
     fn names_tell_what_a_chain_does() {
         let pick = |policy, at, sticky| Chain::Pick { policy, at, sticky, slots: 3 }.to_string();
-        assert_eq!(pick(Policy::ClusterIp, At::Address, false), "clusterip-3");
-        assert_eq!(pick(Policy::Local, At::NodePort, true), "sticky-nodeport-local-3");
-        assert_eq!(Chain::ExternalLocal(At::NodePort).to_string(), "nodeport-external-local");
+        assert_eq!(pick(PickPolicy::ClusterIp, FrontendKind::Address, false), "clusterip-3");
+        assert_eq!(
+            pick(PickPolicy::Local, FrontendKind::NodePort, true),
+            "sticky-nodeport-local-3"
+        );
+        assert_eq!(
+            Chain::ExternalLocal(FrontendKind::NodePort).to_string(),
+            "nodeport-external-local"
+        );
         assert_eq!(Chain::Remember(10_800).to_string(), "remember-10800");
     }
 }

@@ -1,5 +1,4 @@
-//! What changes from one state of the table to the next, netted: a place that changes twice is
-//! written once.
+//! The difference between two states of the tables: an element that changes twice is written once.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +8,24 @@ use super::chains::Chain;
 use super::entries::{Entry, Value};
 use super::sets::Set;
 
-/// Where an element belongs.
-pub type Place = (Family, Set, Bytes);
+/// What identifies an element: table, set and key.
+pub(crate) type ElementId = (Family, Set, Bytes);
 
 /// An element before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// What it said.
+    /// Its value before; `None` if it was not there.
     pub was: Option<Value>,
-    /// What it says.
+    /// Its value after; `None` if it is not there.
     pub is: Option<Value>,
 }
 
-/// Elements that change.
+/// The elements that change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Delta(BTreeMap<Place, Change>);
+pub struct Delta(BTreeMap<ElementId, Change>);
 
 impl Delta {
-    /// Notes how the elements of one owner change.
+    /// Replaces elements by others.
     pub fn between(&mut self, before: Vec<Entry>, after: Vec<Entry>) {
         for entry in before {
             self.removed(entry);
@@ -36,31 +35,31 @@ impl Delta {
         }
     }
 
-    /// An element goes.
+    /// An element is removed.
     pub fn removed(&mut self, entry: Entry) {
-        let place = (entry.family, entry.set, entry.key);
-        let known = self.0.entry(place).or_insert(Change { was: Some(entry.value), is: None });
+        let id = (entry.family, entry.set, entry.key);
+        let known = self.0.entry(id).or_insert(Change { was: Some(entry.value), is: None });
         known.is = None;
     }
 
-    /// An element comes.
+    /// An element is added.
     pub fn added(&mut self, entry: Entry) {
-        let place = (entry.family, entry.set, entry.key);
-        let known = self.0.entry(place).or_insert(Change { was: None, is: None });
+        let id = (entry.family, entry.set, entry.key);
+        let known = self.0.entry(id).or_insert(Change { was: None, is: None });
         known.is = Some(entry.value);
     }
 
-    /// What a place says afterwards, as far as this knows it.
-    pub fn after(&self, place: &Place) -> Option<&Value> {
-        self.0.get(place)?.is.as_ref()
+    /// The value of an element afterwards, if it changes.
+    pub fn after(&self, id: &ElementId) -> Option<&Value> {
+        self.0.get(id)?.is.as_ref()
     }
 
-    /// What is left to do, by table and set.
-    pub fn changes(&self) -> impl Iterator<Item = (&Place, &Change)> {
+    /// The elements whose value is another afterwards, by table and set.
+    pub fn changes(&self) -> impl Iterator<Item = (&ElementId, &Change)> {
         self.0.iter().filter(|(_, change)| change.was != change.is)
     }
 
-    /// How the number of elements that lead to each chain changes.
+    /// By how much the number of elements that lead to each chain changes.
     pub fn chains(&self) -> BTreeMap<(Family, Chain), i64> {
         let mut uses = BTreeMap::new();
         for ((family, _, _), change) in self.changes() {

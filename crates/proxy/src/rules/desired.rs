@@ -1,8 +1,8 @@
 //! What the tables should hold.
 //!
-//! Frontends belong to one Service. Where several ask for the same (an external address with the
-//! same port, say), the first by namespace and name has it, whoever came first: what is in the
-//! kernel depends on the objects alone.
+//! A frontend belongs to one Service. Where several Services claim the same (an external address with
+//! the same port, for example), the first by namespace and name gets it, not the oldest: what is in
+//! the kernel depends on the objects alone.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,11 +12,11 @@ use zonewise_nft::Bytes;
 use zonewise_routing::{ServicePort, ZoneId};
 
 use super::delta::Delta;
-use super::entries::{Entry, Frontend, Node, Programmed, Shared, Value};
+use super::entries::{Entry, Frontend, NodeSettings, ProgrammedService, SharedElement, Value};
 use super::layout::family_of;
 use super::sets::Set;
 
-/// Who asks for a frontend; nearly always one.
+/// The Services that claim a frontend, sorted; nearly always one.
 #[derive(Debug)]
 enum Claims {
     One(Key),
@@ -43,14 +43,15 @@ struct Uses {
     zone: ZoneId,
 }
 
-/// The uses of shared elements. IPv4 addresses have a map of their own: they are many, and small.
+/// The uses of shared elements. IPv4 addresses have a map of their own, because there are many and
+/// they need a quarter of the memory.
 #[derive(Debug, Default)]
-struct AllUses {
+struct SharedUses {
     v4: BTreeMap<(Set, Ipv4Addr), Uses>,
     v6: BTreeMap<(Set, Ipv6Addr), Uses>,
 }
 
-impl AllUses {
+impl SharedUses {
     fn get_mut(&mut self, set: Set, address: IpAddr) -> Option<&mut Uses> {
         match address {
             IpAddr::V4(address) => self.v4.get_mut(&(set, address)),
@@ -58,7 +59,7 @@ impl AllUses {
         }
     }
 
-    fn get_or_insert(&mut self, shared: &Shared) -> &mut Uses {
+    fn get_or_insert(&mut self, shared: &SharedElement) -> &mut Uses {
         let new = Uses { count: 0, zone: shared.zone };
         match shared.address {
             IpAddr::V4(address) => self.v4.entry((shared.set, address)).or_insert(new),
@@ -73,60 +74,61 @@ impl AllUses {
         }
     }
 
-    fn iter(&self) -> impl Iterator<Item = Shared> {
+    fn iter(&self) -> impl Iterator<Item = SharedElement> {
         let v4 = self.v4.iter().map(|(&(set, address), uses)| (set, address.into(), uses.zone));
         let v6 = self.v6.iter().map(|(&(set, address), uses)| (set, address.into(), uses.zone));
-        v4.chain(v6).map(|(set, address, zone)| Shared { set, address, zone })
+        v4.chain(v6).map(|(set, address, zone)| SharedElement { set, address, zone })
     }
 }
 
 /// What the tables should hold.
 #[derive(Debug, Default)]
 pub struct Desired {
-    node: Node,
-    services: BTreeMap<Key, Programmed>,
+    node: NodeSettings,
+    services: BTreeMap<Key, ProgrammedService>,
     claims: BTreeMap<Frontend, Claims>,
-    shared: AllUses,
+    shared: SharedUses,
     nodeport_ips: Vec<IpAddr>,
 }
 
 impl Desired {
     /// Nothing yet.
-    pub fn new(node: Node) -> Self {
+    pub fn new(node: NodeSettings) -> Self {
         Self { node, ..Self::default() }
     }
 
-    /// What Services do not decide.
-    pub fn node(&self) -> &Node {
+    /// What the elements of all Services depend on.
+    pub fn node(&self) -> &NodeSettings {
         &self.node
     }
 
     /// The Services in it.
-    pub fn services(&self) -> &BTreeMap<Key, Programmed> {
+    pub fn services(&self) -> &BTreeMap<Key, ProgrammedService> {
         &self.services
     }
 
-    /// Puts a Service in, changes it or takes it out; returns what it was. How the tables change by it
-    /// is noted for whoever wants to know.
+    /// Adds, changes or removes a Service, and returns what it was. How the tables change by it is
+    /// added to `delta`.
     pub fn replace(
         &mut self,
         key: &Key,
-        new: Option<Programmed>,
+        new: Option<ProgrammedService>,
         mut delta: Option<&mut Delta>,
-    ) -> Option<Programmed> {
+    ) -> Option<ProgrammedService> {
         let old = self.services.remove(key);
-        let frontends = |programmed: &Option<Programmed>| {
+        let frontends = |programmed: &Option<ProgrammedService>| {
             programmed.as_ref().map(|known| known.frontends(&self.node)).unwrap_or_default()
         };
         let (before, after) = (frontends(&old), frontends(&new));
-        let others = self.rivals(key, before.iter().chain(&after));
+        let others = self.competitors(key, before.iter().chain(&after));
         if let Some(delta) = delta.as_deref_mut() {
-            self.with_rivals(key, &old, &others).for_each(|entry| delta.removed(entry));
+            self.entries_with_competitors(key, &old, &others)
+                .for_each(|entry| delta.removed(entry));
         }
         before.iter().for_each(|frontend| self.release(key, frontend));
         after.iter().for_each(|frontend| self.claim(key, *frontend));
         if let Some(delta) = delta.as_deref_mut() {
-            self.with_rivals(key, &new, &others).for_each(|entry| delta.added(entry));
+            self.entries_with_competitors(key, &new, &others).for_each(|entry| delta.added(entry));
         }
         self.share(&old, &new, delta);
         if let Some(new) = new {
@@ -142,10 +144,10 @@ impl Desired {
         self.nodeport_ips = addresses;
     }
 
-    /// Changes what Services do not decide.
-    pub fn set_node(&mut self, node: Node, delta: &mut Delta) {
+    /// Changes what the elements of all Services depend on.
+    pub fn set_node(&mut self, node: NodeSettings, delta: &mut Delta) {
         let keys: Vec<Key> = self.services.keys().cloned().collect();
-        let removed: Vec<(Key, Option<Programmed>)> = keys
+        let removed: Vec<(Key, Option<ProgrammedService>)> = keys
             .into_iter()
             .map(|key| (key.clone(), self.replace(&key, None, Some(delta))))
             .collect();
@@ -164,7 +166,7 @@ impl Desired {
         self.nodeport_ips.iter().map(nodeport_ip).for_each(take);
     }
 
-    /// Frontends that more than one Service asks for: the owner and who goes without.
+    /// Frontends that several Services claim: the Service that has it, and the others.
     pub fn contested(&self) -> impl Iterator<Item = (&Frontend, &Key, &[Key])> {
         self.claims.iter().filter_map(|(frontend, claims)| match claims.all() {
             [owner, others @ ..] if !others.is_empty() => Some((frontend, owner, others)),
@@ -172,7 +174,7 @@ impl Desired {
         })
     }
 
-    /// Whose a frontend is, and the port of the Service behind it.
+    /// The Service that has a frontend, and the Service port behind it.
     pub fn owner(&self, frontend: &Frontend) -> Option<(&Key, u16)> {
         let owner = self.claims.get(frontend)?.owner()?;
         let service = &self.services.get(owner)?.service;
@@ -183,7 +185,8 @@ impl Desired {
         Some((owner, service.ports.iter().find(behind)?.port))
     }
 
-    /// Whether a client of the first of these frontends that anybody has may stay with an endpoint.
+    /// Whether a client may stay with an endpoint: decided by the first of these frontends that a
+    /// Service has.
     pub fn is_sticky_to(
         &self,
         frontends: &[Frontend],
@@ -203,11 +206,11 @@ impl Desired {
         known.map(|known| known.entries(&self.node, &owns)).unwrap_or_default()
     }
 
-    /// The elements of a Service in this state, and of those that ask for the same frontends.
-    fn with_rivals(
+    /// The elements of a Service in this state, and of the Services that compete with it.
+    fn entries_with_competitors(
         &self,
         key: &Key,
-        state: &Option<Programmed>,
+        state: &Option<ProgrammedService>,
         others: &[Key],
     ) -> impl Iterator<Item = Entry> {
         let owns = |frontend: &Frontend| self.owns(key, frontend);
@@ -219,14 +222,18 @@ impl Desired {
         self.claims.get(frontend).and_then(Claims::owner) == Some(key)
     }
 
-    /// Others that ask for some of these frontends.
-    fn rivals<'a>(&self, key: &Key, frontends: impl Iterator<Item = &'a Frontend>) -> Vec<Key> {
+    /// Other Services that claim some of these frontends.
+    fn competitors<'a>(
+        &self,
+        key: &Key,
+        frontends: impl Iterator<Item = &'a Frontend>,
+    ) -> Vec<Key> {
         let claims = frontends.filter_map(|frontend| self.claims.get(frontend));
-        let mut rivals: Vec<Key> =
+        let mut competitors: Vec<Key> =
             claims.flat_map(Claims::all).filter(|other| *other != key).cloned().collect();
-        rivals.sort();
-        rivals.dedup();
-        rivals
+        competitors.sort();
+        competitors.dedup();
+        competitors
     }
 
     fn claim(&mut self, key: &Key, frontend: Frontend) {
@@ -254,11 +261,11 @@ impl Desired {
 
     fn share(
         &mut self,
-        old: &Option<Programmed>,
-        new: &Option<Programmed>,
+        old: &Option<ProgrammedService>,
+        new: &Option<ProgrammedService>,
         mut delta: Option<&mut Delta>,
     ) {
-        let of = |programmed: &Option<Programmed>| {
+        let of = |programmed: &Option<ProgrammedService>| {
             programmed.as_ref().map(|known| known.shared(&self.node)).unwrap_or_default()
         };
         let (before, after) = (of(old), of(new));
@@ -277,7 +284,7 @@ impl Desired {
                 let zone = uses.zone;
                 self.shared.remove(shared.set, shared.address);
                 if let Some(delta) = &mut delta {
-                    delta.removed(Shared { zone, ..shared }.into());
+                    delta.removed(SharedElement { zone, ..shared }.into());
                 }
             }
         }
@@ -285,15 +292,16 @@ impl Desired {
 }
 
 impl Desired {
-    /// An address that one Service alone uses may move to another zone (a pod's address used again).
-    fn relocate(&mut self, new: &Option<Programmed>, mut delta: Option<&mut Delta>) {
+    /// The address of an endpoint may move to another zone when a new Pod gets it. Where a single
+    /// Service uses the address, its element follows.
+    fn relocate(&mut self, new: &Option<ProgrammedService>, mut delta: Option<&mut Delta>) {
         let Some(new) = new else { return };
         for shared in new.shared(&self.node) {
             let Some(uses) = self.shared.get_mut(shared.set, shared.address) else { continue };
-            // Its old use is not counted off yet.
+            // 2 while the old use of the same Service is still counted.
             if uses.count <= 2 && uses.zone != shared.zone {
                 if let Some(delta) = &mut delta {
-                    delta.removed(Shared { zone: uses.zone, ..shared }.into());
+                    delta.removed(SharedElement { zone: uses.zone, ..shared }.into());
                     delta.added(shared.into());
                 }
                 uses.zone = shared.zone;

@@ -1,16 +1,17 @@
 //! The elements that one Service puts into the sets and maps.
 //!
 //! ```text
-//!  frontend            usable endpoints            somebody elsewhere only       nobody at all
+//!  frontend            usable endpoints            only on other nodes           no endpoints
 //!  ClusterIP           services ─► clusterip-N     no-endpoints ─► drop          no-endpoints ─► reject
-//!  outside, Cluster    services ─► external-N      –                             no-endpoints ─► reject
-//!  outside, Local      services ─► external-local  the same, and                 no-endpoints ─► reject
+//!  external, Cluster   services ─► external-N      –                             no-endpoints ─► reject
+//!  external, Local     services ─► external-local  the same, and                 no-endpoints ─► reject
 //!                        cluster-picks ─► plain-N  no-endpoints ─► drop
 //!                        local-picks ─► local-M
 //! ```
 //!
-//! "Drop" where another node could have answered: whoever balances tries again. "Reject" where
-//! nobody could.
+//! "external" are NodePorts, external IPs and load balancer addresses, with their external traffic
+//! policy. Packets are dropped where another node could have answered, so that a load balancer tries
+//! again, and rejected where no node could.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -24,29 +25,30 @@ use zonewise_routing::{
 };
 use zonewise_topology::reason::Reason;
 
-use super::chains::{At, Chain, Policy, slot_map};
-use super::layout::{Count, FAMILIES, family_of, place};
+use super::chains::{Chain, FrontendKind, PickPolicy, slot_map};
+use super::layout::{FAMILIES, family_index, family_of};
 use super::sets::Set;
+use crate::config::CountBy;
 
-/// A Service as it is (to be) in the kernel.
+/// A Service with the routes of its ports: all that its elements are made from.
 #[derive(Clone, Debug)]
-pub struct Programmed {
+pub struct ProgrammedService {
     /// The Service.
     pub service: Arc<RoutedService>,
-    /// Per port of the Service, per family.
-    pub ports: Box<[[Option<Box<Portion>>; 2]]>,
+    /// The routes of each Service port, by [`family_index`].
+    pub ports: Box<[[Option<Box<PortRoute>>; 2]]>,
 }
 
 /// The endpoints of one Service port in one family.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Portion {
-    /// For traffic that may go anywhere.
+pub struct PortRoute {
+    /// For traffic that may leave this node.
     pub cluster: Targets,
     /// For traffic that stays on this node.
     pub local: Targets,
-    /// Millionths, beside `cluster`; equal when absent.
+    /// The weights of `cluster` in millionths; without them all are equal.
     pub weights: Option<Box<[u32]>>,
-    /// Somebody, somewhere, serves it.
+    /// Whether any node has an endpoint.
     pub has_any: bool,
     /// How `cluster` was chosen.
     pub mode: Mode,
@@ -54,7 +56,7 @@ pub struct Portion {
     pub reason: Reason,
 }
 
-/// Targets of one family, in few bytes: what is remembered of the kernel is mostly these.
+/// Targets of one family, packed: most of the memory for what is in the kernel is spent on these.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Targets(AddressList<(u16, ZoneId, EndpointFlags)>);
 
@@ -76,19 +78,19 @@ impl Targets {
     }
 
     /// One of them.
-    pub fn get(&self, place: usize) -> Option<Target> {
-        let (address, (port, zone, flags)) = self.0.get(place)?;
+    pub fn get(&self, index: usize) -> Option<Target> {
+        let (address, (port, zone, flags)) = self.0.get(index)?;
         Some(Target { address, port, zone, local: flags.local(), flags })
     }
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = Target> {
-        (0..self.len()).filter_map(|place| self.get(place))
+        (0..self.len()).filter_map(|index| self.get(index))
     }
 }
 
-impl Portion {
-    /// What is remembered of a route.
+impl PortRoute {
+    /// Packs a route.
     pub fn new(family: routing::Family, route: routing::Route) -> Self {
         Self {
             cluster: Targets::of(family, route.cluster),
@@ -101,34 +103,47 @@ impl Portion {
     }
 }
 
-/// What an element says.
+/// The value of an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// It is there.
+    /// None: the key is in the set.
     Present,
-    /// It reaches up to this key.
+    /// None: the set has all keys from the element's up to this one.
     Until(Bytes),
     /// An endpoint's address and port.
     Endpoint(Bytes),
-    /// Go there.
-    Chain(Chain, Whom),
-    /// Drop it.
-    Drop(Whom),
+    /// A verdict: go to this chain.
+    Chain(Chain, ServiceComment),
+    /// A verdict: drop the packet.
+    Drop(ServiceComment),
     /// The counter of this zone.
     Zone(ZoneId),
 }
 
-/// The Service an element is for, shown to people who list it; no part of what it says.
-#[derive(Clone, Debug, Default)]
-pub struct Whom(pub Name);
+impl Value {
+    /// The last key of a range of keys.
+    pub fn key_end(&self) -> Option<&[u8]> {
+        match self {
+            Self::Until(end) => Some(end.as_slice()),
+            Self::Present | Self::Endpoint(_) | Self::Chain(..) | Self::Drop(_) | Self::Zone(_) => {
+                None
+            }
+        }
+    }
+}
 
-impl PartialEq for Whom {
+/// The Service that an element is for, as a comment in `nft list`. Two elements that differ only in it
+/// are equal.
+#[derive(Clone, Debug, Default)]
+pub struct ServiceComment(pub Name);
+
+impl PartialEq for ServiceComment {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Whom {}
+impl Eq for ServiceComment {}
 
 /// An element.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,21 +154,14 @@ pub struct Entry {
     pub set: Set,
     /// Its key.
     pub key: Bytes,
-    /// What it says.
+    /// Its value.
     pub value: Value,
-}
-
-impl Entry {
-    /// Where it belongs; two entries of one place exclude each other.
-    pub fn place(&self) -> (Family, Set, &[u8]) {
-        (self.family, self.set, self.key.as_slice())
-    }
 }
 
 /// Where clients find a Service port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Frontend {
-    /// The address; `None` for the NodePort of one family.
+    /// The address; `None` for a NodePort.
     pub address: Option<IpAddr>,
     /// The family.
     pub family: Family,
@@ -164,8 +172,8 @@ pub struct Frontend {
 }
 
 impl Frontend {
-    fn at(self) -> At {
-        if self.address.is_some() { At::Address } else { At::NodePort }
+    fn kind(self) -> FrontendKind {
+        if self.address.is_some() { FrontendKind::Address } else { FrontendKind::NodePort }
     }
 
     /// The key of its elements.
@@ -175,46 +183,51 @@ impl Frontend {
     }
 }
 
-/// What a Service does not decide by itself.
+/// What the elements of all Services depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Node {
-    /// This node's address per family: it may use its own load balancer addresses.
+pub struct NodeSettings {
+    /// This node's address, by [`family_index`]. The node may use load balancer addresses whose source
+    /// ranges contain it.
     pub addresses: [Option<IpAddr>; 2],
-    /// `spec.externalIPs` count.
+    /// Whether `spec.externalIPs` are served.
     pub external_ips: bool,
-    /// What is counted.
-    pub count: Count,
+    /// What connections are counted by.
+    pub count: CountBy,
 }
 
-/// A frontend, and what kind it is.
+/// Which of the Service's traffic policies a frontend has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum Exposure {
     ClusterIp,
-    /// Reached from outside; a load balancer's address or not.
-    Outside {
-        balancer: bool,
+    /// The external traffic policy.
+    External {
+        /// Whether it is a load balancer's address, which may have source ranges.
+        load_balancer: bool,
     },
 }
 
-impl Programmed {
-    /// Every frontend it asks for.
-    pub fn frontends(&self, node: &Node) -> Vec<Frontend> {
+impl ProgrammedService {
+    /// Every frontend that it claims.
+    pub fn frontends(&self, node: &NodeSettings) -> Vec<Frontend> {
         let mut all: Vec<Frontend> = self.each(node).map(|(frontend, _, _)| frontend).collect();
         all.sort_unstable();
         all.dedup();
         all
     }
 
-    fn each<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = (Frontend, Kind, &'a Portion)> {
+    fn each<'a>(
+        &'a self,
+        node: &'a NodeSettings,
+    ) -> impl Iterator<Item = (Frontend, Exposure, &'a PortRoute)> {
         let ports = self.service.ports.iter().zip(&self.ports);
-        let portions = ports.flat_map(|(port, portions)| {
+        let routes = ports.flat_map(|(port, routes)| {
             FAMILIES.into_iter().filter_map(move |family| {
-                portions[place(family)].as_deref().map(|portion| (port, family, portion))
+                routes[family_index(family)].as_deref().map(|route| (port, family, route))
             })
         });
-        portions.flat_map(move |(port, family, portion)| {
+        routes.flat_map(move |(port, family, route)| {
             let frontends = self.frontends_of(port, family, node).into_iter();
-            frontends.map(move |(frontend, kind)| (frontend, kind, portion))
+            frontends.map(move |(frontend, kind)| (frontend, kind, route))
         })
     }
 
@@ -222,8 +235,8 @@ impl Programmed {
         &self,
         port: &ServicePort,
         family: Family,
-        node: &Node,
-    ) -> Vec<(Frontend, Kind)> {
+        node: &NodeSettings,
+    ) -> Vec<(Frontend, Exposure)> {
         let service = &self.service;
         let mine = |address: &&IpAddr| family_of(address) == family;
         let protocol = port.protocol.number();
@@ -233,91 +246,91 @@ impl Programmed {
             protocol,
             port: port.port,
         };
-        let outside = |balancer| Kind::Outside { balancer };
-        let cluster = service.cluster_ips.iter().filter(mine).map(|ip| (at(ip), Kind::ClusterIp));
-        let external = service.external_ips.iter().filter(mine).filter(|_| node.external_ips);
+        let external = |load_balancer| Exposure::External { load_balancer };
+        let cluster =
+            service.cluster_ips.iter().filter(mine).map(|ip| (at(ip), Exposure::ClusterIp));
+        let external_ips = service.external_ips.iter().filter(mine).filter(|_| node.external_ips);
         let vips = service.load_balancer_ips.iter().filter(mine);
-        let mut frontends: Vec<(Frontend, Kind)> = cluster.collect();
-        frontends.extend(vips.map(|ip| (at(ip), outside(true))));
-        frontends.extend(external.map(|ip| (at(ip), outside(false))));
+        let mut frontends: Vec<(Frontend, Exposure)> = cluster.collect();
+        frontends.extend(vips.map(|ip| (at(ip), external(true))));
+        frontends.extend(external_ips.map(|ip| (at(ip), external(false))));
         if port.node_port != 0 {
             let frontend = Frontend { address: None, family, protocol, port: port.node_port };
-            frontends.push((frontend, outside(false)));
+            frontends.push((frontend, external(false)));
         }
         frontends
     }
 
-    /// Whether a client of this frontend may stay with this endpoint: it would be sent there today.
-    /// `inside`: it is known to be a pod or the node itself.
+    /// Whether a client of this frontend may stay with this endpoint, because a new connection could
+    /// be sent there. `inside`: the client is known to be a Pod or the node itself.
     pub fn is_sticky_to(
         &self,
-        node: &Node,
+        node: &NodeSettings,
         frontend: Frontend,
         inside: bool,
         endpoint: (IpAddr, u16),
     ) -> bool {
-        let Some((_, kind, portion)) = self.each(node).find(|(at, _, _)| *at == frontend) else {
+        let Some((_, exposure, route)) = self.each(node).find(|(of, _, _)| *of == frontend) else {
             return false;
         };
-        let local = match kind {
-            Kind::ClusterIp => self.service.internal_policy == routing::TrafficPolicy::Local,
-            Kind::Outside { .. } => {
+        let local = match exposure {
+            Exposure::ClusterIp => self.service.internal_policy == routing::TrafficPolicy::Local,
+            Exposure::External { .. } => {
                 self.service.external_policy == routing::TrafficPolicy::Local && !inside
             }
         };
-        let targets = if local { &portion.local } else { &portion.cluster };
+        let targets = if local { &route.local } else { &route.cluster };
         self.service.affinity_seconds.is_some()
             && targets.iter().any(|target| (target.address, target.port) == endpoint)
     }
 
-    /// Its elements at the frontends that are its own (`owns`), in no particular order.
-    pub fn entries(&self, node: &Node, owns: &dyn Fn(&Frontend) -> bool) -> Vec<Entry> {
+    /// Its elements at the frontends that it has (`owns`), in no particular order.
+    pub fn entries(&self, node: &NodeSettings, owns: &dyn Fn(&Frontend) -> bool) -> Vec<Entry> {
         let service = &*self.service;
-        let whom = Whom(format!("{}/{}", service.namespace, service.name).into());
-        let mut writer = Writer { node, service, whom, entries: Vec::new() };
-        // An address may be a Service's in two ways; the first counts.
+        let comment = ServiceComment(format!("{}/{}", service.namespace, service.name).into());
+        let mut writer = Writer { node, service, comment, entries: Vec::new() };
+        // An address may be both a load balancer's and an external IP; the first use counts.
         let mut seen = BTreeSet::new();
-        for (frontend, kind, portion) in self.each(node) {
+        for (frontend, exposure, route) in self.each(node) {
             if owns(&frontend) && seen.insert(frontend) {
-                writer.frontend(frontend, kind, portion);
+                writer.frontend(frontend, exposure, route);
             }
         }
         writer.entries
     }
 
     /// Elements it may share with other Services, each once.
-    pub fn shared(&self, node: &Node) -> Vec<Shared> {
-        let portions = self.ports.iter().flatten().flatten();
-        let targets =
-            portions.flat_map(|portion| portion.cluster.iter().chain(portion.local.iter()));
-        let cluster_ips = self.service.cluster_ips.iter().map(|address| Shared {
+    pub fn shared(&self, node: &NodeSettings) -> Vec<SharedElement> {
+        let routes = self.ports.iter().flatten().flatten();
+        let targets = routes.flat_map(|route| route.cluster.iter().chain(route.local.iter()));
+        let cluster_ips = self.service.cluster_ips.iter().map(|address| SharedElement {
             set: Set::ClusterIps,
             address: *address,
             zone: ZoneId::default(),
         });
-        let mut shared: Vec<Shared> =
+        let mut shared: Vec<SharedElement> =
             targets.flat_map(|target| of_endpoint(&target, node)).chain(cluster_ips).collect();
         shared.sort_unstable();
-        // The address decides; slices that disagree about its zone are not asked again.
+        // Slices may disagree about the zone of an address: the first in order counts.
         shared.dedup_by_key(|shared| (shared.set, shared.address));
         shared
     }
 }
 
-/// An element that several Services may ask for.
+/// An element that several Services may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Shared {
+pub struct SharedElement {
     /// The set.
     pub set: Set,
     /// The address.
     pub address: IpAddr,
-    /// The zone, where it is about zones.
+    /// The zone of the endpoint, in [`Set::EndpointZones`].
     pub zone: ZoneId,
 }
 
-impl From<Shared> for Entry {
-    fn from(shared: Shared) -> Self {
-        let Shared { set, address, zone } = shared;
+impl From<SharedElement> for Entry {
+    fn from(shared: SharedElement) -> Self {
+        let SharedElement { set, address, zone } = shared;
         let key = Bytes::new().address(address);
         let (key, value) = match set {
             Set::Hairpins => (key.address(address), Value::Present),
@@ -328,26 +341,32 @@ impl From<Shared> for Entry {
     }
 }
 
-fn of_endpoint(target: &Target, node: &Node) -> impl Iterator<Item = Shared> + use<> {
+fn of_endpoint(
+    target: &Target,
+    node: &NodeSettings,
+) -> impl Iterator<Item = SharedElement> + use<> {
     let (address, zone) = (target.address, target.zone);
-    let hairpin =
-        target.local.then(|| Shared { set: Set::Hairpins, address, zone: ZoneId::default() });
-    let counted = node.count >= Count::Zones && zone != ZoneId::default();
-    let zone = counted.then_some(Shared { set: Set::EndpointZones, address, zone });
+    let hairpin = target.local.then(|| SharedElement {
+        set: Set::Hairpins,
+        address,
+        zone: ZoneId::default(),
+    });
+    let counted = node.count >= CountBy::Zones && zone != ZoneId::default();
+    let zone = counted.then_some(SharedElement { set: Set::EndpointZones, address, zone });
     hairpin.into_iter().chain(zone)
 }
 
 /// Collects the elements of a Service.
 struct Writer<'a> {
-    node: &'a Node,
+    node: &'a NodeSettings,
     service: &'a RoutedService,
-    whom: Whom,
+    comment: ServiceComment,
     entries: Vec<Entry>,
 }
 
 impl Writer<'_> {
     fn to(&self, chain: Chain) -> Value {
-        Value::Chain(chain, self.whom.clone())
+        Value::Chain(chain, self.comment.clone())
     }
 
     fn add(&mut self, frontend: Frontend, sets: [Set; 2], value: Value) {
@@ -355,25 +374,25 @@ impl Writer<'_> {
         self.entries.push(Entry { family: frontend.family, set, key: frontend.key(), value });
     }
 
-    fn frontend(&mut self, frontend: Frontend, kind: Kind, portion: &Portion) {
-        self.guard(frontend, kind);
-        if self.node.count >= Count::Services {
+    fn frontend(&mut self, frontend: Frontend, exposure: Exposure, route: &PortRoute) {
+        self.guard(frontend, exposure);
+        if self.node.count >= CountBy::Services {
             self.add(frontend, [Set::Connections, Set::NodePortConnections], Value::Present);
         }
-        if !portion.has_any {
+        if !route.has_any {
             let reject = self.to(Chain::Reject);
             self.add(frontend, [Set::NoEndpoints, Set::NoEndpointsNodePorts], reject);
             return;
         }
-        let served = match kind {
-            Kind::ClusterIp => self.cluster_ip(frontend, portion),
-            Kind::Outside { .. } => self.outside(frontend, portion),
+        let served = match exposure {
+            Exposure::ClusterIp => self.cluster_ip(frontend, route),
+            Exposure::External { .. } => self.external(frontend, route),
         };
         if !served {
             self.add(
                 frontend,
                 [Set::NoEndpoints, Set::NoEndpointsNodePorts],
-                Value::Drop(self.whom.clone()),
+                Value::Drop(self.comment.clone()),
             );
         }
         if let Some(seconds) = self.service.affinity_seconds {
@@ -382,15 +401,12 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether anybody serves it.
-    fn cluster_ip(&mut self, frontend: Frontend, portion: &Portion) -> bool {
+    /// Adds the elements of a ClusterIP; false if this node has no endpoint for it.
+    fn cluster_ip(&mut self, frontend: Frontend, route: &PortRoute) -> bool {
         let local = self.service.internal_policy == routing::TrafficPolicy::Local;
-        let (targets, weights) = if local {
-            (&portion.local, None)
-        } else {
-            (&portion.cluster, portion.weights.as_deref())
-        };
-        let Some(chain) = self.slots(frontend, Policy::ClusterIp, targets, weights) else {
+        let (targets, weights) =
+            if local { (&route.local, None) } else { (&route.cluster, route.weights.as_deref()) };
+        let Some(chain) = self.slots(frontend, PickPolicy::ClusterIp, targets, weights) else {
             return false;
         };
         let to = self.to(chain);
@@ -398,25 +414,26 @@ impl Writer<'_> {
         true
     }
 
-    /// Whether anybody serves clients from outside.
-    fn outside(&mut self, frontend: Frontend, portion: &Portion) -> bool {
+    /// Adds the elements of an external frontend; false if this node has no endpoint for traffic from
+    /// outside the cluster.
+    fn external(&mut self, frontend: Frontend, route: &PortRoute) -> bool {
         let entry = [Set::Services, Set::NodePorts];
-        let weights = portion.weights.as_deref();
+        let weights = route.weights.as_deref();
         if self.service.external_policy == routing::TrafficPolicy::Cluster {
-            let chain = self.slots(frontend, Policy::External, &portion.cluster, weights);
+            let chain = self.slots(frontend, PickPolicy::External, &route.cluster, weights);
             let Some(chain) = chain else { return false };
             let to = self.to(chain);
             self.add(frontend, entry, to);
             return true;
         }
-        let to = self.to(Chain::ExternalLocal(frontend.at()));
+        let to = self.to(Chain::ExternalLocal(frontend.kind()));
         self.add(frontend, entry, to);
-        if let Some(chain) = self.slots(frontend, Policy::Plain, &portion.cluster, weights) {
+        if let Some(chain) = self.slots(frontend, PickPolicy::Plain, &route.cluster, weights) {
             let sets = [Set::ClusterPicks, Set::NodePortClusterPicks];
             let to = self.to(chain);
             self.add(frontend, sets, to);
         }
-        let Some(chain) = self.slots(frontend, Policy::Local, &portion.local, None) else {
+        let Some(chain) = self.slots(frontend, PickPolicy::Local, &route.local, None) else {
             return false;
         };
         let to = self.to(chain);
@@ -428,12 +445,12 @@ impl Writer<'_> {
     fn slots(
         &mut self,
         frontend: Frontend,
-        policy: Policy,
+        policy: PickPolicy,
         targets: &Targets,
         weights: Option<&[u32]>,
     ) -> Option<Chain> {
         let slots = routing::slots(targets.len(), weights);
-        let set = slot_map(policy, frontend.at());
+        let set = slot_map(policy, frontend.kind());
         let count = u32::try_from(slots.len()).ok().filter(|&count| count > 0)?;
         let family = frontend.family;
         for (slot, &target) in (0..count).zip(&slots) {
@@ -442,12 +459,14 @@ impl Writer<'_> {
             self.entries.push(Entry { family, set, key: frontend.key().number(slot), value });
         }
         let sticky = self.service.affinity_seconds.is_some();
-        Some(Chain::Pick { policy, at: frontend.at(), sticky, slots: count })
+        Some(Chain::Pick { policy, at: frontend.kind(), sticky, slots: count })
     }
 
-    /// Who may use a load balancer's address.
-    fn guard(&mut self, frontend: Frontend, kind: Kind) {
-        let (Kind::Outside { balancer: true }, Some(address)) = (kind, frontend.address) else {
+    /// Adds the source ranges of a load balancer's address.
+    fn guard(&mut self, frontend: Frontend, exposure: Exposure) {
+        let (Exposure::External { load_balancer: true }, Some(address)) =
+            (exposure, frontend.address)
+        else {
             return;
         };
         let family = frontend.family;
@@ -456,9 +475,10 @@ impl Writer<'_> {
             return;
         }
         self.add(frontend, [Set::Guarded; 2], Value::Present);
-        let node = self.node.addresses[place(family)];
+        let node = self.node.addresses[family_index(family)];
         let node_may = node.is_some_and(|node| sources.iter().any(|source| source.contains(node)));
-        // A node that talks to its own balancer may do so under the balancer's address.
+        // A node that connects to a load balancer address that it holds itself has this address as its
+        // source.
         let itself = node_may.then(|| Cidr::host(address));
         for source in outermost(sources.into_iter().chain(itself)) {
             let (first, last) = (source.address(), source.last());
@@ -469,7 +489,7 @@ impl Writer<'_> {
     }
 }
 
-/// Our name for a family, and the kernel's.
+/// The family of a table, as `routing` names it.
 pub fn routing_family(family: Family) -> routing::Family {
     match family {
         Family::Ip => routing::Family::V4,
@@ -477,7 +497,7 @@ pub fn routing_family(family: Family) -> routing::Family {
     }
 }
 
-/// Without ranges that lie in others: the kernel takes no overlaps.
+/// Removes ranges that lie in others: the kernel rejects overlaps.
 fn outermost(ranges: impl Iterator<Item = Cidr>) -> Vec<Cidr> {
     let mut ranges: Vec<Cidr> = ranges.collect();
     ranges.sort_by_key(|range| (range.length(), range.address()));

@@ -6,30 +6,32 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use zonewise_common::cidr::Cidr;
 use zonewise_nft::{BaseChain, ChainKind, Family, Field, Hook, Rule, Statement};
 
-use super::chains::{At, Chain, frontend, rule};
+use super::chains::{Chain, FrontendKind, frontend, rule};
 use super::sets::Set;
+use crate::config::CountBy;
 
-/// What rules depend on besides Services.
+/// What the fixed rules of a table depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The bit of the packet mark that asks for masquerading.
     pub mark: u32,
     /// Masquerade all ClusterIP traffic.
     pub masquerade_all: bool,
-    /// How traffic of this node's pods is told from other traffic.
-    pub local: Local,
-    /// NodePorts are accepted on all local addresses, per family; else on listed ones.
+    /// How traffic of local Pods is recognised.
+    pub local: LocalTraffic,
+    /// Whether NodePorts are accepted on all local addresses, by [`family_index`]; otherwise on those
+    /// in the set `nodeport-ips`.
     pub nodeports_everywhere: [bool; 2],
-    /// NodePorts are accepted on IPv4 loopback addresses too.
+    /// Whether NodePorts are accepted on IPv4 loopback addresses too.
     pub localhost_nodeports: bool,
-    /// What is counted.
-    pub count: Count,
+    /// What connections are counted by.
+    pub count: CountBy,
 }
 
-/// How traffic of pods is recognised.
+/// How traffic of local Pods is recognised.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Local {
-    /// It is not.
+pub enum LocalTraffic {
+    /// Not at all.
     #[default]
     Unknown,
     /// By source range, at most one per family.
@@ -40,23 +42,11 @@ pub enum Local {
     Prefix(String),
 }
 
-/// What the kernel counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Count {
-    /// Nothing.
-    None,
-    /// Connections per zone.
-    #[default]
-    Zones,
-    /// Per Service port, besides.
-    Services,
-}
-
-/// Both families, in the order of their place in arrays.
+/// Both families, in the order of [`family_index`].
 pub const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
 /// The family of an address.
-pub fn family_of(address: &IpAddr) -> Family {
+pub(crate) fn family_of(address: &IpAddr) -> Family {
     if address.is_ipv4() { Family::Ip } else { Family::Ip6 }
 }
 
@@ -65,50 +55,46 @@ impl Default for Options {
         Self {
             mark: 1 << 14,
             masquerade_all: false,
-            local: Local::Unknown,
+            local: LocalTraffic::Unknown,
             nodeports_everywhere: [true; 2],
             localhost_nodeports: false,
-            count: Count::default(),
+            count: CountBy::default(),
         }
     }
 }
 
 impl Options {
-    /// Matches traffic of this node's pods, or all other traffic; nothing where pods are not
+    /// Matches traffic of local Pods, or with `negate` all other traffic; `None` where Pods are not
     /// recognised.
-    pub fn from_here(&self, family: Family, negate: bool) -> Option<Statement> {
+    pub fn from_pods(&self, family: Family, negate: bool) -> Option<Statement> {
         let interface = |name: &str, prefix| {
             Some(Statement::InputInterface { name: name.into(), prefix, negate })
         };
         match &self.local {
-            Local::Unknown => None,
-            Local::Cidrs(cidrs) => {
+            LocalTraffic::Unknown => None,
+            LocalTraffic::Cidrs(cidrs) => {
                 let cidr = cidrs.iter().find(|cidr| family_of(&cidr.address()) == family)?;
                 let (address, length) = (cidr.address(), cidr.length());
                 Some(Statement::Prefix { field: Field::Saddr, address, length, negate })
             }
-            Local::Bridge(name) => interface(name, false),
-            Local::Prefix(name) => interface(name, true),
+            LocalTraffic::Bridge(name) => interface(name, false),
+            LocalTraffic::Prefix(name) => interface(name, true),
         }
     }
 
-    /// Whether an address is known to be a pod's. Interfaces tell of packets, not of addresses.
+    /// Whether an address is known to be a Pod's: only ranges tell, interfaces do not.
     pub fn is_pod(&self, address: IpAddr) -> bool {
-        matches!(&self.local, Local::Cidrs(cidrs) if cidrs.iter().any(|cidr| cidr.contains(address)))
+        matches!(&self.local, LocalTraffic::Cidrs(cidrs) if cidrs.iter().any(|cidr| cidr.contains(address)))
     }
 
     /// The sets of a table.
     pub fn sets(&self) -> impl Iterator<Item = Set> {
         let count = self.count;
-        Set::ALL.into_iter().filter(move |set| match set {
-            Set::EndpointZones => count >= Count::Zones,
-            Set::Connections | Set::NodePortConnections => count >= Count::Services,
-            _ => true,
-        })
+        Set::ALL.iter().copied().filter(move |set| set.exists_with(count))
     }
 
-    /// A number that is another one when fixed parts of the table differ: a table with another
-    /// fingerprint is replaced, not mended.
+    /// A hash of all fixed parts of the tables. Tables in the kernel with another fingerprint are
+    /// replaced, not mended.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         for family in FAMILIES {
@@ -130,30 +116,33 @@ impl Options {
     }
 }
 
-/// One chain of each kind that comes and goes.
+/// One chain of each kind that comes and goes, for the fingerprint.
 fn samples() -> impl Iterator<Item = Chain> {
-    use super::chains::Policy::{ClusterIp, External, Local, Plain};
-    let places = [At::Address, At::NodePort];
+    use super::chains::PickPolicy::{ClusterIp, External, Local, Plain};
+    let kinds = [FrontendKind::Address, FrontendKind::NodePort];
     let pick = |policy, at| Chain::Pick { policy, at, sticky: true, slots: 2 };
     let picks = [ClusterIp, External, Plain, Local]
         .into_iter()
-        .flat_map(move |policy| places.map(|at| pick(policy, at)));
+        .flat_map(move |policy| kinds.map(|at| pick(policy, at)));
     picks.chain([Chain::Remember(1)])
 }
 
-/// A chain that the kernel enters by itself.
+/// A chain that a hook of the kernel enters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Base {
+pub(crate) struct NamedBaseChain {
     /// Its name.
     pub name: &'static str,
-    /// Where and when it is entered.
+    /// Its hook and priority.
     pub chain: BaseChain,
 }
 
-/// The base chains with their rules. Hooks and priorities are the reference's: others rely on them.
-pub fn base_chains(family: Family, options: &Options) -> Vec<(Base, Vec<Rule>)> {
-    let base =
-        |name, kind, hook, priority| Base { name, chain: BaseChain { kind, hook, priority } };
+/// The base chains with their rules. Hooks and priorities are those of kube-proxy
+/// (`pkg/proxy/nftables/proxier.go`, `nftablesBaseChains`), because other programs rely on them.
+pub(crate) fn base_chains(family: Family, options: &Options) -> Vec<(NamedBaseChain, Vec<Rule>)> {
+    let base = |name, kind, hook, priority| NamedBaseChain {
+        name,
+        chain: BaseChain { kind, hook, priority },
+    };
     let filter = |name, hook, priority| base(name, ChainKind::Filter, hook, priority);
     let nat = |name, hook, priority| base(name, ChainKind::Nat, hook, priority);
     let new =
@@ -171,8 +160,14 @@ pub fn base_chains(family: Family, options: &Options) -> Vec<(Base, Vec<Rule>)> 
             filter("filter-input", Hook::Input, 0),
             vec![new("check-nodeports"), new("check-services")],
         ),
-        (filter("filter-forward", Hook::Forward, 0), vec![new("check-services"), new(STRAYS)]),
-        (filter("filter-output", Hook::Output, 0), vec![new("check-services"), new(STRAYS)]),
+        (
+            filter("filter-forward", Hook::Forward, 0),
+            vec![new("check-services"), new(CHECK_CLUSTER_IPS)],
+        ),
+        (
+            filter("filter-output", Hook::Output, 0),
+            vec![new("check-services"), new(CHECK_CLUSTER_IPS)],
+        ),
         (nat("nat-prerouting", Hook::Prerouting, -100), vec![jump("services")]),
         (nat("nat-output", Hook::Output, -100), vec![jump("services")]),
     ];
@@ -183,7 +178,7 @@ pub fn base_chains(family: Family, options: &Options) -> Vec<(Base, Vec<Rule>)> 
     chains
 }
 
-/// Packets from elsewhere to a loopback address, which `route_localnet` would let in.
+/// Drops packets from other machines to a loopback address, which `route_localnet` would let in.
 fn martians() -> Rule {
     let loopback = |field, negate| Statement::Prefix {
         field,
@@ -216,25 +211,28 @@ fn masquerading(options: &Options) -> Vec<Rule> {
 }
 
 /// The chains that are always there, with their rules.
-pub fn fixed_chains(family: Family, options: &Options) -> Vec<(String, Vec<Rule>)> {
+pub(crate) fn fixed_chains(family: Family, options: &Options) -> Vec<(String, Vec<Rule>)> {
     let mut chains: Vec<(String, Vec<Rule>)> = vec![
         ("services".into(), services(family, options)),
         ("firewall".into(), firewall()),
         ("check-sources".into(), check_sources()),
         (
             "check-services".into(),
-            vec![rule([to(At::Address, Set::NoEndpoints)], "nobody serves it")],
+            vec![rule([to(FrontendKind::Address, Set::NoEndpoints)], "nobody serves it")],
         ),
         ("check-nodeports".into(), check_nodeports(family, options)),
         ("chosen".into(), chosen(options)),
     ];
-    let fixed =
-        [Chain::Reject, Chain::ExternalLocal(At::Address), Chain::ExternalLocal(At::NodePort)];
+    let fixed = [
+        Chain::Reject,
+        Chain::ExternalLocal(FrontendKind::Address),
+        Chain::ExternalLocal(FrontendKind::NodePort),
+    ];
     chains.extend(fixed.map(|chain| (chain.to_string(), chain.rules(family, options))));
     chains
 }
 
-fn to(at: At, map: Set) -> Statement {
+fn to(at: FrontendKind, map: Set) -> Statement {
     Statement::Vmap { fields: frontend(at), map: map.name().into() }
 }
 
@@ -242,9 +240,9 @@ fn is_in(field: Field, set: Set) -> Statement {
     Statement::InSet { fields: vec![field], set: set.name().into(), negate: false }
 }
 
-/// The start of the rules about NodePorts: is this an address that accepts them?
+/// The start of rules about NodePorts: matches addresses that accept them.
 fn nodeport_addresses(family: Family, options: &Options) -> Vec<Statement> {
-    let everywhere = options.nodeports_everywhere[place(family)];
+    let everywhere = options.nodeports_everywhere[family_index(family)];
     if !everywhere {
         return vec![is_in(Field::Daddr, Set::NodePortIps)];
     }
@@ -259,20 +257,23 @@ fn loopback(family: Family, negate: bool) -> Statement {
     Statement::Prefix { field: Field::Daddr, address, length, negate }
 }
 
-/// A family's place in arrays.
-pub fn place(family: Family) -> usize {
+/// The index of a family in arrays of two.
+pub(crate) fn family_index(family: Family) -> usize {
     usize::from(family == Family::Ip6)
 }
 
 fn services(family: Family, options: &Options) -> Vec<Rule> {
     let mut nodeports = nodeport_addresses(family, options);
-    nodeports.push(to(At::NodePort, Set::NodePorts));
+    nodeports.push(to(FrontendKind::NodePort, Set::NodePorts));
     let mut rules = vec![
-        rule([to(At::Address, Set::Services)], "ClusterIPs, external and load balancer addresses"),
+        rule(
+            [to(FrontendKind::Address, Set::Services)],
+            "ClusterIPs, external and load balancer addresses",
+        ),
         Rule { statements: nodeports, comment: "NodePorts".into() },
     ];
     if options.localhost_nodeports && family == Family::Ip {
-        let statements = [loopback(family, false), to(At::NodePort, Set::NodePorts)];
+        let statements = [loopback(family, false), to(FrontendKind::NodePort, Set::NodePorts)];
         rules.push(rule(statements, "NodePorts on loopback"));
     }
     rules
@@ -280,7 +281,7 @@ fn services(family: Family, options: &Options) -> Vec<Rule> {
 
 fn firewall() -> Vec<Rule> {
     let guarded = Statement::InSet {
-        fields: frontend(At::Address),
+        fields: frontend(FrontendKind::Address),
         set: Set::Guarded.name().into(),
         negate: false,
     };
@@ -288,7 +289,7 @@ fn firewall() -> Vec<Rule> {
 }
 
 fn check_sources() -> Vec<Rule> {
-    let mut fields = frontend(At::Address);
+    let mut fields = frontend(FrontendKind::Address);
     fields.push(Field::Saddr);
     let allowed = Statement::InSet { fields, set: Set::Sources.name().into(), negate: false };
     vec![rule([allowed, Statement::Return], "may use it"), rule([Statement::Drop], "may not")]
@@ -296,33 +297,34 @@ fn check_sources() -> Vec<Rule> {
 
 fn check_nodeports(family: Family, options: &Options) -> Vec<Rule> {
     let mut statements = nodeport_addresses(family, options);
-    // The input hook sees local addresses only.
+    // Packets in the input hook have a local destination already.
     statements.retain(|statement| !matches!(statement, Statement::FibLocal { .. }));
-    statements.push(to(At::NodePort, Set::NoEndpointsNodePorts));
+    statements.push(to(FrontendKind::NodePort, Set::NoEndpointsNodePorts));
     vec![Rule { statements, comment: "nobody serves it".into() }]
 }
 
-/// The name of the chain that turns away what is for no Service.
-pub const STRAYS: &str = "check-cluster-ips";
+/// The chain that rejects or drops packets to ClusterIPs which no Service port has.
+pub(crate) const CHECK_CLUSTER_IPS: &str = "check-cluster-ips";
 
-/// Its rules; they follow the ranges that ClusterIPs come from.
-pub fn strays(family: Family, ranges: &[Cidr]) -> Vec<Rule> {
+/// The rules of [`CHECK_CLUSTER_IPS`], which follow the ServiceCIDRs.
+pub(crate) fn check_cluster_ips(family: Family, service_cidrs: &[Cidr]) -> Vec<Rule> {
     let unknown_port = [is_in(Field::Daddr, Set::ClusterIps), Statement::Reject];
-    let nobodys = |range: &Cidr| {
+    let unused = |range: &Cidr| {
         let (address, length) = (range.address(), range.length());
         let inside = Statement::Prefix { field: Field::Daddr, address, length, negate: false };
         rule([inside, Statement::Drop], "an address for ClusterIPs that is nobody's")
     };
     let mut rules = vec![rule(unknown_port, "a ClusterIP, but no port of it")];
-    rules.extend(ranges.iter().filter(|range| family_of(&range.address()) == family).map(nobodys));
+    let of_family = |range: &&Cidr| family_of(&range.address()) == family;
+    rules.extend(service_cidrs.iter().filter(of_family).map(unused));
     rules
 }
 
-/// New connections that have just got their endpoint.
+/// The chain for new connections whose endpoint has just been chosen.
 fn chosen(options: &Options) -> Vec<Rule> {
     let original = |at| match at {
-        At::Address => vec![Field::OriginalDaddr, Field::Protocol, Field::OriginalDport],
-        At::NodePort => vec![Field::Protocol, Field::OriginalDport],
+        FrontendKind::Address => vec![Field::OriginalDaddr, Field::Protocol, Field::OriginalDport],
+        FrontendKind::NodePort => vec![Field::Protocol, Field::OriginalDport],
     };
     let counted = |at, set: Set| {
         let set = set.name().into();
@@ -332,16 +334,16 @@ fn chosen(options: &Options) -> Vec<Rule> {
         rule([Statement::Vmap { fields: original(at), map: map.name().into() }], "session affinity")
     };
     let mut rules = Vec::new();
-    if options.count >= Count::Zones {
+    if options.count >= CountBy::Zones {
         let map = Set::EndpointZones.name().into();
         rules.push(rule([Statement::CountByMap { fields: vec![Field::Daddr], map }], "counts"));
     }
-    if options.count >= Count::Services {
-        rules.push(counted(At::Address, Set::Connections));
-        rules.push(counted(At::NodePort, Set::NodePortConnections));
+    if options.count >= CountBy::Services {
+        rules.push(counted(FrontendKind::Address, Set::Connections));
+        rules.push(counted(FrontendKind::NodePort, Set::NodePortConnections));
     }
-    rules.push(remembered(At::Address, Set::Sticky));
-    rules.push(remembered(At::NodePort, Set::StickyNodePorts));
+    rules.push(remembered(FrontendKind::Address, Set::Sticky));
+    rules.push(remembered(FrontendKind::NodePort, Set::StickyNodePorts));
     rules
 }
 
@@ -358,8 +360,8 @@ mod tests {
             Options { masquerade_all: true, ..Options::default() },
             Options { localhost_nodeports: true, ..Options::default() },
             Options { nodeports_everywhere: [false, true], ..Options::default() },
-            Options { count: Count::None, ..Options::default() },
-            Options { local: Local::Bridge("cni0".into()), ..Options::default() },
+            Options { count: CountBy::None, ..Options::default() },
+            Options { local: LocalTraffic::Bridge("cni0".into()), ..Options::default() },
         ];
         for other in others {
             assert_ne!(other.fingerprint(), usual.fingerprint(), "{other:?}");

@@ -1,12 +1,12 @@
 //! Services as kernel data: what the tables hold, computed without touching the kernel.
 //!
 //! ```text
-//!            Service + Route                     (per Service: `Programmed`)
+//!            Service + Route                     (per Service: `ProgrammedService`)
 //!                  │ entries: one element per frontend, slot, …
 //!                  ▼
 //!  Desired ── before/after ──► Delta ──► batch      (a change costs what it changes)
 //!     │
-//!     └── everything, for a look at the whole: verification, dry run
+//!     └── every element: verification, dry run
 //! ```
 //!
 //! The number of chains depends on the kinds of policy, the slot counts and the affinity timeouts in
@@ -17,18 +17,18 @@
 //!                           │                                              │ daddr . proto . port . random mod N
 //!                           └─ local address ─ proto . port ─► @nodeports   └─► @slots ─► dnat endpoint . port
 //!
-//!  a policy's chain:  clusterip-N         marks what comes from outside, picks
+//!  a policy's chain:  clusterip-N         marks traffic from outside the cluster, picks
 //!                     external-N          marks everything, picks
-//!                     external-local      from here: plain-N   else: local-N (endpoints of this node)
+//!                     external-local      from this node or its Pods: plain-N   else: local-N (endpoints of this node)
 //!                     sticky-…            first looks for the client in @affinity
 //! ```
 
-pub mod chains;
-pub mod delta;
-pub mod desired;
-pub mod entries;
-pub mod layout;
-pub mod sets;
+pub(crate) mod chains;
+pub(crate) mod delta;
+pub(crate) mod desired;
+pub(crate) mod entries;
+pub(crate) mod layout;
+pub(crate) mod sets;
 pub mod text;
 
 /// The name of our tables, `ip zonewise` and `ip6 zonewise`.

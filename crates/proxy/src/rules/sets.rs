@@ -1,60 +1,57 @@
-//! The sets and maps of a table, each with what it is for.
+//! The sets and maps of a table: one row each, with what it is for, how it is treated and its
+//! declaration.
 
+use zonewise_nft::Type::{Address, Counter, Number, Port, Protocol, Verdict};
 use zonewise_nft::{SetFlags, SetSpec, Type};
 
-/// A set or map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Set {
-    /// Every ClusterIP.
-    ClusterIps,
-    /// Addresses that accept NodePorts, where not all local ones do.
-    NodePortIps,
-    /// Service addresses to the chain of their policy.
-    Services,
-    /// NodePorts to the chain of their policy.
-    NodePorts,
-    /// The endpoint in each slot of a service address.
+use crate::config::CountBy;
+
+/// What elements of a set are to packets, which decides how they are changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Its elements come and go in the batch that changes them.
+    Plain,
+    /// The endpoints in the slots of a frontend. A packet that has drawn a slot may still be on its
+    /// way to it when the slots become fewer: unused ones are removed a moment later.
     Slots,
-    /// The same for endpoints of this node only.
-    LocalSlots,
-    /// The endpoint in each slot of a NodePort.
-    NodePortSlots,
-    /// The same for endpoints of this node only.
-    NodePortLocalSlots,
-    /// With external policy Local: all endpoints, for traffic from here.
-    ClusterPicks,
-    /// With external policy Local: endpoints of this node.
-    LocalPicks,
-    /// As `ClusterPicks`, for NodePorts.
-    NodePortClusterPicks,
-    /// As `LocalPicks`, for NodePorts.
-    NodePortLocalPicks,
-    /// Service addresses that nobody serves.
-    NoEndpoints,
-    /// NodePorts that nobody serves.
-    NoEndpointsNodePorts,
-    /// Endpoints of this node, as a pair with themselves.
-    Hairpins,
-    /// Load balancer addresses that only some may use.
-    Guarded,
-    /// Who may use them.
-    Sources,
-    /// The endpoint a client stays with.
-    Affinity,
-    /// Service addresses whose clients stay with an endpoint.
-    Sticky,
-    /// NodePorts whose clients stay with an endpoint.
-    StickyNodePorts,
-    /// The zone of each endpoint, as its counter.
-    EndpointZones,
-    /// Connections per service address.
-    Connections,
-    /// Connections per NodePort.
-    NodePortConnections,
+    /// The second lookup of a frontend with external policy Local, after one in this map, by way of a
+    /// chain that is always there. Removed a moment later as slots are; but unlike a slot beyond the
+    /// count, an element that is left behind would be found again when the frontend comes back.
+    Picks(Set),
+    /// Filled by the kernel.
+    Learned,
+    /// Counts connections. Only there where that, or something finer, is to be counted.
+    Counting(CountBy),
 }
 
-use Type::{Address, Counter, Number, Port, Protocol, Verdict};
+macro_rules! sets {
+    ($($(#[$doc:meta])* $set:ident: $role:expr, $spec:expr;)*) => {
+        /// A set or map.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Set {
+            $($(#[$doc])* $set,)*
+        }
+
+        impl Set {
+            /// All of them, in the order of their declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$set),*];
+
+            /// Its declaration.
+            pub fn spec(self) -> &'static SetSpec {
+                match self {
+                    $(Self::$set => const { &$spec },)*
+                }
+            }
+
+            /// How its elements are changed.
+            pub fn role(self) -> Role {
+                match self {
+                    $(Self::$set => $role,)*
+                }
+            }
+        }
+    };
+}
 
 const FRONTEND: &[Type] = &[Address, Protocol, Port];
 const NODE_PORT: &[Type] = &[Protocol, Port];
@@ -62,49 +59,65 @@ const SLOT: &[Type] = &[Address, Protocol, Port, Number];
 const NODE_PORT_SLOT: &[Type] = &[Protocol, Port, Number];
 const ENDPOINT: &[Type] = &[Address, Port];
 
-/// Clients remembered at most; beyond it new ones are served without affinity.
-pub const AFFINITY_SIZE: u32 = 1 << 20;
+/// How many clients the kernel remembers for session affinity; more are served without it.
+const AFFINITY_SIZE: u32 = 1 << 20;
 
-const fn plain() -> SetFlags {
-    SetFlags { interval: false, dynamic: false, timeout: false, counter: false }
-}
-
-const fn spec(
-    name: &'static str,
-    key: &'static [Type],
-    data: &'static [Type],
-    comment: &'static str,
-) -> SetSpec {
-    SetSpec { name, key, data, flags: plain(), size: None, comment }
-}
-
-const fn counted(name: &'static str, key: &'static [Type], comment: &'static str) -> SetSpec {
-    SetSpec { flags: SetFlags { counter: true, ..plain() }, ..spec(name, key, &[], comment) }
-}
-
-static SPECS: [SetSpec; 23] = [
-    spec("cluster-ips", &[Address], &[], "every ClusterIP"),
-    spec("nodeport-ips", &[Address], &[], "addresses that accept NodePorts"),
-    spec("services", FRONTEND, &[Verdict], "service addresses, to the chain of their policy"),
-    spec("nodeports", NODE_PORT, &[Verdict], "NodePorts, to the chain of their policy"),
-    spec("slots", SLOT, ENDPOINT, "service address and slot, to the endpoint in it"),
-    spec("local-slots", SLOT, ENDPOINT, "the same, endpoints of this node only"),
-    spec("nodeport-slots", NODE_PORT_SLOT, ENDPOINT, "NodePort and slot, to the endpoint in it"),
-    spec("nodeport-local-slots", NODE_PORT_SLOT, ENDPOINT, "the same, endpoints of this node only"),
-    spec("cluster-picks", FRONTEND, &[Verdict], "external policy Local, traffic from here"),
-    spec("local-picks", FRONTEND, &[Verdict], "external policy Local, traffic from outside"),
-    spec("nodeport-cluster-picks", NODE_PORT, &[Verdict], "the same for NodePorts, from here"),
-    spec("nodeport-local-picks", NODE_PORT, &[Verdict], "the same for NodePorts, from outside"),
-    spec("no-endpoints", FRONTEND, &[Verdict], "service addresses that nobody serves"),
-    spec("no-endpoints-nodeports", NODE_PORT, &[Verdict], "NodePorts that nobody serves"),
-    spec("hairpins", &[Address, Address], &[], "endpoints of this node that may call themselves"),
-    spec("guarded", FRONTEND, &[], "load balancer addresses with source ranges"),
-    SetSpec {
-        flags: SetFlags { interval: true, ..plain() },
+sets! {
+    /// Every ClusterIP.
+    ClusterIps: Role::Plain, spec("cluster-ips", &[Address], &[], "every ClusterIP");
+    /// Addresses that accept NodePorts, where not all local ones do.
+    NodePortIps: Role::Plain,
+        spec("nodeport-ips", &[Address], &[], "addresses that accept NodePorts");
+    /// Service addresses to the chain of their policy.
+    Services: Role::Plain,
+        spec("services", FRONTEND, &[Verdict], "service addresses, to the chain of their policy");
+    /// NodePorts to the chain of their policy.
+    NodePorts: Role::Plain,
+        spec("nodeports", NODE_PORT, &[Verdict], "NodePorts, to the chain of their policy");
+    /// The endpoint in each slot of a service address.
+    Slots: Role::Slots,
+        spec("slots", SLOT, ENDPOINT, "service address and slot, to the endpoint in it");
+    /// The same for endpoints of this node only.
+    LocalSlots: Role::Slots,
+        spec("local-slots", SLOT, ENDPOINT, "the same, endpoints of this node only");
+    /// The endpoint in each slot of a NodePort.
+    NodePortSlots: Role::Slots,
+        spec("nodeport-slots", NODE_PORT_SLOT, ENDPOINT, "NodePort and slot, to the endpoint in it");
+    /// The same for endpoints of this node only.
+    NodePortLocalSlots: Role::Slots,
+        spec("nodeport-local-slots", NODE_PORT_SLOT, ENDPOINT, "the same, endpoints of this node only");
+    /// With external policy Local: the chain for traffic of this node and its Pods, to any endpoint.
+    ClusterPicks: Role::Picks(Set::Services),
+        spec("cluster-picks", FRONTEND, &[Verdict], "external policy Local, traffic from here");
+    /// With external policy Local: the chain for other traffic, to endpoints of this node.
+    LocalPicks: Role::Picks(Set::Services),
+        spec("local-picks", FRONTEND, &[Verdict], "external policy Local, traffic from outside");
+    /// As `ClusterPicks`, for NodePorts.
+    NodePortClusterPicks: Role::Picks(Set::NodePorts),
+        spec("nodeport-cluster-picks", NODE_PORT, &[Verdict], "the same for NodePorts, from here");
+    /// As `LocalPicks`, for NodePorts.
+    NodePortLocalPicks: Role::Picks(Set::NodePorts),
+        spec("nodeport-local-picks", NODE_PORT, &[Verdict], "the same for NodePorts, from outside");
+    /// Service addresses without endpoints, to what happens to their packets.
+    NoEndpoints: Role::Plain,
+        spec("no-endpoints", FRONTEND, &[Verdict], "service addresses that nobody serves");
+    /// NodePorts without endpoints, to what happens to their packets.
+    NoEndpointsNodePorts: Role::Plain,
+        spec("no-endpoints-nodeports", NODE_PORT, &[Verdict], "NodePorts that nobody serves");
+    /// Endpoints of this node, as a pair with themselves.
+    Hairpins: Role::Plain,
+        spec("hairpins", &[Address, Address], &[], "endpoints of this node that may call themselves");
+    /// Load balancer addresses with source ranges.
+    Guarded: Role::Plain,
+        spec("guarded", FRONTEND, &[], "load balancer addresses with source ranges");
+    /// The source ranges of guarded addresses.
+    Sources: Role::Plain, SetSpec {
+        flags: SetFlags { interval: true, ..NO_FLAGS },
         ..spec("sources", &[Address, Protocol, Port, Address], &[], "who may use them")
-    },
-    SetSpec {
-        flags: SetFlags { dynamic: true, timeout: true, ..plain() },
+    };
+    /// The endpoint that a client stays with.
+    Affinity: Role::Learned, SetSpec {
+        flags: SetFlags { dynamic: true, timeout: true, ..NO_FLAGS },
         size: Some(AFFINITY_SIZE),
         ..spec(
             "affinity",
@@ -112,103 +125,89 @@ static SPECS: [SetSpec; 23] = [
             ENDPOINT,
             "client and service, to the endpoint it stays with",
         )
-    },
-    spec("sticky", FRONTEND, &[Verdict], "service addresses with session affinity"),
-    spec("sticky-nodeports", NODE_PORT, &[Verdict], "NodePorts with session affinity"),
-    spec("endpoint-zones", &[Address], &[Counter], "endpoints, to the counter of their zone"),
-    counted("connections", FRONTEND, "connections per service address"),
-    counted("nodeport-connections", NODE_PORT, "connections per NodePort"),
-];
+    };
+    /// Service addresses with session affinity, to the chain that remembers the endpoint.
+    Sticky: Role::Plain,
+        spec("sticky", FRONTEND, &[Verdict], "service addresses with session affinity");
+    /// NodePorts with session affinity, to the chain that remembers the endpoint.
+    StickyNodePorts: Role::Plain,
+        spec("sticky-nodeports", NODE_PORT, &[Verdict], "NodePorts with session affinity");
+    /// The zone of each endpoint, as its counter.
+    EndpointZones: Role::Counting(CountBy::Zones),
+        spec("endpoint-zones", &[Address], &[Counter], "endpoints, to the counter of their zone");
+    /// Connections per service address.
+    Connections: Role::Counting(CountBy::Services),
+        counted("connections", FRONTEND, "connections per service address");
+    /// Connections per NodePort.
+    NodePortConnections: Role::Counting(CountBy::Services),
+        counted("nodeport-connections", NODE_PORT, "connections per NodePort");
+}
+
+const NO_FLAGS: SetFlags =
+    SetFlags { interval: false, dynamic: false, timeout: false, counter: false };
+
+const fn spec(
+    name: &'static str,
+    key: &'static [Type],
+    data: &'static [Type],
+    comment: &'static str,
+) -> SetSpec {
+    SetSpec { name, key, data, flags: NO_FLAGS, size: None, comment }
+}
+
+const fn counted(name: &'static str, key: &'static [Type], comment: &'static str) -> SetSpec {
+    SetSpec { flags: SetFlags { counter: true, ..NO_FLAGS }, ..spec(name, key, &[], comment) }
+}
 
 impl Set {
-    /// All of them, in the order of their declaration.
-    pub const ALL: [Self; 23] = [
-        Self::ClusterIps,
-        Self::NodePortIps,
-        Self::Services,
-        Self::NodePorts,
-        Self::Slots,
-        Self::LocalSlots,
-        Self::NodePortSlots,
-        Self::NodePortLocalSlots,
-        Self::ClusterPicks,
-        Self::LocalPicks,
-        Self::NodePortClusterPicks,
-        Self::NodePortLocalPicks,
-        Self::NoEndpoints,
-        Self::NoEndpointsNodePorts,
-        Self::Hairpins,
-        Self::Guarded,
-        Self::Sources,
-        Self::Affinity,
-        Self::Sticky,
-        Self::StickyNodePorts,
-        Self::EndpointZones,
-        Self::Connections,
-        Self::NodePortConnections,
-    ];
-
-    /// Its declaration.
-    pub fn spec(self) -> &'static SetSpec {
-        &SPECS[self as usize]
-    }
-
     /// Its name.
     pub fn name(self) -> &'static str {
         self.spec().name
     }
 
-    /// Whether a packet can be on its way to an element of it while a commit passes by: such
+    /// Whether a packet can be on its way to an element of it while a batch is committed: such
     /// elements are removed one commit later.
-    pub fn outlives(self) -> bool {
-        matches!(
-            self,
-            Self::Slots
-                | Self::LocalSlots
-                | Self::NodePortSlots
-                | Self::NodePortLocalSlots
-                | Self::ClusterPicks
-                | Self::LocalPicks
-                | Self::NodePortClusterPicks
-                | Self::NodePortLocalPicks
-        )
+    pub fn is_removed_later(self) -> bool {
+        matches!(self.role(), Role::Slots | Role::Picks(_))
     }
 
-    /// The map whose elements send packets here by way of a chain that is always there. Unlike slots
-    /// beyond a count, what is left in such a map is found.
+    /// The map whose elements lead to this one, for [`Role::Picks`].
     pub fn entrance(self) -> Option<Self> {
-        match self {
-            Self::ClusterPicks | Self::LocalPicks => Some(Self::Services),
-            Self::NodePortClusterPicks | Self::NodePortLocalPicks => Some(Self::NodePorts),
-            _ => None,
+        match self.role() {
+            Role::Picks(entrance) => Some(entrance),
+            Role::Plain | Role::Slots | Role::Learned | Role::Counting(_) => None,
         }
     }
 
     /// The maps that this one is the entrance of.
     pub fn behind(self) -> impl Iterator<Item = Self> {
-        Self::ALL.into_iter().filter(move |set| set.entrance() == Some(self))
+        Self::ALL.iter().copied().filter(move |set| set.entrance() == Some(self))
     }
 
     /// Whether the kernel fills it by itself.
-    pub fn learned(self) -> bool {
-        self == Self::Affinity
+    pub fn is_learned(self) -> bool {
+        self.role() == Role::Learned
+    }
+
+    /// Whether a table has it that counts connections this way.
+    pub fn exists_with(self, count: CountBy) -> bool {
+        match self.role() {
+            Role::Counting(by) => count >= by,
+            Role::Plain | Role::Slots | Role::Picks(_) | Role::Learned => true,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
-    fn every_set_has_its_own_declaration() {
-        let names: Vec<&str> = Set::ALL.iter().map(|set| set.name()).collect();
-        let mut unique = names.clone();
-        unique.sort_unstable();
-        unique.dedup();
-        assert_eq!((names.len(), unique.len()), (SPECS.len(), SPECS.len()));
-        for (place, set) in Set::ALL.into_iter().enumerate() {
-            assert_eq!(set as usize, place);
-        }
+    fn every_set_has_a_name_of_its_own() {
+        let names: BTreeSet<&str> = Set::ALL.iter().map(|set| set.name()).collect();
+        assert_eq!((Set::ALL.len(), names.len()), (23, 23));
         assert_eq!(Set::NodePortConnections.name(), "nodeport-connections");
         assert_eq!(Set::Affinity.name(), "affinity");
         assert_eq!(Set::Sources.name(), "sources");

@@ -1,4 +1,4 @@
-//! The tables as text that a person can read, in the words of `nft list table`.
+//! The tables as text, in the syntax of `nft list table`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -10,14 +10,14 @@ use super::TABLE;
 use super::chains::Chain;
 use super::desired::Desired;
 use super::entries::{Entry, Value};
-use super::layout::{self, FAMILIES, Options, STRAYS};
+use super::layout::{self, CHECK_CLUSTER_IPS, FAMILIES, Options};
 use super::sets::Set;
 
-/// The whole of both tables.
+/// Both tables. `counter` names the counter of a zone.
 pub fn tables(
     desired: &Desired,
     options: &Options,
-    ranges: &[Cidr],
+    service_cidrs: &[Cidr],
     counter: &dyn Fn(zonewise_routing::ZoneId) -> String,
 ) -> String {
     let mut entries: BTreeMap<(Family, Set), Vec<Entry>> = BTreeMap::new();
@@ -39,7 +39,7 @@ pub fn tables(
             members.sort_by_key(|entry| entry.key);
             write_set(&mut text, family, set.spec(), &members, counter);
         }
-        write_chains(&mut text, family, options, ranges, used);
+        write_chains(&mut text, family, options, service_cidrs, used);
         text.push_str("}\n");
     }
     text
@@ -89,7 +89,7 @@ fn element(
     counter: &dyn Fn(zonewise_routing::ZoneId) -> String,
 ) -> String {
     let key = parts(family, spec.key, entry.key.as_slice());
-    let whom = |whom: &str| format!(" comment \"{whom}\"");
+    let comment = |comment: &str| format!(" comment \"{comment}\"");
     match &entry.value {
         Value::Present => key.join(" . "),
         Value::Until(end) => {
@@ -103,8 +103,8 @@ fn element(
             let data = parts(family, spec.data, data.as_slice());
             format!("{} : {}", key.join(" . "), data.join(" . "))
         }
-        Value::Chain(chain, of) => format!("{}{} : goto {chain}", key.join(" . "), whom(&of.0)),
-        Value::Drop(of) => format!("{}{} : drop", key.join(" . "), whom(&of.0)),
+        Value::Chain(chain, of) => format!("{}{} : goto {chain}", key.join(" . "), comment(&of.0)),
+        Value::Drop(of) => format!("{}{} : drop", key.join(" . "), comment(&of.0)),
         Value::Zone(zone) => format!("{} : \"{}\"", key.join(" . "), counter(*zone)),
     }
 }
@@ -121,7 +121,7 @@ fn parts(family: Family, kinds: &[Type], bytes: &[u8]) -> Vec<String> {
     kinds.iter().filter_map(part).collect()
 }
 
-/// What a protocol is called.
+/// The name of an IP protocol.
 pub fn protocol_name(number: u8) -> String {
     match number {
         6 => "tcp".into(),
@@ -135,7 +135,7 @@ fn write_chains(
     text: &mut String,
     family: Family,
     options: &Options,
-    ranges: &[Cidr],
+    service_cidrs: &[Cidr],
     used: impl Iterator<Item = Chain>,
 ) {
     for (base, rules) in layout::base_chains(family, options) {
@@ -148,7 +148,13 @@ fn write_chains(
     for (name, rules) in layout::fixed_chains(family, options) {
         write_chain(text, family, &name, None, &rules);
     }
-    write_chain(text, family, STRAYS, None, &layout::strays(family, ranges));
+    write_chain(
+        text,
+        family,
+        CHECK_CLUSTER_IPS,
+        None,
+        &layout::check_cluster_ips(family, service_cidrs),
+    );
     for chain in used {
         write_chain(text, family, &chain.to_string(), None, &chain.rules(family, options));
     }

@@ -11,9 +11,7 @@ use crate::common::{Tables, ip, nft, usual_node};
 use serde_json::{Value, json};
 use zonewise_netns::Namespace;
 use zonewise_nft::{Batch, Bytes, Data, Element, Family, Socket, Verb};
-use zonewise_proxy::report::Applied;
-use zonewise_proxy::rules::TABLE;
-use zonewise_proxy::rules::layout::Options;
+use zonewise_proxy::testing::{Applied, Options, TABLE};
 use zonewise_routing::NodeLocation;
 
 fn tables(namespace: &Namespace) -> Tables {
@@ -58,7 +56,7 @@ fn ten_thousand_endpoints_are_one_chain() {
         .map(|n| endpoint(ip(&format!("10.0.{}.{}", n / 250, n % 250 + 1)), "n2", "b"))
         .collect();
     tables.slice(&slice("big", "big-0", &members)).sync();
-    tables.kernel.sweep().unwrap();
+    tables.kernel.remove_unused().unwrap();
     tables.assert_mended();
 }
 
@@ -130,7 +128,7 @@ fn malformed_objects_lose_nothing() {
 fn what_others_change_is_noticed_and_mended() {
     let namespace = Namespace::new("others").unwrap();
     let mut tables = tables(&namespace);
-    tables.kernel.do_without_owner();
+    tables.kernel.without_owner();
     tables
         .service(&service("a", &["10.96.0.1"]))
         .slice(&slice("a", "a-1", &[endpoint(ip("10.244.0.1"), "n1", "a")]))
@@ -148,7 +146,7 @@ fn what_others_change_is_noticed_and_mended() {
         nft(&namespace, damage);
         assert!(tables.kernel.is_disturbed().unwrap(), "{damage:?}");
         assert!(!tables.kernel.restore().unwrap().is_clean(), "{damage:?}");
-        tables.kernel.sweep().unwrap();
+        tables.kernel.remove_unused().unwrap();
         assert!(!tables.kernel.is_disturbed().unwrap(), "{damage:?}");
         tables.assert_mended();
     }
@@ -171,7 +169,7 @@ fn what_others_change_is_noticed_and_mended() {
 fn a_strangers_element_gives_way() {
     let namespace = Namespace::new("stranger").unwrap();
     let mut tables = tables(&namespace);
-    tables.kernel.do_without_owner();
+    tables.kernel.without_owner();
     tables.sync();
     let key = Bytes::new().address(ip("10.96.0.5")).protocol(6).port(80);
     namespace.enter(|| {
@@ -202,7 +200,7 @@ fn nine_services(tables: &mut Tables) {
 fn a_service_that_the_kernel_refuses_stands_alone() {
     let namespace = Namespace::new("refused").unwrap();
     let mut tables = tables(&namespace);
-    tables.kernel.do_without_owner();
+    tables.kernel.without_owner();
     tables.sync();
     // A hook under the name of a chain of ours: the kernel lets nothing lead there.
     let chain = "{ type filter hook input priority 7; }";
@@ -217,8 +215,8 @@ fn a_service_that_the_kernel_refuses_stands_alone() {
     assert_eq!(tables.kernel.desired().services().len(), 8);
     // The stranger is removed, and the Service can go in.
     tables.kernel.restore().unwrap();
-    tables.kernel.sweep().unwrap();
-    tables.index.mark([("ns".into(), "s5".into())]);
+    tables.kernel.remove_unused().unwrap();
+    tables.index.mark_dirty([("ns".into(), "s5".into())]);
     tables.sync().assert_mended();
     assert_eq!(tables.kernel.desired().services().len(), 9);
 }

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use zonewise_proxy::addresses::NodePorts;
 use zonewise_proxy::config::Config;
-use zonewise_proxy::health::{
-    Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, PortError, serve,
+use zonewise_proxy::testing::{
+    Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, NodePorts, PortError, serve,
 };
 use zonewise_routing::Family;
 use zonewise_telemetry::metrics::Registry;
@@ -117,7 +116,7 @@ async fn a_taken_address_is_tried_again_or_ends_it() {
     let address = taken.local_addr().unwrap();
     let error = serve("metrics", address, true, text_page("a")).await.unwrap_err().to_string();
     assert!(error.starts_with(&format!("cannot listen on {address} for metrics: ")), "{error}");
-    assert!(error.ends_with("; free it or choose another"), "{error}");
+    assert!(error.ends_with("; free the address or choose another"), "{error}");
 
     let served = serve("metrics", address, false, text_page("b")).await.unwrap();
     assert_eq!(served.address(), None);

@@ -13,20 +13,19 @@ use proptest::prelude::*;
 use serde_json::json;
 use zonewise_common::cidr::Cidr;
 use zonewise_netns::Namespace;
-use zonewise_proxy::kernel::{Found, Mended};
-use zonewise_proxy::rules::layout::{Count, Local, Options};
-use zonewise_proxy::rules::text;
+use zonewise_proxy::config::CountBy;
+use zonewise_proxy::testing::{Found, LocalTraffic, Mended, Options, text};
 use zonewise_routing::NodeLocation;
 
 fn everything() -> Options {
     Options {
-        local: Local::Cidrs(vec![
+        local: LocalTraffic::Cidrs(vec![
             Cidr::parse("10.244.0.0/16").unwrap(),
             Cidr::parse("fd00:10:244::/48").unwrap(),
         ]),
         nodeports_everywhere: [false, true],
         localhost_nodeports: true,
-        count: Count::Services,
+        count: CountBy::Services,
         ..Options::default()
     }
 }
@@ -124,7 +123,7 @@ fn a_chain_that_is_used_again_is_not_swept() {
     assert_eq!(second.start(), Found::Ours);
     with_endpoints(&mut second, 4);
     second.sync();
-    second.kernel.sweep().unwrap();
+    second.kernel.remove_unused().unwrap();
     second.assert_mended();
 }
 
@@ -165,7 +164,7 @@ fn a_restart_mends_what_has_changed_meanwhile() {
     second.service(&service("new", &["10.96.0.21"])).slice(&slice("new", "new-1", &pods(5)));
     assert_eq!(second.start(), Found::Ours);
     second.assert_mended();
-    second.kernel.sweep().unwrap();
+    second.kernel.remove_unused().unwrap();
     second.assert_mended();
     let listed = nft(&namespace, &["list", "table", "ip", "zonewise"]);
     assert!(listed.contains("clusterip-5") && !listed.contains("clusterip-3"), "{listed}");
@@ -282,14 +281,14 @@ proptest! {
                     tables.slice(&slice(&name, &format!("{name}-1"), &members));
                 }
                 Step::DeleteSlice(service) => { tables.delete_slice("ns", &format!("s{service}-1")); }
-                Step::Sweep => { tables.kernel.sweep().unwrap(); }
+                Step::Sweep => { tables.kernel.remove_unused().unwrap(); }
             }
             if sync {
                 tables.sync();
             }
         }
         tables.sync();
-        tables.kernel.sweep().unwrap();
+        tables.kernel.remove_unused().unwrap();
         prop_assert_eq!(tables.kernel.mend().unwrap(), Mended::default());
     }
 }

@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 
 use zonewise_netns::{Namespace, veth};
 use zonewise_nft::{Batch, Family, Socket, TableFlags};
-use zonewise_proxy::rivals::{self, Removal, Rival};
-use zonewise_proxy::rules::TABLE;
+use zonewise_proxy::other_proxies::{self, OtherProxy, Removal};
+use zonewise_proxy::testing::TABLE;
 
 /// What `nft` prints for a script, run in a namespace.
 fn nft(namespace: &Namespace, script: &str) -> String {
@@ -37,12 +37,12 @@ fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn find(namespace: &Namespace) -> Vec<Rival> {
-    namespace.enter(rivals::find).unwrap()
+fn find(namespace: &Namespace) -> Vec<OtherProxy> {
+    namespace.enter(other_proxies::find).unwrap()
 }
 
-fn remove(namespace: &Namespace, which: &[Rival]) -> Removal {
-    namespace.enter(|| rivals::remove(which))
+fn remove(namespace: &Namespace, which: &[OtherProxy]) -> Removal {
+    namespace.enter(|| other_proxies::remove(which))
 }
 
 fn removed<const N: usize>(removed: [&str; N]) -> Removal {
@@ -175,7 +175,7 @@ fn a_node_without_rivals() {
     let before = listed(&namespace);
     assert_eq!(find(&namespace), []);
     assert_eq!(remove(&namespace, &[]), Removal::default());
-    assert_eq!(namespace.enter(rivals::remove_ours), Removal::default());
+    assert_eq!(namespace.enter(other_proxies::remove_ours), Removal::default());
     assert_eq!(listed(&namespace), before);
 }
 
@@ -187,7 +187,7 @@ fn nftables_mode_goes_with_its_tables() {
     nft(&namespace, &(theirs + mine));
     let found = find(&namespace);
     let expected =
-        [Rival::Nftables { family: Family::Ip }, Rival::Nftables { family: Family::Ip6 }];
+        [OtherProxy::Nftables { family: Family::Ip }, OtherProxy::Nftables { family: Family::Ip6 }];
     assert_eq!(found, expected);
     let gone = removed(["table ip kube-proxy", "table ip6 kube-proxy"]);
     assert_eq!(remove(&namespace, &found), gone);
@@ -202,7 +202,7 @@ fn iptables_mode_goes_and_everything_else_stays() {
     nft(&namespace, &bracketed(&script, true));
     let found = find(&namespace);
     let tables = [("filter", 6), ("mangle", 1), ("nat", 10)];
-    let of = |family| tables.map(|(table, chains)| Rival::Iptables { family, table, chains });
+    let of = |family| tables.map(|(table, chains)| OtherProxy::Iptables { family, table, chains });
     assert_eq!(found, [of(Family::Ip), of(Family::Ip6)].concat());
     let gone = removed([
         "table ip filter: chains of kube-proxy (6), rules that led to them (5)",
@@ -233,7 +233,7 @@ fn chains_that_masquerade_for_others_stay() {
     let services = "table ip nat { chain KUBE-SERVICES { jump KUBE-MARK-MASQ; } }";
     nft(&namespace, &(stays.clone() + services));
     let found = find(&namespace);
-    assert_eq!(found, [Rival::Iptables { family: Family::Ip, table: "nat", chains: 3 }]);
+    assert_eq!(found, [OtherProxy::Iptables { family: Family::Ip, table: "nat", chains: 3 }]);
     let gone = removed(["table ip nat: chains of kube-proxy (1), rules that led to them (0); \
                          KUBE-MARK-MASQ and KUBE-POSTROUTING stay for CNI-HOSTPORT-SETMARK"]);
     assert_eq!(remove(&namespace, &found), gone);
@@ -261,7 +261,7 @@ fn a_large_iptables_mode_goes_in_one_batch() {
     let generation = || namespace.enter(|| Socket::open().unwrap().generation().unwrap());
     let before = generation();
     let found = find(&namespace);
-    assert_eq!(found, [Rival::Iptables { family: Family::Ip, table: "nat", chains: 4001 }]);
+    assert_eq!(found, [OtherProxy::Iptables { family: Family::Ip, table: "nat", chains: 4001 }]);
     let gone = removed(["table ip nat: chains of kube-proxy (4001), rules that led to them (0)"]);
     assert_eq!(remove(&namespace, &found), gone);
     assert_eq!(generation(), before + 1);
@@ -272,10 +272,10 @@ fn a_large_iptables_mode_goes_in_one_batch() {
 fn ipvs_mode_is_left_to_its_own_cleanup() {
     let namespace = Namespace::new("ipvs-mode").unwrap();
     veth(&namespace, "kube-ipvs0", &namespace, "peer").unwrap();
-    assert_eq!(find(&namespace), [Rival::Ipvs]);
-    let problems = vec![Rival::Ipvs.to_string()];
+    assert_eq!(find(&namespace), [OtherProxy::Ipvs]);
+    let problems = vec![OtherProxy::Ipvs.to_string()];
     let expected = Removal { removed: Vec::new(), problems };
-    assert_eq!(remove(&namespace, &[Rival::Ipvs]), expected);
+    assert_eq!(remove(&namespace, &[OtherProxy::Ipvs]), expected);
 }
 
 /// A table that its owner does not let go keeps nobody from removing the next one.
@@ -287,7 +287,7 @@ fn removal_goes_on_past_errors() {
     let mut removal = remove(&namespace, &find(&namespace));
     let problem = removal.problems.pop().unwrap();
     assert_eq!(removal, removed(["table ip6 kube-proxy"]));
-    assert!(problem.starts_with("table ip kube-proxy stays: "), "{problem}");
+    assert!(problem.starts_with("cannot remove table ip kube-proxy: "), "{problem}");
     assert!(problem.contains("Operation not permitted"), "{problem}");
     drop(owner);
 }
@@ -321,7 +321,7 @@ fn our_tables_go_once_their_process_has_ended() {
     let owner = own(&namespace, TABLE, &Family::ALL, OWNED);
     let text = |family| {
         format!(
-            "table {family} zonewise stays: a running process owns it (netlink port {}): stop that \
+            "cannot remove table {family} zonewise: a running process owns it (netlink port {}): stop that \
              `zonewise proxy` first",
             owner.port()
         )
@@ -329,19 +329,19 @@ fn our_tables_go_once_their_process_has_ended() {
     let problems = Family::ALL.map(text).to_vec();
     let before = listed(&namespace);
     let kept = Removal { removed: Vec::new(), problems };
-    assert_eq!(namespace.enter(rivals::remove_ours), kept);
+    assert_eq!(namespace.enter(other_proxies::remove_ours), kept);
     assert_eq!(listed(&namespace), before);
     drop(owner);
     let gone = removed(["table ip zonewise", "table ip6 zonewise"]);
-    assert_eq!(namespace.enter(rivals::remove_ours), gone);
+    assert_eq!(namespace.enter(other_proxies::remove_ours), gone);
     assert_eq!(listed(&namespace), alone(mine));
-    assert_eq!(namespace.enter(rivals::remove_ours), Removal::default());
+    assert_eq!(namespace.enter(other_proxies::remove_ours), Removal::default());
 }
 
 #[test]
 fn our_tables_go_where_the_kernel_knows_no_owners() {
     let namespace = Namespace::new("unowned").unwrap();
     drop(own(&namespace, TABLE, &[Family::Ip6], TableFlags::default()));
-    assert_eq!(namespace.enter(rivals::remove_ours), removed(["table ip6 zonewise"]));
+    assert_eq!(namespace.enter(other_proxies::remove_ours), removed(["table ip6 zonewise"]));
     assert_eq!(listed(&namespace), "");
 }

@@ -13,7 +13,7 @@ use crate::common::two_nodes::{
 use crate::common::{at, ip};
 use serde_json::json;
 use zonewise_netns::traffic::OpenConnection;
-use zonewise_proxy::rules::layout::{Local, Options};
+use zonewise_proxy::testing::{LocalTraffic, Options};
 
 const TRIES: usize = 24;
 
@@ -112,7 +112,8 @@ fn masquerade_all_hides_pods_behind_the_node() {
 /// Pods recognised by the interface they come from.
 #[test]
 fn interfaces_tell_pods_too() {
-    for local in [Local::Prefix("veth-".into()), Local::Bridge("veth-caller".into())] {
+    for local in [LocalTraffic::Prefix("veth-".into()), LocalTraffic::Bridge("veth-caller".into())]
+    {
         let mut cluster = TwoNodeCluster::new(Options { local, ..Options::default() });
         cluster.offer(&full("svc1", 1, json!({})));
         cluster.tables.sync();
@@ -345,7 +346,7 @@ fn d5_connections_outlive_a_change_of_preference() {
         ([&[][..], &[][..]], "here there"),
     ] {
         cluster.tables.slice(&hinted(zones)).sync();
-        cluster.tables.kernel.sweep().unwrap();
+        cluster.tables.kernel.remove_unused().unwrap();
         assert_eq!(cluster.answers(&cluster.caller.namespace, to, TRIES).text(), expected);
         let now: Vec<String> = held.iter_mut().map(|held| held.probe().to_string()).collect();
         assert_eq!(now, before);

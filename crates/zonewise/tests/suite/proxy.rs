@@ -33,7 +33,7 @@ fn wrong_usage_names_cause_and_remedy_and_ends_with_2() {
         (&["--sync-period", "soon"], "write for example 10ms"),
         (&["--min-sync-period", "1m", "--check"], "use at most nftables.syncPeriod"),
         (&["--proxy-mode", "userspace", "--check"], "use nftables, or leave it out"),
-        (&["--profiling", "--check"], "there is no profiler inside"),
+        (&["--profiling", "--check"], "this proxy has no profiler"),
         (&["--count", "pods"], "use zones, services or none"),
         (&["--feature-gates", "ZoneShares=on"], "use Name=true or Name=false"),
         (&["--config", misspelt, "--check"], "misspelt-proxy.yaml:3:"),

@@ -13,18 +13,17 @@ use serde_json::Value;
 use zonewise_common::cidr::Cidr;
 use zonewise_netns::Namespace;
 use zonewise_nft::Family;
-use zonewise_proxy::index::{Index, Source};
-use zonewise_proxy::kernel::{Found, Kernel, KernelError, Rejected};
-use zonewise_proxy::proxy::programmed;
-use zonewise_proxy::rules::entries::Node;
-use zonewise_proxy::rules::layout::{Count, Options};
+use zonewise_proxy::config::CountBy;
+use zonewise_proxy::testing::{
+    Found, Index, Kernel, KernelError, NodeSettings, Options, Rejected, WatchId, programmed_service,
+};
 use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader};
 
 /// Long enough for an answer on one machine, short enough to wait for none.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(400);
 
 /// One watch, as far as these tests are concerned.
-pub(crate) const SOURCE: Source = Source { epoch: 1, watch: 0 };
+pub(crate) const WATCH: WatchId = WatchId { epoch: 1, watch: 0 };
 
 /// The tables of one node.
 pub(crate) struct Tables {
@@ -38,8 +37,8 @@ pub(crate) struct Tables {
 }
 
 /// What is not said otherwise: both families, addresses known, connections counted by zone.
-pub(crate) fn usual_node(addresses: [Option<IpAddr>; 2]) -> Node {
-    Node { addresses, external_ips: true, count: Count::Zones }
+pub(crate) fn usual_node(addresses: [Option<IpAddr>; 2]) -> NodeSettings {
+    NodeSettings { addresses, external_ips: true, count: CountBy::Zones }
 }
 
 impl Tables {
@@ -48,7 +47,7 @@ impl Tables {
         namespace: &Namespace,
         location: NodeLocation,
         options: Options,
-        mut node: Node,
+        mut node: NodeSettings,
     ) -> Self {
         let reader = Arc::new(ObjectReader::new(location));
         let names = Arc::clone(&reader);
@@ -70,7 +69,7 @@ impl Tables {
     }
 
     pub(crate) fn slice(&mut self, object: &Value) -> &mut Self {
-        self.index.apply_slice(self.reader.read_slice(&object.to_string()).unwrap(), SOURCE);
+        self.index.apply_slice(self.reader.read_slice(&object.to_string()).unwrap(), WATCH);
         self
     }
 
@@ -86,9 +85,9 @@ impl Tables {
 
     /// Writes what has changed.
     pub(crate) fn try_sync(&mut self) -> Result<Vec<Rejected>, KernelError> {
-        let work = self.index.take();
+        let work = self.index.take_changes();
         let of = |key| {
-            let programmed = programmed(&self.index, &self.reader, &self.gates, &key);
+            let programmed = programmed_service(&self.index, &self.reader, &self.gates, &key);
             (key, programmed)
         };
         let updates = work.services.into_iter().map(of).collect();
@@ -110,12 +109,12 @@ impl Tables {
     pub(crate) fn start(&mut self) -> Found {
         let keys: Vec<_> = self.index.services().keys().cloned().collect();
         let of = |key| {
-            let programmed = programmed(&self.index, &self.reader, &self.gates, &key);
+            let programmed = programmed_service(&self.index, &self.reader, &self.gates, &key);
             (key, programmed)
         };
         self.started = true;
         let updates = keys.into_iter().map(of).collect();
-        self.index.take();
+        self.index.take_changes();
         let (found, rejected) = self.kernel.start(updates, self.ranges.clone()).unwrap();
         assert!(rejected.is_empty(), "{rejected:?}");
         found

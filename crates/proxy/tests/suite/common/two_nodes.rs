@@ -14,7 +14,7 @@ use zonewise_common::cidr::Cidr;
 use zonewise_netns::network::{ClusterNetwork, NetnsClient, NetnsNode, NetnsPod};
 use zonewise_netns::traffic::{ProbeResult, Protocol, Server, probe_from, probe_tcp, probe_udp};
 use zonewise_netns::{Cidr as NetCidr, Namespace};
-use zonewise_proxy::rules::layout::{Local, Options};
+use zonewise_proxy::testing::{LocalTraffic, Options};
 use zonewise_routing::NodeLocation;
 
 use super::objects::{endpoint, ports, service, slice, with, with_status};
@@ -37,7 +37,7 @@ pub(crate) struct TwoNodeCluster {
 /// Pods are recognised by their range, as most clusters do it.
 pub(crate) fn by_range() -> Options {
     let cidrs = ["10.244.0.0/16", "fd00:10:244::/48"].map(|text| Cidr::parse(text).unwrap());
-    Options { local: Local::Cidrs(cidrs.into()), ..Options::default() }
+    Options { local: LocalTraffic::Cidrs(cidrs.into()), ..Options::default() }
 }
 
 impl TwoNodeCluster {

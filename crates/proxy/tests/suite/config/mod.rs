@@ -6,7 +6,7 @@ use std::time::Duration;
 use zonewise_common::cidr::Cidr;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_proxy::config::{
-    Config, Connection, Conntrack, Count, DetectLocal, NodePortAddresses, Settings,
+    Config, Connection, Conntrack, CountBy, DetectLocal, NodePortAddresses, Settings,
 };
 
 const KUBE: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
@@ -95,7 +95,7 @@ fn every_setting_of_ours() {
                  verifyPeriod: 5m\nfeatureGates: { ZoneShares: false }\n";
     let mut expected = Config {
         proxy_name: Some("zonewise".into()),
-        count: Count::Services,
+        count: CountBy::Services,
         localhost_nodeports: true,
         verify_period: Duration::from_mins(5),
         ..usual()
@@ -222,16 +222,16 @@ fn a_file_for_another_mode_is_read_by_that_modes_group() {
 #[test]
 fn what_has_no_effect_is_said() {
     let rows = [
-        ("mode: iptables", "mode iptables: this proxy is the mode"),
-        ("mode: ipvs", "mode ipvs: this proxy is the mode"),
+        ("mode: iptables", "mode iptables has no effect"),
+        ("mode: ipvs", "mode ipvs has no effect"),
         ("clientConnection: { qps: 50, burst: 100 }", "clientConnection.qps and burst"),
         ("clientConnection: { contentType: application/json }", "clientConnection.contentType"),
-        ("logging: { verbosity: 2 }", "pass --log-level"),
-        ("logging: { vmodule: [ { filePattern: x, verbosity: 1 } ] }", "pass --log-level"),
-        ("winkernel: { enableDSR: true }", "this is Linux"),
-        ("windowsRunAsService: true", "this is Linux"),
-        ("portRange: 1000-2000", "portRange has no use"),
-        ("configSyncPeriod: 1h", "configSyncPeriod has no use"),
+        ("logging: { verbosity: 2 }", "use the flags --log-level"),
+        ("logging: { vmodule: [ { filePattern: x, verbosity: 1 } ] }", "use the flags --log-level"),
+        ("winkernel: { enableDSR: true }", "runs on Linux only"),
+        ("windowsRunAsService: true", "runs on Linux only"),
+        ("portRange: 1000-2000", "portRange has no effect"),
+        ("configSyncPeriod: 1h", "configSyncPeriod has no effect"),
         ("featureGates: { NativeHistograms: true }", "feature gate NativeHistograms has no effect"),
     ];
     for (lines, expected) in rows {
@@ -246,9 +246,15 @@ fn what_has_no_effect_is_said() {
 #[test]
 fn what_somebody_counts_on_is_refused_by_name_with_a_remedy() {
     let rows = [
-        ("enableProfiling: true", "enableProfiling (--profiling) is true: there is no profiler"),
-        ("ipvs: { scheduler: lc }", "ipvs.scheduler is `lc`: there is no IPVS here; leave it out"),
-        ("ipvs: { strictARP: true }", "ipvs.strictARP is true: no Service address"),
+        (
+            "enableProfiling: true",
+            "enableProfiling (--profiling) is true: this proxy has no profiler",
+        ),
+        (
+            "ipvs: { scheduler: lc }",
+            "ipvs.scheduler is `lc`: this proxy has no IPVS mode; remove the field",
+        ),
+        ("ipvs: { strictARP: true }", "ipvs.strictARP is true: this proxy puts no Service address"),
         ("ipvs: { excludeCIDRs: [10.0.0.0/8] }", "ipvs.excludeCIDRs is `10.0.0.0/8`"),
         ("ipvs: { tcpTimeout: 5m }", "ipvs.tcpTimeout is 5m0s"),
         ("ipvs: { tcpFinTimeout: 5s }", "ipvs.tcpFinTimeout is 5s"),
@@ -276,8 +282,8 @@ fn what_is_wrong_is_named_with_value_and_remedy() {
         ("nftables: { masqueradeBit: 32 }", "(--masquerade-bit) is 32: use 0 to 31"),
         ("nftables: { masqueradeBit: -1 }", "is -1: use 0 to 31"),
         ("oomScoreAdj: -1001", "oomScoreAdj (--oom-score-adj) is -1001: use -1000 to 1000"),
-        ("conntrack: { min: -1 }", "conntrack.min (--conntrack-min) is -1: use 0"),
-        ("conntrack: { maxPerCore: 4294967296 }", "is 4294967296: use 0"),
+        ("conntrack: { min: -1 }", "conntrack.min (--conntrack-min) is -1: use 1 to"),
+        ("conntrack: { maxPerCore: 4294967296 }", "is 4294967296: use 1 to"),
         ("bindAddress: node-1", "bindAddress (--bind-address) is `node-1`: use an IP address"),
         ("healthzBindAddress: node-1:80", "(--healthz-bind-address) is `node-1:80`: use an IP"),
         ("metricsBindAddress: 127.0.0.1:65536", "(--metrics-bind-address) is `127.0.0.1:65536`"),
@@ -290,8 +296,8 @@ fn what_is_wrong_is_named_with_value_and_remedy() {
             "(--pod-interface-name-prefix) is `a/b`",
         ),
         ("clusterCIDR: 10.0.0.0", "clusterCIDR (--cluster-cidr) is `10.0.0.0`: use a range"),
-        ("clusterCIDR: '10.0.0.0/8,11.0.0.0/8'", "one of each family"),
-        ("clusterCIDR: '10.0.0.0/8,fd00::/8,fd01::/8'", "one of each family"),
+        ("clusterCIDR: '10.0.0.0/8,11.0.0.0/8'", "an IPv4 and an IPv6 range"),
+        ("clusterCIDR: '10.0.0.0/8,fd00::/8,fd01::/8'", "an IPv4 and an IPv6 range"),
         ("hostnameOverride: 'node 1'", "hostnameOverride (--node-name) is `node 1`"),
         ("clustrCIDR: x", "clustrCIDR"),
         ("conntrack: { mim: 1 }", "mim"),
@@ -303,10 +309,13 @@ fn what_is_wrong_is_named_with_value_and_remedy() {
         assert!(error.contains(expected), "{lines}: {error}");
     }
     let rows = [
-        ("proxyName: -x", "proxyName (--proxy-name) is `-x`: use what a label may hold"),
+        ("proxyName: -x", "proxyName (--proxy-name) is `-x`: use a valid label value"),
         ("count: pods", "connections cannot be counted by `pods`: use zones, services or none"),
         ("verifyPeriod: 10ms", "verifyPeriod (--verify-period) is 10ms: use 1s or more"),
-        ("featureGates: { ZoneShare: true }", "unknown feature gate `ZoneShare`; known are Allow"),
+        (
+            "featureGates: { ZoneShare: true }",
+            "unknown feature gate `ZoneShare`; known gates: Allow",
+        ),
         ("mode: nftables", "mode"),
     ];
     for (lines, expected) in rows {
@@ -323,7 +332,7 @@ fn other_files_are_refused_with_what_was_expected() {
         assert!(error.starts_with(expected) || error.starts_with("c.yaml:1:1"), "{text}: {error}");
     }
     let twice = read(&format!("{KUBE}---\n{KUBE}")).unwrap_err();
-    assert!(twice.contains("KubeProxyConfiguration is there twice"), "{twice}");
+    assert!(twice.contains("two documents of kind KubeProxyConfiguration"), "{twice}");
     // The line is the file's, not the document's.
     let late = read(&format!("{KUBE}---\n{OWN}count: 7s\n")).unwrap_err();
     assert!(late.starts_with("c.yaml:6:"), "{late}");
@@ -356,7 +365,7 @@ fn flags_win_over_the_file_and_their_zeros_count() {
     let never =
         Settings { sync_period: Some(ConfigDuration(Duration::ZERO)), ..Settings::default() };
     let error = never.resolve("host").unwrap_err().to_string();
-    assert!(error.contains("(--sync-period) is 0s: use more than nothing"), "{error}");
+    assert!(error.contains("(--sync-period) is 0s: use a duration above 0"), "{error}");
 }
 
 #[test]
@@ -368,7 +377,7 @@ fn what_is_written_reads_back_the_same() {
     )
     .unwrap();
     config.proxy_name = Some("true".into());
-    config.count = Count::None;
+    config.count = CountBy::None;
     config.routing.node_hints = false;
     for config in [config, quiet(kube("").unwrap())] {
         let text = config.to_yaml();

@@ -19,10 +19,10 @@ use zonewise_netns::traffic::{ProbeResult, Protocol, Server, probe_from, probe_t
 use zonewise_netns::{Cidr as NetCidr, Namespace};
 use zonewise_nft::Family;
 use zonewise_nft::conntrack::Conntrack;
-use zonewise_proxy::addresses::interface_addresses;
-use zonewise_proxy::conntrack::{Frontends, clean};
-use zonewise_proxy::rules::entries::routing_family;
-use zonewise_proxy::rules::layout::{FAMILIES as TABLES, Local, Options};
+use zonewise_proxy::testing::{
+    FAMILIES as TABLES, Frontends, LocalTraffic, Options, clean, interface_addresses,
+    routing_family,
+};
 use zonewise_routing::{self as routing, NodeLocation, RouteQuery, serving_targets};
 
 use crate::common::objects::{Endpoint, endpoint, slice};
@@ -50,7 +50,7 @@ pub(crate) struct ConformanceCluster {
 fn of_node(node: &NetnsNode) -> Options {
     let range = |(address, length): NetCidr| Cidr::parse(&format!("{address}/{length}")).unwrap();
     let cidrs = [node.pods_v4, node.pods_v6].map(range);
-    Options { local: Local::Cidrs(cidrs.into()), ..Options::default() }
+    Options { local: LocalTraffic::Cidrs(cidrs.into()), ..Options::default() }
 }
 
 impl ConformanceCluster {
@@ -162,7 +162,7 @@ impl ConformanceCluster {
     /// What is in the kernel is what should be, once what nothing leads to is gone.
     pub(crate) fn assert_clean(&mut self) {
         self.each(|tables| {
-            tables.kernel.sweep().unwrap();
+            tables.kernel.remove_unused().unwrap();
             tables.assert_mended();
         });
     }

@@ -341,7 +341,7 @@ fn ranges_of_services_can_be_added() {
     cluster.sync();
     let ranges = ["10.96.0.0/12", "fd96::/108", "192.0.2.0/24", "2001:db8:cb00::/64"];
     let ranges = ranges.map(|text| zonewise_common::cidr::Cidr::parse(text).unwrap());
-    cluster.each(|tables| tables.kernel.set_ranges(ranges.into()).unwrap());
+    cluster.each(|tables| tables.kernel.set_service_cidrs(ranges.into()).unwrap());
     cluster.offer(&service("svc", &["192.0.2.10", "2001:db8:cb00::a"]), &[&here]);
     for from in cluster.inside() {
         let to = ["192.0.2.10", "2001:db8:cb00::a", "192.0.2.11", "2001:db8:cb00::b"];

@@ -1,4 +1,4 @@
-//! Events on Services: what the kernel or this machine does not let us do for them.
+//! Events on Services that this node cannot serve as they ask.
 
 use http::Method;
 use kube::Client;
@@ -9,9 +9,9 @@ use zonewise_common::event::{Event, EventType};
 use zonewise_common::name::{Key, Uid};
 use zonewise_topology::reason::Code;
 
-/// Tells people about a Service.
+/// Writes events on Services, in the background.
 #[derive(Clone)]
-pub struct Teller {
+pub(crate) struct ServiceEvents {
     client: Client,
     recorder: Recorder,
 }
@@ -26,20 +26,20 @@ struct Metadata {
     uid: Uid,
 }
 
-impl Teller {
-    /// Events are written in the background.
-    pub fn new(client: Client) -> Self {
+impl ServiceEvents {
+    /// Starts the task that writes them.
+    pub(crate) fn new(client: Client) -> Self {
         let recorder = Recorder::start(client.clone(), "zonewise-proxy");
         Self { client, recorder }
     }
 
-    /// A warning on a Service. Its id is asked for when it is needed: that is rare, and ids of all
-    /// Services would take memory all the time.
-    pub fn warn(&self, service: &Key, code: Code, details: &str) {
-        let (teller, service, event) = (self.clone(), service.clone(), warning(code, details));
+    /// Writes a warning on a Service. Events need the Service's uid, which is read here: warnings are
+    /// rare, and the uids of all Services would take memory all the time.
+    pub(crate) fn warn(&self, service: &Key, code: Code, details: &str) {
+        let (events, service, event) = (self.clone(), service.clone(), warning(code, details));
         tokio::spawn(async move {
-            if let Err(error) = teller.write(&service, event).await {
-                tracing::debug!(service = %service.1, %error, "no event could be written");
+            if let Err(error) = events.write(&service, event).await {
+                tracing::debug!(service = %service.1, %error, "cannot write an event");
             }
         });
     }
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn a_warning_names_cause_and_remedy() {
         let event = warning(Code::FailedToStartServiceHealthcheck, "port 30000 is taken");
-        assert_eq!(event.reason, "FailedToStartServiceHealthcheck", "the reference's name");
+        assert_eq!(event.reason, "FailedToStartServiceHealthcheck", "kube-proxy's name");
         let entry = Code::FailedToStartServiceHealthcheck.entry();
         assert_eq!(
             event.message,

@@ -1,9 +1,9 @@
-//! Removing rules: a rival's, and our own.
+//! Removes rules: those of another proxy, and our own.
 //!
 //! ```text
 //!   table nat      PREROUTING ── jump ──► KUBE-SERVICES ──► KUBE-SVC-…      one batch:
 //!                      │        deleted       emptied, deleted             all or nothing
-//!                      └─ somebody's rule ──► stays
+//!                      └─ rule of another program ──► stays
 //! ```
 
 use std::collections::BTreeSet;
@@ -12,20 +12,20 @@ use std::io;
 use nix::errno::Errno;
 use zonewise_nft::{Batch, CommitError, Family, RuleInfo, Socket, TableFlags, TableInfo};
 
-use super::{MARKS, Rival, TABLE, TRIES, is_theirs, patiently};
+use super::{MASQUERADE_CHAINS, OtherProxy, TABLE, TRIES, is_theirs, retry_interrupted};
 use crate::rules;
 
-/// What was removed, and what could not be.
+/// What was removed, and what could not be removed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Removal {
-    /// What is gone, a sentence for each table.
+    /// What has been removed, a phrase for each table.
     pub removed: Vec<String>,
-    /// What is still there and why, with what to do about it.
+    /// What is still there, why, and what to do about it.
     pub problems: Vec<String>,
 }
 
 impl Removal {
-    /// Adds what another removal did.
+    /// Both removals together.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.removed.extend(other.removed);
@@ -37,18 +37,18 @@ impl Removal {
         Self { removed: Vec::new(), problems: vec![problem] }
     }
 
-    fn take(&mut self, what: &str, result: Result<Option<String>, Trouble>) {
+    fn take(&mut self, what: &str, result: Result<Option<String>, RemoveError>) {
         match result {
             Ok(removed) => self.removed.extend(removed),
-            Err(trouble) => self.problems.push(format!("{what} stays: {trouble}")),
+            Err(error) => self.problems.push(format!("cannot remove {what}: {error}")),
         }
     }
 }
 
-/// Why a table stays as it is.
+/// Why rules could not be removed.
 #[derive(Debug, thiserror::Error)]
-enum Trouble {
-    #[error("cannot read it: {0}")]
+enum RemoveError {
+    #[error("cannot read its rules: {0}")]
     Read(#[from] io::Error),
     #[error(transparent)]
     Refused(#[from] CommitError),
@@ -56,45 +56,52 @@ enum Trouble {
     Owned(u32),
 }
 
-impl Trouble {
+impl RemoveError {
     fn is(&self, errno: Errno) -> bool {
         matches!(self, Self::Refused(error) if error.errno() == Some(errno as i32))
     }
 }
 
-/// Removes the rules of these rivals, table by table, past all errors. What is gone by itself is no
-/// error; what [`Rival::is_removable`] says no to is a problem that tells the remedy.
+/// Removes the rules of these proxies. An error in one table does not keep the others from being
+/// removed, and rules that are gone already are not an error. Rules that are not
+/// [removable](OtherProxy::is_removable) become a problem with what to do.
 ///
 /// Call it when our own rules are in place, or when no rules are wanted at all.
 #[must_use]
-pub fn remove(which: &[Rival]) -> Removal {
+pub fn remove(which: &[OtherProxy]) -> Removal {
     let mut socket = match Socket::open() {
         Ok(socket) => socket,
-        Err(error) => return Removal::failed(format!("cannot reach the kernel's rules: {error}")),
+        Err(error) => {
+            return Removal::failed(format!(
+                "cannot open a netlink socket to the kernel's rules: {error}"
+            ));
+        }
     };
     let mut removal = Removal::default();
-    for rival in which {
-        match rival {
-            Rival::Nftables { family } => {
+    for other in which {
+        match other {
+            OtherProxy::Nftables { family } => {
                 let what = format!("table {family} {TABLE}");
                 removal.take(&what, delete_table(&mut socket, *family, TABLE, None));
             }
-            Rival::Iptables { family, table, .. } => {
-                let what = format!("what kube-proxy has in table {family} {table}");
+            OtherProxy::Iptables { family, table, .. } => {
+                let what = format!("the chains of kube-proxy in table {family} {table}");
                 removal.take(&what, delete_chains(&mut socket, *family, table));
             }
-            Rival::Legacy { .. } | Rival::Ipvs => removal.problems.push(rival.to_string()),
+            OtherProxy::Legacy { .. } | OtherProxy::Ipvs => {
+                removal.problems.push(other.to_string())
+            }
         }
     }
     removal
 }
 
-/// Removes our own tables, those that an ended process left owned as well. The table of a process
-/// that still runs is a problem and stays.
+/// Removes our own tables, also those that are still owned by a process that has ended. The table of a
+/// running process is a problem and stays.
 #[must_use]
 pub fn remove_ours() -> Removal {
     let tables = Socket::open().and_then(|mut socket| {
-        let tables = patiently(|| socket.tables())?;
+        let tables = retry_interrupted(|| socket.tables())?;
         Ok((socket, tables))
     });
     let (mut socket, tables) = match tables {
@@ -109,11 +116,13 @@ pub fn remove_ours() -> Removal {
     removal
 }
 
-fn delete_ours(socket: &mut Socket, table: &TableInfo) -> Result<Option<String>, Trouble> {
-    let (owner, persist) = (table.flags & 2 != 0, table.flags & 4 != 0);
+fn delete_ours(socket: &mut Socket, table: &TableInfo) -> Result<Option<String>, RemoveError> {
+    let has = |flags: TableFlags| table.flags & flags.bits() != 0;
+    let owner = has(TableFlags { owner: true, persist: false });
+    let persist = has(TableFlags { owner: false, persist: true });
     match table.owner {
-        Some(port) if port != 0 => Err(Trouble::Owned(port)),
-        // Only its owner may delete it: we become that first.
+        Some(port) if port != 0 => Err(RemoveError::Owned(port)),
+        // Only the owner may delete a table: this process becomes the owner first.
         _ if owner => {
             let claim = Some(TableFlags { owner, persist });
             delete_table(socket, table.family, rules::TABLE, claim)
@@ -127,30 +136,30 @@ fn delete_table(
     family: Family,
     table: &'static str,
     claim: Option<TableFlags>,
-) -> Result<Option<String>, Trouble> {
+) -> Result<Option<String>, RemoveError> {
     let mut batch = Batch::new(table);
     if let Some(flags) = claim {
         batch.add_table(family, flags, "");
     }
     batch.delete_table(family);
-    match socket.commit(&batch).map_err(Trouble::from) {
+    match socket.commit(&batch).map_err(RemoveError::from) {
         Ok(()) => Ok(Some(format!("table {family} {table}"))),
-        Err(trouble) if trouble.is(Errno::ENOENT) => Ok(None),
-        Err(trouble) => Err(trouble),
+        Err(error) if error.is(Errno::ENOENT) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
-/// Starts again when the rules changed between reading and deleting: numbers of rules are only
-/// good as long as nobody has replaced the table.
+/// Starts again when the rules have changed between reading and deleting: the handles of rules are
+/// valid only for the generation that was read.
 fn delete_chains(
     socket: &mut Socket,
     family: Family,
     table: &'static str,
-) -> Result<Option<String>, Trouble> {
+) -> Result<Option<String>, RemoveError> {
     let mut tries = 1;
     loop {
         match try_delete_chains(socket, family, table) {
-            Err(trouble) if trouble.is(Errno::ERESTART) && tries < TRIES => tries += 1,
+            Err(error) if error.is(Errno::ERESTART) && tries < TRIES => tries += 1,
             result => return result,
         }
     }
@@ -160,46 +169,48 @@ fn try_delete_chains(
     socket: &mut Socket,
     family: Family,
     table: &'static str,
-) -> Result<Option<String>, Trouble> {
+) -> Result<Option<String>, RemoveError> {
     let generation = socket.generation()?;
-    let chains = patiently(|| socket.chains(family, table))?;
+    let chains = retry_interrupted(|| socket.chains(family, table))?;
     let chains = chains.into_iter().map(|chain| chain.name).filter(|name| is_theirs(name));
-    let plan = Plan::new(chains.collect(), &patiently(|| socket.rules(family, table))?);
+    let plan = Plan::new(chains.collect(), &retry_interrupted(|| socket.rules(family, table))?);
     socket.commit_at(&plan.batch(family, table), generation)?;
     Ok(plan.text(family, table))
 }
 
-/// What goes from a table of iptables.
+/// What is removed from a table of iptables mode.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
-    /// Chains, with all of their rules.
+    /// Chains of kube-proxy, with all of their rules.
     chains: BTreeSet<String>,
-    /// Rules elsewhere that lead to them.
+    /// Rules in other chains that lead to them: chain and handle.
     rules: Vec<(String, u64)>,
-    /// Chains of others that need what masquerades.
+    /// Chains of other programs that use the masquerading chains, which stay then.
     users: BTreeSet<String>,
 }
 
 impl Plan {
     fn new(mut chains: BTreeSet<String>, rules: &[RuleInfo]) -> Self {
-        let [mark, _] = MARKS;
+        let [mark, _] = MASQUERADE_CHAINS;
         let elsewhere = rules.iter().filter(|rule| !is_theirs(&rule.chain));
         let leads_to = |rule: &RuleInfo, chains: &BTreeSet<String>| {
             rule.jumps_to.iter().any(|name| chains.contains(name))
         };
-        // kube-proxy marks in its own chains only: a rule elsewhere that marks is not kube-proxy's.
+        // kube-proxy uses its mark chain from its own chains only: rules elsewhere that use it belong to
+        // other programs.
         let marks = |rule: &&RuleInfo| rule.jumps_to.iter().any(|name| name == mark);
         let users: BTreeSet<String> =
             elsewhere.clone().filter(marks).map(|rule| rule.chain.clone()).collect();
         if !users.is_empty() {
-            chains.retain(|name| !MARKS.contains(&&**name));
+            chains.retain(|name| !MASQUERADE_CHAINS.contains(&&**name));
         }
         let rules = elsewhere.filter(|rule| leads_to(rule, &chains));
         let rules = rules.map(|rule| (rule.chain.clone(), rule.handle)).collect();
         Self { chains, rules, users }
     }
 
-    /// Ways in, contents, chains: nothing may lead to a chain that is deleted.
+    /// First rules that lead to the chains, then their contents, then the chains: the kernel deletes no
+    /// chain that a rule leads to.
     fn batch(&self, family: Family, table: &'static str) -> Batch {
         let mut batch = Batch::new(table);
         self.rules.iter().for_each(|(chain, handle)| batch.delete_rule(family, chain, *handle));
@@ -219,7 +230,7 @@ impl Plan {
         if !self.users.is_empty() {
             let users: Vec<&str> = self.users.iter().map(String::as_str).collect();
             let users = users.join(", ");
-            text += &format!("; {} stay for {users}", MARKS.join(" and "));
+            text += &format!("; {} stay for {users}", MASQUERADE_CHAINS.join(" and "));
         }
         Some(text)
     }

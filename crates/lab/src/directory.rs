@@ -1,9 +1,9 @@
-//! The one directory of a running lab, and what is left of labs that were killed.
+//! The directory of a running lab, and those that killed labs have left.
 //!
 //! ```text
 //!  /run/zonewise-lab/4711/kubeconfig     for kubectl
-//!                         lab.json       whose it is: process and its start; the API server, if it lives on
-//!                         lab.log        what controller and proxies say
+//!                         lab.json       its process and when that started; the kubeconfig given with --api
+//!                         lab.log        the logs of controller and proxies
 //! ```
 
 use std::fs;
@@ -14,58 +14,59 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-/// Where labs live. Only root writes there: nobody can put a link where root is about to write.
-pub const PLACE: &str = "/run/zonewise-lab";
+/// The parent of all labs' directories. Only root may write here, so that no other user can parent a symbolic
+/// link where root is about to write.
+pub const LABS_DIRECTORY: &str = "/run/zonewise-lab";
 
 /// A running lab's directory; removed on drop.
 #[derive(Debug)]
-pub struct Home {
+pub struct LabDirectory {
     path: PathBuf,
 }
 
-/// Whose directory it is.
+/// The process that a directory belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Owner {
-    /// The process.
+    /// Its process id.
     pub pid: u32,
-    /// When it started, as the kernel counts: another process may have the same number later.
+    /// When it started, in clock ticks since boot: process ids are used again, this pair is not.
     pub started: u64,
-    /// The kubeconfig of an API server that lives on without the lab.
+    /// The kubeconfig given with `--api`: that server keeps the lab's objects if the lab is killed.
     pub api: Option<PathBuf>,
 }
 
-/// A directory, and what is known of its lab.
+/// A directory that was found, and what is known of its lab.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundLab {
     /// The directory.
     pub path: PathBuf,
-    /// Whose it is, if that can be read.
+    /// Its process, if `lab.json` can be read.
     pub owner: Option<Owner>,
-    /// Its process is there.
+    /// Whether that process still runs.
     pub runs: bool,
 }
 
-impl Home {
-    /// A directory for this process, below `place`.
+impl LabDirectory {
+    /// Makes a directory for this process below `parent`.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn create(place: &Path, api: Option<PathBuf>) -> anyhow::Result<Self> {
+    pub fn create(parent: &Path, api: Option<PathBuf>) -> anyhow::Result<Self> {
         let pid = std::process::id();
-        let path = place.join(pid.to_string());
+        let path = parent.join(pid.to_string());
         let wrong = || format!("cannot make {}: a lab keeps its kubeconfig there", path.display());
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(place).with_context(wrong)?;
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(parent).with_context(wrong)?;
         if path.exists() {
-            // A lab had this number before, and was killed.
+            // Left by a killed lab that had the same process id.
             fs::remove_dir_all(&path).with_context(wrong)?;
         }
-        // Everybody may pass, and nobody may look: the files say who may read them.
+        // Others may reach a file by its name but not list the directory: each file has its own permissions.
         fs::DirBuilder::new().mode(0o711).create(&path).with_context(wrong)?;
-        let home = Self { path };
+        let directory = Self { path };
         let owner = Owner { pid, started: started(pid).unwrap_or(0), api };
-        home.write("lab.json", &serde_json::to_string_pretty(&owner)?)?;
-        Ok(home)
+        directory.write("lab.json", &serde_json::to_string_pretty(&owner)?)?;
+        Ok(directory)
     }
 
     /// The directory.
@@ -73,7 +74,7 @@ impl Home {
         &self.path
     }
 
-    /// Writes a new file that only root reads.
+    /// Writes a new file that only root may read.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -84,7 +85,7 @@ impl Home {
         Ok(file)
     }
 
-    /// Writes a new file for whoever used sudo: they may use kubectl without it.
+    /// Writes a new file and gives it to the user who ran sudo, so that kubectl works without sudo.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -98,7 +99,7 @@ impl Home {
         }
     }
 
-    /// Opens a new file that only root reads.
+    /// Creates a file that only root may read. Fails if there is one, also if it is a symbolic link.
     ///
     /// # Errors
     /// If it cannot be made.
@@ -109,10 +110,10 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for LabDirectory {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "the lab's directory stays");
+            tracing::warn!(%error, path = %self.path.display(), "the lab's directory cannot be removed");
         }
     }
 }
@@ -120,11 +121,11 @@ impl Drop for Home {
 /// Directories of labs, those that run and those that were killed.
 ///
 /// # Errors
-/// If the place cannot be read.
-pub fn find(place: &Path) -> anyhow::Result<Vec<Found>> {
-    let entries = match fs::read_dir(place) {
+/// If the parent cannot be read.
+pub fn find(parent: &Path) -> anyhow::Result<Vec<FoundLab>> {
+    let entries = match fs::read_dir(parent) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.with_context(|| format!("cannot read {}", place.display()))?,
+        entries => entries.with_context(|| format!("cannot read {}", parent.display()))?,
     };
     let mut found = Vec::new();
     for entry in entries {
@@ -132,20 +133,20 @@ pub fn find(place: &Path) -> anyhow::Result<Vec<Found>> {
         let owner = read(&path);
         let runs = match &owner {
             Some(owner) => started(owner.pid) == Some(owner.started),
-            // It may be about to write its name.
+            // The file is missing or cut off: a lab that is just starting has not written it yet.
             None => named(&path).and_then(started).is_some(),
         };
-        found.push(Found { path, owner, runs });
+        found.push(FoundLab { path, owner, runs });
     }
     found.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(found)
 }
 
-/// Removes the directory of a lab that is gone.
+/// Removes the directory of a lab that no longer runs.
 ///
 /// # Errors
 /// If it cannot be removed.
-pub fn remove(found: &Found) -> anyhow::Result<()> {
+pub fn remove(found: &FoundLab) -> anyhow::Result<()> {
     let path = &found.path;
     fs::remove_dir_all(path).with_context(|| format!("cannot remove {}", path.display()))
 }
@@ -154,15 +155,16 @@ fn read(path: &Path) -> Option<Owner> {
     serde_json::from_str(&fs::read_to_string(path.join("lab.json")).ok()?).ok()
 }
 
-/// The process that a directory is named after.
+/// The process id that a directory is named after.
 fn named(path: &Path) -> Option<u32> {
     path.file_name()?.to_str()?.parse().ok()
 }
 
-/// When a process started, in ticks since boot; `None` if there is none.
+/// When a process started, in clock ticks since boot; `None` if there is no such process.
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; the 20th field after it is the start.
+    // See proc_pid_stat(5). The name in parentheses may contain spaces and parentheses; the 20th field after
+    // it is `starttime`.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(19)?.parse().ok()
 }
@@ -173,45 +175,45 @@ mod tests {
 
     #[test]
     fn what_runs_is_told_from_what_is_gone() {
-        let place = tempfile::tempdir().unwrap();
-        let home = Home::create(place.path(), None).unwrap();
-        home.write_for_user("kubeconfig", "x").unwrap();
-        let own = read(home.path()).unwrap();
+        let parent = tempfile::tempdir().unwrap();
+        let directory = LabDirectory::create(parent.path(), None).unwrap();
+        directory.write_for_user("kubeconfig", "x").unwrap();
+        let own = read(directory.path()).unwrap();
         let dead = Owner { pid: own.pid, started: own.started + 1, api: Some("/k".into()) };
-        let left = place.path().join("4000001");
+        let left = parent.path().join("4000001");
         fs::create_dir(&left).unwrap();
         fs::write(left.join("lab.json"), serde_json::to_string(&dead).unwrap()).unwrap();
         // A file that was cut off half-way.
-        let half = place.path().join("4000002");
+        let half = parent.path().join("4000002");
         fs::create_dir(&half).unwrap();
         fs::write(half.join("lab.json"), "{\"pid\": ").unwrap();
 
-        let found = find(place.path()).unwrap();
+        let found = find(parent.path()).unwrap();
         let mut expected = [
-            Found { path: home.path().into(), owner: Some(own), runs: true },
-            Found { path: left.clone(), owner: Some(dead), runs: false },
-            Found { path: half.clone(), owner: None, runs: false },
+            FoundLab { path: directory.path().into(), owner: Some(own), runs: true },
+            FoundLab { path: left.clone(), owner: Some(dead), runs: false },
+            FoundLab { path: half.clone(), owner: None, runs: false },
         ];
         expected.sort_by(|a, b| a.path.cmp(&b.path));
         assert_eq!(found, expected);
         for gone in found.iter().filter(|found| !found.runs) {
             remove(gone).unwrap();
         }
-        assert!(home.path().join("kubeconfig").exists() && !left.exists() && !half.exists());
-        drop(home);
-        assert_eq!(find(place.path()).unwrap(), []);
+        assert!(directory.path().join("kubeconfig").exists() && !left.exists() && !half.exists());
+        drop(directory);
+        assert_eq!(find(parent.path()).unwrap(), []);
         assert_eq!(find(Path::new("/nowhere/at/all")).unwrap(), []);
     }
 
-    /// Somebody put a link where a file is about to be written.
+    /// A symbolic link was placed where a file is about to be written.
     #[test]
     fn links_are_not_followed() {
-        let place = tempfile::tempdir().unwrap();
-        let home = Home::create(place.path(), None).unwrap();
-        let precious = place.path().join("precious");
+        let parent = tempfile::tempdir().unwrap();
+        let directory = LabDirectory::create(parent.path(), None).unwrap();
+        let precious = parent.path().join("precious");
         fs::write(&precious, "as it was").unwrap();
-        std::os::unix::fs::symlink(&precious, home.path().join("kubeconfig")).unwrap();
-        assert!(home.write_for_user("kubeconfig", "overwritten").is_err());
+        std::os::unix::fs::symlink(&precious, directory.path().join("kubeconfig")).unwrap();
+        assert!(directory.write_for_user("kubeconfig", "overwritten").is_err());
         assert_eq!(fs::read_to_string(&precious).unwrap(), "as it was");
     }
 }

@@ -1,10 +1,10 @@
 //! Another kube-proxy on this node: finding its rules, and removing them.
 //!
-//! Two proxies translate the same Services, and whichever the packet meets first wins: endpoints
-//! that only one of them knows are used all the same, policies of the other do not count.
+//! Two proxies translate the addresses of the same Services, and the rules that a packet meets first
+//! decide: endpoints that only the other proxy knows are used, and our policies have no effect.
 //!
 //! ```text
-//!   zonewise proxy               find ──► a warning for each rival ──► run beside it
+//!   zonewise proxy               find ──► a warning for each ──► run beside it
 //!
 //!   zonewise proxy --take-over   find ──► our first sync ──► remove ──► run
 //!                                         │                  │
@@ -17,23 +17,23 @@
 //! kube-proxy has to be stopped before: while it runs it writes its rules again. Connections that
 //! exist keep their endpoint, because the kernel translates them by itself.
 //!
-//! | Rival | Seen by | Removed by us |
+//! | Mode of kube-proxy | Found by | Removed by us |
 //! |---|---|---|
 //! | nftables mode | tables `ip kube-proxy`, `ip6 kube-proxy` | yes: the table |
 //! | iptables mode over nftables | chains `KUBE-…` in tables nat, filter, mangle | yes: those chains, and rules that lead to them |
-//! | iptables mode, legacy | a table nat that nobody can look into | no |
+//! | iptables mode, legacy | a legacy table nat, whose rules cannot be read here | no |
 //! | IPVS mode | interface `kube-ipvs0` | no |
 //!
-//! What is not kube-proxy's stays: rules of others in the same tables, and the kubelet's chains
-//! `KUBE-FIREWALL`, `KUBE-KUBELET-CANARY` and `KUBE-IPTABLES-HINT`. If rules of others send packets
-//! to `KUBE-MARK-MASQ` to have them masqueraded, that chain and `KUBE-POSTROUTING` stay too: the two
-//! translate no Service.
+//! What is not kube-proxy's stays: rules of other programs in the same tables, and the kubelet's chains
+//! `KUBE-FIREWALL`, `KUBE-KUBELET-CANARY` and `KUBE-IPTABLES-HINT`. If rules of other programs send
+//! packets to `KUBE-MARK-MASQ` to have them masqueraded, that chain and `KUBE-POSTROUTING` stay too:
+//! these two do not translate Services.
 //!
-//! iptables mode also accepted what it forwarded. Where the policy of `FORWARD` is to drop, somebody
-//! else has to accept it from then on, as with kube-proxy's own nftables mode.
+//! kube-proxy in iptables mode also accepts the packets that it forwards. Where the policy of `FORWARD`
+//! is to drop, another program has to accept them from then on, as with kube-proxy's nftables mode.
 //!
-//! Names of tables and chains are read to find, rules of the tables concerned to remove; elements
-//! never. Everything happens in the network namespace of the calling thread.
+//! [`find`] reads names of tables and chains, [`remove`] reads the rules of the tables concerned, and
+//! elements are never read. Everything happens in the network namespace of the calling thread.
 
 mod remove;
 
@@ -63,14 +63,14 @@ const CHAINS: [&str; 8] = [
 ];
 /// How the names of its chains for single Services and endpoints begin.
 const PREFIXES: [&str; 5] = ["KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-", "KUBE-SVC-", "KUBE-SVL-"];
-/// Chains that others use too. Alone they do nothing with Services.
-const MARKS: [&str; 2] = ["KUBE-MARK-MASQ", "KUBE-POSTROUTING"];
-/// How often to start again when somebody changes the rules meanwhile.
+/// Chains of its iptables mode that other programs use too. They do not translate Services.
+const MASQUERADE_CHAINS: [&str; 2] = ["KUBE-MARK-MASQ", "KUBE-POSTROUTING"];
+/// How often to start again when another program changes the rules meanwhile.
 const TRIES: usize = 32;
 
-/// Rules of another kube-proxy. Its text says what was found, what it means and what to do.
+/// The rules of kube-proxy in one of its modes. As text: what was found, what it means, what to do.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Rival {
+pub enum OtherProxy {
     /// kube-proxy in nftables mode.
     Nftables {
         /// The family of its table.
@@ -85,7 +85,7 @@ pub enum Rival {
         /// How many of its chains there are.
         chains: usize,
     },
-    /// Perhaps kube-proxy in iptables mode: a legacy table nat. What is in it cannot be seen.
+    /// Perhaps kube-proxy in iptables mode: a legacy table nat, whose rules cannot be read here.
     Legacy {
         /// The family of the table.
         family: Family,
@@ -94,17 +94,17 @@ pub enum Rival {
     Ipvs,
 }
 
-impl Rival {
-    /// [`remove`] can remove it. The others need `kube-proxy --cleanup`.
+impl OtherProxy {
+    /// Whether [`remove`] can remove it. The others need `kube-proxy --cleanup`.
     #[must_use]
     pub const fn is_removable(&self) -> bool {
         matches!(self, Self::Nftables { .. } | Self::Iptables { .. })
     }
 }
 
-impl fmt::Display for Rival {
+impl fmt::Display for OtherProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MEANING: &str = "two proxies translate the same Services, whichever comes first wins";
+        const MEANING: &str = "two proxies translate the addresses of the same Services, and the rules that a packet meets first decide";
         match self {
             Self::Nftables { family } => {
                 write!(
@@ -119,7 +119,7 @@ impl fmt::Display for Rival {
             )?,
             Self::Legacy { family } => write!(
                 f,
-                "iptables-legacy has a table {family} nat, and it cannot be looked into; if it is \
+                "iptables-legacy has a table {family} nat, whose rules cannot be read here; if they are \
                  kube-proxy's, {MEANING}"
             )?,
             Self::Ipvs => {
@@ -136,49 +136,54 @@ impl fmt::Display for Rival {
     }
 }
 
-/// Looks for rules of another kube-proxy, in the network namespace of this thread.
+/// Looks for rules of kube-proxy, in the network namespace of this thread.
 ///
 /// # Errors
-/// The kernel cannot be read.
-pub fn find() -> io::Result<Vec<Rival>> {
+/// If the kernel's tables cannot be read.
+pub fn find() -> io::Result<Vec<OtherProxy>> {
     let mut socket = Socket::open()?;
-    let mut rivals = Vec::new();
-    for table in patiently(|| socket.tables())? {
+    let mut found = Vec::new();
+    for table in retry_interrupted(|| socket.tables())? {
         let family = table.family;
         if table.name == TABLE {
-            rivals.push(Rival::Nftables { family });
+            found.push(OtherProxy::Nftables { family });
         }
         let known = TABLES.into_iter().find(|name| *name == table.name);
         if let Some(table) = known {
-            rivals.extend(in_table(&mut socket, family, table)?);
+            found.extend(in_table(&mut socket, family, table)?);
         }
     }
     let legacy = |(family, file)| {
         let lists_nat = read(file).lines().any(|line| line == "nat");
-        lists_nat.then_some(Rival::Legacy { family })
+        lists_nat.then_some(OtherProxy::Legacy { family })
     };
     let files = [(Family::Ip, "ip_tables_names"), (Family::Ip6, "ip6_tables_names")];
-    rivals.extend(files.into_iter().filter_map(legacy));
-    rivals.extend(has_interface(&read("dev")).then_some(Rival::Ipvs));
-    rivals.sort();
-    Ok(rivals)
+    found.extend(files.into_iter().filter_map(legacy));
+    found.extend(has_interface(&read("dev")).then_some(OtherProxy::Ipvs));
+    found.sort();
+    Ok(found)
 }
 
-/// What iptables mode has in a table.
-fn in_table(socket: &mut Socket, family: Family, table: &'static str) -> io::Result<Option<Rival>> {
-    let all = patiently(|| socket.chains(family, table))?;
+/// The chains of iptables mode in a table.
+fn in_table(
+    socket: &mut Socket,
+    family: Family,
+    table: &'static str,
+) -> io::Result<Option<OtherProxy>> {
+    let all = retry_interrupted(|| socket.chains(family, table))?;
     let chains = all.iter().filter(|chain| is_theirs(&chain.name)).count();
-    let only_marks = all.iter().filter(|chain| MARKS.contains(&&*chain.name)).count() == chains;
-    Ok((!only_marks).then_some(Rival::Iptables { family, table, chains }))
+    let only_masquerade =
+        all.iter().filter(|chain| MASQUERADE_CHAINS.contains(&&*chain.name)).count() == chains;
+    Ok((!only_masquerade).then_some(OtherProxy::Iptables { family, table, chains }))
 }
 
-/// A chain of kube-proxy's iptables mode.
+/// Whether a chain is of kube-proxy's iptables mode.
 fn is_theirs(chain: &str) -> bool {
     CHAINS.contains(&chain) || PREFIXES.iter().any(|prefix| chain.starts_with(prefix))
 }
 
-/// A file about the network of this thread, not of the process. What is not there says nothing:
-/// the kernel was built without it, or only root may read it.
+/// Reads a file of `/proc` about the network namespace of this thread, not of the process. Empty if it
+/// does not exist or cannot be read: the kernel was built without it, or only root may read it.
 fn read(file: &str) -> String {
     std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default()
 }
@@ -188,8 +193,8 @@ fn has_interface(list: &str) -> bool {
     names.map(|(name, _)| name.trim()).any(|name| name == INTERFACE)
 }
 
-/// Reads again when somebody changed the rules meanwhile.
-fn patiently<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+/// Reads again while the kernel says that another program has changed the rules meanwhile.
+fn retry_interrupted<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let mut tries = 1;
     loop {
         match read() {
@@ -235,13 +240,13 @@ mod tests {
             left -= 1;
             if left == 0 { Ok("read") } else { Err(interrupted()) }
         };
-        assert_eq!(patiently(read).ok(), Some("read"));
+        assert_eq!(retry_interrupted(read).ok(), Some("read"));
         let mut reads = 0;
         let never = || {
             reads += 1;
             Err::<(), _>(interrupted())
         };
-        assert!(patiently(never).is_err_and(|e| e.kind() == io::ErrorKind::Interrupted));
+        assert!(retry_interrupted(never).is_err_and(|e| e.kind() == io::ErrorKind::Interrupted));
         assert_eq!(reads, TRIES);
     }
 
@@ -249,13 +254,13 @@ mod tests {
     fn the_text_says_what_it_means_and_what_to_do() {
         let family = Family::Ip6;
         let texts = [
-            Rival::Nftables { family },
-            Rival::Iptables { family, table: "nat", chains: 12 },
-            Rival::Legacy { family },
-            Rival::Ipvs,
+            OtherProxy::Nftables { family },
+            OtherProxy::Iptables { family, table: "nat", chains: 12 },
+            OtherProxy::Legacy { family },
+            OtherProxy::Ipvs,
         ]
-        .map(|rival| rival.to_string());
-        let meaning = "two proxies translate the same Services, whichever comes first wins";
+        .map(|other| other.to_string());
+        let meaning = "two proxies translate the addresses of the same Services, and the rules that a packet meets first decide";
         let ours = "stop kube-proxy, then start `zonewise proxy --take-over` or run \
                     `kube-proxy --cleanup`";
         let only_theirs = "stop kube-proxy and run `kube-proxy --cleanup`";
@@ -268,7 +273,7 @@ mod tests {
                  {meaning}: {ours}"
             ),
             format!(
-                "iptables-legacy has a table ip6 nat, and it cannot be looked into; if it is \
+                "iptables-legacy has a table ip6 nat, whose rules cannot be read here; if they are \
                  kube-proxy's, {meaning}: {only_theirs}"
             ),
             format!("kube-proxy in IPVS mode: interface kube-ipvs0; {meaning}: {only_theirs}"),

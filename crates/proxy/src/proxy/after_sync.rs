@@ -1,0 +1,201 @@
+//! What follows a batch that the kernel has accepted: measurements, health checks of Services, stale
+//! UDP flows, session affinity, and the report to the controller.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use tokio::task::block_in_place;
+use tokio::time::Instant;
+use zonewise_common::name::Key;
+use zonewise_nft::Family;
+use zonewise_routing::{self as routing, RouteQuery, TrafficPolicy};
+use zonewise_topology::reason::Code;
+
+use super::{HealthChecks, Proxy, name};
+use crate::addresses;
+use crate::conntrack;
+use crate::health::{HealthPort, Moment};
+use crate::index::{Changes, Index};
+use crate::kernel::{Kernel, Rejected};
+use crate::rules::entries;
+
+impl Proxy<'_> {
+    /// What follows a batch that the kernel has accepted. After the first one (`first`) everything is
+    /// looked at, otherwise `changes`.
+    pub(super) async fn after_sync(
+        &mut self,
+        changes: &Changes,
+        rejected: Vec<Rejected>,
+        began: Instant,
+        first: bool,
+    ) {
+        self.update_rejected(changes, rejected, first);
+        if !first && self.affects_affinity(changes) {
+            self.forget_affinity();
+        }
+        self.remove_stale_flows(changes, first);
+        self.measure(changes, began, first);
+        self.update_health_checks(changes, first).await;
+        if self.kernel.with(|kernel| kernel.unused()).is_some_and(|unused| unused > 0) {
+            self.schedule.remove_unused_later();
+        }
+        self.cluster.want_fallback(&changes.services);
+        self.report(changes.version);
+    }
+
+    /// Notes which Services the kernel rejects, and writes an event where its error is new.
+    fn update_rejected(&mut self, changes: &Changes, rejected: Vec<Rejected>, first: bool) {
+        let again = |key: &Key| rejected.iter().any(|rejected| rejected.service == *key);
+        let tried = |key: &Key| first || changes.services.contains(key);
+        self.rejected.retain(|key, _| !tried(key) || again(key));
+        for Rejected { service, error } in rejected {
+            tracing::error!(namespace = %service.0, service = %service.1, %error,
+                "the kernel rejects the rules of this Service; its former rules stay, all other Services are up to date");
+            let error = error.to_string();
+            if self.rejected.insert(service.clone(), error.clone()).as_ref() != Some(&error) {
+                self.reports.events.warn(&service, Code::RefusedByKernel, &error);
+            }
+        }
+        self.reports.metrics.ours.rejected.set(self.rejected.len() as f64);
+    }
+
+    /// Whether the kernel may remember clients of endpoints that are gone: a Service with session
+    /// affinity has changed, or a Service is gone that may have had it.
+    fn affects_affinity(&self, changes: &Changes) -> bool {
+        let index = self.cluster.index();
+        let affects = |key: &Key| {
+            index.services().get(key).is_none_or(|service| service.affinity_seconds.is_some())
+        };
+        changes.services.iter().any(affects)
+    }
+
+    fn forget_affinity(&self) {
+        if let Err(error) = self.on_kernel(Kernel::purge_affinity) {
+            tracing::warn!(%error, "cannot remove clients of removed endpoints from session affinity");
+        }
+    }
+
+    fn measure(&self, changes: &Changes, began: Instant, first: bool) {
+        let took = began.elapsed().as_secs_f64();
+        let now = jiff::Timestamp::now();
+        for &family in &self.families {
+            let label = [name(family)];
+            self.reports.metrics.sync.with(label).observe(took);
+            let kind =
+                if first { &self.reports.metrics.full } else { &self.reports.metrics.partial };
+            kind.with(label).observe(took);
+            self.reports.metrics.last.with(label).set(now.as_millisecond() as f64 / 1000.0);
+            self.reports.health.updated(entries::routing_family(family), Moment::now());
+            let triggers =
+                changes.triggers.values().flatten().filter(|at| **at > self.reports.started);
+            for at in triggers {
+                let seconds = (now.as_microsecond() - at) as f64 / 1e6;
+                self.reports.metrics.programming.with(label).observe(seconds.max(0.0));
+            }
+        }
+    }
+
+    /// Removes UDP flows that conntrack would still send to endpoints that are gone.
+    fn remove_stale_flows(&self, changes: &Changes, first: bool) {
+        let reader = self.cluster.reader();
+        let index = self.cluster.index();
+        let mut frontends: BTreeMap<Family, conntrack::Frontends> = BTreeMap::new();
+        let keys: Box<dyn Iterator<Item = &Key>> = if first {
+            Box::new(index.services().keys())
+        } else {
+            Box::new(changes.services.iter())
+        };
+        for key in keys {
+            let Some(service) = index.services().get(key) else { continue };
+            let udp = service.ports.iter().filter(|port| port.protocol == routing::Protocol::Udp);
+            for port in udp {
+                let slices = index.slices(key);
+                for &family in &self.families {
+                    let query = RouteQuery {
+                        reader: &reader,
+                        gates: &self.config.routing,
+                        service,
+                        port,
+                        family: entries::routing_family(family),
+                        slices: &slices,
+                    };
+                    frontends.entry(family).or_default().add(
+                        service,
+                        port,
+                        &routing::serving_targets(&query),
+                    );
+                }
+            }
+        }
+        drop(index);
+        frontends.retain(|_, frontends| !frontends.is_empty());
+        if !frontends.is_empty() {
+            block_in_place(|| self.remove_flows(&frontends));
+        }
+    }
+
+    fn remove_flows(&self, frontends: &BTreeMap<Family, conntrack::Frontends>) {
+        let own: BTreeSet<IpAddr> =
+            addresses::interface_addresses().unwrap_or_default().into_iter().collect();
+        for (&family, frontends) in frontends {
+            let began = Instant::now();
+            match conntrack::clean(family, frontends, &own) {
+                Ok(deleted) => {
+                    self.reports.metrics.flows_deleted.with([name(family)]).add(deleted as u64)
+                }
+                Err(error) => tracing::warn!(%error, "cannot remove stale UDP flows"),
+            }
+            self.reports
+                .metrics
+                .conntrack
+                .with([name(family)])
+                .observe(began.elapsed().as_secs_f64());
+        }
+    }
+
+    async fn update_health_checks(&mut self, changes: &Changes, first: bool) {
+        {
+            let index = self.cluster.index();
+            let all: Vec<Key> = if first {
+                index.services().keys().cloned().collect()
+            } else {
+                changes.services.iter().cloned().collect()
+            };
+            for key in all {
+                let name = (key.0.to_string(), key.1.to_string());
+                match health_port(&index, &key) {
+                    Some(port) => drop(self.health_checks.services.insert(name, port)),
+                    None => drop(self.health_checks.services.remove(&name)),
+                }
+            }
+        }
+        self.open_health_ports().await;
+    }
+
+    /// Opens the health checks of Services on the addresses that accept NodePorts.
+    pub(super) async fn open_health_ports(&mut self) {
+        let HealthChecks { servers, services } = &mut self.health_checks;
+        for error in servers.reconcile(services, &self.in_kernel.nodeports).await {
+            if !error.again {
+                let service: Key = (error.namespace.as_str().into(), error.name.as_str().into());
+                let code = Code::FailedToStartServiceHealthcheck;
+                self.reports.events.warn(&service, code, &error.to_string());
+                tracing::warn!(%error, "the health check port of a Service stays closed; it is tried again with the next change");
+            }
+        }
+    }
+}
+
+fn health_port(index: &Index, key: &Key) -> Option<HealthPort> {
+    let service = index.services().get(key)?;
+    let port = service
+        .health_check_node_port
+        .filter(|_| service.external_policy == TrafficPolicy::Local)?;
+    let slices = index.slices(key);
+    let families =
+        routing::Family::BOTH.into_iter().filter(|family| service.cluster_ip(*family).is_some());
+    let ready = families
+        .map(|family| (family, routing::count_local_ready(service, &slices, family)))
+        .collect();
+    Some(HealthPort { port, ready })
+}

@@ -1,0 +1,113 @@
+//! When the sync loop does what.
+
+use std::time::Duration;
+
+use tokio::signal::unix::Signal;
+use tokio::sync::Notify;
+use tokio::time::{Instant, Interval, interval, interval_at, sleep_until};
+
+/// How often the kernel is asked whether our tables are still there.
+pub(super) const CHECK_TABLES: Duration = Duration::from_millis(500);
+/// How long after their last use elements are removed: packets may still be on their way to them.
+const REMOVE_UNUSED: Duration = Duration::from_secs(1);
+/// How often the machine's addresses are read: NodePorts follow them.
+const CHECK_ADDRESSES: Duration = Duration::from_secs(5);
+/// How often Services that the kernel has rejected are tried again.
+const RETRY_REJECTED: Duration = Duration::from_secs(60);
+
+/// What there is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Services, the node or ServiceCIDRs have changed.
+    Sync,
+    /// Services that the kernel has rejected are to be tried again.
+    RetryRejected,
+    /// Elements that nothing leads to any more can be removed.
+    RemoveUnused,
+    /// Are our tables still there?
+    CheckTables,
+    /// Have the machine's addresses changed?
+    CheckAddresses,
+    /// The tables are to be compared with what they should be: it is time, or SIGUSR1 has come.
+    Verify,
+}
+
+/// The timers of the sync loop.
+pub(super) struct Schedule {
+    check_tables: Interval,
+    check_addresses: Interval,
+    retry_rejected: Interval,
+    /// SIGUSR1; `None` if it cannot be received.
+    verify_signal: Option<Signal>,
+    verify_at: Instant,
+    /// Set after a batch that leaves unused elements, `None` once they are removed.
+    remove_unused_at: Option<Instant>,
+    /// When the last sync ended.
+    synced_at: Instant,
+}
+
+impl Schedule {
+    pub(super) fn new(verify_period: Duration, verify_signal: Option<Signal>) -> Self {
+        let now = Instant::now();
+        Self {
+            check_tables: interval(CHECK_TABLES),
+            check_addresses: interval(CHECK_ADDRESSES),
+            retry_rejected: interval_at(now + RETRY_REJECTED, RETRY_REJECTED),
+            verify_signal,
+            verify_at: now + verify_period,
+            remove_unused_at: None,
+            synced_at: now,
+        }
+    }
+
+    /// The first sync, which may have taken long, is done: regular checks begin now.
+    pub(super) fn begin(&mut self) {
+        self.check_tables.reset_immediately();
+        self.check_addresses.reset_immediately();
+        self.retry_rejected.reset();
+    }
+
+    /// Waits until there is something to do.
+    pub(super) async fn next(&mut self, changed: &Notify) -> Due {
+        let remove_unused_at = self.remove_unused_at;
+        let remove_unused = async {
+            match remove_unused_at {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let signal = self.verify_signal.as_mut();
+        tokio::select! {
+            () = changed.notified() => Due::Sync,
+            () = remove_unused => Due::RemoveUnused,
+            _ = self.check_tables.tick() => Due::CheckTables,
+            _ = self.check_addresses.tick() => Due::CheckAddresses,
+            () = sleep_until(self.verify_at) => Due::Verify,
+            Some(()) = async { signal?.recv().await } => Due::Verify,
+            _ = self.retry_rejected.tick() => Due::RetryRejected,
+        }
+    }
+
+    /// Waits until the next sync may begin: at once after a pause, otherwise `min_sync_period` after
+    /// the last one, so that changes that come in the meantime are applied together.
+    pub(super) async fn pause(&self, min_sync_period: Duration) {
+        sleep_until(self.synced_at + min_sync_period).await;
+    }
+
+    pub(super) fn synced(&mut self) {
+        self.synced_at = Instant::now();
+    }
+
+    pub(super) fn verify_after(&mut self, period: Duration) {
+        self.verify_at = Instant::now() + period;
+    }
+
+    /// There are elements to remove. An earlier date stays.
+    pub(super) fn remove_unused_later(&mut self) {
+        self.remove_unused_at.get_or_insert_with(|| Instant::now() + REMOVE_UNUSED);
+    }
+
+    pub(super) fn removed_unused(&mut self) {
+        self.remove_unused_at = None;
+    }
+}

@@ -1,0 +1,75 @@
+//! Regular care for the tables: removing unused elements, checking that the tables are still there,
+//! comparing them with what they should be.
+
+use tokio::time::Instant;
+
+use super::{Proxy, name};
+use crate::kernel::{Kernel, Mended};
+
+impl Proxy<'_> {
+    /// Removes elements that nothing leads to any more.
+    pub(super) fn remove_unused(&mut self) {
+        self.schedule.removed_unused();
+        if let Err(error) = self.on_kernel(Kernel::remove_unused) {
+            tracing::warn!(%error, "cannot remove unused elements from the kernel's tables; comparing and repairing the tables");
+            for &family in &self.families {
+                self.reports.metrics.cleanup_failures.with([name(family)]).inc();
+            }
+            self.verify();
+        }
+    }
+
+    /// Are the tables still there? The kernel is asked only where it lets others remove them.
+    pub(super) fn check_tables(&mut self) {
+        self.report_idle();
+        match self.on_kernel(Kernel::is_disturbed) {
+            Ok(false) => {}
+            Ok(true) => self.verify(),
+            Err(error) => tracing::warn!(%error, "cannot check the kernel's tables"),
+        }
+    }
+
+    /// When no change waits for a sync, everything the watches have delivered is applied, up to the
+    /// version of their last bookmark.
+    fn report_idle(&self) {
+        let index = self.cluster.index();
+        if index.is_clean() {
+            self.report(index.version());
+        }
+    }
+
+    /// Reports that this version is applied, but for Services that the kernel rejects.
+    pub(super) fn report(&self, version: u64) {
+        self.reports.applied.send_if_modified(|applied| {
+            let now = applied.then(version, self.rejected.keys());
+            let modified = *applied != now;
+            *applied = now;
+            modified
+        });
+    }
+
+    /// Compares the tables with what they should be, and repairs them.
+    pub(super) fn verify(&mut self) {
+        let began = Instant::now();
+        let result = self.on_kernel(Kernel::restore);
+        // Reading a large table takes long: verification takes at most a hundredth of the time.
+        let period = self.config.verify_period.max(began.elapsed() * 100);
+        self.schedule.verify_after(period);
+        match result {
+            Ok(mended) => self.verified(mended),
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn verified(&self, mended: Mended) {
+        if mended.is_clean() {
+            tracing::debug!("the kernel's tables are as they should be");
+            return;
+        }
+        self.reports.metrics.ours.mended.inc();
+        tracing::warn!(
+            ?mended,
+            "the kernel's tables were not as they should be (has another program changed them?): repaired"
+        );
+    }
+}

@@ -1,0 +1,68 @@
+//! The page `/routes`: every Service port with its endpoints on this node, and why these.
+
+use serde::Serialize;
+
+use crate::kernel::KernelHandle;
+use crate::rules::entries::{ProgrammedService, Targets};
+use crate::rules::layout::FAMILIES;
+use crate::watches::ClusterView;
+
+/// One Service port in one family; `zonewise route` shows the same.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    service: String,
+    port: String,
+    protocol: String,
+    family: &'static str,
+    mode: &'static str,
+    reason: String,
+    sentence: String,
+    cluster: Vec<String>,
+    local: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weights: Option<Box<[u32]>>,
+    has_any_endpoints: bool,
+}
+
+/// The page, as JSON.
+pub(crate) fn routes(kernel: &KernelHandle, cluster: &ClusterView) -> String {
+    let lines: Option<Vec<Line>> =
+        kernel.with(|kernel| kernel.desired().services().values().flat_map(lines).collect());
+    let reader = cluster.reader();
+    let location = reader.location();
+    let document = serde_json::json!({
+        "node": location.node, "zone": location.zone, "region": location.region,
+        "routes": lines.unwrap_or_default(),
+    });
+    document.to_string()
+}
+
+/// The lines of one Service.
+fn lines(programmed: &ProgrammedService) -> Vec<Line> {
+    let service = &programmed.service;
+    let ports = service.ports.iter().zip(&programmed.ports);
+    let families = ports.flat_map(|(port, routes)| {
+        let routes = FAMILIES.iter().zip(routes);
+        routes.filter_map(move |(family, route)| Some((port, family, route.as_ref()?)))
+    });
+    families
+        .map(|(port, family, route)| Line {
+            service: format!("{}/{}", service.namespace, service.name),
+            port: port.name.to_string(),
+            protocol: port.protocol.to_string(),
+            family: if *family == FAMILIES[0] { "IPv4" } else { "IPv6" },
+            mode: route.mode.as_str(),
+            reason: route.reason.code().to_string(),
+            sentence: route.reason.to_string(),
+            cluster: texts(&route.cluster),
+            local: texts(&route.local),
+            weights: route.weights.clone(),
+            has_any_endpoints: route.has_any,
+        })
+        .collect()
+}
+
+fn texts(targets: &Targets) -> Vec<String> {
+    targets.iter().map(|target| target.to_string()).collect()
+}

@@ -1,0 +1,231 @@
+//! What each watch does with the objects it delivers. A listener is called from the task of its watch
+//! alone, in the order of the API server.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use zonewise_cluster::api::ApiError;
+use zonewise_cluster::watch::Sink;
+use zonewise_common::cidr::Cidr;
+use zonewise_common::name::{Key, Keyed, Name};
+use zonewise_routing::{ObjectReader, RoutedService, RoutedSlice};
+
+use super::ClusterView;
+use super::view::List;
+use crate::index::WatchId;
+use crate::node::NodeInfo;
+
+/// An object as a watch has delivered it, under its namespace and name.
+pub(super) struct Decoded<T> {
+    key: Key,
+    object: T,
+}
+
+impl<T> Keyed for Decoded<T> {
+    fn key(&self) -> Key {
+        self.key.clone()
+    }
+}
+
+/// Puts Services into the index.
+pub(super) struct ServiceListener(pub(super) Arc<ClusterView>);
+
+impl Sink for ServiceListener {
+    type Object = Decoded<RoutedService>;
+
+    fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error> {
+        let object = self.0.reader().read_service(json)?;
+        let key = (Name::clone(&object.namespace), Name::clone(&object.name));
+        Ok(Decoded { key, object })
+    }
+
+    fn apply(&mut self, service: Self::Object) {
+        self.0.metrics.service_change();
+        if self.0.index().apply_service(service.object) {
+            self.0.changed.notify_one();
+        }
+    }
+
+    fn unreadable(&mut self, key: &Key, error: &str) {
+        self.0.unreadable("services", key, error);
+    }
+
+    fn delete(&mut self, _: u64, key: &Key) {
+        self.0.metrics.service_change();
+        if self.0.index().delete_service(key) {
+            self.0.changed.notify_one();
+        }
+    }
+
+    fn listed(&mut self, version: u64, keys: &BTreeSet<Key>) {
+        let gone: Vec<Key> = {
+            let index = self.0.index();
+            index.services().keys().filter(|key| !keys.contains(*key)).cloned().collect()
+        };
+        gone.iter().for_each(|key| self.delete(version, key));
+        self.0.set_listed(List::Services);
+    }
+
+    fn health(&mut self, health: Result<(), &ApiError>) {
+        self.0.metrics.watch_health("services", health.is_ok());
+    }
+}
+
+/// Puts the slices of one watch into the index.
+pub(super) struct SliceListener {
+    pub(super) view: Arc<ClusterView>,
+    pub(super) reader: Arc<ObjectReader>,
+    pub(super) watch: WatchId,
+}
+
+impl SliceListener {
+    /// Whether a slice that leaves this watch cannot be on another.
+    fn is_only_watch(&self) -> bool {
+        self.view.slice_watches().count == 1
+    }
+
+    fn notify(&self, changed: bool) {
+        if changed {
+            self.view.changed.notify_one();
+        }
+        self.view.deletions.notify_one();
+    }
+}
+
+impl Sink for SliceListener {
+    type Object = Decoded<RoutedSlice>;
+
+    fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error> {
+        let object = self.reader.read_slice(json)?;
+        let key = (Name::clone(&object.namespace), Name::clone(&object.name));
+        Ok(Decoded { key, object })
+    }
+
+    fn apply(&mut self, slice: Self::Object) {
+        self.view.metrics.slice_change();
+        if self.view.index().apply_slice(slice.object, self.watch) {
+            self.view.changed.notify_one();
+        }
+    }
+
+    fn unreadable(&mut self, key: &Key, error: &str) {
+        self.view.unreadable("endpointslices", key, error);
+    }
+
+    fn delete(&mut self, version: u64, key: &Key) {
+        self.view.metrics.slice_change();
+        let only_watch = self.is_only_watch();
+        let changed = self.view.index().slice_left(key, version, self.watch, only_watch);
+        self.notify(changed);
+    }
+
+    fn listed(&mut self, version: u64, keys: &BTreeSet<Key>) {
+        let only_watch = self.is_only_watch();
+        let changed = self.view.index().slices_listed(keys, self.watch, only_watch);
+        self.view.index().delivered_up_to(version);
+        self.view.set_listed(List::Slices(self.watch));
+        if self.view.is_complete() {
+            self.view.index().confirm_older_than(self.watch.epoch);
+        }
+        self.notify(changed);
+    }
+
+    fn seen(&mut self, version: u64) {
+        self.view.index().delivered_up_to(version);
+    }
+
+    fn health(&mut self, health: Result<(), &ApiError>) {
+        self.view.metrics.watch_health("endpointslices", health.is_ok());
+    }
+}
+
+/// Follows this node.
+pub(super) struct NodeListener(pub(super) Arc<ClusterView>);
+
+impl Sink for NodeListener {
+    type Object = Decoded<NodeInfo>;
+
+    fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error> {
+        let object = NodeInfo::read(json)?;
+        Ok(Decoded { key: (Name::default(), Name::clone(&object.name)), object })
+    }
+
+    fn apply(&mut self, node: Self::Object) {
+        self.0.set_node(node.object);
+    }
+
+    fn unreadable(&mut self, key: &Key, error: &str) {
+        self.0.unreadable("nodes", key, error);
+    }
+
+    /// A deleted node keeps its zone: until its Pods end, their traffic stays where it was.
+    fn delete(&mut self, _: u64, _: &Key) {}
+
+    fn listed(&mut self, _: u64, _: &BTreeSet<Key>) {
+        self.0.set_listed(List::Node);
+    }
+
+    fn health(&mut self, health: Result<(), &ApiError>) {
+        self.0.metrics.watch_health("nodes", health.is_ok());
+    }
+}
+
+/// Follows the ranges that ClusterIPs come from.
+pub(super) struct ServiceCidrListener(pub(super) Arc<ClusterView>);
+
+#[derive(Deserialize)]
+struct ServiceCidr {
+    metadata: ServiceCidrMetadata,
+    spec: Option<ServiceCidrSpec>,
+}
+
+#[derive(Deserialize)]
+struct ServiceCidrMetadata {
+    name: Name,
+}
+
+#[derive(Deserialize)]
+struct ServiceCidrSpec {
+    cidrs: Option<Vec<String>>,
+}
+
+impl Sink for ServiceCidrListener {
+    type Object = Decoded<Vec<Cidr>>;
+
+    fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error> {
+        let read: ServiceCidr = serde_json::from_str(json)?;
+        let cidrs = read.spec.and_then(|spec| spec.cidrs).unwrap_or_default();
+        let object = cidrs.iter().filter_map(|cidr| Cidr::parse(cidr)).collect();
+        Ok(Decoded { key: (Name::default(), read.metadata.name), object })
+    }
+
+    fn apply(&mut self, service_cidr: Self::Object) {
+        let Decoded { key: (_, name), object: cidrs } = service_cidr;
+        self.0.change_service_cidrs(|known| drop(known.insert(name, cidrs)));
+    }
+
+    fn unreadable(&mut self, key: &Key, error: &str) {
+        self.0.unreadable("servicecidrs", key, error);
+    }
+
+    fn delete(&mut self, _: u64, (_, name): &Key) {
+        self.0.change_service_cidrs(|known| drop(known.remove(name)));
+    }
+
+    fn listed(&mut self, _: u64, keys: &BTreeSet<Key>) {
+        self.0.change_service_cidrs(|known| {
+            known.retain(|name, _| keys.iter().any(|(_, listed)| listed == name));
+        });
+        self.0.set_listed(List::ServiceCidrs);
+    }
+
+    /// API servers before 1.33 have no ServiceCIDRs, and the role of the proxy may not allow to read
+    /// them. The proxy starts without them then.
+    fn health(&mut self, health: Result<(), &ApiError>) {
+        self.0.metrics.watch_health("servicecidrs", health.is_ok());
+        if let Err(ApiError::NotFound(_) | ApiError::Forbidden(_)) = health {
+            self.0.set_listed(List::ServiceCidrs);
+        }
+    }
+}
