@@ -55,6 +55,8 @@ lint: ## Check format, lints, documentation and dependencies
 	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 	@# Advisories are not checked here: they change without us and need a database from the network.
 	@cargo deny --locked check bans licenses sources
+	@# Crates use what ARCHITECTURE.md allows, and every dependency is used.
+	@cargo test --locked --quiet --package zonewise --test suite repository::dependencies
 
 install: ## Install zonewise, the kubectl plugin, man pages and completions (PREFIX=/usr/local)
 	@scripts/setup build

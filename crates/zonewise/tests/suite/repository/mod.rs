@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!  requirements   docs/requirements.md: sentences by hand, tests from the names of test functions
+//!  dependencies   ARCHITECTURE.md, column "may use" = [dependencies] of each crate; all of them used
 //! ```
 
+mod dependencies;
 mod requirements;
 
 use std::fs;
