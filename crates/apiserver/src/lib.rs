@@ -25,7 +25,6 @@
 //! ```
 
 mod http;
-mod keys;
 mod kubectl;
 mod objects;
 mod operations;
@@ -50,6 +49,7 @@ use tokio_rustls::TlsAcceptor;
 
 pub use crate::http::faults::{FaultError, Faults};
 use crate::http::server::{self, Shared};
+use crate::http::tls;
 use crate::objects::allocation::Allocator;
 pub use crate::objects::allocation::Cidr;
 use crate::operations::{ApiState, seed};
@@ -128,7 +128,7 @@ pub enum StartError {
     EmptyToken(String),
     /// No certificate could be made.
     #[error("cannot make a certificate: {0}; serve plain HTTP instead")]
-    Keys(String),
+    Certificate(String),
     /// The objects that every cluster has could not be created.
     #[error("cannot create the initial objects: {0}; check the ranges of cluster IPs")]
     Seed(String),
@@ -164,9 +164,9 @@ impl Server {
         };
         let listener = TcpListener::bind(config.address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let keys = config.tls.then(|| keys::make(address)).transpose()?;
-        let (authority, tls) = match keys {
-            Some(keys) => (Some(keys.authority), Some(TlsAcceptor::from(keys.config))),
+        let tls = config.tls.then(|| tls::generate(address)).transpose()?;
+        let (authority, tls) = match tls {
+            Some(tls) => (Some(tls.authority), Some(TlsAcceptor::from(tls.config))),
             None => (None, None),
         };
         let now = Timestamp::now();
