@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use zonewise_common::keys::MANAGED_BY;
-use zonewise_slices::asked::{self, Asked, asked};
 use zonewise_slices::node::Nodes;
 use zonewise_slices::plan::{Input, Plan, plan};
 use zonewise_slices::pod::Pod;
+use zonewise_slices::requested::{self, RequestedRouting, requested_routing};
 use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::{AddressType, Slice};
@@ -30,7 +30,7 @@ pub struct Scene {
 /// What the controller makes of a scene.
 pub struct Verdict {
     /// What is asked for.
-    pub asked: Asked,
+    pub asked: RequestedRouting,
     /// What is written.
     pub plan: Plan,
 }
@@ -65,7 +65,7 @@ impl Scene {
     /// Runs the controller's own functions.
     pub fn judge(&self, settings: &Settings) -> Verdict {
         let slices = self.own_slices(settings);
-        let asked = asked(&self.service, settings);
+        let asked = requested_routing(&self.service, settings);
         let plan = plan(&self.input(&slices), &asked, settings);
         Verdict { asked, plan }
     }
@@ -74,8 +74,8 @@ impl Scene {
     /// annotation before is what only a running controller knows: taken as yes if there are hints,
     /// unless the field explains them.
     pub fn input<'a>(&'a self, slices: &'a [Arc<Slice>]) -> Input<'a> {
-        let by_field =
-            !asked::is_auto(&self.service) && asked::traffic_distribution(&self.service).is_some();
+        let by_field = !requested::is_auto(&self.service)
+            && requested::traffic_distribution(&self.service).is_some();
         let hinted = |slice: &Arc<Slice>| {
             slice.endpoints.iter().any(|endpoint| !endpoint.zone_hints().is_empty())
         };

@@ -102,7 +102,7 @@ impl Gather {
                 }
                 // The later counts, whatever version it has.
                 self.index.delete_slice(0, &key);
-                self.index.wrote_slice(small);
+                self.index.record_written_slice(small);
             }
         }
     }

@@ -13,7 +13,7 @@ use zonewise_common::keys::{
     DOMAIN, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING, TOPOLOGY_AWARE_HINTS,
     TOPOLOGY_MODE,
 };
-use zonewise_slices::asked::Asked;
+use zonewise_slices::requested::RequestedRouting;
 use zonewise_topology::capacity::WhyLeftOut;
 use zonewise_topology::heuristics;
 use zonewise_topology::reason::{Code, Reason};
@@ -269,7 +269,7 @@ fn annotate(key: &str, value: &str) -> Change {
 }
 
 /// What a key that means nothing was probably meant to say.
-fn understood(note: &zonewise_slices::asked::Note) -> Option<Change> {
+fn understood(note: &zonewise_slices::requested::RequestNote) -> Option<Change> {
     match note.reason.code() {
         Code::GateOff => {
             let gate = match note.source {
@@ -302,7 +302,7 @@ fn lower_threshold(endpoints: u64, padding: u64) -> Vec<Vec<Change>> {
 }
 
 /// Keys that would win against the routing preference.
-fn in_the_way(asked: &Asked) -> Vec<Change> {
+fn in_the_way(asked: &RequestedRouting) -> Vec<Change> {
     let wins = [TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE, SUBSETTING].contains(&asked.source);
     let key = asked.source.to_owned();
     wins.then_some(Change::RemoveAnnotation { key }).into_iter().collect()
