@@ -1,5 +1,5 @@
 //! Faults that can be switched on: what clients of a real cluster have to live with now and then.
-//! Nothing here does I/O or rolls dice: random numbers come in as arguments.
+//! Nothing here does I/O; random numbers come in as arguments.
 //!
 //! ```text
 //!  latency=10ms..50ms   every request is delayed by a random time in this range

@@ -116,7 +116,7 @@ pub(crate) async fn run_garbage_collector(shared: Arc<Shared>) {
     }
 }
 
-/// Serves until told to stop, then lets open requests end.
+/// Serves until the server stops, then lets open requests end.
 pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener, tls: Option<TlsAcceptor>) {
     let mut connections = JoinSet::new();
     let mut stop = shared.stop.subscribe();

@@ -250,8 +250,8 @@ mod tests {
             (config_key(".."), vec!["must not be '..'".into()]),
             (config_key("..a"), vec!["must not start with '..'".into()]),
         ];
-        for (told, wanted) in cases {
-            assert_eq!(told, wanted);
+        for (found, wanted) in cases {
+            assert_eq!(found, wanted);
         }
     }
 

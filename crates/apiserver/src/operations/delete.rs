@@ -279,7 +279,7 @@ mod tests {
         pod
     }
 
-    fn told(pod: &Value, options: &DeleteOptions) -> String {
+    fn described(pod: &Value, options: &DeleteOptions) -> String {
         let kind = Kind::find("", "v1", "pods").unwrap();
         let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
         let shown = |object: &Value| {
@@ -337,7 +337,7 @@ mod tests {
             (held, &default, "unchanged"),
         ];
         for (extra, options, expected) in rows {
-            assert_eq!(told(&pod(&extra), options), expected, "{extra} {options:?}");
+            assert_eq!(described(&pod(&extra), options), expected, "{extra} {options:?}");
         }
     }
 

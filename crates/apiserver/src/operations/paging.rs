@@ -285,19 +285,19 @@ mod tests {
                 )),
             ),
         ];
-        let told = |store: &Store, query: &str| match listed(store, "", query) {
+        let outcome = |store: &Store, query: &str| match listed(store, "", query) {
             Ok(page) => Ok(page.objects.len()),
             Err(error) => Err((error.code, error.message)),
         };
         for (query, expected) in rows {
             assert_eq!(
-                told(&store, query),
+                outcome(&store, query),
                 expected.map_err(|(code, text)| (code, text.to_owned())),
                 "{query}"
             );
         }
         store.compact();
-        let old = told(&store, "resourceVersion=3&resourceVersionMatch=Exact");
+        let old = outcome(&store, "resourceVersion=3&resourceVersionMatch=Exact");
         assert_eq!(old, Err((410, EXPIRED.to_owned())));
     }
 

@@ -21,7 +21,7 @@ fn store(limit: usize) -> Store {
     store
 }
 
-fn told(objects: &Objects) -> Vec<String> {
+fn described(objects: &Objects) -> Vec<String> {
     let tell = |(key, object): (&Arc<str>, &Arc<Object>)| {
         format!(
             "{key}={}@{}",
@@ -36,7 +36,7 @@ fn told(objects: &Objects) -> Vec<String> {
 #[test]
 fn every_remembered_version_can_be_read() {
     let store = store(100);
-    let at = |version| told(&store.snapshot(PODS, version).unwrap());
+    let at = |version| described(&store.snapshot(PODS, version).unwrap());
     let nothing: [&str; 0] = [];
     assert_eq!(at(1), nothing);
     assert_eq!(at(2), ["x/a=1@2"]);

@@ -115,9 +115,9 @@ fn node_status() -> Vec<Step> {
         post("made", "nodes", node("{ns}-one")),
         put("status", &format!("{one}/status"), with(node("{ns}-one"), "status", status)),
         get("status read", &format!("{one}/status")),
-        put("main door keeps the status", one, node("{ns}-one")),
+        put("the main resource keeps the status", one, node("{ns}-one")),
         merge_patch(
-            "a label through the status door",
+            "a label through /status",
             &format!("{one}/status"),
             json!({"metadata": {"labels": {"x": "y"}}}),
         ),
@@ -133,7 +133,7 @@ fn node_status() -> Vec<Step> {
                 "reason": "Down"}]}}),
         ),
         merge_patch(
-            "cordon through the status door",
+            "cordon through /status",
             &format!("{one}/status"),
             json!({"spec": {"unschedulable": true}}),
         ),
@@ -272,8 +272,8 @@ fn events() -> Vec<Step> {
         ],
     );
     steps.extend([
-        get("the other door", "newevents/full"),
-        get("the other door, all", "newevents"),
+        get("in the other group", "newevents/full"),
+        get("all, in the other group", "newevents"),
         get("by reason", "events?fieldSelector=reason%3DSeen,type%3DNormal"),
         get(
             "by object",
@@ -285,9 +285,9 @@ fn events() -> Vec<Step> {
             "events/full",
             json!({"count": 4, "lastTimestamp": "2025-01-03T00:00:00Z"}),
         ),
-        merge_patch("counted at the other door", "newevents/full", json!({"deprecatedCount": 5})),
+        merge_patch("counted in the other group", "newevents/full", json!({"deprecatedCount": 5})),
         get("counted, read", "events/full"),
-        delete("deleted at the other door", "newevents/full"),
+        delete("deleted in the other group", "newevents/full"),
         get("gone", "events/full"),
     ]);
     steps
@@ -325,7 +325,7 @@ fn new_events() -> Vec<Step> {
         ],
     );
     steps.extend([
-        get("the old door", "events/full"),
+        get("in the core group", "events/full"),
         get("by object", "newevents?fieldSelector=regarding.name%3Dweb"),
         get("by reason", "newevents?fieldSelector=reason%3DSeen"),
         merge_patch(

@@ -216,14 +216,10 @@ fn status() -> Vec<Step> {
             json!({"status": {"podIP": "nowhere", "podIPs": [{"ip": "nowhere"}]}}),
         ),
         merge_patch("an unknown phase", one, json!({"status": {"phase": "Dreaming"}})),
-        merge_patch("an image through the status door", one, json!({"spec": {"hostname": "x"}})),
+        merge_patch("an image through /status", one, json!({"spec": {"hostname": "x"}})),
+        merge_patch("a label through /status", one, json!({"metadata": {"labels": {"a": "b"}}})),
         merge_patch(
-            "a label through the status door",
-            one,
-            json!({"metadata": {"labels": {"a": "b"}}}),
-        ),
-        merge_patch(
-            "a status through the main door",
+            "a status through the main resource",
             "pods/one",
             json!({"status": {"phase": "Failed"}}),
         ),

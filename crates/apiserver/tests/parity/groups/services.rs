@@ -481,12 +481,12 @@ fn status() -> Vec<Step> {
             json!({"status": {"conditions": [{"type": "a", "status": "Maybe"}]}}),
         ),
         merge_patch(
-            "a spec through the status door",
+            "a spec through /status",
             one,
             json!({"spec": {"sessionAffinity": "ClientIP"}}),
         ),
         merge_patch(
-            "a status through the main door",
+            "a status through the main resource",
             "services/one",
             json!({"status": {"loadBalancer": null, "conditions": null}}),
         ),

@@ -257,7 +257,7 @@ fn options() -> Vec<Step> {
     vec![
         post("a wrong dry run", "configmaps?dryRun=Some", config_map("one", json!({}))),
         post("validated some way", "configmaps?fieldValidation=Perhaps", unknown),
-        post("a manager", "configmaps?fieldManager=somebody", config_map("one", json!({"a": "1"}))),
+        post("a manager", "configmaps?fieldManager=another", config_map("one", json!({"a": "1"}))),
         post(
             "a long manager",
             &format!("configmaps?fieldManager={}", "m".repeat(129)),
