@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 use zonewise_routing::FeatureGates;
-use zonewise_slices::asked::Consumers;
+use zonewise_slices::requested::Consumers;
 use zonewise_slices::service::Service;
 use zonewise_topology::allocation::Allocation;
 use zonewise_topology::explanation as numbers;
@@ -300,8 +300,8 @@ fn families(decision: &Decision) -> Vec<FamilyReason> {
     decision.plan.families.iter().map(line).collect()
 }
 
-impl From<&zonewise_slices::asked::Note> for Note {
-    fn from(note: &zonewise_slices::asked::Note) -> Self {
+impl From<&zonewise_slices::requested::RequestNote> for Note {
+    fn from(note: &zonewise_slices::requested::RequestNote) -> Self {
         Self {
             source: note.source.into(),
             value: note.value.clone(),

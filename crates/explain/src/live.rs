@@ -2,7 +2,7 @@
 
 use kube::Client;
 use zonewise_cluster::api::{self, ApiError};
-use zonewise_cluster::watch::{NODES, PODS, SERVICES, SLICES, each, parameter};
+use zonewise_cluster::watch::{NODES, PODS, SERVICES, SLICES, list_each, query_parameter};
 use zonewise_common::keys::SERVICE_NAME;
 use zonewise_slices::labels::Labels;
 use zonewise_slices::service::Service;
@@ -72,8 +72,10 @@ impl Reader<'_> {
             return Ok(());
         }
         let take = &mut *self.take;
-        each(self.client, path, selector, &mut |json| take(item(SOURCE, kind, json, &OPTIONS)))
-            .await?;
+        list_each(self.client, path, selector, &mut |json| {
+            take(item(SOURCE, kind, json, &OPTIONS))
+        })
+        .await?;
         Ok(())
     }
 
@@ -81,8 +83,7 @@ impl Reader<'_> {
     /// here; the command reports it.
     async fn service(&mut self, namespace: &str, name: &str) -> Result<(), ApiError> {
         let path = format!("{}/{name}", namespaced(namespace, SERVICES.path));
-        let answer =
-            api::call(self.client, http::Method::GET, &path, (api::JSON, Vec::new())).await;
+        let answer = api::get(self.client, &path).await;
         let body = match answer {
             Err(ApiError::NotFound(_)) => return Ok(()),
             answer => answer?,
@@ -91,10 +92,10 @@ impl Reader<'_> {
         (self.take)(item(SOURCE, "Service", &text, &OPTIONS));
         let selector = serde_json::from_str::<Service>(&text).ok().and_then(|one| one.selector);
         if let Some(selector) = selector {
-            let selector = parameter("labelSelector", &equals(&selector));
+            let selector = query_parameter("labelSelector", &equals(&selector));
             self.list("Pod", &namespaced(namespace, PODS.path), &selector).await?;
         }
-        let of_service = parameter("labelSelector", &format!("{SERVICE_NAME}={name}"));
+        let of_service = query_parameter("labelSelector", &format!("{SERVICE_NAME}={name}"));
         self.list("EndpointSlice", &namespaced(namespace, SLICES.path), &of_service).await
     }
 }

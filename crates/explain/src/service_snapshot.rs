@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use zonewise_common::keys::MANAGED_BY;
-use zonewise_slices::asked::{self, Asked, asked};
 use zonewise_slices::node::Nodes;
 use zonewise_slices::plan::{Input, Plan, plan};
 use zonewise_slices::pod::Pod;
+use zonewise_slices::requested::{self, RequestedRouting, requested_routing};
 use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::{AddressType, Slice};
@@ -30,7 +30,7 @@ pub struct ServiceSnapshot {
 /// What the controller decides for a Service.
 pub struct Decision {
     /// What the Service asks for.
-    pub asked: Asked,
+    pub asked: RequestedRouting,
     /// What the controller would write.
     pub plan: Plan,
 }
@@ -65,7 +65,7 @@ impl ServiceSnapshot {
     /// Runs the controller's functions.
     pub fn decide(&self, settings: &Settings) -> Decision {
         let slices = self.own_slices(settings);
-        let asked = asked(&self.service, settings);
+        let asked = requested_routing(&self.service, settings);
         let plan = plan(&self.input(&slices), &asked, settings);
         Decision { asked, plan }
     }
@@ -76,8 +76,8 @@ impl ServiceSnapshot {
     /// topology annotation. Only a running controller knows that. It is assumed if there are hints,
     /// unless `spec.trafficDistribution` explains them.
     pub fn input<'a>(&'a self, slices: &'a [Arc<Slice>]) -> Input<'a> {
-        let by_field =
-            !asked::is_auto(&self.service) && asked::traffic_distribution(&self.service).is_some();
+        let by_field = !requested::is_auto(&self.service)
+            && requested::traffic_distribution(&self.service).is_some();
         let hinted = |slice: &Arc<Slice>| {
             slice.endpoints.iter().any(|endpoint| !endpoint.zone_hints().is_empty())
         };

@@ -103,7 +103,7 @@ impl SnapshotBuilder {
                 }
                 // The last one is used, whatever its resource version.
                 self.index.delete_slice(0, &key);
-                self.index.wrote_slice(small);
+                self.index.record_written_slice(small);
             }
         }
     }

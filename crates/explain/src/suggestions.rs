@@ -13,7 +13,7 @@ use zonewise_common::keys::{
     DOMAIN, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING, TOPOLOGY_AWARE_HINTS,
     TOPOLOGY_MODE,
 };
-use zonewise_slices::asked::Asked;
+use zonewise_slices::requested::RequestedRouting;
 use zonewise_topology::capacity::WhyLeftOut;
 use zonewise_topology::heuristics;
 use zonewise_topology::reason::{Code, Reason};
@@ -291,7 +291,7 @@ fn annotate(key: &str, value: &str) -> Change {
 }
 
 /// What an ignored annotation was probably meant to be.
-fn corrected(note: &zonewise_slices::asked::Note) -> Option<Change> {
+fn corrected(note: &zonewise_slices::requested::RequestNote) -> Option<Change> {
     match note.reason.code() {
         Code::GateOff => {
             let gate = match note.source {
@@ -324,7 +324,7 @@ fn lower_threshold(endpoints: u64, padding: u64) -> Vec<Vec<Change>> {
 }
 
 /// Removes the annotation that takes precedence over the routing preference.
-fn remove_stronger(asked: &Asked) -> Vec<Change> {
+fn remove_stronger(asked: &RequestedRouting) -> Vec<Change> {
     let wins = [TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE, SUBSETTING].contains(&asked.source);
     let key = asked.source.to_owned();
     wins.then_some(Change::RemoveAnnotation { key }).into_iter().collect()

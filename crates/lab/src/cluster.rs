@@ -11,7 +11,7 @@ use kube::Client;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::parameter;
+use zonewise_cluster::watch::query_parameter;
 use zonewise_common::keys::{LAB, SERVICE_NAME};
 use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_common::proxy_report::ProxyReport;
@@ -406,7 +406,7 @@ pub async fn clear(api: &Api) -> anyhow::Result<usize> {
             api.delete(&format!("{path}/{name}"), Some(0)).await?;
             removed += 1;
             if path == SERVICES {
-                let slices = parameter("labelSelector", &format!("{SERVICE_NAME}={name}"));
+                let slices = query_parameter("labelSelector", &format!("{SERVICE_NAME}={name}"));
                 for slice in api.list(SLICES, &slices).await? {
                     let name = slice["metadata"]["name"].as_str().unwrap_or_default();
                     api.delete(&format!("{SLICES}/{name}"), None).await?;

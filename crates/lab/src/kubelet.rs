@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::{self, Sink, follow};
+use zonewise_cluster::watch::{self, WatchListener, follow};
 use zonewise_common::keys::LAB;
 use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_netns::traffic::Server;
@@ -206,7 +206,7 @@ struct PodListener {
     heard: mpsc::UnboundedSender<Event>,
 }
 
-impl Sink for PodListener {
+impl WatchListener for PodListener {
     type Object = WatchedPod;
 
     fn read(&self, json: &str) -> Result<WatchedPod, serde_json::Error> {

@@ -144,15 +144,19 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 async fn serve(kubeconfig: Option<&Path>, config: Config) -> anyhow::Result<()> {
+<<<<<<< HEAD
     let shutdown = Shutdown::on_signals(GRACE).context("cannot receive signals")?;
+=======
+    let shutdown = Shutdown::on_signals(GRACE).context("cannot listen for signals")?;
+>>>>>>> main
     let client = connect(kubeconfig).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         upstream = config.settings.upstream,
-        "controller starts"
+        "the controller starts"
     );
     zonewise_controller::run(client, config, shutdown).await?;
-    tracing::info!("controller ended");
+    tracing::info!("the controller has ended");
     Ok(())
 }
 

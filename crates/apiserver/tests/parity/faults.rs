@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use zonewise_apiserver::Faults;
 use zonewise_cluster::api::ApiError;
 use zonewise_common::name::{Key, Name};
-use zonewise_inventory::follow::{Cause, Followed, Listener};
+use zonewise_inventory::follow::{Cause, IndexListener, WatchedIndex};
 use zonewise_inventory::index::NodeChange;
 
 use crate::groups::{config_map, web};
@@ -102,7 +102,7 @@ async fn faults_can_be_changed_over_http() {
 /// Listens to nothing: the index is what is looked at.
 struct Deaf;
 
-impl Listener for Deaf {
+impl IndexListener for Deaf {
     fn changed(&self, _: Cause, _: Vec<Key>) {}
     fn service_gone(&self, _: &Key) {}
     fn node_changed(&self, _: &Name, _: NodeChange) {}
@@ -116,7 +116,7 @@ impl Listener for Deaf {
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_survive_all_faults() {
     let scratch = Scratch::start().await;
-    let followed = Followed::new(Deaf);
+    let followed = WatchedIndex::new(Deaf);
     let _watches = followed.start(&scratch.side.client);
     scratch.server.set_faults(faults("errors=20%,latency=0ms..3ms,drop-watches=50ms"));
     for n in 0..60 {

@@ -1,4 +1,4 @@
-//! EndpointSlices as a consumer sees them: which addresses are ready, and when each came and went.
+//! Watches EndpointSlices as a proxy does: which addresses are ready, and when each was added and removed.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -10,7 +10,8 @@ use serde::Deserialize;
 use tokio::task::JoinHandle;
 use zonewise_testbed::{Change, Cluster, Watch};
 
-/// What is read of a slice; parsing must not compete with the programs for the CPU.
+/// The fields of a slice that are decoded. As few as possible, so that decoding does not take CPU from the
+/// programs that are measured.
 #[derive(Clone, Deserialize)]
 struct Slice {
     metadata: Metadata,
@@ -34,7 +35,7 @@ struct Conditions {
     ready: Option<bool>,
 }
 
-/// Ready addresses, and the times of their first arrival and last departure.
+/// The ready addresses, and when each was first added and last removed.
 #[derive(Default)]
 pub(crate) struct View {
     slices: BTreeMap<Metadata, Vec<Ipv4Addr>>,
@@ -45,7 +46,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Distinct addresses that are ready in some slice.
+    /// The number of distinct addresses that are ready in some slice.
     pub(crate) fn ready(&self) -> usize {
         self.holders.len()
     }

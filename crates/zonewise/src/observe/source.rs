@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use zonewise_cluster::connect::reach;
+use zonewise_cluster::connect::connect_to_context;
 use zonewise_explain::input::{self, Options};
 use zonewise_explain::live::{self, Scope};
 use zonewise_explain::{Remarks, Snapshot, SnapshotBuilder};
@@ -93,7 +93,7 @@ impl Source {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let (client, default) =
-                reach(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
+                connect_to_context(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
             let service = self.full(wanted.service, &default);
             let scope = match (&service, &self.namespace) {
                 (Some((namespace, name)), _) => Scope::Service { namespace, name },
