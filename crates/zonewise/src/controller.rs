@@ -144,11 +144,7 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 async fn serve(kubeconfig: Option<&Path>, config: Config) -> anyhow::Result<()> {
-<<<<<<< HEAD
-    let shutdown = Shutdown::on_signals(GRACE).context("cannot receive signals")?;
-=======
     let shutdown = Shutdown::on_signals(GRACE).context("cannot listen for signals")?;
->>>>>>> main
     let client = connect(kubeconfig).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
