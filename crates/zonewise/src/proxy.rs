@@ -319,7 +319,7 @@ fn check_server_address(config: &Config) -> Result<(), Usage> {
 }
 
 async fn serve(config: Config, take_over: bool) -> anyhow::Result<()> {
-    let shutdown = Shutdown::on_signals(GRACE).context("cannot receive signals")?;
+    let shutdown = Shutdown::on_signals(GRACE).context("cannot listen for signals")?;
     let Connection { kubeconfig, master } = &config.connection;
     let client = connect_to(master.as_deref(), kubeconfig.as_deref()).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name, "proxy starts");
