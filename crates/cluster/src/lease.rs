@@ -400,6 +400,7 @@ impl FailureLog {
 }
 
 impl FailureChange<'_> {
+    #[expect(clippy::cognitive_complexity, reason = "the lint counts what the macros expand to")]
     fn log(&self, lease: &str) {
         match self {
             Self::Failed(error @ StoreError::Denied(_)) => {

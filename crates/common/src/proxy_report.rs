@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    fn read(annotations: Value, spec: Value) -> ProxyReport {
+    fn read(annotations: &Value, spec: &Value) -> ProxyReport {
         let metadata =
             json!({"namespace": SYSTEM_NAMESPACE, "name": "a", "annotations": annotations});
         serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
@@ -170,20 +170,20 @@ mod tests {
     fn d12_a_lease_says_how_far_a_proxy_is_and_what_it_does_not_say_is_nothing() {
         let spec = json!({"renewTime": "1970-01-01T00:00:01.500000Z", "leaseDurationSeconds": 60});
         let applied = json!({"zonewise.dev/applied": "12"});
-        assert_eq!(read(applied.clone(), spec.clone()), report());
+        assert_eq!(read(&applied, &spec), report());
         let names = "shop/web nonsense  shop/api";
         let refusing = json!({"zonewise.dev/applied": "12", "zonewise.dev/refused": names});
         let refused = ["api", "web"].map(|name| ("shop".into(), name.into())).into();
-        assert_eq!(read(refusing, spec.clone()), ProxyReport { refused, ..report() });
+        assert_eq!(read(&refusing, &spec), ProxyReport { refused, ..report() });
         for applied in [json!(null), json!({}), json!({"zonewise.dev/applied": "-1"})] {
             let nothing = ProxyReport { applied: None, ..report() };
-            assert_eq!(read(applied, spec.clone()), nothing);
+            assert_eq!(read(&applied, &spec), nothing);
         }
         for spec in
             [json!(null), json!({}), json!({"renewTime": "noon", "leaseDurationSeconds": 0})]
         {
             let nothing = ProxyReport { renewed: None, duration: None, ..report() };
-            assert_eq!(read(applied.clone(), spec), nothing);
+            assert_eq!(read(&applied, &spec), nothing);
         }
     }
 

@@ -73,7 +73,7 @@ impl Reader<'_> {
         }
         let take = &mut *self.take;
         list_each(self.client, path, selector, &mut |json| {
-            take(item(SOURCE, kind, json, &OPTIONS))
+            take(item(SOURCE, kind, json, &OPTIONS));
         })
         .await?;
         Ok(())

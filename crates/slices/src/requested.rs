@@ -163,7 +163,6 @@ pub(crate) struct Request {
 }
 
 /// Reads the keys of a Service in the order of their precedence.
-
 struct RequestReader<'a> {
     service: &'a Service,
     settings: &'a Settings,

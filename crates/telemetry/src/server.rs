@@ -243,7 +243,7 @@ async fn serve_connection<H: PageHandler>(stream: TcpStream, handler: Arc<H>, li
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "a client of the health pages failed"),
         Err(_) => {
-            tracing::debug!("a client of the health pages was too slow: closed its connection")
+            tracing::debug!("a client of the health pages was too slow: closed its connection");
         }
     }
 }

@@ -257,7 +257,7 @@ impl<R: Read> Splitter<R> {
                 self.line += 1;
             }
             [b'{' | b'[', ..] => {
-                self.begin(self.at + indent, Scan::Json(json_list::Scan::default()))
+                self.begin(self.at + indent, Scan::Json(json_list::Scan::default()));
             }
             [b'#' | b'%', ..] => {
                 let Some(end) = self.line_end() else { return Ok(false) };
