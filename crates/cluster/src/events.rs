@@ -1,8 +1,8 @@
 //! Events on Services, with the limits of client-go's event recorder.
 //!
 //! An event with the reason and message of an earlier one is not created again; the count of the
-//! earlier one is raised instead. An object may have [`BURST`] events at once and one more every
-//! [`REFILL`], so that an error that repeats cannot flood the API server.
+//! earlier one is raised instead. An object may have 25 events at once and one more every 5
+//! minutes, so that an error that repeats cannot flood the API server.
 //!
 //! The limits are those of `defaultSpamBurst`, `defaultSpamQPS` and `maxLruCacheEntries` in
 //! <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/client-go/tools/record/events_cache.go>.
@@ -22,9 +22,9 @@ use zonewise_common::time::timestamp;
 use crate::api::{self, ApiError};
 
 /// How many events an object may have at once (client-go: `defaultSpamBurst`).
-pub const BURST: u32 = 25;
+const BURST: u32 = 25;
 /// The time after which an object may have one more event (client-go: `defaultSpamQPS`).
-pub const REFILL: Duration = Duration::from_secs(300);
+const REFILL: Duration = Duration::from_secs(300);
 /// How many events may wait to be written. Further ones are dropped; callers count them.
 const QUEUE_SIZE: usize = 1024;
 /// How many events are remembered so that repetitions can be counted (client-go:

@@ -15,7 +15,7 @@ use zonewise_slices::slice::Slice;
 
 use crate::index::{Index, NodeChange, SliceChange};
 
-/// Is told what changes in the index.
+/// Receives the changes of the index.
 pub trait IndexListener: Send + Sync + 'static {
     /// Something has changed, and the slices of these Services may have to change too.
     fn changed(&self, cause: Cause, services: Vec<Key>);
@@ -44,10 +44,10 @@ pub enum Cause {
     Nodes,
 }
 
-/// An index that watches keep up to date, and the listener that is told about changes.
+/// An index that watches keep up to date, and the listener that receives the changes.
 pub struct WatchedIndex<L> {
     index: Mutex<Index>,
-    /// Is told about changes.
+    /// Receives the changes.
     pub listener: L,
 }
 

@@ -182,7 +182,7 @@ impl Index {
 
     /// Whether this version of a slice, or a later one, is known. It usually is: most events about
     /// slices report our own writes.
-    pub fn knows_slice(&self, (namespace, name): &Key, version: u64) -> bool {
+    pub(crate) fn knows_slice(&self, (namespace, name): &Key, version: u64) -> bool {
         let known = self.namespaces.get(namespace).and_then(|known| known.slices.get(name));
         known.is_some_and(|slice| version_number(&slice.resource_version) >= version)
     }
@@ -294,7 +294,7 @@ impl Index {
     // === lists ===
 
     /// Known Pods that a new list does not contain: they were deleted while the watch was down.
-    pub fn pods_missing_from(&self, listed: &BTreeSet<Key>) -> Vec<Key> {
+    pub(crate) fn pods_missing_from(&self, listed: &BTreeSet<Key>) -> Vec<Key> {
         self.missing(listed, |namespace| &namespace.pods)
     }
 

@@ -16,7 +16,7 @@ use zonewise_slices::slice::Slice;
 use zonewise_cluster::api::{self, ApiError};
 
 /// The field manager of conditions, which are written with server-side apply.
-pub const FIELD_MANAGER: &str = "zonewise-controller";
+const FIELD_MANAGER: &str = "zonewise-controller";
 
 /// Creates a slice and returns it as stored.
 pub async fn create(client: &Client, slice: &Slice) -> Result<Slice, ApiError> {

@@ -30,12 +30,12 @@ pub struct Node {
 
 impl Node {
     /// The input for the capacity of zones.
-    pub fn in_zone(&self) -> capacity::NodeCapacity<'_> {
+    fn in_zone(&self) -> capacity::NodeCapacity<'_> {
         self.at(self.zone.as_deref())
     }
 
     /// The input for the capacity of regions.
-    pub fn in_region(&self) -> capacity::NodeCapacity<'_> {
+    fn in_region(&self) -> capacity::NodeCapacity<'_> {
         self.at(self.region.as_deref())
     }
 

@@ -294,7 +294,7 @@ impl Slice {
     }
 
     /// Whether the Service with this uid owns it.
-    pub fn is_owned_by(&self, service: &Uid) -> bool {
+    pub(crate) fn is_owned_by(&self, service: &Uid) -> bool {
         let owns = |owner: &Owner| {
             &*owner.api_version == "v1" && &*owner.kind == "Service" && owner.uid == *service
         };

@@ -1,9 +1,9 @@
 //! Random changes, step by step, on two API servers: one with the reference controller, one with
 //! ours in `--compat upstream`. After each step both must hold the same slices.
 //!
-//! Left out of the comparison is what the reference leaves to chance: names, and which endpoint of
-//! a zone is hinted to another zone (the counts must agree). Left out of the changes is what it
-//! reacts to by chance: one step changes one kind of object only.
+//! What the reference decides at random is not compared: names, and which endpoint of a zone is hinted
+//! to another zone (the counts must agree). Each step changes objects of one kind only, because the
+//! reference's result otherwise depends on the order in which it notices the changes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use zonewise_testbed::Cluster;
 use zonewise_testbed::objects::{namespace, node, pod, service, set_ready};
 
-/// The same numbers on every run.
+/// Random numbers that are the same on every run.
 struct SeededRandom(u64);
 
 impl SeededRandom {
@@ -25,7 +25,7 @@ impl SeededRandom {
 }
 
 const APPS: [&str; 3] = ["red", "green", "blue"];
-/// Different sizes, so that no two zones are equally much in need.
+/// Zones of different sizes, so that no two have the same need of endpoints.
 const ZONES: [(&str, &str); 3] = [("a", "3"), ("b", "5"), ("c", "8")];
 
 /// What should be in both clusters.
@@ -253,7 +253,7 @@ async fn wait_for_agreement(reference: &Cluster, ours: &Cluster, step: usize) {
     for _ in 0..150 {
         last = difference(reference, ours).await;
         if last.is_empty() {
-            // Agreement must last: somebody may still be about to write.
+            // Agreement must last: one of the two may still be about to write.
             tokio::time::sleep(Duration::from_millis(300)).await;
             last = difference(reference, ours).await;
             if last.is_empty() {

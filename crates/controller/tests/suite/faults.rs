@@ -1,5 +1,5 @@
-//! What can break, breaks: the API server, etcd, the network, the watch, the objects. Nothing is
-//! lost, nothing is there twice, nothing spins, and everything settles by itself.
+//! Failures of the API server, etcd, the network, watches and objects. Afterwards no endpoint is missing or
+//! there twice, the controller does not retry in a tight loop, and everything recovers by itself.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn pods(app: &str, range: std::ops::Range<usize>) -> Vec<Value> {
         .collect()
 }
 
-/// Exactly these addresses, each once.
+/// Waits until the slices of a Service hold exactly so many addresses, each once.
 async fn settled(cluster: &Cluster, service: &str, count: usize) {
     eventually(|| async {
         let mut found = addresses(&slices(cluster, "shop", service).await);
@@ -78,7 +78,7 @@ async fn e2_the_server_dies_under_load_and_the_watch_is_too_old() {
     running.stop().await.unwrap();
 }
 
-/// While nobody answers, ten thousand changes do not mean ten thousand attempts.
+/// While the API server does not answer, the number of attempts does not grow with the number of changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn e3_an_outage_is_no_storm() {
     let _turn = crate::common::turn().await;
@@ -131,7 +131,7 @@ async fn one_bad_service_never_stops_the_others() {
             event["involvedObject"]["name"] == "bad"
                 && event["reason"] == "FailedToUpdateEndpointSlices"
         });
-        if said { Ok(()) } else { Err("nobody says so".to_owned()) }
+        if said { Ok(()) } else { Err("no event on the Service".to_owned()) }
     })
     .await;
     let mut tampered = slices(&cluster, "shop", "web").await.remove(0);
@@ -150,7 +150,7 @@ async fn one_bad_service_never_stops_the_others() {
     running.stop().await.unwrap();
 }
 
-/// Somebody who undoes our work is noticed, and then given more and more time.
+/// A second writer is reported, and its writes are corrected after longer and longer delays.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_writer_is_said_not_fought() {
     let _turn = crate::common::turn().await;
@@ -180,7 +180,7 @@ async fn a_second_writer_is_said_not_fought() {
     assert_eq!(addresses(&slices(&cluster, "shop", "web").await).len(), 6);
 }
 
-/// Two replicas: one writes. A leader that is cut off stops before the other starts.
+/// Of two replicas one writes. A leader that is cut off stops before the other starts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_of_30_seconds_has_one_writer_at_a_time() {
     let _turn = crate::common::turn().await;
@@ -205,7 +205,7 @@ async fn a_partition_of_30_seconds_has_one_writer_at_a_time() {
     settled(&cluster, "web", 9).await;
     assert_ne!(holder().await, leader);
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert!(first.is_over(), "the cut-off leader has ended, although nobody could tell it");
+    assert!(first.is_over(), "the leader that was cut off has ended by itself");
     gate.heal();
     cluster.delete(&pods("web", 0..4)).await.unwrap();
     settled(&cluster, "web", 5).await;
@@ -214,7 +214,7 @@ async fn a_partition_of_30_seconds_has_one_writer_at_a_time() {
     assert_eq!(holder().await, "", "given back on a clean end");
 }
 
-/// A server that refuses most requests with 429 is asked less often, and everything still arrives.
+/// A server that answers most requests with 429 gets fewer requests, and all slices are still written.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_throttles_gets_time() {
     let _turn = crate::common::turn().await;

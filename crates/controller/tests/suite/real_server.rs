@@ -1,4 +1,4 @@
-//! The controller on a real API server, with its own rights only.
+//! The controller on a real API server, with nothing but the permissions of its own role.
 
 use crate::common::{Running, addresses, cluster, condition, hints, slices, writes};
 use serde_json::json;
@@ -111,7 +111,7 @@ async fn hints_come_and_go(cluster: &Cluster, service: &mut serde_json::Value) {
     .await;
 }
 
-/// Q4: the reference would not notice.
+/// The reference would not notice.
 async fn a_deleted_slice_comes_back(cluster: &Cluster) {
     let gone = slices(cluster, "shop", "plain").await;
     cluster.delete(&gone).await.unwrap();
@@ -124,7 +124,7 @@ async fn nothing_more_is_written(cluster: &Cluster) {
     assert_eq!(writes(cluster).await, before);
 }
 
-/// A running cluster changes hands without a single write, there and back.
+/// Changing from the reference to this controller and back writes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn taking_over_from_the_reference_writes_nothing() {
     let _turn = crate::common::turn().await;
@@ -157,12 +157,12 @@ async fn taking_over_from_the_reference_writes_nothing() {
     })
     .await;
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-    assert_eq!(writes(&cluster).await, before, "ours found everything right");
+    assert_eq!(writes(&cluster).await, before, "this controller had nothing to write");
     running.stop().await.unwrap();
     let before = versions(&cluster).await;
     let reference = cluster.controller_manager(&[]).unwrap();
     tokio::time::sleep(std::time::Duration::from_secs(5)).await;
-    assert_eq!(versions(&cluster).await, before, "and so did the reference afterwards");
+    assert_eq!(versions(&cluster).await, before, "and neither had the reference afterwards");
     reference.stop().await.unwrap();
 }
 
@@ -192,7 +192,7 @@ async fn the_reference_gives_hints(cluster: &Cluster, mut service: serde_json::V
 
 const SYSTEM: &str = "zonewise-system";
 
-/// What a proxy writes.
+/// The Lease that a proxy writes.
 fn lease(applied: &str, seconds: u64) -> serde_json::Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1",
@@ -253,7 +253,7 @@ async fn d12_ready_comes_from_the_proxies() {
     let running = Running::start(&cluster, "").await;
     complete(&cluster, "shop", "near").await;
     ready(&cluster, "Unknown", "NoProxyReports").await;
-    assert!(!running.is_over(), "Leases that may not be read stop nobody");
+    assert!(!running.is_over(), "the controller keeps running when it may not read Leases");
     for field in ["resourceVersion", "uid", "creationTimestamp", "managedFields"] {
         binding["metadata"].as_object_mut().unwrap().remove(field);
     }
@@ -285,7 +285,7 @@ async fn d12_ready_comes_from_the_proxies() {
     running.stop().await.unwrap();
 }
 
-/// Slices newer than what the proxy has, with the same words: nothing is written.
+/// Slices that are newer than what the proxy has applied do not change the condition.
 async fn a_proxy_that_starts_takes_nothing_back(cluster: &Cluster) {
     let status_writes = || async {
         let counts = cluster.request_counts().await.unwrap();

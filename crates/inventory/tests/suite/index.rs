@@ -124,7 +124,7 @@ fn a_node_says_what_changed_and_which_services_it_concerns() {
     let change = |capacity, location, reference| NodeChange { capacity, location, reference };
     assert_eq!(index.apply_node(read(&node("a", "True", "4"))), change(true, true, true));
     assert_eq!(index.apply_node(read(&node("a", "True", "4"))), change(false, false, false));
-    assert_eq!(index.apply_node(read(&node("a", "True", "8"))), change(true, false, false), "Q5");
+    assert_eq!(index.apply_node(read(&node("a", "True", "8"))), change(true, false, false), "CPU");
     assert_eq!(index.apply_node(read(&node("a", "False", "8"))), change(true, false, true));
     assert_eq!(index.apply_node(read(&node("b", "False", "8"))), change(true, true, true));
     let concerned: Vec<Key> = index.services_on("n1").into_iter().collect();

@@ -185,7 +185,7 @@ fn traffic_distribution_is_the_references() {
     assert_eq!(cluster.hints(), map([("a", 2), ("b", 1)]));
     assert!(
         cluster.store.list()[0].endpoints[0].hints.as_ref().unwrap().for_nodes.is_empty(),
-        "Q20"
+        "hints to nodes are removed, unlike in the reference"
     );
 }
 

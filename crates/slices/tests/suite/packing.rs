@@ -399,7 +399,7 @@ proptest::proptest! {
             };
             cluster.sync();
             let again = cluster.sync().writes();
-            // Upstream rewrites a slice whose hints it cannot keep (its Q12, Q13).
+            // The reference may rewrite a slice again because it cannot keep the hints it has just assigned.
             proptest::prop_assert!(upstream || again == 0, "{} more writes", again);
         }
     }

@@ -116,8 +116,8 @@ impl Simulation {
     }
 
     fn end_of_fault(&self, who: usize, wanted: fn(Fault) -> bool) -> Option<Time> {
-        let hit = |&&(whom, from, length, fault): &&(usize, Time, Time, Fault)| {
-            whom == who && wanted(fault) && (from..from + length).contains(&self.time)
+        let hit = |&&(affected, from, length, fault): &&(usize, Time, Time, Fault)| {
+            affected == who && wanted(fault) && (from..from + length).contains(&self.time)
         };
         self.script.faults.iter().filter(hit).map(|&(_, from, length, _)| from + length).max()
     }

@@ -11,7 +11,7 @@ use super::*;
 
 type Asked = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// An API server that gives the same answer to everybody and notes what it was asked.
+/// An API server that gives the same answer to every request and records the requests.
 async fn server(status: u16, answer: Value) -> (impl LeaseStore, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());

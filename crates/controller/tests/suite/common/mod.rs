@@ -1,4 +1,4 @@
-//! A real API server, our controller beside it with its own rights, and patience.
+//! A real API server, and the controller with nothing but the permissions of its own role.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use zonewise_testbed::{Cluster, Gate, User, manifests};
 /// The repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// One test of a file at a time: each runs servers of its own, and they take what the machine has.
+/// Makes the tests run one after the other: each starts servers of its own, which need all of the machine.
 pub(crate) async fn turn() -> tokio::sync::MutexGuard<'static, ()> {
     static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     TURN.lock().await
@@ -101,7 +101,7 @@ pub(crate) fn config(lines: &str) -> Config {
 pub(crate) async fn slices(cluster: &Cluster, namespace: &str, service: &str) -> Vec<Value> {
     let all = cluster.list("EndpointSlice", Some(namespace)).await.unwrap_or_default();
     let of = |slice: &Value| slice["metadata"]["labels"]["kubernetes.io/service-name"] == service;
-    // Items of a list do not say what they are.
+    // The items of a list carry no apiVersion and kind.
     let whole = |mut slice: Value| {
         slice["apiVersion"] = "discovery.k8s.io/v1".into();
         slice["kind"] = "EndpointSlice".into();
