@@ -46,12 +46,12 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch as signal};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
+use zonewise_common::cidr::Cidr;
 
 pub use crate::http::faults::{FaultError, Faults};
 use crate::http::server::{self, Shared};
 use crate::http::tls;
 use crate::objects::allocation::Allocator;
-pub use crate::objects::allocation::Cidr;
 use crate::operations::{ApiState, seed};
 use crate::store::Store;
 
@@ -84,8 +84,8 @@ impl Default for Config {
             tls: true,
             tokens: Vec::new(),
             service_ranges: vec![
-                (Ipv4Addr::new(10, 96, 0, 0).into(), 16),
-                (Ipv6Addr::new(0xfd00, 0x96, 0, 0, 0, 0, 0, 0).into(), 108),
+                Cidr::new_assert(Ipv4Addr::new(10, 96, 0, 0).into(), 16),
+                Cidr::new_assert(Ipv6Addr::new(0xfd00, 0x96, 0, 0, 0, 0, 0, 0).into(), 108),
             ],
             history: 10_000,
             bookmark_interval: Duration::from_secs(60),

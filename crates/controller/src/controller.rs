@@ -6,10 +6,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kube::Client;
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -191,7 +192,7 @@ impl IndexListener for ServiceEnqueuer {
         let relevant =
             if self.upstream { change.reference } else { change.capacity || change.location };
         if change.location {
-            self.moved.lock().unwrap_or_else(PoisonError::into_inner).insert(Name::clone(node));
+            self.moved.lock().insert(Name::clone(node));
         }
         if relevant {
             self.nodes_changed.notify_one();
@@ -199,7 +200,7 @@ impl IndexListener for ServiceEnqueuer {
     }
 
     fn listed(&self, resource: &'static str) {
-        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listed = self.listed.lock();
         if listed.insert(resource) && listed.len() == RESOURCES {
             tracing::info!("Services, Pods, EndpointSlices and Nodes are listed");
             self.complete.send_replace(true);
@@ -210,7 +211,7 @@ impl IndexListener for ServiceEnqueuer {
         if health.is_err() {
             self.metrics.own.watch_failures.with([resource]).inc();
         }
-        let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let listed = self.listed.lock().len();
         let Some(ready) = self.ready.get() else { return };
         match health {
             // Once everything is listed it stays ready: what is known may be old, but it can be used.
@@ -328,8 +329,7 @@ impl Controller {
             sleep(NODE_BATCH_PERIOD).await;
             let now = Arc::new(self.nodes());
             let before = nodes.send_replace(Arc::clone(&now));
-            let moved =
-                std::mem::take(&mut *enqueuer.moved.lock().unwrap_or_else(PoisonError::into_inner));
+            let moved = std::mem::take(&mut *enqueuer.moved.lock());
             let services = if self.config.settings.upstream {
                 self.overloaded(&now)
             } else {
@@ -449,20 +449,20 @@ struct BackoffState {
 
 impl SharedBackoff {
     async fn wait(&self) {
-        let until = self.state.lock().unwrap_or_else(PoisonError::into_inner).until;
+        let until = self.state.lock().until;
         if let Some(until) = until {
             sleep_until(until).await;
         }
     }
 
     fn succeeded(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.until = None;
         state.backoff.reset();
     }
 
     fn failed(&self, error: &str) -> Duration {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let now = Instant::now();
         if let Some(until) = state.until.filter(|until| *until > now) {
             return until - now;

@@ -30,11 +30,12 @@
 //! server of a few minutes would cost two status writes for each Service.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use zonewise_cluster::api::ApiError;
@@ -308,7 +309,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 impl ProxyReadiness {
     fn tracker(&self) -> MutexGuard<'_, ReadinessTracker> {
-        self.tracker.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tracker.lock()
     }
 
     /// The readiness of a Service. `was` is the status of its condition, or `None` when it starts anew;

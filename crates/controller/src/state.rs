@@ -2,8 +2,8 @@
 //! does no harm: after a restart, everything that decisions depend on is read back from the slices and
 //! from the Service's conditions.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -96,7 +96,7 @@ pub(crate) struct ServiceStates(Mutex<BTreeMap<Key, ServiceState>>);
 
 impl ServiceStates {
     pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, ServiceState>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn with<T>(&self, key: &Key, work: impl FnOnce(&mut ServiceState) -> T) -> T {

@@ -2,9 +2,10 @@
 //! up to date.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::watch::{self, Resource, WatchListener};
 use zonewise_common::name::{Key, Keyed, Name};
@@ -59,8 +60,7 @@ impl<L: IndexListener> WatchedIndex<L> {
 
     /// Locks the index. The guard must only be held for lookups and never across an await.
     pub fn index(&self) -> MutexGuard<'_, Index> {
-        // A panic under the lock ends the process (panic = abort), so the lock is never poisoned.
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        self.index.lock()
     }
 
     /// Starts the watches. They end when the returned tasks are dropped.

@@ -30,7 +30,7 @@ Examples:
   zonewise controller --compat upstream          exactly like the reference
   zonewise controller --config controller.yaml --check    check the configuration, then stop
 
-Everything is explained in docs/controller.md.")]
+docs/controller.md explains all settings.")]
 pub(crate) struct Flags {
     /// Configuration file (ControllerConfiguration); flags override it
     #[arg(long, value_name = "FILE")]
@@ -49,7 +49,7 @@ pub(crate) struct Flags {
     /// How long changes of Pods are collected before a Service is synced [default: 0s]
     #[arg(long, value_name = "TIME", alias = "endpointslice-updates-batch-period")]
     endpoint_updates_batch_period: Option<ConfigDuration>,
-    /// Take part in leader election [default: true]
+    /// Use leader election [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     leader_elect: Option<bool>,
     /// How long other replicas wait for a renewal before one takes over [default: 15s]
@@ -73,7 +73,7 @@ pub(crate) struct Flags {
     /// Format of the log
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
     log_format: LogFormat,
-    /// What is logged: error, warn, info, debug, or a filter such as zonewise_cluster=debug
+    /// Log level: error, warn, info, debug, or a filter such as zonewise_cluster=debug
     #[arg(long, default_value = "info", value_name = "FILTER")]
     log_level: String,
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use tokio::task::JoinHandle;
 use zonewise_testbed::{Change, Cluster, Watch};
@@ -105,7 +106,7 @@ impl Observer {
 
     /// The view now; fails when it is not kept up to date any more.
     pub(crate) fn view(&self) -> Result<MutexGuard<'_, View>> {
-        let view = lock(&self.view);
+        let view = self.view.lock();
         match &view.ended {
             Some(reason) => bail!("the watch on EndpointSlices ended: {reason}"),
             None => Ok(view),
@@ -122,16 +123,12 @@ impl Drop for Observer {
 async fn follow(mut watch: Watch<Slice>, view: Arc<Mutex<View>>) {
     let reason = loop {
         match watch.next().await {
-            Ok(Some(change)) => lock(&view).apply(change, Instant::now()),
+            Ok(Some(change)) => view.lock().apply(change, Instant::now()),
             Ok(None) => break "closed by the server".to_owned(),
             Err(error) => break format!("{error:#}"),
         }
     };
-    lock(&view).ended = Some(reason);
-}
-
-fn lock(view: &Mutex<View>) -> MutexGuard<'_, View> {
-    view.lock().unwrap_or_else(PoisonError::into_inner)
+    view.lock().ended = Some(reason);
 }
 
 fn ready(endpoints: Option<Vec<Endpoint>>) -> Vec<Ipv4Addr> {
