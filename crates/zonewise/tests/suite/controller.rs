@@ -16,8 +16,8 @@ fn wrong_usage_names_cause_and_remedy_and_ends_with_2() {
     let rows: [(&[&str], &str); 7] = [
         (&["--feature-gates", "Hints=on"], "TopologyAwareHints"),
         (&["--feature-gates", "Hints=true", "--check"], "unknown feature gate `Hints`"),
-        (&["--max-endpoints-per-slice", "0", "--check"], "use 1 to 1000"),
-        (&["--endpoint-updates-batch-period", "soon"], "write for example 500ms"),
+        (&["--max-endpoints-per-slice", "0", "--check"], "must be 1 to 1000"),
+        (&["--endpoint-updates-batch-period", "soon"], "`soon` is not a duration"),
         (&["--leader-elect-renew-deadline", "20s", "--check"], "leader election"),
         (&["--config", file, "--check"], "misspelt.yaml:3:"),
         (&["--config", "nowhere.yaml"], "cannot read nowhere.yaml"),
