@@ -25,7 +25,6 @@
 //! ```
 
 mod http;
-mod keys;
 mod kubectl;
 mod objects;
 mod operations;
@@ -47,11 +46,12 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch as signal};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
+use zonewise_common::cidr::Cidr;
 
 pub use crate::http::faults::{FaultError, Faults};
 use crate::http::server::{self, Shared};
+use crate::http::tls;
 use crate::objects::allocation::Allocator;
-pub use crate::objects::allocation::Cidr;
 use crate::operations::{ApiState, seed};
 use crate::store::Store;
 
@@ -84,8 +84,8 @@ impl Default for Config {
             tls: true,
             tokens: Vec::new(),
             service_ranges: vec![
-                (Ipv4Addr::new(10, 96, 0, 0).into(), 16),
-                (Ipv6Addr::new(0xfd00, 0x96, 0, 0, 0, 0, 0, 0).into(), 108),
+                Cidr::new_assert(Ipv4Addr::new(10, 96, 0, 0).into(), 16),
+                Cidr::new_assert(Ipv6Addr::new(0xfd00, 0x96, 0, 0, 0, 0, 0, 0).into(), 108),
             ],
             history: 10_000,
             bookmark_interval: Duration::from_secs(60),
@@ -128,7 +128,7 @@ pub enum StartError {
     EmptyToken(String),
     /// No certificate could be made.
     #[error("cannot make a certificate: {0}; serve plain HTTP instead")]
-    Keys(String),
+    Certificate(String),
     /// The objects that every cluster has could not be created.
     #[error("cannot create the initial objects: {0}; check the ranges of cluster IPs")]
     Seed(String),
@@ -164,9 +164,9 @@ impl Server {
         };
         let listener = TcpListener::bind(config.address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let keys = config.tls.then(|| keys::make(address)).transpose()?;
-        let (authority, tls) = match keys {
-            Some(keys) => (Some(keys.authority), Some(TlsAcceptor::from(keys.config))),
+        let tls = config.tls.then(|| tls::generate(address)).transpose()?;
+        let (authority, tls) = match tls {
+            Some(tls) => (Some(tls.authority), Some(TlsAcceptor::from(tls.config))),
             None => (None, None),
         };
         let now = Timestamp::now();

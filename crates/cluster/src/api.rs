@@ -1,4 +1,5 @@
-//! Single requests to the API server, with the few kinds of failure that callers tell apart.
+//! Single requests to the API server. Failures are sorted into the few kinds that callers react to
+//! differently ([`ApiError`]).
 
 use std::time::Duration;
 
@@ -10,46 +11,48 @@ use serde::Deserialize;
 use thiserror::Error;
 use tokio::time::timeout;
 
-/// Longer than any list takes on a healthy server; a hung connection ends here.
+/// Limit for reads. A healthy server answers any list faster; a connection that hangs is given up.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Writes end before a lease that is not renewed can be taken by somebody else (15 s after the
-/// last renewal, 10 s of which its holder may write).
+/// Limit for writes. A leader starts its last write at most 10 s after its last lease renewal, and
+/// another candidate takes over 15 s after that renewal at the earliest (see [`crate::lease`]). A
+/// write must therefore end within the 5 s in between.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Why a request failed.
 #[derive(Clone, Debug, Error)]
 pub enum ApiError {
-    /// The server cannot be reached, is overloaded or is not ready: try again later, everybody.
+    /// The server cannot be reached, is overloaded or is not ready. Any other request would fail now
+    /// as well, so all callers should wait.
     #[error("the API server is not available: {0}")]
     Unavailable(String),
-    /// Somebody else was faster.
+    /// The object has changed since the version that the write was based on.
     #[error("conflict: {0}")]
     Conflict(String),
-    /// The object is not there.
+    /// The object does not exist.
     #[error("not found: {0}")]
     NotFound(String),
-    /// The namespace is going away, nothing can be created in it.
+    /// The namespace is being deleted, and nothing can be created in it.
     #[error("the namespace is being deleted: {0}")]
     NamespaceTerminating(String),
-    /// We may not.
+    /// The service account lacks the permission, or its token is not accepted.
     #[error("not allowed: {0}; apply zonewise's RBAC manifest (deploy/) to the cluster")]
     Forbidden(String),
-    /// What we asked is too old or unknown.
-    #[error("too old: {0}")]
+    /// The resource version is too old: the server no longer has the history that the watch asked for.
+    #[error("the resource version is too old: {0}")]
     Gone(String),
-    /// The server does not take it.
-    #[error("refused: {0}")]
+    /// The server rejects the request, for instance because an object is not valid.
+    #[error("rejected by the API server: {0}")]
     Refused(String),
 }
 
 impl ApiError {
-    /// Whether every other request would fail as well now.
+    /// Whether any other request would fail now as well.
     pub fn is_general(&self) -> bool {
         matches!(self, Self::Unavailable(_))
     }
 }
 
-/// The part of a Status that says why.
+/// The fields of a `metav1.Status` that say why a request failed.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -70,7 +73,7 @@ struct Cause {
     reason: String,
 }
 
-/// A failed answer as an error.
+/// Turns the answer to a failed request into an error.
 pub(crate) fn error(code: StatusCode, body: &[u8]) -> ApiError {
     let status: Status = serde_json::from_slice(body).unwrap_or_default();
     let message = match status.message.as_str() {
@@ -91,17 +94,15 @@ pub(crate) fn error(code: StatusCode, body: &[u8]) -> ApiError {
     }
 }
 
-/// Sends a request and returns the answer once its head is there.
-pub(crate) async fn open(
+/// Sends a request. Returns as soon as the head of the answer has arrived; the body follows.
+pub(crate) async fn send(
     client: &Client,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
     let limit = if request.method() == Method::GET { READ_TIMEOUT } else { WRITE_TIMEOUT };
-    let unavailable = |error: kube::Error| ApiError::Unavailable(chain(&error));
-    let answer = timeout(limit, client.send(request)).await;
-    let response = answer
-        .map_err(|_| ApiError::Unavailable(format!("no answer in {} s", limit.as_secs())))?
-        .map_err(unavailable)?;
+    let late = |_| ApiError::Unavailable(format!("no answer within {} s", limit.as_secs()));
+    let answer = timeout(limit, client.send(request)).await.map_err(late)?;
+    let response = answer.map_err(|error| ApiError::Unavailable(with_causes(&error)))?;
     if response.status().is_success() {
         return Ok(response);
     }
@@ -112,13 +113,14 @@ pub(crate) async fn open(
 
 async fn read(response: Response<Body>) -> Result<bytes::Bytes, ApiError> {
     let body = timeout(READ_TIMEOUT, response.into_body().collect()).await;
-    body.map_err(|_| ApiError::Unavailable("the answer stopped half-way".into()))?
+    body.map_err(|_| ApiError::Unavailable("the answer stopped before its end".into()))?
         .map(|body| body.to_bytes())
         .map_err(|error| ApiError::Unavailable(error.to_string()))
 }
 
-/// An error and what caused it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error and its causes in one line. The error of an HTTP client alone ("client error
+/// (Connect)") does not help; the refused connection is named further down the chain.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -132,25 +134,36 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// Reads what is at a path and returns the whole answer.
+pub async fn get(client: &Client, path: &str) -> Result<bytes::Bytes, ApiError> {
+    call(client, Method::GET, path, JSON, Vec::new()).await
+}
+
 /// Sends a request and returns the whole answer.
 pub async fn call(
     client: &Client,
     method: Method,
     path: &str,
-    (content_type, body): (&str, Vec<u8>),
+    content_type: &str,
+    body: Vec<u8>,
 ) -> Result<bytes::Bytes, ApiError> {
     let request = Request::builder()
         .method(method)
         .uri(path)
         .header(http::header::CONTENT_TYPE, content_type)
         .body(Body::from(body))
-        .map_err(|error| ApiError::Refused(format!("`{path}` is no path: {error}")))?;
-    read(open(client, request).await?).await
+        .map_err(|error| invalid_path(path, &error))?;
+    read(send(client, request).await?).await
+}
+
+/// A path that cannot be part of a request.
+pub(crate) fn invalid_path(path: &str, error: &http::Error) -> ApiError {
+    ApiError::Refused(format!("`{path}` is not a valid request path: {error}"))
 }
 
 /// Content type of whole objects.
 pub const JSON: &str = "application/json";
 /// Content type of server-side apply.
 pub const APPLY: &str = "application/apply-patch+yaml";
-/// Content type of patches that replace fields.
+/// Content type of JSON merge patches (RFC 7396).
 pub const MERGE: &str = "application/merge-patch+json";

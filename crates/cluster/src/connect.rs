@@ -1,4 +1,4 @@
-//! How to reach the API server: a kubeconfig file, or the Pod's own service account.
+//! Clients for the API server, from a kubeconfig file or from the Pod's own service account.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use thiserror::Error;
 
-/// Why there is no client.
+/// Why no client could be made.
 #[derive(Debug, Error)]
 pub enum ConnectError {
     /// The kubeconfig cannot be used.
@@ -17,23 +17,23 @@ pub enum ConnectError {
         /// Why.
         source: kube::config::KubeconfigError,
     },
-    /// Neither a kubeconfig nor a service account.
+    /// There is neither a kubeconfig nor a service account.
     #[error(
-        "no API server to talk to: {0}; pass --kubeconfig FILE, set KUBECONFIG, or run in a Pod with a service account"
+        "no API server is configured: {0}; pass --kubeconfig FILE, set KUBECONFIG, or run in a Pod with a service account"
     )]
-    Nothing(#[from] kube::config::InferConfigError),
-    /// The API server's address is none.
-    #[error(
-        "API server `{server}` is no address: {source}; write for example https://192.0.2.1:6443"
-    )]
+    NotConfigured(#[from] kube::config::InferConfigError),
+    /// The API server's address is not a URL.
+    #[error("`{server}` is not an API server's URL: {source} (example: https://192.0.2.1:6443)")]
     Server {
         /// What was given.
         server: String,
-        /// Why it is none.
+        /// What is wrong with it.
         source: http::uri::InvalidUri,
     },
-    /// The settings cannot be turned into a client.
-    #[error("no client could be made (check certificates and keys in the kubeconfig)")]
+    /// The configuration was read, but no client can be made from it.
+    #[error(
+        "no client for the API server could be made (check certificates and keys in the kubeconfig)"
+    )]
     Client(#[from] kube::Error),
 }
 
@@ -42,26 +42,26 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> 
     connect_to(None, kubeconfig).await
 }
 
-/// The same, with another address for its API server, such as `https://192.0.2.1:6443`.
+/// Like [`connect`], but with another URL for the API server, such as `https://192.0.2.1:6443`.
 pub async fn connect_to(
     server: Option<&str>,
     kubeconfig: Option<&Path>,
 ) -> Result<Client, ConnectError> {
     let mut config = config(kubeconfig, None).await?;
     if let Some(server) = server {
-        let wrong = |source| ConnectError::Server { server: server.to_owned(), source };
-        config.cluster_url = server.parse().map_err(wrong)?;
+        let invalid = |source| ConnectError::Server { server: server.to_owned(), source };
+        config.cluster_url = server.parse().map_err(invalid)?;
     }
-    // Retries are ours: they must not outlive a lease, and they are counted.
+    // Callers retry by themselves: a retry must not outlive the leader's lease, and it is counted.
     config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
 
-/// A client for a context of the kubeconfig, and the namespace that context names.
+/// A client for a context of the kubeconfig, and the context's default namespace.
 ///
 /// # Errors
-/// If there is no such cluster.
-pub async fn reach(
+/// If the kubeconfig or the context cannot be used.
+pub async fn connect_to_context(
     kubeconfig: Option<&Path>,
     context: Option<&str>,
 ) -> Result<(Client, String), ConnectError> {
@@ -70,17 +70,18 @@ pub async fn reach(
     Ok((Client::try_from(config)?, namespace))
 }
 
-/// How to reach a context of a kubeconfig; without either, whatever this process is meant to use.
+/// The client configuration for a context of a kubeconfig. Without either: `KUBECONFIG`,
+/// `~/.kube/config` or the Pod's service account, in this order.
 async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Config, ConnectError> {
     if kubeconfig.is_none() && context.is_none() {
         return Ok(Config::infer().await?);
     }
-    let wrong = |source| ConnectError::Kubeconfig {
+    let invalid = |source| ConnectError::Kubeconfig {
         path: kubeconfig.map_or_else(|| "~/.kube/config".into(), |path| path.display().to_string()),
         source,
     };
-    let file = kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from).map_err(wrong)?;
+    let file = kubeconfig.map_or_else(Kubeconfig::read, Kubeconfig::read_from).map_err(invalid)?;
     let context = context.map(str::to_owned);
     let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
-    Config::from_custom_kubeconfig(file, &options).await.map_err(wrong)
+    Config::from_custom_kubeconfig(file, &options).await.map_err(invalid)
 }

@@ -1,7 +1,11 @@
-//! Events on Services: recorded, counted up when they repeat, never a flood.
+//! Events on Services, with the limits of client-go's event recorder.
 //!
-//! An event that is the same as an earlier one raises that one's count. An object gets a burst of
-//! [`BURST`] events and then one in [`REFILL`]: the reference's limits.
+//! An event with the reason and message of an earlier one is not created again; the count of the
+//! earlier one is raised instead. An object may have [`BURST`] events at once and one more every
+//! [`REFILL`], so that an error that repeats cannot flood the API server.
+//!
+//! The limits are those of `defaultSpamBurst`, `defaultSpamQPS` and `maxLruCacheEntries` in
+//! <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/client-go/tools/record/events_cache.go>.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,68 +21,71 @@ use zonewise_common::time::timestamp;
 
 use crate::api::{self, ApiError};
 
-/// Events of one object at once.
+/// How many events an object may have at once (client-go: `defaultSpamBurst`).
 pub const BURST: u32 = 25;
-/// Time after which it may have one more.
+/// The time after which an object may have one more event (client-go: `defaultSpamQPS`).
 pub const REFILL: Duration = Duration::from_secs(300);
-/// Events waiting to be written; more are dropped and counted.
-const WAITING: usize = 1024;
-/// Events remembered to be counted up.
+/// How many events may wait to be written. Further ones are dropped; callers count them.
+const QUEUE_SIZE: usize = 1024;
+/// How many events are remembered so that repetitions can be counted (client-go:
+/// `maxLruCacheEntries`).
 const REMEMBERED: usize = 4096;
 
-/// The object an event is about.
+/// The Service that an event is about (`involvedObject` in the API).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Subject {
+pub struct InvolvedObject {
     namespace: Box<str>,
     name: Box<str>,
     uid: Uid,
 }
 
-impl Subject {
-    /// A Service, by what identifies it.
+impl InvolvedObject {
+    /// A Service, by its namespace, name and uid.
     pub fn service(namespace: &str, name: &str, uid: Uid) -> Self {
         Self { namespace: namespace.into(), name: name.into(), uid }
     }
 }
 
-/// Where events go.
+/// Takes events and writes them to the API server in the background.
 #[derive(Clone, Debug)]
-pub struct Recorder {
-    sender: mpsc::Sender<(Subject, Event)>,
+pub struct EventRecorder {
+    sender: mpsc::Sender<(InvolvedObject, Event)>,
 }
 
-impl Recorder {
-    /// A recorder, and the task that writes what it takes.
+impl EventRecorder {
+    /// Starts the task that writes events. `component` is the name that they are reported under.
     pub fn start(client: Client, component: &'static str) -> Self {
-        let (sender, receiver) = mpsc::channel(WAITING);
+        let (sender, receiver) = mpsc::channel(QUEUE_SIZE);
         tokio::spawn(write_all(client, component, receiver));
         Self { sender }
     }
 
-    /// Records an event. Returns whether it could be taken.
-    pub fn record(&self, subject: Subject, event: Event) -> bool {
-        self.sender.try_send((subject, event)).is_ok()
+    /// Records an event without waiting. Returns false if it was dropped because too many wait.
+    pub fn record(&self, object: InvolvedObject, event: Event) -> bool {
+        self.sender.try_send((object, event)).is_ok()
     }
 }
 
 async fn write_all(
     client: Client,
     component: &'static str,
-    mut events: mpsc::Receiver<(Subject, Event)>,
+    mut events: mpsc::Receiver<(InvolvedObject, Event)>,
 ) {
-    let mut memory = Memory::default();
-    while let Some((subject, event)) = events.recv().await {
-        let Some(write) = memory.next(&subject, &event, Instant::now()) else { continue };
+    let mut correlator = EventCorrelator::default();
+    while let Some((object, event)) = events.recv().await {
+        let Some(write) = correlator.next(&object, &event, Instant::now()) else { continue };
         let now = jiff::Timestamp::now().as_second();
         let result = match write {
-            Write::Create { name } => {
-                create(&client, component, (&subject, &event), &name, now).await
+            EventWrite::Create { name } => {
+                create(&client, component, &object, &event, &name, now).await
             }
-            Write::Count { name, count } => count_up(&client, &subject, &name, count, now).await,
+            EventWrite::Count { name, count } => {
+                count_up(&client, &object, &name, count, now).await
+            }
         };
         if let Err(error) = result {
-            tracing::warn!(namespace = %subject.namespace, service = %subject.name, %error, "an event was not written");
-            memory.forget(&subject, &event);
+            tracing::warn!(namespace = %object.namespace, service = %object.name, %error, "an event could not be written");
+            correlator.forget(&object, &event);
         }
     }
 }
@@ -86,20 +93,21 @@ async fn write_all(
 async fn create(
     client: &Client,
     component: &str,
-    (subject, event): (&Subject, &Event),
+    object: &InvolvedObject,
+    event: &Event,
     name: &str,
     now: i64,
 ) -> Result<(), ApiError> {
     let body = json!({
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": { "name": name, "namespace": subject.namespace },
+        "metadata": { "name": name, "namespace": object.namespace },
         "involvedObject": {
             "apiVersion": "v1",
             "kind": "Service",
-            "namespace": subject.namespace,
-            "name": subject.name,
-            "uid": subject.uid,
+            "namespace": object.namespace,
+            "name": object.name,
+            "uid": object.uid,
         },
         "type": match event.kind {
             EventType::Normal => "Normal",
@@ -113,92 +121,125 @@ async fn create(
         "lastTimestamp": timestamp(now),
         "count": 1,
     });
-    let path = format!("/api/v1/namespaces/{}/events", subject.namespace);
-    send(client, Method::POST, &path, (api::JSON, &body)).await
+    let path = format!("/api/v1/namespaces/{}/events", object.namespace);
+    send(client, Method::POST, &path, api::JSON, &body).await
 }
 
 async fn count_up(
     client: &Client,
-    subject: &Subject,
+    object: &InvolvedObject,
     name: &str,
     count: u32,
     now: i64,
 ) -> Result<(), ApiError> {
     let body = json!({ "count": count, "lastTimestamp": timestamp(now) });
-    let path = format!("/api/v1/namespaces/{}/events/{name}", subject.namespace);
-    send(client, Method::PATCH, &path, (api::MERGE, &body)).await
+    let path = format!("/api/v1/namespaces/{}/events/{name}", object.namespace);
+    send(client, Method::PATCH, &path, api::MERGE, &body).await
 }
 
 async fn send(
     client: &Client,
     method: Method,
     path: &str,
-    (kind, body): (&str, &Value),
+    content_type: &str,
+    body: &Value,
 ) -> Result<(), ApiError> {
-    api::call(client, method, path, (kind, body.to_string().into_bytes())).await.map(|_| ())
+    let body = body.to_string().into_bytes();
+    api::call(client, method, path, content_type, body).await.map(|_| ())
 }
 
-enum Write {
+/// How an event is written.
+enum EventWrite {
+    /// As a new object of this name.
     Create { name: String },
+    /// By raising the count of the object of this name.
     Count { name: String, count: u32 },
 }
 
-/// What has been written, and how much each object may still have.
+/// Decides for each event whether it is created, counted or left out (client-go: `EventCorrelator`).
 #[derive(Default)]
-struct Memory {
-    written: BTreeMap<(Subject, String, String), (String, u32)>,
-    tokens: BTreeMap<Subject, (u32, Instant)>,
+struct EventCorrelator {
+    written: BTreeMap<EventKey, WrittenEvent>,
+    budgets: BTreeMap<InvolvedObject, EventBudget>,
+    /// Makes the names of events unique that are created within the same nanosecond.
     serial: u32,
 }
 
-impl Memory {
-    fn next(&mut self, subject: &Subject, event: &Event, now: Instant) -> Option<Write> {
-        if !self.allows(subject, now) {
+/// What makes two events the same.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct EventKey {
+    object: InvolvedObject,
+    reason: String,
+    message: String,
+}
+
+impl EventKey {
+    fn new(object: &InvolvedObject, event: &Event) -> Self {
+        Self {
+            object: object.clone(),
+            reason: event.reason.clone(),
+            message: event.message.clone(),
+        }
+    }
+}
+
+struct WrittenEvent {
+    name: String,
+    count: u32,
+}
+
+/// A token bucket: how many events an object may still have.
+struct EventBudget {
+    left: u32,
+    refilled: Instant,
+}
+
+impl EventCorrelator {
+    fn next(&mut self, object: &InvolvedObject, event: &Event, now: Instant) -> Option<EventWrite> {
+        if !self.allows(object, now) {
             return None;
         }
         if self.written.len() >= REMEMBERED {
             self.written.clear();
-            self.tokens.clear();
+            self.budgets.clear();
         }
-        let key = key(subject, event);
-        if let Some((name, count)) = self.written.get_mut(&key) {
-            *count += 1;
-            return Some(Write::Count { name: name.clone(), count: *count });
+        let key = EventKey::new(object, event);
+        if let Some(written) = self.written.get_mut(&key) {
+            written.count += 1;
+            return Some(EventWrite::Count { name: written.name.clone(), count: written.count });
         }
         self.serial = self.serial.wrapping_add(1);
         let nanos = jiff::Timestamp::now().as_nanosecond() as u64;
-        let name = format!("{}.{nanos:x}{:x}", subject.name, self.serial);
-        self.written.insert(key, (name.clone(), 1));
-        Some(Write::Create { name })
+        let name = format!("{}.{nanos:x}{:x}", object.name, self.serial);
+        self.written.insert(key, WrittenEvent { name: name.clone(), count: 1 });
+        Some(EventWrite::Create { name })
     }
 
-    fn allows(&mut self, subject: &Subject, now: Instant) -> bool {
-        let (left, since) = self.tokens.entry(subject.clone()).or_insert((BURST, now));
-        let refills = now.duration_since(*since).as_secs() / REFILL.as_secs();
+    fn allows(&mut self, object: &InvolvedObject, now: Instant) -> bool {
+        let full = EventBudget { left: BURST, refilled: now };
+        let budget = self.budgets.entry(object.clone()).or_insert(full);
+        let refills = now.duration_since(budget.refilled).as_secs() / REFILL.as_secs();
         if refills > 0 {
-            *left = BURST.min(*left + refills.min(u64::from(BURST)) as u32);
-            *since = now;
+            budget.left = BURST.min(budget.left + refills.min(u64::from(BURST)) as u32);
+            budget.refilled = now;
         }
-        let allowed = *left > 0;
-        *left = left.saturating_sub(1);
+        let allowed = budget.left > 0;
+        budget.left = budget.left.saturating_sub(1);
         allowed
     }
 
-    fn forget(&mut self, subject: &Subject, event: &Event) {
-        self.written.remove(&key(subject, event));
+    /// Forgets an event that could not be written, so that its next occurrence is created.
+    fn forget(&mut self, object: &InvolvedObject, event: &Event) {
+        self.written.remove(&EventKey::new(object, event));
     }
-}
-
-fn key(subject: &Subject, event: &Event) -> (Subject, String, String) {
-    (subject.clone(), event.reason.clone(), event.message.clone())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn subject(name: &str) -> Subject {
-        Subject { namespace: "ns".into(), name: name.into(), uid: "u".into() }
+    fn object(name: &str) -> InvolvedObject {
+        InvolvedObject { namespace: "ns".into(), name: name.into(), uid: "u".into() }
     }
 
     fn event(message: &str) -> Event {
@@ -207,27 +248,30 @@ mod tests {
 
     #[test]
     fn b12_an_event_that_repeats_is_counted_not_written_again() {
-        let (mut memory, now) = (Memory::default(), Instant::now());
-        let first = memory.next(&subject("a"), &event("one"), now);
-        let Some(Write::Create { name }) = first else { panic!("the first is created") };
+        let (mut correlator, now) = (EventCorrelator::default(), Instant::now());
+        let first = correlator.next(&object("a"), &event("one"), now);
+        let Some(EventWrite::Create { name }) = first else { panic!("the first is created") };
         assert!(matches!(
-            memory.next(&subject("a"), &event("one"), now),
-            Some(Write::Count { name: same, count: 2 }) if same == name
+            correlator.next(&object("a"), &event("one"), now),
+            Some(EventWrite::Count { name: same, count: 2 }) if same == name
         ));
         assert!(matches!(
-            memory.next(&subject("a"), &event("two"), now),
-            Some(Write::Create { .. })
+            correlator.next(&object("a"), &event("two"), now),
+            Some(EventWrite::Create { .. })
         ));
     }
 
     #[test]
     fn b12_an_object_has_a_burst_and_then_one_event_in_five_minutes() {
-        let (mut memory, now) = (Memory::default(), Instant::now());
-        let allowed = |memory: &mut Memory, now| {
-            (0..100).filter(|_| memory.next(&subject("a"), &event("one"), now).is_some()).count()
+        let (mut correlator, now) = (EventCorrelator::default(), Instant::now());
+        let allowed = |correlator: &mut EventCorrelator, now| {
+            (0..100).filter(|_| correlator.next(&object("a"), &event("one"), now).is_some()).count()
         };
-        assert_eq!(allowed(&mut memory, now), 25);
-        assert_eq!(allowed(&mut memory, now + REFILL), 1);
-        assert!(memory.next(&subject("b"), &event("one"), now).is_some(), "others are free");
+        assert_eq!(allowed(&mut correlator, now), 25);
+        assert_eq!(allowed(&mut correlator, now + REFILL), 1);
+        assert!(
+            correlator.next(&object("b"), &event("one"), now).is_some(),
+            "another object has its own limit"
+        );
     }
 }

@@ -1,29 +1,32 @@
-//! Leader election: of several candidates at most one may write, held by a Lease in the API server.
+//! Leader election: of several replicas at most one may write. A Lease object in the API server
+//! says which one.
 //!
-//! The protocol is that of client-go, so that its tools and habits apply.
+//! The protocol is client-go's, so its tools work with our Lease too:
+//! <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/client-go/tools/leaderelection/leaderelection.go>
 //!
 //! ```text
-//!  run ──drives──► Election (pure: what was seen, what to ask next) ◄──answers── LeaseStore
+//!  run ──drives──► Election (pure: what was seen, which request is next) ◄──answers── LeaseStore
 //!   │                  │ claim, write deadline
 //!   ▼                  ▼
-//!  release         Leadership ─► may_write(), claims()      held by everything that writes
-//!  when leaving
+//!  release         Leadership ─► may_write(), claims()      shared by everything that writes
+//!  at shutdown
 //!
 //!  leader    request sent ├────────── renew deadline 10 s ─────────┤ writes no more
 //!            the record changes   ├────────────── duration 15 s ───────────────┤
 //!  follower  sees the change        ├──────── duration 15 s, own clock ─────────┤ takes over
 //! ```
 //!
-//! Why no two write at once: the leader counts from *before* it sent its last successful request,
-//! the follower from *after* it saw what that request changed, and waits longer. No clock is compared
-//! with another's; they only must not differ in speed by more than `duration / renew deadline`.
-//! [`Leadership::may_write`] looks at the clock itself, so a task that hangs cannot keep a claim alive.
+//! Why two replicas never write at once: the leader counts its 10 s from *before* it sent the last
+//! successful renewal, a follower counts its 15 s from *after* it saw the result of that renewal. No
+//! machine's clock is compared with another's; their speeds only must not differ by more than
+//! `duration / renew deadline`. [`Leadership::may_write`] reads the clock itself, so that a task that
+//! hangs cannot keep a claim alive.
 //!
 //! ```no_run
 //! # async fn example(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
-//! use zonewise_cluster::lease::{self, Config, unique_identity};
+//! use zonewise_cluster::lease::{self, ElectionConfig, unique_identity};
 //!
-//! let config = Config::new(unique_identity("node-1"));
+//! let config = ElectionConfig::new(unique_identity("node-1"));
 //! let (last_write, writes_ended) = tokio::sync::oneshot::channel::<()>();
 //! let shutdown = async { drop(writes_ended.await) };
 //! let store = lease::api_store(client, &config);
@@ -31,16 +34,20 @@
 //! let campaign = tokio::spawn(campaign);
 //!
 //! if leadership.may_write() { /* one write, with a timeout */ }
-//! // … and in the end, when no write is under way:
+//! // … and at shutdown, when no write is in flight any more:
 //! drop(last_write);
 //! campaign.await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! What a lease cannot do: a write sent just before the deadline may arrive after it. Give writes less
-//! time than `duration - renew deadline`, and let them carry resource versions. A machine that is
-//! suspended stops its clock as well. And who deletes the Lease invites a new candidate to create it.
+//! What a lease cannot guarantee:
+//!
+//! * A write that is sent just before the deadline may arrive after it. Writes need a timeout below
+//!   `duration - renew deadline`, and should carry resource versions.
+//! * The clock of a suspended machine may stand still, and its claim does not expire in that time.
+//! * When the Lease is deleted, a candidate that never saw it creates a new one at once, although the
+//!   old leader may still write.
 
 mod election;
 mod store;
@@ -61,28 +68,33 @@ use zonewise_common::name::SYSTEM_NAMESPACE;
 pub use election::{Action, Answer, Election};
 pub use store::{LeaseStore, StoreError, api_store};
 
-/// How far apart candidates that start together drift: waits are longer by up to this part.
+/// The retry period is extended at random by up to this fraction, so that candidates that started
+/// together drift apart (client-go: `JitterFactor`, 1.2).
 const JITTER: f64 = 0.2;
 
-/// Which lease, who we are, and the three times.
+/// Which Lease is used, the identity of this candidate, and the times of the election.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// Where the Lease is.
+pub struct ElectionConfig {
+    /// The namespace of the Lease.
     pub namespace: String,
-    /// What it is called.
+    /// The name of the Lease.
     pub name: String,
-    /// Who we are. Two processes with one identity would both lead: see [`unique_identity`].
+    /// The identity of this candidate. It must be unique: two candidates with the same one would
+    /// both lead. See [`unique_identity`].
     pub identity: String,
-    /// How long a leader that is silent keeps the others waiting; in whole seconds.
+    /// How long followers wait after the last renewal they saw before one of them takes over; in
+    /// whole seconds.
     pub duration: Duration,
-    /// How long a leader writes on without a successful renewal.
+    /// How long a leader may write after its last successful renewal.
     pub renew_deadline: Duration,
-    /// How long between two tries, to lead or to renew.
+    /// The time between two attempts to acquire or renew the Lease.
     pub retry_period: Duration,
 }
 
-impl Config {
-    /// `zonewise-system/zonewise-controller` with the usual times: 15 s, 10 s, 2 s.
+impl ElectionConfig {
+    /// `zonewise-system/zonewise-controller`, with the times that Kubernetes' own components use:
+    /// 15 s, 10 s and 2 s
+    /// (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/component-base/config/v1alpha1/defaults.go>).
     pub fn new(identity: impl Into<String>) -> Self {
         Self {
             namespace: SYSTEM_NAMESPACE.to_owned(),
@@ -94,35 +106,35 @@ impl Config {
         }
     }
 
-    /// Whether the promise can be kept with these values.
+    /// Checks that at most one leader, and not none, is possible with these values.
     ///
     /// # Errors
     /// If not, with the values.
-    pub fn check(&self) -> Result<(), ConfigError> {
+    pub fn check(&self) -> Result<(), ElectionConfigError> {
         let (duration, deadline, retry) = (self.duration, self.renew_deadline, self.retry_period);
         if self.identity.is_empty() {
-            return Err(ConfigError::Identity);
+            return Err(ElectionConfigError::Identity);
         }
         if duration.subsec_nanos() != 0 || i32::try_from(duration.as_secs()).is_err() {
-            return Err(ConfigError::Seconds { duration });
+            return Err(ElectionConfigError::Seconds { duration });
         }
         let longest_wait = retry.saturating_add(retry / 5);
         if duration > deadline && deadline > longest_wait && !retry.is_zero() {
             Ok(())
         } else {
-            Err(ConfigError::Order { duration, deadline, retry })
+            Err(ElectionConfigError::Order { duration, deadline, retry })
         }
     }
 }
 
-/// Times with which two could lead, or nobody.
+/// Why a configuration of leader election cannot be used: with it two replicas could lead, or none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// Each time must leave room for the next.
+pub enum ElectionConfigError {
+    /// The times are not in the order that the protocol needs.
     #[error(
         "lease duration {duration:?}, renew deadline {deadline:?}, retry period {retry:?}: the \
-         duration must be above the deadline, the deadline above 1.2 times the period, and that \
-         above 0"
+         duration must be longer than the deadline, the deadline longer than 1.2 times the \
+         period, and the period longer than 0 (example: 15s, 10s, 2s)"
     )]
     Order {
         /// The lease duration.
@@ -132,38 +144,40 @@ pub enum ConfigError {
         /// The retry period.
         retry: Duration,
     },
-    /// The Lease has whole seconds.
-    #[error("lease duration {duration:?}: use whole seconds, up to 2147483647")]
+    /// A Lease stores its duration in whole seconds.
+    #[error("lease duration {duration:?} must be a whole number of seconds up to 2147483647")]
     Seconds {
         /// The lease duration.
         duration: Duration,
     },
-    /// An empty holder means that nobody holds the lease.
-    #[error("the identity for leader election is empty: use the host's name and something unique")]
+    /// An empty holder means that the Lease is free.
+    #[error("the identity for leader election is empty; use the host's name with a unique suffix")]
     Identity,
 }
 
-/// The host's name with a random suffix, so that no two processes have the same.
+/// The host's name with a random suffix, so that no two processes have the same identity.
 pub fn unique_identity(host: &str) -> String {
     format!("{host}_{:016x}", random())
 }
 
-/// The standard library's own source of randomness is enough to tell candidates apart.
+/// A random number from the operating system, by way of the standard library's hash keys. Identities
+/// must differ between machines, so a generator that is seeded from the clock is not enough.
 fn random() -> u64 {
     RandomState::new().hash_one("lease")
 }
 
-/// Who leads, as far as this candidate knows.
+/// The role of this candidate, as far as it knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// We do. Another `since` is another term: in between, another may have led.
+    /// This candidate leads. A different `since` means a different term: another replica may have
+    /// led in between.
     Leader {
         /// The start of the term.
         since: Instant,
     },
-    /// Not us.
+    /// This candidate does not lead.
     Follower {
-        /// Who does, if anybody.
+        /// The identity of the leader, if there is one.
         leader: Option<String>,
     },
 }
@@ -171,23 +185,23 @@ pub enum Claim {
 impl fmt::Display for Claim {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Leader { .. } => out.write_str("leading"),
-            Self::Follower { leader: Some(leader) } => write!(out, "following {leader}"),
-            Self::Follower { leader: None } => out.write_str("nobody is known to lead"),
+            Self::Leader { .. } => out.write_str("this replica leads"),
+            Self::Follower { leader: Some(leader) } => write!(out, "{leader} leads"),
+            Self::Follower { leader: None } => out.write_str("no leader is known"),
         }
     }
 }
 
-/// The right to write, held by everything that writes. Cheap to clone and to ask.
+/// Says whether this process may write. Cheap to clone; everything that writes holds one.
 #[derive(Clone, Debug)]
 pub struct Leadership {
-    seat: Arc<Seat>,
+    state: Arc<LeadershipState>,
 }
 
 #[derive(Debug)]
-struct Seat {
+struct LeadershipState {
     origin: Instant,
-    /// Nanoseconds after `origin` until which writing is allowed.
+    /// Writing is allowed until so many nanoseconds after `origin`.
     deadline: AtomicU64,
     claims: watch::Sender<Claim>,
 }
@@ -195,33 +209,34 @@ struct Seat {
 impl Leadership {
     fn new(claim: Claim, deadline: u64) -> Self {
         let claims = watch::Sender::new(claim);
-        let seat = Seat { origin: Instant::now(), deadline: AtomicU64::new(deadline), claims };
-        Self { seat: Arc::new(seat) }
+        let deadline = AtomicU64::new(deadline);
+        Self { state: Arc::new(LeadershipState { origin: Instant::now(), deadline, claims }) }
     }
 
-    /// Without election: the only one, for ever.
+    /// For a controller that runs without leader election: it may always write.
     pub fn always() -> Self {
         Self::new(Claim::Leader { since: Instant::now() }, u64::MAX)
     }
 
-    /// Whether a write may be sent now. Ask before each.
+    /// Whether a write may be sent now. Must be called before every write.
     pub fn may_write(&self) -> bool {
-        nanos(self.seat.origin.elapsed()) < self.seat.deadline.load(SeqCst)
+        nanos(self.state.origin.elapsed()) < self.state.deadline.load(SeqCst)
     }
 
-    /// The claim now, and each change of it. It may lag behind [`may_write`](Self::may_write).
+    /// The current claim, and every change of it. It may lag behind [`may_write`](Self::may_write).
     pub fn claims(&self) -> watch::Receiver<Claim> {
-        self.seat.claims.subscribe()
+        self.state.claims.subscribe()
     }
 
-    /// The deadline goes first: who hears of a claim can rely on it.
+    /// Publishes a deadline and a claim. The deadline first, so that a receiver of the claim
+    /// [may write](Self::may_write) at once.
     fn set(&self, deadline: Option<Instant>, claim: Claim) {
-        let nanos = deadline.map_or(0, |end| nanos(end.duration_since(self.seat.origin)));
-        self.seat.deadline.store(nanos, SeqCst);
-        self.seat.claims.send_if_modified(|current| {
+        let nanos = deadline.map_or(0, |end| nanos(end.duration_since(self.state.origin)));
+        self.state.deadline.store(nanos, SeqCst);
+        self.state.claims.send_if_modified(|current| {
             let changed = *current != claim;
             if changed {
-                announce(current, &claim);
+                log_change(current, &claim);
                 *current = claim;
             }
             changed
@@ -233,27 +248,27 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn announce(before: &Claim, now: &Claim) {
+fn log_change(before: &Claim, now: &Claim) {
     if matches!(before, Claim::Leader { .. }) && matches!(now, Claim::Follower { .. }) {
-        tracing::warn!("not leading any more; {now}");
+        tracing::warn!("leader election: this replica no longer leads; {now}");
     } else {
         tracing::info!("leader election: {now}");
     }
 }
 
-/// Takes part in the election until `shutdown`, then gives the lease back so that a successor need
-/// not wait. The future must be driven, on a task of its own; dropped, it gives up the claim, though
-/// not the lease.
+/// Takes part in the election until `shutdown`, then releases the Lease so that a successor need not
+/// wait for it to expire. The returned future must run on a task of its own. When it is dropped, the
+/// claim ends at once, but the Lease is not released.
 ///
-/// `shutdown` must come *after* the last write has ended: the successor starts at once.
+/// `shutdown` must complete *after* the last write has ended, because the successor starts at once.
 ///
 /// # Errors
-/// If the configuration cannot keep the promise.
+/// If the configuration cannot be used.
 pub fn run<S: LeaseStore>(
     store: S,
-    config: Config,
+    config: ElectionConfig,
     shutdown: impl Future<Output = ()>,
-) -> Result<(Leadership, impl Future<Output = ()>), ConfigError> {
+) -> Result<(Leadership, impl Future<Output = ()>), ElectionConfigError> {
     config.check()?;
     let leadership = Leadership::new(Claim::Follower { leader: None }, 0);
     let candidate = Candidate {
@@ -261,16 +276,16 @@ pub fn run<S: LeaseStore>(
         release_limit: config.renew_deadline,
         lease: format!("{}/{}", config.namespace, config.name),
         election: Election::new(config, random()),
-        seat: Occupied(leadership.clone()),
-        complaint: Complaint::default(),
+        claim: ClaimGuard(leadership.clone()),
+        failures: FailureLog::default(),
     };
     Ok((leadership, candidate.campaign(shutdown)))
 }
 
-/// A seat that is left when its candidate goes, in whatever way.
-struct Occupied(Leadership);
+/// Ends the claim when the candidate is dropped, for whatever reason.
+struct ClaimGuard(Leadership);
 
-impl Drop for Occupied {
+impl Drop for ClaimGuard {
     fn drop(&mut self) {
         self.0.set(None, Claim::Follower { leader: None });
     }
@@ -281,8 +296,8 @@ struct Candidate<S> {
     release_limit: Duration,
     lease: String,
     election: Election,
-    seat: Occupied,
-    complaint: Complaint,
+    claim: ClaimGuard,
+    failures: FailureLog,
 }
 
 impl<S: LeaseStore> Candidate<S> {
@@ -299,11 +314,14 @@ impl<S: LeaseStore> Candidate<S> {
         self.publish();
         let limit = self.release_limit;
         if timeout(limit, async { while self.step().await {} }).await.is_err() {
-            tracing::warn!(lease = self.lease, "not released in time: a successor has to wait");
+            tracing::warn!(
+                lease = self.lease,
+                "the lease could not be released in time; a successor has to wait until it expires"
+            );
         }
     }
 
-    /// One wait or one request; false when there is nothing left to do.
+    /// Waits once or sends one request. Returns false when there is nothing left to do.
     async fn step(&mut self) -> bool {
         let action = self.election.next(Instant::now(), Timestamp::now());
         self.publish();
@@ -312,9 +330,9 @@ impl<S: LeaseStore> Candidate<S> {
             Action::Done => return false,
             request => {
                 let sent = Instant::now();
-                let answer = self.ask(&request, self.election.patience(sent)).await;
-                if let Some(news) = self.complaint.hear(&request, &answer) {
-                    report(&self.lease, &news);
+                let answer = self.ask(&request, self.election.request_deadline(sent)).await;
+                if let Some(change) = self.failures.observe(&request, &answer) {
+                    change.log(&self.lease);
                 }
                 self.election.answered(sent, Instant::now(), answer);
                 self.publish();
@@ -323,8 +341,8 @@ impl<S: LeaseStore> Candidate<S> {
         true
     }
 
-    /// The limit also bounds the client's own retries and a connection that hangs.
-    async fn ask(&self, request: &Action, limit: Instant) -> Answer {
+    /// Sends a request. The deadline also bounds the client's own retries and connections that hang.
+    async fn ask(&self, request: &Action, deadline: Instant) -> Answer {
         let answer = async {
             match request {
                 Action::Create(lease) => self.store.create(lease).await.map(Answer::Written),
@@ -332,60 +350,64 @@ impl<S: LeaseStore> Candidate<S> {
                 _ => self.store.get(self.election.name()).await.map(Answer::Found),
             }
         };
-        match timeout_at(limit, answer).await {
+        match timeout_at(deadline, answer).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => Answer::Failed(error),
-            Err(_) => Answer::Failed(StoreError::Failed("no answer in time".to_owned())),
+            Err(_) => Answer::Failed(StoreError::Failed(
+                "the API server did not answer in time".to_owned(),
+            )),
         }
     }
 
     fn publish(&self) {
-        self.seat.0.set(self.election.write_deadline(), self.election.claim());
+        self.claim.0.set(self.election.write_deadline(), self.election.claim());
     }
 }
 
-/// Says what is wrong once, not every two seconds. By kind of request: who may read but not create
-/// gets one answer of each in every try.
+/// Decides which failures of requests are logged: each once when it begins, not again every two
+/// seconds. Kept per kind of request, because a service account that may read but not create gets a
+/// success and a failure in every attempt.
 #[derive(Debug, Default)]
-struct Complaint {
+struct FailureLog {
     last: Option<(Discriminant<Action>, StoreError)>,
 }
 
+/// A change that is worth a line in the log.
 #[derive(Debug, PartialEq)]
-enum News<'a> {
-    Trouble(&'a StoreError),
-    Mended,
+enum FailureChange<'a> {
+    Failed(&'a StoreError),
+    Recovered,
 }
 
-impl Complaint {
-    fn hear<'a>(&mut self, request: &Action, answer: &'a Answer) -> Option<News<'a>> {
+impl FailureLog {
+    fn observe<'a>(&mut self, request: &Action, answer: &'a Answer) -> Option<FailureChange<'a>> {
         let request = discriminant(request);
         match answer {
-            // Part of the game.
+            // Normal when several candidates compete.
             Answer::Failed(StoreError::Conflict | StoreError::Missing) => None,
             Answer::Failed(error) => {
-                let heard = (request, error.clone());
-                let news = self.last.as_ref() != Some(&heard);
-                self.last = Some(heard);
-                news.then_some(News::Trouble(error))
+                let failure = (request, error.clone());
+                let new = self.last.as_ref() != Some(&failure);
+                self.last = Some(failure);
+                new.then_some(FailureChange::Failed(error))
             }
-            _ => self.last.take_if(|last| last.0 == request).map(|_| News::Mended),
+            _ => self
+                .last
+                .take_if(|(failed, _)| *failed == request)
+                .map(|_| FailureChange::Recovered),
         }
     }
 }
 
-fn report(lease: &str, news: &News<'_>) {
-    match news {
-        News::Trouble(error) => complain(lease, error),
-        News::Mended => tracing::info!(lease, "lease requests succeed again"),
-    }
-}
-
-fn complain(lease: &str, error: &StoreError) {
-    if matches!(error, StoreError::Denied(_)) {
-        tracing::error!(lease, %error, "cannot take part in leader election");
-    } else {
-        tracing::warn!(lease, %error, "lease request failed");
+impl FailureChange<'_> {
+    fn log(&self, lease: &str) {
+        match self {
+            Self::Failed(error @ StoreError::Denied(_)) => {
+                tracing::error!(lease, %error, "cannot take part in leader election");
+            }
+            Self::Failed(error) => tracing::warn!(lease, %error, "a request for the lease failed"),
+            Self::Recovered => tracing::info!(lease, "requests for the lease succeed again"),
+        }
     }
 }
 
@@ -396,31 +418,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trouble_is_news_once_until_it_changes_or_ends() {
+    fn a_failure_is_logged_once_until_it_changes_or_ends() {
         let denied = || Answer::Failed(StoreError::Denied("leases is forbidden".to_owned()));
         let down = || Answer::Failed(StoreError::Failed("503".to_owned()));
         let (get, create) = (Action::Get, Action::Create(Lease::default()));
         let absent = || Answer::Found(None);
         let cases = [
             (&get, absent(), ""),
-            (&create, denied(), "trouble"),
-            // The next try: reading works, creating still does not.
+            (&create, denied(), "failed"),
+            // The next attempt: reading works, creating still does not.
             (&get, absent(), ""),
             (&create, denied(), ""),
             (&create, Answer::Failed(StoreError::Conflict), ""),
-            (&create, down(), "trouble"),
-            (&create, denied(), "trouble"),
-            (&create, Answer::Written(Lease::default()), "mended"),
+            (&create, down(), "failed"),
+            (&create, denied(), "failed"),
+            (&create, Answer::Written(Lease::default()), "recovered"),
             (&create, Answer::Written(Lease::default()), ""),
         ];
-        let mut complaint = Complaint::default();
+        let mut failures = FailureLog::default();
         for (turn, (request, answer, expected)) in cases.iter().enumerate() {
-            let heard = match complaint.hear(request, answer) {
+            let change = match failures.observe(request, answer) {
                 None => "",
-                Some(News::Trouble(_)) => "trouble",
-                Some(News::Mended) => "mended",
+                Some(FailureChange::Failed(_)) => "failed",
+                Some(FailureChange::Recovered) => "recovered",
             };
-            assert_eq!(heard, *expected, "turn {turn}");
+            assert_eq!(change, *expected, "turn {turn}");
         }
     }
 }

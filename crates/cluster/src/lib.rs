@@ -1,11 +1,11 @@
-//! A client of the Kubernetes API: lists and watches, the lease, events, single requests.
+//! A client of the Kubernetes API: lists and watches, leader election, events, single requests.
 //!
 //! ```text
 //!  connect   kubeconfig or service account ─► client
-//!  watch     one kind of object: list, watch, recover          (bytes ─► small structs)
-//!  events    events, counted instead of repeated
-//!  lease     who may write
-//!  api       single requests and the kinds of failure
+//!  api       single requests, and the kinds of failure
+//!  watch     lists and watches one resource, recovers from failures    (bytes ─► small structs)
+//!  events    records events; repeated ones are counted
+//!  lease     leader election: which replica may write
 //! ```
 
 pub mod api;

@@ -1,15 +1,17 @@
-//! One kind of object, listed and then watched for ever.
+//! All objects of one kind: listed once, then watched. client-go calls this a reflector.
 //!
 //! ```text
-//!   list (pages) ──► apply each, drop what is gone
-//!        ▲              │
-//!        │ 410          ▼
-//!        └────────── watch from there ──► apply / delete    ◄── again after the server's timeout
+//!   list (in pages) ──► apply each object, delete those that are no longer listed
+//!        ▲                 │
+//!        │ 410 Gone        ▼
+//!        └──────────── watch from the list's version ──► apply, delete    ◄── again after the server's timeout
 //! ```
 //!
-//! Our own loop instead of a client library's: objects are decoded straight from the bytes into
-//! small structs and never exist in full, and neither does a page of them; an object that cannot be read stops nobody, and its
-//! deletion still counts, because a deletion needs a name only; a silent connection is given up.
+//! This is our own loop, not a client library's, for three reasons. Objects are decoded from the
+//! bytes of the connection straight into small structs, so neither a whole object nor a whole page
+//! is ever held in memory. An object that cannot be decoded does not stop the watch, and its
+//! deletion is still noticed, because a deletion needs nothing but the name. A connection that
+//! stays silent is closed and opened again.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,6 +21,7 @@ use http::Request;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
@@ -27,19 +30,19 @@ use zonewise_common::name::{Key, Keyed, Name};
 
 use crate::api::{self, ApiError};
 
-/// A kind of object.
+/// The objects that a watch is about.
 #[derive(Clone, Debug)]
 pub struct Resource {
-    /// Its name in logs and metrics.
+    /// The name of the resource in logs and metrics.
     pub name: &'static str,
-    /// Where it is listed, in all namespaces.
+    /// The path that lists the objects of all namespaces.
     pub path: &'static str,
-    /// Selectors for the request, see [`parameter`]; may be empty.
+    /// Label and field selectors as [`query_parameter`]s; empty for all objects.
     pub selector: Cow<'static, str>,
 }
 
 impl Resource {
-    /// All of a kind.
+    /// All objects of a resource, without a selector.
     pub const fn all(name: &'static str, path: &'static str) -> Self {
         Self { name, path, selector: Cow::Borrowed("") }
     }
@@ -55,59 +58,60 @@ pub const NODES: Resource = Resource::all("nodes", "/api/v1/nodes");
 pub const SLICES: Resource =
     Resource::all("endpointslices", "/apis/discovery.k8s.io/v1/endpointslices");
 
-/// Takes what a watch finds. Called from one task, in order.
-pub trait Sink: Send {
-    /// What objects become at the door.
+/// Receives what a list and the watch after it report. All methods are called from one task, in
+/// the order in which things happened.
+pub trait WatchListener: Send {
+    /// The struct that objects are decoded into.
     type Object: Keyed + Send;
 
-    /// Reads an object.
+    /// Decodes an object.
     fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error>;
 
     /// An object is new or has changed.
     fn apply(&mut self, object: Self::Object);
 
-    /// Whether this version of an object is known already, so that it need not be read.
+    /// Whether this version of an object is known already; then it is not decoded again.
     fn knows(&self, key: &Key, version: u64) -> bool {
         let _ = (key, version);
         false
     }
 
-    /// An object cannot be read; what was known of it stays.
+    /// An object cannot be decoded. What was known of it before stays as it is.
     fn unreadable(&mut self, key: &Key, error: &str);
 
-    /// An object is gone.
+    /// An object was deleted.
     fn delete(&mut self, version: u64, key: &Key);
 
-    /// A list is complete as of `version`: what it does not hold is gone.
+    /// A list is complete as of `version`. Objects that it does not contain no longer exist.
     fn listed(&mut self, version: u64, keys: &BTreeSet<Key>);
 
-    /// Everything up to this version has been told.
+    /// Every change up to this version has been reported.
     fn seen(&mut self, version: u64) {
         let _ = version;
     }
 
-    /// The watch works (again), or does not.
+    /// The list or watch works, or has failed.
     fn health(&mut self, health: Result<(), &ApiError>);
 }
 
-/// Follows one kind of object until dropped.
-pub async fn follow<S: Sink>(client: Client, resource: Resource, mut sink: S) {
+/// Lists and watches a resource until the future is dropped.
+pub async fn follow<L: WatchListener>(client: Client, resource: Resource, mut listener: L) {
     let mut backoff = Backoff::default();
     let mut version: Option<String> = None;
     loop {
         let result = match version.take() {
-            None => list(&client, &resource, &mut sink).await,
-            Some(from) => watch(&client, &resource, from, &mut sink).await,
+            None => list(&client, &resource, &mut listener).await,
+            Some(from) => watch(&client, &resource, from, &mut listener).await,
         };
         match result {
             Ok(next) => {
-                sink.health(Ok(()));
+                listener.health(Ok(()));
                 backoff.reset();
                 version = Some(next);
             }
-            Err(Broken { error, version: kept }) => {
-                sink.health(Err(&error));
-                tracing::warn!(resource = resource.name, %error, "watch interrupted");
+            Err(Interrupted { error, version: kept }) => {
+                listener.health(Err(&error));
+                tracing::warn!(resource = resource.name, %error, "the watch was interrupted and is started again");
                 version = kept.filter(|_| !matches!(error, ApiError::Gone(_)));
                 sleep(backoff.next()).await;
             }
@@ -115,74 +119,77 @@ pub async fn follow<S: Sink>(client: Client, resource: Resource, mut sink: S) {
     }
 }
 
-/// A list or watch that ended early, and where to go on (nowhere: from the list).
-struct Broken {
+/// Why a list or watch ended early.
+struct Interrupted {
     error: ApiError,
+    /// The version to watch from next; `None` to list again.
     version: Option<String>,
 }
 
-impl From<ApiError> for Broken {
+impl From<ApiError> for Interrupted {
     fn from(error: ApiError) -> Self {
         Self { error, version: None }
     }
 }
 
-/// Half a second, doubling to half a minute, never twice the same.
+/// How long to wait before a failed list or watch is tried again: 0.5 s, doubling up to 30 s, with
+/// jitter so that many processes do not come back at the same moment.
 #[derive(Default)]
 pub struct Backoff {
-    tries: u32,
+    failures: u32,
 }
 
 impl Backoff {
     const FIRST: Duration = Duration::from_millis(500);
     const LAST: Duration = Duration::from_secs(30);
 
-    /// How long to wait now.
-    #[expect(clippy::should_implement_trait, reason = "an endless sequence is no iterator here")]
+    /// The delay after one more failure.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the sequence has no end, so an iterator's Option would never be None"
+    )]
     pub fn next(&mut self) -> Duration {
-        let delay = Self::FIRST.saturating_mul(1 << self.tries.min(16)).min(Self::LAST);
-        self.tries += 1;
-        delay.mul_f64(0.75 + jitter() / 2.0)
+        let delay = Self::FIRST.saturating_mul(1 << self.failures.min(16)).min(Self::LAST);
+        self.failures += 1;
+        jittered(delay)
     }
 
-    /// It worked.
+    /// Starts again with the shortest delay, after a success.
     pub fn reset(&mut self) {
-        self.tries = 0;
+        self.failures = 0;
     }
 }
 
-/// A number from 0 to 1 that is not the same in two processes.
-pub fn jitter() -> f64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let nanos = now.map_or(0, |now| now.subsec_nanos());
-    f64::from(nanos.wrapping_mul(2_654_435_761) >> 8) / f64::from(u32::MAX >> 8)
+/// A delay changed at random by up to a quarter, so that processes that started together drift apart.
+pub fn jittered(delay: Duration) -> Duration {
+    delay.mul_f64(0.75 + fastrand::f64() / 2.0)
 }
 
-/// What a server reads for one answer; of ours it takes no memory.
-const PAGE: usize = 1000;
+/// Objects in one page of a list. It bounds the server's memory; ours holds one object at a time.
+const PAGE_SIZE: usize = 1000;
 
-async fn list<S: Sink>(
+async fn list<L: WatchListener>(
     client: &Client,
     resource: &Resource,
-    sink: &mut S,
-) -> Result<String, Broken> {
+    listener: &mut L,
+) -> Result<String, Interrupted> {
     let mut keys = BTreeSet::new();
-    let version = each(client, resource.path, &resource.selector, &mut |json| {
-        if let Some(key) = take(sink, json) {
+    let version = list_each(client, resource.path, &resource.selector, &mut |json| {
+        if let Some(key) = apply(listener, json) {
             keys.insert(key);
         }
     })
     .await?;
-    sink.listed(number(&version), &keys);
+    listener.listed(version_number(&version), &keys);
     Ok(version)
 }
 
-/// Lists what is at a path, page by page, and hands over each object as JSON. Returns the version
-/// of the list. Selectors are [`parameter`]s.
+/// Lists the objects at a path, page by page, and calls `take` with the JSON of each. Returns the
+/// version of the list. `selector` consists of [`query_parameter`]s.
 ///
 /// # Errors
-/// If the server does not answer with lists.
-pub async fn each(
+/// If the server does not answer, or not with lists.
+pub async fn list_each(
     client: &Client,
     path: &str,
     selector: &str,
@@ -190,7 +197,8 @@ pub async fn each(
 ) -> Result<String, ApiError> {
     let mut next = String::new();
     loop {
-        let page = format!("{path}?limit={PAGE}{}{selector}", parameter("continue", &next));
+        let page =
+            format!("{path}?limit={PAGE_SIZE}{}{selector}", query_parameter("continue", &next));
         let rest = items(client, &page, &mut *take).await?;
         let page: Page<'_> = serde_json::from_slice(&rest).map_err(unreadable_list)?;
         next = page.metadata.r#continue.unwrap_or_default().into();
@@ -200,15 +208,15 @@ pub async fn each(
     }
 }
 
-/// Hands each item of a page to `take` as soon as it has arrived; returns the page without them.
+/// Calls `take` with each item of a page as soon as it has arrived. Returns the page without them.
 async fn items(
     client: &Client,
     path: &str,
     mut take: impl FnMut(&str),
 ) -> Result<Vec<u8>, ApiError> {
-    let mut body = api::open(client, get(path)?).await?.into_body();
+    let mut body = api::send(client, get(path)?).await?.into_body();
     let mut cutter = Cutter::default();
-    let stopped = |_| ApiError::Unavailable("the list stopped half-way".into());
+    let stopped = |_| ApiError::Unavailable("the list stopped before its end".into());
     while let Some(frame) = timeout(api::READ_TIMEOUT, body.frame()).await.map_err(stopped)? {
         let frame = frame.map_err(|error| ApiError::Unavailable(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
@@ -227,26 +235,19 @@ fn unreadable_list(error: impl std::fmt::Display) -> ApiError {
 }
 
 fn get(path: &str) -> Result<Request<Body>, ApiError> {
-    Request::get(path)
-        .body(Body::empty())
-        .map_err(|error| ApiError::Refused(format!("`{path}` is no path: {error}")))
+    Request::get(path).body(Body::empty()).map_err(|error| api::invalid_path(path, &error))
 }
 
-/// A parameter of a request, as `&name=value`; nothing for an empty value.
-pub fn parameter(name: &str, value: &str) -> String {
+/// The characters of a query parameter that are percent-encoded: all but RFC 3986's unreserved
+/// ones. (`~` is encoded too, which is allowed.)
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+
+/// A query parameter as `&name=value`, with the value percent-encoded; empty for an empty value.
+pub fn query_parameter(name: &str, value: &str) -> String {
     if value.is_empty() {
         return String::new();
     }
-    let encoded: String = value
-        .bytes()
-        .map(|byte| match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' => {
-                (byte as char).to_string()
-            }
-            byte => format!("%{byte:02X}"),
-        })
-        .collect();
-    format!("&{name}={encoded}")
+    format!("&{name}={}", utf8_percent_encode(value, ENCODED))
 }
 
 #[derive(Deserialize)]
@@ -262,15 +263,15 @@ struct PageMeta<'a> {
     r#continue: Option<&'a str>,
 }
 
-/// What every object can be known by, whatever else is wrong with it.
+/// The metadata that identifies an object, decoded even where the rest of the object cannot be.
 #[derive(Deserialize)]
-struct Head {
-    metadata: HeadMeta,
+struct Identified {
+    metadata: IdentifyingMeta,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct HeadMeta {
+struct IdentifyingMeta {
     #[serde(default)]
     namespace: Option<Name>,
     #[serde(default)]
@@ -279,80 +280,88 @@ struct HeadMeta {
     resource_version: Box<str>,
 }
 
-fn head(json: &str) -> Option<(Key, u64)> {
-    let head: Head = serde_json::from_str(json).ok()?;
-    let meta = head.metadata;
-    Some(((meta.namespace.unwrap_or_default(), meta.name), number(&meta.resource_version)))
+fn key_and_version(json: &str) -> Option<(Key, u64)> {
+    let Identified { metadata } = serde_json::from_str(json).ok()?;
+    let version = version_number(&metadata.resource_version);
+    Some(((metadata.namespace.unwrap_or_default(), metadata.name), version))
 }
 
-/// Versions are numbers that grow (guaranteed since Kubernetes 1.35, true since the first etcd 3).
-pub fn number(version: &str) -> u64 {
+/// A resource version as a number, for comparison. The API guarantees since Kubernetes 1.35 that
+/// resource versions are growing numbers (KEP-5504); with etcd 3 they have always been.
+pub fn version_number(version: &str) -> u64 {
     version.parse().unwrap_or(0)
 }
 
-/// Hands an object over; returns its key if it has one.
-fn take<S: Sink>(sink: &mut S, json: &str) -> Option<Key> {
-    match sink.read(json) {
+/// Decodes an object and hands it to the listener. Returns its key, if that can be read.
+fn apply<L: WatchListener>(listener: &mut L, json: &str) -> Option<Key> {
+    match listener.read(json) {
         Ok(object) => {
             let key = object.key();
-            sink.apply(object);
+            listener.apply(object);
             Some(key)
         }
         Err(error) => {
-            let (key, _) = head(json)?;
-            sink.unreadable(&key, &error.to_string());
+            let (key, _) = key_and_version(json)?;
+            listener.unreadable(&key, &error.to_string());
             Some(key)
         }
     }
 }
 
-/// Asked of the server; it ends the watch then, and load spreads over servers again.
+/// How long the server keeps a watch open, plus up to a minute of jitter. Opening watches anew
+/// spreads clients over API servers again after one of them restarted. client-go's reflector uses
+/// 5 to 10 minutes.
 const WATCH_SECONDS: u64 = 300;
-/// Bookmarks come every minute: a connection silent for longer is dead.
-const SILENCE: Duration = Duration::from_secs(150);
-/// No object comes near this; a server that sends it is not one.
-const LONGEST_LINE: usize = 64 << 20;
+/// A watch without any data for this long is given up. API servers send a bookmark every minute.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
+/// The most bytes that one watch event may have. No object of Kubernetes comes near it: etcd accepts
+/// 1.5 MiB by default.
+const MAX_EVENT_BYTES: usize = 64 << 20;
 
-async fn watch<S: Sink>(
+async fn watch<L: WatchListener>(
     client: &Client,
     resource: &Resource,
     mut version: String,
-    sink: &mut S,
-) -> Result<String, Broken> {
-    let seconds = WATCH_SECONDS + (jitter() * 60.0) as u64;
+    listener: &mut L,
+) -> Result<String, Interrupted> {
+    let seconds = WATCH_SECONDS + fastrand::u64(..60);
     let path = format!(
         "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={version}{}",
         resource.path, resource.selector
     );
     let request = get(&path)?;
-    let broken = |error, version: &str| Broken { error, version: Some(version.into()) };
-    let mut body =
-        api::open(client, request).await.map_err(|error| broken(error, &version))?.into_body();
-    sink.health(Ok(()));
+    let interrupted = |error, version: &str| Interrupted { error, version: Some(version.into()) };
+    let response = api::send(client, request).await;
+    let mut body = response.map_err(|error| interrupted(error, &version))?.into_body();
+    listener.health(Ok(()));
     let mut buffer: Vec<u8> = Vec::new();
     loop {
-        let frame = timeout(SILENCE, body.frame()).await;
-        let silent = |_| broken(ApiError::Unavailable("the watch fell silent".into()), &version);
+        let frame = timeout(IDLE_TIMEOUT, body.frame()).await;
+        let unavailable = |text: String| interrupted(ApiError::Unavailable(text), &version);
+        let silent = |_| {
+            let seconds = IDLE_TIMEOUT.as_secs();
+            unavailable(format!("nothing was received on the watch for {seconds} s"))
+        };
         let Some(frame) = frame.map_err(silent)? else { return Ok(version) };
-        let frame =
-            frame.map_err(|error| broken(ApiError::Unavailable(error.to_string()), &version))?;
+        let frame = frame.map_err(|error| unavailable(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
         buffer.extend_from_slice(&data);
         let mut start = 0;
         while let Some(end) = buffer[start..].iter().position(|&byte| byte == b'\n') {
             let line = &buffer[start..start + end];
-            event(line, sink, &mut version).map_err(|error| broken(error, &version))?;
+            event(line, listener, &mut version).map_err(|error| interrupted(error, &version))?;
             start += end + 1;
         }
         buffer.drain(..start);
-        if buffer.len() > LONGEST_LINE {
-            return Err(broken(ApiError::Unavailable("a watch event never ends".into()), &version));
+        if buffer.len() > MAX_EVENT_BYTES {
+            let error = ApiError::Unavailable("a watch event is too large to be one".into());
+            return Err(interrupted(error, &version));
         }
     }
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct WatchEvent<'a> {
     r#type: &'a str,
     #[serde(borrow)]
     object: &'a RawValue,
@@ -364,13 +373,18 @@ struct ErrorObject {
     code: u16,
 }
 
-fn event<S: Sink>(line: &[u8], sink: &mut S, version: &mut String) -> Result<(), ApiError> {
+/// Handles one line of a watch. `version` becomes the version to watch from next.
+fn event<L: WatchListener>(
+    line: &[u8],
+    listener: &mut L,
+    version: &mut String,
+) -> Result<(), ApiError> {
     if line.iter().all(u8::is_ascii_whitespace) {
         return Ok(());
     }
     let unreadable =
         |error| ApiError::Unavailable(format!("a watch event cannot be read: {error}"));
-    let event: Event<'_> = serde_json::from_slice(line).map_err(unreadable)?;
+    let event: WatchEvent<'_> = serde_json::from_slice(line).map_err(unreadable)?;
     let object = event.object.get();
     if event.r#type == "ERROR" {
         let code = serde_json::from_str::<ErrorObject>(object).map_or(500, |error| error.code);
@@ -378,20 +392,21 @@ fn event<S: Sink>(line: &[u8], sink: &mut S, version: &mut String) -> Result<(),
             http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
         return Err(api::error(code, object.as_bytes()));
     }
-    let Some((key, at)) = head(object) else {
+    let Some((key, at)) = key_and_version(object) else {
         return Err(ApiError::Unavailable("a watch event has no metadata".into()));
     };
     match event.r#type {
-        "ADDED" | "MODIFIED" if sink.knows(&key, at) => {}
+        "ADDED" | "MODIFIED" if listener.knows(&key, at) => {}
         "ADDED" | "MODIFIED" => {
-            take(sink, object);
+            apply(listener, object);
         }
-        "DELETED" => sink.delete(at, &key),
+        "DELETED" => listener.delete(at, &key),
+        // BOOKMARK carries nothing but a version.
         _ => {}
     }
     if at > 0 {
         *version = at.to_string();
-        sink.seen(at);
+        listener.seen(at);
     }
     Ok(())
 }
@@ -403,7 +418,7 @@ mod tests {
     /// An object with a field that can be wrong.
     #[derive(Deserialize)]
     struct Ported {
-        metadata: HeadMeta,
+        metadata: IdentifyingMeta,
         #[serde(rename = "spec")]
         _spec: Option<Ports>,
     }
@@ -421,11 +436,11 @@ mod tests {
         }
     }
 
-    /// Writes down what it is told.
+    /// Records the calls that it gets.
     #[derive(Default)]
-    struct Diary(Vec<String>);
+    struct RecordingListener(Vec<String>);
 
-    impl Sink for Diary {
+    impl WatchListener for RecordingListener {
         type Object = Ported;
 
         fn read(&self, json: &str) -> Result<Ported, serde_json::Error> {
@@ -450,39 +465,40 @@ mod tests {
         fn health(&mut self, _: Result<(), &ApiError>) {}
     }
 
-    fn told(lines: &[&str]) -> (Vec<String>, String, Option<ApiError>) {
-        let (mut diary, mut version) = (Diary::default(), "1".to_owned());
+    /// The calls that these lines of a watch lead to, the version to go on from, and the error.
+    fn calls(lines: &[&str]) -> (Vec<String>, String, Option<ApiError>) {
+        let (mut listener, mut version) = (RecordingListener::default(), "1".to_owned());
         let result =
-            lines.iter().try_for_each(|line| event(line.as_bytes(), &mut diary, &mut version));
-        (diary.0, version, result.err())
+            lines.iter().try_for_each(|line| event(line.as_bytes(), &mut listener, &mut version));
+        (listener.0, version, result.err())
     }
 
-    /// An object that cannot be read stops nobody, and its deletion still counts.
+    /// An object that cannot be decoded does not end the watch, and its deletion is noticed.
     #[test]
     fn an_object_that_does_not_parse_is_named_and_can_still_be_deleted() {
-        let (diary, version, error) = told(&[
+        let (calls, version, error) = calls(&[
             r#"{"type":"ADDED","object":{"metadata":{"name":"good","namespace":"n","resourceVersion":"5"}}}"#,
             r#"{"type":"MODIFIED","object":{"metadata":{"name":"bad","namespace":"n","resourceVersion":"6"},"spec":{"ports":"none"}}}"#,
             r#"{"type":"DELETED","object":{"metadata":{"name":"bad","namespace":"n","resourceVersion":"7"},"spec":{"ports":"none"}}}"#,
             r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}"#,
             "",
         ]);
-        assert_eq!(diary, ["apply good", "unreadable bad", "delete bad at 7"]);
+        assert_eq!(calls, ["apply good", "unreadable bad", "delete bad at 7"]);
         assert_eq!((version.as_str(), error.is_none()), ("9", true));
     }
 
     #[test]
     fn a_version_that_is_too_old_means_to_list_again() {
         let line = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}"#;
-        assert!(matches!(told(&[line]).2, Some(ApiError::Gone(_))));
+        assert!(matches!(calls(&[line]).2, Some(ApiError::Gone(_))));
         let line = r#"{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd"}}"#;
-        assert!(matches!(told(&[line]).2, Some(ApiError::Unavailable(_))));
+        assert!(matches!(calls(&[line]).2, Some(ApiError::Unavailable(_))));
     }
 
     #[test]
     fn half_an_event_or_no_event_ends_the_watch_not_the_program() {
         for line in ["{", "{}", r#"{"type":"ADDED","object":{}}"#, "\u{0}"] {
-            assert!(matches!(told(&[line]).2, Some(ApiError::Unavailable(_))), "{line}");
+            assert!(matches!(calls(&[line]).2, Some(ApiError::Unavailable(_))), "{line}");
         }
     }
 
@@ -501,7 +517,7 @@ mod tests {
 
     #[test]
     fn tokens_of_the_server_cannot_change_the_request() {
-        assert_eq!(parameter("continue", ""), "");
-        assert_eq!(parameter("continue", "a&limit=1#ä"), "&continue=a%26limit%3D1%23%C3%A4");
+        assert_eq!(query_parameter("continue", ""), "");
+        assert_eq!(query_parameter("continue", "a&limit=1#ä"), "&continue=a%26limit%3D1%23%C3%A4");
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::ip::{decimal, parse_address};
 
@@ -15,6 +15,14 @@ impl Cidr {
     /// The block around an address; `None` for a prefix longer than the address.
     pub fn new(address: IpAddr, length: u8) -> Option<Self> {
         IpNet::new(address, length).ok().map(|net| Self(net.trunc()))
+    }
+
+    /// The block around an address whose prefix length is a constant.
+    ///
+    /// # Panics
+    /// If the prefix is longer than the address.
+    pub fn new_assert(address: IpAddr, length: u8) -> Self {
+        Self(IpNet::new_assert(address, length).trunc())
     }
 
     /// Reads `address/length`, with leading zeros in either (see [`crate::ip`]).
@@ -34,9 +42,22 @@ impl Cidr {
         Self(address.into())
     }
 
+    /// `0.0.0.0/0` or `::/0`, in the family of an address.
+    pub fn default_of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self(IpNet::V4(Ipv4Net::default())),
+            IpAddr::V6(_) => Self(IpNet::V6(Ipv6Net::default())),
+        }
+    }
+
     /// Its first address.
     pub fn address(&self) -> IpAddr {
         self.0.addr()
+    }
+
+    /// Whether it is a block of IPv4 addresses.
+    pub fn is_ipv4(&self) -> bool {
+        self.address().is_ipv4()
     }
 
     /// The length of its prefix in bits.
@@ -58,5 +79,41 @@ impl Cidr {
 impl fmt::Display for Cidr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_canonical() {
+        let rows = [
+            ("203.0.113.000/025", Some("203.0.113.0/25")),
+            ("10.1.2.3/8", Some("10.0.0.0/8")),
+            ("10.1.2.3/32", Some("10.1.2.3/32")),
+            ("0.0.0.0/0", Some("0.0.0.0/0")),
+            ("1.2.3.4/0", Some("0.0.0.0/0")),
+            ("fd00::1/64", Some("fd00::/64")),
+            ("::/0", Some("::/0")),
+            ("fd00::1/128", Some("fd00::1/128")),
+            ("::ffff:10.0.0.1/104", Some("10.0.0.0/8")),
+            ("10.0.0.0/33", None),
+            ("fd00::/129", None),
+            ("10.0.0.0/", None),
+            ("10.0.0.0/-1", None),
+            ("10.0.0.0", None),
+            ("nonsense/8", None),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(
+                Cidr::parse(text).map(|block| block.to_string()).as_deref(),
+                expected,
+                "{text}"
+            );
+        }
+        let block = Cidr::parse("10.0.0.0/25").unwrap();
+        let inside = |ip: &str| block.contains(ip.parse::<IpAddr>().unwrap());
+        assert!(inside("10.0.0.127") && !inside("10.0.0.128") && !inside("::a00:1"));
     }
 }

@@ -19,6 +19,11 @@ pub const HOSTNAME: &str = "kubernetes.io/hostname";
 pub const CONTROL_PLANE: [&str; 2] =
     ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 
+// === on Namespaces ===
+
+/// Label: the name of a Namespace, set by the API server.
+pub const METADATA_NAME: &str = "kubernetes.io/metadata.name";
+
 // === on Services ===
 
 /// Annotation: `Auto` asks for topology aware hints.

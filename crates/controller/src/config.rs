@@ -1,4 +1,4 @@
-//! Configuration: one versioned file, with flags on top of it.
+//! The controller's configuration: a versioned file, which command-line flags override.
 //!
 //! ```yaml
 //! apiVersion: config.zonewise.dev/v1alpha1
@@ -10,7 +10,7 @@
 //!     endpointZones: "[endpoint.zone]"
 //! ```
 //!
-//! Fields that are not known are refused by name: a misspelt one must not be silently nothing.
+//! Unknown fields are errors that name the field: a misspelt one must not be ignored silently.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,29 +22,29 @@ use serde_saphyr::Spanned;
 use thiserror::Error;
 use zonewise_cluster::lease;
 use zonewise_common::duration::ConfigDuration;
-use zonewise_slices::settings::{Gates, Settings};
+use zonewise_slices::settings::{FeatureGates, Settings};
 use zonewise_telemetry::file::{self, FileError};
 use zonewise_topology::capacity::MissingCpu;
 use zonewise_topology::expression::{Definition, Library, LibraryError};
 
-/// What a controller runs with.
+/// The checked configuration of a controller.
 #[derive(Clone)]
 pub struct Config {
     /// How slices are written.
     pub settings: Settings,
-    /// What to do when a node does not tell its CPU.
+    /// What happens when a node does not report its CPU.
     pub missing_cpu: MissingCpu,
-    /// Services worked on at once.
+    /// The number of Services that are synced at once.
     pub workers: usize,
-    /// How long Pod changes are gathered.
+    /// How long changes of Pods are collected before a Service is synced.
     pub batch_period: Duration,
-    /// Where health and metrics are served.
+    /// The address on which health and metrics are served.
     pub metrics_address: SocketAddr,
-    /// Leader election; `None` without.
-    pub lease: Option<lease::Config>,
+    /// Leader election; `None` if it is off.
+    pub lease: Option<lease::ElectionConfig>,
 }
 
-/// The file, and what flags set on top of it: each field may be absent.
+/// The content of the file, and also what the flags set. Any field may be absent.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct File {
@@ -54,42 +54,42 @@ pub struct File {
     pub kind: Option<String>,
     /// `none` or `upstream`.
     pub compat: Option<Compat>,
-    /// The writer's name on slices.
+    /// The value of the managed-by label on slices.
     pub managed_by: Option<String>,
-    /// Earlier names whose slices are taken over.
+    /// Other values of that label whose slices are taken over.
     pub adopt_managed_by: Option<Vec<String>>,
-    /// Most endpoints in a slice.
+    /// The most endpoints in a slice.
     pub max_endpoints_per_slice: Option<u32>,
-    /// Services worked on at once.
+    /// The number of Services that are synced at once.
     pub concurrent_service_syncs: Option<u32>,
-    /// How long Pod changes are gathered.
+    /// How long changes of Pods are collected before a Service is synced.
     pub endpoint_updates_batch_period: Option<ConfigDuration>,
-    /// What Services get that ask for nothing.
+    /// The routing preference of Services that request nothing.
     pub default_preference: Option<String>,
-    /// Subsetting of Services that ask for nothing.
+    /// The subsetting approach of Services that request nothing.
     pub default_subsetting: Option<String>,
-    /// Features by name.
+    /// Feature gates by name.
     pub feature_gates: Option<BTreeMap<String, bool>>,
     /// How capacity is measured.
     pub capacity: Option<CapacityFile>,
     /// Leader election.
     pub leader_election: Option<LeaderElection>,
-    /// Where health and metrics are served.
+    /// The address on which health and metrics are served.
     pub metrics_address: Option<SocketAddr>,
-    /// Heuristics of your own.
+    /// Heuristics that are defined by expressions.
     pub heuristics: Option<Vec<Spanned<Definition>>>,
-    /// Where it was read from, for messages.
+    /// The name of the file, for messages.
     #[serde(skip)]
     pub origin: String,
 }
 
-/// Whose behaviour is followed.
+/// How close to the reference the controller stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Compat {
-    /// The design documents, with our improvements.
+    /// With the improvements that docs/controller.md lists.
     None,
-    /// The reference, quirks included.
+    /// Exactly like the reference, its quirks included.
     Upstream,
 }
 
@@ -101,13 +101,13 @@ pub struct CapacityFile {
     pub missing_cpu: Option<MissingCpuFile>,
 }
 
-/// What to do when a node does not tell its CPU.
+/// What happens when a node does not report its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MissingCpuFile {
-    /// No hints by capacity.
+    /// No hints are assigned by CPU.
     Refuse,
-    /// All nodes count as equal.
+    /// All nodes count as equally large.
     CountNodes,
 }
 
@@ -115,61 +115,61 @@ pub enum MissingCpuFile {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct LeaderElection {
-    /// Whether there is one.
+    /// Whether leader election is on.
     pub leader_elect: Option<bool>,
-    /// How long a silent leader keeps the others waiting.
+    /// How long followers wait for a renewal before one of them takes over.
     pub lease_duration: Option<ConfigDuration>,
-    /// How long a leader writes on without renewal.
+    /// How long a leader may write after its last renewal.
     pub renew_deadline: Option<ConfigDuration>,
-    /// How long between two tries.
+    /// The time between two attempts to acquire or renew the lease.
     pub retry_period: Option<ConfigDuration>,
-    /// Where the lease is.
+    /// The namespace of the lease.
     pub resource_namespace: Option<String>,
-    /// Its name.
+    /// The name of the lease.
     pub resource_name: Option<String>,
-    /// Who we are; the host's name and a random suffix if absent.
+    /// The identity of this replica; by default the host's name with a random suffix.
     pub identity: Option<String>,
 }
 
 /// Why a configuration cannot be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// The file cannot be read, or is not what it should be.
+    /// The file cannot be read or parsed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A gate that does not exist.
-    #[error("unknown feature gate `{0}`; known are {known}", known = GATES.join(", "))]
+    /// There is no such feature gate.
+    #[error("unknown feature gate `{0}`; use {known}", known = GATES.join(", "))]
     Gate(String),
     /// A number out of range.
-    #[error("{name} is {value}: use {range}")]
+    #[error("{name} must be {range}, not {value}")]
     Range {
         /// The field.
         name: &'static str,
         /// Its value.
         value: u32,
-        /// What would do.
+        /// The valid range.
         range: &'static str,
     },
-    /// A heuristic that cannot be used.
-    #[error("{place}: {error}")]
+    /// A heuristic cannot be used.
+    #[error("{location}: {error}")]
     Heuristic {
         /// File, line and column.
-        place: String,
+        location: String,
         /// Why.
         error: Box<LibraryError>,
     },
-    /// Settings that cannot be used.
+    /// A setting cannot be used.
     #[error("{0}")]
     Settings(String),
-    /// Times that do not fit together.
+    /// The configuration of leader election cannot be used.
     #[error("leader election: {0}")]
-    Lease(#[from] lease::ConfigError),
+    Lease(#[from] lease::ElectionConfigError),
 }
 
 const API_VERSION: &str = "config.zonewise.dev/v1alpha1";
 const KIND: &str = "ControllerConfiguration";
 
-/// The feature gates there are.
+/// The names of all feature gates.
 pub const GATES: [&str; 3] =
     ["TopologyAwareHints", "TopologyAwareSubsetting", "ServiceRoutingPreference"];
 
@@ -177,13 +177,13 @@ impl File {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it is no configuration of this program, with line and column.
+    /// If it is not a valid configuration; the error names the line and column.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let (name, text) = file::read(path)?;
         Self::parse(&name, &text)
     }
 
-    /// Reads the text of a file with this name.
+    /// Parses the text of a file. The name is for messages.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -199,18 +199,18 @@ impl File {
     /// The built-in heuristics and those of the file.
     ///
     /// # Errors
-    /// With the first that cannot be used.
+    /// If a heuristic cannot be used; the error names the first such.
     pub fn library(&self) -> Result<Library, ConfigError> {
         let found = self.heuristics.as_deref().unwrap_or_default();
         let definitions: Vec<Definition> = found.iter().map(|item| item.value.clone()).collect();
         Library::new(&definitions).map_err(|error| {
             let location = found.get(error.index).map(|item| item.referenced);
-            let place = file::position(&self.origin, location);
-            ConfigError::Heuristic { place, error: Box::new(error) }
+            let location = file::position(&self.origin, location);
+            ConfigError::Heuristic { location, error: Box::new(error) }
         })
     }
 
-    /// What flags set wins.
+    /// The configuration with the fields that flags set.
     pub fn overridden_by(self, flags: Self) -> Self {
         let election = self.leader_election.unwrap_or_default();
         let over = flags.leader_election.unwrap_or_default();
@@ -248,10 +248,14 @@ impl File {
         }
     }
 
-    /// Checks everything and fills in the defaults. `host` names this machine.
+    /// Checks all fields and fills in the defaults. `host` is the name of this machine.
+    ///
+    /// The defaults and limits of `concurrentServiceSyncs` and `maxEndpointsPerSlice` are the
+    /// reference's:
+    /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/cmd/kube-controller-manager/app/options/endpointslicecontroller.go>.
     ///
     /// # Errors
-    /// With the field that cannot be used.
+    /// If a field cannot be used; the error names it.
     pub fn resolve(self, host: &str) -> Result<Config, ConfigError> {
         let workers = in_range(
             "concurrentServiceSyncs",
@@ -278,10 +282,10 @@ impl File {
         })
     }
 
-    /// The settings of the writing part alone: what `plan` and `explain` need too.
+    /// Only the settings that decide how slices are written. `zonewise plan` and `explain` need these too.
     ///
     /// # Errors
-    /// With the field that cannot be used.
+    /// If a field cannot be used; the error names it.
     pub fn settings(self) -> Result<Settings, ConfigError> {
         let usual = Settings::default();
         let max = self.max_endpoints_per_slice.unwrap_or(100);
@@ -315,8 +319,8 @@ fn in_range(
     }
 }
 
-fn gates(named: &BTreeMap<String, bool>) -> Result<Gates, ConfigError> {
-    let mut gates = Gates::default();
+fn gates(named: &BTreeMap<String, bool>) -> Result<FeatureGates, ConfigError> {
+    let mut gates = FeatureGates::default();
     for (name, on) in named {
         match name.as_str() {
             "TopologyAwareHints" => gates.hints = *on,
@@ -328,13 +332,14 @@ fn gates(named: &BTreeMap<String, bool>) -> Result<Gates, ConfigError> {
     Ok(gates)
 }
 
-fn lease(file: LeaderElection, host: &str) -> Result<Option<lease::Config>, ConfigError> {
+fn lease(file: LeaderElection, host: &str) -> Result<Option<lease::ElectionConfig>, ConfigError> {
     if file.leader_elect == Some(false) {
         return Ok(None);
     }
-    let usual = lease::Config::new(file.identity.unwrap_or_else(|| lease::unique_identity(host)));
+    let usual =
+        lease::ElectionConfig::new(file.identity.unwrap_or_else(|| lease::unique_identity(host)));
     let span = |span: Option<ConfigDuration>, usual: Duration| span.map_or(usual, |span| span.0);
-    let config = lease::Config {
+    let config = lease::ElectionConfig {
         namespace: file.resource_namespace.unwrap_or(usual.namespace),
         name: file.resource_name.unwrap_or(usual.name),
         duration: span(file.lease_duration, usual.duration),
@@ -373,19 +378,19 @@ mod tests {
     fn what_is_wrong_is_named_with_its_place() {
         let rows = [
             ("maxEndpointsPerSlize: 3", "maxEndpointsPerSlize"),
-            ("maxEndpointsPerSlice: 0", "maxEndpointsPerSlice is 0: use 1 to 1000"),
-            ("maxEndpointsPerSlice: 1001", "maxEndpointsPerSlice is 1001: use 1 to 1000"),
-            ("concurrentServiceSyncs: 51", "concurrentServiceSyncs is 51: use 1 to 50"),
+            ("maxEndpointsPerSlice: 0", "maxEndpointsPerSlice must be 1 to 1000, not 0"),
+            ("maxEndpointsPerSlice: 1001", "maxEndpointsPerSlice must be 1 to 1000, not 1001"),
+            ("concurrentServiceSyncs: 51", "concurrentServiceSyncs must be 1 to 50, not 51"),
             (
                 "featureGates: { Hints: true }",
-                "unknown feature gate `Hints`; known are TopologyAwareHints",
+                "unknown feature gate `Hints`; use TopologyAwareHints",
             ),
             ("endpointUpdatesBatchPeriod: soon", "`soon` is not a duration"),
             ("endpointUpdatesBatchPeriod: -1s", "`-1s` is negative"),
             ("compat: downstream", "c.yaml:3:"),
-            ("managedBy: 'not a label'", "is no label value"),
+            ("managedBy: 'not a label'", "is not a valid label value"),
             ("defaultPreference: Nearest", "routing preferences without a domain are reserved"),
-            ("defaultSubsetting: some", "default subsetting `some` is not known"),
+            ("defaultSubsetting: some", "unknown default subsetting `some`"),
             ("leaderElection: { leaseDuration: 5s }", "leader election"),
             ("heuristics: [ { name: example.com/x, endpointZones: '[nothing]' } ]", "c.yaml:3:"),
             ("metricsAddress: nowhere", "c.yaml:3:"),

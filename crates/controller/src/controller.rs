@@ -1,24 +1,29 @@
-//! The shell: wires watches, queue, workers, lease and the health server together.
+//! Connects everything: the watches, the queue, the workers, leader election and the health server.
+//!
+//! ```text
+//!  watches ─► ServiceEnqueuer ─► Queue ─► worker (N tasks) ─► Syncer
+//! ```
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kube::Client;
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::events::Recorder;
+use zonewise_cluster::events::EventRecorder;
 use zonewise_cluster::lease::{self, Claim, Leadership};
 use zonewise_cluster::watch::Backoff;
 use zonewise_common::name::{Key, Name};
-use zonewise_inventory::follow::{Cause, Followed, Listener};
+use zonewise_inventory::follow::{Cause, IndexListener, WatchedIndex};
 use zonewise_inventory::index::NodeChange;
-use zonewise_slices::asked::asked;
 use zonewise_slices::node::Nodes;
+use zonewise_slices::requested::requested_routing;
 use zonewise_slices::upstream::is_overloaded;
 use zonewise_telemetry::checks::{Checks, Readiness};
 use zonewise_telemetry::health::{self, ListenError};
@@ -26,11 +31,11 @@ use zonewise_telemetry::metrics::{self, MetricError, Registry};
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::config::Config;
-use crate::memory::Memories;
 use crate::metrics::Metrics;
-use crate::proxies::Reports;
+use crate::proxies::ProxyReadiness;
 use crate::queue::Queue;
-use crate::sync::{Ended, Syncer};
+use crate::state::ServiceStates;
+use crate::sync::{SyncOutcome, Syncer};
 
 /// Why the controller ended.
 #[derive(Debug, Error)]
@@ -38,29 +43,29 @@ pub enum RunError {
     /// The health server could not start.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// Two metrics have one name.
+    /// Two metrics have the same name.
     #[error(transparent)]
     Metric(#[from] MetricError),
-    /// The times of leader election do not fit together.
+    /// The configuration of leader election cannot be used.
     #[error("leader election: {0}")]
-    Lease(#[from] lease::ConfigError),
-    /// Another replica leads now; a restart makes this one a candidate again.
+    Lease(#[from] lease::ElectionConfigError),
+    /// The lease could not be renewed in time. After a restart the process is a candidate again.
     #[error(
-        "the lease was lost: another replica may lead now; this process ends so that it can start anew"
+        "the lease could not be renewed in time and another replica may lead now; this process ends and must be restarted"
     )]
     LeaseLost,
 }
 
-/// The name under which events are recorded; the reference's, so that filters keep working.
+/// The component that events are reported by. It is the reference's, so that filters keep working.
 const COMPONENT: &str = "endpoint-slice-controller";
-/// Node changes within this time are one.
-const NODES_SETTLE: Duration = Duration::from_millis(100);
-/// Values nobody uses any more are forgotten this often.
-const SWEEP: Duration = Duration::from_secs(600);
-/// Everything is looked at again this often, whatever the watches say.
-const RESYNC: Duration = Duration::from_secs(12 * 3600);
+/// Changes of nodes within this time are handled together.
+const NODE_BATCH_PERIOD: Duration = Duration::from_millis(100);
+/// How often shared values that no object uses any more are freed.
+const SWEEP_PERIOD: Duration = Duration::from_secs(600);
+/// How often all Services are synced again, even without a change.
+const RESYNC_PERIOD: Duration = Duration::from_secs(12 * 3600);
 
-/// Runs until shutdown.
+/// Runs the controller until shutdown.
 ///
 /// # Errors
 /// If it cannot start, or loses the lease.
@@ -68,23 +73,23 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let (registry, checks) = (Registry::default(), Checks::default());
     metrics::process(&registry, env!("CARGO_PKG_VERSION"))?;
     let metrics = Arc::new(Metrics::new(&registry)?);
-    let ear = Ear::new(&config, Arc::clone(&metrics), &checks);
-    metrics.computed(&registry, &ear.memories, &ear.queue)?;
+    let enqueuer = ServiceEnqueuer::new(&config, Arc::clone(&metrics), &checks);
+    metrics.computed(&registry, &enqueuer.states, &enqueuer.queue)?;
     let server = health::serve(config.metrics_address, registry, checks, &shutdown).await?;
     let released = Shutdown::manual();
     let (leadership, campaign) = campaign(&client, &config, &released)?;
     let campaign = tokio::spawn(campaign);
-    let followed = Followed::new(ear);
-    let mut watches = followed.start(&client);
+    let watched = WatchedIndex::new(enqueuer);
+    let mut watches = watched.start(&client);
     if !config.settings.upstream {
-        let reports = Arc::clone(&followed.listener.reports);
-        watches.spawn(reports.follow(client.clone(), Arc::clone(&metrics)));
+        let readiness = Arc::clone(&watched.listener.readiness);
+        watches.spawn(readiness.follow(client.clone(), Arc::clone(&metrics)));
     }
-    let controller = Controller { client, config, followed, leadership, shutdown };
+    let controller = Controller { client, config, watched, leadership, shutdown };
     let result = controller.work(&metrics).await;
     drop(watches);
     released.trigger();
-    // The lease is given back only after the last write.
+    // The lease is released after the last write, because another replica then starts at once.
     let _ = campaign.await;
     server.stop().await;
     result
@@ -96,7 +101,7 @@ fn campaign(
     client: &Client,
     config: &Config,
     released: &Shutdown,
-) -> Result<(Leadership, Campaign), lease::ConfigError> {
+) -> Result<(Leadership, Campaign), lease::ElectionConfigError> {
     match &config.lease {
         None => Ok((Leadership::always(), Box::pin(async {}))),
         Some(lease) => {
@@ -109,32 +114,35 @@ fn campaign(
 
 // === what the watches report ===
 
-/// Turns what the watches report into work.
-struct Ear {
+/// Puts the Services that a change concerns into the queue.
+struct ServiceEnqueuer {
     queue: Arc<Queue>,
-    memories: Arc<Memories>,
-    reports: Arc<Reports>,
+    states: Arc<ServiceStates>,
+    readiness: Arc<ProxyReadiness>,
     metrics: Arc<Metrics>,
     batch: Duration,
     upstream: bool,
-    /// Kinds that have been listed.
+    /// Resources that have been listed.
     listed: Mutex<BTreeSet<&'static str>>,
+    /// Whether all resources have been listed.
     complete: watch::Sender<bool>,
+    /// Nodes that were added or deleted, or whose zone or region has changed.
     moved: Mutex<BTreeSet<Name>>,
     nodes_changed: Notify,
     ready: OnceLock<Readiness>,
 }
 
-const KINDS: usize = 4;
+/// The number of resources that have to be listed: Services, Pods, EndpointSlices and Nodes.
+const RESOURCES: usize = 4;
 
-impl Ear {
+impl ServiceEnqueuer {
     fn new(config: &Config, metrics: Arc<Metrics>, checks: &Checks) -> Self {
         let ready = OnceLock::new();
         let _ = ready.set(checks.readiness("watches"));
         Self {
             queue: Arc::default(),
-            memories: Arc::default(),
-            reports: Arc::default(),
+            states: Arc::default(),
+            readiness: Arc::default(),
             metrics,
             batch: config.batch_period,
             upstream: config.settings.upstream,
@@ -146,24 +154,26 @@ impl Ear {
         }
     }
 
+    /// How long a Service waits before it is synced, so that changes that belong together are one write.
     fn delay(&self, cause: Cause, service: &Key) -> Duration {
         match cause {
             Cause::Service | Cause::Nodes => Duration::ZERO,
             Cause::Pods => {
                 let now = Instant::now();
-                self.memories.with(service, |memory| memory.gathering(now)).max(self.batch)
+                self.states.with(service, |state| state.batch_delay(now)).max(self.batch)
             }
             Cause::Slices => {
-                let patience = self.memories.with(service, |memory| memory.rival.patience());
-                patience.max(self.batch)
+                let delay =
+                    self.states.with(service, |state| state.second_writer.correction_delay());
+                delay.max(self.batch)
             }
         }
     }
 }
 
-impl Listener for Ear {
+impl IndexListener for ServiceEnqueuer {
     fn changed(&self, cause: Cause, services: Vec<Key>) {
-        // Until everything is known, nothing can be judged; then every Service is looked at.
+        // Before all resources are listed no plan would be right. After that all Services are synced.
         if !*self.complete.borrow() {
             return;
         }
@@ -174,62 +184,62 @@ impl Listener for Ear {
     }
 
     fn service_gone(&self, service: &Key) {
-        self.memories.forget(service);
-        self.reports.forget(service);
+        self.states.forget(service);
+        self.readiness.forget(service);
     }
 
     fn node_changed(&self, node: &Name, change: NodeChange) {
-        let noticed =
-            if self.upstream { change.reference } else { change.capacity || change.place };
-        if change.place {
-            self.moved.lock().unwrap_or_else(PoisonError::into_inner).insert(Name::clone(node));
+        let relevant =
+            if self.upstream { change.reference } else { change.capacity || change.location };
+        if change.location {
+            self.moved.lock().insert(Name::clone(node));
         }
-        if noticed {
+        if relevant {
             self.nodes_changed.notify_one();
         }
     }
 
     fn listed(&self, resource: &'static str) {
-        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        if listed.insert(resource) && listed.len() == KINDS {
-            tracing::info!("everything is listed");
+        let mut listed = self.listed.lock();
+        if listed.insert(resource) && listed.len() == RESOURCES {
+            tracing::info!("Services, Pods, EndpointSlices and Nodes are listed");
             self.complete.send_replace(true);
         }
     }
 
     fn health(&self, resource: &'static str, health: Result<(), &ApiError>) {
         if health.is_err() {
-            self.metrics.ours.watch_failures.with([resource]).inc();
+            self.metrics.own.watch_failures.with([resource]).inc();
         }
-        let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let listed = self.listed.lock().len();
         let Some(ready) = self.ready.get() else { return };
         match health {
-            // Once everything is known, old knowledge beats none: it stays ready.
-            _ if listed == KINDS => ready.set(Ok(())),
-            Ok(()) => ready.set(Err(&format!("{listed} of {KINDS} kinds are listed"))),
+            // Once everything is listed it stays ready: what is known may be old, but it can be used.
+            _ if listed == RESOURCES => ready.set(Ok(())),
+            Ok(()) => ready.set(Err(&format!("{listed} of {RESOURCES} resources are listed"))),
             Err(error) => ready.set(Err(&format!("{resource}: {error}"))),
         }
     }
 
     fn unreadable(&self, resource: &'static str, (namespace, name): &Key, error: &str) {
-        self.metrics.ours.unreadable.with([resource]).inc();
-        tracing::warn!(resource, %namespace, %name, error, "an object cannot be read; what was known of it stays");
+        self.metrics.own.unreadable.with([resource]).inc();
+        tracing::warn!(resource, %namespace, %name, error, "an object cannot be decoded; its last known state is used");
     }
 }
 
-// === the work ===
+// === the leader's work ===
 
 struct Controller {
     client: Client,
     config: Config,
-    followed: Arc<Followed<Ear>>,
+    watched: Arc<WatchedIndex<ServiceEnqueuer>>,
     leadership: Leadership,
     shutdown: Shutdown,
 }
 
 impl Controller {
     async fn work(&self, metrics: &Arc<Metrics>) -> Result<(), RunError> {
-        let mut complete = self.followed.listener.complete.subscribe();
+        let mut complete = self.watched.listener.complete.subscribe();
         tokio::select! {
             _ = complete.wait_for(|complete| *complete) => {}
             () = self.shutdown.wait() => return Ok(()),
@@ -243,8 +253,8 @@ impl Controller {
         }
         metrics.leading.store(true, Ordering::Relaxed);
         nodes.send_replace(Arc::new(self.nodes()));
-        self.look_at_proxies();
-        self.look_at_everything();
+        self.enqueue_by_proxy_reports();
+        self.enqueue_all();
         let workers = self.workers(metrics, receiver);
         let lost = async {
             claims.wait_for(|claim| matches!(claim, Claim::Follower { .. })).await.is_ok()
@@ -262,108 +272,104 @@ impl Controller {
     }
 
     fn nodes(&self) -> Nodes {
-        let nodes = self.followed.index().nodes().clone();
+        let nodes = self.watched.index().nodes().clone();
         Nodes::new(nodes, self.config.missing_cpu)
     }
 
-    fn look_at_everything(&self) {
+    fn enqueue_all(&self) {
         let keys: Vec<Key> = {
-            let index = self.followed.index();
+            let index = self.watched.index();
             index
                 .services()
                 .map(|service| (Name::clone(&service.namespace), Name::clone(&service.name)))
                 .collect()
         };
         for key in keys {
-            self.followed.listener.queue.add(key, Cause::Service, Duration::ZERO);
+            self.watched.listener.queue.add(key, Cause::Service, Duration::ZERO);
         }
     }
 
     fn workers(&self, metrics: &Arc<Metrics>, nodes: watch::Receiver<Arc<Nodes>>) -> JoinSet<()> {
-        let ear = &self.followed.listener;
+        let enqueuer = &self.watched.listener;
         let syncer = Arc::new(Syncer {
             client: self.client.clone(),
             settings: self.config.settings.clone(),
-            followed: Arc::clone(&self.followed),
+            watched: Arc::clone(&self.watched),
             nodes,
-            memories: Arc::clone(&ear.memories),
-            reports: Arc::clone(&ear.reports),
+            states: Arc::clone(&enqueuer.states),
+            readiness: Arc::clone(&enqueuer.readiness),
             metrics: Arc::clone(metrics),
-            events: Recorder::start(self.client.clone(), COMPONENT),
+            events: EventRecorder::start(self.client.clone(), COMPONENT),
             leadership: self.leadership.clone(),
         });
-        let pause = Arc::new(Pause::default());
+        let backoff = Arc::new(SharedBackoff::default());
         let mut workers = JoinSet::new();
         for _ in 0..self.config.workers {
-            let (syncer, queue) = (Arc::clone(&syncer), Arc::clone(&ear.queue));
-            workers.spawn(worker(syncer, queue, Arc::clone(&pause), self.shutdown.clone()));
+            let (syncer, queue) = (Arc::clone(&syncer), Arc::clone(&enqueuer.queue));
+            workers.spawn(worker(syncer, queue, Arc::clone(&backoff), self.shutdown.clone()));
         }
         workers
     }
 
-    /// Lets writes under way end.
+    /// Stops the workers and waits for writes that are in flight.
     async fn stop(&self, mut workers: JoinSet<()>) {
         const LAST_WRITES: Duration = Duration::from_secs(5);
         self.shutdown.trigger();
         let ended = async { while workers.join_next().await.is_some() {} };
         if tokio::time::timeout(LAST_WRITES, ended).await.is_err() {
-            tracing::warn!("a write did not end in time");
+            tracing::warn!("a write did not end within 5 s after the shutdown");
         }
     }
 
-    /// Keeps capacity up to date and brings up the Services that care.
+    /// Keeps the capacity of zones up to date and enqueues the Services that depend on it.
     async fn follow_nodes(&self, nodes: &watch::Sender<Arc<Nodes>>) {
-        let ear = &self.followed.listener;
+        let enqueuer = &self.watched.listener;
         loop {
-            ear.nodes_changed.notified().await;
-            sleep(NODES_SETTLE).await;
+            enqueuer.nodes_changed.notified().await;
+            sleep(NODE_BATCH_PERIOD).await;
             let now = Arc::new(self.nodes());
             let before = nodes.send_replace(Arc::clone(&now));
-            let moved =
-                std::mem::take(&mut *ear.moved.lock().unwrap_or_else(PoisonError::into_inner));
+            let moved = std::mem::take(&mut *enqueuer.moved.lock());
             let services = if self.config.settings.upstream {
                 self.overloaded(&now)
             } else {
                 self.concerned(&before, &now, &moved)
             };
             for service in services {
-                ear.queue.add(service, Cause::Nodes, Duration::ZERO);
+                enqueuer.queue.add(service, Cause::Nodes, Duration::ZERO);
             }
         }
     }
 
-    /// Brings up the Services that proxies have caught up with, or that nobody reports about any more.
+    /// Enqueues the Services whose condition `Ready` changes because of what the proxies report.
     async fn follow_proxies(&self) {
         loop {
-            self.followed.listener.reports.settled().await;
-            self.look_at_proxies();
+            self.watched.listener.readiness.next_change().await;
+            self.enqueue_by_proxy_reports();
         }
     }
 
-    fn look_at_proxies(&self) {
-        let ear = &self.followed.listener;
-        for service in ear.reports.look() {
-            ear.queue.add(service, Cause::Service, Duration::ZERO);
+    fn enqueue_by_proxy_reports(&self) {
+        let enqueuer = &self.watched.listener;
+        for service in enqueuer.readiness.refresh() {
+            enqueuer.queue.add(service, Cause::Service, Duration::ZERO);
         }
     }
 
-    /// As the reference: Services with hints that the nodes' new shares overload.
+    /// With `upstream`: the Services whose hints do not fit the new capacity of zones.
     fn overloaded(&self, nodes: &Nodes) -> BTreeSet<Key> {
-        let memories = self.followed.listener.memories.lock();
-        let overloaded = |memory: &crate::memory::Memory| {
-            memory.allocated.iter().any(|allocated| is_overloaded(allocated, nodes))
+        let states = self.watched.listener.states.lock();
+        let overloaded = |state: &crate::state::ServiceState| {
+            state.hints_per_zone.iter().any(|hints_per_zone| is_overloaded(hints_per_zone, nodes))
         };
-        memories
-            .iter()
-            .filter(|(_, memory)| overloaded(memory))
-            .map(|(key, _)| key.clone())
-            .collect()
+        states.iter().filter(|(_, state)| overloaded(state)).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Services with Pods on nodes that came, went or moved, and those that go by capacity, if it
-    /// changed. Most of them will find that nothing is to be written.
+    /// Services with Pods on nodes that were added or deleted or have changed their zone, and if the
+    /// capacity has changed, all Services whose routing depends on it. For most of them the sync finds
+    /// that nothing has to be written.
     fn concerned(&self, before: &Nodes, now: &Nodes, moved: &BTreeSet<Name>) -> BTreeSet<Key> {
-        let index = self.followed.index();
+        let index = self.watched.index();
         let mut services: BTreeSet<Key> = BTreeSet::new();
         for node in moved {
             services.append(&mut index.services_on(node));
@@ -372,9 +378,9 @@ impl Controller {
             || before.zones_counted != now.zones_counted
             || before.regions_counted != now.regions_counted
         {
-            let depends = index
-                .services()
-                .filter(|service| asked(service, &self.config.settings).choice.depends_on_nodes());
+            let depends = index.services().filter(|service| {
+                requested_routing(service, &self.config.settings).choice.depends_on_nodes()
+            });
             services.extend(
                 depends
                     .map(|service| (Name::clone(&service.namespace), Name::clone(&service.name))),
@@ -386,77 +392,88 @@ impl Controller {
     async fn housekeeping(&self) {
         let mut last = Instant::now();
         loop {
-            sleep(SWEEP).await;
-            self.followed.index().sweep();
-            if last.elapsed() > RESYNC {
+            sleep(SWEEP_PERIOD).await;
+            self.watched.index().sweep();
+            if last.elapsed() > RESYNC_PERIOD {
                 last = Instant::now();
-                self.look_at_everything();
+                self.enqueue_all();
             }
         }
     }
 }
 
 async fn worker(
-    syncer: Arc<Syncer<Ear>>,
+    syncer: Arc<Syncer<ServiceEnqueuer>>,
     queue: Arc<Queue>,
-    pause: Arc<Pause>,
+    backoff: Arc<SharedBackoff>,
     shutdown: Shutdown,
 ) {
     loop {
         tokio::select! {
             () = shutdown.wait() => return,
-            () = pause.over() => {}
+            () = backoff.wait() => {}
         }
         let (key, causes) = tokio::select! {
             () = shutdown.wait() => return,
             next = queue.next() => next,
         };
         match syncer.sync(&key, causes).await {
-            Ended::Well => pause.worked(),
-            Ended::Again(delay) => {
-                pause.worked();
+            SyncOutcome::Done => backoff.succeeded(),
+            SyncOutcome::Retry(delay) => {
+                backoff.succeeded();
                 queue.add(key.clone(), Cause::Service, delay);
             }
-            Ended::Unavailable(error) => {
-                let delay = pause.failed(&error);
+            SyncOutcome::Unavailable(error) => {
+                let delay = backoff.failed(&error);
                 queue.add(key.clone(), Cause::Service, delay);
             }
-            Ended::NotLeading => return,
+            SyncOutcome::NotLeading => return,
         }
         queue.done(&key);
     }
 }
 
-/// While the API server cannot be reached, all workers wait together: ten thousand Services must
+/// While the API server is not available, all workers wait together, so that ten thousand Services do
 /// not mean ten thousand attempts.
 #[derive(Default)]
-struct Pause {
-    state: Mutex<(Option<Instant>, Backoff)>,
+struct SharedBackoff {
+    state: Mutex<BackoffState>,
 }
 
-impl Pause {
-    async fn over(&self) {
-        let until = self.state.lock().unwrap_or_else(PoisonError::into_inner).0;
+#[derive(Default)]
+struct BackoffState {
+    /// Until when all workers wait.
+    until: Option<Instant>,
+    backoff: Backoff,
+}
+
+impl SharedBackoff {
+    async fn wait(&self) {
+        let until = self.state.lock().until;
         if let Some(until) = until {
             sleep_until(until).await;
         }
     }
 
-    fn worked(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0 = None;
-        state.1.reset();
+    fn succeeded(&self) {
+        let mut state = self.state.lock();
+        state.until = None;
+        state.backoff.reset();
     }
 
     fn failed(&self, error: &str) -> Duration {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let now = Instant::now();
-        if let Some(until) = state.0.filter(|until| *until > now) {
+        if let Some(until) = state.until.filter(|until| *until > now) {
             return until - now;
         }
-        let delay = state.1.next();
-        state.0 = Some(now + delay);
-        tracing::warn!(error, seconds = delay.as_secs_f64(), "no write succeeds now; waiting");
+        let delay = state.backoff.next();
+        state.until = Some(now + delay);
+        tracing::warn!(
+            error,
+            seconds = delay.as_secs_f64(),
+            "the API server is not available; all workers wait"
+        );
         delay
     }
 }

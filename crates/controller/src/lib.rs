@@ -1,25 +1,26 @@
-//! The control plane: keeps the EndpointSlices of every Service right, and says why they are as
-//! they are.
+//! The control plane: writes the EndpointSlices of every Service, and explains them with conditions,
+//! events and metrics.
 //!
 //! ```text
 //!  watches ─► index ─► queue ─► sync (N workers) ─► API server
 //!                ▲                  │
 //!                └── own writes ────┤─► conditions, events, metrics
 //!  nodes ─► capacity ─► Services whose routing depends on it ─► queue
-//!  Leases of proxies ─► how far they are ─► Services that wait for them ─► queue
-//!  lease ─► who may write
+//!  Leases of proxies ─► versions they have applied ─► Services that wait for these ─► queue
+//!  the controller's own Lease ─► which replica may write
 //! ```
 //!
-//! Everything that decides is in `slices` and `topology`; this crate moves data and keeps time.
+//! All decisions are made in the crates `slices` and `topology`. This crate moves data between them and
+//! the API server, and decides when.
 
 pub mod config;
 mod controller;
-mod memory;
 mod metrics;
 mod proxies;
 mod queue;
+mod state;
+mod status;
 mod sync;
-mod tell;
 mod trigger;
 
 pub use controller::{RunError, run};

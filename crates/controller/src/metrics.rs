@@ -1,4 +1,6 @@
-//! Metrics: the reference's under the reference's names, ours beside them.
+//! The controller's metrics. Those that the reference has too carry its names, so that its dashboards
+//! keep working
+//! (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/endpointslice/metrics/metrics.go>).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use zonewise_slices::plan::{Counts, FamilyPlan};
 use zonewise_telemetry::metrics::{Counter, Family, Histogram, Kind, MetricError, Registry};
 
-use crate::memory::{Memories, Memory};
 use crate::queue::Queue;
+use crate::state::{ServiceState, ServiceStates};
 
-/// Everything the controller counts.
+/// All metrics of the controller.
 pub(crate) struct Metrics {
     pub(crate) syncs: Family<Counter, 1>,
     pub(crate) changes: Family<Counter, 1>,
@@ -19,11 +21,11 @@ pub(crate) struct Metrics {
     changes_by_approach: Family<Histogram, 1>,
     reallocated: Histogram,
     pub(crate) leading: Arc<AtomicBool>,
-    pub(crate) ours: Ours,
+    pub(crate) own: OwnMetrics,
 }
 
-/// What the reference has no name for.
-pub(crate) struct Ours {
+/// Metrics that the reference does not have.
+pub(crate) struct OwnMetrics {
     pub(crate) duration: Histogram,
     pub(crate) condition_writes: Counter,
     pub(crate) events_dropped: Counter,
@@ -33,8 +35,8 @@ pub(crate) struct Ours {
     pub(crate) second_writers: Counter,
 }
 
-/// How slices of a Service came about, as labels.
-pub(crate) struct Labels<'a> {
+/// The labels of a sync.
+pub(crate) struct SyncLabels<'a> {
     pub(crate) topology: &'a str,
     pub(crate) traffic_distribution: &'a str,
     pub(crate) approach: &'a str,
@@ -42,13 +44,13 @@ pub(crate) struct Labels<'a> {
 
 const PREFIX: &str = "endpoint_slice_controller_";
 
-/// 2, 4, … 32,768: the reference's buckets for endpoints.
+/// The reference's buckets for numbers of endpoints: 2, 4, … 32,768.
 fn endpoint_buckets() -> Vec<f64> {
     (1..=15).map(|power| f64::from(1 << power)).collect()
 }
 
-/// The usual buckets of the Prometheus libraries.
-const USUAL: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// The default buckets of the Prometheus libraries.
+const DEFAULT_BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 impl Metrics {
     pub(crate) fn new(registry: &Registry) -> Result<Self, MetricError> {
@@ -68,7 +70,7 @@ impl Metrics {
             )?,
             reallocated: endpoints(
                 "reallocated_endpoints_per_sync",
-                "Endpoints that changed their consumers in a sync, per address family",
+                "Endpoints that other zones use than before, per sync and address family",
             )?,
             changes: registry.counter(
                 &format!("{PREFIX}changes"),
@@ -79,7 +81,7 @@ impl Metrics {
                 &format!("{PREFIX}endpointslices_changed_per_sync"),
                 "EndpointSlices written in a sync, per address family",
                 ["topology", "traffic_distribution"],
-                &USUAL,
+                &DEFAULT_BUCKETS,
             )?,
             changes_by_approach: registry.histogram(
                 &format!("{PREFIX}changes_endpointslices_per_sync"),
@@ -92,37 +94,38 @@ impl Metrics {
                 "Syncs of Services, by how they ended",
                 ["result"],
             )?,
-            ours: Ours::new(registry)?,
+            own: OwnMetrics::new(registry)?,
             leading: Arc::default(),
         })
     }
 
-    /// Gauges are computed from what is remembered when somebody asks.
+    /// Registers the metrics that are computed from the state of Services when they are scraped.
     pub(crate) fn computed(
         &self,
         registry: &Registry,
-        memories: &Arc<Memories>,
+        states: &Arc<ServiceStates>,
         queue: &Arc<Queue>,
     ) -> Result<(), MetricError> {
         let sum = |name: &str, help: &str, value: fn(&Counts) -> usize| {
-            let memories = Arc::clone(memories);
+            let states = Arc::clone(states);
             registry.collect(&format!("{PREFIX}{name}"), help, Kind::Gauge, [], move |samples| {
-                let total: usize =
-                    memories.lock().values().map(|memory| value(&memory.counts)).sum();
+                let total: usize = states.lock().values().map(|state| value(&state.counts)).sum();
                 samples.push([], total as f64);
             })
         };
         sum("endpoints_desired", "Endpoints that should exist", |counts| counts.endpoints)?;
         sum("total_endpoints", "Endpoints in all slices", |counts| counts.endpoints)?;
         sum("num_endpoint_slices", "EndpointSlices that exist", |counts| counts.slices)?;
-        sum("desired_endpoint_slices", "EndpointSlices that would do", |counts| {
-            counts.slices_needed
-        })?;
-        self.by_service(registry, memories)?;
+        sum(
+            "desired_endpoint_slices",
+            "The fewest EndpointSlices that could hold all endpoints",
+            |counts| counts.slices_needed,
+        )?;
+        self.by_service(registry, states)?;
         let (depth, added) = (Arc::clone(queue), Arc::clone(queue));
         registry.collect(
             "workqueue_depth",
-            "Services waiting",
+            "Services that wait to be synced",
             Kind::Gauge,
             ["name"],
             move |samples| {
@@ -131,7 +134,7 @@ impl Metrics {
         )?;
         registry.collect(
             "workqueue_adds_total",
-            "Times a Service was added",
+            "Times a Service was added to the queue",
             Kind::Counter,
             ["name"],
             move |samples| {
@@ -150,53 +153,60 @@ impl Metrics {
         )
     }
 
-    fn by_service(&self, registry: &Registry, memories: &Arc<Memories>) -> Result<(), MetricError> {
-        let all = Arc::clone(memories);
+    fn by_service(
+        &self,
+        registry: &Registry,
+        states: &Arc<ServiceStates>,
+    ) -> Result<(), MetricError> {
+        let all = Arc::clone(states);
         registry.collect(
             &format!("{PREFIX}services_count_by_traffic_distribution"),
             "Services handled by trafficDistribution",
             Kind::Gauge,
             ["traffic_distribution"],
             move |samples| {
-                let near = |memory: &Memory| (!memory.near.is_empty()).then(|| memory.near.clone());
-                count(all.lock().values().filter_map(near), |value, number| {
+                let value = |state: &ServiceState| {
+                    (!state.traffic_distribution.is_empty())
+                        .then(|| state.traffic_distribution.clone())
+                };
+                count(all.lock().values().filter_map(value), |value, number| {
                     samples.push([value], number);
                 });
             },
         )?;
-        let all = Arc::clone(memories);
+        let all = Arc::clone(states);
         registry.collect(
             "zonewise_services",
             "Services by heuristic and reason",
             Kind::Gauge,
             ["heuristic", "reason"],
             move |samples| {
-                let pair = |memory: &Memory| {
-                    memory.code.as_ref().map(|code| (memory.approach.clone(), code.clone()))
+                let pair = |state: &ServiceState| {
+                    state.code.as_ref().map(|code| (state.approach.clone(), code.clone()))
                 };
                 count(all.lock().values().filter_map(pair), |(heuristic, code), number| {
                     samples.push([heuristic, code], number);
                 });
             },
         )?;
-        let all = Arc::clone(memories);
+        let all = Arc::clone(states);
         registry.collect(
             "zonewise_routing_transitions_total",
-            "Times the routing of a Service changed sides; only Services that ask for topology",
+            "Changes of the reason code of a Service; only Services with conditions",
             Kind::Counter,
             ["namespace", "service"],
             move |samples| {
-                for ((namespace, service), memory) in
+                for ((namespace, service), state) in
                     all.lock().iter().filter(|(_, one)| one.transitions > 0)
                 {
-                    samples.push([namespace, service], memory.transitions as f64);
+                    samples.push([namespace, service], state.transitions as f64);
                 }
             },
         )
     }
 
-    /// What a sync did in one family.
-    pub(crate) fn family(&self, plan: &FamilyPlan, labels: &Labels<'_>) {
+    /// Counts what a sync did in one address family.
+    pub(crate) fn family(&self, plan: &FamilyPlan, labels: &SyncLabels<'_>) {
         self.added.observe(plan.counts.added as f64);
         self.removed.observe(plan.counts.removed as f64);
         self.reallocated.observe(plan.counts.reallocated as f64);
@@ -206,7 +216,7 @@ impl Metrics {
     }
 }
 
-impl Ours {
+impl OwnMetrics {
     fn new(registry: &Registry) -> Result<Self, MetricError> {
         let single = |name: &str, help: &str| {
             Ok::<_, MetricError>(registry.counter(name, help, [])?.with([]))
@@ -217,7 +227,7 @@ impl Ours {
                     "zonewise_sync_duration_seconds",
                     "Time a sync took, writes included",
                     [],
-                    &USUAL,
+                    &DEFAULT_BUCKETS,
                 )?
                 .with([]),
             condition_writes: single(
@@ -226,7 +236,7 @@ impl Ours {
             )?,
             events_dropped: single(
                 "zonewise_events_dropped_total",
-                "Events dropped because too many waited",
+                "Events dropped because too many were waiting",
             )?,
             unreadable: registry.counter(
                 "zonewise_unreadable_objects_total",
@@ -244,12 +254,13 @@ impl Ours {
             )?,
             second_writers: single(
                 "zonewise_second_writers_total",
-                "Services whose slices somebody else was found to write too",
+                "Services whose slices another program was found to write too",
             )?,
         })
     }
 }
 
+/// Calls `each` with every distinct value and how often it occurs.
 fn count<T: Ord>(values: impl Iterator<Item = T>, mut each: impl FnMut(&T, f64)) {
     let mut counts = std::collections::BTreeMap::<T, u32>::new();
     for value in values {
@@ -268,19 +279,19 @@ mod tests {
     use zonewise_topology::reason::Reason;
 
     /// The metrics of a controller, all of them registered.
-    fn registered() -> (Registry, Metrics, Arc<Memories>) {
+    fn registered() -> (Registry, Metrics, Arc<ServiceStates>) {
         let registry = Registry::default();
         let metrics = Metrics::new(&registry).unwrap();
-        let memories = Arc::<Memories>::default();
-        metrics.computed(&registry, &memories, &Arc::default()).unwrap();
-        (registry, metrics, memories)
+        let states = Arc::<ServiceStates>::default();
+        metrics.computed(&registry, &states, &Arc::default()).unwrap();
+        (registry, metrics, states)
     }
 
     #[test]
     fn a16_b9_a_sync_is_counted_under_the_names_of_the_reference() {
-        let (registry, metrics, memories) = registered();
+        let (registry, metrics, states) = registered();
         let counts = Counts { endpoints: 7, reallocated: 3, ..Counts::default() };
-        memories.with(&("shop".into(), "web".into()), |memory| memory.counts = counts);
+        states.with(&("shop".into(), "web".into()), |state| state.counts = counts);
         let plan = FamilyPlan {
             family: AddressType::IPv4,
             creates: Vec::new(),
@@ -290,10 +301,10 @@ mod tests {
             reason: Reason::ClusterWide,
             counts,
             missing_nodes: Vec::new(),
-            allocated: Default::default(),
+            hints_per_zone: Default::default(),
         };
         let labels =
-            Labels { topology: "Auto", traffic_distribution: "", approach: "local-subset" };
+            SyncLabels { topology: "Auto", traffic_distribution: "", approach: "local-subset" };
         metrics.family(&plan, &labels);
         metrics.syncs.with(["stale"]).inc();
         let text = registry.text();

@@ -1,42 +1,45 @@
-//! What the proxies have applied, and which Services wait for it (D12).
+//! The condition `Ready` of Services: which versions of slices the proxies have applied, and which
+//! Services wait for that (requirement D12).
 //!
 //! ```text
-//!  Lease of each proxy ─► Proxies ─► heard: nobody, or everybody up to a version
-//!  (how far, alive)                    │ at most once a second
-//!                                      ▼
-//!  sync ─► judge: Service, version ─► Board ─► Services whose condition is to change ─► queue
+//!  Lease of each proxy ─► Proxies ─► ProxyProgress: the version that all proxies have applied
+//!  (what it has applied,               │ at most once a second
+//!   when it was renewed)               ▼
+//!  sync ─► evaluate(Service, version) ─► ReadinessTracker ─► Services whose condition changes ─► queue
 //! ```
 //!
-//! The condition `Ready` belongs to what `Accepted` and `Programmed` say. When one of them says
-//! something new, it is open again: every proxy has to apply the newest of the Service's slices.
-//! While they say the same, it goes one way only:
+//! `Ready` belongs to what `Accepted` and `Programmed` say. When one of those changes, `Ready` starts
+//! anew: every proxy has to apply the newest of the Service's slices. While they stay the same, `Ready`
+//! only moves in one direction:
 //!
-//! | was     | nobody reports | somebody is behind | everybody has it |
-//! |---------|----------------|--------------------|------------------|
-//! | Unknown | Unknown        | False              | True             |
-//! | False   | Unknown        | False              | True             |
-//! | True    | Unknown        | True               | True             |
+//! | was     | no proxy reports | a proxy is behind | all proxies have applied it |
+//! |---------|------------------|-------------------|-----------------------------|
+//! | Unknown | Unknown          | False             | True                        |
+//! | False   | Unknown          | False             | True                        |
+//! | True    | Unknown          | True              | True                        |
 //!
-//! Whatever was: where somebody's kernel refuses the Service, it is False.
+//! In each case it is False when the kernel of a node rejects the Service.
 //!
-//! So Pods that come and go, and proxies that start, cost no write. What was is read from the
-//! Service itself. Only the version that a Service waits for is in memory, so that one whose slices
-//! change faster than proxies report is not for ever behind; after a restart it waits for the newest.
+//! Pods that come and go and proxies that start therefore cost no status write. The previous status is
+//! read from the Service itself. Only the version that a Service waits for is kept in memory, so that a
+//! Service whose slices change faster than proxies report does become ready; after a restart it waits
+//! for the newest version.
 //!
-//! Who is silent for longer than its Lease lasts is not waited for. Silence while nobody could be
-//! heard does not count: not while the Leases cannot be read, and not before we began to listen. An
-//! API server that was away for minutes would otherwise cost two writes for each Service.
+//! A proxy whose Lease has expired is not waited for. Time in which its renewals could not be seen does
+//! not count: while the watch on Leases fails, and before it started. Otherwise an outage of the API
+//! server of a few minutes would cost two status writes for each Service.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::{self, Resource, Sink};
+use zonewise_cluster::watch::{self, Resource, WatchListener};
 use zonewise_common::name::Key;
 use zonewise_common::proxy_report::{self, LEASES, ProxyReport};
 
@@ -47,16 +50,21 @@ type Millis = i64;
 
 // === one proxy ===
 
+/// What is known of a proxy.
 #[derive(Clone, Debug)]
 struct Proxy {
+    /// The version up to which it has applied all slices; 0 if it does not say.
     applied: u64,
+    /// The Services that its kernel rejects.
     refused: BTreeSet<Key>,
-    /// As it says.
+    /// The time of the last renewal, by the proxy's clock.
     renewed: Option<Timestamp>,
-    /// When we noticed, by our clock: nobody's clock is compared with another's, except once.
-    heard: Millis,
-    /// 0: never alive.
-    life: Millis,
+    /// When that renewal was seen, by our clock. The two clocks are only compared for the first report
+    /// of a proxy, which may be old.
+    seen: Millis,
+    /// How long the Lease is valid; 0 if it does not say, and then it never is.
+    lease_duration: Millis,
+    /// Whether the last report was complete.
     readable: bool,
 }
 
@@ -66,191 +74,202 @@ fn millis(duration: Duration) -> Millis {
 
 impl Proxy {
     fn is_alive(&self, now: Millis) -> bool {
-        now < self.heard.saturating_add(self.life)
+        now < self.seen.saturating_add(self.lease_duration)
     }
 }
 
 // === all proxies ===
 
-/// How far the proxies are.
+/// What all proxies together have applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Heard {
-    /// It is too early to say.
+pub(crate) enum ProxyProgress {
+    /// The Leases have not been read for long enough to know.
     #[default]
-    NotYet,
-    /// None reports.
-    Nobody,
-    /// Everybody who reports has applied everything up to this version.
-    UpTo(u64),
+    NotKnownYet,
+    /// No proxy has a valid Lease.
+    NoProxyReports,
+    /// All proxies with a valid Lease have applied everything up to this version.
+    AppliedUpTo(u64),
 }
 
-/// Who reports, and how far they are.
+/// All proxies that have a Lease.
 #[derive(Debug, Default)]
 pub(crate) struct Proxies {
     known: BTreeMap<Key, Proxy>,
-    /// When we began to listen.
-    since: Option<Millis>,
-    /// Since when nothing can be heard.
-    deaf: Option<Millis>,
+    /// When the Leases were first watched.
+    watching_since: Option<Millis>,
+    /// Since when the watch has been failing.
+    failing_since: Option<Millis>,
 }
 
-/// Deaf for longer, nothing that was known can be relied on.
-const DEAF: Millis = 600_000;
+/// When the watch has failed for longer than this, earlier reports are no longer relied on.
+const MAX_WATCH_OUTAGE: Millis = 600_000;
 
 impl Proxies {
-    /// A proxy has reported. Returns whether it is the first report of this one that cannot be read.
+    /// Handles the report of a proxy. Returns whether it is incomplete and the one before was not.
     pub(crate) fn apply(&mut self, report: &ProxyReport, now: Millis) -> bool {
         let known = self.known.get(&report.lease);
-        let heard = match known {
-            Some(known) if known.renewed == report.renewed => known.heard,
+        let seen = match known {
+            Some(known) if known.renewed == report.renewed => known.seen,
             Some(_) => now,
-            // It may be an old one: its own clock has to do.
+            // The renewal may have been long ago: only the proxy's own clock can tell.
             None => report.renewed.map_or(now, |renewed| renewed.as_millisecond().min(now)),
         };
         let readable =
             report.applied.is_some() && report.renewed.is_some() && report.duration.is_some();
-        let news = !readable && known.is_none_or(|known| known.readable);
+        let newly_unreadable = !readable && known.is_none_or(|known| known.readable);
         let proxy = Proxy {
             applied: report.applied.unwrap_or(0),
             refused: report.refused.clone(),
             renewed: report.renewed,
-            heard,
-            life: report.renewed.and(report.duration).map_or(0, millis),
+            seen,
+            lease_duration: report.renewed.and(report.duration).map_or(0, millis),
             readable,
         };
         self.known.insert(report.lease.clone(), proxy);
-        news
+        newly_unreadable
     }
 
-    /// The Lease of a proxy is gone, and so is the proxy.
+    /// Forgets a proxy whose Lease was deleted.
     pub(crate) fn delete(&mut self, key: &Key) {
         self.known.remove(key);
     }
 
-    /// Only these are there.
+    /// Forgets all proxies but these.
     fn retain(&mut self, keys: &BTreeSet<Key>) {
         self.known.retain(|key, _| keys.contains(key));
     }
 
-    /// The Leases can be seen.
-    pub(crate) fn listening(&mut self, now: Millis) {
-        self.since.get_or_insert(now);
-        if let Some(deaf) = self.deaf.take() {
-            let lived = |proxy: &&mut Proxy| proxy.is_alive(deaf);
-            self.known.values_mut().filter(lived).for_each(|proxy| proxy.heard = now);
+    /// The watch on Leases works, maybe again. Proxies that were alive when it failed get the whole
+    /// duration of their Lease to report.
+    pub(crate) fn watch_works(&mut self, now: Millis) {
+        self.watching_since.get_or_insert(now);
+        if let Some(failed) = self.failing_since.take() {
+            let alive = |proxy: &&mut Proxy| proxy.is_alive(failed);
+            self.known.values_mut().filter(alive).for_each(|proxy| proxy.seen = now);
         }
     }
 
-    /// They cannot.
-    pub(crate) fn deaf(&mut self, now: Millis) {
-        self.deaf.get_or_insert(now);
+    /// The watch on Leases fails.
+    pub(crate) fn watch_failed(&mut self, now: Millis) {
+        self.failing_since.get_or_insert(now);
     }
 
-    /// The lowest version of those that are alive.
-    pub(crate) fn lowest(&self, now: Millis) -> Heard {
-        let Some(since) = self.since else { return Heard::NotYet };
-        if self.deaf.is_some_and(|deaf| now.saturating_sub(deaf) > DEAF) {
-            return Heard::Nobody;
+    /// What all proxies that are alive have applied.
+    pub(crate) fn progress(&self, now: Millis) -> ProxyProgress {
+        let Some(since) = self.watching_since else { return ProxyProgress::NotKnownYet };
+        if self.failing_since.is_some_and(|failed| now.saturating_sub(failed) > MAX_WATCH_OUTAGE) {
+            return ProxyProgress::NoProxyReports;
         }
-        let now = self.deaf.unwrap_or(now);
-        let lowest = self.waited_for(since, now).map(|proxy| proxy.applied).min();
-        let anybody = self.known.values().any(|proxy| proxy.is_alive(now));
+        let now = self.failing_since.unwrap_or(now);
+        let lowest = self.counted(since, now).map(|proxy| proxy.applied).min();
+        let any_alive = self.known.values().any(|proxy| proxy.is_alive(now));
         match lowest {
-            None => Heard::Nobody,
-            Some(_) if !anybody => Heard::NotYet,
-            Some(lowest) => Heard::UpTo(lowest),
+            None => ProxyProgress::NoProxyReports,
+            Some(_) if !any_alive => ProxyProgress::NotKnownYet,
+            Some(lowest) => ProxyProgress::AppliedUpTo(lowest),
         }
     }
 
-    /// Services that somebody's kernel refuses.
+    /// The Services that the kernel of some node rejects.
     fn refused(&self, now: Millis) -> BTreeSet<Key> {
-        let now = self.deaf.unwrap_or(now);
-        let waited_for = self.since.into_iter().flat_map(|since| self.waited_for(since, now));
-        waited_for.flat_map(|proxy| proxy.refused.iter().cloned()).collect()
+        let now = self.failing_since.unwrap_or(now);
+        let counted = self.watching_since.into_iter().flat_map(|since| self.counted(since, now));
+        counted.flat_map(|proxy| proxy.refused.iter().cloned()).collect()
     }
 
-    /// Who lives. An old Lease may be of one that could not renew it before we began to listen.
-    fn waited_for(&self, since: Millis, now: Millis) -> impl Iterator<Item = &Proxy> {
-        let counts =
-            move |proxy: &&Proxy| proxy.is_alive(now) || now < since.saturating_add(proxy.life);
+    /// The proxies that have to be waited for: those with a valid Lease, and for the duration of a Lease
+    /// after the watch started, those with an expired one, because they may not have been able to renew.
+    fn counted(&self, since: Millis, now: Millis) -> impl Iterator<Item = &Proxy> {
+        let counts = move |proxy: &&Proxy| {
+            proxy.is_alive(now) || now < since.saturating_add(proxy.lease_duration)
+        };
         self.known.values().filter(counts)
     }
 }
 
 // === Services ===
 
-/// How a Service stands with the proxies.
+/// How far the proxies have applied the slices of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Nobody reports.
+pub(crate) enum ServiceReadiness {
+    /// No proxy reports.
     Unknown,
-    /// Somebody has yet to apply this version.
+    /// Some proxy has not applied this version yet.
     Behind(u64),
-    /// Somebody's kernel does not take it.
+    /// The kernel of some node rejects the Service.
     Refused,
-    /// Everybody has it.
+    /// All proxies have applied it.
     Ready,
 }
 
-impl Standing {
-    /// The table of the module. `last`: what it was judged, if ever; `was`: the status of the
-    /// condition, unless it is open again; `newest`: the highest version of the Service's slices;
-    /// `refused`: somebody's kernel does not take it.
+impl ServiceReadiness {
+    /// The table in the module's documentation. `last` is the previous result, if there is one; `was` is
+    /// the status of the condition, or `None` when it starts anew; `newest` is the highest version of
+    /// the Service's slices; `refused` says whether the kernel of some node rejects the Service.
     fn next(
         last: Option<Self>,
         was: Option<&str>,
         newest: u64,
-        (heard, refused): (Heard, bool),
+        progress: ProxyProgress,
+        refused: bool,
     ) -> Self {
         let target = match (last, was) {
             (Some(Self::Behind(target)), Some("False")) => target.min(newest),
             _ => newest,
         };
-        match (heard, was) {
-            (Heard::Nobody, _) => Self::Unknown,
-            (Heard::UpTo(_), _) if refused => Self::Refused,
+        match (progress, was) {
+            (ProxyProgress::NoProxyReports, _) => Self::Unknown,
+            (ProxyProgress::AppliedUpTo(_), _) if refused => Self::Refused,
             (_, Some("True")) => Self::Ready,
-            (Heard::NotYet, Some("False")) => Self::Behind(target),
-            (Heard::NotYet, _) => Self::Unknown,
-            (Heard::UpTo(lowest), _) if lowest >= target => Self::Ready,
-            (Heard::UpTo(_), _) => Self::Behind(target),
+            (ProxyProgress::NotKnownYet, Some("False")) => Self::Behind(target),
+            (ProxyProgress::NotKnownYet, _) => Self::Unknown,
+            (ProxyProgress::AppliedUpTo(lowest), _) if lowest >= target => Self::Ready,
+            (ProxyProgress::AppliedUpTo(_), _) => Self::Behind(target),
         }
     }
 
-    /// Whether it is another one by what is heard now.
-    fn is_outdated(self, heard: Heard, refused: bool) -> bool {
-        match (heard, self) {
-            (Heard::NotYet, _) | (Heard::Nobody, Self::Unknown) => false,
-            (Heard::Nobody, _) | (Heard::UpTo(_), Self::Unknown) => true,
-            (Heard::UpTo(_), Self::Refused) => !refused,
-            (Heard::UpTo(lowest), Self::Behind(target)) => refused || lowest >= target,
-            (Heard::UpTo(_), Self::Ready) => refused,
+    /// Whether the condition has to change because of what the proxies report now.
+    fn is_outdated(self, progress: ProxyProgress, refused: bool) -> bool {
+        match (progress, self) {
+            (ProxyProgress::NotKnownYet, _) | (ProxyProgress::NoProxyReports, Self::Unknown) => {
+                false
+            }
+            (ProxyProgress::NoProxyReports, _) | (ProxyProgress::AppliedUpTo(_), Self::Unknown) => {
+                true
+            }
+            (ProxyProgress::AppliedUpTo(_), Self::Refused) => !refused,
+            (ProxyProgress::AppliedUpTo(lowest), Self::Behind(target)) => {
+                refused || lowest >= target
+            }
+            (ProxyProgress::AppliedUpTo(_), Self::Ready) => refused,
         }
     }
 }
 
-/// The proxies, and the Services that are told about them.
+/// The proxies, and the Services whose condition `Ready` depends on them.
 #[derive(Debug, Default)]
-struct Board {
+struct ReadinessTracker {
     proxies: Proxies,
-    heard: Heard,
+    progress: ProxyProgress,
     refused: BTreeSet<Key>,
-    /// Services that are told, by what they were told.
-    waiting: BTreeMap<Key, Standing>,
+    /// Services that are not ready, with the last result for each.
+    waiting: BTreeMap<Key, ServiceReadiness>,
+    /// Services that are ready.
     ready: BTreeSet<Key>,
 }
 
-impl Board {
-    fn judge(&mut self, key: &Key, was: Option<&str>, newest: u64) -> Standing {
+impl ReadinessTracker {
+    fn evaluate(&mut self, key: &Key, was: Option<&str>, newest: u64) -> ServiceReadiness {
         let last = self.waiting.get(key).copied();
-        let heard = (self.heard, self.refused.contains(key));
-        let standing = Standing::next(last, was, newest, heard);
+        let refused = self.refused.contains(key);
+        let readiness = ServiceReadiness::next(last, was, newest, self.progress, refused);
         self.forget(key);
-        match standing {
-            Standing::Ready => drop(self.ready.insert(key.clone())),
+        match readiness {
+            ServiceReadiness::Ready => drop(self.ready.insert(key.clone())),
             waiting => drop(self.waiting.insert(key.clone(), waiting)),
         }
-        standing
+        readiness
     }
 
     fn forget(&mut self, key: &Key) {
@@ -258,67 +277,68 @@ impl Board {
         self.ready.remove(key);
     }
 
-    /// Asks the proxies again. Returns the Services that are to be told something else.
-    fn look(&mut self, now: Millis) -> Vec<Key> {
-        let (heard, refused) = (self.proxies.lowest(now), self.proxies.refused(now));
-        if (self.heard, &self.refused) == (heard, &refused) {
+    /// Updates the progress of the proxies. Returns the Services whose condition has to change.
+    fn refresh(&mut self, now: Millis) -> Vec<Key> {
+        let (progress, refused) = (self.proxies.progress(now), self.proxies.refused(now));
+        if (self.progress, &self.refused) == (progress, &refused) {
             return Vec::new();
         }
-        (self.heard, self.refused) = (heard, refused);
-        let outdated =
-            |standing: Standing, key: &Key| standing.is_outdated(heard, self.refused.contains(key));
-        let waiting = self.waiting.iter().filter(|(key, standing)| outdated(**standing, key));
-        let ready = self.ready.iter().filter(|key| outdated(Standing::Ready, key));
+        (self.progress, self.refused) = (progress, refused);
+        let outdated = |readiness: ServiceReadiness, key: &Key| {
+            readiness.is_outdated(progress, self.refused.contains(key))
+        };
+        let waiting = self.waiting.iter().filter(|(key, readiness)| outdated(**readiness, key));
+        let ready = self.ready.iter().filter(|key| outdated(ServiceReadiness::Ready, key));
         waiting.map(|(key, _)| key).chain(ready).cloned().collect()
     }
 }
 
 // === the shell ===
 
-/// What is known of the proxies, for everybody who needs it.
+/// The tracker, shared between the watch on Leases and the workers.
 #[derive(Debug, Default)]
-pub(crate) struct Reports {
-    board: Mutex<Board>,
+pub(crate) struct ProxyReadiness {
+    tracker: Mutex<ReadinessTracker>,
     changed: Notify,
 }
 
-/// Reports within this time are one.
-const SETTLE: Duration = Duration::from_secs(1);
-/// That somebody falls silent is noticed after this time.
-const SILENCE: Duration = Duration::from_secs(5);
+/// Reports within this time are handled together.
+const BATCH_PERIOD: Duration = Duration::from_secs(1);
+/// How often expired Leases are looked for, when no report arrives.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-impl Reports {
-    fn board(&self) -> MutexGuard<'_, Board> {
-        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+impl ProxyReadiness {
+    fn tracker(&self) -> MutexGuard<'_, ReadinessTracker> {
+        self.tracker.lock()
     }
 
-    /// How a Service stands. `was`: the status of its condition, unless it is open again; `newest`:
-    /// the highest version of its slices.
-    pub(crate) fn judge(&self, key: &Key, was: Option<&str>, newest: u64) -> Standing {
-        self.board().judge(key, was, newest)
+    /// The readiness of a Service. `was` is the status of its condition, or `None` when it starts anew;
+    /// `newest` is the highest version of its slices.
+    pub(crate) fn evaluate(&self, key: &Key, was: Option<&str>, newest: u64) -> ServiceReadiness {
+        self.tracker().evaluate(key, was, newest)
     }
 
-    /// A Service is gone, or is told nothing.
+    /// Forgets a Service that was deleted or that has no conditions.
     pub(crate) fn forget(&self, key: &Key) {
-        self.board().forget(key);
+        self.tracker().forget(key);
     }
 
-    /// Asks the proxies again. Returns the Services that are to be told something else.
-    pub(crate) fn look(&self) -> Vec<Key> {
-        self.board().look(now())
+    /// Updates the progress of the proxies. Returns the Services whose condition has to change.
+    pub(crate) fn refresh(&self) -> Vec<Key> {
+        self.tracker().refresh(now())
     }
 
-    /// Waits until it may be worth to look.
-    pub(crate) async fn settled(&self) {
-        let _ = timeout(SILENCE, self.changed.notified()).await;
-        sleep(SETTLE).await;
+    /// Waits until a report has arrived or a Lease may have expired.
+    pub(crate) async fn next_change(&self) {
+        let _ = timeout(CHECK_INTERVAL, self.changed.notified()).await;
+        sleep(BATCH_PERIOD).await;
     }
 
-    /// Follows the Leases until dropped.
+    /// Watches the Leases of proxies until the future is dropped.
     pub(crate) async fn follow(self: Arc<Self>, client: Client, metrics: Arc<Metrics>) {
-        let selector = watch::parameter("labelSelector", &proxy_report::selector());
+        let selector = watch::query_parameter("labelSelector", &proxy_report::selector());
         let resource = Resource { selector: selector.into(), ..Resource::all("leases", LEASES) };
-        watch::follow(client, resource, Door { reports: self, metrics }).await;
+        watch::follow(client, resource, LeaseListener { readiness: self, metrics }).await;
     }
 }
 
@@ -326,20 +346,21 @@ fn now() -> Millis {
     Timestamp::now().as_millisecond()
 }
 
-struct Door {
-    reports: Arc<Reports>,
+/// Receives the Leases of proxies from the watch.
+struct LeaseListener {
+    readiness: Arc<ProxyReadiness>,
     metrics: Arc<Metrics>,
 }
 
-impl Door {
+impl LeaseListener {
     fn change<T>(&self, work: impl FnOnce(&mut Proxies, Millis) -> T) -> T {
-        let result = work(&mut self.reports.board().proxies, now());
-        self.reports.changed.notify_one();
+        let result = work(&mut self.readiness.tracker().proxies, now());
+        self.readiness.changed.notify_one();
         result
     }
 }
 
-impl Sink for Door {
+impl WatchListener for LeaseListener {
     type Object = ProxyReport;
 
     fn read(&self, json: &str) -> Result<ProxyReport, serde_json::Error> {
@@ -350,14 +371,14 @@ impl Sink for Door {
         if self.change(|proxies, now| proxies.apply(&report, now)) {
             tracing::warn!(
                 lease = %report.lease.1, ?report.applied, renewed = report.renewed.is_some(),
-                "the report of a proxy cannot be read; without a version it counts as behind, without a time as silent"
+                "the Lease of a proxy is incomplete: without a version the proxy counts as behind, without a renewal time or duration it is not waited for"
             );
         }
     }
 
     fn unreadable(&mut self, (_, lease): &Key, error: &str) {
-        self.metrics.ours.unreadable.with(["leases"]).inc();
-        tracing::warn!(%lease, error, "the report of a proxy cannot be read; what was known of it stays");
+        self.metrics.own.unreadable.with(["leases"]).inc();
+        tracing::warn!(%lease, error, "the Lease of a proxy cannot be decoded; its last report is kept");
     }
 
     fn delete(&mut self, _: u64, key: &Key) {
@@ -368,14 +389,14 @@ impl Sink for Door {
         self.change(|proxies, _| proxies.retain(keys));
     }
 
-    /// Nothing depends on it but one condition, so it does not make the controller unready.
+    /// Only one condition depends on this watch, so its failure does not make the controller unready.
     fn health(&mut self, health: Result<(), &ApiError>) {
         if health.is_err() {
-            self.metrics.ours.watch_failures.with(["leases"]).inc();
+            self.metrics.own.watch_failures.with(["leases"]).inc();
         }
         self.change(|proxies, now| match health {
-            Ok(()) => proxies.listening(now),
-            Err(_) => proxies.deaf(now),
+            Ok(()) => proxies.watch_works(now),
+            Err(_) => proxies.watch_failed(now),
         });
     }
 }
@@ -386,7 +407,7 @@ mod tests {
 
     use zonewise_common::name::SYSTEM_NAMESPACE;
 
-    const LIFE: Millis = 60_000;
+    const LEASE_DURATION: Millis = 60_000;
 
     fn key(name: &str) -> Key {
         (SYSTEM_NAMESPACE.into(), name.into())
@@ -398,13 +419,13 @@ mod tests {
             applied: Some(applied),
             refused: BTreeSet::new(),
             renewed: Timestamp::from_millisecond(renewed).ok(),
-            duration: Some(Duration::from_millis(LIFE.unsigned_abs())),
+            duration: Some(Duration::from_millis(LEASE_DURATION.unsigned_abs())),
         }
     }
 
-    /// Somebody who has listened for long, at a time when these reports are new.
+    /// Proxies that have been watched for long and have just reported.
     fn proxies(reports: &[(&str, u64)], now: Millis) -> Proxies {
-        let mut proxies = Proxies { since: Some(i64::MIN / 2), ..Proxies::default() };
+        let mut proxies = Proxies { watching_since: Some(i64::MIN / 2), ..Proxies::default() };
         for (node, applied) in reports {
             assert!(!proxies.apply(&report(node, *applied, now), now), "it can be read");
         }
@@ -412,26 +433,34 @@ mod tests {
     }
 
     #[test]
-    fn d12_everybody_who_is_alive_counts_and_the_slowest_decides() {
-        let heard = |reports: &[(&str, u64)], later: Millis| proxies(reports, 0).lowest(later);
-        assert_eq!(heard(&[], 0), Heard::Nobody);
-        assert_eq!(heard(&[("a", 7)], LIFE - 1), Heard::UpTo(7));
-        assert_eq!(heard(&[("a", 7)], LIFE), Heard::Nobody);
-        assert_eq!(heard(&[("a", 7), ("b", 5)], 0), Heard::UpTo(5));
+    fn d12_every_proxy_with_a_valid_lease_counts_and_the_slowest_decides() {
+        let progress = |reports: &[(&str, u64)], later: Millis| proxies(reports, 0).progress(later);
+        assert_eq!(progress(&[], 0), ProxyProgress::NoProxyReports);
+        assert_eq!(progress(&[("a", 7)], LEASE_DURATION - 1), ProxyProgress::AppliedUpTo(7));
+        assert_eq!(progress(&[("a", 7)], LEASE_DURATION), ProxyProgress::NoProxyReports);
+        assert_eq!(progress(&[("a", 7), ("b", 5)], 0), ProxyProgress::AppliedUpTo(5));
 
         let mut two = proxies(&[("a", 7), ("b", 5)], 0);
-        two.apply(&report("a", 9, LIFE), LIFE);
-        assert_eq!(two.lowest(LIFE), Heard::UpTo(9), "who is silent is not waited for");
-        two.apply(&report("a", 9, LIFE), 2 * LIFE);
+        two.apply(&report("a", 9, LEASE_DURATION), LEASE_DURATION);
         assert_eq!(
-            two.lowest(2 * LIFE),
-            Heard::Nobody,
-            "an old report once more is no sign of life"
+            two.progress(LEASE_DURATION),
+            ProxyProgress::AppliedUpTo(9),
+            "an expired Lease is not waited for"
         );
-        two.apply(&report("b", 5, 3), 2 * LIFE);
-        assert_eq!(two.lowest(2 * LIFE), Heard::UpTo(5), "another clock, but it goes");
+        two.apply(&report("a", 9, LEASE_DURATION), 2 * LEASE_DURATION);
+        assert_eq!(
+            two.progress(2 * LEASE_DURATION),
+            ProxyProgress::NoProxyReports,
+            "the same report again is not a renewal"
+        );
+        two.apply(&report("b", 5, 3), 2 * LEASE_DURATION);
+        assert_eq!(
+            two.progress(2 * LEASE_DURATION),
+            ProxyProgress::AppliedUpTo(5),
+            "another renewal time, whatever the clock"
+        );
         two.delete(&key("b"));
-        assert_eq!(two.lowest(2 * LIFE), Heard::Nobody);
+        assert_eq!(two.progress(2 * LEASE_DURATION), ProxyProgress::NoProxyReports);
     }
 
     #[test]
@@ -439,47 +468,63 @@ mod tests {
         let mut one = proxies(&[("a", 7), ("b", 7)], 0);
         let no_version = ProxyReport { applied: None, ..report("a", 0, 1) };
         assert_eq!([one.apply(&no_version, 1), one.apply(&no_version, 2)], [true, false]);
-        assert_eq!(one.lowest(2), Heard::UpTo(0));
+        assert_eq!(one.progress(2), ProxyProgress::AppliedUpTo(0));
         let no_time = ProxyReport { renewed: None, ..report("a", 3, 0) };
         assert!(!one.apply(&no_time, 3));
-        assert_eq!(one.lowest(3), Heard::UpTo(7));
+        assert_eq!(one.progress(3), ProxyProgress::AppliedUpTo(7));
         one.apply(&report("a", 6, 4), 4);
-        assert_eq!(one.lowest(4), Heard::UpTo(6), "it has recovered");
+        assert_eq!(one.progress(4), ProxyProgress::AppliedUpTo(6), "it has recovered");
         assert!(
             one.apply(&ProxyReport { duration: None, ..report("a", 6, 5) }, 5),
-            "and not for good"
+            "and can become incomplete again"
         );
     }
 
     #[test]
-    fn d12_silence_while_nobody_could_be_heard_does_not_count() {
+    fn d12_time_in_which_leases_could_not_be_read_does_not_count() {
         let mut starting = Proxies::default();
-        assert_eq!(starting.lowest(0), Heard::NotYet, "nothing was listed");
-        let now = 10 * LIFE;
+        assert_eq!(starting.progress(0), ProxyProgress::NotKnownYet, "nothing was listed");
+        let now = 10 * LEASE_DURATION;
         starting.apply(&report("old", 3, 0), now);
-        starting.listening(now);
-        assert_eq!(starting.lowest(now), Heard::NotYet, "it may not have been able to");
+        starting.watch_works(now);
+        assert_eq!(
+            starting.progress(now),
+            ProxyProgress::NotKnownYet,
+            "it may not have been able to renew"
+        );
         starting.apply(&report("new", 8, now), now);
-        assert_eq!(starting.lowest(now), Heard::UpTo(3), "both are waited for");
-        assert_eq!(starting.lowest(now + LIFE - 1), Heard::UpTo(3));
-        starting.apply(&report("new", 8, now + LIFE), now + LIFE);
-        assert_eq!(starting.lowest(now + LIFE), Heard::UpTo(8));
+        assert_eq!(starting.progress(now), ProxyProgress::AppliedUpTo(3), "both are waited for");
+        assert_eq!(starting.progress(now + LEASE_DURATION - 1), ProxyProgress::AppliedUpTo(3));
+        starting.apply(&report("new", 8, now + LEASE_DURATION), now + LEASE_DURATION);
+        assert_eq!(starting.progress(now + LEASE_DURATION), ProxyProgress::AppliedUpTo(8));
 
-        let mut deaf = proxies(&[("a", 7)], 0);
-        deaf.deaf(LIFE - 1);
-        deaf.deaf(LIFE);
-        assert_eq!(deaf.lowest(5 * LIFE), Heard::UpTo(7), "time stands still");
-        assert_eq!(deaf.lowest(LIFE + DEAF), Heard::Nobody, "but not for ever");
-        deaf.listening(5 * LIFE);
-        assert_eq!(deaf.lowest(6 * LIFE - 1), Heard::UpTo(7), "time to report");
-        assert_eq!(deaf.lowest(6 * LIFE), Heard::Nobody);
+        let mut failing = proxies(&[("a", 7)], 0);
+        failing.watch_failed(LEASE_DURATION - 1);
+        failing.watch_failed(LEASE_DURATION);
+        assert_eq!(
+            failing.progress(5 * LEASE_DURATION),
+            ProxyProgress::AppliedUpTo(7),
+            "time does not count"
+        );
+        assert_eq!(
+            failing.progress(LEASE_DURATION + MAX_WATCH_OUTAGE),
+            ProxyProgress::NoProxyReports,
+            "but only for so long"
+        );
+        failing.watch_works(5 * LEASE_DURATION);
+        assert_eq!(
+            failing.progress(6 * LEASE_DURATION - 1),
+            ProxyProgress::AppliedUpTo(7),
+            "time to report"
+        );
+        assert_eq!(failing.progress(6 * LEASE_DURATION), ProxyProgress::NoProxyReports);
     }
 
     #[test]
     fn d12_ready_goes_one_way_while_the_other_conditions_say_the_same() {
-        use Standing::{Behind, Ready, Unknown};
+        use ServiceReadiness::{Behind, Ready, Unknown};
         let table = [
-            // was, last, nobody, not yet, behind, applied
+            // was, last, then for: no proxy reports, not known yet, behind, applied
             (None, None, [Unknown, Unknown, Behind(5), Ready]),
             (Some("Unknown"), Some(Unknown), [Unknown, Unknown, Behind(5), Ready]),
             (Some("False"), None, [Unknown, Behind(5), Behind(5), Ready]),
@@ -489,68 +534,89 @@ mod tests {
             (Some("False"), Some(Behind(9)), [Unknown, Behind(5), Behind(5), Ready]),
         ];
         for (was, last, expected) in table {
-            let heard = [Heard::Nobody, Heard::NotYet, Heard::UpTo(4), Heard::UpTo(5)];
-            let found = heard.map(|heard| Standing::next(last, was, 5, (heard, false)));
+            let progress = [
+                ProxyProgress::NoProxyReports,
+                ProxyProgress::NotKnownYet,
+                ProxyProgress::AppliedUpTo(4),
+                ProxyProgress::AppliedUpTo(5),
+            ];
+            let found =
+                progress.map(|progress| ServiceReadiness::next(last, was, 5, progress, false));
             assert_eq!(found, expected, "{was:?} {last:?}");
         }
     }
 
     #[test]
     fn d12_only_services_whose_condition_changes_are_looked_at() {
-        let mut board = Board { proxies: proxies(&[], 0), ..Board::default() };
+        let mut tracker =
+            ReadinessTracker { proxies: proxies(&[], 0), ..ReadinessTracker::default() };
         let names = |keys: Vec<Key>| keys.iter().map(|key| key.1.to_string()).collect::<Vec<_>>();
-        assert_eq!(names(board.look(0)), [""; 0]);
-        assert_eq!(board.judge(&key("early"), None, 5), Standing::Unknown);
-        assert_eq!(board.judge(&key("late"), None, 9), Standing::Unknown);
+        assert_eq!(names(tracker.refresh(0)), [""; 0]);
+        assert_eq!(tracker.evaluate(&key("early"), None, 5), ServiceReadiness::Unknown);
+        assert_eq!(tracker.evaluate(&key("late"), None, 9), ServiceReadiness::Unknown);
 
-        board.proxies.apply(&report("a", 4, 0), 0);
-        assert_eq!(names(board.look(0)), ["early", "late"], "somebody reports");
-        assert_eq!(board.judge(&key("early"), Some("Unknown"), 5), Standing::Behind(5));
-        assert_eq!(board.judge(&key("late"), Some("Unknown"), 9), Standing::Behind(9));
+        tracker.proxies.apply(&report("a", 4, 0), 0);
+        assert_eq!(names(tracker.refresh(0)), ["early", "late"], "a proxy reports");
+        assert_eq!(
+            tracker.evaluate(&key("early"), Some("Unknown"), 5),
+            ServiceReadiness::Behind(5)
+        );
+        assert_eq!(tracker.evaluate(&key("late"), Some("Unknown"), 9), ServiceReadiness::Behind(9));
 
-        board.proxies.apply(&report("a", 6, 1), 1);
-        assert_eq!(names(board.look(1)), ["early"], "the other one still waits");
-        assert_eq!(board.judge(&key("early"), Some("False"), 7), Standing::Ready);
-        assert_eq!(names(board.look(2)), [""; 0], "nothing new was heard");
+        tracker.proxies.apply(&report("a", 6, 1), 1);
+        assert_eq!(names(tracker.refresh(1)), ["early"], "the other one still waits");
+        assert_eq!(tracker.evaluate(&key("early"), Some("False"), 7), ServiceReadiness::Ready);
+        assert_eq!(names(tracker.refresh(2)), [""; 0], "nothing has changed");
 
-        board.proxies.apply(&report("b", 0, 2), 2);
-        assert_eq!(names(board.look(2)), [""; 0], "a proxy that starts takes nothing back");
-        board.proxies.delete(&key("a"));
-        board.proxies.delete(&key("b"));
-        assert_eq!(names(board.look(3)), ["late", "early"], "nobody reports any more");
-        board.forget(&key("early"));
-        board.proxies.apply(&report("a", 9, 4), 4);
-        assert_eq!(board.judge(&key("late"), Some("False"), 9), Standing::Unknown, "not heard yet");
-        assert_eq!(names(board.look(4)), ["late"]);
+        tracker.proxies.apply(&report("b", 0, 2), 2);
+        assert_eq!(names(tracker.refresh(2)), [""; 0], "a proxy that starts takes nothing back");
+        tracker.proxies.delete(&key("a"));
+        tracker.proxies.delete(&key("b"));
+        assert_eq!(names(tracker.refresh(3)), ["late", "early"], "no proxy reports any more");
+        tracker.forget(&key("early"));
+        tracker.proxies.apply(&report("a", 9, 4), 4);
+        assert_eq!(
+            tracker.evaluate(&key("late"), Some("False"), 9),
+            ServiceReadiness::Unknown,
+            "not refreshed yet"
+        );
+        assert_eq!(names(tracker.refresh(4)), ["late"]);
     }
     #[test]
     fn d12_what_a_kernel_refuses_is_not_ready_whatever_it_was() {
         for was in [None, Some("Unknown"), Some("False"), Some("True")] {
-            let next = |heard| Standing::next(None, was, 5, (heard, true));
-            assert_eq!(next(Heard::UpTo(9)), Standing::Refused, "{was:?}");
-            assert_eq!(next(Heard::Nobody), Standing::Unknown, "{was:?}");
+            let next = |progress| ServiceReadiness::next(None, was, 5, progress, true);
+            assert_eq!(next(ProxyProgress::AppliedUpTo(9)), ServiceReadiness::Refused, "{was:?}");
+            assert_eq!(next(ProxyProgress::NoProxyReports), ServiceReadiness::Unknown, "{was:?}");
         }
         let refusing = |node: &str, at: Millis| ProxyReport {
             refused: BTreeSet::from([key("bad")]),
             ..report(node, 9, at)
         };
-        let mut board = Board { proxies: proxies(&[("a", 9), ("b", 9)], 0), ..Board::default() };
-        board.look(0);
+        let mut tracker = ReadinessTracker {
+            proxies: proxies(&[("a", 9), ("b", 9)], 0),
+            ..ReadinessTracker::default()
+        };
+        tracker.refresh(0);
         for name in ["bad", "good"] {
-            assert_eq!(board.judge(&key(name), None, 5), Standing::Ready);
+            assert_eq!(tracker.evaluate(&key(name), None, 5), ServiceReadiness::Ready);
         }
-        board.proxies.apply(&refusing("b", 1), 1);
-        assert_eq!(board.look(1), [key("bad")], "ready it is no more");
-        assert_eq!(board.judge(&key("bad"), Some("True"), 5), Standing::Refused);
-        assert_eq!(board.judge(&key("good"), Some("True"), 5), Standing::Ready);
-        board.proxies.apply(&refusing("b", 2), 2);
-        assert_eq!(board.look(2), [], "nothing new");
-        board.proxies.apply(&report("b", 9, 3), 3);
-        assert_eq!(board.look(3), [key("bad")], "the kernel takes it");
-        assert_eq!(board.judge(&key("bad"), Some("False"), 5), Standing::Ready);
-        board.proxies.apply(&refusing("b", 4), 4);
-        board.look(4);
-        board.proxies.apply(&report("a", 9, LIFE), LIFE);
-        assert_eq!(board.proxies.refused(LIFE + 4), BTreeSet::new(), "who is silent has no say");
+        tracker.proxies.apply(&refusing("b", 1), 1);
+        assert_eq!(tracker.refresh(1), [key("bad")], "it is not ready any more");
+        assert_eq!(tracker.evaluate(&key("bad"), Some("True"), 5), ServiceReadiness::Refused);
+        assert_eq!(tracker.evaluate(&key("good"), Some("True"), 5), ServiceReadiness::Ready);
+        tracker.proxies.apply(&refusing("b", 2), 2);
+        assert_eq!(tracker.refresh(2), [], "nothing new");
+        tracker.proxies.apply(&report("b", 9, 3), 3);
+        assert_eq!(tracker.refresh(3), [key("bad")], "the kernel accepts it");
+        assert_eq!(tracker.evaluate(&key("bad"), Some("False"), 5), ServiceReadiness::Ready);
+        tracker.proxies.apply(&refusing("b", 4), 4);
+        tracker.refresh(4);
+        tracker.proxies.apply(&report("a", 9, LEASE_DURATION), LEASE_DURATION);
+        assert_eq!(
+            tracker.proxies.refused(LEASE_DURATION + 4),
+            BTreeSet::new(),
+            "an expired Lease does not count"
+        );
     }
 }

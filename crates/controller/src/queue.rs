@@ -1,18 +1,20 @@
-//! What is to be done next: each Service at most once, none before its time.
+//! The queue of Services that have to be synced. Each Service is in it at most once and leaves it when
+//! its delay is over.
 //!
-//! A Service that is added again while it waits keeps the earlier time; one that is added while it
-//! is worked on comes again afterwards.
+//! A Service that is added again while it waits keeps the earlier time. One that is added while a worker
+//! syncs it is synced again afterwards, never by two workers at once. (client-go's workqueue does the
+//! same; this one also remembers why a Service was added.)
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use zonewise_common::name::Key;
 use zonewise_inventory::follow::Cause;
 
-/// Services to be looked at.
+/// Services that have to be synced.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
@@ -33,7 +35,7 @@ struct Entry {
     causes: Causes,
 }
 
-/// Why a Service is looked at.
+/// Why a Service is synced: a set of [`Cause`]s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Causes(u8);
 
@@ -42,7 +44,7 @@ impl Causes {
         self.0 |= 1 << cause as u8;
     }
 
-    /// Nothing but a write by somebody else.
+    /// Whether the only cause is another program's write.
     pub(crate) fn only_slices(self) -> bool {
         self.0 == 1 << Cause::Slices as u8
     }
@@ -50,10 +52,10 @@ impl Causes {
 
 impl Queue {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
-    /// To be looked at after `delay`.
+    /// Adds a Service that is due after `delay`.
     pub(crate) fn add(&self, key: Key, cause: Cause, delay: Duration) {
         let due = Instant::now() + delay;
         let mut guard = self.state();
@@ -75,7 +77,7 @@ impl Queue {
         }
     }
 
-    /// The next Service, when its time has come.
+    /// Waits for the next Service that is due.
     pub(crate) async fn next(&self) -> (Key, Causes) {
         loop {
             let due = match self.take() {
@@ -92,7 +94,7 @@ impl Queue {
         }
     }
 
-    /// The next Service, or the time when there is one.
+    /// The next Service that is due, or the time when one will be.
     fn take(&self) -> Result<(Key, Causes), Option<Instant>> {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -108,13 +110,13 @@ impl Queue {
         let more = !state.waiting.is_empty();
         drop(guard);
         if more {
-            // Another worker may be asleep until later than the next one is due.
+            // Another worker may sleep until a later time than the next Service is due.
             self.wake.notify_one();
         }
         Ok((key, causes))
     }
 
-    /// The work on a Service is over.
+    /// Marks the sync of a Service as ended.
     pub(crate) fn done(&self, key: &Key) {
         let mut guard = self.state();
         let state = &mut *guard;
@@ -132,12 +134,12 @@ impl Queue {
         }
     }
 
-    /// Services waiting.
+    /// The number of Services that wait.
     pub(crate) fn depth(&self) -> usize {
         self.state().waiting.len()
     }
 
-    /// Times a Service was added.
+    /// How often Services were added.
     pub(crate) fn added(&self) -> u64 {
         self.state().added
     }

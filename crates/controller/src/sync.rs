@@ -1,12 +1,12 @@
-//! One Service: look, plan, write, tell.
+//! Syncs one Service: reads its objects from the index, plans, writes, and reports.
 //!
 //! ```text
 //!  index ─► plan (pure) ─► creates, updates, deletes ─► index, at once
 //!                      └─► conditions, events, metrics
 //! ```
 //!
-//! What the server returns to a write goes into the index before the next sync can look, so that
-//! no sync ever works on slices older than its own.
+//! The server's answer to a write goes into the index before the next sync of the Service can start, so
+//! that no sync ever works on slices that are older than this controller's own writes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,126 +15,127 @@ use kube::Client;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::events::{Recorder, Subject};
+use zonewise_cluster::events::{EventRecorder, InvolvedObject};
 use zonewise_cluster::lease::Leadership;
-use zonewise_cluster::watch::number;
+use zonewise_cluster::watch::version_number;
 use zonewise_common::event::Event;
 use zonewise_common::keys::MANAGED_BY;
 use zonewise_common::name::{Key, Name};
-use zonewise_inventory::follow::{Followed, Listener};
+use zonewise_inventory::follow::{IndexListener, WatchedIndex};
 use zonewise_inventory::write;
-use zonewise_slices::asked::{self, Asked, asked};
 use zonewise_slices::node::Nodes;
 use zonewise_slices::plan::{FamilyPlan, Input, MissingNode, Plan, plan};
 use zonewise_slices::pod::Pod;
+use zonewise_slices::requested::{self, RequestedRouting, requested_routing};
 use zonewise_slices::service::{Condition, Service};
 use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::Slice;
 
-use crate::memory::{Memories, retry_delay};
-use crate::metrics::{Labels, Metrics};
-use crate::proxies::Reports;
+use crate::metrics::{Metrics, SyncLabels};
+use crate::proxies::ProxyReadiness;
 use crate::queue::Causes;
-use crate::tell;
+use crate::state::{ServiceStates, retry_delay};
+use crate::status;
 
-/// What every sync needs.
+/// What every worker needs for a sync.
 pub(crate) struct Syncer<L> {
     pub(crate) client: Client,
     pub(crate) settings: Settings,
-    pub(crate) followed: Arc<Followed<L>>,
+    pub(crate) watched: Arc<WatchedIndex<L>>,
     pub(crate) nodes: watch::Receiver<Arc<Nodes>>,
-    pub(crate) memories: Arc<Memories>,
-    pub(crate) reports: Arc<Reports>,
+    pub(crate) states: Arc<ServiceStates>,
+    pub(crate) readiness: Arc<ProxyReadiness>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) events: Recorder,
+    pub(crate) events: EventRecorder,
     pub(crate) leadership: Leadership,
 }
 
 /// How a sync ended.
-pub(crate) enum Ended {
-    /// As planned.
-    Well,
-    /// Something failed that concerns this Service: again after this time.
-    Again(Duration),
-    /// Nothing would work now.
+pub(crate) enum SyncOutcome {
+    /// Everything was written.
+    Done,
+    /// Something failed that concerns only this Service. It is synced again after this delay.
+    Retry(Duration),
+    /// The API server is not available. All workers should wait.
     Unavailable(String),
-    /// Somebody else leads.
+    /// This replica does not lead any more.
     NotLeading,
 }
 
 /// Why a sync failed.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error("{doing} for Service {service}: {source}")]
-    Write { doing: String, service: String, source: ApiError },
+enum SyncError {
+    #[error("{action} for Service {service}: {source}")]
+    Write { action: String, service: String, source: ApiError },
     #[error("{0}")]
     MissingNodes(String),
-    #[error("somebody else leads")]
+    #[error("this replica does not lead any more")]
     NotLeading,
 }
 
-/// What a sync looks at.
-struct Seen {
+/// The objects that a sync is based on.
+struct ServiceObjects {
     service: Arc<Service>,
     pods: Vec<Arc<Pod>>,
     slices: Vec<Arc<Slice>>,
 }
 
-impl<L: Listener> Syncer<L> {
-    /// Makes the slices of a Service right.
-    pub(crate) async fn sync(&self, key: &Key, causes: Causes) -> Ended {
+impl<L: IndexListener> Syncer<L> {
+    /// Brings the slices and conditions of a Service into their desired state.
+    pub(crate) async fn sync(&self, key: &Key, causes: Causes) -> SyncOutcome {
         let start = Instant::now();
-        let Some(seen) = self.look(key) else {
-            self.memories.forget(key);
-            self.reports.forget(key);
-            return Ended::Well;
+        let Some(objects) = self.read(key) else {
+            self.states.forget(key);
+            self.readiness.forget(key);
+            return SyncOutcome::Done;
         };
-        if !seen.service.is_ours() {
-            self.reports.forget(key);
-            return Ended::Well;
+        if !objects.service.is_ours() {
+            self.readiness.forget(key);
+            return SyncOutcome::Done;
         }
-        let asked = asked(&seen.service, &self.settings);
-        let plan = self.plan(key, &seen, &asked);
-        let result = self.carry_out(&seen.service, &plan).await;
-        self.metrics.ours.duration.observe(start.elapsed().as_secs_f64());
-        self.remember(key, &seen.service, &asked, &plan);
-        let told = match &result {
-            Ok(()) => self.tell(key, &seen.service, &asked, (&plan, causes)).await,
+        let requested = requested_routing(&objects.service, &self.settings);
+        let plan = self.plan(key, &objects, &requested);
+        let result = self.write(&objects.service, &plan).await;
+        self.metrics.own.duration.observe(start.elapsed().as_secs_f64());
+        self.remember(key, &objects.service, &requested, &plan);
+        let reported = match &result {
+            Ok(()) => self.report(key, &objects.service, &requested, &plan, causes).await,
             Err(_) => Ok(()),
         };
-        self.emit(&seen.service, plan.events);
-        self.end(key, &seen.service, result.and(told))
+        self.emit(&objects.service, plan.events);
+        self.end(key, &objects.service, result.and(reported))
     }
 
-    fn look(&self, key: &Key) -> Option<Seen> {
-        let index = self.followed.index();
+    /// Reads the objects of a Service from the index; `None` if it does not exist.
+    fn read(&self, key: &Key) -> Option<ServiceObjects> {
+        let index = self.watched.index();
         let service = index.service(key)?;
         let slices = index.slices_of(key).into_iter().filter(|slice| self.is_ours(slice)).collect();
-        Some(Seen { pods: index.pods_of(&service), slices, service })
+        Some(ServiceObjects { pods: index.pods_of(&service), slices, service })
     }
 
     fn is_ours(&self, slice: &Slice) -> bool {
         !slice.deleting && self.settings.manages(slice.labels.get(MANAGED_BY))
     }
 
-    fn plan(&self, key: &Key, seen: &Seen, asked: &Asked) -> Plan {
-        let (trigger, populated) = self
-            .memories
-            .with(key, |memory| (memory.trigger.next(&seen.service, &seen.pods), memory.populated));
+    fn plan(&self, key: &Key, objects: &ServiceObjects, requested: &RequestedRouting) -> Plan {
+        let (trigger, populated) = self.states.with(key, |state| {
+            (state.trigger.next(&objects.service, &objects.pods), state.populated)
+        });
         let nodes = Arc::clone(&self.nodes.borrow());
         let input = Input {
-            service: &seen.service,
-            pods: &seen.pods,
-            slices: &seen.slices,
+            service: &objects.service,
+            pods: &objects.pods,
+            slices: &objects.slices,
             nodes: &nodes,
             trigger,
             populated,
         };
-        plan(&input, asked, &self.settings)
+        plan(&input, requested, &self.settings)
     }
 
-    /// Writes everything; a family that fails does not stop the others.
-    async fn carry_out(&self, service: &Service, plan: &Plan) -> Result<(), Failure> {
+    /// Writes the slices. If one address family fails, the others are written all the same.
+    async fn write(&self, service: &Service, plan: &Plan) -> Result<(), SyncError> {
         let mut failure = None;
         for family in &plan.families {
             if let Err(error) = self.write_family(service, family).await {
@@ -149,32 +150,32 @@ impl<L: Listener> Syncer<L> {
         let missing = plan.families.iter().flat_map(|family| &family.missing_nodes);
         match (failure, missing_nodes(service, missing)) {
             (Some(failure), _) => Err(failure),
-            (None, Some(text)) => Err(Failure::MissingNodes(text)),
+            (None, Some(text)) => Err(SyncError::MissingNodes(text)),
             (None, None) => Ok(()),
         }
     }
 
-    async fn write_family(&self, service: &Service, plan: &FamilyPlan) -> Result<(), Failure> {
+    async fn write_family(&self, service: &Service, plan: &FamilyPlan) -> Result<(), SyncError> {
         let written = |operation, slice: Slice| {
             self.metrics.changes.with([operation]).inc();
-            self.followed.index().wrote_slice(slice);
+            self.watched.index().record_written_slice(slice);
         };
         for slice in &plan.creates {
             self.may_write()?;
             match write::create(&self.client, slice).await {
                 Ok(stored) => written("create", stored),
-                // Its end is near: nothing to do, and nothing to complain about.
+                // The Service will be deleted with its namespace, so this is not an error.
                 Err(ApiError::NamespaceTerminating(_)) => return Ok(()),
                 Err(source) => {
-                    return Err(failure("failed to create EndpointSlice", service, source));
+                    return Err(write_error("failed to create EndpointSlice", service, source));
                 }
             }
         }
         for slice in &plan.updates {
             self.may_write()?;
             let stored = write::replace(&self.client, slice).await.map_err(|source| {
-                let doing = format!("failed to update {} EndpointSlice", slice.name());
-                failure(&doing, service, source)
+                let action = format!("failed to update {} EndpointSlice", slice.name());
+                write_error(&action, service, source)
             })?;
             written("update", stored);
         }
@@ -188,177 +189,184 @@ impl<L: Listener> Syncer<L> {
         &self,
         service: &Service,
         slice: &zonewise_slices::plan::SliceName,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SyncError> {
         self.may_write()?;
         write::delete(&self.client, &service.namespace, slice).await.map_err(|source| {
-            let doing = format!("failed to delete {} EndpointSlice", slice.name);
-            failure(&doing, service, source)
+            let action = format!("failed to delete {} EndpointSlice", slice.name);
+            write_error(&action, service, source)
         })?;
         self.metrics.changes.with(["delete"]).inc();
         let key = (Name::clone(&service.namespace), Name::from(&*slice.name));
-        self.followed.index().deleted_slice(&key, &slice.uid);
+        self.watched.index().record_deleted_slice(&key, &slice.uid);
         Ok(())
     }
 
-    fn may_write(&self) -> Result<(), Failure> {
-        if self.leadership.may_write() { Ok(()) } else { Err(Failure::NotLeading) }
+    fn may_write(&self) -> Result<(), SyncError> {
+        if self.leadership.may_write() { Ok(()) } else { Err(SyncError::NotLeading) }
     }
 
-    fn remember(&self, key: &Key, service: &Service, asked: &Asked, plan: &Plan) {
-        let labels = labels(service, asked);
+    fn remember(&self, key: &Key, service: &Service, requested: &RequestedRouting, plan: &Plan) {
+        let labels = labels(service, requested);
         for family in &plan.families {
             self.metrics.family(family, &labels);
         }
-        self.memories.with(key, |memory| {
+        self.states.with(key, |state| {
             if plan.writes() > 0 {
-                memory.written = Some(Instant::now());
+                state.written = Some(Instant::now());
             }
-            memory.populated = plan.populated;
-            memory.allocated =
-                plan.families.iter().map(|family| family.allocated.clone()).collect();
-            memory.approach = labels.approach.to_owned();
-            memory.near = labels.traffic_distribution.to_owned();
-            // As the reference: the last family stands for the Service.
-            memory.counts = plan.families.last().map(|family| family.counts).unwrap_or_default();
+            state.populated = plan.populated;
+            state.hints_per_zone =
+                plan.families.iter().map(|family| family.hints_per_zone.clone()).collect();
+            state.approach = labels.approach.to_owned();
+            state.traffic_distribution = labels.traffic_distribution.to_owned();
+            // As in the reference, the last address family counts for the whole Service.
+            state.counts = plan.families.last().map(|family| family.counts).unwrap_or_default();
         });
     }
 
-    /// Conditions and events, where something changed.
-    async fn tell(
+    /// Writes the conditions and emits the events that have changed.
+    async fn report(
         &self,
         key: &Key,
         service: &Service,
-        asked: &Asked,
-        (plan, causes): (&Plan, Causes),
-    ) -> Result<(), Failure> {
+        requested: &RequestedRouting,
+        plan: &Plan,
+        causes: Causes,
+    ) -> Result<(), SyncError> {
         if causes.only_slices() && plan.writes() > 0 {
-            self.rival(key, service);
+            self.report_second_writer(key, service);
         }
         if self.settings.upstream {
             return Ok(());
         }
-        self.transition(key, service, plan);
-        let stored = self.memories.with(key, |memory| memory.conditions.clone());
+        self.report_transition(key, service, plan);
+        let stored = self.states.with(key, |state| state.conditions.clone());
         let current = stored.as_deref().unwrap_or(&service.conditions);
-        let conditions = self.conditions(key, (service, asked, plan), current);
-        if tell::same(&conditions, current) {
+        let conditions = self.conditions(key, service, requested, plan, current);
+        if status::same_conditions(&conditions, current) {
             return Ok(());
         }
         self.may_write()?;
         let written = write::conditions(&self.client, service, &conditions).await;
         match written {
             Err(ApiError::NotFound(_)) => Ok(()),
-            Err(source) => Err(failure("failed to write conditions", service, source)),
+            Err(source) => Err(write_error("failed to write conditions", service, source)),
             Ok(()) => {
-                self.metrics.ours.condition_writes.inc();
-                self.memories.with(key, |memory| memory.conditions = Some(conditions));
+                self.metrics.own.condition_writes.inc();
+                self.states.with(key, |state| state.conditions = Some(conditions));
                 Ok(())
             }
         }
     }
 
-    /// What the Service is to be told, as of what was just written.
+    /// The conditions of a Service after its slices were written.
     fn conditions(
         &self,
         key: &Key,
-        (service, asked, plan): (&Service, &Asked, &Plan),
+        service: &Service,
+        requested: &RequestedRouting,
+        plan: &Plan,
         before: &[Condition],
     ) -> Vec<Condition> {
         let now = jiff::Timestamp::now().as_second();
-        let mut conditions = tell::conditions(service, asked, plan, before, now);
+        let mut conditions = status::conditions(service, requested, plan, before, now);
         if conditions.is_empty() {
-            self.reports.forget(key);
+            self.readiness.forget(key);
             return conditions;
         }
-        let was = tell::ready_before(&conditions, before);
-        let standing = self.reports.judge(key, was, self.newest(key));
-        conditions.push(tell::ready(standing, before, now));
+        let was = status::previous_ready_status(&conditions, before);
+        let standing = self.readiness.evaluate(key, was, self.newest(key));
+        conditions.push(status::ready_condition(standing, before, now));
         conditions
     }
 
-    /// The highest version of a Service's slices; a slice that is gone has none to wait for.
+    /// The highest resource version among the slices of a Service.
     fn newest(&self, key: &Key) -> u64 {
-        let slices = self.followed.index().slices_of(key);
+        let slices = self.watched.index().slices_of(key);
         let ours = slices.iter().filter(|slice| self.is_ours(slice));
-        ours.map(|slice| number(&slice.resource_version)).max().unwrap_or(0)
+        ours.map(|slice| version_number(&slice.resource_version)).max().unwrap_or(0)
     }
 
-    fn transition(&self, key: &Key, service: &Service, plan: &Plan) {
-        let code = tell::settled(plan.reason().code()).to_string();
-        let told = tell::is_told(service);
-        let before = self.memories.with(key, |memory| {
+    /// Emits an event and counts a transition when the reason code has changed.
+    fn report_transition(&self, key: &Key, service: &Service, plan: &Plan) {
+        let code = status::shown_code(plan.reason().code()).to_string();
+        let reported = status::has_conditions(service);
+        let before = self.states.with(key, |state| {
             let before =
-                memory.code.replace(code.as_str().into()).or_else(|| tell::code_before(service));
+                state.code.replace(code.as_str().into()).or_else(|| status::previous_code(service));
             let changed = before.as_deref().is_some_and(|before| before != code);
-            memory.transitions += u64::from(changed && told);
+            state.transitions += u64::from(changed && reported);
             before
         });
-        // A Service seen for the first time whose traffic goes everywhere is no news.
-        let news = before.as_deref().map_or(code != "ClusterWide", |before| before != code);
-        if told && news {
-            self.emit(service, vec![tell::transition(plan)]);
+        // A Service that is seen for the first time and uses all endpoints needs no event.
+        let changed = before.as_deref().map_or(code != "ClusterWide", |before| before != code);
+        if reported && changed {
+            self.emit(service, vec![status::transition_event(plan)]);
         }
     }
 
-    fn rival(&self, key: &Key, service: &Service) {
-        let say = self.memories.with(key, |memory| memory.rival.corrected(Instant::now()));
-        if say {
+    /// Counts a correction of another program's write, and reports that program when it keeps writing.
+    fn report_second_writer(&self, key: &Key, service: &Service) {
+        let noticed = self.states.with(key, |state| state.second_writer.corrected(Instant::now()));
+        if noticed {
             tracing::warn!(
                 service = service.key(),
-                "somebody else writes the slices of this Service too"
+                "another program writes the slices of this Service too"
             );
-            self.metrics.ours.second_writers.inc();
-            self.emit(service, vec![tell::second_writer()]);
+            self.metrics.own.second_writers.inc();
+            self.emit(service, vec![status::second_writer_event()]);
         }
     }
 
     fn emit(&self, service: &Service, events: Vec<Event>) {
         for event in events {
-            let subject = Subject::service(&service.namespace, &service.name, service.uid.clone());
+            let subject =
+                InvolvedObject::service(&service.namespace, &service.name, service.uid.clone());
             if !self.events.record(subject, event) {
-                self.metrics.ours.events_dropped.inc();
+                self.metrics.own.events_dropped.inc();
             }
         }
     }
 
-    fn end(&self, key: &Key, service: &Service, result: Result<(), Failure>) -> Ended {
+    /// Counts the result of a sync and decides what happens next.
+    fn end(&self, key: &Key, service: &Service, result: Result<(), SyncError>) -> SyncOutcome {
         let Err(failure) = result else {
             self.metrics.syncs.with(["success"]).inc();
-            self.memories.with(key, |memory| memory.retries = 0);
-            return Ended::Well;
+            self.states.with(key, |state| state.retries = 0);
+            return SyncOutcome::Done;
         };
         match failure {
-            Failure::NotLeading => return Ended::NotLeading,
-            Failure::Write { source, .. } if source.is_general() => {
+            SyncError::NotLeading => return SyncOutcome::NotLeading,
+            SyncError::Write { source, .. } if source.is_general() => {
                 self.metrics.syncs.with(["error"]).inc();
-                return Ended::Unavailable(source.to_string());
+                return SyncOutcome::Unavailable(source.to_string());
             }
             _ => {}
         }
-        // A conflict means that what we saw was old: the watch will bring what is new.
+        // A conflict means that the index is behind the API server; the watch will catch up.
         let stale = matches!(
             &failure,
-            Failure::Write { source: ApiError::Conflict(_) | ApiError::NotFound(_), .. }
+            SyncError::Write { source: ApiError::Conflict(_) | ApiError::NotFound(_), .. }
         );
         self.metrics.syncs.with([if stale { "stale" } else { "error" }]).inc();
-        self.metrics.ours.retries.inc();
-        let retries = self.memories.with(key, |memory| {
-            memory.retries += 1;
-            memory.retries
+        self.metrics.own.retries.inc();
+        let retries = self.states.with(key, |state| {
+            state.retries += 1;
+            state.retries
         });
         if !stale || retries > 1 {
-            self.emit(service, vec![tell::failed(service, &failure.to_string())]);
-            tracing::warn!(service = service.key(), error = %failure, retries, "sync failed");
+            self.emit(service, vec![status::sync_failed_event(service, &failure.to_string())]);
+            tracing::warn!(service = service.key(), error = %failure, retries, "a sync failed and will be tried again");
         }
-        Ended::Again(retry_delay(retries - 1))
+        SyncOutcome::Retry(retry_delay(retries - 1))
     }
 }
 
-fn failure(doing: &str, service: &Service, source: ApiError) -> Failure {
-    Failure::Write { doing: doing.to_owned(), service: service.key(), source }
+fn write_error(action: &str, service: &Service, source: ApiError) -> SyncError {
+    SyncError::Write { action: action.to_owned(), service: service.key(), source }
 }
 
-/// The reference's words for Pods whose node is not known.
+/// The reference's message for Pods whose node does not exist.
 fn missing_nodes<'a>(
     service: &Service,
     missing: impl Iterator<Item = &'a MissingNode>,
@@ -384,12 +392,13 @@ fn missing_nodes<'a>(
     }
 }
 
-fn labels<'a>(service: &'a Service, asked: &'a Asked) -> Labels<'a> {
-    let auto = asked::is_auto(service);
-    let near = asked::traffic_distribution(service).filter(|_| !auto);
-    Labels {
+/// The labels under which metrics of a Service are counted.
+fn labels<'a>(service: &'a Service, requested: &'a RequestedRouting) -> SyncLabels<'a> {
+    let auto = requested::is_auto(service);
+    let near = requested::traffic_distribution(service).filter(|_| !auto);
+    SyncLabels {
         topology: if auto { "Auto" } else { "Disabled" },
         traffic_distribution: near.and(service.traffic_distribution.as_deref()).unwrap_or(""),
-        approach: asked.choice.name(),
+        approach: requested.choice.name(),
     }
 }

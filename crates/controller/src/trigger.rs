@@ -1,4 +1,8 @@
-//! When the change happened that a write answers to: consumers measure their delay by it.
+//! Finds the time of the change that a write answers to. It is written on slices
+//! (`endpoints.kubernetes.io/last-change-trigger-time`), and proxies measure their delay by it.
+//!
+//! The rules are the reference's:
+//! <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/endpointslice/util/trigger_time_tracker.go>
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -6,16 +10,18 @@ use std::sync::Arc;
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
 
-/// What was known of a Service the last time.
+/// The state of a Service at its last sync.
 #[derive(Debug, Default)]
-pub(crate) struct Trigger {
+pub(crate) struct TriggerTimeTracker {
+    /// When the Service was created.
     service: Option<i64>,
-    /// A digest of each Pod's name and when its readiness last changed, sorted.
+    /// A hash of each Pod's name, and when its readiness last changed; sorted.
     pods: Vec<(u64, i64)>,
 }
 
-impl Trigger {
-    /// The earliest change since the last time; the creation of a Service seen for the first time.
+impl TriggerTimeTracker {
+    /// The time of the earliest change since the last call; for the first call, when the Service was
+    /// created.
     pub(crate) fn next(&mut self, service: &Service, pods: &[Arc<Pod>]) -> Option<i64> {
         let mut now: Vec<(u64, i64)> =
             pods.iter().filter_map(|pod| Some((digest(&pod.name), pod.ready_since?))).collect();
@@ -27,8 +33,8 @@ impl Trigger {
             return service.created;
         }
         let newer = |(pod, time): &&(u64, i64)| {
-            let place = before.binary_search_by_key(pod, |(known, _)| *known);
-            place.map_or(true, |place| before[place].1 < *time)
+            let found = before.binary_search_by_key(pod, |(known, _)| *known);
+            found.map_or(true, |index| before[index].1 < *time)
         };
         let pods = self.pods.iter().filter(newer).map(|(_, time)| *time);
         pods.chain(service.created.filter(|created| Some(*created) > known)).min()
@@ -60,10 +66,10 @@ mod tests {
         Arc::new(serde_json::from_value(json).unwrap())
     }
 
-    /// The reference's table, in its order.
+    /// The cases of the reference's own test, in its order.
     #[test]
     fn times_of_changes_are_the_references() {
-        let mut trigger = Trigger::default();
+        let mut trigger = TriggerTimeTracker::default();
         let mut next = |created, pods: &[(&str, i64)]| {
             let pods: Vec<Arc<Pod>> = pods.iter().map(|(name, since)| pod(name, *since)).collect();
             trigger.next(&service(created), &pods)

@@ -1,4 +1,4 @@
-//! Changes that people can make to a cluster, applied to a scene to see what they would do.
+//! Changes that people can make to a cluster, applied to a copy to see what they would do.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,21 +14,21 @@ use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::AddressType;
 use zonewise_topology::capacity::MissingCpu;
 
-use crate::scene::{Scene, Verdict};
-use crate::shell::word;
+use crate::service_snapshot::{Decision, ServiceSnapshot};
+use crate::shell_quote::shell_quote;
 
-/// A scene with what the controller is told.
+/// Everything that the controller decides the slices of one Service by.
 #[derive(Clone)]
-pub struct Stage {
-    /// The Service and what it depends on.
-    pub scene: Scene,
-    /// How slices are written.
+pub struct ControllerView {
+    /// The Service and the objects that it depends on.
+    pub objects: ServiceSnapshot,
+    /// The settings of the controller.
     pub settings: Settings,
-    /// What is done about nodes that do not report CPU.
+    /// How nodes count that report no allocatable CPU.
     pub missing_cpu: MissingCpu,
 }
 
-/// Something that people can change.
+/// A change that people can make to turn zone routing on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum Change {
@@ -39,84 +39,87 @@ pub enum Change {
         /// How many.
         count: u64,
     },
-    /// The zone label on a node that lacks it.
+    /// Add the zone label to a node without one.
     LabelNode {
         /// The node.
         node: String,
-        /// A zone it may be in.
+        /// The zone that was tried. Only people know which zone the node is in.
         zone: String,
     },
-    /// Allocatable CPU on a node that does not report it.
+    /// Let a node report its allocatable CPU.
     ReportCpu {
         /// The node.
         node: String,
     },
-    /// One more ready worker node.
+    /// Add a ready worker node.
     AddNode {
         /// Its zone.
         zone: String,
         /// Its cores.
         cpu: f64,
     },
-    /// An annotation on the Service.
+    /// Set an annotation of the Service.
     Annotate {
         /// Its key.
         key: String,
         /// Its value.
         value: String,
     },
-    /// No such annotation on the Service.
+    /// Remove an annotation of the Service.
     RemoveAnnotation {
         /// Its key.
         key: String,
     },
-    /// `spec.trafficDistribution` of the Service.
+    /// Set `spec.trafficDistribution` of the Service.
     SetTrafficDistribution {
         /// Its value.
         value: String,
     },
-    /// A feature gate of the controller.
+    /// Turn on a feature gate of the controller.
     TurnOnGate {
         /// Its name.
         gate: String,
     },
-    /// `capacity.missingCpu: count-nodes` in the controller's configuration.
+    /// Set `capacity.missingCpu: count-nodes` in the controller's configuration.
     CountNodes,
 }
 
 impl Change {
-    /// What to do, for people.
+    /// What to do, as a sentence or a command.
     pub fn sentence(&self, service: &Service) -> String {
-        let name = word(&service.name);
-        let kubectl = |what: &str| format!("kubectl -n {} {what}", word(&service.namespace));
+        let name = shell_quote(&service.name);
+        let kubectl = |what: &str| format!("kubectl -n {} {what}", shell_quote(&service.namespace));
         match self {
             Self::AddEndpoints { zone, count } => {
                 let endpoints = if *count == 1 { "endpoint" } else { "endpoints" };
-                format!("run {count} more ready {endpoints} in {}", word(zone))
+                format!("run {count} more ready {endpoints} in {}", shell_quote(zone))
             }
             Self::LabelNode { node, zone } => {
-                let node = word(node);
+                let node = shell_quote(node);
                 format!(
                     "give node {node} its zone: kubectl label node {node} {ZONE}=ZONE (tried with {})",
-                    word(zone)
+                    shell_quote(zone)
                 )
             }
             Self::ReportCpu { node } => {
-                format!("let node {} report allocatable CPU (status.allocatable.cpu)", word(node))
+                format!(
+                    "let node {} report allocatable CPU (status.allocatable.cpu)",
+                    shell_quote(node)
+                )
             }
             Self::AddNode { zone, cpu } => {
-                format!("add a worker node with {cpu} cores in zone {}", word(zone))
+                format!("add a worker node with {cpu} cores in zone {}", shell_quote(zone))
             }
             Self::Annotate { key, value } => kubectl(&format!(
                 "annotate --overwrite service {name} {}",
-                word(&format!("{key}={value}"))
+                shell_quote(&format!("{key}={value}"))
             )),
             Self::RemoveAnnotation { key } => {
-                kubectl(&format!("annotate service {name} {}", word(&format!("{key}-"))))
+                kubectl(&format!("annotate service {name} {}", shell_quote(&format!("{key}-"))))
             }
             Self::SetTrafficDistribution { value } => kubectl(&format!(
                 "patch service {name} -p {}",
-                word(&format!("{{\"spec\":{{\"trafficDistribution\":\"{value}\"}}}}"))
+                shell_quote(&format!("{{\"spec\":{{\"trafficDistribution\":\"{value}\"}}}}"))
             )),
             Self::TurnOnGate { gate } => {
                 format!("start the controller with --feature-gates {gate}=true")
@@ -128,70 +131,70 @@ impl Change {
     }
 }
 
-impl Stage {
-    /// What the controller makes of it.
-    pub fn judge(&self) -> Verdict {
-        self.scene.judge(&self.settings)
+impl ControllerView {
+    /// What the controller decides.
+    pub fn decide(&self) -> Decision {
+        self.objects.decide(&self.settings)
     }
 
-    /// The stage after a change.
+    /// The view after a change.
     pub fn with(&self, change: &Change) -> Self {
-        let mut stage = self.clone();
+        let mut view = self.clone();
         match change {
-            Change::AddEndpoints { zone, count } => stage.add_endpoints(zone, *count),
+            Change::AddEndpoints { zone, count } => view.add_endpoints(zone, *count),
             Change::LabelNode { node, zone } => {
-                stage.edit_node(node, |node| node.zone = Some(Name::from(zone.as_str())));
+                view.edit_node(node, |node| node.zone = Some(Name::from(zone.as_str())));
             }
             Change::ReportCpu { node } => {
-                let cpu = stage.usual_cpu();
-                stage.edit_node(node, |node| node.cpu_milli = Some(cpu));
+                let cpu = view.usual_cpu();
+                view.edit_node(node, |node| node.cpu_milli = Some(cpu));
             }
-            Change::AddNode { zone, cpu } => stage.add_node(zone, (cpu * 1000.0) as u64),
-            Change::Annotate { key, value } => stage.annotate(key, Some(value)),
-            Change::RemoveAnnotation { key } => stage.annotate(key, None),
-            Change::SetTrafficDistribution { value } => stage.edit_service(|service| {
+            Change::AddNode { zone, cpu } => view.add_node(zone, (cpu * 1000.0) as u64),
+            Change::Annotate { key, value } => view.annotate(key, Some(value)),
+            Change::RemoveAnnotation { key } => view.annotate(key, None),
+            Change::SetTrafficDistribution { value } => view.edit_service(|service| {
                 service.traffic_distribution = Some(value.as_str().into());
             }),
-            Change::TurnOnGate { gate } => stage.turn_on(gate),
+            Change::TurnOnGate { gate } => view.turn_on(gate),
             Change::CountNodes => {
-                stage.missing_cpu = MissingCpu::CountNodes;
-                stage.edit_nodes(|_| {});
+                view.missing_cpu = MissingCpu::CountNodes;
+                view.edit_nodes(|_| {});
             }
         }
-        stage
+        view
     }
 
-    /// The stage after several changes.
+    /// The view after several changes.
     pub fn with_all(&self, changes: &[Change]) -> Self {
-        changes.iter().fold(self.clone(), |stage, change| stage.with(change))
+        changes.iter().fold(self.clone(), |view, change| view.with(change))
     }
 
-    /// The stage without some Pods.
+    /// The view without some Pods.
     pub fn without_pods(&self, gone: impl Fn(&Pod) -> bool) -> Self {
-        let mut stage = self.clone();
-        stage.scene.pods.retain(|pod| !gone(pod));
-        stage
+        let mut view = self.clone();
+        view.objects.pods.retain(|pod| !gone(pod));
+        view
     }
 
-    /// The stage without some nodes, and without the Pods on them.
+    /// The view without some nodes and the Pods on them.
     pub fn without_nodes(&self, gone: impl Fn(&Node) -> bool) -> Self {
         let lost = |pod: &Pod| {
-            let node = pod.node.as_ref().and_then(|name| self.scene.nodes.by_name.get(name));
+            let node = pod.node.as_ref().and_then(|name| self.objects.nodes.by_name.get(name));
             node.is_some_and(&gone)
         };
-        let mut stage = self.without_pods(lost);
-        stage.edit_nodes(|nodes| nodes.retain(|_, node| !gone(node)));
-        stage
+        let mut view = self.without_pods(lost);
+        view.edit_nodes(|nodes| nodes.retain(|_, node| !gone(node)));
+        view
     }
 
     fn edit_service(&mut self, edit: impl FnOnce(&mut Service)) {
-        edit(Arc::make_mut(&mut self.scene.service));
+        edit(Arc::make_mut(&mut self.objects.service));
     }
 
     fn edit_nodes(&mut self, edit: impl FnOnce(&mut BTreeMap<Name, Node>)) {
-        let mut by_name = self.scene.nodes.by_name.clone();
+        let mut by_name = self.objects.nodes.by_name.clone();
         edit(&mut by_name);
-        self.scene.nodes = Arc::new(Nodes::new(by_name, self.missing_cpu));
+        self.objects.nodes = Arc::new(Nodes::new(by_name, self.missing_cpu));
     }
 
     fn edit_node(&mut self, name: &str, edit: impl FnOnce(&mut Node)) {
@@ -215,14 +218,14 @@ impl Stage {
         }
     }
 
-    /// What a node has, by those that tell.
+    /// The allocatable CPU of a typical node: the smallest that any node reports.
     pub fn usual_cpu(&self) -> u64 {
-        let known = self.scene.nodes.by_name.values().filter_map(|node| node.cpu_milli);
+        let known = self.objects.nodes.by_name.values().filter_map(|node| node.cpu_milli);
         known.filter(|cpu| *cpu > 0).min().unwrap_or(4000)
     }
 
     fn add_node(&mut self, zone: &str, cpu_milli: u64) {
-        let name = Name::from(format!("added-{zone}-{}", self.scene.nodes.by_name.len()));
+        let name = Name::from(format!("added-{zone}-{}", self.objects.nodes.by_name.len()));
         let node = Node {
             name: Name::clone(&name),
             zone: Some(zone.into()),
@@ -238,27 +241,27 @@ impl Stage {
 
     fn add_endpoints(&mut self, zone: &str, count: u64) {
         let Some(node) = self.node_in(zone) else { return };
-        let (node, base) = (Name::clone(&node.name), self.scene.pods.len() as u32);
+        let (node, base) = (Name::clone(&node.name), self.objects.pods.len() as u32);
         let template = self.template();
         let added = (0..count as u32).map(|number| {
             Arc::new(Pod {
                 name: format!("added-{}", base + number).into(),
                 uid: format!("added-{}", base + number).as_str().into(),
                 node: Some(Name::clone(&node)),
-                ips: template.ips.iter().map(|ip| fresh(ip, base + number)).collect(),
+                ips: template.ips.iter().map(|ip| unused_address(ip, base + number)).collect(),
                 ..template.clone()
             })
         });
         let added: Vec<Arc<Pod>> = added.collect();
-        self.scene.pods.extend(added);
-        self.scene.pods.sort_by(|a, b| a.name.cmp(&b.name));
+        self.objects.pods.extend(added);
+        self.objects.pods.sort_by(|a, b| a.name.cmp(&b.name));
     }
 
-    /// A worker node of a zone, or of a region where regions have slices of their own.
-    fn node_in(&self, place: &str) -> Option<&Node> {
-        let workers = || self.scene.nodes.by_name.values().filter(|node| !node.control_plane);
-        let zone = |node: &&Node| node.zone.as_deref() == Some(place);
-        let region = |node: &&Node| node.region.as_deref() == Some(place);
+    /// A worker node in a zone; or in a region, for Services whose slices are labelled for regions.
+    fn node_in(&self, zone_or_region: &str) -> Option<&Node> {
+        let workers = || self.objects.nodes.by_name.values().filter(|node| !node.control_plane);
+        let zone = |node: &&Node| node.zone.as_deref() == Some(zone_or_region);
+        let region = |node: &&Node| node.region.as_deref() == Some(zone_or_region);
         let ready = workers().filter(|node| node.ready);
         ready
             .clone()
@@ -267,10 +270,10 @@ impl Stage {
             .or_else(|| ready.clone().find(region))
     }
 
-    /// A ready Pod like those there are, or like the Service wants them.
+    /// A ready Pod like those of the Service; without any, one that its selector and ports match.
     fn template(&self) -> Pod {
-        let service = &self.scene.service;
-        let model = self.scene.pods.iter().find(|pod| pod.is_considered());
+        let service = &self.objects.service;
+        let model = self.objects.pods.iter().find(|pod| pod.is_considered());
         Pod {
             namespace: Name::clone(&service.namespace),
             name: "".into(),
@@ -294,7 +297,7 @@ impl Stage {
     }
 }
 
-/// Container ports that the Service's ports name.
+/// Container ports with the names that the Service's target ports refer to.
 fn wanted_ports(service: &Service) -> Arc<[NamedPort]> {
     let named = |port: &zonewise_slices::service::ServicePort| match &port.target {
         TargetPort::Name(name) => {
@@ -305,7 +308,7 @@ fn wanted_ports(service: &Service) -> Arc<[NamedPort]> {
     service.ports.iter().filter_map(named).collect()
 }
 
-/// An address of each family that the Service has.
+/// An address of each address family of the Service.
 fn wanted_addresses(service: &Service) -> Box<[IpAddr]> {
     let any = |family: &AddressType| match family {
         AddressType::IPv6 => IpAddr::from(Ipv6Addr::UNSPECIFIED),
@@ -314,8 +317,8 @@ fn wanted_addresses(service: &Service) -> Box<[IpAddr]> {
     service.families.iter().map(any).collect()
 }
 
-/// An address of the same family that no Pod has: from ranges that are reserved.
-fn fresh(like: &IpAddr, number: u32) -> IpAddr {
+/// An address of the same family that no Pod has, because it is in a reserved range.
+fn unused_address(like: &IpAddr, number: u32) -> IpAddr {
     match like {
         IpAddr::V4(_) => Ipv4Addr::from(u32::from(Ipv4Addr::new(240, 0, 0, 1)) + number).into(),
         IpAddr::V6(_) => {

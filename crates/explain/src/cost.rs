@@ -1,4 +1,4 @@
-//! Money: what crosses zones is paid for by the gigabyte.
+//! What traffic that crosses zones costs. Cloud providers bill it by the gigabyte.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use thiserror::Error;
 
 use crate::overview::Cost;
 
-/// Prices and amounts.
+/// The price per gigabyte, and how much traffic Services have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prices {
-    /// What a GB that crosses zones costs, both directions together.
+    /// The price of a GB that crosses zones, both directions together.
     pub per_gb: f64,
-    /// GB per month of each Service that `bytes` does not name.
+    /// GB per month of each Service that is not in `bytes`.
     pub gb: f64,
     /// Bytes per month, by Service.
     pub bytes: BTreeMap<String, f64>,
 }
 
-/// Why a list of bytes cannot be used.
+/// Why the file of `--bytes` cannot be used.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{file}: line {line}: {message}")]
 pub struct BytesError {
@@ -26,23 +26,23 @@ pub struct BytesError {
     message: String,
 }
 
-/// What providers bill by.
+/// Providers bill by decimal gigabytes.
 const BYTES_PER_GB: f64 = 1e9;
 
 impl Prices {
-    /// Reads `namespace/service,bytes` lines; a first line of names is skipped.
+    /// Reads lines of `namespace/service,bytes`. A header line is skipped.
     ///
     /// # Errors
-    /// With the line that cannot be used.
+    /// Names the first line that cannot be used.
     pub fn read_bytes(file: &str, text: &str) -> Result<BTreeMap<String, f64>, BytesError> {
         let mut bytes = BTreeMap::new();
         let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
         for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
             let line = line.trim_start_matches('\u{feff}');
             let wrong = |message: String| BytesError { file: file.into(), line: number, message };
-            let (service, amount) = line
-                .rsplit_once(',')
-                .ok_or_else(|| wrong(format!("`{line}`: write namespace/service,bytes")))?;
+            let (service, amount) = line.rsplit_once(',').ok_or_else(|| {
+                wrong(format!("invalid line `{line}` (example: shop/web,1500000000)"))
+            })?;
             let service = service.trim().trim_matches('"');
             let amount = amount.trim().trim_matches('"');
             match amount.parse::<f64>() {
@@ -50,13 +50,13 @@ impl Prices {
                     *bytes.entry(service.to_owned()).or_default() += amount;
                 }
                 Err(_) if number == 1 && !service.contains('/') => {}
-                _ => return Err(wrong(format!("`{amount}` is no number of bytes"))),
+                _ => return Err(wrong(format!("invalid number of bytes `{amount}`"))),
             }
         }
         Ok(bytes)
     }
 
-    /// What a Service costs; `None` where nobody knows what stays in its zone.
+    /// The cost of a Service; `None` if it is not known how much traffic stays in its zone.
     pub fn cost(&self, service: &str, in_zone: Option<f64>, best: f64) -> Option<Cost> {
         let gb = self.bytes.get(service).map_or(self.gb, |bytes| bytes / BYTES_PER_GB);
         let paid = |part: f64| gb * (1.0 - part).max(0.0) * self.per_gb;

@@ -1,11 +1,11 @@
-//! Everything about one Service: what was asked, the arithmetic, the outcome, who will do what with
-//! it, what would turn it on and what would turn it off.
+//! Everything about one Service: what was asked for, the arithmetic, the outcome, what proxies do
+//! with it, what would turn zone routing on and what would turn it off.
 
 use std::borrow::Cow;
 
 use serde::Serialize;
 use zonewise_routing::FeatureGates;
-use zonewise_slices::asked::Consumers;
+use zonewise_slices::requested::Consumers;
 use zonewise_slices::service::Service;
 use zonewise_topology::allocation::Allocation;
 use zonewise_topology::explanation as numbers;
@@ -14,60 +14,61 @@ use zonewise_topology::heuristics;
 use zonewise_topology::reason::{Code, Outcome, Reason};
 use zonewise_topology::traffic::TrafficModel;
 
-use crate::change::Stage;
+use crate::change::ControllerView;
 use crate::margin::{Margin, margin};
 use crate::matrix::{Matrix, matrices};
-use crate::scene::Verdict;
-use crate::view::View;
-use crate::ways::{Way, ways};
+use crate::proxy_view::ProxyView;
+use crate::service_snapshot::Decision;
+use crate::suggestions::{Suggestion, suggestions};
 
-/// The document `explanation`.
+/// The document that `zonewise explain` and `zonewise plan --explain` print.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
     /// The Service.
     pub service: String,
-    /// The address family it speaks of: the first that is not as asked, else the first.
+    /// The address family that it is about: the first one whose outcome is not what was asked for,
+    /// otherwise the first one.
     pub family: String,
-    /// What `zones` are: zones, or regions where those have slices of their own.
+    /// `zone`, or `region` if slices are labelled for regions: what the rows of `zones` are.
     pub grouped_by: &'static str,
-    /// What was asked, the arithmetic, the outcome.
+    /// What was asked for, the arithmetic and the outcome.
     #[serde(flatten)]
     pub numbers: numbers::Explanation,
     /// Where the documentation explains the reason.
     pub docs: String,
-    /// Keys that were not understood or lost.
+    /// Annotations and fields that are ignored.
     pub notes: Vec<Note>,
     /// The reason in every address family.
     pub families: Vec<FamilyReason>,
-    /// The Pods behind it.
+    /// The Pods of the Service.
     pub pods: Pods,
-    /// The slices that are there, and what the controller would write.
+    /// The slices that are stored, and what the controller would write.
     pub slices: Slices,
-    /// In-zone part of the traffic under each heuristic.
-    pub in_zone_by_heuristic: Vec<Score>,
-    /// What each kind of consumer will do.
-    pub consumers: Vec<Consumer>,
-    /// The smallest changes that turn it on.
-    pub changes: Vec<Way>,
-    /// What it survives, where it is on.
+    /// The part of the traffic that stays in its zone with each heuristic.
+    pub in_zone_by_heuristic: Vec<HeuristicScore>,
+    /// What each kind of proxy does once the plan is carried out.
+    pub consumers: Vec<ProxyOutcome>,
+    /// The smallest changes that turn zone routing on.
+    pub changes: Vec<Suggestion>,
+    /// Which losses leave zone routing on; absent if it is off.
     pub margin: Option<Margin>,
 }
 
-/// A key that is not in force.
+/// An annotation or field that is ignored.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Note {
-    /// The key.
+    /// The annotation's key or the field's path.
     pub source: String,
     /// Its value.
     pub value: String,
-    /// Why it is not in force.
+    /// Why it is ignored.
     pub reason: Code,
-    /// The same for people.
+    /// The reason as a sentence.
     pub sentence: String,
 }
 
-/// The reason in one family.
+/// The reason in one address family.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FamilyReason {
     /// The family.
@@ -82,21 +83,21 @@ pub struct FamilyReason {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pods {
-    /// All.
+    /// All Pods that the selector matches.
     pub selected: usize,
-    /// Those that are ready and stay.
+    /// Those that are ready and not terminating.
     pub ready: usize,
     /// Those on nodes that are not known.
     pub on_unknown_nodes: usize,
 }
 
-/// Slices there are, and what the controller would do to them.
+/// The stored slices of a Service, and what the controller would do with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Slices {
     /// Slices of the Service.
     pub stored: usize,
-    /// Of these, written by others than this controller.
+    /// How many of them another controller or a person wrote.
     pub of_others: usize,
     /// To create.
     pub creates: usize,
@@ -106,80 +107,82 @@ pub struct Slices {
     pub deletes: usize,
 }
 
-/// A heuristic and what it would keep in the zone.
+/// What a heuristic would decide for the Service.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Score {
+pub struct HeuristicScore {
     /// The heuristic.
     pub heuristic: String,
     /// The reason it would give.
     pub reason: Code,
     /// Part of the traffic that stays in its zone; absent when some zone reaches no endpoint.
     pub in_zone: Option<f64>,
-    /// Load above its fair share of the most loaded endpoint.
+    /// How much more than an equal share of the traffic the most loaded endpoint gets.
     pub max_overload: Option<f64>,
 }
 
-/// A kind of consumer.
+/// What one kind of proxy does.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Consumer {
-    /// Its name.
+pub struct ProxyOutcome {
+    /// The name of the proxy.
     pub consumer: &'static str,
-    /// What it needs, or does differently.
+    /// What it needs, and what it ignores.
     pub remark: &'static str,
     /// The address family.
     pub family: String,
-    /// What it does in each zone; empty where it does nothing by itself.
-    pub from: Vec<ConsumerZone>,
+    /// What it does in each zone; empty if no proxy is involved.
+    pub from: Vec<ProxyZone>,
     /// Part of the traffic that stays in its zone.
     pub in_zone: Option<f64>,
 }
 
-/// A consumer in a zone.
+/// What a proxy does with the traffic that starts in a zone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ConsumerZone {
+pub struct ProxyZone {
     /// The zone.
     pub zone: String,
-    /// How far traffic goes.
+    /// How close traffic is kept.
     pub mode: String,
     /// Why.
     pub reason: Code,
-    /// Part of the zone's traffic that stays.
+    /// The part of the zone's traffic that stays in it.
     pub in_zone: f64,
 }
 
-/// How much is wanted.
+/// How much of an explanation is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// The arithmetic alone.
     Arithmetic,
-    /// Also consumers, changes and margin.
+    /// Also what takes many runs of the controller's functions: proxies, suggestions and margin.
     Full,
 }
 
-/// Explains a Service. `view` is what consumers see of it now, `kind` which of them the nodes run.
+/// Explains a Service. `proxy_view` is what proxies read of it now, `proxy_kind` is the proxy that
+/// runs on the nodes.
 ///
 /// # Errors
-/// If an object is not what consumers expect.
+/// If a proxy could not read one of the objects.
 pub fn explain(
-    stage: &Stage,
-    verdict: &Verdict,
-    view: &View<'_>,
-    (depth, kind): (Depth, Kind),
+    controller_view: &ControllerView,
+    decision: &Decision,
+    proxy_view: &ProxyView<'_>,
+    depth: Depth,
+    proxy_kind: ProxyKind,
 ) -> Result<Explanation, serde_json::Error> {
-    let numbers = numbers(stage, verdict);
-    let family = verdict.family(&stage.scene.service).to_string();
+    let numbers = numbers(controller_view, decision);
+    let family = decision.family(&controller_view.objects.service).to_string();
     let mut explanation = Explanation {
-        service: stage.scene.service.key(),
+        service: controller_view.objects.service.key(),
         docs: numbers.reason.docs(),
-        grouped_by: grouped_by(verdict),
+        grouped_by: grouped_by(decision),
         numbers,
-        notes: verdict.asked.notes.iter().map(Note::from).collect(),
-        families: families(verdict),
-        pods: pods(stage, verdict),
-        slices: slices(stage, verdict),
+        notes: decision.asked.notes.iter().map(Note::from).collect(),
+        families: families(decision),
+        pods: pods(controller_view, decision),
+        slices: slices(controller_view, decision),
         in_zone_by_heuristic: Vec::new(),
         consumers: Vec::new(),
         changes: Vec::new(),
@@ -187,57 +190,60 @@ pub fn explain(
         family,
     };
     if depth == Depth::Full {
-        explanation.look_around(stage, verdict, (view, kind))?;
+        explanation.add_trials(controller_view, decision, proxy_view, proxy_kind)?;
     }
     Ok(explanation)
 }
 
 impl Explanation {
-    /// Adds what takes trying: consumers, changes, margin.
-    fn look_around(
+    /// Adds what needs many runs of the controller's and the proxy's functions.
+    fn add_trials(
         &mut self,
-        stage: &Stage,
-        verdict: &Verdict,
-        (view, kind): (&View<'_>, Kind),
+        controller_view: &ControllerView,
+        decision: &Decision,
+        proxy_view: &ProxyView<'_>,
+        proxy_kind: ProxyKind,
     ) -> Result<(), serde_json::Error> {
-        self.in_zone_by_heuristic = scores(stage, verdict);
-        self.consumers = consumers(stage, verdict, view)?;
-        if view.is_local()? {
-            // Hints mean nothing to this traffic, so nothing is to be turned on or off.
+        self.in_zone_by_heuristic = scores(controller_view, decision);
+        self.consumers = consumers(controller_view, decision, proxy_view)?;
+        if proxy_view.is_local()? {
+            // Traffic stays on its node whatever the hints say: there is nothing to turn on or off.
             self.notes.push(Note::local_policy());
         } else {
-            self.changes = ways(stage);
-            self.margin = margin(stage);
+            self.changes = suggestions(controller_view);
+            self.margin = margin(controller_view);
         }
         if self.grouped_by == "region" {
             return Ok(());
         }
-        self.numbers.in_zone.now = now(stage, view, (kind, &self.family))?.in_zone();
-        let same = |consumer: &&Consumer| {
-            consumer.consumer == kind.name() && consumer.family == self.family
+        self.numbers.in_zone.now =
+            current_traffic(controller_view, proxy_view, proxy_kind, &self.family)?.in_zone();
+        let same = |consumer: &&ProxyOutcome| {
+            consumer.consumer == proxy_kind.name() && consumer.family == self.family
         };
         if let Some(consumer) = self.consumers.iter().find(same) {
             self.numbers.in_zone.planned = consumer.in_zone;
             let near = consumer.from.iter().any(|zone| zone.mode != "any");
-            if verdict.is_on() && !near && self.slices.of_others > 0 && !consumer.from.is_empty() {
-                self.notes.push(Note::foreign_slices(stage));
+            if decision.is_on() && !near && self.slices.of_others > 0 && !consumer.from.is_empty() {
+                self.notes.push(Note::foreign_slices(controller_view));
             }
         }
         Ok(())
     }
 }
 
-/// What the stored slices do to traffic.
-pub struct Now(Option<Matrix>);
+/// Where traffic goes with the slices that are stored.
+pub(crate) struct CurrentTraffic(Option<Matrix>);
 
-impl Now {
-    /// Part of the traffic that stays in its zone; `None` where nothing is stored or no proxy routes it.
-    pub fn in_zone(&self) -> Option<f64> {
+impl CurrentTraffic {
+    /// The part of the traffic that stays in its zone; `None` if no slice is stored or no proxy
+    /// routes the Service.
+    pub(crate) fn in_zone(&self) -> Option<f64> {
         self.0.as_ref().and_then(|matrix| matrix.in_zone)
     }
 
-    /// How far traffic goes, each way once.
-    pub fn modes(&self) -> Vec<String> {
+    /// The modes that occur in any zone, each once.
+    pub(crate) fn modes(&self) -> Vec<String> {
         let rows = self.0.iter().flat_map(|matrix| &matrix.from);
         let mut modes: Vec<String> = rows.map(|row| row.mode.clone()).collect();
         modes.sort();
@@ -246,55 +252,56 @@ impl Now {
     }
 }
 
-/// What the slices that are stored do to the traffic of a family, with a kind of consumer.
+/// Where the traffic of an address family goes with the slices that are stored and one kind of proxy.
 ///
 /// # Errors
-/// If an object is not what consumers expect.
-pub fn now(
-    stage: &Stage,
-    view: &View<'_>,
-    (kind, family): (Kind, &str),
-) -> Result<Now, serde_json::Error> {
-    if stage.scene.slices.is_empty() {
-        return Ok(Now(None));
+/// If a proxy could not read one of the objects.
+pub(crate) fn current_traffic(
+    controller_view: &ControllerView,
+    proxy_view: &ProxyView<'_>,
+    proxy_kind: ProxyKind,
+    family: &str,
+) -> Result<CurrentTraffic, serde_json::Error> {
+    if controller_view.objects.slices.is_empty() {
+        return Ok(CurrentTraffic(None));
     }
-    let settings = kind.settings(&stage.scene.service);
-    let mut all = matrices(view, &stage.scene.nodes, &settings)?.into_iter();
-    Ok(Now(all.find(|matrix| matrix.family == family)))
+    let gates = proxy_kind.gates(&controller_view.objects.service);
+    let mut all = matrices(proxy_view, &controller_view.objects.nodes, &gates)?.into_iter();
+    Ok(CurrentTraffic(all.find(|matrix| matrix.family == family)))
 }
 
-fn grouped_by(verdict: &Verdict) -> &'static str {
-    match verdict.asked.choice.consumers() {
+fn grouped_by(decision: &Decision) -> &'static str {
+    match decision.asked.choice.consumers() {
         Some(Consumers::Regions) => "region",
         Some(Consumers::Zones) | None => "zone",
     }
 }
 
-/// The arithmetic; the reason is the plan's own.
-fn numbers(stage: &Stage, verdict: &Verdict) -> numbers::Explanation {
-    let asked = &verdict.asked;
-    let slices = stage.scene.own_slices(&stage.settings);
-    let input = stage.scene.input(&slices);
-    let grounds = input.grounds(&asked.choice, verdict.family(&stage.scene.service));
+/// The arithmetic, with the reason that the plan gave.
+fn numbers(controller_view: &ControllerView, decision: &Decision) -> numbers::Explanation {
+    let asked = &decision.asked;
+    let slices = controller_view.objects.own_slices(&controller_view.settings);
+    let input = controller_view.objects.input(&slices);
+    let grounds = input.grounds(&asked.choice, decision.family(&controller_view.objects.service));
     let heuristic = asked.choice.heuristic();
     let said = numbers::Asked { value: asked.value.clone(), source: asked.source.into() };
     let previous = grounds.previous.as_ref();
     let explained =
         numbers::explain(said, grounds.capacity, &grounds.situation, &*heuristic, previous);
-    explained.because(verdict.reason())
+    explained.because(decision.reason())
 }
 
-fn families(verdict: &Verdict) -> Vec<FamilyReason> {
+fn families(decision: &Decision) -> Vec<FamilyReason> {
     let line = |family: &zonewise_slices::plan::FamilyPlan| FamilyReason {
         family: family.family.to_string(),
         reason: family.reason.code(),
         outcome: family.reason.outcome(),
     };
-    verdict.plan.families.iter().map(line).collect()
+    decision.plan.families.iter().map(line).collect()
 }
 
-impl From<&zonewise_slices::asked::Note> for Note {
-    fn from(note: &zonewise_slices::asked::Note) -> Self {
+impl From<&zonewise_slices::requested::RequestNote> for Note {
+    fn from(note: &zonewise_slices::requested::RequestNote) -> Self {
         Self {
             source: note.source.into(),
             value: note.value.clone(),
@@ -315,10 +322,10 @@ impl Note {
         }
     }
 
-    /// Slices of other writers without hints make consumers ignore all hints.
-    fn foreign_slices(stage: &Stage) -> Self {
-        let own = stage.scene.own_slices(&stage.settings);
-        let foreign = stage.scene.slices.iter().filter(|slice| !own.contains(slice));
+    /// Proxies ignore all hints if slices that others wrote have endpoints without hints.
+    fn foreign_slices(controller_view: &ControllerView) -> Self {
+        let own = controller_view.objects.own_slices(&controller_view.settings);
+        let foreign = controller_view.objects.slices.iter().filter(|slice| !own.contains(slice));
         let names: Vec<&str> = foreign.map(|slice| slice.name()).collect();
         let entry = Code::HintMissing.entry();
         Self {
@@ -330,41 +337,43 @@ impl Note {
     }
 }
 
-fn pods(stage: &Stage, verdict: &Verdict) -> Pods {
+fn pods(controller_view: &ControllerView, decision: &Decision) -> Pods {
     let ready = |pod: &&std::sync::Arc<zonewise_slices::pod::Pod>| {
         pod.is_considered() && pod.ready && !pod.terminating
     };
-    let missing = verdict.plan.families.iter().map(|family| family.missing_nodes.len()).max();
+    let missing = decision.plan.families.iter().map(|family| family.missing_nodes.len()).max();
     Pods {
-        selected: stage.scene.pods.len(),
-        ready: stage.scene.pods.iter().filter(ready).count(),
+        selected: controller_view.objects.pods.len(),
+        ready: controller_view.objects.pods.iter().filter(ready).count(),
         on_unknown_nodes: missing.unwrap_or(0),
     }
 }
 
-fn slices(stage: &Stage, verdict: &Verdict) -> Slices {
-    let (stored, plan) = (stage.scene.slices.len(), &verdict.plan);
+fn slices(controller_view: &ControllerView, decision: &Decision) -> Slices {
+    let (stored, plan) = (controller_view.objects.slices.len(), &decision.plan);
     let sum = |of: fn(&zonewise_slices::plan::FamilyPlan) -> usize| {
         plan.families.iter().map(of).sum::<usize>()
     };
     Slices {
         stored,
-        of_others: stored - stage.scene.own_slices(&stage.settings).len(),
+        of_others: stored - controller_view.objects.own_slices(&controller_view.settings).len(),
         creates: sum(|family| family.creates.len()),
         updates: sum(|family| family.updates.len()),
         deletes: sum(|family| family.deletes.len()) + plan.leftovers.len(),
     }
 }
 
-/// Every heuristic on the same numbers, as if it were asked for now.
-pub fn scores(stage: &Stage, verdict: &Verdict) -> Vec<Score> {
-    let slices = stage.scene.own_slices(&stage.settings);
-    let input = stage.scene.input(&slices);
-    let grounds = input.grounds(&verdict.asked.choice, verdict.family(&stage.scene.service));
+/// What every heuristic would decide if it were asked for now.
+pub(crate) fn scores(controller_view: &ControllerView, decision: &Decision) -> Vec<HeuristicScore> {
+    let slices = controller_view.objects.own_slices(&controller_view.settings);
+    let input = controller_view.objects.input(&slices);
+    let grounds =
+        input.grounds(&decision.asked.choice, decision.family(&controller_view.objects.service));
     let region = grounds.situation.region();
     let (mut allocation, mut model) = (Allocation::new(), TrafficModel::new());
     let names = heuristics::names().into_iter();
-    let parsed = names.filter_map(|name| Some((name, stage.settings.heuristic(name).ok()?)));
+    let parsed =
+        names.filter_map(|name| Some((name, controller_view.settings.heuristic(name).ok()?)));
     parsed
         .map(|(name, heuristic)| {
             let case = Case::fresh(region);
@@ -372,7 +381,7 @@ pub fn scores(stage: &Stage, verdict: &Verdict) -> Vec<Score> {
             let reason: Reason = heuristic.allocate_named(&case, names, &mut allocation);
             let usable = reason.outcome() != Outcome::Failed;
             let traffic = if usable { model.run(&region, &allocation) } else { None };
-            Score {
+            HeuristicScore {
                 heuristic: name.into(),
                 reason: reason.code(),
                 in_zone: traffic.map(|traffic| traffic.in_zone),
@@ -382,15 +391,16 @@ pub fn scores(stage: &Stage, verdict: &Verdict) -> Vec<Score> {
         .collect()
 }
 
-/// What consumers do once the plan is carried out, family by family. The first port stands for all.
+/// What each kind of proxy does once the plan is carried out, for each address family. The first
+/// port stands for all ports.
 fn consumers(
-    stage: &Stage,
-    verdict: &Verdict,
-    view: &View<'_>,
-) -> Result<Vec<Consumer>, serde_json::Error> {
-    let service = &stage.scene.service;
+    controller_view: &ControllerView,
+    decision: &Decision,
+    proxy_view: &ProxyView<'_>,
+) -> Result<Vec<ProxyOutcome>, serde_json::Error> {
+    let service = &controller_view.objects.service;
     if service.headless {
-        return Ok(vec![Consumer {
+        return Ok(vec![ProxyOutcome {
             consumer: "clients",
             remark: "the Service is headless: clients get every address by DNS and choose \
                      themselves; no proxy and no hint is involved",
@@ -399,16 +409,17 @@ fn consumers(
             in_zone: None,
         }]);
     }
-    let slices = stage.scene.slices_after(&verdict.plan);
+    let slices = controller_view.objects.slices_after(&decision.plan);
     let texts = slices.iter().map(|slice| serde_json::to_string(slice).map(Cow::Owned));
-    let planned = View { service: view.service.clone(), slices: texts.collect::<Result<_, _>>()? };
+    let planned =
+        ProxyView { service: proxy_view.service.clone(), slices: texts.collect::<Result<_, _>>()? };
     let mut consumers = Vec::new();
-    for kind in Kind::ALL {
-        let all = matrices(&planned, &stage.scene.nodes, &kind.settings(service))?;
-        for family in &verdict.plan.families {
+    for kind in ProxyKind::ALL {
+        let all = matrices(&planned, &controller_view.objects.nodes, &kind.gates(service))?;
+        for family in &decision.plan.families {
             let family = family.family.to_string();
             let matrix = all.iter().find(|matrix| matrix.family == family).cloned();
-            consumers.push(Consumer {
+            consumers.push(ProxyOutcome {
                 consumer: kind.name(),
                 remark: kind.remark(),
                 in_zone: matrix.as_ref().and_then(|matrix| matrix.in_zone),
@@ -420,8 +431,8 @@ fn consumers(
     Ok(consumers)
 }
 
-fn zones(matrix: Matrix) -> Vec<ConsumerZone> {
-    let zone = |row: crate::matrix::Row| ConsumerZone {
+fn zones(matrix: Matrix) -> Vec<ProxyZone> {
+    let zone = |row: crate::matrix::Row| ProxyZone {
         in_zone: row.to.get(&row.zone).copied().unwrap_or(0.0),
         zone: row.zone,
         mode: row.mode,
@@ -430,10 +441,10 @@ fn zones(matrix: Matrix) -> Vec<ConsumerZone> {
     matrix.from.into_iter().map(zone).collect()
 }
 
-/// A kind of consumer: what runs on the nodes.
+/// The proxy that runs on the nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
-    /// Our proxy.
+pub enum ProxyKind {
+    /// `zonewise proxy`.
     #[default]
     Zonewise,
     /// kube-proxy.
@@ -442,12 +453,12 @@ pub enum Kind {
     Cilium,
 }
 
-impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Zonewise, Self::KubeProxy, Self::Cilium];
+impl ProxyKind {
+    /// All kinds.
+    const ALL: [Self; 3] = [Self::Zonewise, Self::KubeProxy, Self::Cilium];
 
-    /// Its name.
-    pub fn name(self) -> &'static str {
+    /// The name of the program.
+    fn name(self) -> &'static str {
         match self {
             Self::Zonewise => "zonewise proxy",
             Self::KubeProxy => "kube-proxy",
@@ -458,9 +469,7 @@ impl Kind {
     fn remark(self) -> &'static str {
         match self {
             Self::Zonewise => "uses node hints, zone shares, zone hints and subsets",
-            Self::KubeProxy => {
-                "uses node and zone hints; zone shares and subset labels mean nothing to it"
-            }
+            Self::KubeProxy => "uses node and zone hints; ignores zone shares and subset labels",
             Self::Cilium => {
                 "uses hints with loadBalancer.serviceTopology=true, and then only where the Service \
                  has trafficDistribution or the topology annotation"
@@ -468,8 +477,8 @@ impl Kind {
         }
     }
 
-    /// What it looks at.
-    fn settings(self, service: &Service) -> FeatureGates {
+    /// Which parts of slices it uses.
+    fn gates(self, service: &Service) -> FeatureGates {
         let all = FeatureGates::default();
         let hints_only = FeatureGates { shares: false, subsetting: false, ..all };
         match self {

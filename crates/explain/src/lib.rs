@@ -1,28 +1,47 @@
 //! A snapshot of cluster objects in; plans, routes and explanations out.
 //!
-//! The same pure functions that the controller and the proxy run, so that what is said is what
-//! happens.
+//! It runs the functions of the controller and of the proxy on the snapshot. What is explained is
+//! therefore what these programs do.
 //!
 //! ```text
 //!  files, dumps ─► input ─┐
-//!                         ├─► Snapshot ─► plan, route, explain
-//!  API server ────────────┘
+//!                         ├─► Snapshot ─┬─► ControllerView ─► plan, suggestions, margin
+//!  API server ───► live ──┘             └─► ProxyView ──────► routes, matrices
+//!                                                                   │
+//!                                            documents (JSON, YAML) ◄┴► screens
 //! ```
 
-pub mod change;
-pub mod cost;
-pub mod explanation;
+mod change;
+mod cost;
+mod explanation;
 pub mod input;
 pub mod live;
-pub mod margin;
-pub mod matrix;
-mod names;
-pub mod overview;
-pub mod plan;
-pub mod route;
-pub mod scene;
+mod margin;
+mod matrix;
+mod overview;
+mod plan;
+mod proxy_view;
+mod route;
 pub mod screens;
-pub mod shell;
-pub mod snapshot;
-pub mod view;
-pub mod ways;
+mod service_snapshot;
+mod shell_quote;
+mod slice_names;
+mod snapshot;
+mod suggestions;
+
+pub use cost::Prices;
+pub use explanation::{Depth, Explanation, ProxyKind, explain};
+pub use matrix::{Matrix, location_in, matrices};
+pub use overview::{Cost, ServiceOverview, overview};
+pub use plan::{Planner, ServicePlan};
+pub use route::{RouteLine, route_lines};
+pub use shell_quote::shell_quote;
+pub use snapshot::{Remarks, Snapshot, SnapshotBuilder};
+
+/// What the tests of this crate need and no other crate uses.
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::change::{Change, ControllerView};
+    pub use crate::service_snapshot::ServiceSnapshot;
+    pub use crate::suggestions::suggestions;
+}

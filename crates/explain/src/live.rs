@@ -1,17 +1,17 @@
-//! The objects of a running cluster, listed once: no more than a question needs.
+//! Reads the objects of a running cluster: one list per kind, and only what a command needs.
 
 use kube::Client;
 use zonewise_cluster::api::{self, ApiError};
-use zonewise_cluster::watch::{NODES, PODS, SERVICES, SLICES, each, parameter};
+use zonewise_cluster::watch::{NODES, PODS, SERVICES, SLICES, list_each, query_parameter};
 use zonewise_common::keys::SERVICE_NAME;
 use zonewise_slices::labels::Labels;
 use zonewise_slices::service::Service;
 
 use crate::input::{Item, Options, item};
 
-/// How much of a cluster is read. Nodes are always read.
+/// Which objects of a cluster are read. Nodes are always read.
 pub enum Scope<'a> {
-    /// Everything.
+    /// All namespaces.
     All,
     /// One namespace.
     Namespace(&'a str),
@@ -26,10 +26,11 @@ pub enum Scope<'a> {
 
 const SOURCE: &str = "the API server";
 
-/// Reads a cluster and hands over every object. Pods are many, and routing does without them.
+/// Reads a cluster and passes every object to `take`. Pods are left out if `pods` is false: there are
+/// many, and `zonewise route` does not need them.
 ///
 /// # Errors
-/// If the API server does not answer, or does not let us read.
+/// If the API server cannot be reached, or does not allow reading.
 pub async fn read(
     client: &Client,
     scope: &Scope<'_>,
@@ -45,16 +46,16 @@ pub async fn read(
             reader.list("EndpointSlice", SLICES.path, "").await
         }
         Scope::Namespace(namespace) => {
-            reader.list("Service", &within(namespace, SERVICES.path), "").await?;
-            reader.list("Pod", &within(namespace, PODS.path), "").await?;
-            reader.list("EndpointSlice", &within(namespace, SLICES.path), "").await
+            reader.list("Service", &namespaced(namespace, SERVICES.path), "").await?;
+            reader.list("Pod", &namespaced(namespace, PODS.path), "").await?;
+            reader.list("EndpointSlice", &namespaced(namespace, SLICES.path), "").await
         }
         Scope::Service { namespace, name } => reader.service(namespace, name).await,
     }
 }
 
-/// A path for all namespaces, for one: `/api/v1/pods` is `/api/v1/namespaces/NAME/pods`.
-fn within(namespace: &str, path: &str) -> String {
+/// The path of a resource in one namespace: `/api/v1/pods` becomes `/api/v1/namespaces/NAME/pods`.
+fn namespaced(namespace: &str, path: &str) -> String {
     let (group, kind) = path.rsplit_once('/').unwrap_or(("", path));
     format!("{group}/namespaces/{namespace}/{kind}")
 }
@@ -71,16 +72,18 @@ impl Reader<'_> {
             return Ok(());
         }
         let take = &mut *self.take;
-        each(self.client, path, selector, &mut |json| take(item(SOURCE, kind, json, &OPTIONS)))
-            .await?;
+        list_each(self.client, path, selector, &mut |json| {
+            take(item(SOURCE, kind, json, &OPTIONS))
+        })
+        .await?;
         Ok(())
     }
 
-    /// A Service that is not there is no error here: whoever asked for it says so.
+    /// Reads one Service with its Pods and slices. A Service that does not exist is not an error
+    /// here; the command reports it.
     async fn service(&mut self, namespace: &str, name: &str) -> Result<(), ApiError> {
-        let path = format!("{}/{name}", within(namespace, SERVICES.path));
-        let answer =
-            api::call(self.client, http::Method::GET, &path, (api::JSON, Vec::new())).await;
+        let path = format!("{}/{name}", namespaced(namespace, SERVICES.path));
+        let answer = api::get(self.client, &path).await;
         let body = match answer {
             Err(ApiError::NotFound(_)) => return Ok(()),
             answer => answer?,
@@ -89,11 +92,11 @@ impl Reader<'_> {
         (self.take)(item(SOURCE, "Service", &text, &OPTIONS));
         let selector = serde_json::from_str::<Service>(&text).ok().and_then(|one| one.selector);
         if let Some(selector) = selector {
-            let selector = parameter("labelSelector", &equals(&selector));
-            self.list("Pod", &within(namespace, PODS.path), &selector).await?;
+            let selector = query_parameter("labelSelector", &equals(&selector));
+            self.list("Pod", &namespaced(namespace, PODS.path), &selector).await?;
         }
-        let of_service = parameter("labelSelector", &format!("{SERVICE_NAME}={name}"));
-        self.list("EndpointSlice", &within(namespace, SLICES.path), &of_service).await
+        let of_service = query_parameter("labelSelector", &format!("{SERVICE_NAME}={name}"));
+        self.list("EndpointSlice", &namespaced(namespace, SLICES.path), &of_service).await
     }
 }
 

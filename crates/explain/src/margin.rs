@@ -1,5 +1,7 @@
-//! How much it takes to turn zone routing off again: what is lost is taken away, piece by piece,
-//! and the controller's own functions are asked each time.
+//! How much a Service can lose before zone routing turns off.
+//!
+//! Endpoints, nodes and zones are removed from a copy of the cluster, and the controller's own
+//! functions decide each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,15 +11,15 @@ use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
 use zonewise_topology::reason::Code;
 
-use crate::change::Stage;
+use crate::change::ControllerView;
 
-/// What zone routing survives.
+/// Which losses leave zone routing on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Margin {
     /// Endpoints lost in one zone.
     pub endpoints: Vec<Loss>,
-    /// Nodes whose loss, alone, turns it off: the first of them.
+    /// The first few nodes whose loss alone turns zone routing off.
     pub critical_nodes: Vec<CriticalNode>,
     /// How many such nodes there are.
     pub critical_nodes_in_all: usize,
@@ -25,57 +27,58 @@ pub struct Margin {
     pub zones: Vec<ZoneLoss>,
 }
 
-/// Endpoints lost in a zone.
+/// How many endpoints a zone can lose.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Loss {
     /// The zone.
     pub zone: String,
-    /// Ready endpoints it has.
+    /// How many ready endpoints it has.
     pub has: u64,
-    /// So many may go; more where the search ended before.
+    /// Zone routing stays on after losing this many. It may be more if `then` is absent and `has` is
+    /// larger, because the search has a limit.
     pub survives: u64,
-    /// What happens with one more; absent if all may go, or if the search ended before.
+    /// The reason after losing one more; absent if all may be lost, or if the search ended before.
     pub then: Option<Code>,
 }
 
-/// A node that matters.
+/// A node whose loss turns zone routing off.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CriticalNode {
     /// The node.
     pub node: String,
-    /// What happens without it.
+    /// The reason without it.
     pub then: Code,
 }
 
-/// A zone lost as a whole.
+/// The loss of a whole zone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ZoneLoss {
     /// The zone.
     pub zone: String,
-    /// Whether the others keep their traffic.
+    /// Whether zone routing stays on in the other zones.
     pub survives: bool,
-    /// The reason then.
+    /// The reason after the loss.
     pub then: Code,
 }
 
-/// Losses tried per zone.
-const MOST_LOSSES: usize = 25;
-/// Nodes named.
-const MOST_NODES: usize = 10;
+/// The largest number of lost endpoints that is tried per zone.
+const MAX_LOSSES: usize = 25;
+/// The largest number of critical nodes that are named.
+const MAX_NODES: usize = 10;
 
-/// How much a stage survives; `None` where nothing is on.
-pub fn margin(stage: &Stage) -> Option<Margin> {
-    let verdict = stage.judge();
-    if !verdict.is_on() {
+/// Which losses leave zone routing on; `None` if it is off.
+pub(crate) fn margin(view: &ControllerView) -> Option<Margin> {
+    let decision = view.decide();
+    if !decision.is_on() {
         return None;
     }
-    let scene = stage.scene.after(&verdict.plan);
-    let settled = Stage { scene, ..stage.clone() };
+    let objects = view.objects.after(&decision.plan);
+    let settled = ControllerView { objects, ..view.clone() };
     let zones = zones(&settled);
     let mut critical_nodes = critical_nodes(&settled);
     let critical_nodes_in_all = critical_nodes.len();
-    critical_nodes.truncate(MOST_NODES);
+    critical_nodes.truncate(MAX_NODES);
     Some(Margin {
         endpoints: zones.iter().map(|zone| endpoints(&settled, zone)).collect(),
         critical_nodes,
@@ -84,31 +87,31 @@ pub fn margin(stage: &Stage) -> Option<Margin> {
     })
 }
 
-fn zones(stage: &Stage) -> Vec<String> {
-    let zones = &stage.scene.nodes.zones_counted.zones;
+fn zones(view: &ControllerView) -> Vec<String> {
+    let zones = &view.objects.nodes.zones_counted.zones;
     zones.iter().map(|zone| zone.name.to_string()).collect()
 }
 
-fn zone_of<'a>(stage: &'a Stage, pod: &Pod) -> Option<&'a str> {
-    let node = stage.scene.nodes.by_name.get(pod.node.as_ref()?)?;
+fn zone_of<'a>(view: &'a ControllerView, pod: &Pod) -> Option<&'a str> {
+    let node = view.objects.nodes.by_name.get(pod.node.as_ref()?)?;
     node.zone.as_deref()
 }
 
-/// Whether a Pod is an endpoint that should get traffic.
-fn is_endpoint(stage: &Stage, pod: &Pod) -> bool {
-    let ready = stage.scene.service.publish_not_ready || (pod.ready && !pod.terminating);
+/// Whether a Pod is a ready endpoint.
+fn is_endpoint(view: &ControllerView, pod: &Pod) -> bool {
+    let ready = view.objects.service.publish_not_ready || (pod.ready && !pod.terminating);
     ready && pod.is_considered()
 }
 
-fn endpoints(stage: &Stage, zone: &str) -> Loss {
-    let counts = |pod: &&Arc<Pod>| is_endpoint(stage, pod) && zone_of(stage, pod) == Some(zone);
-    let here: Vec<&str> = stage.scene.pods.iter().filter(counts).map(|pod| &*pod.name).collect();
+fn endpoints(view: &ControllerView, zone: &str) -> Loss {
+    let counts = |pod: &&Arc<Pod>| is_endpoint(view, pod) && zone_of(view, pod) == Some(zone);
+    let here: Vec<&str> = view.objects.pods.iter().filter(counts).map(|pod| &*pod.name).collect();
     let mut survives = 0;
-    for lost in 1..=here.len().min(MOST_LOSSES) {
+    for lost in 1..=here.len().min(MAX_LOSSES) {
         let gone: BTreeSet<&str> = here[..lost].iter().copied().collect();
-        let verdict = stage.without_pods(|pod| gone.contains(&*pod.name)).judge();
-        if !verdict.is_on() {
-            let then = Some(verdict.reason().code());
+        let decision = view.without_pods(|pod| gone.contains(&*pod.name)).decide();
+        if !decision.is_on() {
+            let then = Some(decision.reason().code());
             return Loss { zone: zone.into(), has: here.len() as u64, survives, then };
         }
         survives = lost as u64;
@@ -116,21 +119,22 @@ fn endpoints(stage: &Stage, zone: &str) -> Loss {
     Loss { zone: zone.into(), has: here.len() as u64, survives, then: None }
 }
 
-/// Nodes that are alike (zone, CPU, endpoints) need one try together.
-fn critical_nodes(stage: &Stage) -> Vec<CriticalNode> {
+/// Nodes whose loss alone turns zone routing off. Nodes with the same zone, CPU and number of endpoints
+/// give the same result, so only one of them is tried.
+fn critical_nodes(view: &ControllerView) -> Vec<CriticalNode> {
     let mut load: BTreeMap<&str, u64> = BTreeMap::new();
-    let ready = stage.scene.pods.iter().filter(|pod| is_endpoint(stage, pod));
+    let ready = view.objects.pods.iter().filter(|pod| is_endpoint(view, pod));
     for node in ready.filter_map(|pod| pod.node.as_deref()) {
         *load.entry(node).or_default() += 1;
     }
     let mut alike: BTreeMap<_, Vec<&Node>> = BTreeMap::new();
-    for node in stage.scene.nodes.by_name.values().filter(|node| node.ready) {
+    for node in view.objects.nodes.by_name.values().filter(|node| node.ready) {
         let kind = (&node.zone, node.cpu_milli, load.get(&*node.name), node.control_plane);
         alike.entry(kind).or_default().push(node);
     }
     let critical = alike.into_values().filter_map(|nodes| {
-        let verdict = stage.without_nodes(|node| node.name == nodes[0].name).judge();
-        (!verdict.is_on()).then(|| (nodes, verdict.reason().code()))
+        let decision = view.without_nodes(|node| node.name == nodes[0].name).decide();
+        (!decision.is_on()).then(|| (nodes, decision.reason().code()))
     });
     let named = critical.flat_map(|(nodes, then)| {
         nodes.into_iter().map(move |node| CriticalNode { node: node.name.to_string(), then })
@@ -140,7 +144,7 @@ fn critical_nodes(stage: &Stage) -> Vec<CriticalNode> {
     named
 }
 
-fn zone_loss(stage: &Stage, zone: &str) -> ZoneLoss {
-    let verdict = stage.without_nodes(|node| node.zone.as_deref() == Some(zone)).judge();
-    ZoneLoss { zone: zone.into(), survives: verdict.is_on(), then: verdict.reason().code() }
+fn zone_loss(view: &ControllerView, zone: &str) -> ZoneLoss {
+    let decision = view.without_nodes(|node| node.zone.as_deref() == Some(zone)).decide();
+    ZoneLoss { zone: zone.into(), survives: decision.is_on(), then: decision.reason().code() }
 }

@@ -1,7 +1,8 @@
-//! Where traffic goes: from every zone to every zone, and how loaded each endpoint gets.
+//! Where traffic goes, from every zone to every zone, and how much load each endpoint gets.
 //!
-//! Traffic is taken as proportional to what the nodes can send, as the controller takes it. Every
-//! zone is asked through the proxy's own function; where endpoints are hinted to nodes, every node.
+//! Like the controller, it assumes that zones send traffic in proportion to the capacity of their
+//! nodes. The proxy's own function routes the traffic of each zone; or of each node, if it matters
+//! which node of a zone sends (node hints, traffic policy Local).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use zonewise_slices::node::{Node, Nodes};
 use zonewise_topology::capacity::{Basis, Capacity, ZoneCapacity};
 use zonewise_topology::reason::Code;
 
-use crate::view::{PortRoute, Seen, View};
+use crate::proxy_view::{NodeView, PortRoute, ProxyView};
 
 /// Traffic of one port of a Service.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -25,11 +26,11 @@ pub struct Matrix {
     pub protocol: String,
     /// The address family.
     pub family: String,
-    /// Zones that send.
+    /// One row per zone that sends traffic.
     pub from: Vec<Row>,
-    /// Part of all traffic that stays in its zone; absent where some zone reaches no endpoint.
+    /// The part of all traffic that stays in its zone; absent if some zone reaches no endpoint.
     pub in_zone: Option<f64>,
-    /// The endpoints.
+    /// The load of each endpoint.
     pub endpoints: Vec<Load>,
 }
 
@@ -41,15 +42,15 @@ pub struct Row {
     pub zone: String,
     /// Its part of all traffic.
     pub share: f64,
-    /// How far its traffic goes, and why; the first where its nodes differ.
+    /// How close its traffic is kept. If the nodes of the zone differ, that of the first one.
     pub mode: String,
     /// The reason's code.
     pub reason: Code,
-    /// Parts of its traffic by zone of the endpoint; endpoints without a zone are in ``.
+    /// Parts of its traffic by the zone of the endpoint; the empty name stands for no zone.
     pub to: BTreeMap<String, f64>,
 }
 
-/// One endpoint.
+/// The load of one endpoint.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Load {
@@ -57,11 +58,11 @@ pub struct Load {
     pub endpoint: String,
     /// Its zone.
     pub zone: String,
-    /// Its load above its fair share (negative: below).
+    /// Its load compared with an equal share for all endpoints: 0.5 is 50 % more, −0.5 is half.
     pub overload: f64,
 }
 
-/// Somebody who sends traffic.
+/// A zone or node that sends traffic.
 struct Sender {
     location: NodeLocation,
     zone: String,
@@ -69,39 +70,40 @@ struct Sender {
     share: f64,
 }
 
-/// The matrices of a Service, one per port and family.
+/// The matrices of a Service, one per port and address family.
 ///
 /// # Errors
-/// If an object is not what it should be.
+/// If a proxy could not read one of the objects.
 pub fn matrices(
-    view: &View<'_>,
+    proxy_view: &ProxyView<'_>,
     nodes: &Nodes,
     gates: &FeatureGates,
 ) -> Result<Vec<Matrix>, serde_json::Error> {
     let mut sums: Vec<Sums> = Vec::new();
-    for sender in senders(view, nodes)? {
-        let seen = view.from(sender.location.clone())?;
-        for (index, routed) in seen.routes(gates).into_iter().enumerate() {
+    for sender in senders(proxy_view, nodes)? {
+        let node_view = proxy_view.from(sender.location.clone())?;
+        for (index, routed) in node_view.routes(gates).into_iter().enumerate() {
             if sums.len() <= index {
-                sums.push(Sums::new(&seen, &routed));
+                sums.push(Sums::new(&node_view, &routed));
             }
-            sums[index].add(&seen, &sender, &routed.route);
+            sums[index].add(&node_view, &sender, &routed.route);
         }
     }
     Ok(sums.into_iter().map(Sums::finish).collect())
 }
 
-/// What the controller goes by, unless it refuses that: nodes that do not report CPU send too.
+/// The capacity that the controller decides by. If the controller refuses it because of nodes without
+/// CPU, nodes are counted instead: they send traffic all the same.
 fn capacity(nodes: &Nodes) -> &Capacity {
     let refused = nodes.zones.zones.is_empty() || nodes.zones.unusable_nodes() > 0;
     if refused { &nodes.zones_counted } else { &nodes.zones }
 }
 
-/// Zones send; where it matters which node it is, nodes do.
-fn senders(view: &View<'_>, nodes: &Nodes) -> Result<Vec<Sender>, serde_json::Error> {
+/// The senders: zones; or nodes, where it matters which node of a zone sends.
+fn senders(proxy_view: &ProxyView<'_>, nodes: &Nodes) -> Result<Vec<Sender>, serde_json::Error> {
     let capacity = capacity(nodes);
-    let hinted = || view.slices.iter().any(|json| json.contains("\"forNodes\""));
-    if view.is_local()? || hinted() {
+    let hinted = || proxy_view.slices.iter().any(|json| json.contains("\"forNodes\""));
+    if proxy_view.is_local()? || hinted() {
         let left_out = |node: &Node| capacity.left_out.iter().any(|left| *left.node == *node.name);
         let counted = nodes.by_name.values().filter(|node| !left_out(node));
         return Ok(counted.filter_map(|node| sender(node, capacity)).collect());
@@ -114,7 +116,7 @@ fn senders(view: &View<'_>, nodes: &Nodes) -> Result<Vec<Sender>, serde_json::Er
     Ok(capacity.zones.iter().map(zone).collect())
 }
 
-/// A node sends its part of what its zone sends.
+/// A node, with its part of the traffic of its zone.
 fn sender(node: &Node, capacity: &Capacity) -> Option<Sender> {
     let zone = capacity.zones.iter().find(|zone| Some(&*zone.name) == node.zone.as_deref())?;
     let part = match capacity.basis {
@@ -128,32 +130,32 @@ fn sender(node: &Node, capacity: &Capacity) -> Option<Sender> {
     })
 }
 
-/// Where a node is.
-pub fn location_of(node: &Node) -> NodeLocation {
+/// The location of a node.
+pub(crate) fn location_of(node: &Node) -> NodeLocation {
     NodeLocation::new(&node.name, node.zone.as_deref(), node.region.as_deref())
 }
 
-/// A node that might be in a zone, without endpoints of its own.
+/// The location of an imaginary node in a zone. No endpoint runs on it.
 pub fn location_in(nodes: &Nodes, zone: &str) -> NodeLocation {
     let same = |node: &&Node| node.zone.as_deref() == Some(zone);
     let region = nodes.by_name.values().find(same).and_then(|node| node.region.clone());
     NodeLocation::new("", Some(zone), region.as_deref())
 }
 
-/// A matrix in the making.
+/// A matrix while senders are added to it.
 struct Sums {
     matrix: Matrix,
-    /// Load of each endpoint, as a part of all traffic.
+    /// The zone and load of each endpoint; the load is a part of all traffic.
     loads: BTreeMap<String, (String, f64)>,
-    /// Traffic that reaches an endpoint.
+    /// The traffic that reaches an endpoint.
     arrived: f64,
     sent: f64,
 }
 
 impl Sums {
-    fn new(seen: &Seen, routed: &PortRoute<'_>) -> Self {
+    fn new(node_view: &NodeView, routed: &PortRoute<'_>) -> Self {
         let matrix = Matrix {
-            service: format!("{}/{}", seen.service.namespace, seen.service.name),
+            service: format!("{}/{}", node_view.service.namespace, node_view.service.name),
             port: routed.port.name.to_string(),
             protocol: routed.port.protocol.to_string(),
             family: routed.family.to_string(),
@@ -161,19 +163,19 @@ impl Sums {
             in_zone: None,
             endpoints: Vec::new(),
         };
-        // Ready endpoints that nobody uses are part of the picture: they idle.
-        let ready = seen.ready(routed.port, routed.family).into_iter();
-        let loads = ready.map(|target| (target.to_string(), (seen.zone_of(&target), 0.0)));
+        // Ready endpoints that get no traffic are listed too, with a load of 0.
+        let ready = node_view.ready(routed.port, routed.family).into_iter();
+        let loads = ready.map(|target| (target.to_string(), (node_view.zone_of(&target), 0.0)));
         Self { matrix, loads: loads.collect(), arrived: 0.0, sent: 0.0 }
     }
 
-    fn add(&mut self, seen: &Seen, sender: &Sender, route: &Route) {
+    fn add(&mut self, node_view: &NodeView, sender: &Sender, route: &Route) {
         let index = self.row(sender, route);
         let row = &mut self.matrix.from[index];
         row.share += sender.share;
         self.sent += sender.share;
-        for (target, part) in parts(seen, route) {
-            let zone = seen.zone_of(target);
+        for (target, part) in parts(node_view, route) {
+            let zone = node_view.zone_of(target);
             *row.to.entry(zone.clone()).or_default() += part * sender.share;
             self.arrived += part * sender.share;
             self.loads.entry(target.to_string()).or_insert((zone, 0.0)).1 += part * sender.share;
@@ -215,13 +217,13 @@ impl Sums {
     }
 }
 
-/// Each endpoint that traffic to the cluster IP uses, with its part of it.
-fn parts<'r>(seen: &Seen, route: &'r Route) -> Vec<(&'r Target, f64)> {
-    let targets = match seen.service.internal_policy {
+/// The endpoints for traffic to the cluster IP, each with its part of the traffic.
+fn parts<'r>(node_view: &NodeView, route: &'r Route) -> Vec<(&'r Target, f64)> {
+    let targets = match node_view.service.internal_policy {
         TrafficPolicy::Cluster => route.cluster.as_deref().unwrap_or_default(),
         TrafficPolicy::Local => route.local.as_deref().unwrap_or_default(),
     };
-    match (&route.weights, seen.service.internal_policy) {
+    match (&route.weights, node_view.service.internal_policy) {
         (Some(weights), TrafficPolicy::Cluster) => {
             let all: f64 = weights.iter().copied().map(f64::from).sum();
             targets
@@ -234,7 +236,7 @@ fn parts<'r>(seen: &Seen, route: &'r Route) -> Vec<(&'r Target, f64)> {
     }
 }
 
-/// Sums of doubles end in noise that nobody should read.
+/// Rounds to six places, so that the rounding errors of sums do not show.
 fn round(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }

@@ -1,5 +1,5 @@
-//! All Services at a glance: mode, reason, how much stays in its zone now, could stay, and what
-//! the rest costs.
+//! All Services in one table: mode, reason, how much traffic stays in its zone now, how much could,
+//! and what the rest costs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use zonewise_slices::service::Service;
 use zonewise_topology::reason::{Code, Outcome};
 
 use crate::cost::Prices;
-use crate::explanation::{Depth, explain, now, scores};
-use crate::plan::Planning;
+use crate::explanation::{Depth, current_traffic, explain, scores};
+use crate::plan::Planner;
 use crate::snapshot::Snapshot;
 
-/// One Service.
+/// One Service of the overview.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Line {
+pub struct ServiceOverview {
     /// The Service.
     pub service: String,
     /// What is asked for.
     pub asked: String,
-    /// The key it stands under.
+    /// The annotation or field that asks for it.
     pub source: String,
-    /// How far traffic goes now, zone by zone; the modes that occur.
+    /// How close traffic is kept now: the modes that occur in any zone.
     pub modes: Vec<String>,
     /// Why the controller decides as it does.
     pub reason: Code,
@@ -32,67 +32,69 @@ pub struct Line {
     pub outcome: Outcome,
     /// Ready endpoints.
     pub endpoints: u64,
-    /// Part of the traffic that stays in its zone with the slices that are stored; absent where there
-    /// are none, or no proxy routes it.
+    /// The part of the traffic that stays in its zone with the slices that are stored; absent if no
+    /// slice is stored or no proxy routes the Service.
     pub in_zone: Option<f64>,
-    /// Part of it that crosses zones.
+    /// The part of the traffic that crosses zones.
     pub cross_zone: Option<f64>,
-    /// What stays under each heuristic.
+    /// The part that would stay in its zone, by heuristic.
     pub by_heuristic: BTreeMap<String, f64>,
-    /// The most any router could keep without overloading an endpoint; absent without zones or
-    /// endpoints.
+    /// The largest part that could stay in its zone without overloading an endpoint; absent without
+    /// zones or endpoints.
     pub best: Option<f64>,
-    /// Money per month.
+    /// What crossing zones costs per month.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
 }
 
-/// What crossing zones costs per month.
+/// What traffic that crosses zones costs per month.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cost {
     /// Traffic in GB.
     pub gb: f64,
-    /// What is paid for the part that crosses now.
+    /// The price of what crosses zones now.
     pub now: f64,
-    /// What would be paid at best.
+    /// The price if as much as possible stayed in its zone.
     pub best: f64,
 }
 
-/// A line for every Service, in order.
+/// The overview of Services, in their order.
 ///
 /// # Errors
-/// If an object is not what consumers expect.
+/// If a proxy could not read one of the objects.
 pub fn overview(
     snapshot: &Snapshot,
     services: &[Arc<Service>],
-    planning: &Planning,
+    planner: &Planner,
     prices: Option<&Prices>,
-) -> Result<Vec<Line>, serde_json::Error> {
-    services.par_iter().map(|service| line(snapshot, service, planning, prices)).collect()
+) -> Result<Vec<ServiceOverview>, serde_json::Error> {
+    services.par_iter().map(|service| of_service(snapshot, service, planner, prices)).collect()
 }
 
-fn line(
+fn of_service(
     snapshot: &Snapshot,
     service: &Arc<Service>,
-    planning: &Planning,
+    planner: &Planner,
     prices: Option<&Prices>,
-) -> Result<Line, serde_json::Error> {
-    let stage = planning.stage(snapshot, service);
-    let verdict = stage.judge();
-    let view = snapshot.view(service);
-    let explained = explain(&stage, &verdict, &view, (Depth::Arithmetic, planning.consumer))?;
+) -> Result<ServiceOverview, serde_json::Error> {
+    let controller_view = planner.controller_view(snapshot, service);
+    let decision = controller_view.decide();
+    let proxy_view = snapshot.proxy_view(service);
+    let explained =
+        explain(&controller_view, &decision, &proxy_view, Depth::Arithmetic, planner.proxy_kind)?;
     let numbers = &explained.numbers;
-    let now = now(&stage, &view, (planning.consumer, &explained.family))?;
+    let now =
+        current_traffic(&controller_view, &proxy_view, planner.proxy_kind, &explained.family)?;
     let in_zone = now.in_zone();
-    // Without zones or endpoints there is nothing to keep anywhere.
+    // Without zones or endpoints there is no traffic to keep in a zone.
     let sends = numbers.zones.iter().any(|zone| zone.share > 0.0) && numbers.endpoints > 0;
     let best = sends.then_some(numbers.in_zone.best);
-    let by_heuristic = scores(&stage, &verdict).into_iter();
-    Ok(Line {
+    let by_heuristic = scores(&controller_view, &decision).into_iter();
+    Ok(ServiceOverview {
         service: service.key(),
-        asked: verdict.asked.value.clone(),
-        source: verdict.asked.source.into(),
+        asked: decision.asked.value.clone(),
+        source: decision.asked.source.into(),
         modes: now.modes(),
         reason: numbers.reason,
         outcome: numbers.outcome,

@@ -1,4 +1,4 @@
-//! `plan`: what the controller would write, Service by Service.
+//! `zonewise plan`: what the controller would write for each Service.
 
 use std::sync::Arc;
 
@@ -10,27 +10,27 @@ use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::Slice;
 use zonewise_topology::capacity::MissingCpu;
 
-use crate::change::Stage;
-use crate::explanation::{Depth, Explanation, Kind, explain};
-use crate::names;
+use crate::change::ControllerView;
+use crate::explanation::{Depth, Explanation, ProxyKind, explain};
+use crate::slice_names;
 use crate::snapshot::Snapshot;
 
-/// One Service of a plan.
+/// What the controller would write for one Service.
 #[derive(Serialize)]
 pub struct ServicePlan {
     /// The Service.
     pub service: String,
-    /// Slices to create, with names.
+    /// Slices to create. They have names, although the API server would choose those.
     pub creates: Vec<Slice>,
-    /// Slices to write anew.
+    /// Slices to update, as they are to be written.
     pub updates: Vec<Slice>,
     /// Names of slices to delete.
     pub deletes: Vec<String>,
-    /// Names of slices that stay as they are.
+    /// Names of slices that do not change.
     pub unchanged: Vec<String>,
-    /// Events, as the reference emits them.
+    /// Events that the controller would emit.
     pub events: Vec<EventLine>,
-    /// Why.
+    /// Why the slices are as they are.
     pub explanation: Explanation,
     /// The slices as they are now.
     #[serde(skip)]
@@ -42,9 +42,9 @@ pub struct ServicePlan {
 pub struct EventLine {
     /// Normal or Warning.
     pub r#type: &'static str,
-    /// A short name.
+    /// The reason, in CamelCase.
     pub reason: String,
-    /// A sentence.
+    /// The message.
     pub message: String,
 }
 
@@ -61,23 +61,23 @@ impl From<&Event> for EventLine {
     }
 }
 
-/// How to plan.
-pub struct Planning {
-    /// How slices are written.
+/// Plans Services as a controller with these settings does.
+pub struct Planner {
+    /// The settings of the controller.
     pub settings: Settings,
-    /// What is done about nodes that do not report CPU.
+    /// How nodes count that report no allocatable CPU.
     pub missing_cpu: MissingCpu,
-    /// How much is explained.
+    /// How much of the explanation is computed.
     pub depth: Depth,
-    /// What runs on the nodes.
-    pub consumer: Kind,
+    /// The proxy that runs on the nodes.
+    pub proxy_kind: ProxyKind,
 }
 
-impl Planning {
-    /// A Service with what the controller is told.
-    pub fn stage(&self, snapshot: &Snapshot, service: &Arc<Service>) -> Stage {
-        Stage {
-            scene: snapshot.scene(service),
+impl Planner {
+    /// A Service with everything that the controller decides by.
+    pub fn controller_view(&self, snapshot: &Snapshot, service: &Arc<Service>) -> ControllerView {
+        ControllerView {
+            objects: snapshot.service_snapshot(service),
             settings: self.settings.clone(),
             missing_cpu: self.missing_cpu,
         }
@@ -86,18 +86,20 @@ impl Planning {
     /// Plans one Service.
     ///
     /// # Errors
-    /// If an object is not what consumers expect.
+    /// If a proxy could not read one of the objects.
     pub fn plan(
         &self,
         snapshot: &Snapshot,
         service: &Arc<Service>,
     ) -> Result<ServicePlan, serde_json::Error> {
-        let stage = self.stage(snapshot, service);
-        let verdict = stage.judge();
-        let view = snapshot.view(service);
-        let explanation = explain(&stage, &verdict, &view, (self.depth, self.consumer))?;
-        let creates = names::named(service, &verdict.plan, &stage.scene.slices);
-        let plan = verdict.plan;
+        let controller_view = self.controller_view(snapshot, service);
+        let decision = controller_view.decide();
+        let proxy_view = snapshot.proxy_view(service);
+        let explanation =
+            explain(&controller_view, &decision, &proxy_view, self.depth, self.proxy_kind)?;
+        let creates =
+            slice_names::with_names(service, &decision.plan, &controller_view.objects.slices);
+        let plan = decision.plan;
         let names = |slices: Vec<zonewise_slices::plan::SliceName>| {
             slices.into_iter().map(|slice| slice.name.into_string())
         };
@@ -107,7 +109,7 @@ impl Planning {
             deletes.extend(names(family.deletes));
         }
         deletes.extend(names(plan.leftovers));
-        let stored = stage.scene.own_slices(&stage.settings);
+        let stored = controller_view.objects.own_slices(&controller_view.settings);
         let touched = |name: &str| {
             updates.iter().any(|update: &Slice| update.name() == name)
                 || deletes.iter().any(|deleted| deleted == name)
@@ -125,10 +127,11 @@ impl Planning {
         })
     }
 
-    /// Plans Services and hands each plan over, in order. Works on many at once and holds few.
+    /// Plans Services on all cores and passes each plan to `take`, in order. Only a few plans are in
+    /// memory at a time.
     ///
     /// # Errors
-    /// The first of `take`, or if an object is not what consumers expect.
+    /// The first error of `take`, or if a proxy could not read one of the objects.
     pub fn each<E: From<serde_json::Error>>(
         &self,
         snapshot: &Snapshot,
@@ -146,5 +149,5 @@ impl Planning {
     }
 }
 
-/// Enough to keep every core busy, few enough to hold.
+/// Services planned together: enough to keep every core busy, few enough to keep in memory.
 const TOGETHER: usize = 256;

@@ -1,15 +1,15 @@
-//! `route`: which endpoints a node uses, port by port.
+//! `zonewise route`: which endpoints a node uses for each port.
 
 use serde::Serialize;
 use zonewise_routing::{FeatureGates, NodeLocation, Target};
 use zonewise_topology::reason::Code;
 
-use crate::view::{PortRoute, Seen, View};
+use crate::proxy_view::{NodeView, PortRoute, ProxyView};
 
-/// One port of a Service in one family.
+/// One port of a Service in one address family.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Line {
+pub struct RouteLine {
     /// The Service.
     pub service: String,
     /// The port's name.
@@ -18,49 +18,49 @@ pub struct Line {
     pub protocol: String,
     /// The address family.
     pub family: String,
-    /// How far traffic goes.
+    /// How close traffic is kept.
     pub mode: String,
-    /// Why.
+    /// Why that mode.
     pub reason: Code,
-    /// The same for people, with figures.
+    /// The reason as a sentence, with figures.
     pub sentence: String,
-    /// What else kept traffic from staying closer.
+    /// Further reasons why traffic is not kept closer.
     pub notes: Vec<Code>,
-    /// Endpoints for traffic that may go anywhere; absent if the port never uses them.
+    /// Endpoints for the traffic policy Cluster; absent if the port never uses them.
     pub cluster: Option<Vec<String>>,
-    /// Endpoints on the node; absent if the port never uses them.
+    /// Endpoints for the traffic policy Local; absent if the port never uses them.
     pub local: Option<Vec<String>>,
-    /// Both together.
+    /// `cluster` and `local` together.
     pub all_reachable: Option<Vec<String>>,
-    /// Some node can serve the port.
+    /// Whether any node has an endpoint that can serve the port.
     pub has_any_endpoints: bool,
-    /// Weights of `cluster`, in millionths, where they differ.
+    /// The weight of each endpoint of `cluster`, in millionths; absent if all are equal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<Box<[u32]>>,
 }
 
-/// The lines of a Service, seen from a place.
+/// The routes of a Service, as a node at a location uses them.
 ///
 /// # Errors
-/// If an object is not what it should be.
-pub fn lines(
-    view: &View<'_>,
+/// If a proxy could not read one of the objects.
+pub fn route_lines(
+    proxy_view: &ProxyView<'_>,
     location: &NodeLocation,
     gates: &FeatureGates,
-) -> Result<Vec<Line>, serde_json::Error> {
-    let seen = view.from(location.clone())?;
-    if seen.service.skipped {
+) -> Result<Vec<RouteLine>, serde_json::Error> {
+    let node_view = proxy_view.from(location.clone())?;
+    if node_view.service.skipped {
         return Ok(Vec::new());
     }
-    Ok(seen.routes(gates).iter().map(|routed| line(&seen, routed)).collect())
+    Ok(node_view.routes(gates).iter().map(|routed| line(&node_view, routed)).collect())
 }
 
-fn line(seen: &Seen, PortRoute { port, family, route }: &PortRoute<'_>) -> Line {
+fn line(node_view: &NodeView, PortRoute { port, family, route }: &PortRoute<'_>) -> RouteLine {
     let texts = |targets: &Option<Box<[Target]>>| {
         targets.as_ref().map(|targets| targets.iter().map(ToString::to_string).collect())
     };
-    Line {
-        service: format!("{}/{}", seen.service.namespace, seen.service.name),
+    RouteLine {
+        service: format!("{}/{}", node_view.service.namespace, node_view.service.name),
         port: port.name.to_string(),
         protocol: port.protocol.to_string(),
         family: family.to_string(),

@@ -1,4 +1,4 @@
-//! The objects of a cluster, as files or an API server gave them.
+//! The objects of a cluster, from files or from an API server.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,16 +11,16 @@ use zonewise_slices::node::Nodes;
 use zonewise_slices::service::Service;
 use zonewise_topology::capacity::MissingCpu;
 
-use crate::input::{self, Fault, Found, Item, Object};
+use crate::input::{self, Fault, Item, LocatedObject, Object};
 use crate::matrix;
-use crate::scene::Scene;
-use crate::view::View;
+use crate::proxy_view::ProxyView;
+use crate::service_snapshot::ServiceSnapshot;
 
 /// Nodes, Pods, Services and slices.
 pub struct Snapshot {
     index: Index,
     nodes: Arc<Nodes>,
-    /// Services and slices as they were read: what consumers see.
+    /// The JSON of Services and slices, which proxies read.
     json: Json,
 }
 
@@ -30,44 +30,45 @@ struct Json {
     slices: BTreeMap<Key, Box<str>>,
 }
 
-/// What was noticed while objects were gathered.
+/// What was noticed while objects were read.
 #[derive(Debug, Default)]
 pub struct Remarks {
     /// Objects that cannot be used.
     pub faults: Vec<Fault>,
     /// Objects given more than once.
     pub duplicates: Vec<Duplicate>,
-    /// Objects of kinds that do not matter here, by kind.
+    /// The number of objects of kinds that are not used, by kind.
     pub ignored: BTreeMap<String, usize>,
-    /// Objects that are used, by kind.
+    /// The number of objects that are used, by kind.
     pub used: BTreeMap<&'static str, usize>,
 }
 
-/// An object given more than once: the later counts.
+/// An object that was given more than once. The last one is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Duplicate {
     /// The object.
     pub subject: String,
-    /// Where it came first.
-    pub first: input::Place,
-    /// Where it came again.
-    pub again: input::Place,
+    /// Where it was first.
+    pub first: input::SourceLocation,
+    /// Where it was again.
+    pub again: input::SourceLocation,
 }
 
-/// Gathers objects into a snapshot.
+/// Collects objects into a snapshot.
 #[derive(Default)]
-pub struct Gather {
+pub struct SnapshotBuilder {
     index: Index,
-    /// Services come last: a Pod that is applied asks every Service known by then.
+    /// Services are added last, because adding a Pod checks the selector of every Service in the
+    /// index.
     services: Vec<Service>,
     json: Json,
-    places: BTreeMap<(&'static str, Name, Name), input::Place>,
+    locations: BTreeMap<(&'static str, Name, Name), input::SourceLocation>,
     remarks: Remarks,
 }
 
-impl Gather {
-    /// Takes what was read.
-    pub fn take(&mut self, item: Item) {
+impl SnapshotBuilder {
+    /// Adds an object, or what was noticed about it.
+    pub fn add(&mut self, item: Item) {
         match item {
             Item::Found(found) => self.found(found),
             Item::Fault(fault) => self.remarks.faults.push(fault),
@@ -75,12 +76,12 @@ impl Gather {
         }
     }
 
-    fn found(&mut self, Found { place, object }: Found) {
-        if let Some(message) = unreadable(&object) {
-            let subject = subject(&who(&object));
-            return self.remarks.faults.push(Fault { place, subject, message });
+    fn found(&mut self, LocatedObject { location, object }: LocatedObject) {
+        if let Some(message) = unreadable_by_proxies(&object) {
+            let subject = subject(&identity(&object));
+            return self.remarks.faults.push(Fault { location, subject, message });
         }
-        self.note(&object, place);
+        self.note(&object, location);
         match object {
             Object::Node(node) => {
                 self.index.apply_node(node);
@@ -100,24 +101,24 @@ impl Gather {
                 if let Some(json) = json {
                     self.json.slices.insert(key.clone(), json);
                 }
-                // The later counts, whatever version it has.
+                // The last one is used, whatever its resource version.
                 self.index.delete_slice(0, &key);
-                self.index.wrote_slice(small);
+                self.index.record_written_slice(small);
             }
         }
     }
 
-    fn note(&mut self, object: &Object, place: input::Place) {
-        let (kind, namespace, name) = who(object);
+    fn note(&mut self, object: &Object, location: input::SourceLocation) {
+        let (kind, namespace, name) = identity(object);
         *self.remarks.used.entry(kind).or_default() += 1;
         let key = (kind, Name::clone(&namespace), Name::clone(&name));
-        if let Some(first) = self.places.insert(key, place.clone()) {
+        if let Some(first) = self.locations.insert(key, location.clone()) {
             let subject = subject(&(kind, namespace, name));
-            self.remarks.duplicates.push(Duplicate { subject, first, again: place });
+            self.remarks.duplicates.push(Duplicate { subject, first, again: location });
         }
     }
 
-    /// The snapshot, and what was noticed.
+    /// The snapshot, and what was noticed while it was read.
     pub fn finish(mut self, missing_cpu: MissingCpu) -> (Snapshot, Remarks) {
         for service in self.services {
             self.index.apply_service(service);
@@ -127,8 +128,8 @@ impl Gather {
     }
 }
 
-/// What consumers have against an object that the controller can use: their eyes are others.
-fn unreadable(object: &Object) -> Option<String> {
+/// Why no proxy can read an object that the controller can use. Both read different fields.
+fn unreadable_by_proxies(object: &Object) -> Option<String> {
     let reader = ObjectReader::new(NodeLocation::default());
     let error = match object {
         Object::Service { json: Some(json), .. } => reader.read_service(json).err()?,
@@ -145,7 +146,7 @@ fn subject((kind, namespace, name): &(&'static str, Name, Name)) -> String {
     }
 }
 
-fn who(object: &Object) -> (&'static str, Name, Name) {
+fn identity(object: &Object) -> (&'static str, Name, Name) {
     match object {
         Object::Node(node) => ("Node", Name::from(""), Name::clone(&node.name)),
         Object::Pod(pod) => ("Pod", Name::clone(&pod.namespace), Name::clone(&pod.name)),
@@ -174,10 +175,10 @@ impl Snapshot {
         self.index.service(key)
     }
 
-    /// A Service with all it depends on.
-    pub fn scene(&self, service: &Arc<Service>) -> Scene {
+    /// A Service with everything that its slices depend on.
+    pub fn service_snapshot(&self, service: &Arc<Service>) -> ServiceSnapshot {
         let key = (Name::clone(&service.namespace), Name::clone(&service.name));
-        Scene {
+        ServiceSnapshot {
             pods: self.index.pods_of(service),
             slices: self.index.slices_of(&key),
             nodes: Arc::clone(&self.nodes),
@@ -185,26 +186,26 @@ impl Snapshot {
         }
     }
 
-    /// A Service as consumers see it.
-    pub fn view(&self, service: &Service) -> View<'_> {
+    /// A Service as proxies read it.
+    pub fn proxy_view(&self, service: &Service) -> ProxyView<'_> {
         let key = (Name::clone(&service.namespace), Name::clone(&service.name));
         let slices = self.index.slices_of(&key);
         let text = |slice: &Arc<zonewise_slices::slice::Slice>| {
             let key = (Name::clone(&slice.namespace), Name::from(slice.name()));
             self.json.slices.get(&key).map(|json| Cow::Borrowed(&**json))
         };
-        View {
+        ProxyView {
             service: Cow::Borrowed(self.json.services.get(&key).map_or("{}", |json| json)),
             slices: slices.iter().filter_map(text).collect(),
         }
     }
 
-    /// Where a node is; `None` if it is not known.
+    /// The location of a node; `None` if there is no such node.
     pub fn location(&self, node: &str) -> Option<NodeLocation> {
         self.nodes.by_name.get(node).map(matrix::location_of)
     }
 
-    /// Zones of nodes.
+    /// The zones that have nodes, sorted.
     pub fn zones(&self) -> Vec<Name> {
         let mut zones: Vec<Name> =
             self.nodes.by_name.values().filter_map(|node| node.zone.clone()).collect();

@@ -1,11 +1,13 @@
-//! The four watches of the control plane, folded into one [`Index`].
+//! The control plane's four watches (Services, Pods, EndpointSlices, Nodes), which keep one [`Index`]
+//! up to date.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::{self, Resource, Sink};
+use zonewise_cluster::watch::{self, Resource, WatchListener};
 use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
@@ -14,204 +16,203 @@ use zonewise_slices::slice::Slice;
 
 use crate::index::{Index, NodeChange, SliceChange};
 
-/// What the watches report.
-pub trait Listener: Send + Sync + 'static {
-    /// Something that concerns Services has changed.
+/// Is told what changes in the index.
+pub trait IndexListener: Send + Sync + 'static {
+    /// Something has changed, and the slices of these Services may have to change too.
     fn changed(&self, cause: Cause, services: Vec<Key>);
-    /// A Service is gone.
+    /// A Service was deleted.
     fn service_gone(&self, service: &Key);
     /// A node has changed.
     fn node_changed(&self, node: &Name, change: NodeChange);
-    /// A kind has been listed.
+    /// All objects of a resource are in the index.
     fn listed(&self, resource: &'static str);
-    /// A watch works, or does not.
+    /// The list or watch of a resource works, or has failed.
     fn health(&self, resource: &'static str, health: Result<(), &ApiError>);
-    /// An object could not be read.
+    /// An object could not be decoded. What was known of it before stays in the index.
     fn unreadable(&self, resource: &'static str, key: &Key, error: &str);
 }
 
-/// Why a Service is to be looked at.
+/// Why a Service has to be synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The Service itself.
+    /// The Service itself has changed.
     Service,
-    /// Its Pods.
+    /// Pods that it selects have changed.
     Pods,
-    /// Somebody else wrote its slices.
+    /// Its slices were changed by another writer.
     Slices,
-    /// The nodes.
+    /// Nodes have changed.
     Nodes,
 }
 
-/// The index and who is told about changes.
-pub struct Followed<L> {
+/// An index that watches keep up to date, and the listener that is told about changes.
+pub struct WatchedIndex<L> {
     index: Mutex<Index>,
-    /// Who is told.
+    /// Is told about changes.
     pub listener: L,
 }
 
-impl<L: Listener> Followed<L> {
-    /// Nothing known yet.
+impl<L: IndexListener> WatchedIndex<L> {
+    /// An empty index.
     pub fn new(listener: L) -> Arc<Self> {
         Arc::new(Self { index: Mutex::default(), listener })
     }
 
-    /// The index. Held for lookups only, never across an await.
+    /// Locks the index. The guard must only be held for lookups and never across an await.
     pub fn index(&self) -> MutexGuard<'_, Index> {
-        // A panic while holding it would have ended the process (panic = abort) or the test.
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        self.index.lock()
     }
 
-    /// Starts the watches; they end when the tasks are dropped.
+    /// Starts the watches. They end when the returned tasks are dropped.
     pub fn start(self: &Arc<Self>, client: &Client) -> tokio::task::JoinSet<()> {
         let mut tasks = tokio::task::JoinSet::new();
-        let sink = |resource| Door { resource, followed: Arc::clone(self) };
-        let (nodes, services) = (sink(watch::NODES), sink(watch::SERVICES));
-        let (pods, slices) = (sink(watch::PODS), sink(watch::SLICES));
-        tasks.spawn(watch::follow(client.clone(), watch::NODES, Nodes(nodes)));
-        tasks.spawn(watch::follow(client.clone(), watch::SERVICES, Services(services)));
-        tasks.spawn(watch::follow(client.clone(), watch::PODS, Pods(pods)));
-        tasks.spawn(watch::follow(client.clone(), watch::SLICES, Slices(slices)));
+        let updater = |resource| IndexUpdater { resource, watched: Arc::clone(self) };
+        let (nodes, services) = (updater(watch::NODES), updater(watch::SERVICES));
+        let (pods, slices) = (updater(watch::PODS), updater(watch::SLICES));
+        tasks.spawn(watch::follow(client.clone(), watch::NODES, NodeUpdater(nodes)));
+        tasks.spawn(watch::follow(client.clone(), watch::SERVICES, ServiceUpdater(services)));
+        tasks.spawn(watch::follow(client.clone(), watch::PODS, PodUpdater(pods)));
+        tasks.spawn(watch::follow(client.clone(), watch::SLICES, SliceUpdater(slices)));
         tasks
     }
 }
 
-/// What the four doors have in common.
-struct Door<L> {
+/// What the watch listeners of the four resources have in common.
+struct IndexUpdater<L> {
     resource: Resource,
-    followed: Arc<Followed<L>>,
+    watched: Arc<WatchedIndex<L>>,
 }
 
-impl<L: Listener> Door<L> {
+impl<L: IndexListener> IndexUpdater<L> {
     fn changed(&self, cause: Cause, namespace: &Name, services: Vec<Name>) {
         if !services.is_empty() {
             let keys = services.into_iter().map(|name| (Name::clone(namespace), name)).collect();
-            self.followed.listener.changed(cause, keys);
+            self.watched.listener.changed(cause, keys);
         }
     }
 }
 
-/// The parts of [`Sink`] that are the same behind every door.
-macro_rules! door {
+/// The methods of [`WatchListener`] that are the same for the four resources.
+macro_rules! common_methods {
     () => {
         fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error> {
             serde_json::from_str(json)
         }
 
         fn unreadable(&mut self, key: &Key, error: &str) {
-            self.0.followed.listener.unreadable(self.0.resource.name, key, error);
+            self.0.watched.listener.unreadable(self.0.resource.name, key, error);
         }
 
         fn health(&mut self, health: Result<(), &ApiError>) {
-            self.0.followed.listener.health(self.0.resource.name, health);
+            self.0.watched.listener.health(self.0.resource.name, health);
         }
     };
 }
 
-struct Services<L>(Door<L>);
+struct ServiceUpdater<L>(IndexUpdater<L>);
 
-impl<L: Listener> Sink for Services<L> {
+impl<L: IndexListener> WatchListener for ServiceUpdater<L> {
     type Object = Service;
-    door!();
+    common_methods!();
 
     fn apply(&mut self, service: Service) {
         let (namespace, name) = Keyed::key(&service);
-        if self.0.followed.index().apply_service(service) {
+        if self.0.watched.index().apply_service(service) {
             self.0.changed(Cause::Service, &namespace, vec![name]);
         }
     }
 
     fn delete(&mut self, _: u64, key: &Key) {
-        self.0.followed.index().delete_service(key);
-        self.0.followed.listener.service_gone(key);
+        self.0.watched.index().delete_service(key);
+        self.0.watched.listener.service_gone(key);
     }
 
     fn listed(&mut self, version: u64, keys: &BTreeSet<Key>) {
-        let gone = self.0.followed.index().services_missing_from(keys);
+        let gone = self.0.watched.index().services_missing_from(keys);
         gone.iter().for_each(|key| self.delete(version, key));
-        self.0.followed.listener.listed(self.0.resource.name);
+        self.0.watched.listener.listed(self.0.resource.name);
     }
 }
 
-struct Pods<L>(Door<L>);
+struct PodUpdater<L>(IndexUpdater<L>);
 
-impl<L: Listener> Sink for Pods<L> {
+impl<L: IndexListener> WatchListener for PodUpdater<L> {
     type Object = Pod;
-    door!();
+    common_methods!();
 
     fn apply(&mut self, pod: Pod) {
         let namespace = Name::clone(&pod.namespace);
-        let services = self.0.followed.index().apply_pod(pod);
+        let services = self.0.watched.index().apply_pod(pod);
         self.0.changed(Cause::Pods, &namespace, services);
     }
 
     fn delete(&mut self, _: u64, key: &Key) {
-        let services = self.0.followed.index().delete_pod(key);
+        let services = self.0.watched.index().delete_pod(key);
         self.0.changed(Cause::Pods, &key.0, services);
     }
 
     fn listed(&mut self, version: u64, keys: &BTreeSet<Key>) {
-        let gone = self.0.followed.index().pods_missing_from(keys);
+        let gone = self.0.watched.index().pods_missing_from(keys);
         gone.iter().for_each(|key| self.delete(version, key));
-        self.0.followed.listener.listed(self.0.resource.name);
+        self.0.watched.listener.listed(self.0.resource.name);
     }
 }
 
-struct Slices<L>(Door<L>);
+struct SliceUpdater<L>(IndexUpdater<L>);
 
-impl<L: Listener> Sink for Slices<L> {
+impl<L: IndexListener> WatchListener for SliceUpdater<L> {
     type Object = Slice;
-    door!();
+    common_methods!();
 
     fn knows(&self, key: &Key, version: u64) -> bool {
-        self.0.followed.index().knows_slice(key, version)
+        self.0.watched.index().knows_slice(key, version)
     }
 
     fn apply(&mut self, slice: Slice) {
         let namespace = Name::clone(&slice.namespace);
-        let change = self.0.followed.index().apply_slice(slice);
+        let change = self.0.watched.index().apply_slice(slice);
         if let SliceChange::Changed(services) = change {
             self.0.changed(Cause::Slices, &namespace, services);
         }
     }
 
     fn delete(&mut self, version: u64, key: &Key) {
-        let service = self.0.followed.index().delete_slice(version, key);
+        let service = self.0.watched.index().delete_slice(version, key);
         self.0.changed(Cause::Slices, &key.0, service.into_iter().collect());
     }
 
     fn listed(&mut self, version: u64, keys: &BTreeSet<Key>) {
-        let gone = self.0.followed.index().slices_missing_from(keys, version);
+        let gone = self.0.watched.index().slices_missing_from(keys, version);
         gone.iter().for_each(|key| self.delete(version, key));
-        self.0.followed.listener.listed(self.0.resource.name);
+        self.0.watched.listener.listed(self.0.resource.name);
     }
 }
 
-struct Nodes<L>(Door<L>);
+struct NodeUpdater<L>(IndexUpdater<L>);
 
-impl<L: Listener> Sink for Nodes<L> {
+impl<L: IndexListener> WatchListener for NodeUpdater<L> {
     type Object = Node;
-    door!();
+    common_methods!();
 
     fn apply(&mut self, node: Node) {
         let name = Name::clone(&node.name);
-        let change = self.0.followed.index().apply_node(node);
+        let change = self.0.watched.index().apply_node(node);
         if change != NodeChange::default() {
-            self.0.followed.listener.node_changed(&name, change);
+            self.0.watched.listener.node_changed(&name, change);
         }
     }
 
     fn delete(&mut self, _: u64, (_, name): &Key) {
-        if self.0.followed.index().delete_node(name) {
-            let change = NodeChange { capacity: true, place: true, reference: true };
-            self.0.followed.listener.node_changed(name, change);
+        if self.0.watched.index().delete_node(name) {
+            let change = NodeChange { capacity: true, location: true, reference: true };
+            self.0.watched.listener.node_changed(name, change);
         }
     }
 
     fn listed(&mut self, version: u64, keys: &BTreeSet<Key>) {
-        let known: Vec<Name> = self.0.followed.index().nodes().keys().cloned().collect();
+        let known: Vec<Name> = self.0.watched.index().nodes().keys().cloned().collect();
         let gone = known.into_iter().map(|name| (Name::default(), name));
         gone.filter(|key| !keys.contains(key)).for_each(|key| self.delete(version, &key));
-        self.0.followed.listener.listed(self.0.resource.name);
+        self.0.watched.listener.listed(self.0.resource.name);
     }
 }

@@ -1,25 +1,25 @@
-//! What the cluster looks like, in memory: small structs, found by what they belong to.
+//! Services, Pods, EndpointSlices and Nodes in memory, as small structs with the lookups that a sync
+//! needs.
 //!
 //! ```text
 //!  Service ─selector─► label sets ─► Pods        a namespace has few label sets and many Pods
-//!  Service ─name─────► its slices                stored ones, and ours as soon as they are written
+//!  Service ─name─────► its slices                as stored, with our own writes as soon as they succeed
 //!  Node ──────────────► Pods on it ─► Services
 //! ```
 //!
-//! Synchronous, without a client: tests call `apply` and look at what changed. Every change names
-//! the Services it concerns; nothing is computed twice.
+//! Everything here is synchronous and needs no client. Each `apply_*` and `delete_*` returns the
+//! Services that the change concerns, so that no other Service is synced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use zonewise_cluster::watch::version_number;
 use zonewise_common::name::{Key, Name, Uid};
 use zonewise_slices::labels::Labels;
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::{NamedPort, Pod};
 use zonewise_slices::service::Service;
 use zonewise_slices::slice::{Hints, Slice};
-
-use zonewise_cluster::watch::number;
 
 /// Services, Pods, slices and nodes.
 #[derive(Debug, Default)]
@@ -37,11 +37,12 @@ struct Namespace {
     pods_by_labels: BTreeMap<Arc<Labels>, BTreeSet<Name>>,
     slices: BTreeMap<Name, Arc<Slice>>,
     slices_by_service: BTreeMap<Name, BTreeSet<Name>>,
-    /// Slices we have deleted whose end the watch has not seen yet.
+    /// Slices that this process has deleted and whose deletion the watch has not reported yet. Late
+    /// events about them are ignored.
     deleted: BTreeSet<Uid>,
 }
 
-/// Values that many objects have in common, kept once.
+/// Values that many objects have in common, each stored once.
 #[derive(Debug, Default)]
 struct SharedValues {
     names: BTreeSet<Name>,
@@ -50,30 +51,31 @@ struct SharedValues {
     labels: BTreeSet<Arc<Labels>>,
 }
 
-/// What became of a slice.
+/// What an event about a slice means.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SliceChange {
-    /// Nothing new: we knew, or it is older than what we know.
+    /// This version, or a newer one, was known already.
     Known,
-    /// It is not as we left it: these Services are to be looked at.
+    /// Another writer changed the slice. These Services have to be synced.
     Changed(Vec<Name>),
 }
 
-/// What became of a node.
+/// What has changed about a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeChange {
-    /// Its part of the capacity may have changed.
+    /// Something that its capacity depends on.
     pub capacity: bool,
-    /// It came, went or moved: endpoints on it have another zone.
-    pub place: bool,
-    /// The reference would notice: it came, went, changed readiness or zone.
+    /// It was added or deleted, or its zone or region has changed: endpoints on it get another zone.
+    pub location: bool,
+    /// Something that the reference reacts to: it was added or deleted, or its readiness or zone has
+    /// changed.
     pub reference: bool,
 }
 
 impl Index {
     // === Services ===
 
-    /// A Service as it is now. Returns whether anything we use has changed.
+    /// Adds or replaces a Service. Returns whether anything that we use has changed.
     pub fn apply_service(&mut self, service: Service) -> bool {
         let namespace = self.namespaces.entry(Name::clone(&service.namespace)).or_default();
         let name = Name::clone(&service.name);
@@ -82,7 +84,7 @@ impl Index {
         old.is_none_or(|old| old != service)
     }
 
-    /// A Service is gone.
+    /// Removes a Service.
     pub fn delete_service(&mut self, (namespace, name): &Key) {
         self.within(namespace, |known| {
             known.services.remove(name);
@@ -101,7 +103,7 @@ impl Index {
 
     // === Pods ===
 
-    /// A Pod as it is now. Returns the Services of its namespace that must be looked at.
+    /// Adds or replaces a Pod. Returns the Services of its namespace that have to be synced.
     pub fn apply_pod(&mut self, pod: Pod) -> Vec<Name> {
         let namespace = self.namespaces.entry(Name::clone(&pod.namespace)).or_default();
         let old = namespace.pods.get(&pod.name).map(Arc::clone);
@@ -123,7 +125,7 @@ impl Index {
         affected
     }
 
-    /// A Pod is gone. Returns the Services that must be looked at.
+    /// Removes a Pod. Returns the Services of its namespace that have to be synced.
     pub fn delete_pod(&mut self, key: &Key) -> Vec<Name> {
         let (namespace, name) = key;
         let mut affected = Vec::new();
@@ -141,7 +143,7 @@ impl Index {
         affected
     }
 
-    /// The Pods a Service selects, by name.
+    /// The Pods that a Service selects, sorted by name.
     pub fn pods_of(&self, service: &Service) -> Vec<Arc<Pod>> {
         let (Some(selector), Some(namespace)) =
             (&service.selector, self.namespaces.get(&service.namespace))
@@ -158,13 +160,13 @@ impl Index {
 
     // === slices ===
 
-    /// A slice as the watch reports it.
+    /// Adds or replaces a slice that the watch reports.
     pub fn apply_slice(&mut self, slice: Slice) -> SliceChange {
         let namespace = self.namespaces.entry(Name::clone(&slice.namespace)).or_default();
         let old = namespace.slices.get(slice.name());
         let known = old.filter(|old| old.uid == slice.uid);
-        let version = number(&slice.resource_version);
-        if known.is_some_and(|known| number(&known.resource_version) >= version)
+        let version = version_number(&slice.resource_version);
+        if known.is_some_and(|known| version_number(&known.resource_version) >= version)
             || namespace.deleted.contains(&slice.uid)
         {
             return SliceChange::Known;
@@ -178,19 +180,19 @@ impl Index {
         SliceChange::Changed(services)
     }
 
-    /// Whether this version of a slice, or a later one, is known. Most events about slices are
-    /// echoes of our own writes.
+    /// Whether this version of a slice, or a later one, is known. It usually is: most events about
+    /// slices report our own writes.
     pub fn knows_slice(&self, (namespace, name): &Key, version: u64) -> bool {
         let known = self.namespaces.get(namespace).and_then(|known| known.slices.get(name));
-        known.is_some_and(|slice| number(&slice.resource_version) >= version)
+        known.is_some_and(|slice| version_number(&slice.resource_version) >= version)
     }
 
-    /// A slice as the server returned it to our own write.
-    pub fn wrote_slice(&mut self, slice: Slice) {
+    /// Adds or replaces a slice as the server returned it to our own write.
+    pub fn record_written_slice(&mut self, slice: Slice) {
         let namespace = self.namespaces.entry(Name::clone(&slice.namespace)).or_default();
         let newer = namespace.slices.get(slice.name()).is_some_and(|known| {
             known.uid == slice.uid
-                && number(&known.resource_version) > number(&slice.resource_version)
+                && version_number(&known.resource_version) > version_number(&slice.resource_version)
         });
         if !newer {
             self.store_slice(slice);
@@ -209,8 +211,8 @@ impl Index {
         }
     }
 
-    /// We deleted a slice.
-    pub fn deleted_slice(&mut self, (namespace, name): &Key, uid: &Uid) {
+    /// Removes a slice that this process has deleted.
+    pub fn record_deleted_slice(&mut self, (namespace, name): &Key, uid: &Uid) {
         self.within(namespace, |known| {
             if known.slices.get(name).is_some_and(|slice| slice.uid == *uid) {
                 known.remove_slice(name);
@@ -219,16 +221,19 @@ impl Index {
         });
     }
 
-    /// The watch says that a slice is gone. Returns its Service if that is news.
+    /// Removes a slice that the watch reports as deleted. Returns its Service, unless the deletion was
+    /// known already.
     pub fn delete_slice(&mut self, version: u64, (namespace, name): &Key) -> Option<Name> {
         let mut service = None;
         self.within(namespace, |known| {
-            // A slice of the same name that is newer than the deletion is another slice.
+            // A slice of this name that is newer than the deletion was created afterwards.
             let old = known.slices.get(name);
-            if old.is_some_and(|old| version == 0 || number(&old.resource_version) <= version) {
+            if old
+                .is_some_and(|old| version == 0 || version_number(&old.resource_version) <= version)
+            {
                 service = known.remove_slice(name).and_then(|old| old.service().map(Name::from));
             }
-            // Names are not used twice, so the tombstone has done its work.
+            // Late events come within moments of the deletion; the list need not grow for ever.
             if known.deleted.len() > 64 {
                 known.deleted.clear();
             }
@@ -236,7 +241,7 @@ impl Index {
         service
     }
 
-    /// The slices of a Service, by name.
+    /// The slices of a Service, sorted by name.
     pub fn slices_of(&self, (namespace, service): &Key) -> Vec<Arc<Slice>> {
         let Some(namespace) = self.namespaces.get(namespace) else { return Vec::new() };
         let names = namespace.slices_by_service.get(service).into_iter().flatten();
@@ -250,13 +255,13 @@ impl Index {
 
     // === nodes ===
 
-    /// A node as it is now.
+    /// Adds or replaces a node.
     pub fn apply_node(&mut self, node: Node) -> NodeChange {
         let change = match self.nodes.get(&node.name) {
-            None => NodeChange { capacity: true, place: true, reference: true },
+            None => NodeChange { capacity: true, location: true, reference: true },
             Some(old) => NodeChange {
                 capacity: *old != node,
-                place: old.zone != node.zone || old.region != node.region,
+                location: old.zone != node.zone || old.region != node.region,
                 reference: old.zone != node.zone || old.ready != node.ready,
             },
         };
@@ -264,7 +269,7 @@ impl Index {
         change
     }
 
-    /// A node is gone. Returns whether it was known.
+    /// Removes a node. Returns whether it was known.
     pub fn delete_node(&mut self, name: &str) -> bool {
         self.nodes.remove(name).is_some()
     }
@@ -274,7 +279,7 @@ impl Index {
         &self.nodes
     }
 
-    /// Services with Pods on a node.
+    /// The Services that select Pods on a node.
     pub fn services_on(&self, node: &str) -> BTreeSet<Key> {
         let mut services = BTreeSet::new();
         for (namespace, pod) in self.pods_by_node.get(node).into_iter().flatten() {
@@ -288,7 +293,7 @@ impl Index {
 
     // === lists ===
 
-    /// Keys that are known and not in a list: what has gone while nobody watched.
+    /// Known Pods that a new list does not contain: they were deleted while the watch was down.
     pub fn pods_missing_from(&self, listed: &BTreeSet<Key>) -> Vec<Key> {
         self.missing(listed, |namespace| &namespace.pods)
     }
@@ -298,12 +303,12 @@ impl Index {
         self.missing(listed, |namespace| &namespace.services)
     }
 
-    /// The same for slices, but for those that are newer than the list.
+    /// The same for slices, without those that are newer than the list.
     pub fn slices_missing_from(&self, listed: &BTreeSet<Key>, version: u64) -> Vec<Key> {
         let older = |key: &Key| {
             let slice =
                 self.namespaces.get(&key.0).and_then(|namespace| namespace.slices.get(&key.1));
-            slice.is_some_and(|slice| number(&slice.resource_version) <= version)
+            slice.is_some_and(|slice| version_number(&slice.resource_version) <= version)
         };
         self.missing(listed, |namespace| &namespace.slices).into_iter().filter(older).collect()
     }
@@ -319,7 +324,7 @@ impl Index {
         all.filter(|key| !listed.contains(key)).collect()
     }
 
-    /// Works on a namespace and forgets it when nothing is left in it.
+    /// Changes a namespace and removes it when nothing is left in it.
     fn within(&mut self, namespace: &Name, work: impl FnOnce(&mut Namespace)) {
         if let Some(known) = self.namespaces.get_mut(namespace) {
             work(known);
@@ -348,8 +353,8 @@ impl Namespace {
         self.services.values().filter(selects).map(|service| Name::clone(&service.name))
     }
 
-    /// Services that a change from `old` to `new` concerns. Where only labels changed, those that
-    /// select the Pod before and after do not care.
+    /// The Services that a change from `old` to `new` concerns. When only labels have changed, a
+    /// Service that selects the Pod before and after is not among them.
     fn affected(&self, old: Option<&Pod>, new: Option<&Pod>) -> Vec<Name> {
         let (Some(old), Some(new)) = (old, new) else {
             let labels = old.or(new).map(|pod| &pod.labels);
@@ -415,25 +420,25 @@ impl SharedValues {
         if let Some(node) = &mut pod.node {
             self.name(node);
         }
-        pod.named_ports = same(&mut self.ports, pod.named_ports);
-        pod.labels = same(&mut self.labels, pod.labels);
+        pod.named_ports = shared(&mut self.ports, pod.named_ports);
+        pod.labels = shared(&mut self.labels, pod.labels);
         pod
     }
 
     fn slice(&mut self, mut slice: Slice) -> Slice {
         self.name(&mut slice.namespace);
-        slice.labels = same(&mut self.labels, slice.labels);
+        slice.labels = shared(&mut self.labels, slice.labels);
         for endpoint in &mut slice.endpoints {
             for name in endpoint.node.iter_mut().chain(&mut endpoint.zone) {
                 self.name(name);
             }
-            endpoint.hints = endpoint.hints.take().map(|hints| same(&mut self.hints, hints));
+            endpoint.hints = endpoint.hints.take().map(|hints| shared(&mut self.hints, hints));
         }
         slice.endpoints.shrink_to_fit();
         slice
     }
 
-    /// Forgets values that nobody has any more.
+    /// Removes values that no object uses any more.
     fn sweep(&mut self) {
         self.names.retain(|value| Arc::strong_count(value) > 1);
         self.ports.retain(|value| Arc::strong_count(value) > 1);
@@ -443,13 +448,14 @@ impl SharedValues {
 }
 
 impl Index {
-    /// Forgets what no object needs any more; to be called now and then.
+    /// Frees shared values that no object uses any more. Should be called every few minutes.
     pub fn sweep(&mut self) {
         self.shared.sweep();
     }
 }
 
-fn same<T: Ord + ?Sized>(known: &mut BTreeSet<Arc<T>>, value: Arc<T>) -> Arc<T> {
+/// The stored value that equals `value`, which is stored if it is new.
+fn shared<T: Ord + ?Sized>(known: &mut BTreeSet<Arc<T>>, value: Arc<T>) -> Arc<T> {
     match known.get(&value) {
         Some(known) => Arc::clone(known),
         None => {

@@ -1,12 +1,13 @@
-//! What the control plane knows of a cluster, as the small structs of `zonewise_slices`.
+//! The objects of a cluster that the control plane works with, as the small structs of
+//! `zonewise_slices`.
 //!
 //! ```text
-//!  index    Pods, Nodes, Services and slices, found by what they belong to   (synchronous, no client)
-//!  follow   the control plane's four watches, folded into the index
-//!  write    slices, and conditions of Services
+//!  index    Services, Pods, EndpointSlices and Nodes in memory, with lookups   (synchronous, no client)
+//!  follow   the control plane's four watches, which fill the index
+//!  write    writes EndpointSlices, and conditions on Services
 //! ```
 //!
-//! The proxy does not use it: a node needs other fields of the same objects, and fewer of them.
+//! The proxy does not use this crate: it needs other, and fewer, fields of the same objects.
 
 pub mod follow;
 pub mod index;

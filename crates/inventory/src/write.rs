@@ -1,8 +1,8 @@
-//! Writes: slices, and conditions on Services.
+//! The controller's writes: EndpointSlices, and conditions on Services.
 //!
-//! Only whole slices that we own are written (create, replace, delete), never a patch of somebody
-//! else's. Names come from the API server and are valid there; they are still checked before they
-//! become part of a path.
+//! Slices are created, replaced and deleted as a whole, and only those that this controller manages.
+//! Names come from the API server, where they are valid; they are checked all the same before they
+//! become part of a request path.
 
 use http::Method;
 use kube::Client;
@@ -15,22 +15,22 @@ use zonewise_slices::slice::Slice;
 
 use zonewise_cluster::api::{self, ApiError};
 
-/// Field manager of what we apply.
+/// The field manager of conditions, which are written with server-side apply.
 pub const FIELD_MANAGER: &str = "zonewise-controller";
 
-/// Creates a slice; returns it as stored.
+/// Creates a slice and returns it as stored.
 pub async fn create(client: &Client, slice: &Slice) -> Result<Slice, ApiError> {
     let path = slices_path(&slice.namespace)?;
     send(client, Method::POST, &path, slice).await
 }
 
-/// Replaces a slice; returns it as stored.
+/// Replaces a slice and returns it as stored.
 pub async fn replace(client: &Client, slice: &Slice) -> Result<Slice, ApiError> {
     let path = format!("{}/{}", slices_path(&slice.namespace)?, segment(slice.name())?);
     send(client, Method::PUT, &path, slice).await
 }
 
-/// Deletes a slice, if it is still the one that was meant. One that is gone already is fine.
+/// Deletes a slice, if it still has the same uid. A slice that does not exist any more is no error.
 pub async fn delete(client: &Client, namespace: &str, slice: &SliceName) -> Result<(), ApiError> {
     let path = format!("{}/{}", slices_path(namespace)?, segment(&slice.name)?);
     let options = json!({
@@ -39,13 +39,13 @@ pub async fn delete(client: &Client, namespace: &str, slice: &SliceName) -> Resu
         "preconditions": { "uid": slice.uid },
     });
     let body = options.to_string().into_bytes();
-    match api::call(client, Method::DELETE, &path, (api::JSON, body)).await {
+    match api::call(client, Method::DELETE, &path, api::JSON, body).await {
         Err(ApiError::NotFound(_)) => Ok(()),
         other => other.map(|_| ()),
     }
 }
 
-/// What the server adds to a slice. The rest is what we sent, so it is not read again.
+/// The fields that the server adds to a slice. The rest is what was sent and is not decoded again.
 #[derive(Deserialize)]
 struct Stored {
     metadata: StoredMeta,
@@ -69,9 +69,10 @@ async fn send(
 ) -> Result<Slice, ApiError> {
     let refused = |error: serde_json::Error| ApiError::Refused(error.to_string());
     let body = serde_json::to_vec(slice).map_err(refused)?;
-    let answer = api::call(client, method, path, (api::JSON, body)).await?;
-    let Stored { metadata } = serde_json::from_slice(&answer)
-        .map_err(|error| ApiError::Unavailable(format!("the answer cannot be read: {error}")))?;
+    let answer = api::call(client, method, path, api::JSON, body).await?;
+    let Stored { metadata } = serde_json::from_slice(&answer).map_err(|error| {
+        ApiError::Unavailable(format!("the answer to a write cannot be read: {error}"))
+    })?;
     Ok(Slice {
         name: Some(metadata.name),
         uid: metadata.uid,
@@ -81,7 +82,7 @@ async fn send(
     })
 }
 
-/// Makes our conditions on a Service these ones, and no others.
+/// Sets our conditions on a Service to exactly these; others of ours are removed.
 pub async fn conditions(
     client: &Client,
     service: &Service,
@@ -111,20 +112,21 @@ pub async fn conditions(
         segment(&service.name)?
     );
     let body = body.to_string().into_bytes();
-    api::call(client, Method::PATCH, &path, (api::APPLY, body)).await.map(|_| ())
+    api::call(client, Method::PATCH, &path, api::APPLY, body).await.map(|_| ())
 }
 
 fn slices_path(namespace: &str) -> Result<String, ApiError> {
     Ok(format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices", segment(namespace)?))
 }
 
-/// A name as part of a path: nothing but what Kubernetes allows in names.
+/// Checks that a name consists of characters that Kubernetes allows in names, so that it can be part
+/// of a request path.
 fn segment(name: &str) -> Result<&str, ApiError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
     if !name.is_empty() && name.bytes().all(allowed) && !name.starts_with('.') {
         Ok(name)
     } else {
-        Err(ApiError::Refused(format!("{name:?} is not a name")))
+        Err(ApiError::Refused(format!("{name:?} is not a valid object name")))
     }
 }
 

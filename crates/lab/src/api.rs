@@ -4,7 +4,7 @@ use http::Method;
 use kube::Client;
 use serde_json::{Value, json};
 use zonewise_cluster::api::{ApiError, JSON, MERGE, call};
-use zonewise_cluster::watch::each;
+use zonewise_cluster::watch::list_each;
 
 /// Path of all Nodes.
 pub(crate) const NODES: &str = "/api/v1/nodes";
@@ -58,7 +58,7 @@ impl Api {
     /// Lists all objects at a path. `selector` is a query parameter such as `&labelSelector=…`.
     pub async fn list(&self, path: &str, selector: &str) -> Result<Vec<Value>, ApiError> {
         let mut all = Vec::new();
-        each(&self.client, path, selector, &mut |item| all.extend(serde_json::from_str(item)))
+        list_each(&self.client, path, selector, &mut |item| all.extend(serde_json::from_str(item)))
             .await?;
         Ok(all)
     }
@@ -70,7 +70,7 @@ impl Api {
         kind: &str,
         body: &Value,
     ) -> Result<Value, ApiError> {
-        let answer = call(&self.client, method, path, (kind, body.to_string().into())).await?;
+        let answer = call(&self.client, method, path, kind, body.to_string().into()).await?;
         serde_json::from_slice(&answer)
             .map_err(|error| ApiError::Unavailable(format!("an answer cannot be read: {error}")))
     }

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::parameter;
+use zonewise_cluster::watch::query_parameter;
 use zonewise_common::keys::{LAB, SERVICE_NAME};
 use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_common::proxy_report::ProxyReport;
@@ -172,15 +173,15 @@ impl Cluster {
     }
 
     pub(crate) fn lab_nodes(&self) -> MutexGuard<'_, BTreeMap<String, LabNode>> {
-        self.lab_nodes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lab_nodes.lock()
     }
 
     pub(crate) fn network(&self) -> MutexGuard<'_, ClusterNetwork> {
-        self.network.lock().unwrap_or_else(PoisonError::into_inner)
+        self.network.lock()
     }
 
     pub(crate) fn traffic(&self) -> MutexGuard<'_, Traffic> {
-        self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
+        self.traffic.lock()
     }
 
     /// Nodes that are on.
@@ -224,7 +225,7 @@ impl Cluster {
         work: impl FnOnce(&mut ClusterNetwork) -> anyhow::Result<T> + Send + 'static,
     ) -> anyhow::Result<T> {
         let network = Arc::clone(&self.network);
-        let work = move || work(&mut network.lock().unwrap_or_else(PoisonError::into_inner));
+        let work = move || work(&mut network.lock());
         tokio::task::spawn_blocking(work).await?
     }
 
@@ -378,10 +379,7 @@ impl Cluster {
         if let Some(task) = self.controller.task.take() {
             let _ = task.await;
         }
-        let traffic = std::mem::replace(
-            self.traffic.get_mut().unwrap_or_else(PoisonError::into_inner),
-            Traffic::new(0),
-        );
+        let traffic = std::mem::replace(self.traffic.get_mut(), Traffic::new(0));
         let lab_nodes = std::mem::take(&mut *self.lab_nodes());
         let _ = tokio::task::spawn_blocking(move || {
             drop(traffic);
@@ -406,7 +404,7 @@ pub async fn clear(api: &Api) -> anyhow::Result<usize> {
             api.delete(&format!("{path}/{name}"), Some(0)).await?;
             removed += 1;
             if path == SERVICES {
-                let slices = parameter("labelSelector", &format!("{SERVICE_NAME}={name}"));
+                let slices = query_parameter("labelSelector", &format!("{SERVICE_NAME}={name}"));
                 for slice in api.list(SLICES, &slices).await? {
                     let name = slice["metadata"]["name"].as_str().unwrap_or_default();
                     api.delete(&format!("{SLICES}/{name}"), None).await?;

@@ -8,15 +8,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::{self, Sink, follow};
+use zonewise_cluster::watch::{self, WatchListener, follow};
 use zonewise_common::keys::LAB;
 use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_netns::traffic::Server;
@@ -123,7 +124,7 @@ impl Kubelet {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -206,7 +207,7 @@ struct PodListener {
     heard: mpsc::UnboundedSender<Event>,
 }
 
-impl Sink for PodListener {
+impl WatchListener for PodListener {
     type Object = WatchedPod;
 
     fn read(&self, json: &str) -> Result<WatchedPod, serde_json::Error> {
@@ -349,7 +350,7 @@ fn make(
     name: &str,
     ports: BTreeSet<u16>,
 ) -> anyhow::Result<(NetnsPod, Vec<Server>)> {
-    let mut network = network.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut network = network.lock();
     let pod = network.add_pod(node, name)?;
     drop(network);
     let serve = |port| Server::tcp(&pod.namespace, name, SocketAddr::new(pod.v4.into(), port));
@@ -385,7 +386,7 @@ async fn remove(shared: &Arc<Shared>, key: &Key) {
     let removed = tokio::task::spawn_blocking(move || {
         let Running { pod, servers, .. } = running;
         drop(servers);
-        network.lock().unwrap_or_else(PoisonError::into_inner).remove_pod(&pod)
+        network.lock().remove_pod(&pod)
     });
     if let Ok(Err(error)) = removed.await {
         tracing::warn!(pod = %key.1, %error, "a Pod's namespace cannot be removed");

@@ -2,11 +2,12 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use parking_lot::Mutex;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use zonewise_apiserver::Server;
@@ -17,7 +18,7 @@ use crate::api::{Api, NODES, SERVICES};
 use crate::cluster::{Access, Cluster, clear};
 use crate::directory::LabDirectory;
 use crate::picture::{side_by_side, svg};
-use crate::runner::{Runner, lock};
+use crate::runner::Runner;
 use crate::scenario::Scenario;
 use crate::screen::paint;
 use crate::terminal::show;
@@ -167,12 +168,12 @@ impl<'f> Pictures<'f> {
         let mut buffer = Buffer::empty(Rect::new(0, 0, PICTURE.0, PICTURE.1));
         paint(&mut buffer, view);
         self.write(&format!("act-{}.svg", act.number), &svg(&buffer));
-        lock(&self.pages).push((format!("{}. {}", act.number, act.title), buffer));
+        self.pages.lock().push((format!("{}. {}", act.number, act.title), buffer));
     }
 
     /// Writes one picture with all acts.
     fn bind(&self) {
-        let pages = lock(&self.pages);
+        let pages = self.pages.lock();
         let pages: Vec<(String, &Buffer)> =
             pages.iter().map(|(caption, buffer)| (caption.clone(), buffer)).collect();
         self.write("acts.svg", &side_by_side(&pages));

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 use zonewise_common::keys::{HOSTNAME, LAB, ZONE};
 use zonewise_common::name::SYSTEM_NAMESPACE;
-use zonewise_netns::{Cidr, NetnsNode};
+use zonewise_netns::NetnsNode;
 
 use crate::scenario::{GRACE, Service};
 
@@ -16,7 +16,6 @@ pub(crate) const SERVICE_PORT: u16 = 80;
 
 /// The Node object of a node.
 pub(crate) fn node(node: &NetnsNode, cores: u32, now: &str) -> Value {
-    let text = |(address, length): Cidr| format!("{address}/{length}");
     let resources = json!({"cpu": cores.to_string(), "memory": "16Gi", "pods": "250"});
     json!({
         "apiVersion": "v1", "kind": "Node",
@@ -24,8 +23,8 @@ pub(crate) fn node(node: &NetnsNode, cores: u32, now: &str) -> Value {
             LAB: "node", HOSTNAME: node.name, ZONE: node.zone,
         }},
         "spec": {
-            "podCIDR": text(node.pods_v4),
-            "podCIDRs": [text(node.pods_v4), text(node.pods_v6)],
+            "podCIDR": node.pods_v4.to_string(),
+            "podCIDRs": [node.pods_v4.to_string(), node.pods_v6.to_string()],
         },
         "status": {
             "capacity": resources, "allocatable": resources,

@@ -1,10 +1,11 @@
 //! Runs the acts of a scenario one after the other, and measures each.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use zonewise_netns::NetnsNode;
@@ -116,7 +117,7 @@ impl Runner {
         for (index, act) in self.scenario.acts.iter().enumerate() {
             let result = self.act(&mut director, index, act).await?;
             ended(&result);
-            lock(&self.board).end(result);
+            self.board.lock().end(result);
         }
         Ok(())
     }
@@ -135,16 +136,16 @@ impl Runner {
             look: act.look.clone(),
             ..view::Act::default()
         };
-        lock(&self.board).begin(stage, service);
+        self.board.lock().begin(stage, service);
         let begun = epoch();
         for step in &act.steps {
-            lock(&self.board).step(step.to_string());
+            self.board.lock().step(step.to_string());
             director.perform(step).await?;
         }
         let last = settle(&self.cluster).await?;
         let settled = (last > begun).then_some(last - begun);
         self.measure(act.measure.0).await;
-        let mut result = lock(&self.board).figures(service, settled);
+        let mut result = self.board.lock().figures(service, settled);
         judge(&mut result, &act.expect);
         Ok(result)
     }
@@ -156,11 +157,12 @@ impl Runner {
         self.controls.next.store(false, Ordering::Relaxed);
         let mut passed = Duration::ZERO;
         while passed < time && !self.controls.next.load(Ordering::Relaxed) {
-            lock(&self.board)
+            self.board
+                .lock()
                 .phase(Phase::Measuring { done: passed.as_secs_f64() / time.as_secs_f64() });
             tokio::time::sleep(LOOK).await;
             let paused = self.controls.paused.load(Ordering::Relaxed);
-            lock(&self.board).paused = paused;
+            self.board.lock().paused = paused;
             if !paused {
                 passed += LOOK;
             }
@@ -182,7 +184,7 @@ impl Runner {
 
     /// The result so far.
     pub(crate) fn summary(&self) -> Summary {
-        let board = lock(&self.board);
+        let board = self.board.lock();
         let (connections, failed) = board.totals();
         let first = self.cluster.traffic().first();
         Summary {
@@ -204,10 +206,6 @@ impl Runner {
     }
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn epoch() -> f64 {
     jiff::Timestamp::now().as_microsecond() as f64 / 1e6
 }
@@ -224,10 +222,10 @@ async fn count(
     loop {
         ticks.tick().await;
         let counts = cluster.traffic().drain();
-        let mut seen = lock(&observation).clone();
+        let mut seen = observation.lock().clone();
         seen.pods = cluster.kubelet.pods();
         seen.zones = zones(&cluster);
-        let mut board = lock(&board);
+        let mut board = board.lock();
         board.tick(counts, seen);
         views.send_replace(board.view(started.elapsed()));
     }
@@ -244,10 +242,10 @@ async fn look(
     loop {
         match statuses(&cluster.api).await {
             Ok(statuses) => {
-                lock(&observation).statuses = statuses;
-                lock(&board).trouble = None;
+                observation.lock().statuses = statuses;
+                board.lock().trouble = None;
             }
-            Err(error) => lock(&board).trouble = Some(error.to_string()),
+            Err(error) => board.lock().trouble = Some(error.to_string()),
         }
         let nodes = cluster.nodes();
         let asked: Vec<NetnsNode> = nodes
@@ -271,7 +269,7 @@ async fn look(
         pages.retain(|name, _| nodes.iter().any(|node| node.name == *name));
         let all: Vec<SyncMetrics> = all_metrics.values().copied().collect();
         {
-            let mut observation = lock(&observation);
+            let mut observation = observation.lock();
             observation.routed = routed(pages.values().map(String::as_str));
             observation.programming = programming(&all);
         }

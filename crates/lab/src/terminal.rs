@@ -1,9 +1,10 @@
 //! The terminal: draws the screen and reads keys.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::execute;
@@ -12,7 +13,7 @@ use tokio::sync::watch;
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::board::Board;
-use crate::runner::{Controls, Runner, lock};
+use crate::runner::{Controls, Runner};
 use crate::screen::{draw, monochrome};
 use crate::view::View;
 
@@ -84,7 +85,7 @@ fn watch_and_draw(
 }
 
 fn select(board: &Mutex<Board>, to: impl Fn(usize, usize) -> usize) {
-    let mut board = lock(board);
+    let mut board = board.lock();
     let last = board.services().saturating_sub(1);
     board.selected = to(board.selected, last);
 }

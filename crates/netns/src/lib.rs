@@ -61,4 +61,4 @@ pub use error::Error;
 pub use links::{Address, Link, add_bridge_port, bridge, veth};
 pub use namespace::Namespace;
 pub use network::{ClusterNetwork, NetnsClient, NetnsNode, NetnsPod};
-pub use routes::{Cidr, Route};
+pub use routes::Route;

@@ -18,11 +18,12 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::PathBuf;
 use std::process::{Child, Command};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
 use netlink_packet_route::RouteNetlinkMessage;
 use nix::sched::{CloneFlags, setns, unshare};
+use parking_lot::Mutex;
 
 use crate::Error;
 use crate::netlink::Netlink;
@@ -161,7 +162,7 @@ impl Namespace {
         flags: u16,
         doing: impl FnOnce() -> String,
     ) -> Result<Vec<RouteNetlinkMessage>, Error> {
-        let mut netlink = self.inner.netlink.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut netlink = self.inner.netlink.lock();
         netlink.request(message, flags).map_err(|e| self.error(doing(), e))
     }
 }

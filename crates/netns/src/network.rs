@@ -21,9 +21,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use zonewise_common::cidr::Cidr;
+
 use crate::links::remove_bridge_port;
-use crate::routes::{default_network, host_network};
-use crate::{Cidr, Error, Namespace, Route, add_bridge_port, bridge, veth};
+use crate::{Error, Namespace, Route, add_bridge_port, bridge, veth};
 
 /// The interface that every node, pod and client has.
 pub const INTERFACE: &str = "eth0";
@@ -124,8 +125,8 @@ impl ClusterNetwork {
         fabric.add_address(BRIDGE, v4.into(), 24)?;
         fabric.add_address(BRIDGE, v6.into(), 64)?;
         fabric.add_address(BRIDGE, link_local(FABRIC).into(), 64)?;
-        fabric.add_route(&Route::to(default_network(v4.into())))?;
-        fabric.add_route(&Route::to(default_network(v6.into())))?;
+        fabric.add_route(&Route::to(Cidr::default_of(v4.into())))?;
+        fabric.add_route(&Route::to(Cidr::default_of(v6.into())))?;
         Ok(Self {
             fabric,
             zone_bridges: BTreeMap::new(),
@@ -152,12 +153,7 @@ impl ClusterNetwork {
         &self.pods
     }
 
-    /// All clients, in the order they were added.
-    pub fn clients(&self) -> &[NetnsClient] {
-        &self.clients
-    }
-
-    /// Adds `round_trip` to every round trip between a zone and default_network outside it.
+    /// Adds `round_trip` to every round trip between a zone and everything outside it.
     ///
     /// Only nodes that are added to the zone afterwards are behind the delayed link.
     pub fn delay_zone(&mut self, zone: &str, round_trip: Duration) -> Result<(), Error> {
@@ -196,8 +192,8 @@ impl ClusterNetwork {
             namespace: Namespace::new(name)?,
             v4,
             v6,
-            pods_v4: (pod_addresses(number, 0).0.into(), 24),
-            pods_v6: (pod_addresses(number, 0).1.into(), 64),
+            pods_v4: Cidr::new_assert(pod_addresses(number, 0).0.into(), 24),
+            pods_v6: Cidr::new_assert(pod_addresses(number, 0).1.into(), 64),
             mac: Vec::new(),
         };
         self.connect_node(&node)?;
@@ -345,7 +341,7 @@ impl NetnsClient {
     /// For networks that only nodes know, like those of Services. A second call for the same
     /// network moves it to another node.
     pub fn route_via(&self, network: Cidr, node: &NetnsNode) -> Result<(), Error> {
-        let gateway = node.address(network.0.is_ipv6());
+        let gateway = node.address(!network.is_ipv4());
         self.fabric.add_route(&Route::to(network).via(gateway).table(self.routing_table))
     }
 
@@ -375,8 +371,8 @@ impl Leaf<'_> {
         router.set_up(port)?;
         self.configure(&router.link(port)?.mac)?;
         router.add_address(port, GATEWAY6.into(), 64)?;
-        router.add_route(&Route::to(host_network(self.v4)).device(port).source(router_v4))?;
-        router.add_route(&Route::to(host_network(self.v6)).device(port).source(router_v6))?;
+        router.add_route(&Route::to(Cidr::host(self.v4.into())).device(port).source(router_v4))?;
+        router.add_route(&Route::to(Cidr::host(self.v6.into())).device(port).source(router_v6))?;
         router.wait_running(port)?;
         self.namespace.wait_running(INTERFACE)
     }
@@ -390,7 +386,7 @@ impl Leaf<'_> {
         for address in [IpAddr::from(GATEWAY), IpAddr::from(GATEWAY6)] {
             namespace.add_neighbour(INTERFACE, address, gateway_mac)?;
             namespace
-                .add_route(&Route::to(default_network(address)).via(address).device(INTERFACE))?;
+                .add_route(&Route::to(Cidr::default_of(address)).via(address).device(INTERFACE))?;
         }
         Ok(())
     }

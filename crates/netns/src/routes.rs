@@ -6,7 +6,7 @@
 //!                └──► main table ──► route
 //! ```
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::route::{
@@ -14,26 +14,10 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use zonewise_common::cidr::Cidr;
 
 use crate::links::family;
 use crate::{Error, Namespace};
-
-/// A network: its address and prefix length.
-pub type Cidr = (IpAddr, u8);
-
-/// 0.0.0.0/0 or ::/0, in the family of an address.
-pub(crate) fn default_network(address: IpAddr) -> Cidr {
-    match address {
-        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), 0),
-        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), 0),
-    }
-}
-
-/// The network of a single address: /32 or /128.
-pub(crate) fn host_network(address: impl Into<IpAddr>) -> Cidr {
-    let address = address.into();
-    (address, if address.is_ipv4() { 32 } else { 128 })
-}
 
 /// A route, built step by step: `Route::to(network).via(gateway).device("eth0")`.
 ///
@@ -81,7 +65,7 @@ impl Route {
 impl Namespace {
     /// Adds the default route of the gateway's family.
     pub fn add_default_route(&self, via: IpAddr) -> Result<(), Error> {
-        self.add_route(&Route::to(default_network(via)).via(via))
+        self.add_route(&Route::to(Cidr::default_of(via)).via(via))
     }
 
     /// Adds a route, or replaces the existing route to the same network.
@@ -142,7 +126,7 @@ impl Namespace {
     }
 
     fn route_message(&self, route: &Route) -> Result<RouteMessage, Error> {
-        let (network, prefix) = route.destination;
+        let (network, prefix) = (route.destination.address(), route.destination.length());
         let mut message = RouteMessage::default();
         let header = &mut message.header;
         header.address_family = family(network);

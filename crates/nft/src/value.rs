@@ -153,7 +153,7 @@ impl fmt::Debug for Bytes {
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a>(pub &'a [u8]);
 
-impl<'a> Parts<'a> {
+impl Parts<'_> {
     /// An address of that family.
     pub fn address(&mut self, family: Family) -> Option<IpAddr> {
         Some(match family {
@@ -175,12 +175,6 @@ impl<'a> Parts<'a> {
     /// A number in host byte order.
     pub fn number(&mut self) -> Option<u32> {
         self.take().map(u32::from_ne_bytes)
-    }
-
-    /// The bytes that have not been read yet.
-    #[must_use]
-    pub fn rest(&self) -> &'a [u8] {
-        self.0
     }
 
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {

@@ -7,11 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use zonewise_nft::Family;
 use zonewise_nft::conntrack::{Conntrack, Flow};
-use zonewise_routing::{RoutedService, ServicePort, Target};
+use zonewise_routing::{self as routing, RoutedService, ServicePort, Target};
 
 /// The protocol number of UDP.
 const UDP: u8 = 17;
@@ -21,8 +21,8 @@ const ATTEMPTS: u32 = 5;
 /// Addresses and ports of Services, with the endpoints that their flows may lead to.
 #[derive(Debug, Default)]
 pub struct Frontends {
-    addresses: BTreeMap<(IpAddr, u16), BTreeSet<(IpAddr, u16)>>,
-    nodeports: BTreeMap<(bool, u16), BTreeSet<(IpAddr, u16)>>,
+    addresses: BTreeMap<SocketAddr, BTreeSet<SocketAddr>>,
+    nodeports: BTreeMap<(routing::Family, u16), BTreeSet<SocketAddr>>,
 }
 
 impl Frontends {
@@ -30,18 +30,19 @@ impl Frontends {
     /// better endpoint for them.
     pub fn add(&mut self, service: &RoutedService, port: &ServicePort, serving: &[Target]) {
         let Some(first) = serving.first() else { return };
-        let ipv4 = first.address.is_ipv4();
-        let endpoints = serving.iter().map(|target| (target.address, target.port));
+        let family = routing::Family::of(&first.address);
+        let endpoints = serving.iter().map(|target| SocketAddr::new(target.address, target.port));
         let addresses = service
             .cluster_ips
             .iter()
             .chain(&service.external_ips)
             .chain(&service.load_balancer_ips);
-        for address in addresses.filter(|address| address.is_ipv4() == ipv4) {
-            self.addresses.entry((*address, port.port)).or_default().extend(endpoints.clone());
+        for address in addresses.filter(|address| routing::Family::of(address) == family) {
+            let frontend = SocketAddr::new(*address, port.port);
+            self.addresses.entry(frontend).or_default().extend(endpoints.clone());
         }
         if port.node_port != 0 {
-            self.nodeports.entry((ipv4, port.node_port)).or_default().extend(endpoints);
+            self.nodeports.entry((family, port.node_port)).or_default().extend(endpoints);
         }
     }
 
@@ -54,11 +55,11 @@ impl Frontends {
     /// had no endpoint, the Service's own address answers, which is not an endpoint either. `own` are
     /// this node's addresses.
     pub fn is_stale(&self, flow: &Flow, own: &BTreeSet<IpAddr>) -> bool {
-        let to = (flow.original.dst, flow.original.dport);
-        let answers = (flow.reply.src, flow.reply.sport);
+        let to = SocketAddr::new(flow.original.dst, flow.original.dport);
+        let answers = SocketAddr::new(flow.reply.src, flow.reply.sport);
         let nodeport = || {
-            let key = (to.0.is_ipv4(), to.1);
-            self.nodeports.get(&key).filter(|_| own.contains(&to.0))
+            let key = (routing::Family::of(&to.ip()), to.port());
+            self.nodeports.get(&key).filter(|_| own.contains(&to.ip()))
         };
         let endpoints = self.addresses.get(&to).or_else(nodeport);
         flow.protocol == UDP && endpoints.is_some_and(|endpoints| !endpoints.contains(&answers))

@@ -1,10 +1,9 @@
 //! Events on Services that this node cannot serve as they ask.
 
-use http::Method;
 use kube::Client;
 use serde::Deserialize;
 use zonewise_cluster::api;
-use zonewise_cluster::events::{Recorder, Subject};
+use zonewise_cluster::events::{EventRecorder, InvolvedObject};
 use zonewise_common::event::{Event, EventType};
 use zonewise_common::name::{Key, Uid};
 use zonewise_topology::reason::Code;
@@ -13,7 +12,7 @@ use zonewise_topology::reason::Code;
 #[derive(Clone)]
 pub(crate) struct ServiceEvents {
     client: Client,
-    recorder: Recorder,
+    recorder: EventRecorder,
 }
 
 #[derive(Deserialize)]
@@ -29,7 +28,7 @@ struct Metadata {
 impl ServiceEvents {
     /// Starts the task that writes them.
     pub(crate) fn new(client: Client) -> Self {
-        let recorder = Recorder::start(client.clone(), "zonewise-proxy");
+        let recorder = EventRecorder::start(client.clone(), "zonewise-proxy");
         Self { client, recorder }
     }
 
@@ -46,9 +45,9 @@ impl ServiceEvents {
 
     async fn write(&self, service: &Key, event: Event) -> anyhow::Result<()> {
         let path = format!("/api/v1/namespaces/{}/services/{}", service.0, service.1);
-        let body = api::call(&self.client, Method::GET, &path, (api::JSON, Vec::new())).await?;
+        let body = api::get(&self.client, &path).await?;
         let found: Found = serde_json::from_slice(&body)?;
-        let subject = Subject::service(&service.0, &service.1, found.metadata.uid);
+        let subject = InvolvedObject::service(&service.0, &service.1, found.metadata.uid);
         self.recorder.record(subject, event);
         Ok(())
     }

@@ -45,7 +45,7 @@ pub mod testing {
         Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, PortError, serve,
     };
     pub use crate::index::{Index, WatchId};
-    pub use crate::kernel::{Found, Kernel, KernelError, Mended, Rejected};
+    pub use crate::kernel::{CountedPort, Found, Kernel, KernelError, Mended, Rejected};
     pub use crate::proxy::inputs::programmed_service;
     pub use crate::report::Applied;
     pub use crate::rules::entries::{NodeSettings, routing_family};

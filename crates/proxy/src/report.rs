@@ -11,7 +11,7 @@ use kube::Client;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use zonewise_cluster::api;
-use zonewise_cluster::watch::jitter;
+use zonewise_cluster::watch::jittered;
 use zonewise_common::name::Key;
 use zonewise_common::proxy_report::ProxyReport;
 
@@ -65,7 +65,7 @@ pub(crate) async fn run(client: Client, node: NodeInfo, mut applied: watch::Rece
             }
             Err(_) => {}
         }
-        sleep(GATHER.mul_f64(0.75 + jitter() / 2.0)).await;
+        sleep(jittered(GATHER)).await;
         let renew = Instant::now() + RENEW;
         if timeout_at(renew, applied.changed()).await.is_ok_and(|changed| changed.is_err()) {
             return;
@@ -83,7 +83,7 @@ async fn write(client: &Client, node: &NodeInfo, applied: &Applied) -> Result<()
     };
     let path = format!("{}?fieldManager={MANAGER}&force=true", ProxyReport::path(&node.name));
     let lease = report.encode(&node.name, &node.uid);
-    api::call(client, http::Method::PATCH, &path, (api::APPLY, lease.to_string().into_bytes()))
+    api::call(client, http::Method::PATCH, &path, api::APPLY, lease.to_string().into_bytes())
         .await?;
     Ok(())
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::kernel::KernelHandle;
 use crate::rules::entries::{ProgrammedService, Targets};
-use crate::rules::layout::FAMILIES;
+use crate::rules::layout::{FAMILIES, family_name};
 use crate::watches::ClusterView;
 
 /// One Service port in one family; `zonewise route` shows the same.
@@ -51,7 +51,7 @@ fn lines(programmed: &ProgrammedService) -> Vec<Line> {
             service: format!("{}/{}", service.namespace, service.name),
             port: port.name.to_string(),
             protocol: port.protocol.to_string(),
-            family: if *family == FAMILIES[0] { "IPv4" } else { "IPv6" },
+            family: family_name(*family),
             mode: route.mode.as_str(),
             reason: route.reason.code().to_string(),
             sentence: route.reason.to_string(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zonewise_routing::{ObjectReader, TrafficPolicy};
 use zonewise_telemetry::metrics::{Kind, MetricError, Registry};
 
-use crate::kernel::{Kernel, KernelHandle};
+use crate::kernel::{CountedPort, Kernel, KernelHandle};
 use crate::rules::entries::{PortRoute, ProgrammedService};
 use crate::watches::ClusterView;
 
@@ -52,7 +52,7 @@ fn service_connections(registry: &Registry, kernel: &KernelHandle) -> Result<(),
     let kernel = kernel.clone();
     registry.collect(name, help, Kind::Counter, labels, move |samples| {
         let counts = kernel.with(Kernel::service_connections).and_then(Result::ok);
-        for ((service, protocol, port), count) in counts.unwrap_or_default() {
+        for (CountedPort { service, protocol, port }, count) in counts.unwrap_or_default() {
             let values = [&*service.0, &*service.1, &protocol, &port.to_string()];
             samples.push(values, count as f64);
         }

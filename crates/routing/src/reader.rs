@@ -14,8 +14,9 @@
 //! When the node's zone or region changes, a new reader is needed and all slices must be read again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use zonewise_common::name::Name;
 use zonewise_topology::reason::Reason;
 use zonewise_topology::zone_shares::ZoneShares;
@@ -187,6 +188,6 @@ impl ObjectReader {
     /// A poisoned lock is used all the same: no code panics while it holds the lock, and an
     /// interner that was left half changed would only store a value twice.
     fn interner(&self) -> MutexGuard<'_, Interner> {
-        self.interner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.interner.lock()
     }
 }

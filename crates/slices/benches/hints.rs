@@ -1,7 +1,7 @@
-//! Nanoseconds per endpoint for `auto`: what hints cost beside a plan without them, and beside the
-//! reference (its time for hints alone), measured in the same run.
+//! Nanoseconds per endpoint that `auto` hints cost: compared with a plan without hints, and with the time
+//! that the reference takes for hints, measured in the same run.
 //!
-//! `make bench` builds the reference's part and passes it as `HINTS_PEER`.
+//! `make bench` builds a program that runs the reference's code and passes its path as `HINTS_PEER`.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -17,15 +17,15 @@ use std::time::Instant;
 
 use serde_json::json;
 use zonewise_common::name::Name;
-use zonewise_slices::asked::asked;
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::plan::{Input, Plan, plan};
 use zonewise_slices::pod::Pod;
+use zonewise_slices::requested::requested_routing;
 use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
 use zonewise_topology::capacity::MissingCpu;
 
-/// As the reference's part has it: two thirds of the endpoints in the first zone.
+/// Pods, two thirds of them in the first zone, as in the reference's program.
 fn pods(count: usize) -> Vec<Arc<Pod>> {
     let zone = |n: usize| if n % 3 == 2 { ["b", "c"][n % 2] } else { "a" };
     let pod = |n: usize| {
@@ -65,7 +65,7 @@ fn service(mode: &str) -> Service {
 /// The plan of a Service that has no slices yet.
 fn first_plan(service: &Service, pods: &[Arc<Pod>], nodes: &Nodes, settings: &Settings) -> Plan {
     let input = Input { service, pods, slices: &[], nodes, trigger: None, populated: true };
-    plan(&input, &asked(service, settings), settings)
+    plan(&input, &requested_routing(service, settings), settings)
 }
 
 /// Nanoseconds per endpoint of a first plan.
@@ -86,7 +86,7 @@ fn peer(endpoints: usize) -> Option<f64> {
     String::from_utf8_lossy(&output.stdout).trim().parse().ok()
 }
 
-/// Bytes on the wire that topology adds (requirement B19).
+/// The JSON bytes that hints and zone shares add (requirement B19).
 fn sizes() {
     let bytes = |annotation: (&str, &str)| -> (usize, usize) {
         let mut service = service("Disabled");

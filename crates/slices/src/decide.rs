@@ -1,8 +1,9 @@
-//! Who should use each endpoint: asks the heuristic and turns its answer into hints, subsets or
-//! zone shares.
+//! Decides which zones should use each endpoint: runs the heuristic and turns its result into hints,
+//! subsets or zone shares.
 //!
-//! What is in force is read back from the stored slices, endpoint by endpoint, so that a restart,
-//! a failover and `plan` on a dump agree with the controller that wrote them.
+//! The previous decision is read back from the stored slices, endpoint by endpoint. A restarted
+//! controller, another replica and `zonewise plan` on a dump therefore decide the same as the
+//! controller that wrote the slices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,49 +19,50 @@ use zonewise_topology::reason::{Outcome, Reason};
 use zonewise_topology::region::Situation;
 use zonewise_topology::zone_shares::ZoneShares;
 
-use crate::asked::{Choice, Consumers, Near};
 use crate::desired::Desired;
 use crate::node::Nodes;
+use crate::requested::{Choice, Consumers, Near};
 use crate::slice::{Endpoint, Hints, MAX_HINTS, Slice, Subset};
 use crate::upstream::NearHints;
 
-/// Who uses each endpoint of a family, and why.
+/// Which zones use each endpoint of an address family, and why.
 pub(crate) struct Decision {
     pub(crate) reason: Reason,
-    /// Hints per endpoint; empty when none has any.
+    /// The hints of each endpoint; empty when no endpoint has any.
     pub(crate) hints: Vec<Option<Arc<Hints>>>,
-    /// The subset of each endpoint, when there are subsets.
+    /// The subset of each endpoint; `None` without subsets.
     pub(crate) subsets: Option<Subsets>,
-    /// The zone shares that every slice carries.
+    /// The zone shares that are written on every slice; `None` without shares.
     pub(crate) shares: Option<String>,
 }
 
-/// Slices per consumer.
+/// The division of endpoints into subsets.
 pub(crate) struct Subsets {
-    /// The consumer of each endpoint.
+    /// The subset of each endpoint.
     pub(crate) of: Vec<Subset>,
-    /// Consumers that must have a slice, be it empty.
+    /// Subsets that must have a slice even without endpoints.
     pub(crate) required: Vec<Subset>,
 }
 
 impl Decision {
-    fn everywhere(reason: Reason) -> Self {
+    /// No hints, subsets or shares: every client uses every endpoint.
+    fn cluster_wide(reason: Reason) -> Self {
         Self { reason, hints: Vec::new(), subsets: None, shares: None }
     }
 }
 
-/// What a decision rests on, as numbers: for those who explain it.
+/// The numbers that a decision is based on, for explanations.
 #[derive(Debug)]
 pub struct Grounds<'a> {
-    /// What each zone, or region, can send.
+    /// The capacity of each zone or region.
     pub capacity: &'a Capacity,
-    /// That, and where the ready endpoints are.
+    /// The capacity together with the number of ready endpoints in each zone or region.
     pub situation: Situation,
-    /// What is in force.
+    /// The previous decision, as the stored slices show it.
     pub previous: Option<Assignment>,
 }
 
-/// What [`decide`] goes by.
+/// The numbers that [`decide`] bases its decision on.
 pub(crate) fn grounds<'a>(
     choice: &Choice,
     desired: &Desired<'_>,
@@ -68,9 +70,9 @@ pub(crate) fn grounds<'a>(
     nodes: &'a Nodes,
 ) -> Grounds<'a> {
     let consumers = choice.consumers();
-    let question = Question::new(desired, slices, nodes, consumers);
-    let previous = question.previous();
-    Grounds { capacity: capacity(nodes, consumers), previous, situation: question.situation }
+    let input = HeuristicInput::new(desired, slices, nodes, consumers);
+    let previous = input.previous();
+    Grounds { capacity: capacity(nodes, consumers), previous, situation: input.situation }
 }
 
 /// Decides for one address family.
@@ -81,27 +83,30 @@ pub(crate) fn decide(
     nodes: &Nodes,
 ) -> Decision {
     match choice {
-        Choice::Everywhere => Decision::everywhere(Reason::ClusterWide),
+        Choice::ClusterWide => Decision::cluster_wide(Reason::ClusterWide),
         Choice::Near(near) => nearby(*near, desired, nodes),
         Choice::Heuristic(heuristic) => {
-            Question::new(desired, slices, nodes, None).hints_or_shares(&**heuristic, slices)
+            HeuristicInput::new(desired, slices, nodes, None).hints_or_shares(&**heuristic, slices)
         }
         Choice::Subsets(heuristic, consumers) => {
-            Question::new(desired, slices, nodes, Some(*consumers))
+            HeuristicInput::new(desired, slices, nodes, Some(*consumers))
                 .subsets(&**heuristic, *consumers)
         }
     }
 }
 
-/// As `trafficDistribution` asks: every endpoint to where it is.
+/// Hints every endpoint to its own zone or node, as `trafficDistribution` requests.
 fn nearby(near: Near, desired: &Desired<'_>, nodes: &Nodes) -> Decision {
     let mut hints = NearHints::new(near);
     let reason = near_reason(near, desired, nodes);
     let hint = |endpoint: &Endpoint| hints.of(endpoint).filter(|_| endpoint.is_ready());
-    Decision { hints: desired.endpoints.iter().map(hint).collect(), ..Decision::everywhere(reason) }
+    Decision {
+        hints: desired.endpoints.iter().map(hint).collect(),
+        ..Decision::cluster_wide(reason)
+    }
 }
 
-/// What comes of hinting every endpoint to where it is.
+/// The reason to report when every endpoint is hinted to its own zone or node.
 pub(crate) fn near_reason(near: Near, desired: &Desired<'_>, nodes: &Nodes) -> Reason {
     let ready = |endpoint: &&Endpoint| endpoint.is_ready();
     let zones: BTreeSet<&Name> =
@@ -117,21 +122,22 @@ pub(crate) fn near_reason(near: Near, desired: &Desired<'_>, nodes: &Nodes) -> R
     }
 }
 
-/// The numbers a heuristic sees, and how to get back from them to endpoints.
-struct Question<'a> {
+/// The numbers that a heuristic gets, and what is needed to turn its result into hints or subsets of
+/// endpoints.
+struct HeuristicInput<'a> {
     situation: Situation,
     endpoints: &'a [Endpoint],
-    /// Endpoints that count, by number.
+    /// The indexes of the endpoints that are ready, each identity once. Only these count.
     ready: Vec<usize>,
-    /// Where each of those is.
+    /// The zone of each ready endpoint; the number of zones for one without a known zone.
     sources: Vec<usize>,
-    /// Who uses each of them now.
+    /// The zones that use each ready endpoint now, by its stored hints or subset.
     serves: Vec<Vec<u32>>,
-    /// Who uses any endpoint now, ready or not.
+    /// The stored subset of each endpoint, ready or not.
     subsets: Vec<Option<Subset>>,
 }
 
-impl<'a> Question<'a> {
+impl<'a> HeuristicInput<'a> {
     fn new(
         desired: &'a Desired<'_>,
         slices: &[&Slice],
@@ -141,14 +147,14 @@ impl<'a> Question<'a> {
         let unique = desired.unique();
         let counts = |index: &usize| unique[*index] && desired.endpoints[*index].is_ready();
         let ready: Vec<usize> = (0..desired.endpoints.len()).filter(counts).collect();
-        let place = |index: &usize| location(&desired.endpoints[*index], nodes, consumers);
-        let places: Vec<Option<&str>> = ready.iter().map(place).collect();
-        let situation = situation(&places, nodes, consumers);
+        let location = |index: &usize| location(&desired.endpoints[*index], nodes, consumers);
+        let locations: Vec<Option<&str>> = ready.iter().map(location).collect();
+        let situation = situation(&locations, nodes, consumers);
         let number =
             |name: &str| situation.names.binary_search_by(|known| (**known).cmp(name)).ok();
         let unplaced = situation.names.len();
         let sources =
-            places.iter().map(|place| place.and_then(number).unwrap_or(unplaced)).collect();
+            locations.iter().map(|name| name.and_then(number).unwrap_or(unplaced)).collect();
         let stored = desired.stored(slices);
         let subsets: Vec<Option<Subset>> =
             stored.iter().map(|stored| stored.and_then(|(_, slice)| slice.subset())).collect();
@@ -169,7 +175,7 @@ impl<'a> Question<'a> {
         Self { situation, endpoints: &desired.endpoints, ready, sources, serves, subsets }
     }
 
-    /// What is in force: endpoints that serve one zone each.
+    /// The previous decision: the endpoints that serve exactly one zone.
     fn previous(&self) -> Option<Assignment> {
         let mut assignment = Assignment::empty(self.situation.zones.len());
         let mut any = false;
@@ -182,7 +188,8 @@ impl<'a> Question<'a> {
         any.then_some(assignment)
     }
 
-    fn ask(&self, heuristic: &dyn Heuristic) -> (Allocation, Reason) {
+    /// Runs a heuristic.
+    fn run(&self, heuristic: &dyn Heuristic) -> (Allocation, Reason) {
         let previous = self.previous();
         let mut allocation = Allocation::new();
         let case = Case { previous: previous.as_ref(), ..Case::fresh(self.situation.region()) };
@@ -190,8 +197,8 @@ impl<'a> Question<'a> {
         (allocation, reason)
     }
 
-    /// The group of each endpoint that counts.
-    fn places(&self, allocation: &Allocation) -> Vec<Option<usize>> {
+    /// The group of the allocation that each ready endpoint belongs to.
+    fn groups(&self, allocation: &Allocation) -> Vec<Option<usize>> {
         let endpoints: Vec<hints::Endpoint<'_>> = self
             .sources
             .iter()
@@ -202,12 +209,12 @@ impl<'a> Question<'a> {
     }
 
     fn hints_or_shares(&self, heuristic: &dyn Heuristic, slices: &[&Slice]) -> Decision {
-        let (allocation, reason) = self.ask(heuristic);
+        let (allocation, reason) = self.run(heuristic);
         if reason.outcome() != Outcome::InForce {
-            return Decision::everywhere(reason);
+            return Decision::cluster_wide(reason);
         }
         match allocation.carrier() {
-            Carrier::Plain => Decision::everywhere(reason),
+            Carrier::Plain => Decision::cluster_wide(reason),
             Carrier::Shares => self.shares(&allocation, reason, slices),
             Carrier::Subsets if is_weighted(&self.situation, &allocation) => {
                 self.shares(&allocation, reason, slices)
@@ -220,8 +227,8 @@ impl<'a> Question<'a> {
 
     fn hinted(&self, allocation: &Allocation, reason: Reason) -> Decision {
         match self.hints(allocation) {
-            Ok(hints) => Decision { hints, ..Decision::everywhere(reason) },
-            Err(reason) => Decision::everywhere(reason),
+            Ok(hints) => Decision { hints, ..Decision::cluster_wide(reason) },
+            Err(reason) => Decision::cluster_wide(reason),
         }
     }
 
@@ -243,7 +250,7 @@ impl<'a> Question<'a> {
             })
             .collect();
         let mut of = vec![None; self.endpoints.len()];
-        for (&endpoint, group) in self.ready.iter().zip(self.places(allocation)) {
+        for (&endpoint, group) in self.ready.iter().zip(self.groups(allocation)) {
             of[endpoint] = group.map(|group| Arc::clone(&hints[group]));
         }
         Ok(of)
@@ -253,10 +260,10 @@ impl<'a> Question<'a> {
         Name::from(&*self.situation.names[zone])
     }
 
-    /// Shares, and beside them hints for consumers that cannot read shares.
+    /// Zone shares, with hints beside them for proxies that do not know shares.
     fn shares(&self, allocation: &Allocation, reason: Reason, slices: &[&Slice]) -> Decision {
         let shares = ZoneShares::of(&self.situation, allocation);
-        let Some(shares) = shares else { return Decision::everywhere(Reason::NoEndpoints) };
+        let Some(shares) = shares else { return Decision::cluster_wide(Reason::NoEndpoints) };
         let text = match stored_shares(slices) {
             Some((text, stored)) if stored.is_still_good(&shares, &self.situation) => {
                 Ok(text.to_owned())
@@ -267,14 +274,14 @@ impl<'a> Question<'a> {
             Ok(text) => Decision {
                 shares: Some(text),
                 hints: self.hints_beside_shares(),
-                ..Decision::everywhere(reason)
+                ..Decision::cluster_wide(reason)
             },
-            Err(reason) => Decision::everywhere(reason),
+            Err(reason) => Decision::cluster_wide(reason),
         }
     }
 
     fn hints_beside_shares(&self) -> Vec<Option<Arc<Hints>>> {
-        let (allocation, reason) = self.ask(&Auto::KEP_2433);
+        let (allocation, reason) = self.run(&Auto::KEP_2433);
         match reason.outcome() {
             Outcome::InForce => self.hints(&allocation).unwrap_or_default(),
             _ => Vec::new(),
@@ -282,9 +289,9 @@ impl<'a> Question<'a> {
     }
 
     fn subsets(&self, heuristic: &dyn Heuristic, consumers: Consumers) -> Decision {
-        let (allocation, reason) = self.ask(heuristic);
+        let (allocation, reason) = self.run(heuristic);
         if reason.outcome() != Outcome::InForce || allocation.carrier() != Carrier::Subsets {
-            return Decision::everywhere(reason);
+            return Decision::cluster_wide(reason);
         }
         let subset = |zone: usize| match consumers {
             Consumers::Zones => Subset::Zone(self.zone_name(zone)),
@@ -293,17 +300,18 @@ impl<'a> Question<'a> {
         let with_nodes =
             (0..self.situation.zones.len()).filter(|&zone| self.situation.zones[zone].nodes > 0);
         let all: Vec<Subset> = with_nodes.map(subset).collect();
-        let Some(first) = all.first() else { return Decision::everywhere(reason) };
-        // Endpoints that do not count yet stay where they are, so that becoming ready moves nothing.
+        let Some(first) = all.first() else { return Decision::cluster_wide(reason) };
+        // An endpoint that is not ready stays in its subset, so that no slice changes for that reason
+        // alone when it becomes ready.
         let mut of: Vec<Subset> = self
             .subsets
             .iter()
             .zip(self.endpoints)
             .map(|(stored, endpoint)| {
-                resting_place(stored.as_ref(), endpoint, &all).unwrap_or(first).clone()
+                subset_of_unready(stored.as_ref(), endpoint, &all).unwrap_or(first).clone()
             })
             .collect();
-        for (&endpoint, group) in self.ready.iter().zip(self.places(&allocation)) {
+        for (&endpoint, group) in self.ready.iter().zip(self.groups(&allocation)) {
             if let Some(Label::Zone(zone)) = group.map(|group| allocation.groups()[group].label) {
                 of[endpoint] = subset(zone as usize);
             }
@@ -312,11 +320,12 @@ impl<'a> Question<'a> {
             Reason::ZoneRequired { .. } => all,
             _ => Vec::new(),
         };
-        Decision { subsets: Some(Subsets { of, required }), ..Decision::everywhere(reason) }
+        Decision { subsets: Some(Subsets { of, required }), ..Decision::cluster_wide(reason) }
     }
 }
 
-fn resting_place<'s>(
+/// The subset of an endpoint that is not ready: the stored one, otherwise that of its zone.
+fn subset_of_unready<'s>(
     stored: Option<&Subset>,
     endpoint: &Endpoint,
     all: &'s [Subset],
@@ -325,6 +334,7 @@ fn resting_place<'s>(
     known.or_else(|| all.iter().find(|subset| endpoint.zone.as_ref() == Some(subset.label().1)))
 }
 
+/// The zone of an endpoint, or its region for subsets of regions.
 fn location<'a>(
     endpoint: &'a Endpoint,
     nodes: &'a Nodes,
@@ -339,17 +349,17 @@ fn location<'a>(
     }
 }
 
-fn situation(places: &[Option<&str>], nodes: &Nodes, consumers: Option<Consumers>) -> Situation {
+fn situation(locations: &[Option<&str>], nodes: &Nodes, consumers: Option<Consumers>) -> Situation {
     let mut counts: BTreeMap<Box<str>, u64> = BTreeMap::new();
-    for place in places.iter().flatten() {
-        match counts.get_mut(*place) {
+    for name in locations.iter().flatten() {
+        match counts.get_mut(*name) {
             Some(count) => *count += 1,
             None => {
-                counts.insert((*place).into(), 1);
+                counts.insert((*name).into(), 1);
             }
         }
     }
-    let unplaced = places.iter().filter(|place| place.is_none()).count() as u64;
+    let unplaced = locations.iter().filter(|name| name.is_none()).count() as u64;
     Situation::new(capacity(nodes, consumers), &counts, unplaced)
 }
 
@@ -361,8 +371,9 @@ fn capacity(nodes: &Nodes, consumers: Option<Consumers>) -> &Capacity {
     }
 }
 
-/// Zones that send traffic to a group. A zone that no group is meant for is left out: consumers
-/// without a hint for their zone use everything anyway.
+/// The zones that use a group of endpoints. If the group names none, all zones that send traffic to
+/// it. A zone that no group is meant for needs no hint: clients in a zone without hints use all
+/// endpoints.
 fn consumers_of(situation: &Situation, allocation: &Allocation, group: usize) -> Vec<u32> {
     let group_of = &allocation.groups()[group];
     let named = allocation.zones_served(group_of);
@@ -374,7 +385,8 @@ fn consumers_of(situation: &Situation, allocation: &Allocation, group: usize) ->
     (0..situation.zones.len()).filter(sends).map(|zone| zone as u32).collect()
 }
 
-/// Whether some zone is drawn to one endpoint more than to another: hints cannot say that.
+/// Whether some zone should send more traffic to one endpoint than to another. Hints cannot express
+/// that; zone shares can.
 fn is_weighted(situation: &Situation, allocation: &Allocation) -> bool {
     let used = |group: &usize| allocation.groups()[*group].size > 0;
     (0..situation.zones.len()).filter(|&zone| situation.zones[zone].share > 0.0).any(|zone| {
@@ -386,7 +398,7 @@ fn is_weighted(situation: &Situation, allocation: &Allocation) -> bool {
     })
 }
 
-/// The shares in force, if every slice carries the same.
+/// The stored zone shares, if every slice carries the same.
 fn stored_shares<'s>(slices: &[&'s Slice]) -> Option<(&'s str, ZoneShares)> {
     let text = slices.first()?.annotations.get(ZONE_SHARES)?;
     let same = |slice: &&Slice| slice.annotations.get(ZONE_SHARES) == Some(text);

@@ -1,4 +1,4 @@
-//! The endpoints a Service should have in one address family.
+//! The endpoints that a Service should have in one address family, made from its Pods.
 
 use std::cmp::Ordering;
 use std::net::IpAddr;
@@ -12,20 +12,22 @@ use crate::ports::PortSets;
 use crate::service::Service;
 use crate::slice::{AddressType, Addresses, Conditions, Endpoint, Identity, Slice, Target};
 
-/// Endpoints that should exist, each with the number of its port set.
+/// The endpoints that should exist.
 pub(crate) struct Desired<'a> {
     /// The endpoints, in the order of their Pods.
     pub(crate) endpoints: Vec<Endpoint>,
-    /// The port set of each.
+    /// The port set of each endpoint, as an index into `ports`.
     pub(crate) port_set: Vec<usize>,
-    /// The port sets.
+    /// The distinct port sets.
     pub(crate) ports: PortSets<'a>,
-    /// Pods left out because their node is not known.
+    /// Pods that are left out because their node does not exist.
     pub(crate) missing_nodes: Vec<MissingNode>,
+    /// Indexes of the endpoints, sorted by identity. Of endpoints with the same identity, only the
+    /// last is listed.
     by_identity: Vec<u32>,
 }
 
-/// A Pod left out this time.
+/// A Pod that is left out because its node does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingNode {
     /// The Pod.
@@ -49,9 +51,9 @@ impl<'a> Desired<'a> {
             by_identity: Vec::new(),
         };
         for pod in pods.iter().filter(|pod| pod.is_considered()) {
-            // A port set exists as soon as one Pod has it, endpoint or not.
-            let set = desired.ports.of(pod);
-            desired.add(service, family, pod, (nodes, set));
+            // A Pod defines a port set even if it does not become an endpoint, as in the reference.
+            let port_set = desired.ports.of(pod);
+            desired.add(service, family, pod, nodes, port_set);
         }
         desired.sort();
         desired
@@ -62,7 +64,8 @@ impl<'a> Desired<'a> {
         service: &Service,
         family: &AddressType,
         pod: &Pod,
-        (nodes, set): (&Nodes, usize),
+        nodes: &Nodes,
+        port_set: usize,
     ) {
         let name = pod.node.as_deref().unwrap_or("");
         let node = nodes.by_name.get(name);
@@ -74,7 +77,7 @@ impl<'a> Desired<'a> {
             pod.ips.iter().filter(|ip| AddressType::of(ip) == *family).copied().collect();
         let Some(addresses) = Addresses::of(&ips) else { return };
         let in_subdomain = pod.subdomain.as_deref() == Some(&*service.name);
-        self.port_set.push(set);
+        self.port_set.push(port_set);
         self.endpoints.push(Endpoint {
             addresses,
             target: Target::Pod { name: Name::clone(&pod.name), uid: pod.uid.clone() },
@@ -98,16 +101,16 @@ impl<'a> Desired<'a> {
         self.by_identity = order;
     }
 
-    /// The number of an endpoint that exists.
+    /// The index of the endpoint with the same identity as a stored one.
     pub(crate) fn find(&self, endpoint: &Endpoint) -> Option<usize> {
         let wanted: Identity<'_> = endpoint.identity();
         let known =
             |&index: &u32| -> Ordering { self.endpoints[index as usize].identity().cmp(&wanted) };
-        let place = self.by_identity.binary_search_by(known).ok()?;
-        Some(self.by_identity[place] as usize)
+        let found = self.by_identity.binary_search_by(known).ok()?;
+        Some(self.by_identity[found] as usize)
     }
 
-    /// Each endpoint once: of two with one identity the later.
+    /// Whether each endpoint counts. Of several with the same identity, only the last does.
     pub(crate) fn unique(&self) -> Vec<bool> {
         let mut unique = vec![false; self.endpoints.len()];
         for &index in &self.by_identity {
@@ -116,7 +119,7 @@ impl<'a> Desired<'a> {
         unique
     }
 
-    /// For each endpoint, the stored one of the same identity and the slice it is in.
+    /// For each endpoint the stored one with the same identity, and the slice that it is in.
     pub(crate) fn stored<'s>(
         &self,
         slices: &[&'s Slice],

@@ -1,4 +1,4 @@
-//! Labels, annotations and selectors: small sorted lists instead of maps.
+//! Labels, annotations and selectors as small sorted lists, which take less memory than maps.
 
 use std::fmt;
 
@@ -17,17 +17,17 @@ impl Labels {
         self.entry(key).map(|(_, value)| &**value)
     }
 
-    /// The value of a key, to be shared.
+    /// The value of a key, in a form that can be shared.
     pub fn name(&self, key: &str) -> Option<&Name> {
         self.entry(key).map(|(_, value)| value)
     }
 
     fn entry(&self, key: &str) -> Option<&(Name, Name)> {
-        let place = self.0.binary_search_by(|(known, _)| (**known).cmp(key));
-        place.ok().map(|place| &self.0[place])
+        let found = self.0.binary_search_by(|(known, _)| (**known).cmp(key));
+        found.ok().map(|index| &self.0[index])
     }
 
-    /// All pairs, by key.
+    /// All pairs, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&Name, &Name)> {
         self.0.iter().map(|(key, value)| (key, value))
     }
@@ -37,17 +37,17 @@ impl Labels {
         self.0.is_empty()
     }
 
-    /// Whether every pair of `self`, taken as a selector, is among `labels`.
+    /// Whether `labels` contain every pair of `self`, which is taken as a selector.
     pub fn selects(&self, labels: &Labels) -> bool {
         self.0.iter().all(|(key, value)| labels.get(key) == Some(value))
     }
 
-    /// The pairs for which `keep` holds.
+    /// The pairs whose key satisfies `keep`.
     pub fn retain(&self, keep: impl Fn(&str) -> bool) -> Self {
         Self(self.0.iter().filter(|(key, _)| keep(key)).cloned().collect())
     }
 
-    /// With a key set, or absent when `value` is `None`.
+    /// A copy with a key set to a value, or without the key when `value` is `None`.
     pub fn with(&self, key: &str, value: Option<&str>) -> Self {
         let others = self.0.iter().filter(|(known, _)| **known != *key).cloned();
         others.chain(value.map(|value| (key.into(), value.into()))).collect()
@@ -55,7 +55,7 @@ impl Labels {
 }
 
 impl<K: Into<Name>, V: Into<Name>> FromIterator<(K, V)> for Labels {
-    /// The last of equal keys wins.
+    /// Of pairs with the same key, the last is kept.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
         let mut pairs: Vec<(Name, Name)> =
             pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect();

@@ -1,17 +1,25 @@
-//! Pods, Services and existing slices in; a plan of EndpointSlice writes out. Pure: no I/O, no
-//! clock, no Kubernetes client.
+//! Computes which EndpointSlices a Service needs: Pods, Services, nodes and stored slices go in, a plan
+//! of writes comes out. Everything is pure: no I/O, no clock, no Kubernetes client.
 //!
 //! ```text
-//!  node service pod slice   Kubernetes JSON ⇄ small structs: only what we use
-//!  asked                    what a Service asks for, and which of its keys wins
+//!  node service pod slice   Kubernetes JSON ⇄ small structs with only the fields that are used
+//!  labels wire              what these have in common
+//!  requested                which routing a Service requests, and which of its keys wins
 //!  desired ports            Pods ─► endpoints and the ports they serve
-//!  decide                   heuristic ─► hints, subsets or zone shares, endpoint by endpoint
-//!  pack                     endpoints ─► slices, with the fewest writes
-//!  upstream                 the reference's own way to hints (`--compat upstream`)
-//!  plan                     all of it
+//!  decide                   heuristic ─► hints, subsets or zone shares of each endpoint
+//!  pack                     endpoints ─► slices, with as few writes as possible
+//!  upstream                 hints as the reference assigns them (`--compat upstream`)
+//!  plan                     all of these together
+//!  settings                 the controller's settings that the above depend on
+//! ```
+//!
+//! "The reference" is the EndpointSlice controller of kube-controller-manager 1.36:
+//!
+//! ```text
+//!  https://github.com/kubernetes/kubernetes/tree/v1.36.4/pkg/controller/endpointslice
+//!  https://github.com/kubernetes/kubernetes/tree/v1.36.4/staging/src/k8s.io/endpointslice
 //! ```
 
-pub mod asked;
 mod decide;
 mod desired;
 pub mod labels;
@@ -20,6 +28,7 @@ mod pack;
 pub mod plan;
 pub mod pod;
 mod ports;
+pub mod requested;
 pub mod service;
 pub mod settings;
 pub mod slice;

@@ -1,4 +1,4 @@
-//! Nodes: where they are and how much they can send.
+//! Nodes: their zone, region, CPU and readiness, and what they add up to.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use zonewise_topology::capacity::{self, Capacity, MissingCpu};
 
 use crate::wire::{Condition, Meta, is_ready};
 
-/// What matters of a Node.
+/// The fields of a Node that are used.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "Wire")]
 pub struct Node {
@@ -22,19 +22,19 @@ pub struct Node {
     pub region: Option<Name>,
     /// Allocatable CPU in thousandths of a core, if reported.
     pub cpu_milli: Option<u64>,
-    /// The Ready condition is True.
+    /// Whether the Ready condition is True.
     pub ready: bool,
-    /// It is a control-plane node.
+    /// Whether it is a control-plane node.
     pub control_plane: bool,
 }
 
 impl Node {
-    /// As capacity sees it, by zone.
+    /// The input for the capacity of zones.
     pub fn in_zone(&self) -> capacity::NodeCapacity<'_> {
         self.at(self.zone.as_deref())
     }
 
-    /// As capacity sees it, by region.
+    /// The input for the capacity of regions.
     pub fn in_region(&self) -> capacity::NodeCapacity<'_> {
         self.at(self.region.as_deref())
     }
@@ -56,21 +56,21 @@ impl Keyed for Node {
     }
 }
 
-/// The nodes of a cluster, and what they can send.
+/// The nodes of a cluster, and the capacity of its zones and regions.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     /// The nodes by name.
     pub by_name: BTreeMap<Name, Node>,
-    /// What each zone can send; what hints and shares go by.
+    /// The capacity of each zone, on which hints and zone shares are based.
     pub zones: Capacity,
-    /// The same, with nodes counted where one does not report CPU: what subsets go by.
+    /// The same for subsets: if a node does not report its CPU, all nodes count as equal.
     pub zones_counted: Capacity,
-    /// What each region can send; what regional subsets go by.
+    /// The capacity of each region, for subsets of regions. Computed like `zones_counted`.
     pub regions_counted: Capacity,
 }
 
 impl Nodes {
-    /// Sums up the nodes.
+    /// Computes the capacities. `missing_cpu` says what happens when a node does not report its CPU.
     pub fn new(by_name: BTreeMap<Name, Node>, missing_cpu: MissingCpu) -> Self {
         let zones: Vec<_> = by_name.values().map(Node::in_zone).collect();
         let regions: Vec<_> = by_name.values().map(Node::in_region).collect();
@@ -105,7 +105,7 @@ struct Allocatable {
     cpu: Option<Quantity>,
 }
 
-/// A quantity: text on a real API server, a bare number in hand-written manifests.
+/// A quantity. API servers send text; manifests written by hand may contain a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Quantity {
@@ -131,8 +131,8 @@ impl From<Wire> for Node {
     }
 }
 
-/// Thousandths of a Kubernetes quantity, rounded up. `None` for text that is no quantity, is
-/// negative, or is more than any machine has.
+/// Parses a Kubernetes quantity into thousandths, rounded up. `None` if the text is not a quantity, is
+/// negative, or does not fit into 64 bits.
 fn milli(text: &str) -> Option<u64> {
     let text = text.strip_prefix('+').unwrap_or(text);
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -153,6 +153,7 @@ fn zero_if_empty(error: std::num::ParseIntError) -> Result<u128, std::num::Parse
     }
 }
 
+/// `mantissa / 10^decimals` with a suffix of Kubernetes quantities, in thousandths, rounded up.
 fn scaled(mantissa: u128, decimals: usize, suffix: &str) -> Option<u64> {
     let (binary, exponent) = match suffix {
         "" => (0, 0),

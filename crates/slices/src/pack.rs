@@ -1,13 +1,17 @@
-//! Packing: which endpoint stands in which slice, with the fewest writes.
+//! Packing: puts endpoints into slices with as few writes as possible.
 //!
 //! ```text
 //!  1  every slice keeps the endpoints that still belong to it      changed? ─► update, or delete
-//!  2  slices that are written anyway take new endpoints, fullest first
-//!  3  the rest goes into the one untouched slice that it fills best, else into new slices
+//!  2  slices that are updated anyway take new endpoints, the fullest slice first
+//!  3  the rest goes into the one unchanged slice that becomes fullest with it, or into new slices
 //! ```
 //!
-//! Slices are never merged or split for their own sake: a write costs every node of the cluster.
-//! A *bucket* is what a slice can hold: one port set, and in subsets one consumer.
+//! Slices are never merged or split only to make them fuller, because every node of the cluster
+//! receives each write. These are the reference's rules (`reconcileByPortMapping` in
+//! `staging/src/k8s.io/endpointslice/reconciler.go`).
+//!
+//! A *bucket* is the group of endpoints that may share a slice: those with the same ports and, if there
+//! are subsets, in the same subset.
 
 use std::sync::Arc;
 
@@ -19,41 +23,44 @@ use crate::labels::Labels;
 use crate::service::Service;
 use crate::slice::{AddressType, Endpoint, Owner, Port, Slice, Subset};
 
-/// What becomes of the slices of one address family.
+/// The slices of one address family, by what has to be done with them.
 #[derive(Debug, Default)]
-pub(crate) struct Lists<'a> {
+pub(crate) struct PackedSlices<'a> {
     pub(crate) create: Vec<Slice>,
     pub(crate) update: Vec<Slice>,
     pub(crate) delete: Vec<&'a Slice>,
     pub(crate) unchanged: Vec<&'a Slice>,
+    /// Endpoints that were in no slice before.
     pub(crate) added: usize,
+    /// Endpoints that are in no slice any more.
     pub(crate) removed: usize,
 }
 
-/// What a slice holds: Pods with these ports, for this consumer.
+/// The group of endpoints that may share a slice.
 pub(crate) struct Bucket {
     pub(crate) ports: Arc<[Port]>,
     pub(crate) subset: Option<Subset>,
-    /// A slice must exist even without endpoints.
+    /// Whether a slice must exist even without endpoints.
     pub(crate) required: bool,
 }
 
-/// How slices of a Service are to look.
-pub(crate) struct Shape<'a> {
+/// What all slices of a Service in one address family have in common.
+pub(crate) struct SliceTemplate<'a> {
     pub(crate) service: &'a Service,
     pub(crate) family: &'a AddressType,
     pub(crate) managed_by: &'a str,
     pub(crate) max_endpoints: usize,
-    /// Hints are decided before packing, so a slice with other hints has changed.
+    /// Whether the desired endpoints carry hints already. Then a stored endpoint with other hints has
+    /// changed. The reference assigns hints after packing.
     pub(crate) hints_decided: bool,
-    /// The zone shares that every slice is to carry.
+    /// The zone shares that every slice must carry.
     pub(crate) shares: Option<&'a str>,
     pub(crate) owner: Arc<[Owner]>,
 }
 
-impl Shape<'_> {
+impl SliceTemplate<'_> {
     /// An empty slice.
-    pub(crate) fn fresh(&self, ports: Arc<[Port]>, subset: Option<&Subset>) -> Slice {
+    pub(crate) fn new_slice(&self, ports: Arc<[Port]>, subset: Option<&Subset>) -> Slice {
         Slice {
             namespace: Name::clone(&self.service.namespace),
             name: None,
@@ -71,7 +78,7 @@ impl Shape<'_> {
         }
     }
 
-    /// The labels of a slice: those of the Service, and ours.
+    /// The labels of a slice: those of the Service and those of the controller.
     pub(crate) fn labels(&self, subset: Option<&Subset>) -> Labels {
         let subset = subset.map(Subset::label);
         let pairs = self.service.labels.iter().filter(|(key, _)| !is_reserved(key));
@@ -83,21 +90,21 @@ impl Shape<'_> {
             .collect()
     }
 
-    /// A copy of a stored slice with the metadata it should have.
-    fn renewed(&self, slice: &Slice, endpoints: Vec<Endpoint>, bucket: &Bucket) -> Slice {
+    /// A stored slice with other endpoints and with the metadata that it should have.
+    fn updated(&self, slice: &Slice, endpoints: Vec<Endpoint>, bucket: &Bucket) -> Slice {
         Slice {
             labels: Arc::new(self.labels(bucket.subset.as_ref())),
             annotations: slice.annotations.with(ZONE_SHARES, self.shares),
             endpoints,
-            ..stored_apart_from_endpoints(slice)
+            ..without_endpoints(slice)
         }
     }
 
-    /// Labels or annotations that people set on the Service, or that we set, are not as they
-    /// should be. Damage to reserved labels alone is repaired with the next write, as the
-    /// reference does it.
+    /// Whether the labels or the zone shares of a stored slice are not as they should be. Reserved
+    /// labels other than managed-by do not count, as in the reference: they are repaired with the next
+    /// write.
     fn metadata_differs(&self, slice: &Slice, bucket: &Bucket) -> bool {
-        let free = |labels: &Labels| -> Vec<(Arc<str>, Arc<str>)> {
+        let unreserved = |labels: &Labels| -> Vec<(Arc<str>, Arc<str>)> {
             let pairs = labels.iter().filter(|(key, _)| !is_reserved(key));
             pairs.map(|(key, value)| (Arc::clone(key), Arc::clone(value))).collect()
         };
@@ -109,7 +116,7 @@ impl Shape<'_> {
             .filter(|(key, _)| !is_reserved(key) && Some(&***key) != subset.map(|(key, _)| key))
             .map(|(key, value)| (&**key, &**value));
         let wanted: Labels = wanted.chain(subset.map(|(key, value)| (key, &**value))).collect();
-        free(&slice.labels) != free(&wanted)
+        unreserved(&slice.labels) != unreserved(&wanted)
             || slice.labels.get(MANAGED_BY) != Some(self.managed_by)
             || slice.annotations.get(ZONE_SHARES) != self.shares
     }
@@ -119,13 +126,14 @@ impl Shape<'_> {
     }
 }
 
-/// Labels that belong to the writer of the slice; a Service cannot set them.
+/// Labels that the controller sets itself. They are not copied from the Service.
 fn is_reserved(key: &str) -> bool {
     matches!(key, SERVICE_NAME | MANAGED_BY | HEADLESS)
 }
 
-/// Cloning endpoints only to replace them would be the costliest thing here.
-fn stored_apart_from_endpoints(slice: &Slice) -> Slice {
+/// A copy of a slice without its endpoints. They are about to be replaced, and cloning them would cost
+/// more than everything else here.
+fn without_endpoints(slice: &Slice) -> Slice {
     Slice {
         namespace: Arc::clone(&slice.namespace),
         name: slice.name.clone(),
@@ -143,17 +151,18 @@ fn stored_apart_from_endpoints(slice: &Slice) -> Slice {
     }
 }
 
-/// Packs one bucket. `members` are the numbers of its endpoints, `slices` are its stored slices by
-/// name; `placed` marks the endpoints that have found their slice.
+/// Packs one bucket. `members` are the indexes of its endpoints in `desired`, `slices` are its stored
+/// slices sorted by name. The result is added to `out`.
 pub(crate) fn pack<'a>(
-    shape: &Shape<'_>,
+    template: &SliceTemplate<'_>,
     bucket: &Bucket,
-    (desired, members): (&Desired<'_>, &[usize]),
+    desired: &Desired<'_>,
+    members: &[usize],
     slices: &[&'a Slice],
-    out: &mut Lists<'a>,
+    out: &mut PackedSlices<'a>,
 ) {
     let mut packing = Packing {
-        shape,
+        template,
         bucket,
         desired,
         waiting: vec![false; desired.endpoints.len()],
@@ -170,31 +179,32 @@ pub(crate) fn pack<'a>(
     packing.place(waiting, out);
     let empty = packing.update.is_empty() && packing.unchanged.is_empty();
     if bucket.required && empty && members.is_empty() {
-        out.create.push(shape.fresh(Arc::clone(&bucket.ports), bucket.subset.as_ref()));
+        out.create.push(template.new_slice(Arc::clone(&bucket.ports), bucket.subset.as_ref()));
     }
     out.update.append(&mut packing.update);
     out.unchanged.append(&mut packing.unchanged);
 }
 
 struct Packing<'a, 'b, 'd> {
-    shape: &'b Shape<'b>,
+    template: &'b SliceTemplate<'b>,
     bucket: &'b Bucket,
     desired: &'b Desired<'d>,
+    /// Whether each desired endpoint belongs to the bucket and is not in a slice yet.
     waiting: Vec<bool>,
     update: Vec<Slice>,
     unchanged: Vec<&'a Slice>,
 }
 
 impl<'a> Packing<'a, '_, '_> {
-    /// Step 1 for one slice.
-    fn keep(&mut self, slice: &'a Slice, out: &mut Lists<'a>) {
+    /// Step 1 for one slice: keeps the endpoints that still belong to it.
+    fn keep(&mut self, slice: &'a Slice, out: &mut PackedSlices<'a>) {
         let mut kept = Vec::with_capacity(slice.endpoints.len());
         let mut changed = false;
         for endpoint in &slice.endpoints {
             match self.desired.find(endpoint).filter(|&index| self.waiting[index]) {
                 Some(index) => {
                     self.waiting[index] = false;
-                    changed |= !self.shape.same(endpoint, &self.desired.endpoints[index]);
+                    changed |= !self.template.same(endpoint, &self.desired.endpoints[index]);
                     kept.push(index);
                 }
                 None => {
@@ -208,20 +218,20 @@ impl<'a> Packing<'a, '_, '_> {
             out.delete.push(slice);
         } else if changed {
             let endpoints = kept.iter().map(|&index| self.desired.endpoints[index].clone());
-            let renewed = self.shape.renewed(slice, endpoints.collect(), self.bucket);
-            self.update.push(renewed);
-        } else if self.shape.metadata_differs(slice, self.bucket) {
-            self.update.push(self.shape.renewed(slice, slice.endpoints.clone(), self.bucket));
+            let updated = self.template.updated(slice, endpoints.collect(), self.bucket);
+            self.update.push(updated);
+        } else if self.template.metadata_differs(slice, self.bucket) {
+            self.update.push(self.template.updated(slice, slice.endpoints.clone(), self.bucket));
         } else {
             self.unchanged.push(slice);
         }
     }
 
-    /// Steps 2 and 3.
-    fn place(&mut self, waiting: Vec<usize>, out: &mut Lists<'a>) {
+    /// Steps 2 and 3: finds slices for the endpoints that are in none.
+    fn place(&mut self, waiting: Vec<usize>, out: &mut PackedSlices<'a>) {
         out.added += waiting.len();
         let mut waiting = waiting.into_iter();
-        let max = self.shape.max_endpoints;
+        let max = self.template.max_endpoints;
         self.update.sort_by(|a, b| {
             b.endpoints.len().cmp(&a.endpoints.len()).then_with(|| a.name.cmp(&b.name))
         });
@@ -231,17 +241,17 @@ impl<'a> Packing<'a, '_, '_> {
         }
         while waiting.len() > 0 {
             match self.best_fit(waiting.len()) {
-                Some(place) => {
-                    let slice = self.unchanged.remove(place);
+                Some(index) => {
+                    let slice = self.unchanged.remove(index);
                     let endpoints = slice.endpoints.clone();
-                    let mut slice = self.shape.renewed(slice, endpoints, self.bucket);
+                    let mut slice = self.template.updated(slice, endpoints, self.bucket);
                     fill(&mut slice, waiting.by_ref(), self.desired);
                     self.update.push(slice);
                 }
                 None => {
                     let mut slice = self
-                        .shape
-                        .fresh(Arc::clone(&self.bucket.ports), self.bucket.subset.as_ref());
+                        .template
+                        .new_slice(Arc::clone(&self.bucket.ports), self.bucket.subset.as_ref());
                     fill(&mut slice, waiting.by_ref().take(max), self.desired);
                     out.create.push(slice);
                 }
@@ -249,16 +259,16 @@ impl<'a> Packing<'a, '_, '_> {
         }
     }
 
-    /// The untouched slice that ends up fullest with all of the waiting endpoints in it.
+    /// The unchanged slice that has room for all waiting endpoints and becomes fullest with them.
     fn best_fit(&self, waiting: usize) -> Option<usize> {
-        let max = self.shape.max_endpoints;
+        let max = self.template.max_endpoints;
         let room = |slice: &Slice| max.checked_sub(slice.endpoints.len() + waiting);
         let fits = self
             .unchanged
             .iter()
             .enumerate()
-            .filter_map(|(place, slice)| Some((room(slice)?, place)));
-        fits.min().map(|(_, place)| place).filter(|_| waiting < max)
+            .filter_map(|(index, slice)| Some((room(slice)?, index)));
+        fits.min().map(|(_, index)| index).filter(|_| waiting < max)
     }
 }
 

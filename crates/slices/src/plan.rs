@@ -1,9 +1,9 @@
-//! One Service in, the writes that make its slices right out.
+//! Computes the writes that bring the slices of one Service into their desired state.
 //!
 //! ```text
-//!  Pods ─► desired endpoints ─┐
-//!  Service ─► asked ──────────┼─► decide ─► buckets ─► pack ─► recycle ─► FamilyPlan
-//!  stored slices ─────────────┘
+//!  Pods ─► desired endpoints ─────┐
+//!  Service ─► requested routing ──┼─► decide ─► buckets ─► pack ─► recycle ─► FamilyPlan
+//!  stored slices ─────────────────┘
 //! ```
 
 use std::sync::Arc;
@@ -14,85 +14,86 @@ use zonewise_common::name::Uid;
 use zonewise_common::time::timestamp;
 use zonewise_topology::reason::{Outcome, Reason};
 
-use crate::asked::{self, Asked, Choice};
 pub use crate::decide::Grounds;
 use crate::decide::{self, Decision, decide, near_reason};
 use crate::desired::Desired;
 pub use crate::desired::MissingNode;
 use crate::node::Nodes;
-use crate::pack::{Bucket, Lists, Shape, pack};
+use crate::pack::{Bucket, PackedSlices, SliceTemplate, pack};
 use crate::pod::Pod;
+use crate::requested::{self, Choice, RequestedRouting};
 use crate::service::Service;
 use crate::settings::Settings;
 use crate::slice::{AddressType, Port, Slice, Subset};
-use crate::upstream::{self, Allocated};
+use crate::upstream::{self, HintsPerZone};
 
-/// What a plan is made from.
+/// The objects that a plan is made from.
 pub struct Input<'a> {
     /// The Service.
     pub service: &'a Service,
-    /// The Pods its selector matches, by name.
+    /// The Pods that its selector matches, sorted by name.
     pub pods: &'a [Arc<Pod>],
-    /// Its slices that carry our name, by name, without those being deleted.
+    /// Its slices that this controller manages, sorted by name, without those that are being deleted.
     pub slices: &'a [Arc<Slice>],
     /// The nodes.
     pub nodes: &'a Nodes,
-    /// When the change happened that led here.
+    /// When the change happened that the plan answers to, in seconds since 1970.
     pub trigger: Option<i64>,
-    /// Only with `upstream`: the Service had hints by the annotation, as far as this process knows.
+    /// Only with `upstream`: whether this process has assigned hints by the topology annotation to the
+    /// Service. The reference keeps this in memory too and forgets it on restart.
     pub populated: bool,
 }
 
-/// Everything to do for one Service.
+/// All writes for one Service.
 #[derive(Debug)]
 pub struct Plan {
-    /// Address families, each independent of the others.
+    /// The plan of each address family. They are independent of each other.
     pub families: Vec<FamilyPlan>,
-    /// Slices of families the Service does not have any more.
+    /// Slices to delete because the Service no longer has their address family.
     pub leftovers: Vec<SliceName>,
-    /// Events, as the reference emits them (only with `upstream`).
+    /// Only with `upstream`: the events that the reference emits.
     pub events: Vec<Event>,
-    /// Only with `upstream`: whether the Service has hints by the annotation now.
+    /// Only with `upstream`: `Input::populated` for the next plan.
     pub populated: bool,
 }
 
-/// What to do in one address family.
+/// The writes in one address family.
 #[derive(Debug)]
 pub struct FamilyPlan {
     /// The family.
     pub family: AddressType,
     /// Slices to create.
     pub creates: Vec<Slice>,
-    /// Slices to write anew. Those that only gain endpoints come first.
+    /// Slices to replace. Those that only gain endpoints come first.
     pub updates: Vec<Slice>,
     /// Slices to delete.
     pub deletes: Vec<SliceName>,
-    /// Slices that stay as they are.
+    /// The number of slices that stay as they are.
     pub unchanged: usize,
-    /// Why routing is as it is.
+    /// What was decided, and why.
     pub reason: Reason,
-    /// Endpoints that arrived and left, and what should be there.
+    /// Numbers for metrics.
     pub counts: Counts,
-    /// Pods left out because their node is not known.
+    /// Pods that are left out because their node does not exist.
     pub missing_nodes: Vec<MissingNode>,
-    /// Only with `upstream`: endpoints hinted to each zone.
-    pub allocated: Allocated,
+    /// Only with `upstream`: the number of endpoints that are hinted to each zone.
+    pub hints_per_zone: HintsPerZone,
 }
 
 /// Numbers for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Endpoints that arrived.
+    /// Endpoints that are new in the slices.
     pub added: usize,
-    /// Endpoints that left.
+    /// Endpoints that are removed from the slices.
     pub removed: usize,
-    /// Endpoints that should be there.
+    /// Endpoints that should exist.
     pub endpoints: usize,
-    /// Slices that would do.
+    /// The fewest slices that could hold them.
     pub slices_needed: usize,
-    /// Slices there will be.
+    /// Slices that exist after the writes.
     pub slices: usize,
-    /// Endpoints that change their consumers.
+    /// Endpoints that are used by other zones than before.
     pub reallocated: usize,
 }
 
@@ -106,32 +107,33 @@ pub struct SliceName {
 }
 
 impl FamilyPlan {
-    /// Writes to the API server.
+    /// The number of writes to the API server.
     pub fn writes(&self) -> usize {
         self.creates.len() + self.updates.len() + self.deletes.len()
     }
 }
 
 impl Plan {
-    /// Writes to the API server.
+    /// The number of writes to the API server.
     pub fn writes(&self) -> usize {
         self.families.iter().map(FamilyPlan::writes).sum::<usize>() + self.leftovers.len()
     }
 
-    /// The address family that stands for all: the first that is not as asked.
+    /// The address family whose reason is shown for the whole Service: the first that does not get what
+    /// was requested, otherwise the first.
     pub fn leading(&self) -> Option<&FamilyPlan> {
         let fallback = |family: &&FamilyPlan| family.reason.outcome() != Outcome::InForce;
         self.families.iter().find(fallback).or(self.families.first())
     }
 
-    /// Its reason.
+    /// The reason of the [leading](Self::leading) family.
     pub fn reason(&self) -> Reason {
         self.leading().map_or(Reason::ClusterWide, |family| family.reason)
     }
 }
 
 impl<'a> Input<'a> {
-    /// What the decision for a family rests on.
+    /// The numbers that the decision for an address family is based on.
     pub fn grounds(&self, choice: &Choice, family: &AddressType) -> Grounds<'a> {
         let desired = Desired::new(self.service, family, self.pods, self.nodes);
         let uid = &self.service.uid;
@@ -142,7 +144,7 @@ impl<'a> Input<'a> {
 }
 
 /// Plans one Service.
-pub fn plan(input: &Input<'_>, asked: &Asked, settings: &Settings) -> Plan {
+pub fn plan(input: &Input<'_>, requested: &RequestedRouting, settings: &Settings) -> Plan {
     let service = input.service;
     let mut plan = Plan {
         families: Vec::with_capacity(service.families.len()),
@@ -161,7 +163,7 @@ pub fn plan(input: &Input<'_>, asked: &Asked, settings: &Settings) -> Plan {
         let family = if settings.upstream {
             planner.as_reference(&slices, &mut plan)
         } else {
-            planner.ours(&slices, &asked.choice)
+            planner.ours(&slices, &requested.choice)
         };
         plan.families.push(family);
     }
@@ -182,7 +184,7 @@ struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    /// Hints, subsets and shares are decided first, then packed.
+    /// The default: decides on hints, subsets and shares first, then packs.
     fn ours(&self, slices: &[&Slice], choice: &Choice) -> FamilyPlan {
         let mut desired = self.desired();
         let owned: Vec<&Slice> = self.owned(slices).collect();
@@ -190,51 +192,52 @@ impl<'a> Planner<'a> {
         for (endpoint, hints) in desired.endpoints.iter_mut().zip(&decision.hints) {
             endpoint.hints.clone_from(hints);
         }
-        let shape = self.shape(true, decision.shares.as_deref());
-        let mut lists = self.pack(&shape, &desired, &decision, slices);
-        // What gains comes before what loses: nobody may miss an endpoint that moves.
+        let template = self.template(true, decision.shares.as_deref());
+        let mut lists = self.pack(&template, &desired, &decision, slices);
+        // Slices that gain endpoints are written before slices that lose some, so that an endpoint that
+        // moves is never missing.
         lists.update.sort_by_cached_key(|slice| loses(slice, slices));
         let reallocated = reallocated(&desired, &owned, &decision);
-        let mut plan = self.finish(lists, &desired, decision.reason, &shape);
+        let mut plan = self.finish(lists, &desired, decision.reason, &template);
         plan.counts.reallocated = reallocated;
         plan
     }
 
-    /// Packed first, then hinted where slices are written anyway.
+    /// With `upstream`: packs first, then assigns hints, as the reference does.
     fn as_reference(&self, slices: &[&Slice], plan: &mut Plan) -> FamilyPlan {
         let desired = self.desired();
-        let shape = self.shape(false, None);
-        let everywhere = Decision {
+        let template = self.template(false, None);
+        let cluster_wide = Decision {
             reason: Reason::ClusterWide,
             hints: Vec::new(),
             subsets: None,
             shares: None,
         };
-        let mut lists = self.pack(&shape, &desired, &everywhere, slices);
-        let (allocated, reason) = self.reference_hints(&desired, &mut lists, plan);
-        FamilyPlan { allocated, ..self.finish(lists, &desired, reason, &shape) }
+        let mut lists = self.pack(&template, &desired, &cluster_wide, slices);
+        let (hints_per_zone, reason) = self.reference_hints(&desired, &mut lists, plan);
+        FamilyPlan { hints_per_zone, ..self.finish(lists, &desired, reason, &template) }
     }
 
     fn reference_hints(
         &self,
         desired: &Desired<'_>,
-        lists: &mut Lists<'_>,
+        lists: &mut PackedSlices<'_>,
         plan: &mut Plan,
-    ) -> (Allocated, Reason) {
+    ) -> (HintsPerZone, Reason) {
         let service = self.input.service;
-        if asked::is_auto(service) {
+        if requested::is_auto(service) {
             return match upstream::auto(lists, self.input.nodes) {
-                Ok(allocated) => {
+                Ok(hints_per_zone) => {
                     if !plan.populated {
                         plan.events.push(upstream::enabled(self.family));
                     }
                     plan.populated = true;
-                    (allocated, Reason::HintsAssigned { moved: away_from_home(lists) })
+                    (hints_per_zone, Reason::HintsAssigned { moved: hinted_to_other_zones(lists) })
                 }
                 Err(refusal) => {
                     plan.events.push(upstream::refused(refusal, self.family));
                     plan.populated = false;
-                    (Allocated::new(), refusal.reason(without_zone(desired)))
+                    (HintsPerZone::new(), refusal.reason(without_zone(desired)))
                 }
             };
         }
@@ -242,7 +245,7 @@ impl<'a> Planner<'a> {
             plan.events.push(upstream::disabled(self.family));
             plan.populated = false;
         }
-        let reason = match asked::traffic_distribution(service) {
+        let reason = match requested::traffic_distribution(service) {
             Some(near) => {
                 upstream::near(lists, near);
                 near_reason(near, desired, self.input.nodes)
@@ -252,15 +255,15 @@ impl<'a> Planner<'a> {
                 Reason::ClusterWide
             }
         };
-        (Allocated::new(), reason)
+        (HintsPerZone::new(), reason)
     }
 
     fn desired(&self) -> Desired<'a> {
         Desired::new(self.input.service, self.family, self.input.pods, self.input.nodes)
     }
 
-    fn shape<'s>(&'s self, hints_decided: bool, shares: Option<&'s str>) -> Shape<'s> {
-        Shape {
+    fn template<'s>(&'s self, hints_decided: bool, shares: Option<&'s str>) -> SliceTemplate<'s> {
+        SliceTemplate {
             service: self.input.service,
             family: self.family,
             managed_by: &self.settings.managed_by,
@@ -278,12 +281,12 @@ impl<'a> Planner<'a> {
 
     fn pack<'s>(
         &self,
-        shape: &Shape<'_>,
+        template: &SliceTemplate<'_>,
         desired: &Desired<'_>,
         decision: &Decision,
         slices: &[&'s Slice],
-    ) -> Lists<'s> {
-        let mut lists = Lists::default();
+    ) -> PackedSlices<'s> {
+        let mut lists = PackedSlices::default();
         let mut buckets = Buckets::new(desired, decision);
         for slice in slices {
             let owned = slice.is_owned_by(&self.input.service.uid);
@@ -294,22 +297,29 @@ impl<'a> Planner<'a> {
                 None => lists.delete.push(slice),
             }
         }
-        for full in &buckets.list {
-            pack(shape, &full.bucket, (desired, &full.members), &full.slices, &mut lists);
+        for contents in &buckets.list {
+            pack(
+                template,
+                &contents.bucket,
+                desired,
+                &contents.members,
+                &contents.slices,
+                &mut lists,
+            );
         }
-        placeholder(shape, slices.len(), &mut lists);
+        placeholder(template, slices.len(), &mut lists);
         lists
     }
 
     fn finish(
         &self,
-        lists: Lists<'_>,
+        lists: PackedSlices<'_>,
         desired: &Desired<'_>,
         reason: Reason,
-        shape: &Shape<'_>,
+        template: &SliceTemplate<'_>,
     ) -> FamilyPlan {
-        let counts = counts(&lists, desired, shape.max_endpoints);
-        let Lists { mut create, mut update, mut delete, unchanged, .. } = lists;
+        let counts = counts(&lists, desired, template.max_endpoints);
+        let PackedSlices { mut create, mut update, mut delete, unchanged, .. } = lists;
         self.recycle(&mut create, &mut update, &mut delete);
         let trigger = self.input.trigger.map(timestamp);
         for slice in create.iter_mut().chain(&mut update) {
@@ -327,13 +337,13 @@ impl<'a> Planner<'a> {
             reason,
             counts,
             missing_nodes: desired.missing_nodes.clone(),
-            allocated: Allocated::new(),
+            hints_per_zone: HintsPerZone::new(),
         }
     }
 
-    /// A slice to delete and one to create are one write: the new content under the old name. Not
-    /// between subsets, where watchers of the old content would lose endpoints before others have
-    /// them.
+    /// Combines a slice to delete with one to create into one update: the new content under the old
+    /// name. Not between different subsets: nodes that watch the old subset would lose the endpoints
+    /// before the nodes of the new one have them.
     fn recycle(&self, create: &mut Vec<Slice>, update: &mut Vec<Slice>, delete: &mut Vec<&Slice>) {
         let uid = &self.input.service.uid;
         let upstream = self.settings.upstream;
@@ -341,40 +351,42 @@ impl<'a> Planner<'a> {
             let same = |slice: &Slice| {
                 upstream || candidate.endpoints.is_empty() || candidate.subset() == slice.subset()
             };
-            let place = create.iter().rposition(same).filter(|_| candidate.is_owned_by(uid));
-            if let Some(place) = place {
-                let slice = create.remove(place);
+            let index = create.iter().rposition(same).filter(|_| candidate.is_owned_by(uid));
+            if let Some(index) = index {
+                let slice = create.remove(index);
                 update.push(Slice { name: candidate.name.clone(), ..slice });
             }
-            place.is_none()
+            index.is_none()
         });
     }
 }
 
-/// Ready endpoints that are hinted to another zone than their own.
-fn away_from_home(lists: &Lists<'_>) -> u64 {
+/// The number of ready endpoints that are hinted to another zone than their own.
+fn hinted_to_other_zones(lists: &PackedSlices<'_>) -> u64 {
     let slices = lists.create.iter().chain(&lists.update).chain(lists.unchanged.iter().copied());
     let endpoints = slices.flat_map(|slice| &slice.endpoints).filter(|one| one.is_ready());
-    let away = |one: &&crate::slice::Endpoint| {
+    let elsewhere = |one: &&crate::slice::Endpoint| {
         one.zone.as_ref().is_some_and(|zone| !one.zone_hints().contains(zone))
     };
-    endpoints.filter(away).count() as u64
+    endpoints.filter(elsewhere).count() as u64
 }
 
+/// The number of ready endpoints whose zone is not known.
 fn without_zone(desired: &Desired<'_>) -> u64 {
-    let homeless = |one: &&crate::slice::Endpoint| one.is_ready() && one.zone.is_none();
-    desired.endpoints.iter().filter(homeless).count() as u64
+    let unplaced = |one: &&crate::slice::Endpoint| one.is_ready() && one.zone.is_none();
+    desired.endpoints.iter().filter(unplaced).count() as u64
 }
 
-/// Buckets with their endpoints and stored slices.
+/// All buckets of an address family, with their endpoints and stored slices.
 struct Buckets<'s> {
-    list: Vec<FullBucket<'s>>,
-    /// Bucket numbers by port set and subset.
+    list: Vec<BucketContents<'s>>,
+    /// The port set and subset of each bucket in `list`.
     index: Vec<(usize, Option<Subset>)>,
 }
 
-struct FullBucket<'s> {
+struct BucketContents<'s> {
     bucket: Bucket,
+    /// Indexes of the desired endpoints.
     members: Vec<usize>,
     slices: Vec<&'s Slice>,
 }
@@ -422,17 +434,18 @@ impl<'s> Buckets<'s> {
     ) -> usize {
         self.index.push((set, subset.clone()));
         let bucket = Bucket { ports: Arc::clone(ports), subset, required };
-        self.list.push(FullBucket { bucket, members: Vec::new(), slices: Vec::new() });
+        self.list.push(BucketContents { bucket, members: Vec::new(), slices: Vec::new() });
         self.list.len() - 1
     }
 }
 
-/// A Service always has a slice, be it empty: its absence would mean that nobody looks after it.
-fn placeholder(shape: &Shape<'_>, stored: usize, lists: &mut Lists<'_>) {
+/// Makes sure that a Service has at least one slice, even without endpoints. Consumers take the absence
+/// of slices as a sign that no controller takes care of the Service.
+fn placeholder(template: &SliceTemplate<'_>, stored: usize, lists: &mut PackedSlices<'_>) {
     if lists.delete.len() < stored || !lists.create.is_empty() {
         return;
     }
-    let empty = shape.fresh(Arc::new([]), None);
+    let empty = template.new_slice(Arc::new([]), None);
     match lists.delete.as_slice() {
         [only] if is_placeholder(only, &empty) => {
             lists.unchanged.append(&mut lists.delete);
@@ -441,7 +454,8 @@ fn placeholder(shape: &Shape<'_>, stored: usize, lists: &mut Lists<'_>) {
     }
 }
 
-/// As the reference compares them: a missing label equals an empty one, owners do not matter.
+/// Whether a stored slice is the empty one already. Compared as in the reference: a missing label
+/// equals an empty one, and owners do not matter.
 fn is_placeholder(slice: &Slice, empty: &Slice) -> bool {
     let covers = |a: &Slice, b: &Slice| {
         a.labels.iter().all(|(key, value)| b.labels.get(key).unwrap_or("") == &**value)
@@ -454,7 +468,7 @@ fn is_placeholder(slice: &Slice, empty: &Slice) -> bool {
         && slice.annotations.get(ZONE_SHARES).is_none()
 }
 
-/// Whether a slice will lack an endpoint that it has now.
+/// Whether an update removes an endpoint from a slice.
 fn loses(slice: &Slice, stored: &[&Slice]) -> bool {
     let before = stored.iter().find(|stored| stored.name == slice.name);
     before.is_some_and(|before| {
@@ -465,7 +479,7 @@ fn loses(slice: &Slice, stored: &[&Slice]) -> bool {
     })
 }
 
-/// Endpoints that were there before and now have other consumers.
+/// The number of endpoints that were stored before and are now used by other zones.
 fn reallocated(desired: &Desired<'_>, slices: &[&Slice], decision: &Decision) -> usize {
     let moved = |(index, stored): (usize, Option<(&crate::slice::Endpoint, &Slice)>)| {
         stored.is_some_and(|(endpoint, slice)| match &decision.subsets {
@@ -479,7 +493,7 @@ fn reallocated(desired: &Desired<'_>, slices: &[&Slice], decision: &Decision) ->
     desired.stored(slices).into_iter().enumerate().filter(|pair| moved(*pair)).count()
 }
 
-fn counts(lists: &Lists<'_>, desired: &Desired<'_>, max: usize) -> Counts {
+fn counts(lists: &PackedSlices<'_>, desired: &Desired<'_>, max: usize) -> Counts {
     let mut sizes = vec![0usize; desired.ports.sets().len()];
     for &set in &desired.port_set {
         sizes[set] += 1;

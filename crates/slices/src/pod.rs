@@ -1,4 +1,4 @@
-//! Pods: what an endpoint is made of.
+//! Pods: the fields that endpoints are made from.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::labels::Labels;
 use crate::slice::Protocol;
 use crate::wire::{Condition, Meta, is_ready, ready_condition};
 
-/// What matters of a Pod.
+/// The fields of a Pod that are used.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "Wire")]
 pub struct Pod {
@@ -32,23 +32,23 @@ pub struct Pod {
     pub hostname: Option<Box<str>>,
     /// `spec.subdomain`, if set.
     pub subdomain: Option<Box<str>>,
-    /// Its addresses; IPv4-mapped ones as IPv4.
+    /// Its addresses. IPv4 addresses that are mapped into IPv6 are stored as IPv4.
     pub ips: Box<[IpAddr]>,
-    /// Ports that have a name, of containers and then of sidecars.
+    /// Named ports, those of containers before those of sidecars.
     pub named_ports: Arc<[NamedPort]>,
-    /// When the Ready condition last changed.
+    /// When the Ready condition last changed, in seconds since 1970.
     pub ready_since: Option<i64>,
-    /// Some address is set, readable or not.
+    /// Whether any address is set, even one that cannot be parsed.
     pub has_address: bool,
-    /// The phase is Failed or Succeeded.
+    /// Whether the phase is Failed or Succeeded.
     pub finished: bool,
-    /// The Ready condition is True.
+    /// Whether the Ready condition is True.
     pub ready: bool,
-    /// It is being deleted.
+    /// Whether it is being deleted.
     pub terminating: bool,
 }
 
-/// A container port that a Service can name.
+/// A container port with a name, which a Service can refer to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NamedPort {
     /// Its name.
@@ -60,7 +60,8 @@ pub struct NamedPort {
 }
 
 impl Pod {
-    /// Whether it can be an endpoint at all.
+    /// Whether it can become an endpoint: it has an address and has not finished. A Pod that is being
+    /// deleted still can. The reference's function is `ShouldPodBeInEndpoints`.
     pub fn is_considered(&self) -> bool {
         !self.finished && self.has_address
     }
@@ -152,7 +153,8 @@ impl From<Wire> for Pod {
     }
 }
 
-/// Names in the order in which they are looked up: containers, then sidecars.
+/// Named ports in the order in which they are looked up: containers, then sidecars (init containers
+/// that are always restarted).
 fn named_ports(spec: &Spec) -> Arc<[NamedPort]> {
     let sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
     let sidecars = spec.init_containers.iter().filter(sidecar);

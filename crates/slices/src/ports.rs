@@ -1,13 +1,14 @@
-//! Which ports a Pod serves for a Service, and the order they are written in.
+//! The ports that a Pod serves for a Service, and the order in which they are written.
 //!
 //! ```text
-//!  Service port ──number──────────────────────► port
-//!               └─name──► container port of that name and protocol, in containers, then sidecars
-//!                         none: the Pod serves this Service without that port
+//!  targetPort ──number──────────────────────► port
+//!             └─name──► container port of that name and protocol, in containers, then in sidecars
+//!                       not found: the Pod serves the Service without this port
 //! ```
 //!
-//! Pods that serve the same set of ports share slices. The reference sorts the ports of a slice by
-//! a digest of their printed form; so do we, to write the same bytes.
+//! Pods that serve the same ports share slices. The reference sorts the ports of a slice by a hash of
+//! their printed form (`NewPortMapKey` in `staging/src/k8s.io/endpointslice/util/controller_utils.go`).
+//! The same order is used here, so that both write the same bytes.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -22,9 +23,10 @@ use crate::slice::Port;
 /// The distinct port sets of a Service's Pods.
 pub(crate) struct PortSets<'a> {
     service: &'a Service,
+    /// Whether some target port is a name. Otherwise all Pods have the same ports.
     names_matter: bool,
     sets: Vec<Arc<[Port]>>,
-    /// Container ports seen, and the set each leads to.
+    /// The named ports of Pods that were seen, and the index of the port set that they lead to.
     seen: Vec<(&'a Arc<[NamedPort]>, usize)>,
 }
 
@@ -35,7 +37,7 @@ impl<'a> PortSets<'a> {
         Self { service, names_matter, sets: Vec::new(), seen: Vec::new() }
     }
 
-    /// The set of a Pod, by its number.
+    /// The index of a Pod's port set, which is added if it is new.
     pub(crate) fn of(&mut self, pod: &'a Pod) -> usize {
         let ports = &pod.named_ports;
         let same = |(known, _): &&(&Arc<[NamedPort]>, usize)| {
@@ -54,8 +56,8 @@ impl<'a> PortSets<'a> {
         set
     }
 
-    /// The set a slice was written for, if some Pod still has it. Older controllers wrote another
-    /// order.
+    /// The index of the port set that a slice was written for, if some Pod still has it. The order of
+    /// the ports does not matter: older controllers wrote another one.
     pub(crate) fn find(&self, ports: &[Port]) -> Option<usize> {
         let direct = self.sets.iter().position(|known| **known == *ports);
         direct.or_else(|| {
@@ -64,7 +66,7 @@ impl<'a> PortSets<'a> {
         })
     }
 
-    /// The sets found so far.
+    /// The port sets of all Pods that were seen.
     pub(crate) fn sets(&self) -> &[Arc<[Port]>] {
         &self.sets
     }
@@ -95,7 +97,7 @@ fn sorted(mut ports: Vec<Port>) -> Vec<Port> {
     ports
 }
 
-/// The reference prints a port in this form before it takes the digest.
+/// The hash of a port as the reference computes it: FNV-1a over Go's printed form of the struct.
 fn digest(port: &Port) -> u128 {
     let mut hash = Fnv128::default();
     let absent = "<nil>";
@@ -103,7 +105,7 @@ fn digest(port: &Port) -> u128 {
     let app_protocol = port.app_protocol.as_deref().unwrap_or(absent);
     let protocol = port.protocol.as_ref().map_or(absent.into(), |protocol| protocol.to_string());
     let number = port.port.map_or(absent.into(), |number| number.to_string());
-    // Writing to a digest cannot fail.
+    // Writing to a hash cannot fail.
     let _ = write!(
         hash,
         "(v1.EndpointPort){{Name:(*string){name} Protocol:(*v1.Protocol){protocol} \
@@ -126,7 +128,7 @@ mod tests {
         }
     }
 
-    /// Check vectors of the reference's digest.
+    /// Hashes that the reference computes for these ports.
     #[test]
     fn digests_are_the_references() {
         use Protocol::{Tcp, Udp};

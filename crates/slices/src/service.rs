@@ -1,4 +1,4 @@
-//! Services: what is to be routed, and how its owner asks for it.
+//! Services: the fields that are used, and the annotations that request routing.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const READ: [&str; 6] = [
     PADDING,
 ];
 
-/// What matters of a Service.
+/// The fields of a Service that are used.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "Wire")]
 pub struct Service {
@@ -36,33 +36,33 @@ pub struct Service {
     pub name: Name,
     /// Its unique id.
     pub uid: Uid,
-    /// When it was created.
+    /// When it was created, in seconds since 1970.
     pub created: Option<i64>,
-    /// It is being deleted.
+    /// Whether it is being deleted.
     pub deleting: bool,
     /// Its labels.
     pub labels: Labels,
-    /// Its annotations, those we read.
+    /// Its annotations that request routing.
     pub annotations: Labels,
-    /// Its selector; `None` when there is none.
+    /// Its selector; `None` if it is absent or empty.
     pub selector: Option<Labels>,
-    /// It is of type ExternalName.
+    /// Whether its type is ExternalName.
     pub external_name: bool,
-    /// It has no cluster IP.
+    /// Whether it has no cluster IP.
     pub headless: bool,
-    /// Address families it is served in.
+    /// The address families of its slices, IPv4 first.
     pub families: Vec<AddressType>,
     /// Its ports.
     pub ports: Box<[ServicePort]>,
-    /// Endpoints count as ready whether they are or not.
+    /// `spec.publishNotReadyAddresses`: endpoints count as ready even if their Pods are not.
     pub publish_not_ready: bool,
     /// `spec.trafficDistribution`.
     pub traffic_distribution: Option<Box<str>>,
-    /// The internal or external traffic policy is Local.
+    /// Whether the internal or the external traffic policy is Local.
     pub local_policy: bool,
-    /// It still carries `spec.topologyKeys`, which the API has dropped.
+    /// Whether it carries `spec.topologyKeys`, a field that the API no longer has.
     pub topology_keys: bool,
-    /// Our conditions as they stand.
+    /// Our conditions, as stored.
     pub conditions: Box<[Condition]>,
 }
 
@@ -73,9 +73,9 @@ pub struct ServicePort {
     pub name: Name,
     /// Its protocol.
     pub protocol: Protocol,
-    /// What is spoken on it.
+    /// The application protocol.
     pub app_protocol: Option<Name>,
-    /// Where it leads.
+    /// The port of the Pods that it leads to.
     pub target: TargetPort,
 }
 
@@ -92,14 +92,14 @@ pub enum TargetPort {
 /// One of our conditions on a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Condition {
-    /// What it is about.
+    /// The condition's type.
     pub r#type: Box<str>,
     /// True, False or Unknown.
     pub status: Box<str>,
-    /// A code of the table of reasons.
+    /// A reason code (docs/reasons.md).
     #[serde(default)]
     pub reason: Box<str>,
-    /// The sentence of that code.
+    /// The explanation for people.
     #[serde(default)]
     pub message: Box<str>,
     /// When `status` last changed.
@@ -113,12 +113,13 @@ impl Service {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Whether we write slices for it at all.
+    /// Whether the controller writes slices for it: it has a selector and is not an ExternalName. Slices
+    /// of Services without a selector are made by people or other controllers.
     pub fn is_ours(&self) -> bool {
         !self.external_name && self.selector.is_some()
     }
 
-    /// The owner its slices name.
+    /// The owner reference of its slices.
     pub fn owner(&self) -> Arc<[Owner]> {
         Arc::new([Owner {
             api_version: "v1".into(),
@@ -226,8 +227,8 @@ impl From<Wire> for Service {
     }
 }
 
-/// IPv4 before IPv6, whatever the order they are listed in. Without a list (API servers of before
-/// dual stack) the cluster IP tells; without that, both.
+/// The address families, IPv4 first whatever their order in `ipFamilies`. Without that field (API
+/// servers older than dual stack) the family of the cluster IP; without a cluster IP, both.
 fn families(spec: &Spec) -> Vec<AddressType> {
     let both = [AddressType::IPv4, AddressType::IPv6];
     let listed = |family: &AddressType| spec.ip_families.contains(family);

@@ -1,42 +1,45 @@
-//! What a controller is told about writing slices.
+//! Settings of the controller that decide how slices are written.
 
 use std::sync::Arc;
 
 use zonewise_topology::expression::Library;
 use zonewise_topology::heuristic::Heuristic;
 use zonewise_topology::heuristics::ParseError;
-
 use zonewise_topology::heuristics::local_subset::LocalSubset;
 
-use crate::asked::{self, Approach, Choice, Consumers};
+use crate::requested::{self, Approach, Choice, Consumers, Request};
 
-/// The name under which the reference writes slices.
+/// The value of the managed-by label on slices of the reference (`ControllerName` in
+/// `pkg/controller/endpointslice/endpointslice_controller.go`). It is the default here too, so that
+/// either controller takes over the slices of the other without a write.
 pub const REFERENCE_MANAGED_BY: &str = "endpointslice-controller.k8s.io";
 
 /// How slices are written.
 #[derive(Clone)]
 pub struct Settings {
-    /// The writer's name on slices.
+    /// The value of the managed-by label on slices that we write.
     pub managed_by: Box<str>,
-    /// Earlier names: slices that carry them are taken over.
+    /// Other values of that label whose slices are taken over and relabelled.
     pub adopt: Vec<Box<str>>,
-    /// Most endpoints in a slice that we fill.
+    /// The most endpoints in a slice. The default, 100, and the limits, 1 to 1000, are the reference's:
+    /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/cmd/kube-controller-manager/app/options/endpointslicecontroller.go>.
     pub max_endpoints: usize,
-    /// Behave as the reference in everything.
+    /// Write exactly what the reference writes, its quirks included (`--compat upstream`).
     pub upstream: bool,
     /// Features that can be turned off.
-    pub gates: Gates,
-    /// A routing preference for Services that ask for nothing.
+    pub gates: FeatureGates,
+    /// The routing preference of Services that request nothing.
     pub default_preference: String,
-    /// A subsetting approach for Services that ask for nothing; goes before the preference.
+    /// The subsetting approach of Services that request nothing. It takes precedence over
+    /// `default_preference`.
     pub default_subsetting: String,
-    /// The heuristics there are.
+    /// The built-in heuristics and those of the configuration file.
     pub library: Library,
 }
 
-/// Features that can be turned off; what they wrote is then removed.
+/// Features that can be turned off. What a feature wrote is removed when it is turned off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gates {
+pub struct FeatureGates {
     /// `TopologyAwareHints`: hints by the topology annotation.
     pub hints: bool,
     /// `TopologyAwareSubsetting`: slices per zone or region.
@@ -45,7 +48,7 @@ pub struct Gates {
     pub preference: bool,
 }
 
-impl Default for Gates {
+impl Default for FeatureGates {
     fn default() -> Self {
         Self { hints: true, subsetting: true, preference: true }
     }
@@ -58,7 +61,7 @@ impl Default for Settings {
             adopt: Vec::new(),
             max_endpoints: 100,
             upstream: false,
-            gates: Gates::default(),
+            gates: FeatureGates::default(),
             default_preference: "Default".into(),
             default_subsetting: "Random".into(),
             library: Library::default(),
@@ -72,24 +75,29 @@ impl Settings {
         self.library.parse(name).map(Arc::from)
     }
 
-    /// What Services get that ask for nothing: subsets if they are the default, else a preference.
-    pub(crate) fn default_choice(&self, local_policy: bool) -> (&'static str, String, Choice) {
-        const SOURCE: &str = "the controller's default";
+    /// What counts for Services that request nothing: the default subsetting, or if that makes no
+    /// subsets, the default preference. A Service with a traffic policy of `Local` never gets subsets.
+    pub(crate) fn default_request(&self, local_policy: bool) -> Request {
+        let request = |value: &str, choice| Request {
+            source: "the controller's default",
+            value: value.to_owned(),
+            choice,
+        };
         if self.upstream {
-            return (SOURCE, "Default".into(), Choice::Everywhere);
+            return request("Default", Choice::ClusterWide);
         }
         let subsets = self.default_subsets().filter(|_| self.gates.subsetting && !local_policy);
         if let Some(choice) = subsets {
-            return (SOURCE, self.default_subsetting.clone(), choice);
+            return request(&self.default_subsetting, choice);
         }
-        let choice = asked::preference(&self.default_preference, self).ok();
-        let choice = choice.filter(|_| self.gates.preference).unwrap_or(Choice::Everywhere);
-        (SOURCE, self.default_preference.clone(), choice)
+        let choice = requested::preference(&self.default_preference, self).ok();
+        let choice = choice.filter(|_| self.gates.preference).unwrap_or(Choice::ClusterWide);
+        request(&self.default_preference, choice)
     }
 
     fn default_subsets(&self) -> Option<Choice> {
-        match asked::approach(&self.default_subsetting)? {
-            Approach::Everywhere => None,
+        match requested::approach(&self.default_subsetting)? {
+            Approach::ClusterWide => None,
             Approach::Required => {
                 let heuristic = self.heuristic("require-zone").ok()?;
                 Some(Choice::Subsets(heuristic, Consumers::Zones))
@@ -101,31 +109,37 @@ impl Settings {
         }
     }
 
-    /// What of the settings cannot be used, in words.
+    /// Checks the settings. The error says which one cannot be used, why, and what can.
     pub fn check(&self) -> Result<(), String> {
-        if asked::approach(&self.default_subsetting).is_none() {
+        if requested::approach(&self.default_subsetting).is_none() {
             return Err(format!(
-                "default subsetting `{}` is not known; use Random, Auto, Require or Region",
+                "unknown default subsetting `{}`; use Random, Auto, Require or Region",
                 self.default_subsetting
             ));
         }
-        if let Err(reason) = asked::preference(&self.default_preference, self) {
+        if let Err(reason) = requested::preference(&self.default_preference, self) {
             let entry = reason.code().entry();
             return Err(format!(
-                "default preference `{}`: {}; {}",
+                "invalid default preference `{}`: {}; {}",
                 self.default_preference, entry.sentence, entry.remedy
             ));
         }
         if !(1..=1000).contains(&self.max_endpoints) {
-            return Err(format!("{} endpoints per slice: use 1 to 1000", self.max_endpoints));
+            return Err(format!(
+                "a slice cannot have up to {} endpoints; use 1 to 1000",
+                self.max_endpoints
+            ));
         }
         if !is_label_value(&self.managed_by) {
-            return Err(format!("managed-by `{}` is no label value", self.managed_by));
+            return Err(format!(
+                "managed-by `{}` is not a valid label value (example: {REFERENCE_MANAGED_BY})",
+                self.managed_by
+            ));
         }
         Ok(())
     }
 
-    /// Whether slices with this `managed-by` are ours.
+    /// Whether this controller manages slices with this value of the managed-by label.
     pub fn manages(&self, managed_by: Option<&str>) -> bool {
         managed_by.is_some_and(|name| {
             *name == *self.managed_by || self.adopt.iter().any(|adopted| **adopted == *name)
@@ -133,6 +147,7 @@ impl Settings {
     }
 }
 
+/// Whether a text can be the value of a label.
 fn is_label_value(text: &str) -> bool {
     let bytes = text.as_bytes();
     let ends = [bytes.first(), bytes.last()];

@@ -1,7 +1,7 @@
-//! EndpointSlices: small in memory, whole on the wire.
+//! EndpointSlices: a small struct in memory, the whole object on the wire.
 //!
-//! A slice of ours holds everything that has to survive a rewrite: foreign annotations and
-//! finalizers too. Strings that repeat (zones, nodes, labels, hints) are shared.
+//! A slice keeps everything that an update must not lose, including annotations and finalizers of
+//! others. Strings that repeat (zones, nodes, labels, hints) are shared.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,7 +16,9 @@ use zonewise_common::name::{Key, Keyed, Name, Uid};
 
 use crate::labels::Labels;
 
-/// Most zones, and most nodes, that hints of one endpoint may name.
+/// The most zones, and the most nodes, that the hints of one endpoint may name (`maxZoneHints` and
+/// `maxNodeHints` in
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/apis/discovery/validation/validation.go>).
 pub const MAX_HINTS: usize = 8;
 
 /// An EndpointSlice.
@@ -25,16 +27,16 @@ pub const MAX_HINTS: usize = 8;
 pub struct Slice {
     /// Its namespace.
     pub namespace: Name,
-    /// Its name; `None` for one the API server is to name.
+    /// Its name; `None` for a new slice, which the API server names.
     pub name: Option<Box<str>>,
-    /// Its unique id; empty for one that is not stored yet.
+    /// Its uid; empty for a new slice.
     pub uid: Uid,
-    /// Its version; empty for one that is not stored, and for writes that are to succeed whatever
+    /// Its resource version; empty for a new slice, and for updates that must succeed whatever version
     /// is stored.
     pub resource_version: Box<str>,
     /// Its generation.
     pub generation: i64,
-    /// It is being deleted.
+    /// Whether it is being deleted.
     pub deleting: bool,
     /// Its labels.
     pub labels: Arc<Labels>,
@@ -42,9 +44,9 @@ pub struct Slice {
     pub annotations: Labels,
     /// Its finalizers.
     pub finalizers: Box<[Box<str>]>,
-    /// Who owns it.
+    /// Its owner references.
     pub owners: Arc<[Owner]>,
-    /// The kind of its addresses.
+    /// Its address type.
     pub family: AddressType,
     /// Its ports.
     pub ports: Arc<[Port]>,
@@ -52,27 +54,27 @@ pub struct Slice {
     pub endpoints: Vec<Endpoint>,
 }
 
-/// One owner of an object.
+/// An owner reference.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Owner {
-    /// Version of its kind.
+    /// The owner's API version.
     pub api_version: Name,
-    /// Its kind.
+    /// The owner's kind.
     pub kind: Name,
     /// Its name.
     pub name: Name,
     /// Its unique id.
     pub uid: Uid,
-    /// It manages the object.
+    /// Whether the owner manages the object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<bool>,
-    /// Its deletion in the foreground waits for the object.
+    /// Whether the owner's foreground deletion waits for the object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_owner_deletion: Option<bool>,
 }
 
-/// The kind of addresses in a slice.
+/// The address type of a slice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "Box<str>")]
 pub enum AddressType {
@@ -80,7 +82,7 @@ pub enum AddressType {
     IPv4,
     /// IPv6.
     IPv6,
-    /// FQDN, and what older versions wrote.
+    /// FQDN, or a type that only older versions wrote.
     #[serde(untagged)]
     Other(Box<str>),
 }
@@ -96,7 +98,7 @@ impl From<Box<str>> for AddressType {
 }
 
 impl AddressType {
-    /// The kind of an address.
+    /// The type of an address.
     pub fn of(ip: &IpAddr) -> Self {
         if ip.is_ipv4() { Self::IPv4 } else { Self::IPv6 }
     }
@@ -116,7 +118,7 @@ impl fmt::Display for AddressType {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "Box<str>")]
 pub enum Protocol {
-    /// TCP, also when none is given.
+    /// TCP, which is also the default.
     #[default]
     #[serde(rename = "TCP")]
     Tcp,
@@ -126,7 +128,7 @@ pub enum Protocol {
     /// SCTP.
     #[serde(rename = "SCTP")]
     Sctp,
-    /// One this program does not know.
+    /// A protocol that this program does not know.
     #[serde(untagged)]
     Other(Box<str>),
 }
@@ -153,30 +155,20 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// A port that the endpoints of a slice serve.
+/// A port of the endpoints of a slice.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Port {
     /// The name of the Service's port; may be empty.
-    #[serde(deserialize_with = "present")]
     pub name: Option<Name>,
     /// The protocol.
-    #[serde(deserialize_with = "present")]
     pub protocol: Option<Protocol>,
     /// The number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
-    /// What is spoken on it.
+    /// The application protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app_protocol: Option<Name>,
-}
-
-fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    Option::deserialize(deserializer)
 }
 
 /// One endpoint.
@@ -184,45 +176,45 @@ where
 pub struct Endpoint {
     /// Its addresses, normally one.
     pub addresses: Addresses,
-    /// The Pod behind it.
+    /// The Pod or other object that it stands for.
     pub target: Target,
     /// The node it runs on.
     pub node: Option<Name>,
     /// The zone of that node.
     pub zone: Option<Name>,
-    /// Its DNS name, for Pods that have one in this Service.
+    /// Its DNS label, if the Pod's subdomain is the name of the Service.
     pub hostname: Option<Box<str>>,
-    /// Who should use it.
+    /// The zones and nodes that should use it.
     pub hints: Option<Arc<Hints>>,
     /// Ready, serving, terminating.
     pub conditions: Conditions,
 }
 
-/// Whether an endpoint takes traffic.
+/// The conditions of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Conditions {
-    /// It should get traffic.
+    /// Whether it should get traffic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
-    /// It could serve.
+    /// Whether the Pod is ready, even while it is being deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serving: Option<bool>,
-    /// It is going away.
+    /// Whether the Pod is being deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terminating: Option<bool>,
 }
 
-/// Addresses of an endpoint.
+/// The addresses of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Addresses {
-    /// One IP address: the normal case.
+    /// One IP address, which is the normal case.
     One(IpAddr),
-    /// Several, or no IP addresses; sorted.
+    /// Several addresses, none, or names; sorted.
     Many(Box<[Box<str>]>),
 }
 
-/// What an endpoint stands for.
+/// The object that an endpoint stands for (`targetRef`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A Pod in the slice's namespace.
@@ -232,9 +224,9 @@ pub enum Target {
         /// Its unique id.
         uid: Uid,
     },
-    /// Nothing.
+    /// No object.
     None,
-    /// Anything else, as it was written.
+    /// Any other object, kept as it was read.
     Other(Box<ObjectReference>),
 }
 
@@ -256,19 +248,19 @@ pub struct ObjectReference {
     field_path: Option<Box<str>>,
 }
 
-/// Who should use an endpoint.
+/// The zones and nodes that should use an endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Hints {
-    /// Zones.
+    /// The zones.
     #[serde(with = "named", skip_serializing_if = "Vec::is_empty")]
     pub for_zones: Vec<Name>,
-    /// Nodes.
+    /// The nodes.
     #[serde(with = "named", skip_serializing_if = "Vec::is_empty")]
     pub for_nodes: Vec<Name>,
 }
 
-/// Lists of `{"name": …}`.
+/// Serializes names as a list of `{"name": …}`.
 mod named {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use zonewise_common::name::Name;
@@ -291,17 +283,17 @@ mod named {
 // === impl Slice ===
 
 impl Slice {
-    /// The Service it belongs to, by its label.
+    /// The name of the Service that it belongs to, from its label.
     pub fn service(&self) -> Option<&str> {
         self.labels.get(SERVICE_NAME).filter(|name| !name.is_empty())
     }
 
-    /// Its name; empty for one that has none yet.
+    /// Its name; empty for a new slice.
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or("")
     }
 
-    /// Whether it belongs to the Service with this id.
+    /// Whether the Service with this uid owns it.
     pub fn is_owned_by(&self, service: &Uid) -> bool {
         let owns = |owner: &Owner| {
             &*owner.api_version == "v1" && &*owner.kind == "Service" && owner.uid == *service
@@ -309,7 +301,7 @@ impl Slice {
         self.owners.iter().any(owns)
     }
 
-    /// The subset it is, by its labels.
+    /// The subset that it belongs to, from its labels; `None` if all zones use it.
     pub fn subset(&self) -> Option<Subset> {
         let zone = self.labels.name(FOR_ZONE).cloned().map(Subset::Zone);
         zone.or_else(|| self.labels.name(FOR_REGION).cloned().map(Subset::Region))
@@ -322,7 +314,7 @@ impl Keyed for Slice {
     }
 }
 
-/// Who consumes a slice, where that is not everyone.
+/// The zone or region that uses a slice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subset {
     /// One zone.
@@ -332,7 +324,7 @@ pub enum Subset {
 }
 
 impl Subset {
-    /// Its label's key and value.
+    /// The key and value of the label on its slices.
     pub fn label(&self) -> (&'static str, &Name) {
         match self {
             Self::Zone(zone) => (FOR_ZONE, zone),
@@ -349,12 +341,12 @@ impl Endpoint {
         self.conditions.ready == Some(true)
     }
 
-    /// Zones it is hinted to.
+    /// The zones that it is hinted to.
     pub fn zone_hints(&self) -> &[Name] {
         self.hints.as_ref().map_or(&[], |hints| &hints.for_zones)
     }
 
-    /// What makes it this endpoint and no other.
+    /// The fields that identify it.
     pub fn identity(&self) -> Identity<'_> {
         let target = match &self.target {
             Target::Pod { name, .. } => (None, &**name),
@@ -366,7 +358,7 @@ impl Endpoint {
         Identity { addresses: &self.addresses, target, hostname: self.hostname.as_deref() }
     }
 
-    /// Whether the content is the same, identity given and hints apart.
+    /// Whether two endpoints with the same identity are equal, apart from their hints.
     pub fn same_content(&self, other: &Self) -> bool {
         self.conditions == other.conditions
             && self.node == other.node
@@ -375,7 +367,8 @@ impl Endpoint {
     }
 }
 
-/// What makes an endpoint this endpoint: two with equal identities are one.
+/// The fields that identify an endpoint: addresses, target and hostname, as in the reference
+/// (`endpointHash` in `staging/src/k8s.io/endpointslice/util/endpointset.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity<'a> {
     addresses: &'a Addresses,
@@ -384,7 +377,7 @@ pub struct Identity<'a> {
 }
 
 impl Addresses {
-    /// From the addresses as text, in any order.
+    /// Parses addresses, which may be in any order.
     fn read(mut texts: Vec<Box<str>>) -> Self {
         match (texts.as_slice(), texts.first().and_then(|text| parse_address(text))) {
             ([_], Some(ip)) => Self::One(ip),
@@ -395,7 +388,7 @@ impl Addresses {
         }
     }
 
-    /// From the addresses of a Pod.
+    /// The addresses of a Pod; `None` if it has none.
     pub fn of(ips: &[IpAddr]) -> Option<Self> {
         match ips {
             [] => None,
@@ -423,7 +416,7 @@ struct Wire {
     endpoints: Vec<WireEndpoint>,
 }
 
-/// The metadata of a slice: all of it that has to survive a rewrite.
+/// The metadata of a slice that an update must not lose.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct SliceMeta {
@@ -517,7 +510,7 @@ impl Target {
 // === writing ===
 
 impl Serialize for Slice {
-    /// As the API server takes it.
+    /// Writes the whole object, as the API server expects it.
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let generate = self.labels.get(SERVICE_NAME).filter(|_| self.name.is_none());
@@ -575,6 +568,7 @@ struct WrittenMeta<'a> {
     owner_references: &'a [Owner],
 }
 
+/// Endpoints and the namespace of their Pods.
 struct Endpoints<'a>(&'a [Endpoint], &'a str);
 
 impl Serialize for Endpoints<'_> {

@@ -1,10 +1,15 @@
-//! Hints exactly as the reference assigns them (`--compat upstream`): after packing, looking at
-//! the slices that are written anyway.
+//! Hints exactly as the reference assigns them (`--compat upstream`): after packing, preferably on
+//! slices that are written anyway.
 //!
 //! ```text
-//!  slices that stay as they are ─► keep their hints, or are reopened
-//!  slices that are written      ─► every ready endpoint to its own zone, then surplus to need
+//!  unchanged slices      ─► keep their hints, or become updates if the hints are not acceptable
+//!  slices to be written  ─► each ready endpoint to its own zone, then from zones with too many
+//!                           endpoints to zones with too few
 //! ```
+//!
+//! The reference is
+//! <https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/endpointslice/topologycache/topologycache.go>
+//! for the topology annotation, and `trafficdist/trafficdist.go` beside it for `trafficDistribution`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +20,12 @@ use zonewise_topology::heuristics::auto::{Auto, Bounds, transfers};
 use zonewise_topology::reason::Reason;
 use zonewise_topology::region::{Region, Situation};
 
-use crate::asked::Near;
 use crate::node::Nodes;
-use crate::pack::Lists;
+use crate::pack::PackedSlices;
+use crate::requested::Near;
 use crate::slice::{AddressType, Endpoint, Hints, Slice};
 
-/// Why the reference refuses hints, in its own words.
+/// Why the reference does not assign hints (`topologycache/event.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     NodeInformation { nodes: u64 },
@@ -30,6 +35,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
+    /// The reference's own message.
     fn text(self) -> String {
         match self {
             Self::NodeInformation { .. } => {
@@ -46,7 +52,7 @@ impl Refusal {
         }
     }
 
-    /// The same as a code; `unplaced` endpoints have no zone.
+    /// The reason code with the same meaning. `unplaced` is the number of endpoints without a zone.
     pub(crate) fn reason(self, unplaced: u64) -> Reason {
         match self {
             Self::NodeInformation { nodes } => Reason::NodeInformationMissing { nodes },
@@ -62,30 +68,32 @@ impl Refusal {
     }
 }
 
-/// Endpoints hinted to each zone.
-pub type Allocated = BTreeMap<Name, u64>;
+/// The number of endpoints that are hinted to each zone.
+pub type HintsPerZone = BTreeMap<Name, u64>;
 
 const ENABLED: &str = "TopologyAwareHintsEnabled";
 const DISABLED: &str = "TopologyAwareHintsDisabled";
 
-/// The reference's events about hints.
+/// The reference's event when hints are assigned for the first time.
 pub(crate) fn enabled(family: &AddressType) -> Event {
     let message = format!("Topology Aware Hints has been enabled, addressType: {family}");
     Event { kind: EventType::Normal, reason: ENABLED.into(), message }
 }
 
+/// The reference's event when hints are no longer requested.
 pub(crate) fn disabled(family: &AddressType) -> Event {
     let message = format!("Topology Aware Hints has been disabled, addressType: {family}");
     Event { kind: EventType::Warning, reason: DISABLED.into(), message }
 }
 
+/// The reference's event when hints cannot be assigned.
 pub(crate) fn refused(refusal: Refusal, family: &AddressType) -> Event {
     let message = format!("{}, addressType: {family}", refusal.text());
     Event { kind: EventType::Warning, reason: DISABLED.into(), message }
 }
 
-/// Assigns hints by the annotation, or removes them all.
-pub(crate) fn auto(lists: &mut Lists<'_>, nodes: &Nodes) -> Result<Allocated, Refusal> {
+/// Assigns hints as the topology annotation requests, or removes all hints if that is not possible.
+pub(crate) fn auto(lists: &mut PackedSlices<'_>, nodes: &Nodes) -> Result<HintsPerZone, Refusal> {
     let assigned = assign(lists, nodes);
     if assigned.is_err() {
         remove(lists);
@@ -93,8 +101,8 @@ pub(crate) fn auto(lists: &mut Lists<'_>, nodes: &Nodes) -> Result<Allocated, Re
     assigned
 }
 
-fn assign(lists: &mut Lists<'_>, nodes: &Nodes) -> Result<Allocated, Refusal> {
-    let allocation = Allocation::new(lists, nodes)?;
+fn assign(lists: &mut PackedSlices<'_>, nodes: &Nodes) -> Result<HintsPerZone, Refusal> {
+    let allocation = ZoneAllocation::new(lists, nodes)?;
     let mut have = allocation.reopen(lists);
     for endpoint in written(lists).filter(|endpoint| endpoint.is_ready()) {
         let zone = endpoint.zone.clone().ok_or(Refusal::NoZone)?;
@@ -117,19 +125,20 @@ fn assign(lists: &mut Lists<'_>, nodes: &Nodes) -> Result<Allocated, Refusal> {
     Ok(have)
 }
 
-fn written<'b>(lists: &'b mut Lists<'_>) -> impl Iterator<Item = &'b mut Endpoint> {
+/// The endpoints of all slices that are created or updated.
+fn written<'b>(lists: &'b mut PackedSlices<'_>) -> impl Iterator<Item = &'b mut Endpoint> {
     lists.create.iter_mut().chain(&mut lists.update).flat_map(|slice| &mut slice.endpoints)
 }
 
-/// What each zone should get.
-struct Allocation {
+/// How many endpoints each zone should get.
+struct ZoneAllocation {
     zones: Vec<Name>,
     bounds: Vec<Bounds>,
     hints: Vec<Arc<Hints>>,
 }
 
-impl Allocation {
-    fn new(lists: &Lists<'_>, nodes: &Nodes) -> Result<Self, Refusal> {
+impl ZoneAllocation {
+    fn new(lists: &PackedSlices<'_>, nodes: &Nodes) -> Result<Self, Refusal> {
         let all = lists.create.iter().chain(&lists.update).chain(lists.unchanged.iter().copied());
         let ready =
             |slice: &Slice| slice.endpoints.iter().filter(|one| one.is_ready()).count() as u64;
@@ -152,17 +161,18 @@ impl Allocation {
         Ok(Self { zones, bounds, hints })
     }
 
-    fn place(&self, zone: &str) -> Option<usize> {
+    fn index(&self, zone: &str) -> Option<usize> {
         self.zones.binary_search_by(|known| (**known).cmp(zone)).ok()
     }
 
     fn hint(&self, zone: &Name) -> Arc<Hints> {
-        self.place(zone).map_or_else(|| own_zone(zone), |place| Arc::clone(&self.hints[place]))
+        self.index(zone).map_or_else(|| own_zone(zone), |index| Arc::clone(&self.hints[index]))
     }
 
-    /// Moves slices whose hints are not acceptable to the list of updates; counts the others.
-    fn reopen(&self, lists: &mut Lists<'_>) -> Allocated {
-        let mut have = Allocated::new();
+    /// Moves unchanged slices whose hints are not acceptable to the updates. Returns the hints of the
+    /// slices that stay.
+    fn reopen(&self, lists: &mut PackedSlices<'_>) -> HintsPerZone {
+        let mut have = HintsPerZone::new();
         let (unchanged, update) = (&mut lists.unchanged, &mut lists.update);
         unchanged.retain(|slice| match self.acceptable(slice, &have) {
             Some(counts) => {
@@ -179,8 +189,10 @@ impl Allocation {
         have
     }
 
-    fn acceptable(&self, slice: &Slice, have: &Allocated) -> Option<Allocated> {
-        let mut counts = Allocated::new();
+    /// The hints of an unchanged slice, if every ready endpoint has one and no zone gets more endpoints
+    /// than its maximum.
+    fn acceptable(&self, slice: &Slice, have: &HintsPerZone) -> Option<HintsPerZone> {
+        let mut counts = HintsPerZone::new();
         for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.is_ready()) {
             let zones = endpoint.zone_hints();
             if zones.is_empty() {
@@ -191,14 +203,14 @@ impl Allocation {
             }
         }
         let fits = |(zone, count): (&Name, &u64)| {
-            let maximum = self.place(zone).map(|place| self.bounds[place].maximum);
+            let maximum = self.index(zone).map(|index| self.bounds[index].maximum);
             maximum.is_some_and(|maximum| count + have.get(zone).unwrap_or(&0) <= maximum)
         };
         counts.iter().all(fits).then_some(counts)
     }
 
-    /// How many endpoints each zone gives and receives.
-    fn transfers(&self, have: &Allocated) -> (Allocated, Allocated) {
+    /// How many endpoints each zone gives to others, and how many it receives.
+    fn transfers(&self, have: &HintsPerZone) -> (HintsPerZone, HintsPerZone) {
         let difference = |(zone, bounds): (&Name, &Bounds)| {
             *have.get(zone).unwrap_or(&0) as f64 - bounds.expected.max(bounds.minimum as f64)
         };
@@ -210,12 +222,13 @@ impl Allocation {
     }
 }
 
+/// Hints to one zone.
 pub(crate) fn own_zone(zone: &Name) -> Arc<Hints> {
     Arc::new(Hints { for_zones: vec![Name::clone(zone)], for_nodes: Vec::new() })
 }
 
-/// Hints each ready endpoint to where it is (`trafficDistribution`).
-pub(crate) fn near(lists: &mut Lists<'_>, near: Near) {
+/// Hints each ready endpoint to its own zone or node, as `trafficDistribution` requests.
+pub(crate) fn near(lists: &mut PackedSlices<'_>, near: Near) {
     let mut hints = NearHints::new(near);
     let (unchanged, update) = (&mut lists.unchanged, &mut lists.update);
     unchanged.retain(|slice| {
@@ -231,13 +244,13 @@ pub(crate) fn near(lists: &mut Lists<'_>, near: Near) {
     }
 }
 
-/// Zone and node.
-type Place = (Option<Name>, Option<Name>);
+/// The zone and the node of an endpoint.
+type Location = (Option<Name>, Option<Name>);
 
-/// Hints by place, made once each.
+/// Hints of endpoints to their own zone or node. Endpoints with the same location share one value.
 pub(crate) struct NearHints {
     near: Near,
-    made: BTreeMap<Place, Option<Arc<Hints>>>,
+    made: BTreeMap<Location, Option<Arc<Hints>>>,
 }
 
 impl NearHints {
@@ -247,20 +260,20 @@ impl NearHints {
 
     pub(crate) fn of(&mut self, endpoint: &Endpoint) -> Option<Arc<Hints>> {
         let node = endpoint.node.clone().filter(|_| self.near == Near::Node);
-        let place = (endpoint.zone.clone(), node);
-        let make = |(zone, node): &Place| {
+        let location = (endpoint.zone.clone(), node);
+        let make = |(zone, node): &Location| {
             let hints = Hints {
                 for_zones: zone.iter().cloned().collect(),
                 for_nodes: node.iter().cloned().collect(),
             };
             (hints != Hints::default()).then(|| Arc::new(hints))
         };
-        self.made.entry(place).or_insert_with_key(make).clone()
+        self.made.entry(location).or_insert_with_key(make).clone()
     }
 }
 
-/// Takes all hints away.
-pub(crate) fn remove(lists: &mut Lists<'_>) {
+/// Removes all hints.
+pub(crate) fn remove(lists: &mut PackedSlices<'_>) {
     let hinted = |slice: &Slice| slice.endpoints.iter().any(|endpoint| endpoint.hints.is_some());
     let (unchanged, update) = (&mut lists.unchanged, &mut lists.update);
     unchanged.retain(|slice| {
@@ -274,17 +287,20 @@ pub(crate) fn remove(lists: &mut Lists<'_>) {
     }
 }
 
-/// Whether a Service with these hints has to be looked at again after the nodes changed.
-pub fn is_overloaded(allocated: &Allocated, nodes: &Nodes) -> bool {
+/// Whether a Service with these hints has to be synced again after nodes have changed, as the reference
+/// decides it: a zone has fewer endpoints than its new minimum.
+pub fn is_overloaded(hints_per_zone: &HintsPerZone, nodes: &Nodes) -> bool {
     let situation = Situation::new(&nodes.zones, &BTreeMap::new(), 0);
-    if allocated.is_empty() {
+    if hints_per_zone.is_empty() {
         return false;
     }
     if situation.unknown_nodes > 0 || situation.zones.len() < 2 {
         return true;
     }
-    let total = allocated.values().sum();
+    let total = hints_per_zone.values().sum();
     let bounds = Auto::UPSTREAM.bounds(&Region { total, ..situation.region() });
     let mut zones = situation.names.iter().zip(bounds);
-    zones.any(|(zone, bounds)| allocated.get(&**zone).is_none_or(|&count| count < bounds.minimum))
+    zones.any(|(zone, bounds)| {
+        hints_per_zone.get(&**zone).is_none_or(|&count| count < bounds.minimum)
+    })
 }

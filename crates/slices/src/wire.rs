@@ -1,7 +1,6 @@
-//! Reading Kubernetes JSON: what the objects have in common.
+//! Decoding Kubernetes JSON: what all kinds of objects have in common.
 //!
-//! Only the fields we use are read, everything else is skipped without being stored. An absent
-//! field, `null` and an empty value are the same thing.
+//! Only the fields that are used are decoded. An absent field, `null` and an empty value mean the same.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -10,7 +9,7 @@ use zonewise_common::name::{Name, Uid};
 
 use crate::labels::Labels;
 
-/// The metadata every object has. What only some kinds need stands with them.
+/// The metadata that Pods and Nodes need.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Meta {

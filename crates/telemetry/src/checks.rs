@@ -12,13 +12,12 @@
 //! requests away from it. A liveness check must therefore be one that a restart can repair.
 
 use std::fmt::{self, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
-
-use crate::lock::lock;
 
 type CheckFn = dyn Fn() -> Result<(), String> + Send + Sync;
 
@@ -78,18 +77,18 @@ impl Checks {
     pub fn readiness(&self, name: &str) -> Readiness {
         let state = Arc::new(Mutex::new(Err("not yet".to_owned())));
         let checked = Arc::clone(&state);
-        self.readiness_when(name, move || lock(&checked).clone());
+        self.readiness_when(name, move || checked.lock().clone());
         Readiness { state }
     }
 
     fn add(&self, name: &str, probe: Probe, check: Arc<CheckFn>) {
-        lock(&self.list).push(Check { name: name.to_owned(), probe, check });
+        self.list.lock().push(Check { name: name.to_owned(), probe, check });
     }
 
     /// Runs the checks of a probe. Readiness includes liveness.
     pub fn run(&self, probe: Probe) -> Report {
         // A check may be slow: the list is not locked meanwhile.
-        let mut checks = lock(&self.list).clone();
+        let mut checks = self.list.lock().clone();
         checks.retain(|check| check.probe == Probe::Liveness || probe == Probe::Readiness);
         let ping = ("ping".to_owned(), Ok(()));
         let results = checks.into_iter().map(|check| (check.name, (check.check)()));
@@ -99,7 +98,7 @@ impl Checks {
 
 impl fmt::Debug for Checks {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_list().entries(lock(&self.list).iter().map(|check| check.name.clone())).finish()
+        out.debug_list().entries(self.list.lock().iter().map(|check| check.name.clone())).finish()
     }
 }
 
@@ -113,7 +112,7 @@ pub struct Readiness {
 impl Readiness {
     /// Sets the component ready, or not ready with a reason.
     pub fn set(&self, state: Result<(), &str>) {
-        *lock(&self.state) = state.map_err(str::to_owned);
+        *self.state.lock() = state.map_err(str::to_owned);
     }
 }
 

@@ -34,7 +34,6 @@
 pub mod checks;
 pub mod file;
 pub mod health;
-mod lock;
 pub mod log;
 pub mod metrics;
 pub mod server;

@@ -19,13 +19,12 @@ mod value;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 pub use process::process;
 use text::Page;
 pub use value::{Counter, Gauge, Histogram};
-
-use crate::lock::lock;
 
 /// The `Content-Type` of [`Registry::text`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -200,7 +199,7 @@ impl Registry {
 
     fn register(&self, name: &str, entry: Entry) -> Result<Arc<Entry>, MetricError> {
         check_names(name, &entry)?;
-        let mut entries = lock(&self.entries);
+        let mut entries = self.entries.lock();
         if let Some(known) = entries.get(name) {
             return if known.same(&entry) {
                 Ok(Arc::clone(known))
@@ -216,7 +215,9 @@ impl Registry {
     /// All metrics, sorted by name and label values: the same values give the same bytes.
     pub fn text(&self) -> String {
         // Closures may use the registry themselves: they run without the lock.
-        let entries: Vec<_> = lock(&self.entries)
+        let entries: Vec<_> = self
+            .entries
+            .lock()
             .iter()
             .map(|(name, entry)| (name.clone(), Arc::clone(entry)))
             .collect();
@@ -230,7 +231,7 @@ impl Registry {
 
 impl fmt::Debug for Registry {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_set().entries(lock(&self.entries).keys()).finish()
+        out.debug_set().entries(self.entries.lock().keys()).finish()
     }
 }
 
@@ -353,7 +354,7 @@ impl<M: Clone> Series<M> {
     }
 
     fn get(&self, values: &[&str]) -> M {
-        let mut list = lock(&self.list);
+        let mut list = self.list.lock();
         match find(&list, values) {
             Ok(at) => list[at].1.clone(),
             Err(at) => {
@@ -365,14 +366,14 @@ impl<M: Clone> Series<M> {
     }
 
     fn remove(&self, values: &[&str]) {
-        let mut list = lock(&self.list);
+        let mut list = self.list.lock();
         if let Ok(at) = find(&list, values) {
             list.remove(at);
         }
     }
 
     fn each(&self, mut visit: impl FnMut(&[String], &M)) {
-        lock(&self.list).iter().for_each(|(values, metric)| visit(values, metric));
+        self.list.lock().iter().for_each(|(values, metric)| visit(values, metric));
     }
 }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use http::Request;
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -232,7 +232,7 @@ impl Cluster {
     }
 
     fn apiserver(&self) -> MutexGuard<'_, Option<Process>> {
-        self.apiserver.lock().unwrap_or_else(PoisonError::into_inner)
+        self.apiserver.lock()
     }
 }
 

@@ -1,14 +1,15 @@
 //! `zonewise apiserver`: the embedded API server as a command.
 
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use zonewise_apiserver::{Cidr, Config, FaultError, Faults, Server, Token};
+use zonewise_apiserver::{Config, FaultError, Faults, Server, Token};
+use zonewise_common::cidr::Cidr;
 use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
 
@@ -151,7 +152,7 @@ impl Flags {
 fn families(ranges: Vec<Cidr>) -> Result<Vec<Cidr>, Usage> {
     let fine = match &ranges[..] {
         [_] => true,
-        [one, other] => one.0.is_ipv4() != other.0.is_ipv4(),
+        [one, other] => one.is_ipv4() != other.is_ipv4(),
         _ => false,
     };
     if fine {
@@ -165,20 +166,15 @@ fn families(ranges: Vec<Cidr>) -> Result<Vec<Cidr>, Usage> {
 }
 
 fn cidr(text: &str) -> Result<Cidr, String> {
-    let wrong = || format!("`{text}` is not a CIDR range (example: 10.96.0.0/16)");
-    let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
-    let address: IpAddr = address.parse().map_err(|_| wrong())?;
-    let bits: u8 = bits.parse().map_err(|_| wrong())?;
-    let (most, length) = if address.is_ipv4() { (30, 32) } else { (126, 128) };
-    if bits > length {
-        return Err(wrong());
-    }
-    if bits > most {
+    let range = Cidr::parse(text)
+        .ok_or_else(|| format!("`{text}` is not a CIDR range (example: 10.96.0.0/16)"))?;
+    let most = if range.is_ipv4() { 30 } else { 126 };
+    if range.length() > most {
         return Err(format!(
             "`{text}` is too small for a Service: use a prefix of at most {most} bits"
         ));
     }
-    Ok((address, bits))
+    Ok(range)
 }
 
 /// Parses lines of `token,user`, the format of kube-apiserver's `--token-auth-file`; further columns
@@ -219,7 +215,7 @@ mod tests {
 
     #[test]
     fn ranges_are_large_enough() {
-        assert_eq!(cidr("10.96.0.0/16"), Ok(([10, 96, 0, 0].into(), 16)));
+        assert_eq!(cidr("10.96.0.0/16").unwrap().to_string(), "10.96.0.0/16");
         for wrong in ["10.96.0.0", "10.96.0.0/33", "10.96.0.0/31", "x/8", "fd00::/127"] {
             assert!(cidr(wrong).is_err(), "{wrong}");
         }

@@ -1,11 +1,11 @@
-//! The command line as typed. What users write is checked here, so that wrong usage ends with exit
-//! code 2 and a message that says what would have been right.
+//! The command-line arguments. Values are checked here, so that wrong usage ends with exit code 2 and
+//! a message that says what is allowed.
 
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-/// Arguments that do not fit together: exit code 2.
+/// An error in the arguments. The exit code is 2.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -17,8 +17,8 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Keeps Kubernetes Service traffic in the zone it started in, without overloading any endpoint,
-/// and says why.
+/// Zone-aware routing for Kubernetes: keeps traffic to Services in the zone where it starts, without
+/// overloading endpoints, and explains every decision.
 #[derive(Parser)]
 #[command(name = "zonewise", version, max_term_width = 100)]
 pub(crate) struct Arguments {
@@ -35,34 +35,35 @@ pub(crate) enum Command {
     /// Beside it stands the limit: the best any router could score on the same inputs.
     #[cfg(feature = "simulator")]
     Simulate(Box<crate::simulate::args::Simulate>),
-    /// Keep the EndpointSlices of every Service right
+    /// Run the EndpointSlice controller
     ///
-    /// Replaces the EndpointSlice controller of kube-controller-manager: the same slices, with
-    /// hints, subsets and zone shares that do not flap, come back by themselves and say why they
-    /// are as they are. Stop the built-in one first (--controllers=*,-endpointslice-controller).
+    /// Replaces the EndpointSlice controller of kube-controller-manager. It writes the same slices,
+    /// with stable hints, subsets and zone shares, and explains each decision in the Service's
+    /// conditions. Stop the built-in controller first
+    /// (kube-controller-manager --controllers=*,-endpointslice-controller).
     Controller(Box<crate::controller::Flags>),
-    /// Program the kernel of this node with the rules for every Service
+    /// Run the proxy of a node
     ///
-    /// Replaces kube-proxy: the same flags and configuration file, the same fate for every packet,
-    /// rules that are kernel data, and traffic that stays in its zone where the EndpointSlices ask
-    /// for that. Rules stay in place when it stops.
+    /// Replaces kube-proxy, with the same flags and configuration file. It loads nftables rules for
+    /// every Service into the kernel and keeps traffic in its zone where EndpointSlices ask for it.
+    /// The rules stay in the kernel when it stops.
     Proxy(Box<crate::proxy::ProxyArgs>),
-    /// Say what the controller would write, without writing
+    /// Show what the controller would write, without writing
     ///
-    /// Nodes, Pods, Services and EndpointSlices in, as manifests, as `kubectl get -o yaml|json`
-    /// dumps or from a live cluster; the slices that the controller would create, update and
-    /// delete out. The same functions as the controller's.
+    /// Reads Nodes, Pods, Services and EndpointSlices from manifests, from the output of `kubectl get
+    /// -o yaml|json` or from a cluster, and prints the slices that the controller would create, update
+    /// and delete. It runs the functions of the controller.
     Plan(Box<crate::observe::plan::Plan>),
-    /// Say which endpoints a node uses for each Service port, and why
+    /// Show which endpoints a node uses for each Service port, and why
     ///
-    /// The same functions as the proxy's, on files or a live cluster, for a node that exists or
-    /// one that might.
+    /// Runs the functions of the proxy on files or a cluster, for an existing node or for an imaginary
+    /// node in a zone.
     Route(Box<crate::observe::route::Route>),
-    /// Say why a Service has (no) zone routing, and what would change that
+    /// Explain why a Service has zone routing or not, and what would change that
     ///
-    /// For one Service: what was asked, capacity per zone, the arithmetic, the outcome, what each
-    /// kind of proxy does with it, the smallest changes that turn it on, or how much loss it
-    /// survives. Without a Service: a table of all, with what crossing zones costs.
+    /// For one Service: what it asks for, the capacity of each zone, the arithmetic, the outcome, what
+    /// each kind of proxy does, and the smallest changes that turn zone routing on, or which losses
+    /// turn it off. Without a Service: a table of all Services, and what crossing zones costs.
     Explain(Box<crate::observe::explain::Explain>),
     /// Run a multi-zone cluster on this box, with real traffic, and watch it
     ///

@@ -1,4 +1,4 @@
-//! `zonewise controller`: flags over file over defaults, then the controller runs.
+//! `zonewise controller`: reads flags and the configuration file, then runs the controller.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -19,7 +19,7 @@ use zonewise_telemetry::shutdown::Shutdown;
 use crate::args::Usage;
 use crate::serving::LogFormat;
 
-/// Writes under way may end this long after a signal.
+/// How long the shutdown after a signal may take.
 const GRACE: Duration = Duration::from_secs(20);
 
 #[derive(Args)]
@@ -27,38 +27,38 @@ const GRACE: Duration = Duration::from_secs(20);
 Examples:
   zonewise controller --kubeconfig ~/.kube/config --leader-elect=false
   zonewise controller --config controller.yaml --metrics-address 127.0.0.1:10270
-  zonewise controller --compat upstream          exactly as the reference does it
-  zonewise controller --config controller.yaml --check    read the configuration, then stop
+  zonewise controller --compat upstream          exactly like the reference
+  zonewise controller --config controller.yaml --check    check the configuration, then stop
 
-Everything is explained in docs/controller.md.")]
+docs/controller.md explains all settings.")]
 pub(crate) struct Flags {
-    /// Configuration file (ControllerConfiguration); flags win over it
+    /// Configuration file (ControllerConfiguration); flags override it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// How to reach the cluster; without it KUBECONFIG, ~/.kube/config, or the Pod's own account
+    /// Kubeconfig file [default: KUBECONFIG, ~/.kube/config, or the Pod's service account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Check the configuration, say what is wrong with it, and stop
+    /// Check the configuration, report errors, and stop
     #[arg(long)]
     check: bool,
     #[command(flatten)]
     slices: SliceFlags,
-    /// Services worked on at once [default: 5]
+    /// Number of Services that are synced at once [default: 5]
     #[arg(long, value_name = "N", alias = "concurrent-service-endpoint-syncs")]
     concurrent_service_syncs: Option<u32>,
-    /// How long Pod changes are gathered before a Service is looked at [default: 0s]
+    /// How long changes of Pods are collected before a Service is synced [default: 0s]
     #[arg(long, value_name = "TIME", alias = "endpointslice-updates-batch-period")]
     endpoint_updates_batch_period: Option<ConfigDuration>,
-    /// Take part in leader election [default: true]
+    /// Use leader election [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     leader_elect: Option<bool>,
-    /// How long a silent leader keeps the others waiting [default: 15s]
+    /// How long other replicas wait for a renewal before one takes over [default: 15s]
     #[arg(long, value_name = "TIME")]
     leader_elect_lease_duration: Option<ConfigDuration>,
-    /// How long a leader writes on without renewing its lease [default: 10s]
+    /// How long a leader may write after its last renewal [default: 10s]
     #[arg(long, value_name = "TIME")]
     leader_elect_renew_deadline: Option<ConfigDuration>,
-    /// How long between two tries to lead or to renew [default: 2s]
+    /// Time between two attempts to acquire or renew the lease [default: 2s]
     #[arg(long, value_name = "TIME")]
     leader_elect_retry_period: Option<ConfigDuration>,
     /// Namespace of the lease [default: zonewise-system]
@@ -67,42 +67,42 @@ pub(crate) struct Flags {
     /// Name of the lease [default: zonewise-controller]
     #[arg(long, value_name = "NAME")]
     leader_elect_resource_name: Option<String>,
-    /// Where /healthz, /readyz and /metrics are served [default: 0.0.0.0:10270]
+    /// Address of /healthz, /readyz and /metrics [default: 0.0.0.0:10270]
     #[arg(long, value_name = "ADDRESS")]
     metrics_address: Option<SocketAddr>,
-    /// Form of the log
+    /// Format of the log
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
     log_format: LogFormat,
-    /// What is logged: error, warn, info, debug, or a filter such as zonewise_cluster=debug
+    /// Log level: error, warn, info, debug, or a filter such as zonewise_cluster=debug
     #[arg(long, default_value = "info", value_name = "FILTER")]
     log_level: String,
 }
 
-/// What shapes the slices: the same for the controller and for those who say what it would do.
+/// Flags that decide how slices are written: for the controller, and for the commands that predict it.
 #[derive(Args)]
 pub(crate) struct SliceFlags {
-    /// Follow the design documents (none), or the reference with its quirks (upstream)
+    /// With improvements (none), or exactly like the reference, its quirks included (upstream)
     #[arg(long, value_enum, value_name = "MODE")]
     compat: Option<CompatFlag>,
-    /// Name on the slices we write [default: endpointslice-controller.k8s.io]
+    /// Value of the managed-by label on slices [default: endpointslice-controller.k8s.io]
     #[arg(long, value_name = "NAME")]
     managed_by: Option<String>,
-    /// Take over slices that carry this name (repeatable)
+    /// Take over slices with this managed-by label (repeatable)
     #[arg(long, value_name = "NAME")]
     adopt_managed_by: Vec<String>,
-    /// Most endpoints in a slice [default: 100]
+    /// Most endpoints in a slice, 1 to 1000 [default: 100]
     #[arg(long, value_name = "N")]
     max_endpoints_per_slice: Option<u32>,
-    /// Routing preference of Services that ask for nothing [default: Default]
+    /// Routing preference of Services that request nothing [default: Default]
     #[arg(long, value_name = "VALUE")]
     default_preference: Option<String>,
-    /// Subsetting of Services that ask for nothing [default: Random]
+    /// Subsetting of Services that request nothing [default: Random]
     #[arg(long, value_name = "APPROACH")]
     default_subsetting: Option<String>,
-    /// Features on or off, as Name=true,Name=false
+    /// Turn features on or off, as Name=true,Name=false
     #[arg(long, value_name = "GATES", value_parser = gates)]
     feature_gates: Option<BTreeMap<String, bool>>,
-    /// What to do when a ready node does not report CPU [default: refuse]
+    /// When a ready node does not report CPU: refuse hints, or count nodes as equal [default: refuse]
     #[arg(long, value_enum, value_name = "WHAT")]
     missing_cpu: Option<MissingCpuFlag>,
 }
@@ -128,32 +128,32 @@ pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
     let (log_level, check) = (flags.log_level.clone(), flags.check);
     let kubeconfig = flags.kubeconfig.clone();
     let config = read(flags).map_err(|error| Usage(format!("{error:#}")))?;
-    // The client's own complaints come again as ours, with what they mean.
+    // The client library logs failed requests; the controller logs them itself, with their meaning.
     log::start(format, &format!("{log_level},kube_client=off"))
         .map_err(|error| Usage(error.to_string()))?;
     if check {
-        return Ok(std::io::stdout().write_all(b"the configuration can be used\n")?);
+        return Ok(std::io::stdout().write_all(b"the configuration is valid\n")?);
     }
-    // Two threads are plenty: the work is waiting for the API server.
+    // Two threads are enough, because most of the time is spent waiting for the API server.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(serve(kubeconfig.as_deref(), config))
 }
 
 async fn serve(kubeconfig: Option<&Path>, config: Config) -> anyhow::Result<()> {
-    let shutdown = Shutdown::on_signals(GRACE).context("signals cannot be received")?;
+    let shutdown = Shutdown::on_signals(GRACE).context("cannot listen for signals")?;
     let client = connect(kubeconfig).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         upstream = config.settings.upstream,
-        "controller starts"
+        "the controller starts"
     );
     zonewise_controller::run(client, config, shutdown).await?;
-    tracing::info!("controller ended");
+    tracing::info!("the controller has ended");
     Ok(())
 }
 
-/// The configuration: flags over file over defaults.
+/// The configuration: flags override the file, which overrides the defaults.
 fn read(flags: Flags) -> anyhow::Result<Config> {
     let host = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
     let host = host.unwrap_or_else(|_| "zonewise-controller".into());
@@ -161,7 +161,7 @@ fn read(flags: Flags) -> anyhow::Result<Config> {
     resolve(config.as_deref(), flags.into(), &host)
 }
 
-/// The configuration of the controller, for those who say what it would do.
+/// The configuration of the controller, for commands that predict what it does.
 pub(crate) fn configuration(config: Option<&Path>, flags: SliceFlags) -> anyhow::Result<Config> {
     resolve(config, flags.into(), "")
 }

@@ -227,7 +227,7 @@ fn be_root() -> anyhow::Result<()> {
     let program = std::env::current_exe()?;
     let words = command.iter().skip(1);
     let words: Vec<String> =
-        words.map(|word| zonewise_explain::shell::word(&word.to_string_lossy())).collect();
+        words.map(|word| zonewise_explain::shell_quote(&word.to_string_lossy())).collect();
     let line = format!("sudo {} {}", program.display(), words.join(" "));
     let why =
         format!("a lab needs root: only root may make network namespaces.\n{}", preflight::TOUCHES);

@@ -1,4 +1,4 @@
-//! The binary: reads the command line and hands over.
+//! The binary: reads the command line and runs the command.
 //!
 //! | cargo feature | commands | left out of |
 //! |---|---|---|
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output may stop reading.
+        // The program that reads the output stopped reading, such as `head`.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             output::complain(&format!("error: {error:#}"));
@@ -61,7 +61,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line, under the name it was called by: `kubectl zonewise` runs `kubectl-zonewise`.
+/// The command line. `kubectl zonewise` runs this program as `kubectl-zonewise`; help then shows the
+/// name that users typed.
 fn arguments() -> Arguments {
     let called = std::env::args_os().next();
     let called = called.as_deref().map(Path::new).and_then(Path::file_name);

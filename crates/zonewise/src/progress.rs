@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar for bytes that are read; hidden where nobody waits.
+/// A bar for bytes that are read from files.
 pub(crate) fn reading(total: u64, shown: bool) -> ProgressBar {
     let bar = if shown { ProgressBar::new(total) } else { ProgressBar::hidden() };
     if let Ok(style) =

@@ -1,4 +1,4 @@
-//! `zonewise proxy`: reads the configuration (flags, then file, then defaults) and runs the proxy.
+//! `zonewise proxy`: resolves the configuration (flags, then file, then defaults) and runs the proxy.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,7 +17,7 @@ use zonewise_telemetry::shutdown::Shutdown;
 use crate::args::Usage;
 use crate::serving::LogFormat;
 
-/// How long requests may take to end after a signal.
+/// After a signal, work that has begun gets this long to finish.
 const GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
@@ -25,13 +25,13 @@ const GRACE: Duration = Duration::from_secs(5);
 Examples:
   zonewise proxy --config /var/lib/kube-proxy/config.conf --node-name node-1
   zonewise proxy --kubeconfig ~/.kube/config --cluster-cidr 10.244.0.0/16
-  zonewise proxy --init-only                     make kernel settings, with privileges, then end
-  zonewise proxy --take-over                     replace a running kube-proxy without a gap
-  zonewise proxy --cleanup                       remove the rules of this proxy and of kube-proxy
-  zonewise proxy --cleanup=ours                  remove those of this proxy, to go back to kube-proxy
+  zonewise proxy --init-only                     change kernel settings, then exit
+  zonewise proxy --take-over                     replace a running kube-proxy without interruption
+  zonewise proxy --cleanup                       remove all rules of zonewise and kube-proxy
+  zonewise proxy --cleanup=ours                  remove the rules of zonewise, to return to kube-proxy
   zonewise proxy --dry-run -f services.yaml      print the rules instead of loading them
 
-Flags take precedence over the file. See docs/proxy.md for everything else.")]
+Flags take precedence over the configuration file. docs/proxy.md explains all settings.")]
 pub(crate) struct ProxyArgs {
     #[command(flatten)]
     action: ActionFlags,
@@ -53,26 +53,26 @@ struct ActionFlags {
     /// Configuration file (KubeProxyConfiguration, ProxyConfiguration, or both)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Write the configuration in force as YAML, then stop
+    /// Write the effective configuration as YAML, then exit
     #[arg(long, value_name = "FILE", group = "action")]
     write_config_to: Option<PathBuf>,
-    /// Check the configuration, say what is wrong with it, and stop
+    /// Check the configuration and exit
     #[arg(long, group = "action")]
     check: bool,
-    /// Remove rules, then end: those of this proxy (ours), of kube-proxy (others), or all
+    /// Remove the rules of zonewise (ours), of kube-proxy (others) or of both (all), then exit
     #[arg(long, group = "action", value_enum, value_name = "WHOSE", num_args = 0..=1,
           require_equals = true, default_missing_value = "all")]
     cleanup: Option<Whose>,
-    /// Make kernel settings, which needs privileges, then end
+    /// Change kernel settings, which needs privileges, then exit
     #[arg(long, group = "action")]
     init_only: bool,
-    /// Print the rules for the objects in -f instead of loading any
+    /// Print the rules for the objects of -f instead of loading them into the kernel
     #[arg(long, group = "action", requires = "files")]
     dry_run: bool,
     /// Objects for --dry-run: YAML or JSON, `-` for standard input (repeatable)
     #[arg(short = 'f', long = "filename", value_name = "FILE", requires = "dry_run")]
     files: Vec<PathBuf>,
-    /// Remove the rules of kube-proxy once ours are in place
+    /// Remove the rules of a running kube-proxy once those of zonewise are loaded
     #[arg(long, conflicts_with = "action")]
     take_over: bool,
 }
@@ -90,16 +90,16 @@ struct ConnectionFlags {
     /// Kubeconfig file [default: KUBECONFIG or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Address of the API server; replaces that of the kubeconfig
+    /// URL of the API server; takes precedence over the kubeconfig
     #[arg(long, value_name = "URL")]
     master: Option<String>,
-    /// Name of this Node [default: the host's name]
+    /// Name of this Node [default: the host name]
     #[arg(long, value_name = "NAME", alias = "hostname-override")]
     node_name: Option<String>,
-    /// Serve only Services labelled service.kubernetes.io/service-proxy-name: NAME
+    /// Serve only Services with the label service.kubernetes.io/service-proxy-name=NAME
     #[arg(long, value_name = "NAME")]
     proxy_name: Option<String>,
-    /// Turn features on or off: Name=true,Name=false
+    /// Feature gates, as Name=true,Name=false
     #[arg(long, value_name = "GATES", value_parser = gates)]
     feature_gates: Option<BTreeMap<String, bool>>,
 }
@@ -107,22 +107,23 @@ struct ConnectionFlags {
 #[derive(Args)]
 #[command(next_help_heading = "Rules")]
 struct RuleFlags {
-    /// Addresses of Pods: one range, or an IPv4 and an IPv6 range separated by a comma
+    /// Address range of Pods, or one of each family separated by a comma
     #[arg(long, value_name = "RANGES")]
     cluster_cidr: Option<String>,
-    /// How local Pods are recognised: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix
+    /// How traffic of local Pods is recognised: ClusterCIDR, NodeCIDR, BridgeInterface or
+    /// InterfaceNamePrefix
     #[arg(long, value_name = "MODE")]
     detect_local_mode: Option<String>,
     /// Bridge interface of local Pods, for BridgeInterface
     #[arg(long, value_name = "NAME")]
     pod_bridge_interface: Option<String>,
-    /// Prefix of the names of local Pods' interfaces, for InterfaceNamePrefix
+    /// Prefix of the interface names of local Pods, for InterfaceNamePrefix
     #[arg(long, value_name = "PREFIX")]
     pod_interface_name_prefix: Option<String>,
-    /// Addresses that accept NodePorts: ranges separated by commas, or primary [default: primary]
+    /// Addresses on which NodePorts answer: ranges separated by commas, or primary [default: primary]
     #[arg(long, value_name = "RANGES", value_delimiter = ',')]
     nodeport_addresses: Option<Vec<String>>,
-    /// Accept NodePorts on 127.0.0.1, too [default: false]
+    /// Let NodePorts answer on 127.0.0.1 too [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
           require_equals = true, alias = "iptables-localhost-nodeports")]
     localhost_nodeports: Option<bool>,
@@ -130,7 +131,7 @@ struct RuleFlags {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
     masquerade_all: Option<bool>,
-    /// Bit of the packet mark that asks for masquerading [default: 14]
+    /// Bit of the packet mark that stands for masquerading [default: 14]
     #[arg(
         long,
         value_name = "BIT",
@@ -138,16 +139,16 @@ struct RuleFlags {
         allow_negative_numbers = true
     )]
     masquerade_bit: Option<i64>,
-    /// Count connections by zones, services, or none [default: zones]
+    /// What connections are counted by: zones, services or none [default: zones]
     #[arg(long, value_name = "BY")]
     count: Option<CountBy>,
-    /// A change that waits for twice as long makes the proxy unhealthy [default: 30s]
+    /// The proxy is unhealthy if a change waits for twice this time [default: 30s]
     #[arg(long, value_name = "TIME", alias = "iptables-sync-period")]
     sync_period: Option<ConfigDuration>,
-    /// Least time between two syncs [default: 50ms]
+    /// Shortest time between two syncs [default: 50ms]
     #[arg(long, value_name = "TIME", alias = "iptables-min-sync-period")]
     min_sync_period: Option<ConfigDuration>,
-    /// How often the kernel's rules are compared with what they should be [default: 1m]
+    /// How often the rules in the kernel are checked and repaired [default: 1m]
     #[arg(long, value_name = "TIME")]
     verify_period: Option<ConfigDuration>,
 }
@@ -155,19 +156,19 @@ struct RuleFlags {
 #[derive(Args)]
 #[command(next_help_heading = "Kernel settings")]
 struct KernelFlags {
-    /// Connections tracked per CPU; 0 keeps the kernel's value [default: 32768]
+    /// Largest number of tracked connections per CPU; 0 keeps the kernel's value [default: 32768]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     conntrack_max_per_core: Option<i64>,
-    /// Connections tracked at least [default: 131072]
+    /// Smallest limit of tracked connections, however few CPUs there are [default: 131072]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     conntrack_min: Option<i64>,
-    /// Timeout of idle established TCP; 0 keeps the kernel's value [default: 24h]
+    /// Timeout of idle established TCP connections; 0 keeps the kernel's value [default: 24h]
     #[arg(long, value_name = "TIME")]
     conntrack_tcp_timeout_established: Option<ConfigDuration>,
-    /// Timeout of TCP in CLOSE_WAIT; 0 keeps the kernel's value [default: 1h]
+    /// Timeout of TCP connections in CLOSE_WAIT; 0 keeps the kernel's value [default: 1h]
     #[arg(long, value_name = "TIME")]
     conntrack_tcp_timeout_close_wait: Option<ConfigDuration>,
-    /// Accept TCP packets that are out of window [default: false]
+    /// Track TCP packets that are out of window as valid [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
     conntrack_tcp_be_liberal: Option<bool>,
@@ -177,7 +178,7 @@ struct KernelFlags {
     /// Timeout of UDP with replies; 0 keeps the kernel's value [default: 0]
     #[arg(long, value_name = "TIME")]
     conntrack_udp_timeout_stream: Option<ConfigDuration>,
-    /// How unlikely the kernel kills this process when memory is short [default: -999]
+    /// oom_score_adj of this process: lower is killed later when memory is short [default: -999]
     #[arg(long, value_name = "SCORE", allow_negative_numbers = true)]
     oom_score_adj: Option<i64>,
 }
@@ -185,30 +186,30 @@ struct KernelFlags {
 #[derive(Args)]
 #[command(next_help_heading = "Health, metrics, log")]
 struct ServeFlags {
-    /// This node's address, if it is not the first of its Node object
+    /// Address of this node [default: the first of its Node object]
     #[arg(long, value_name = "IP")]
     bind_address: Option<String>,
-    /// Where /healthz and /livez are served; port 0 turns it off [default: 0.0.0.0:10256]
+    /// Address of /healthz and /livez; port 0 turns them off [default: 0.0.0.0:10256]
     #[arg(long, value_name = "ADDRESS")]
     healthz_bind_address: Option<String>,
-    /// Where /metrics, /proxyMode, /configz are served; port 0 turns it off [default: 127.0.0.1:10249]
+    /// Address of /metrics, /proxyMode and /configz; port 0 turns them off [default: 127.0.0.1:10249]
     #[arg(long, value_name = "ADDRESS")]
     metrics_bind_address: Option<String>,
-    /// End if one of these addresses is in use, instead of trying again [default: false]
+    /// Exit if one of these addresses is in use, instead of trying again [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
           require_equals = true)]
     bind_address_hard_fail: Option<bool>,
-    /// Form of the log
+    /// Format of the log
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM",
           alias = "logging-format")]
     log_format: LogFormat,
-    /// What is logged: error, warn, info, debug, or a filter such as zonewise_proxy=debug
+    /// Log level: error, warn, info, debug, or a filter such as zonewise_proxy=debug
     #[arg(long, default_value = "info", value_name = "FILTER")]
     log_level: String,
 }
 
-// Flags of kube-proxy that have no effect here, accepted so that its manifests work. (A doc comment
-// would become the command's help.)
+// Flags of kube-proxy that have no effect, accepted so that its manifests work. (A doc comment would
+// become the help of the command.)
 #[derive(Args)]
 struct UnusedFlags {
     #[arg(long, hide = true, value_name = "MODE")]
@@ -240,7 +241,7 @@ pub(crate) fn run(arguments: ProxyArgs) -> anyhow::Result<()> {
     let (action, settings) = arguments.split();
     let config =
         read(action.config.as_deref(), settings).map_err(|error| Usage(format!("{error:#}")))?;
-    // Errors of the client library are logged by zonewise, with their meaning.
+    // zonewise reports the errors of its Kubernetes client itself, with the cause.
     log::start(format, &format!("{log_level},kube_client=off"))
         .map_err(|error| Usage(error.to_string()))?;
     config.notices.iter().for_each(|notice| tracing::info!("{notice}"));
@@ -266,15 +267,15 @@ fn act(action: &ActionFlags, config: Config) -> anyhow::Result<()> {
     if action.init_only {
         return Ok(machine.init(&config)?);
     }
-    check_connection(&config)?;
+    check_server_address(&config)?;
     machine.prepare(&config)?;
-    // One thread for the kernel, one for the API server and the pages.
+    // One thread for the kernel, one for the API server and for metrics and health checks.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(serve(config, action.take_over))
 }
 
-/// The files by name, `-` from standard input.
+/// The names and contents of files; `-` is standard input.
 fn contents(files: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
     let read = |file: &PathBuf| {
         let name = file.display().to_string();
@@ -304,7 +305,7 @@ fn clean_up(whose: Whose) -> anyhow::Result<()> {
 }
 
 /// Checks that the API server can be reached without a Service.
-fn check_connection(config: &Config) -> Result<(), Usage> {
+fn check_server_address(config: &Config) -> Result<(), Usage> {
     let Connection { kubeconfig, master } = &config.connection;
     if kubeconfig.is_some() || master.is_some() || has_kubeconfig() {
         return Ok(());
@@ -327,13 +328,13 @@ async fn serve(config: Config, take_over: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether there is a kubeconfig at the default location.
+/// Whether there is a kubeconfig in one of the usual places.
 fn has_kubeconfig() -> bool {
     let home = std::env::home_dir().map(|home| home.join(".kube/config"));
     std::env::var_os("KUBECONFIG").is_some() || home.is_some_and(|file| file.exists())
 }
 
-/// The configuration: flags, then file, then defaults.
+/// The configuration. Flags take precedence over the file, and the file over defaults.
 fn read(file: Option<&Path>, flags: Settings) -> anyhow::Result<Config> {
     let file = file.map(Settings::read).transpose()?.unwrap_or_default();
     let settings = file.overridden_by(flags);
@@ -411,7 +412,7 @@ impl UnusedFlags {
             ),
             (
                 client.into_iter().any(Option::is_some),
-                "--kube-api-* has no effect: this proxy makes few requests, in JSON",
+                "--kube-api-* has no effect: zonewise makes few requests, in JSON",
             ),
         ];
         rows.into_iter().filter(|row| row.0).map(|row| row.1.to_owned()).collect()

@@ -1,4 +1,4 @@
-//! What the programs that stay have in common on the command line.
+//! Command-line arguments that the controller and the proxy share.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,13 @@ impl From<LogFormat> for Format {
     }
 }
 
-/// Reads `Name=true,Name=false`.
+/// Parses feature gates: `Name=true,Name=false`.
 pub(crate) fn gates(text: &str, known: &[&str]) -> Result<BTreeMap<String, bool>, String> {
     let wrong = |pair: &str| {
-        format!("`{pair}`: write Name=true or Name=false; gates are {}", known.join(", "))
+        format!(
+            "invalid feature gate `{pair}`: use Name=true or Name=false; the gates are {}",
+            known.join(", ")
+        )
     };
     text.split(',')
         .filter(|pair| !pair.is_empty())

@@ -15,4 +15,5 @@ pub(crate) mod protobuf;
 pub(crate) mod representation;
 pub(crate) mod request;
 pub(crate) mod server;
+pub(crate) mod tls;
 pub(crate) mod watch;

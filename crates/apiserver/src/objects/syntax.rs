@@ -3,6 +3,8 @@
 
 use std::net::IpAddr;
 
+use zonewise_common::cidr::Cidr;
+
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters \
     or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', \
     regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -161,26 +163,19 @@ pub(crate) fn config_key(text: &str) -> Vec<String> {
     wrong
 }
 
-/// The address and the prefix length of a network, or what is wrong with it.
-pub(crate) fn network(text: &str) -> Result<(IpAddr, u8), &'static str> {
+/// A network as new objects may hold it, or what is wrong with it.
+pub(crate) fn network(text: &str) -> Result<Cidr, &'static str> {
     let (address, length) = text.split_once('/').ok_or(NOT_A_NETWORK)?;
     let address: IpAddr = address.parse().map_err(|_| NOT_A_NETWORK)?;
     let length: u8 = length.parse().map_err(|_| NOT_A_NETWORK)?;
-    let (bits, width) = match address {
-        IpAddr::V4(four) => (u128::from(four.to_bits()), 32),
-        IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => {
-            return Err("must not have an IPv4-mapped IPv6 address");
-        }
-        IpAddr::V6(six) => (six.to_bits(), 128),
-    };
-    if length > width {
-        return Err(NOT_A_NETWORK);
+    if address.to_canonical() != address {
+        return Err("must not have an IPv4-mapped IPv6 address");
     }
-    let host = 1_u128.checked_shl(u32::from(width - length)).map_or(u128::MAX, |size| size - 1);
-    if bits & host != 0 {
+    let network = Cidr::new(address, length).ok_or(NOT_A_NETWORK)?;
+    if network.address() != address {
         return Err("must not have bits set beyond the prefix length");
     }
-    Ok((address, length))
+    Ok(network)
 }
 
 /// Why an address may not be an endpoint or an external IP.
@@ -262,8 +257,8 @@ mod tests {
 
     #[test]
     fn networks_have_no_bits_beyond_their_prefix() {
-        assert_eq!(network("10.96.0.0/16"), Ok(("10.96.0.0".parse().unwrap(), 16)));
-        assert_eq!(network("::/0"), Ok(("::".parse().unwrap(), 0)));
+        assert_eq!(network("10.96.0.0/16"), Ok(Cidr::parse("10.96.0.0/16").unwrap()));
+        assert_eq!(network("::/0"), Ok(Cidr::parse("::/0").unwrap()));
         assert_eq!(network("10.97.0.1/16"), Err("must not have bits set beyond the prefix length"));
         assert_eq!(
             network("::ffff:10.0.0.0/112"),

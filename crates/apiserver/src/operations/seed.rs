@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use zonewise_common::cidr::Cidr;
 
 use super::{ApiRequest, ApiState, metadata, write};
 use crate::http::request::{Options, ResourcePath};
@@ -19,8 +20,7 @@ pub(crate) fn seed(state: &mut ApiState, port: u16, now: Timestamp) -> Result<()
         insert(state, ("", "namespaces"), json!({"metadata": {"name": name}}), now)?;
     }
     let ranges = state.allocator.ranges().to_vec();
-    let cidrs: Vec<String> =
-        ranges.iter().map(|(address, bits)| format!("{address}/{bits}")).collect();
+    let cidrs: Vec<String> = ranges.iter().map(Cidr::to_string).collect();
     let condition = json!({
         "type": "Ready", "status": "True", "reason": "", "lastTransitionTime": metadata::time(now),
         "message": "Kubernetes default Service CIDR is ready",
@@ -28,14 +28,14 @@ pub(crate) fn seed(state: &mut ApiState, port: u16, now: Timestamp) -> Result<()
     let range = json!({"metadata": {"name": "kubernetes"}, "spec": {"cidrs": cidrs}});
     insert(state, ("networking.k8s.io", "servicecidrs"), range, now)?;
     set_range_condition(state, &condition);
-    let Some((network, _)) = ranges.first() else { return Ok(()) };
+    let Some(network) = ranges.first() else { return Ok(()) };
     let service = json!({
         "metadata": {
             "name": "kubernetes", "namespace": "default",
             "labels": {"component": "apiserver", "provider": "kubernetes"},
         },
         "spec": {
-            "type": "ClusterIP", "clusterIP": first(*network).to_string(),
+            "type": "ClusterIP", "clusterIP": first(network.address()).to_string(),
             "sessionAffinity": "None",
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}],
         },

@@ -1,9 +1,10 @@
 use serde_json::json;
+use zonewise_common::cidr::Cidr;
 
 use super::*;
 
 fn seeded() -> ApiState {
-    let allocator = Allocator::new(vec![([10, 96, 0, 0].into(), 16)]);
+    let allocator = Allocator::new(vec![Cidr::parse("10.96.0.0/16").unwrap()]);
     let mut state = ApiState::new(Store::new(100, 1), allocator);
     seed::seed(&mut state, 6443, Timestamp::UNIX_EPOCH).unwrap();
     state

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use zonewise_common::keys::METADATA_NAME;
 
 use super::{ApiRequest, ApiState, NAMESPACES, Outcome, metadata};
 use crate::http::protobuf;
@@ -374,7 +375,7 @@ fn set_namespace_fields(kind: &Kind, object: &mut Value) {
     if !object["metadata"]["labels"].is_object() {
         metadata::set(object, "labels", Some(json!({})));
     }
-    object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.into();
+    object["metadata"]["labels"][METADATA_NAME] = name.into();
     if !object["spec"].is_object() {
         object["spec"] = json!({});
     }

@@ -11,10 +11,10 @@ use crate::normal::Normal;
 use crate::requests::{Group, Words};
 use crate::servers::{Pair, Side};
 
-/// Headers that clients go by.
+/// Headers that clients rely on.
 const HEADERS: [&str; 4] = ["content-type", "warning", "retry-after", "location"];
 
-/// An answer that differs, or a listed difference that does not.
+/// A difference that is not listed, or a listed one that does not occur.
 type Complaint = String;
 
 #[test]
@@ -47,7 +47,7 @@ async fn run(side: &Side, group: &Group) -> Value {
     let mut normal = Normal::default();
     let mut answers = Map::new();
     for step in &group.steps {
-        normal.said(&step.text(&words));
+        normal.add_request(&step.text(&words));
         let answer = side.send(step.request(&words)).await;
         let mut answer = document(&answer);
         for (word, pointer) in &step.kept {
@@ -55,7 +55,7 @@ async fn run(side: &Side, group: &Group) -> Value {
             words.insert(word, value.unwrap_or_default().to_owned());
         }
         if step.is_dry() {
-            // What a dry run would get is given to the next one too, or it is not: both are right.
+            // Addresses that a dry run gets may or may not be given to the next request.
             normal.clone().body(&mut answer["body"]);
         } else {
             normal.body(&mut answer["body"]);
@@ -79,7 +79,7 @@ fn document(answer: &Response<Vec<u8>>) -> Value {
     json!({"status": answer.status().as_u16(), "headers": headers, "body": body})
 }
 
-/// What differs and is not listed; notes which entries of the list were needed.
+/// The differences that are not listed; marks the entries of the list that were used.
 fn compare(
     group: &str,
     real: &Value,
@@ -108,7 +108,7 @@ fn compare(
     complaints
 }
 
-/// Of what the real server serves, that which ours serves too.
+/// Discovery documents of the real server, reduced to what the embedded server serves too.
 fn common(real: &Value, embedded: &Value) -> Value {
     const NAMES: [&str; 4] = ["/name", "/metadata/name", "/resource", "/subresource"];
     let name = |value: &Value| {

@@ -1,19 +1,19 @@
-//! The differences that stay, and why. `docs/apiserver.md` shows them.
+//! The accepted differences, and why. `docs/apiserver.md` shows them.
 
 use std::collections::BTreeSet;
 
-/// A difference that is meant.
+/// An accepted difference.
 pub(crate) struct Listed {
     /// A group, or `*` for all.
     pub(crate) group: &'static str,
     /// Requests of the group, or `*` for all.
     pub(crate) requests: &'static [&'static str],
-    /// A pointer into the answer, with all that is below it; a `*` stands for one step.
+    /// A JSON pointer into the answer, with everything below it; `*` stands for any one step.
     pub(crate) field: &'static str,
     pub(crate) why: &'static str,
 }
 
-/// One request of an entry: its place in the list, and its pattern.
+/// One request of an entry: the index in the list, and the pattern of the request.
 pub(crate) type Entry = (usize, &'static str);
 
 impl Listed {
@@ -23,7 +23,7 @@ impl Listed {
         DIFFERENCES.iter().enumerate().flat_map(each)
     }
 
-    /// What is listed of some groups and was not needed.
+    /// Entries of some groups that did not occur.
     pub(crate) fn unused(
         of: impl Fn(&str) -> bool,
         used: &BTreeSet<Entry>,
@@ -36,7 +36,7 @@ impl Listed {
         })
     }
 
-    /// Where a difference is listed.
+    /// The entry that lists a difference.
     pub(crate) fn find(group: &str, request: &str, field: &str) -> Option<Entry> {
         Self::all().find(|(at, pattern)| {
             let known = *pattern == "*" || *pattern == request;
@@ -53,26 +53,25 @@ impl Listed {
     }
 }
 
-/// All of them: a difference is a line.
+/// All accepted differences.
 pub(crate) const DIFFERENCES: &[Listed] = &[
     listed(
         "*",
         &["*"],
         "/body/columnDefinitions/*/description",
-        "Columns are described in words of our own.",
+        "Descriptions of columns are our own.",
     ),
     listed(
         "*",
         &["*"],
         "/headers/warning",
-        "Warnings about unknown, doubled or deprecated fields are not given.",
+        "There are no warnings about unknown, duplicate or deprecated fields.",
     ),
     listed(
         "types",
         &["*"],
         "",
-        "Objects are whole JSON values: types are not checked, and fields that nobody knows are \
-         kept.",
+        "Objects are JSON values: types are not checked, and unknown fields are kept.",
     ),
     listed("patch-json", TYPED, "", "Likewise."),
     listed(
@@ -84,24 +83,24 @@ pub(crate) const DIFFERENCES: &[Listed] = &[
     listed("patch-strategic", TYPED, "", "Likewise."),
     listed("apply-wrong", TYPED, "", "Likewise."),
     listed("options", &["strictly patched"], "", "Likewise."),
-    listed("nodes-status", &["a wrong quantity"], "", "Likewise: quantities are texts."),
+    listed("nodes-status", &["a wrong quantity"], "", "Likewise: quantities are strings."),
     listed(
         "nodes-status",
         &["*"],
         "/body/status/allocatable/memory",
-        "Quantities stay as they were written.",
+        "Quantities are not normalized.",
     ),
     listed(
         "slices-endpoints",
         &["a zone without a name"],
         "/body/endpoints/0/hints/forZones/0/name",
-        "Empty texts are not added.",
+        "Empty strings are not added.",
     ),
     listed(
         "apply-status",
         &["gone", "read"],
         "/body/status/conditions/0/status",
-        "Empty texts are not added.",
+        "Empty strings are not added.",
     ),
     listed(
         "metadata",
@@ -113,51 +112,51 @@ pub(crate) const DIFFERENCES: &[Listed] = &[
         "metadata",
         &["a version"],
         "/body/metadata/resourceVersion",
-        "A rehearsal shows no version.",
+        "Dry runs show no resourceVersion.",
     ),
     listed(
         "metadata",
         &["another deletion", "another uid"],
         "/body/details/causes",
-        "The reference tells this cause twice.",
+        "kube-apiserver lists this cause twice.",
     ),
     listed(
         "pods-end",
         &["a finalizer more"],
         "/body/details/causes",
-        "The reference tells this cause twice.",
+        "kube-apiserver lists this cause twice.",
     ),
     listed(
         "finalizers",
         &["none more"],
         "/body/details/causes",
-        "The reference tells this cause twice.",
+        "kube-apiserver lists this cause twice.",
     ),
     listed(
         "metadata",
         &["two that control"],
         "/body",
-        "Fields of objects in messages are in another order.",
+        "Fields of objects in the message are in another order.",
     ),
     listed(
         "services-families",
         &["turned round"],
         "/body",
-        "The first wrong address is told, not each.",
+        "Only the first wrong address is reported.",
     ),
     listed(
         "watches-refused",
         &["sendInitialEvents=true&resourceVersionMatch=Exact"],
         "/body",
-        "The first cause is told, not each.",
+        "Only the first cause is reported.",
     ),
     listed(
         "pods-changes",
         &["a toleration more", "another grace", "another node"],
         "/body",
-        "Refused in fewer words, without what differs in Go's form.",
+        "A shorter message, without the difference of the specs.",
     ),
-    listed("selectors", &["labels zonewise.dev/=y"], "/body/message", "Refused in fewer words."),
+    listed("selectors", &["labels zonewise.dev/=y"], "/body/message", "A shorter message."),
     listed(
         "services-changes",
         &[
@@ -171,20 +170,20 @@ pub(crate) const DIFFERENCES: &[Listed] = &[
             "read",
         ],
         "/body/metadata/managedFields",
-        "Fields that go with the type of a Service lose their managers.",
+        "Fields that are dropped with the type of a Service lose their managers.",
     ),
     listed("services-status", &["no balancer"], "/body/metadata/managedFields", "Likewise."),
     listed(
         "services-families",
         &["dual by hand", "single by hand", "to single"],
         "/body/metadata/managedFields",
-        "Who changes the families is noted for the addresses too.",
+        "The client that changes the families also becomes the manager of the addresses.",
     ),
     listed(
         "slices",
         &["no endpoints", "no ports"],
         "/body/metadata/managedFields",
-        "A list that was left out is noted as one that was sent empty.",
+        "A missing list is tracked like an empty one.",
     ),
     listed("slices", &["all", "of a Service"], "/body/items/*/metadata/managedFields", "Likewise."),
     listed(
@@ -197,17 +196,17 @@ pub(crate) const DIFFERENCES: &[Listed] = &[
         "pages",
         &["a token and version 0"],
         "/body",
-        "The limit holds for resourceVersion=0 too.",
+        "The limit applies to resourceVersion=0 too.",
     ),
     listed(
         "pages",
         &["a token that is no base64", "a wrong token"],
         "/body/message",
-        "Words of the parser.",
+        "Messages of another parser.",
     ),
-    listed("patch-merge", &["empty", "no JSON"], "/body/message", "Words of the parser."),
-    listed("options", &["deleted with no JSON"], "/body/message", "Words of the parser."),
-    listed("apply-wrong", &["no YAML"], "/body/message", "Words of the parser."),
+    listed("patch-merge", &["empty", "no JSON"], "/body/message", "Messages of another parser."),
+    listed("options", &["deleted with no JSON"], "/body/message", "Messages of another parser."),
+    listed("apply-wrong", &["no YAML"], "/body/message", "Messages of another parser."),
     listed(
         "wrong-bodies",
         &[
@@ -225,24 +224,24 @@ pub(crate) const DIFFERENCES: &[Listed] = &[
             "wrong letters",
         ],
         "/body/message",
-        "Words of the parser and of Go's types.",
+        "Messages of another parser, and names of Go types.",
     ),
-    listed("options", &["yaml back"], "", "YAML is read, not written."),
-    listed("*", &["an unknown form"], "/body", "Refused in other words."),
+    listed("options", &["yaml back"], "", "YAML is accepted in requests, but not in responses."),
+    listed("*", &["an unknown form"], "/body", "Another message."),
     listed(
         "discovery",
         &["core versions"],
         "/body/serverAddressByClientCIDRs",
-        "The address of this server.",
+        "The address of the server.",
     ),
     listed(
         "discovery",
         &["core", "coordination v1", "discovery v1", "events v1", "networking v1"],
         "/body/resources/*/storageVersionHash",
-        "Nothing is stored in several versions.",
+        "There are no storage versions.",
     ),
-    listed("discovery", &["openapi v3"], "", "Only what kubectl reads before it applies."),
-    listed("discovery", &["version"], "/body", "The version of Kubernetes, marked as ours."),
+    listed("discovery", &["openapi v3"], "", "Only the parts that kubectl reads before an apply."),
+    listed("discovery", &["version"], "/body", "The version of Kubernetes with a suffix."),
     listed(
         "wrong-paths",
         &[
@@ -252,11 +251,16 @@ pub(crate) const DIFFERENCES: &[Listed] = &[
             "/api/v1/namespaces/{ns}/configmaps/%FF%FE",
         ],
         "",
-        "No index of paths; hostile paths are refused in another way.",
+        "There is no index of paths; invalid paths get another error.",
     ),
-    listed("k-get", &["get --raw /version"], "", "The version of Kubernetes, marked as ours."),
+    listed("k-get", &["get --raw /version"], "", "The version of Kubernetes with a suffix."),
     listed("k-ask", &["version"], "", "Likewise."),
-    listed("k-describe", &["describe ns {ns}"], "", "Quotas and limits are not served."),
+    listed(
+        "k-describe",
+        &["describe ns {ns}"],
+        "",
+        "ResourceQuotas and LimitRanges are not served.",
+    ),
 ];
 
 /// Requests with values of wrong types or unknown fields.

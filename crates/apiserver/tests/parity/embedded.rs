@@ -1,5 +1,5 @@
-//! What only the embedded server does, or does by itself: collecting garbage, ending namespaces,
-//! tokens. The real one has controllers for that, which do not run here.
+//! What only the embedded server does, or does by itself: tokens, garbage collection, ending
+//! namespaces. In a real cluster controllers do that, which do not run here.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ fn released() -> Value {
 }
 
 #[tokio::test]
-async fn what_is_owned_goes_with_its_owner() {
+async fn dependents_are_deleted_with_their_owner() {
     let scratch = Scratch::start().await;
     let owner = made(&scratch, "configmaps", config_map("owner", json!({}))).await;
     let other = made(&scratch, "configmaps", config_map("other", json!({}))).await;
@@ -79,7 +79,7 @@ async fn what_is_owned_goes_with_its_owner() {
 }
 
 #[tokio::test]
-async fn what_is_made_for_an_owner_that_is_gone_goes_too() {
+async fn an_object_of_a_missing_owner_is_deleted() {
     let scratch = Scratch::start().await;
     let owner = made(&scratch, "configmaps", config_map("owner", json!({}))).await;
     ask(&scratch, delete("end", "configmaps/owner")).await;
@@ -89,7 +89,7 @@ async fn what_is_made_for_an_owner_that_is_gone_goes_too() {
 }
 
 #[tokio::test]
-async fn in_the_foreground_the_owner_waits() {
+async fn foreground_deletion_waits_for_dependents() {
     let scratch = Scratch::start().await;
     let owner = made(&scratch, "configmaps", config_map("owner", json!({}))).await;
     made(&scratch, "services", owned(held(web("child")), &owner)).await;
@@ -104,7 +104,7 @@ async fn in_the_foreground_the_owner_waits() {
 }
 
 #[tokio::test]
-async fn orphans_stay_and_forget_their_owner() {
+async fn orphans_stay_without_their_owner() {
     let scratch = Scratch::start().await;
     let owner = made(&scratch, "configmaps", config_map("owner", json!({}))).await;
     made(&scratch, "services", owned(web("child"), &owner)).await;
@@ -117,7 +117,7 @@ async fn orphans_stay_and_forget_their_owner() {
 }
 
 #[tokio::test]
-async fn a_namespace_ends_with_all_that_is_in_it() {
+async fn a_namespace_is_deleted_with_its_objects() {
     let scratch = Scratch::start().await;
     let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
     made(&scratch, "namespaces", space).await;
@@ -139,7 +139,7 @@ async fn a_namespace_ends_with_all_that_is_in_it() {
 }
 
 #[tokio::test]
-async fn only_those_with_the_token_are_heard() {
+async fn requests_need_the_token() {
     let scratch = Scratch::start().await;
     let right = format!("Bearer {}", scratch.server.token());
     for (token, wanted) in
@@ -149,7 +149,7 @@ async fn only_those_with_the_token_are_heard() {
         if let Some(token) = token {
             request = request.header("authorization", token);
         }
-        let answer = scratch.stranger().await.send(request.body(Vec::new()).unwrap()).await;
+        let answer = scratch.without_token().await.send(request.body(Vec::new()).unwrap()).await;
         assert_eq!(answer.status(), wanted, "{token:?}");
     }
     scratch.server.stop().await;

@@ -1,4 +1,4 @@
-//! What is forgotten is told as forgotten: 410, and a way to go on.
+//! After a compaction old versions get 410, with a token to continue a list.
 
 use serde_json::{Value, json};
 use zonewise_testbed::{Cluster, Options, User};
@@ -10,18 +10,18 @@ use crate::stream::Stream;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn old_versions_are_refused_after_a_compaction() {
-    // With its cache of watches the real server remembers more than its store.
+    // With its watch cache, kube-apiserver would remember more than its store.
     let options = Options::default().apiserver("--watch-cache=false");
     let cluster = Cluster::start_with(options).await.unwrap();
     let real = Side::new("real", cluster.kubeconfig(User::Admin).unwrap()).await;
-    let expected = story(&real, async || cluster.compact_etcd().await.unwrap()).await;
+    let expected = scenario(&real, async || cluster.compact_etcd().await.unwrap()).await;
     let scratch = Scratch::start().await;
-    let found = story(&scratch.side, async || scratch.server.compact()).await;
+    let found = scenario(&scratch.side, async || scratch.server.compact()).await;
     assert_eq!(found, expected);
 }
 
-/// What clients see before and after `forget`.
-async fn story(side: &Side, forget: impl AsyncFn()) -> Value {
+/// What clients see before and after `compact`.
+async fn scenario(side: &Side, compact: impl AsyncFn()) -> Value {
     let mut words = Words::from([("ns", "default".to_owned())]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     for n in 0..5 {
@@ -34,7 +34,7 @@ async fn story(side: &Side, forget: impl AsyncFn()) -> Value {
     let (_, page) = ask(side, &words, get("page", "configmaps?limit=2")).await;
     words.insert("next", text(&page["metadata"]["continue"]));
     ask(side, &words, merge_patch("touch", "configmaps/m4", json!({"data": {"a": "1"}}))).await;
-    forget().await;
+    compact().await;
     let (status, mut expired) =
         ask(side, &words, get("go on", "configmaps?limit=2&continue={next}")).await;
     words.insert("again", text(&expired["metadata"]["continue"]));
@@ -56,7 +56,7 @@ async fn ask(side: &Side, words: &Words, step: crate::requests::Step) -> (u16, V
     (answer.status().as_u16(), serde_json::from_slice(answer.body()).unwrap())
 }
 
-/// A server may refuse a watch at once, or say so in it: clients know both.
+/// A server may refuse a watch with a status, or with an ERROR event: clients handle both.
 async fn watch(side: &Side, version: &str) -> Value {
     let path =
         format!("/api/v1/namespaces/default/configmaps?watch=true&resourceVersion={version}");

@@ -1,4 +1,4 @@
-//! Trouble on purpose, and that our own watches live through it.
+//! The faults of the embedded server, and that the watches of `inventory` survive them.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use zonewise_apiserver::Faults;
 use zonewise_cluster::api::ApiError;
 use zonewise_common::name::{Key, Name};
-use zonewise_inventory::follow::{Cause, Followed, Listener};
+use zonewise_inventory::follow::{Cause, IndexListener, WatchedIndex};
 use zonewise_inventory::index::NodeChange;
 
 use crate::groups::{config_map, web};
@@ -39,7 +39,7 @@ async fn latency_makes_every_request_wait() {
 }
 
 #[tokio::test]
-async fn errors_come_in_all_forms_and_end_when_told_so() {
+async fn errors_are_of_all_kinds_and_can_be_switched_off() {
     let scratch = Scratch::start().await;
     scratch.server.set_faults(faults("errors=100%"));
     let mut seen = BTreeSet::new();
@@ -60,9 +60,9 @@ async fn watches_break_off() {
     assert_eq!(watch.next().await, None);
 }
 
-/// Reads that may be stale are; those that may not be are not.
+/// Reads with resourceVersion=0 are stale; others are not.
 #[tokio::test]
-async fn stale_reads_are_of_the_past() {
+async fn stale_reads_show_an_old_state() {
     let scratch = Scratch::start().await;
     scratch.server.set_faults(faults("stale=1h"));
     assert_eq!(
@@ -84,7 +84,7 @@ async fn stale_reads_are_of_the_past() {
 }
 
 #[tokio::test]
-async fn faults_can_be_asked_for_over_the_wire() {
+async fn faults_can_be_changed_over_http() {
     let scratch = Scratch::start().await;
     let put = |body: &str| {
         let request = Request::put("/zonewise/faults").header("content-type", "application/json");
@@ -102,7 +102,7 @@ async fn faults_can_be_asked_for_over_the_wire() {
 /// Listens to nothing: the index is what is looked at.
 struct Deaf;
 
-impl Listener for Deaf {
+impl IndexListener for Deaf {
     fn changed(&self, _: Cause, _: Vec<Key>) {}
     fn service_gone(&self, _: &Key) {}
     fn node_changed(&self, _: &Name, _: NodeChange) {}
@@ -114,14 +114,14 @@ impl Listener for Deaf {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn our_watches_live_through_it() {
+async fn watches_survive_all_faults() {
     let scratch = Scratch::start().await;
-    let followed = Followed::new(Deaf);
+    let followed = WatchedIndex::new(Deaf);
     let _watches = followed.start(&scratch.side.client);
     scratch.server.set_faults(faults("errors=20%,latency=0ms..3ms,drop-watches=50ms"));
     for n in 0..60 {
         let name = format!("web-{n}");
-        // A request that failed may have been done all the same.
+        // A request that failed may have been performed all the same.
         while !matches!(
             status(&scratch, post("make", "services", web(&name))).await,
             Some(201 | 409)

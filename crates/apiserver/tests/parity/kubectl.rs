@@ -11,13 +11,13 @@ use crate::normal::{Normal, age};
 use crate::requests::Words;
 use crate::servers::{Pair, Side};
 
-/// Command lines of one namespace, one after the other; `<` and a name feed a manifest.
+/// Command lines for one namespace, one after the other; `< NAME` feeds a manifest to stdin.
 struct Session {
     name: &'static str,
     lines: &'static [&'static str],
 }
 
-/// How two outputs are held together.
+/// How two outputs are compared.
 #[derive(Clone, Copy, PartialEq)]
 enum Held {
     Equal,
@@ -237,7 +237,7 @@ const SESSIONS: [Session; 9] = [
     },
 ];
 
-/// What both serve is the same; the real server serves more.
+/// Sessions that list kinds, of which the real server serves more.
 const WITHIN: [&str; 3] = ["api-resources", "api-versions", "api-resources -o wide"];
 
 #[test]
@@ -283,10 +283,10 @@ fn talk(program: &Path, side: &Side, namespace: &str, lines: &[&str]) -> Vec<Str
         .iter()
         .map(|line| {
             let line = line.replace("{ns}", &words["ns"]);
-            normal.said(&line);
+            normal.add_request(&line);
             let (line, input) = line.split_once(" < ").unwrap_or((&line, ""));
             let input = manifest(input).replace("{ns}", namespace);
-            normal.said(&input);
+            normal.add_request(&input);
             plain(&normal.text(&kubectl.run(&split(line), &input)))
         })
         .collect();
@@ -307,7 +307,7 @@ struct Kubectl<'a> {
 }
 
 impl Kubectl<'_> {
-    /// Both outputs and how it ended.
+    /// Stdout, stderr and the exit status.
     fn run(&self, arguments: &[String], input: &str) -> String {
         let cache: PathBuf = self.kubeconfig.with_extension("cache");
         let mut child = Command::new(self.program)
@@ -321,7 +321,7 @@ impl Kubectl<'_> {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // One that does not read its input has closed it.
+        // kubectl may end without reading its input.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         let output = child.wait_with_output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -351,7 +351,7 @@ fn split(line: &str) -> Vec<String> {
     words
 }
 
-/// Without what ages do to columns, and without times and versions of the moment.
+/// Without the widths of columns that depend on ages, and without times and versions.
 fn plain(text: &str) -> String {
     text.lines().map(|line| plain_line(line) + "\n").collect()
 }

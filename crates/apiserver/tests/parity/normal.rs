@@ -1,7 +1,7 @@
-//! What differs from run to run, replaced by names: versions, identities, times, what was given
-//! out.
+//! Replaces what differs from run to run by names: versions, uids, times, allocated addresses and
+//! ports.
 //!
-//! Each value gets the number of its first appearance in the group, so that what was equal stays
+//! Each value gets the number of its first appearance in the group, so that equal values stay
 //! equal: an update that changes nothing must keep its version.
 
 use std::collections::BTreeMap;
@@ -10,18 +10,18 @@ use std::net::IpAddr;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 
-/// Remembers what it has named.
+/// Remembers the names that it has given.
 #[derive(Clone, Default)]
 pub(crate) struct Normal {
     names: BTreeMap<String, String>,
     counts: BTreeMap<&'static str, usize>,
-    /// What requests said: that stays as it is.
+    /// The text of the requests: values in it stay as they are.
     said: String,
 }
 
 impl Normal {
-    /// What a request says itself was not given out by the server.
-    pub(crate) fn said(&mut self, request: &str) {
+    /// Adds a request: values that it contains were not chosen by the server.
+    pub(crate) fn add_request(&mut self, request: &str) {
         self.said.push_str(request);
         self.said.push('\n');
     }
@@ -30,7 +30,7 @@ impl Normal {
     pub(crate) fn body(&mut self, body: &mut Value) {
         let many = body.get("items").is_some() || body.get("rows").is_some();
         if let (true, Some(Value::Object(metadata))) = (many, body.get_mut("metadata")) {
-            // Of the whole server, not of this group.
+            // The version of a list depends on the whole server, not on this group alone.
             hide(metadata, "resourceVersion");
         }
         self.value(body);
@@ -95,7 +95,7 @@ impl Normal {
         }
     }
 
-    /// Names that the server has completed.
+    /// Names that the server made from `generateName`.
     fn generated(&mut self, fields: &Map<String, Value>) {
         let text = |key| fields.get(key).and_then(Value::as_str);
         let (Some(prefix), Some(name)) = (text("generateName"), text("name")) else { return };
@@ -119,7 +119,7 @@ impl Normal {
         current(&text)
     }
 
-    /// The name of a value, which is new or known.
+    /// The name of a value; a new one gets the next number.
     fn name(&mut self, what: &'static str, value: &str) -> String {
         if let Some(name) = self.names.get(value) {
             return name.clone();
@@ -150,7 +150,7 @@ impl Normal {
         out + rest
     }
 
-    /// Cluster addresses that the server chose.
+    /// Cluster IPs that the server chose.
     fn addresses(&mut self, text: &str) -> String {
         words(text, |word| {
             let address: IpAddr = word.parse().ok()?;
@@ -166,7 +166,7 @@ impl Normal {
         if self.said.contains(port) { port.to_owned() } else { self.name("port", port) }
     }
 
-    /// `80:31234/TCP`: the second one may have been given out.
+    /// `80:31234/TCP`: the node port may have been chosen by the server.
     fn ports(&mut self, text: &str) -> String {
         let mut parts = text.split('/');
         let mut out = parts.next().unwrap_or_default().to_owned();
@@ -181,7 +181,7 @@ impl Normal {
         out
     }
 
-    /// Names that were seen as generated ones before.
+    /// Generated names that were seen before.
     fn given(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (value, name) in self.names.iter().filter(|(_, name)| name.starts_with("<generated")) {
@@ -191,7 +191,7 @@ impl Normal {
     }
 }
 
-/// Hides a text that says nothing by itself.
+/// Replaces a value that cannot be compared.
 fn hide(fields: &mut Map<String, Value>, key: &str) {
     if let Some(Value::String(text)) = fields.get_mut(key)
         && !text.is_empty()
@@ -200,7 +200,7 @@ fn hide(fields: &mut Map<String, Value>, key: &str) {
     }
 }
 
-/// A moment of this run, in its form: whole seconds or a fraction.
+/// A time of this run, as a name that tells whole seconds from fractions.
 fn moment(text: &str, whole: bool) -> String {
     let bare = text.trim_end();
     let bare = if whole { bare } else { bare.trim_matches(['"', ',']) };
@@ -216,7 +216,7 @@ fn moment(text: &str, whole: bool) -> String {
     }
 }
 
-/// The age of something that was just made.
+/// Replaces the age of an object that was just made.
 pub(crate) fn age(text: &str) -> String {
     let young = text.strip_suffix('s').is_some_and(|number| {
         is_number(number) && number.parse().is_ok_and(|seconds: u32| seconds < 120)
@@ -224,7 +224,7 @@ pub(crate) fn age(text: &str) -> String {
     if young { "<age>".to_owned() } else { text.to_owned() }
 }
 
-/// Messages that name a version.
+/// Replaces the version in messages.
 fn current(text: &str) -> String {
     for before in [", current: ", "ResourceVersion in record ("] {
         if let Some((head, rest)) = text.split_once(before) {
@@ -235,7 +235,7 @@ fn current(text: &str) -> String {
     text.to_owned()
 }
 
-/// `resourceVersion: "7"`, in YAML and in JSON that somebody has laid out.
+/// Replaces `resourceVersion: "7"`, in YAML and in JSON with line breaks.
 fn version_line(line: &str) -> String {
     match line.split_once("resourceVersion") {
         Some((head, rest)) => {
@@ -258,7 +258,7 @@ fn is_uid(text: &str) -> bool {
     })
 }
 
-/// Replaces words made of the letters of addresses.
+/// Replaces words that consist of the characters of addresses.
 fn words(text: &str, mut replace: impl FnMut(&str) -> Option<String>) -> String {
     let inside = |letter: char| letter.is_ascii_hexdigit() || letter == ':' || letter == '.';
     let mut out = String::new();

@@ -1,15 +1,15 @@
-//! Requests as lines of a table.
+//! Requests as rows of a table.
 //!
-//! A path starts with the plural of a kind (`services/web/status`) and is looked up, or with a
-//! slash and is sent as it is. `{ns}` is the group's namespace, also in bodies; `{word}` what an
-//! earlier answer was kept as.
+//! A path starts with the plural of a kind (`services/web/status`), which is completed to a full
+//! path, or with a slash, and is sent as it is. In paths and bodies `{ns}` is the namespace of the
+//! group, and `{word}` is a value that `keep` took from an earlier answer.
 
 use std::collections::BTreeMap;
 
 use http::{Method, Request};
 use serde_json::Value;
 
-/// Requests that run in a namespace of their own, in this order.
+/// Requests that run in a namespace of their own, one after the other.
 pub(crate) struct Group {
     pub(crate) name: &'static str,
     pub(crate) steps: Vec<Step>,
@@ -27,11 +27,11 @@ pub(crate) struct Step {
     path: String,
     headers: Vec<(&'static str, String)>,
     body: Vec<u8>,
-    /// Words for later requests, and where in the answer they are.
+    /// Values to keep for later requests: their words, and JSON pointers into the answer.
     pub(crate) kept: Vec<(&'static str, &'static str)>,
 }
 
-/// What steps share: what was kept.
+/// The kept values by their words.
 pub(crate) type Words = BTreeMap<&'static str, String>;
 
 impl Step {
@@ -46,7 +46,7 @@ impl Step {
         self
     }
 
-    /// Bytes of any form.
+    /// A body of any media type.
     pub(crate) fn raw(mut self, kind: &str, body: impl Into<Vec<u8>>) -> Self {
         self.body = body.into();
         self.header("content-type", kind)
@@ -56,7 +56,7 @@ impl Step {
         self.raw("application/json", body.to_string())
     }
 
-    /// Keeps what the answer has at `pointer`.
+    /// Keeps the value at `pointer` of the answer.
     pub(crate) fn keep(mut self, word: &'static str, pointer: &'static str) -> Self {
         self.kept.push((word, pointer));
         self
@@ -66,16 +66,17 @@ impl Step {
     pub(crate) fn table(self) -> Self {
         self.header(
             "accept",
-            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
+            "application/json;as=Table;v=v1;g=meta.k8s.io,\
+             application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
         )
     }
 
-    /// Whether nothing is to be kept of it.
+    /// Whether it is a dry run.
     pub(crate) fn is_dry(&self) -> bool {
         self.path.contains("dryRun=All")
     }
 
-    /// The request, in words of its own: what a test may expect to see again in answers.
+    /// The text of the request: values in it are not replaced in the answers.
     pub(crate) fn text(&self, words: &Words) -> String {
         let body = String::from_utf8_lossy(&self.body);
         format!("{} {} {}", self.method, fill(&address(&self.path), words), fill(&body, words))
@@ -87,7 +88,7 @@ impl Step {
         for (name, value) in &self.headers {
             builder = builder.header(*name, value);
         }
-        // Filling may not touch what is no text.
+        // Only bodies that are text can have words to fill in.
         let body = match std::str::from_utf8(&self.body) {
             Ok(text) => fill(text, words).into_bytes(),
             Err(_) => self.body.clone(),
@@ -154,7 +155,7 @@ const SERVED: [(&str, &str, bool); 10] = [
     ("servicecidrs", "/apis/networking.k8s.io/v1", false),
 ];
 
-/// Where a path leads.
+/// The full path.
 fn address(path: &str) -> String {
     if path.starts_with('/') {
         return path.to_owned();
@@ -162,7 +163,7 @@ fn address(path: &str) -> String {
     let end = path.find(['/', '?']).unwrap_or(path.len());
     let (plural, rest) = path.split_at(end);
     let (_, api, namespaced) = SERVED.iter().find(|(known, ..)| *known == plural).unwrap();
-    // The other door of events has the same name behind another group.
+    // `newevents` stands for events of the group events.k8s.io.
     let plural = plural.trim_start_matches("new");
     if *namespaced {
         format!("{api}/namespaces/{{ns}}/{plural}{rest}")

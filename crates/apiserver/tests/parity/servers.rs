@@ -21,7 +21,7 @@ pub(crate) struct Side {
     pub(crate) kubeconfig: PathBuf,
 }
 
-/// The two of them. Dropped outside the runtime, by the last test that uses them.
+/// Both servers. They are dropped outside the runtime, by the last test that uses them.
 pub(crate) struct Pair {
     pub(crate) real: Side,
     pub(crate) embedded: Side,
@@ -55,7 +55,7 @@ impl Pair {
 
     fn start() -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        let cluster = runtime.block_on(Cluster::start_with(alone())).unwrap();
+        let cluster = runtime.block_on(Cluster::start_with(options())).unwrap();
         let kubeconfig = cluster.kubeconfig(User::Admin).unwrap();
         let real = runtime.block_on(Side::new("real", kubeconfig));
         let server = runtime.block_on(Server::start(Default::default())).unwrap();
@@ -66,8 +66,8 @@ impl Pair {
     }
 }
 
-/// Without the plugins that need controllers to undo or complete what they do.
-fn alone() -> Options {
+/// Without the admission plugins that rely on controllers, which do not run here.
+fn options() -> Options {
     let plugins = "ServiceAccount,PodTopologyLabels,TaintNodesByCondition";
     Options::default().apiserver(format!("--disable-admission-plugins={plugins}"))
 }
@@ -78,7 +78,7 @@ impl Side {
         let mut config =
             Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
         config.read_timeout = None;
-        // An answer of 429 or 503 is an answer.
+        // 429 and 503 are answers to compare, not to retry.
         config.default_retry = false;
         Self { name, client: Client::try_from(config).unwrap(), kubeconfig }
     }
@@ -93,7 +93,7 @@ impl Side {
     }
 }
 
-/// An embedded server of one test's own.
+/// An embedded server for one test.
 pub(crate) struct Scratch {
     pub(crate) server: Server,
     pub(crate) side: Side,
@@ -111,13 +111,13 @@ impl Scratch {
     }
 
     /// A client without a token.
-    pub(crate) async fn stranger(&self) -> Side {
+    pub(crate) async fn without_token(&self) -> Side {
         let mut file = Kubeconfig::read_from(&self.side.kubeconfig).unwrap();
         for user in &mut file.auth_infos {
             user.auth_info = Some(AuthInfo::default());
         }
-        let path = self.directory.path().join("stranger");
+        let path = self.directory.path().join("without-token");
         std::fs::write(&path, serde_json::to_string(&file).unwrap()).unwrap();
-        Side::new("stranger", path).await
+        Side::new("without token", path).await
     }
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::servers::Side;
 
-/// Longer than anything here takes.
+/// Longer than any step of these tests takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Stream {
@@ -18,7 +18,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Opens a watch; `accept` says in which form.
+    /// Opens a watch in the representation that `accept` names.
     pub(crate) async fn open(side: &Side, path: &str, accept: &str) -> Self {
         let request = Request::get(path).header("accept", accept).body(Body::empty()).unwrap();
         let answer = side.client.send(request).await.unwrap();
@@ -26,7 +26,7 @@ impl Stream {
         Self { body: answer.into_body(), rest: Vec::new() }
     }
 
-    /// The next event; none when the server has closed the watch, or has broken it off.
+    /// The next event; `None` when the server has closed or aborted the watch.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         let next = tokio::time::timeout(PATIENCE, self.line()).await;
         let line = next.expect("the watch stays silent")?;

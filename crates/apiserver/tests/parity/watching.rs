@@ -1,4 +1,4 @@
-//! Watches. Each story is told by both servers and compared as a whole.
+//! Watches: each test does the same on both servers, and the events must be equal.
 
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Tells a story on both servers; both must tell the same.
+/// Runs a scenario on both servers; the results must be equal.
 macro_rules! on_both {
     ($namespace:expr, $scene:ident => $story:expr) => {{
         let pair = Pair::get();
@@ -82,7 +82,7 @@ macro_rules! on_both {
     }};
 }
 
-/// Without versions, identities and times.
+/// Events without versions, uids and times.
 fn normal(mut events: Vec<Value>) -> Vec<Value> {
     let mut normal = Normal::default();
     events.iter_mut().for_each(|event| normal.body(event));
@@ -99,7 +99,7 @@ fn brief(events: &[Value]) -> Vec<Value> {
 }
 
 #[test]
-fn a_watch_from_now_tells_what_happens() {
+fn a_watch_from_now_shows_changes() {
     on_both!("w-now", scene => {
         scene.make("before", "web").await;
         let version = scene.version().await;
@@ -114,7 +114,7 @@ fn a_watch_from_now_tells_what_happens() {
 }
 
 #[test]
-fn a_watch_without_a_version_begins_with_what_is_there() {
+fn a_watch_without_a_version_begins_with_existing_objects() {
     for (namespace, query) in [("w-zero", "resourceVersion=0"), ("w-unset", "")] {
         on_both!(namespace, scene => {
             scene.make("a", "web").await;
@@ -130,7 +130,7 @@ fn a_watch_without_a_version_begins_with_what_is_there() {
 }
 
 #[test]
-fn a_watch_from_the_past_tells_it_again() {
+fn a_watch_from_an_old_version_repeats_the_changes() {
     on_both!("w-past", scene => {
         let first = scene.make("a", "web").await;
         scene.label("a", "shop").await;
@@ -143,7 +143,7 @@ fn a_watch_from_the_past_tells_it_again() {
 }
 
 #[test]
-fn an_object_enters_and_leaves_a_selection() {
+fn an_object_starts_and_stops_matching_a_selector() {
     on_both!("w-labels", scene => {
         let version = scene.version().await;
         let mut watch =
@@ -160,7 +160,7 @@ fn an_object_enters_and_leaves_a_selection() {
 }
 
 #[test]
-fn the_past_is_selected_too() {
+fn selectors_apply_to_old_changes_too() {
     on_both!("w-past-labels", scene => {
         let version = scene.version().await;
         scene.make("one", "web").await;
@@ -205,7 +205,7 @@ fn one_object_is_watched_by_its_name() {
 }
 
 #[test]
-fn a_watch_ends_when_its_time_is_over() {
+fn a_watch_ends_after_its_timeout() {
     on_both!("w-timeout", scene => {
         scene.make("one", "web").await;
         scene.watch("resourceVersion=0&timeoutSeconds=1").await.rest().await
@@ -213,13 +213,13 @@ fn a_watch_ends_when_its_time_is_over() {
 }
 
 #[test]
-fn bookmarks_say_how_far_a_watch_is() {
+fn bookmarks_have_the_version_of_the_watch() {
     on_both!("w-bookmarks", scene => {
         scene.make("one", "web").await;
         let query = "resourceVersion=0&allowWatchBookmarks=true&timeoutSeconds=10";
         let mut events = scene.watch(query).await.rest().await;
-        // The real server may mark the end of initial events unasked; how many more there are
-        // depends on the time of day.
+        // The real server may send a bookmark after the initial events unasked, and others at times
+        // of its own choice.
         events.retain(|event| event["object"]["metadata"]["annotations"].is_null());
         events.dedup_by_key(|event| event["type"].to_string());
         for event in &mut events {
@@ -234,7 +234,8 @@ fn initial_events_end_with_a_bookmark() {
     on_both!("w-initial", scene => {
         scene.make("a", "web").await;
         scene.make("b", "web").await;
-        let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+        let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&\
+                     allowWatchBookmarks=true";
         let mut watch = scene.watch(query).await;
         let mut events = watch.take(2).await;
         events.sort_by_key(|event| event["object"]["metadata"]["name"].to_string());
@@ -253,12 +254,13 @@ fn initial_events_end_with_a_bookmark() {
 }
 
 #[test]
-fn no_initial_events_where_none_are_wanted() {
+fn a_watch_without_initial_events_begins_with_changes() {
     on_both!("w-no-initial", scene => {
         scene.make("a", "web").await;
-        let query = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+        let query = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan&\
+                     allowWatchBookmarks=true";
         let mut watch = scene.watch(query).await;
-        // The watch is open, but from when on? It begins with the next change at the latest.
+        // The watch begins at the latest with the next change.
         scene.make("b", "web").await;
         let mut next = watch.take(1).await;
         while next[0]["type"] == "BOOKMARK" {
@@ -281,7 +283,7 @@ fn a_watch_can_be_a_table_or_metadata_alone() {
             scene.label("a", "shop").await;
             scene.remove("a").await;
             events.extend(watch.take(2).await);
-            // In words of our own, as docs/apiserver.md says.
+            // Descriptions of columns differ, as docs/apiserver.md says.
             for event in &mut events {
                 let columns = event["object"]["columnDefinitions"].as_array_mut();
                 columns.into_iter().flatten().for_each(|column| column["description"] = json!(""));
@@ -293,18 +295,18 @@ fn a_watch_can_be_a_table_or_metadata_alone() {
 }
 
 #[test]
-fn a_watch_of_an_ended_namespace_or_of_nothing_is_empty() {
+fn a_watch_of_a_missing_namespace_is_empty() {
     on_both!("w-empty", scene => {
         scene.watch("resourceVersion=0&timeoutSeconds=1&labelSelector=none").await.rest().await
     });
 }
 
-/// So many writers, each with so many objects of its own.
+/// The number of writers, and of the objects of each.
 const WRITERS: usize = 4;
 const EACH: usize = 25;
 
 #[test]
-fn nothing_is_lost_and_nothing_comes_out_of_order() {
+fn no_event_is_lost_or_out_of_order() {
     on_both!("w-order", scene => {
         let version = scene.version().await;
         let mut watch = scene.watch(&format!("resourceVersion={version}")).await;
@@ -333,7 +335,7 @@ fn version_of(event: &Value) -> u64 {
     event["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 
-/// What is there after these events.
+/// The names of the objects that exist after these events.
 fn left(events: &[Value]) -> Vec<String> {
     let mut left = std::collections::BTreeSet::new();
     for event in events {

@@ -1,16 +1,18 @@
-//! The election as a pure state machine: no clock, no requests, no randomness but the seed.
+//! The election as a pure state machine: it reads no clock, sends no requests, and all its randomness
+//! comes from the seed.
 //!
 //! ```text
-//!            next try                held by another
-//!      ┌──────────────► Look ───────────────────────────┐
+//!          next attempt              held by another
+//!      ┌──────────────► Read ───────────────────────────┐
 //!      │                 │ ▲                            │
-//!      │   free, expired │ │ conflict, gone             │
-//!      │     or our own  ▼ │ (few in a try)             ▼
-//!    Rest ────────────► Write ───────────────────────► Rest     leaving: Rest is the end
-//!         holder: we              written, failed
+//!      │   free, expired │ │ conflict, deleted          │
+//!      │     or our own  ▼ │ (a few per attempt)        ▼
+//!    Wait ────────────► Write ───────────────────────► Wait     after `leave`, Wait is the end
+//!        we hold it               written, failed
 //! ```
 //!
-//! A leader writes at once, with the version it knows: one request per renewal.
+//! A leader does not read before it renews. It writes with the version it knows, so that a renewal is
+//! one request.
 
 use std::time::Duration;
 
@@ -19,48 +21,48 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use tokio::time::Instant;
 
-use super::{Claim, Config, JITTER, StoreError};
+use super::{Claim, ElectionConfig, JITTER, StoreError};
 
-/// In one try. A conflict is looked into at once: another may lead. But a lease that somebody changes
-/// all the time is left in peace until the next try.
-const MOST_CONFLICTS: u8 = 3;
+/// After a conflict the Lease is read again at once, because another candidate may lead. After so
+/// many conflicts in one attempt, the next attempt is waited for.
+const MAX_CONFLICTS: u8 = 3;
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Read the lease.
+    /// Read the Lease.
     Get,
     /// Create it.
     Create(Lease),
-    /// Replace the version it carries.
+    /// Replace the stored Lease, if it still has the version that this one carries.
     Replace(Lease),
-    /// Ask again then.
+    /// Call [`Election::next`] again at this time.
     Wait(Instant),
-    /// Nothing any more: the lease is given back, or was not ours.
+    /// Nothing is left to do: the Lease is released, or was not ours.
     Done,
 }
 
 /// How a request ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// The lease as it is, or that there is none.
+    /// The Lease that was read; `None` if there is none.
     Found(Option<Lease>),
-    /// The lease as it was written.
+    /// The Lease as it was stored.
     Written(Lease),
-    /// Not as wished, or not known.
+    /// The request failed, or its outcome is not known.
     Failed(StoreError),
 }
 
-/// What one candidate knows and wants.
+/// The state of one candidate.
 #[derive(Clone, Debug)]
 pub struct Election {
-    config: Config,
-    dice: u64,
+    config: ElectionConfig,
+    rng: fastrand::Rng,
     known: Option<Known>,
     term: Option<Term>,
     step: Step,
-    next_try: Option<Instant>,
-    /// Conflicts met in this try.
+    next_attempt: Option<Instant>,
+    /// Conflicts in this attempt.
     conflicts: u8,
     leaving: bool,
 }
@@ -68,45 +70,45 @@ pub struct Election {
 #[derive(Clone, Debug)]
 struct Known {
     lease: Lease,
-    /// When we first saw it like this.
+    /// When this state of the Lease was first seen, by our own clock.
     seen: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Term {
     since: Instant,
-    /// Before the last successful request was sent.
+    /// The time just before the last successful renewal was sent.
     renewed: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
-    Rest,
-    Look,
+    Wait,
+    Read,
     Write,
 }
 
 impl Election {
-    /// A candidate that has seen nothing yet. The seed spreads its tries.
-    pub fn new(config: Config, seed: u64) -> Self {
+    /// A candidate that has not seen the Lease yet. The seed determines the jitter of its attempts.
+    pub fn new(config: ElectionConfig, seed: u64) -> Self {
         Self {
             config,
-            dice: seed,
+            rng: fastrand::Rng::with_seed(seed),
             known: None,
             term: None,
-            step: Step::Rest,
-            next_try: None,
+            step: Step::Wait,
+            next_attempt: None,
             conflicts: 0,
             leaving: false,
         }
     }
 
-    /// The name of the lease.
+    /// The name of the Lease.
     pub fn name(&self) -> &str {
         &self.config.name
     }
 
-    /// Who leads, as far as we know.
+    /// The role of this candidate, as far as it knows.
     pub fn claim(&self) -> Claim {
         match self.term {
             Some(term) => Claim::Leader { since: term.since },
@@ -118,78 +120,82 @@ impl Election {
         }
     }
 
-    /// Until when we may write.
+    /// Until when this candidate may write; `None` while it does not lead.
     pub fn write_deadline(&self) -> Option<Instant> {
         self.term.map(|term| term.renewed + self.config.renew_deadline)
     }
 
-    /// How long to wait for the answer to a request sent now: half the deadline, so that a connection
-    /// that hangs leaves time for another, and never past the deadline.
-    pub fn patience(&self, sent: Instant) -> Instant {
+    /// Until when to wait for the answer to a request that is sent now: half of the renew deadline, so
+    /// that a second request is possible when a connection hangs, and never past the write deadline.
+    pub fn request_deadline(&self, sent: Instant) -> Instant {
         let half = sent + self.config.renew_deadline / 2;
         self.write_deadline().map_or(half, |deadline| deadline.min(half))
     }
 
-    /// What to do now. The wall clock only dates the record; nothing is decided by it.
+    /// What to do now. `wall` is only written into the Lease for people to read; no decision depends
+    /// on it.
     pub fn next(&mut self, now: Instant, wall: Timestamp) -> Action {
-        self.lapse(now);
-        if self.step == Step::Rest && !self.leaving {
-            if let Some(until) = self.rest().filter(|until| now < *until) {
+        self.expire(now);
+        if self.step == Step::Wait && !self.leaving {
+            if let Some(until) = self.wait_until().filter(|until| now < *until) {
                 return Action::Wait(until);
             }
-            self.begin(now);
+            self.start_attempt(now);
         }
         match self.step {
-            Step::Rest => Action::Done,
-            Step::Look => Action::Get,
-            Step::Write => self.bid(wall),
+            Step::Wait => Action::Done,
+            Step::Read => Action::Get,
+            Step::Write => self.write(wall),
         }
     }
 
-    /// Takes in how a request ended: when it was sent, and when the answer was there.
+    /// Handles the answer to a request that was sent at `sent` and answered at `now`.
     pub fn answered(&mut self, sent: Instant, now: Instant, answer: Answer) {
-        self.lapse(now);
+        self.expire(now);
         match answer {
             Answer::Found(Some(lease)) => self.observe(lease, now),
-            Answer::Found(None) => self.miss(now),
+            Answer::Found(None) => self.observe_missing(now),
             Answer::Written(lease) => self.written(lease, sent, now),
             Answer::Failed(StoreError::Conflict | StoreError::Missing)
-                if self.conflicts < MOST_CONFLICTS =>
+                if self.conflicts < MAX_CONFLICTS =>
             {
                 self.conflicts += 1;
-                self.step = Step::Look;
+                self.step = Step::Read;
             }
-            // Whether it was carried out is not known. If it was, the next version is a conflict.
-            Answer::Failed(_) => self.step = Step::Rest,
+            // The server may have carried out the request all the same. Then the next write is a
+            // conflict, after which the Lease is read again.
+            Answer::Failed(_) => self.step = Step::Wait,
         }
     }
 
-    /// Stops at once, and has the lease given back if it is ours, or a request under way may yet
-    /// make it ours.
+    /// Ends the claim at once. The Lease is released if it is ours, or if a request that is still in
+    /// flight may make it ours.
     pub fn leave(&mut self) {
         let may_hold = self.is_holder() || self.step == Step::Write;
         self.term = None;
         self.leaving = true;
         self.conflicts = 0;
-        self.step = if may_hold { Step::Look } else { Step::Rest };
+        self.step = if may_hold { Step::Read } else { Step::Wait };
     }
 
-    fn lapse(&mut self, now: Instant) {
+    /// Ends the term when the write deadline has passed.
+    fn expire(&mut self, now: Instant) {
         if self.write_deadline().is_some_and(|deadline| deadline <= now) {
             self.term = None;
         }
     }
 
-    fn rest(&self) -> Option<Instant> {
-        let next_try = self.next_try?;
-        Some(self.write_deadline().map_or(next_try, |deadline| deadline.min(next_try)))
+    /// The next attempt, or the write deadline if that is earlier; `None` before the first attempt.
+    fn wait_until(&self) -> Option<Instant> {
+        let next_attempt = self.next_attempt?;
+        Some(self.write_deadline().map_or(next_attempt, |deadline| deadline.min(next_attempt)))
     }
 
-    fn begin(&mut self, now: Instant) {
+    fn start_attempt(&mut self, now: Instant) {
         let retry = self.config.retry_period;
-        self.next_try = Some(now + retry + retry.mul_f64(JITTER * self.roll()));
+        self.next_attempt = Some(now + retry + retry.mul_f64(JITTER * self.rng.f64()));
         self.conflicts = 0;
-        self.step = if self.is_holder() { Step::Write } else { Step::Look };
+        self.step = if self.is_holder() { Step::Write } else { Step::Read };
     }
 
     fn observe(&mut self, lease: Lease, now: Instant) {
@@ -200,18 +206,19 @@ impl Election {
             self.term = None;
         }
         self.step = match self.free_at() {
-            // Not ours: there is nothing to give back.
-            _ if self.leaving && !self.is_holder() => Step::Rest,
-            Some(free) if now < free => self.rest_until(free),
+            // There is nothing to release.
+            _ if self.leaving && !self.is_holder() => Step::Wait,
+            Some(free) if now < free => self.wait_for(free),
             _ => Step::Write,
         };
     }
 
-    /// A lease that another held and somebody deleted: the holder may not know yet, and writes on.
-    fn miss(&mut self, now: Instant) {
+    /// Handles a Lease that does not exist. If another candidate held it until it was deleted, that
+    /// candidate may not know yet and still write, so its Lease is waited for as if it existed.
+    fn observe_missing(&mut self, now: Instant) {
         self.step = match self.free_at() {
-            _ if self.leaving => Step::Rest,
-            Some(free) if now < free => self.rest_until(free),
+            _ if self.leaving => Step::Wait,
+            Some(free) if now < free => self.wait_for(free),
             _ => {
                 self.known = None;
                 Step::Write
@@ -219,15 +226,16 @@ impl Election {
         };
     }
 
-    fn rest_until(&mut self, free: Instant) -> Step {
-        self.next_try = self.next_try.map(|next_try| next_try.min(free));
-        Step::Rest
+    /// Waits for the next attempt, which is brought forward to the moment when the Lease is free.
+    fn wait_for(&mut self, free: Instant) -> Step {
+        self.next_attempt = self.next_attempt.map(|next_attempt| next_attempt.min(free));
+        Step::Wait
     }
 
     fn written(&mut self, lease: Lease, sent: Instant, now: Instant) {
         self.known = Some(Known { lease, seen: now });
-        self.step = Step::Rest;
-        // An answer can be so late that what it grants is over.
+        self.step = Step::Wait;
+        // An answer may arrive so late that the term it grants is already over.
         if !self.leaving && now < sent + self.config.renew_deadline {
             let since = self.term.map_or(sent, |term| term.since);
             self.term = Some(Term { since, renewed: sent });
@@ -238,14 +246,15 @@ impl Election {
         self.known.as_ref().is_some_and(|known| holder(&known.lease) == self.config.identity)
     }
 
-    /// When the other's lease ends by our clock; none if nobody else holds it.
+    /// When the Lease of another candidate expires by our clock; `None` if no other one holds it.
     fn free_at(&self) -> Option<Instant> {
         let known = self.known.as_ref()?;
         let held = !holder(&known.lease).is_empty() && !self.is_holder();
         held.then(|| known.seen + duration(&known.lease).unwrap_or(self.config.duration))
     }
 
-    fn bid(&self, wall: Timestamp) -> Action {
+    /// The request that takes, renews or releases the Lease.
+    fn write(&self, wall: Timestamp) -> Action {
         match &self.known {
             Some(known) if self.leaving => Action::Replace(released(&known.lease, wall)),
             Some(known) => Action::Replace(self.claimed(&known.lease, wall)),
@@ -253,7 +262,8 @@ impl Election {
         }
     }
 
-    /// The lease in our name. A renewal keeps the start of the term and the count of changes.
+    /// The Lease with us as its holder. A renewal keeps the time of acquisition and the number of
+    /// transitions.
     fn claimed(&self, lease: &Lease, wall: Timestamp) -> Lease {
         let mut lease = lease.clone();
         let renewal = holder(&lease) == self.config.identity;
@@ -285,18 +295,10 @@ impl Election {
         };
         Lease { metadata, spec: Some(spec) }
     }
-
-    /// A number from 0 up to 1 (splitmix64).
-    fn roll(&mut self) -> f64 {
-        self.dice = self.dice.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.dice;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((bits ^ (bits >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-    }
 }
 
-/// The lease held by nobody, which the next candidate need not wait for.
+/// The Lease without a holder, so that the next candidate can take it at once. client-go writes the
+/// same when it releases a Lease.
 fn released(lease: &Lease, wall: Timestamp) -> Lease {
     let mut lease = lease.clone();
     let spec = lease.spec.get_or_insert_default();
@@ -307,6 +309,7 @@ fn released(lease: &Lease, wall: Timestamp) -> Lease {
     lease
 }
 
+/// Whether nothing has changed between two reads of the Lease.
 fn same(a: &Lease, b: &Lease) -> bool {
     a.metadata.resource_version == b.metadata.resource_version && a.spec == b.spec
 }

@@ -1,46 +1,45 @@
-//! Where the lease is kept: three requests, and what can go wrong with them.
-
-use std::error::Error;
+//! The requests that leader election makes: get, create and replace one Lease.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, PostParams};
 
-use super::Config;
+use super::ElectionConfig;
+use crate::api::with_causes;
 
-/// Keeps one lease. A write succeeds only on the version it carries.
+/// Stores one Lease. A write succeeds only if the stored Lease has the version that the write carries.
 pub trait LeaseStore: Send + Sync {
-    /// Reads the lease of this name.
+    /// Reads the Lease of this name.
     fn get(&self, name: &str) -> impl Future<Output = Result<Option<Lease>, StoreError>> + Send;
 
-    /// Creates the lease, unless there is one.
+    /// Creates the Lease, unless there is one already.
     fn create(&self, lease: &Lease) -> impl Future<Output = Result<Lease, StoreError>> + Send;
 
-    /// Replaces the version that `lease` carries.
+    /// Replaces the stored Lease, if it has the version that `lease` carries.
     fn replace(&self, lease: &Lease) -> impl Future<Output = Result<Lease, StoreError>> + Send;
 }
 
-/// Why a request did not do what it should.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// Somebody else was faster.
-    #[error("the lease was changed or created by another")]
+    /// Another candidate has changed or created the Lease.
+    #[error("the lease was changed or created by another candidate")]
     Conflict,
-    /// There is no lease to replace.
-    #[error("the lease is gone")]
+    /// There is no Lease to replace.
+    #[error("the lease does not exist any more")]
     Missing,
-    /// The server does not let us.
+    /// The permissions or the token of this service account are not sufficient.
     #[error(
-        "{0}; remedy: a Role with get, create and update on leases in coordination.k8s.io, bound \
-         to this service account, and a token that is accepted"
+        "{0}; bind a Role with get, create and update on leases in coordination.k8s.io to this \
+         service account, and check that its token is valid"
     )]
     Denied(String),
-    /// Anything else; it may or may not have been carried out.
+    /// Any other failure. The server may have carried out the request all the same.
     #[error("{0}")]
     Failed(String),
 }
 
-/// The lease of this configuration in the API server.
-pub fn api_store(client: kube::Client, config: &Config) -> Api<Lease> {
+/// The store that keeps the Lease of this configuration in the API server.
+pub fn api_store(client: kube::Client, config: &ElectionConfig) -> Api<Lease> {
     Api::namespaced(client, &config.namespace)
 }
 
@@ -51,7 +50,7 @@ impl LeaseStore for Api<Lease> {
 
     async fn create(&self, lease: &Lease) -> Result<Lease, StoreError> {
         Api::create(self, &PostParams::default(), lease).await.map_err(|error| match error {
-            // Of what is being created only the namespace can be missing, and the message names it.
+            // When a Lease is created, only its namespace can be missing. The message names it.
             kube::Error::Api(status) if status.code == 404 => StoreError::Failed(status.message),
             error => error.into(),
         })
@@ -76,18 +75,4 @@ impl From<kube::Error> for StoreError {
             _ => Self::Failed(text),
         }
     }
-}
-
-/// "client error (Connect)" alone tells nobody what to do; the refused connection is further down.
-fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }

@@ -1,16 +1,18 @@
-//! EndpointSlices as a consumer sees them: which addresses are ready, and when each came and went.
+//! Watches EndpointSlices as a proxy does: which addresses are ready, and when each was added and removed.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use tokio::task::JoinHandle;
 use zonewise_testbed::{Change, Cluster, Watch};
 
-/// What is read of a slice; parsing must not compete with the programs for the CPU.
+/// The fields of a slice that are decoded. As few as possible, so that decoding does not take CPU from the
+/// programs that are measured.
 #[derive(Clone, Deserialize)]
 struct Slice {
     metadata: Metadata,
@@ -34,7 +36,7 @@ struct Conditions {
     ready: Option<bool>,
 }
 
-/// Ready addresses, and the times of their first arrival and last departure.
+/// The ready addresses, and when each was first added and last removed.
 #[derive(Default)]
 pub(crate) struct View {
     slices: BTreeMap<Metadata, Vec<Ipv4Addr>>,
@@ -45,7 +47,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Distinct addresses that are ready in some slice.
+    /// The number of distinct addresses that are ready in some slice.
     pub(crate) fn ready(&self) -> usize {
         self.holders.len()
     }
@@ -104,7 +106,7 @@ impl Observer {
 
     /// The view now; fails when it is not kept up to date any more.
     pub(crate) fn view(&self) -> Result<MutexGuard<'_, View>> {
-        let view = lock(&self.view);
+        let view = self.view.lock();
         match &view.ended {
             Some(reason) => bail!("the watch on EndpointSlices ended: {reason}"),
             None => Ok(view),
@@ -121,16 +123,12 @@ impl Drop for Observer {
 async fn follow(mut watch: Watch<Slice>, view: Arc<Mutex<View>>) {
     let reason = loop {
         match watch.next().await {
-            Ok(Some(change)) => lock(&view).apply(change, Instant::now()),
+            Ok(Some(change)) => view.lock().apply(change, Instant::now()),
             Ok(None) => break "closed by the server".to_owned(),
             Err(error) => break format!("{error:#}"),
         }
     };
-    lock(&view).ended = Some(reason);
-}
-
-fn lock(view: &Mutex<View>) -> MutexGuard<'_, View> {
-    view.lock().unwrap_or_else(PoisonError::into_inner)
+    view.lock().ended = Some(reason);
 }
 
 fn ready(endpoints: Option<Vec<Endpoint>>) -> Vec<Ipv4Addr> {

@@ -1,4 +1,4 @@
-//! The work, and what is measured of it.
+//! The phases of a run, and what is measured in each.
 //!
 //! ```text
 //!  fill ─► cold start ─► stop ─► restart ─► rolling update ─► Node changes
@@ -23,14 +23,14 @@ use crate::scenario::Scenario;
 use crate::subject::Subject;
 use crate::table::Measure;
 
-/// A program is quiet when it used less than this share of one CPU for so long.
-const IDLE: f64 = 0.03;
-const CALM: Duration = Duration::from_secs(3);
-/// No phase takes longer unless something is broken.
-const PATIENCE: Duration = Duration::from_secs(1800);
-/// Pods created by one call: bounds the memory of this process.
+/// A program is idle when it used less than this share of one CPU for [`IDLE_TIME`].
+const IDLE_SHARE: f64 = 0.03;
+const IDLE_TIME: Duration = Duration::from_secs(3);
+/// A phase that takes longer than this has failed.
+const PHASE_TIMEOUT: Duration = Duration::from_secs(1800);
+/// How many Pods are created by one call. It bounds the memory of this process.
 const BATCH: usize = 2000;
-/// Outside the range of the scenario's Pods.
+/// The address of a Pod that shows that a restarted program works; outside the range of the scenario.
 const CANARY: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 1);
 const NODE_CHANGES_PER_SECOND: u64 = 5;
 
@@ -48,7 +48,7 @@ struct Run<'a> {
     measures: Vec<Measure>,
 }
 
-/// A point in a phase from which CPU time and writes are counted.
+/// The start of a phase, from which CPU time and writes are counted.
 struct Mark {
     at: Instant,
     cpu: f64,
@@ -82,13 +82,13 @@ impl Run<'_> {
         let apps = self.scenario.apps();
         let services: Vec<Value> = apps.iter().map(|app| app.service()).collect();
         self.objects.create(&services).await?;
-        let places: Vec<_> = apps.iter().flat_map(|app| app.places()).collect();
-        for (number, batch) in places.chunks(BATCH).enumerate() {
-            self.say(&format!("created {} of {} Pods", number * BATCH, places.len()));
-            let pods: Vec<Value> = batch.iter().map(|place| self.scenario.pod(*place)).collect();
+        let ids: Vec<_> = apps.iter().flat_map(|app| app.pod_ids()).collect();
+        for (number, batch) in ids.chunks(BATCH).enumerate() {
+            self.say(&format!("created {} of {} Pods", number * BATCH, ids.len()));
+            let pods: Vec<Value> = batch.iter().map(|id| self.scenario.pod(*id)).collect();
             self.objects.create(&pods).await?;
         }
-        Ok(places.len())
+        Ok(ids.len())
     }
 
     async fn cold_start(&mut self, pods: usize) -> Result<()> {
@@ -97,7 +97,7 @@ impl Run<'_> {
         let mut process = self.subject.start(&self.cluster)?;
         let converged = self.wait(&mut process, |view| view.ready() == pods).await?;
         self.note("cold start: all Pods in slices", (converged - mark.at).as_secs_f64(), "s");
-        quiet(&mut process).await?;
+        wait_until_idle(&mut process).await?;
         self.note_use("cold start", &process, &mark).await?;
         self.note("cold start: peak memory", mebibytes(&process)?, "MiB");
         let slices = self.observer.view()?.slices();
@@ -106,7 +106,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Starts the program where nothing is left to do, but for one Service that shows that it works.
+    /// Starts the program when nothing is left to do, except for one new Service that shows that it works.
     async fn restart(&mut self, pods: usize) -> Result<Process> {
         self.say("restart");
         self.objects.create(&canary()).await?;
@@ -114,8 +114,8 @@ impl Run<'_> {
         let mark = Mark { cpu: 0.0, writes: self.writes().await? + 1.0, at: Instant::now() };
         let mut process = self.subject.start(&self.cluster)?;
         let works = self.wait(&mut process, |view| view.is_ready(CANARY)).await?;
-        let calm = quiet(&mut process).await?.max(works);
-        self.note("restart: until quiet", (calm - mark.at).as_secs_f64(), "s");
+        let idle_since = wait_until_idle(&mut process).await?.max(works);
+        self.note("restart: until quiet", (idle_since - mark.at).as_secs_f64(), "s");
         self.note_use("restart", &process, &mark).await?;
         self.note("restart: peak memory", mebibytes(&process)?, "MiB");
         if self.observer.view()?.ready() != pods + 1 {
@@ -134,7 +134,7 @@ impl Run<'_> {
                 && !gone.keys().any(|old| view.is_ready(*old))
         };
         self.wait(process, seen).await?;
-        quiet(process).await?;
+        wait_until_idle(process).await?;
         let (arrivals, departures) = {
             let view = self.observer.view()?;
             (latencies(&ready, &view.arrived)?, latencies(&gone, &view.left)?)
@@ -160,7 +160,7 @@ impl Run<'_> {
                 self.objects.update(&[node]).await?;
             }
         }
-        quiet(process).await?;
+        wait_until_idle(process).await?;
         self.note_use("Node changes", process, &mark).await
     }
 
@@ -203,7 +203,7 @@ impl Run<'_> {
                 }
                 view.ready()
             };
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > PHASE_TIMEOUT {
                 bail!("{} stays at {ready} ready addresses\n{}", self.subject, process.log_tail());
             }
             if told.elapsed() > Duration::from_secs(5) {
@@ -258,26 +258,26 @@ fn canary() -> [Value; 2] {
     ]
 }
 
-/// Waits until the program rests; returns since when it does.
-async fn quiet(process: &mut Process) -> Result<Instant> {
+/// Waits until the program is idle; returns since when it is.
+async fn wait_until_idle(process: &mut Process) -> Result<Instant> {
     let begin = Instant::now();
     let mut samples = VecDeque::new();
-    while begin.elapsed() < PATIENCE {
+    while begin.elapsed() < PHASE_TIMEOUT {
         process.check()?;
         let (now, cpu) = (Instant::now(), process.cpu_seconds()?);
         samples.push_back((now, cpu));
-        while samples.get(1).is_some_and(|(at, _)| now - *at >= CALM) {
+        while samples.get(1).is_some_and(|(at, _)| now - *at >= IDLE_TIME) {
             samples.pop_front();
         }
         if let Some((since, used)) = samples.front()
-            && now - *since >= CALM
-            && cpu - used < IDLE * CALM.as_secs_f64()
+            && now - *since >= IDLE_TIME
+            && cpu - used < IDLE_SHARE * IDLE_TIME.as_secs_f64()
         {
             return Ok(*since);
         }
         sleep(Duration::from_millis(50)).await;
     }
-    bail!("the program never rests\n{}", process.log_tail())
+    bail!("the program never becomes idle\n{}", process.log_tail())
 }
 
 /// Milliseconds from each write to its effect, sorted.

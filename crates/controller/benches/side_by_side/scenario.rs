@@ -1,4 +1,4 @@
-//! What the cluster holds: built from numbers, so that any part can be built again.
+//! The objects of the cluster. Each is computed from its number, so that any of them can be built again.
 //!
 //! ```text
 //!  namespace 0: app 0 … app 9   20 Pods each        modes, in turn: Auto, PreferSameZone, plain
@@ -6,7 +6,7 @@
 //!  namespace 1: app 11 …
 //! ```
 //!
-//! Namespaces are small because the reference looks through all Pods of a namespace for each Service.
+//! Namespaces are small because the reference reads all Pods of a namespace for each Service.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -18,23 +18,23 @@ use zonewise_testbed::objects;
 const APPS_PER_NAMESPACE: u32 = 11;
 const POD_NETWORK: u32 = 0x0A80_0000;
 
-/// How much of everything, and how fast.
+/// The size of the cluster, and the rate of changes.
 pub(crate) struct Scenario {
     pub(crate) scale: f64,
     /// Pods replaced each second in the rolling update.
     pub(crate) rate: f64,
 }
 
-/// A Service with its Pods.
+/// A Service and its Pods.
 pub(crate) struct App {
     number: u32,
     /// The numbers of its Pods.
     pub(crate) pods: Range<u32>,
 }
 
-/// A Pod of an App.
+/// A Pod, by the number of its App and its own.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct PodId {
     app: u32,
     pod: u32,
 }
@@ -66,15 +66,15 @@ impl Scenario {
         (0..self.scaled(1100)).map(app).collect()
     }
 
-    pub(crate) fn pod(&self, place: Place) -> Value {
-        let Place { app, pod } = place;
+    pub(crate) fn pod(&self, id: PodId) -> Value {
+        let PodId { app, pod } = id;
         let node = node_name(pod % self.node_count());
-        let ip = place.address().to_string();
+        let ip = id.address().to_string();
         objects::pod(&namespace(app), &format!("pod-{pod}"), &app_name(app), &node, &ip)
     }
 
     /// Old and new Pods of the rolling update: a quarter of each App, then the next quarter of each.
-    pub(crate) fn replacements(&self) -> Vec<(Place, Place)> {
+    pub(crate) fn replacements(&self) -> Vec<(PodId, PodId)> {
         let apps = self.apps();
         let first_new = apps.last().map_or(0, |app| app.pods.end);
         let wanted = self.scaled(2000) as usize;
@@ -88,12 +88,12 @@ impl Scenario {
             })
             .collect();
         let waves = (0..4).flat_map(|wave| rolled.iter().flat_map(move |app| app.quarter(wave)));
-        let pairs = waves.zip(first_new..).map(|(old, pod)| (old, Place { app: old.app, pod }));
+        let pairs = waves.zip(first_new..).map(|(old, pod)| (old, PodId { app: old.app, pod }));
         pairs.take(wanted).collect()
     }
 
-    /// One change of a Node each. With a status: it becomes unready, and ready again two changes later; without:
-    /// it gets a label.
+    /// Changes of Nodes. A Node with a status becomes unready, and ready again two changes later; one without a
+    /// status gets a label.
     pub(crate) fn node_changes(&self) -> Vec<Value> {
         let change = |number: u32| {
             let turn = number % 4;
@@ -150,18 +150,18 @@ impl App {
         service
     }
 
-    pub(crate) fn places(&self) -> impl Iterator<Item = Place> + use<> {
+    pub(crate) fn pod_ids(&self) -> impl Iterator<Item = PodId> + use<> {
         let app = self.number;
-        self.pods.clone().map(move |pod| Place { app, pod })
+        self.pods.clone().map(move |pod| PodId { app, pod })
     }
 
-    fn quarter(&self, wave: usize) -> impl Iterator<Item = Place> + use<> {
+    fn quarter(&self, wave: usize) -> impl Iterator<Item = PodId> + use<> {
         let size = self.pods.len() / 4;
-        self.places().skip(wave * size).take(size)
+        self.pod_ids().skip(wave * size).take(size)
     }
 }
 
-impl Place {
+impl PodId {
     pub(crate) fn address(self) -> Ipv4Addr {
         Ipv4Addr::from(POD_NETWORK + self.pod)
     }

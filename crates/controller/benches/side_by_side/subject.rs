@@ -1,4 +1,4 @@
-//! The two programs.
+//! The two programs that are measured.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail, ensure};
 use zonewise_testbed::{Cluster, Process, User};
 
-/// Limits that never bind, so that the programs are measured and not their throttles.
+/// Rate limits high enough that the program is measured and not its limits.
 const REFERENCE: [&str; 3] =
     ["--kube-api-qps=1000", "--kube-api-burst=2000", "--concurrent-service-endpoint-syncs=5"];
 const OURS: [&str; 6] = [

@@ -14,10 +14,10 @@ use zonewise_testbed::Cluster;
 use zonewise_testbed::objects::{namespace, node, pod, service, set_ready};
 
 /// The same numbers on every run.
-struct Dice(u64);
+struct SeededRandom(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
+impl SeededRandom {
+    fn below(&mut self, sides: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) as usize) % sides
@@ -30,7 +30,7 @@ const ZONES: [(&str, &str); 3] = [("a", "3"), ("b", "5"), ("c", "8")];
 
 /// What should be in both clusters.
 struct WantedObjects {
-    dice: Dice,
+    random: SeededRandom,
     nodes: BTreeMap<String, Value>,
     services: BTreeMap<String, Value>,
     pods: BTreeMap<String, Value>,
@@ -51,7 +51,7 @@ impl WantedObjects {
             [1, 2, 3].map(|n| (format!("{zone}{n}"), node(&format!("{zone}{n}"), zone, cpu)))
         });
         let mut wanted = Self {
-            dice: Dice(42),
+            random: SeededRandom(42),
             nodes: nodes.collect(),
             services: BTreeMap::new(),
             pods: BTreeMap::new(),
@@ -75,7 +75,7 @@ impl WantedObjects {
     }
 
     fn step(&mut self) -> Step {
-        match self.dice.roll(10) {
+        match self.random.below(10) {
             0..=3 => self.add_pods(),
             4 => self.remove_pods(),
             5 | 6 => self.flip_pods(),
@@ -86,20 +86,20 @@ impl WantedObjects {
     }
 
     fn add_pods(&mut self) -> Step {
-        let app = APPS[self.dice.roll(APPS.len())];
-        let new: Vec<Value> = (0..1 + self.dice.roll(8))
+        let app = APPS[self.random.below(APPS.len())];
+        let new: Vec<Value> = (0..1 + self.random.below(8))
             .map(|_| {
                 self.serial += 1;
-                let zone = ZONES[self.dice.roll(3)].0;
-                let node = format!("{zone}{}", 1 + self.dice.roll(3));
+                let zone = ZONES[self.random.below(3)].0;
+                let node = format!("{zone}{}", 1 + self.random.below(3));
                 let name = format!("{app}-{}", self.serial);
                 let ip = format!("10.4.{}.{}", self.serial / 200, 1 + self.serial % 200);
                 let mut one = pod("test", &name, app, &node, &ip);
-                if self.dice.roll(3) == 0 {
+                if self.random.below(3) == 0 {
                     one["spec"]["hostname"] = name.clone().into();
                     one["spec"]["subdomain"] = app.into();
                 }
-                let number = 8080 + self.dice.roll(2);
+                let number = 8080 + self.random.below(2);
                 one["spec"]["containers"][0]["ports"][0]["containerPort"] = number.into();
                 one["status"]["podIPs"] =
                     json!([{ "ip": ip }, { "ip": format!("fd00:4::{:x}", self.serial) }]);
@@ -112,10 +112,10 @@ impl WantedObjects {
 
     fn some_pods(&mut self, most: usize) -> Vec<String> {
         let all: Vec<String> = self.pods.keys().cloned().collect();
-        let count = self.dice.roll(most) + 1;
+        let count = self.random.below(most) + 1;
         let mut chosen: Vec<String> = Vec::new();
         for _ in 0..count.min(all.len()) {
-            let one = all[self.dice.roll(all.len())].clone();
+            let one = all[self.random.below(all.len())].clone();
             if !chosen.contains(&one) {
                 chosen.push(one);
             }
@@ -141,8 +141,8 @@ impl WantedObjects {
 
     fn change_service(&mut self) -> Step {
         let names: Vec<String> = self.services.keys().cloned().collect();
-        let name = &names[self.dice.roll(names.len())];
-        let choice = self.dice.roll(6);
+        let name = &names[self.random.below(names.len())];
+        let choice = self.random.below(6);
         let one = self.services.get_mut(name).unwrap();
         let annotation = |value: &str| json!({ "service.kubernetes.io/topology-mode": value });
         one["metadata"]["annotations"] = json!({});
@@ -161,8 +161,8 @@ impl WantedObjects {
     }
 
     fn change_ports(&mut self) -> Step {
-        let app = APPS[self.dice.roll(APPS.len())];
-        let choice = self.dice.roll(3);
+        let app = APPS[self.random.below(APPS.len())];
+        let choice = self.random.below(3);
         let one = self.services.get_mut(app).unwrap();
         one["spec"]["ports"] = match choice {
             0 => json!([{ "name": "http", "port": 80, "targetPort": "http", "protocol": "TCP" }]),
@@ -177,7 +177,7 @@ impl WantedObjects {
 
     fn change_node(&mut self) -> Step {
         let names: Vec<String> = self.nodes.keys().cloned().collect();
-        let name = &names[self.dice.roll(names.len())];
+        let name = &names[self.random.below(names.len())];
         let one = self.nodes.get_mut(name).unwrap();
         let ready = one["status"]["conditions"][0]["status"] == "True";
         set_ready(one, !ready);
@@ -185,7 +185,7 @@ impl WantedObjects {
     }
 }
 
-async fn take(cluster: &Cluster, step: &Step) {
+async fn apply(cluster: &Cluster, step: &Step) {
     match step {
         Step::Create(objects) => cluster.create(objects).await,
         Step::Update(objects) => cluster.update(objects).await,
@@ -195,7 +195,7 @@ async fn take(cluster: &Cluster, step: &Step) {
 }
 
 /// Everything that must be equal, in one order.
-async fn picture(cluster: &Cluster) -> Result<BTreeMap<String, Value>, String> {
+async fn comparable_state(cluster: &Cluster) -> Result<BTreeMap<String, Value>, String> {
     let slices =
         cluster.list("EndpointSlice", Some("test")).await.map_err(|error| error.to_string())?;
     let mut shapes: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -223,20 +223,20 @@ async fn picture(cluster: &Cluster) -> Result<BTreeMap<String, Value>, String> {
     }
     shapes.values_mut().for_each(|list| list.sort());
     endpoints.values_mut().for_each(|list| list.sort());
-    let mut picture = BTreeMap::new();
+    let mut comparable_state = BTreeMap::new();
     for (of, list) in shapes {
-        picture.insert(format!("{of} slices"), json!(list));
+        comparable_state.insert(format!("{of} slices"), json!(list));
     }
     for (of, list) in endpoints {
-        picture.insert(format!("{of} endpoints"), json!(list));
+        comparable_state.insert(format!("{of} endpoints"), json!(list));
     }
-    picture.insert("hints".into(), json!(hints));
-    Ok(picture)
+    comparable_state.insert("hints".into(), json!(hints));
+    Ok(comparable_state)
 }
 
 /// The first difference; empty when there is none.
 async fn difference(reference: &Cluster, ours: &Cluster) -> String {
-    let (theirs, ours) = match (picture(reference).await, picture(ours).await) {
+    let (theirs, ours) = match (comparable_state(reference).await, comparable_state(ours).await) {
         (Ok(theirs), Ok(ours)) => (theirs, ours),
         (theirs, ours) => return format!("{theirs:?} {ours:?}"),
     };
@@ -248,7 +248,7 @@ async fn difference(reference: &Cluster, ours: &Cluster) -> String {
 }
 
 /// Waits until nothing changes any more, then compares.
-async fn agree(reference: &Cluster, ours: &Cluster, step: usize) {
+async fn wait_for_agreement(reference: &Cluster, ours: &Cluster, step: usize) {
     let mut last = String::from("?");
     for _ in 0..150 {
         last = difference(reference, ours).await;
@@ -277,11 +277,11 @@ async fn the_same_slices_as_the_reference_after_each_step() {
     }
     let manager = reference.controller_manager(&[]).unwrap();
     let running = Running::start(&ours, "compat: upstream").await;
-    agree(&reference, &ours, 0).await;
+    wait_for_agreement(&reference, &ours, 0).await;
     for number in 1..=60 {
         let step = wanted.step();
-        tokio::join!(take(&reference, &step), take(&ours, &step));
-        agree(&reference, &ours, number).await;
+        tokio::join!(apply(&reference, &step), apply(&ours, &step));
+        wait_for_agreement(&reference, &ours, number).await;
     }
     assert!(wanted.pods.len() > 20, "the steps did something");
     running.stop().await.unwrap();

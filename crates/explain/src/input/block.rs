@@ -1,15 +1,15 @@
-//! The YAML that kubectl writes, read many times faster than all of YAML can be.
+//! A fast reader for the simple YAML that kubectl writes.
 //!
-//! Block maps and lists, scalars on one line, literal blocks. Whatever is not surely understood
-//! gives `None`, and the whole text goes to the real parser, which also finds the words for what
-//! is wrong. Where this reader does give a value, it is the parser's.
+//! It reads block maps and lists, scalars on one line and literal blocks. For anything else it
+//! returns `None`, and the full parser reads the whole text, which also reports what is wrong. If
+//! it returns a value, the full parser would return the same; a test checks that.
 
 use serde_json::{Map, Value};
 
-/// Deeper texts are for the parser to judge.
+/// Deeper texts are left to the full parser.
 const DEPTH: usize = 48;
 
-/// The value of a text, if it is plain enough.
+/// The value of a text, if it is simple enough.
 pub(super) fn read(text: &str) -> Option<Value> {
     if text.bytes().any(is_odd) {
         return None;
@@ -20,7 +20,7 @@ pub(super) fn read(text: &str) -> Option<Value> {
     reader.peek().is_none().then_some(value)
 }
 
-/// Control characters, and what some of the characters begin with that end lines in YAML.
+/// Control characters, and the first bytes of characters that can end a line in YAML.
 fn is_odd(byte: u8) -> bool {
     byte < b' ' && byte != b'\n' || matches!(byte, 0x7f | 0xc2 | 0xe2 | 0xef)
 }
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
         let mut items = Vec::new();
         while let Some(line) = self.peek().filter(|line| line.indent >= indent) {
             let Some(rest) = line.text.strip_prefix("- ") else {
-                // The key after a list that is not indented.
+                // A key after a list with the same indentation.
                 return (line.indent == indent).then_some(Value::Array(items));
             };
             if line.indent > indent || rest.starts_with(' ') {
@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
         Some(Value::Array(items))
     }
 
-    /// What follows a key, or a dash.
+    /// The value after a key or a dash.
     fn value(&mut self, text: &'a str, indent: usize, keyed: bool) -> Option<Value> {
         match text {
             "" => {
@@ -132,11 +132,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Lines as they are, down to the next one that is not indented.
+    /// A literal block: all lines up to the next one that is not indented.
     fn literal(&mut self, indent: usize, newline: bool) -> Option<Value> {
         let rest = self.lines.get(self.at..)?;
         let margin = Line::new(rest.first()?).indent;
-        // Blanks and comments at the edges have rules of their own.
+        // Empty lines at the beginning and end have special rules: left to the full parser.
         if margin <= indent || Line::new(rest[0]).text.is_empty() {
             return None;
         }
@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A key and what follows its colon.
+/// A key and the text after its colon.
 fn key(text: &str) -> Option<(&str, &str)> {
     let (key, rest) = match text.strip_prefix('"') {
         Some(quoted) => quoted.split_once('"').filter(|(key, _)| !key.contains('\\'))?,
@@ -171,7 +171,7 @@ fn is_key(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-')
 }
 
-/// A word that stands for something else than itself, in some spelling.
+/// Whether a word is not a string in YAML, in any spelling.
 fn is_word(text: &str) -> bool {
     let words = ["true", "false", "null", "nan", "inf", "infinity"];
     words.iter().any(|word| text.trim_start_matches(['-', '.']).eq_ignore_ascii_case(word))
@@ -183,7 +183,7 @@ fn scalar(text: &str) -> Option<Value> {
         [b'"', inner @ .., b'"'] if !inner.contains(&b'\\') && !inner.contains(&b'"') => {
             string(&text[1..text.len() - 1])
         }
-        // What JSON knows of escapes means the same in YAML.
+        // Escape sequences of JSON mean the same in YAML.
         [b'"', .., b'"'] => serde_json::from_str(text).ok().map(Value::String),
         [b'\'', _, ..] => single_quoted(text).map(Value::String),
         _ if text.contains(": ") || text.contains(" #") || text.ends_with(':') => None,
@@ -204,7 +204,7 @@ fn single_quoted(text: &str) -> Option<String> {
     (!lone).then(|| inner.replace("''", "'"))
 }
 
-/// What begins with a digit: a whole number, or text that is surely no number of any kind.
+/// Text that begins with a digit: a whole number, or a string that no YAML parser takes for a number.
 fn number_or_text(text: &str) -> Option<Value> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     if digits && text.len() <= 18 && (text == "0" || !text.starts_with('0')) {

@@ -1,13 +1,13 @@
-//! A stream of bytes, cut into objects.
+//! Splits a stream of bytes into the texts of single objects.
 //!
 //! ```text
-//!  bytes ─► documents ─► a list: its items, one chunk each; the rest of it is its shell
+//!  bytes ─► documents ─► a list: one chunk per item; the text around the items is its outline
 //!                     └► anything else: one chunk
 //! ```
 //!
-//! A batch holds some megabytes of whole chunks. A document that is not too long stands in one
-//! batch as a whole, so that an item that cannot be understood alone (YAML anchors, a list whose
-//! kind is told after its items) can be understood with its document.
+//! A batch holds some megabytes of complete chunks. A document that is not too long is in one batch
+//! as a whole, because some items can only be read with their document: they use YAML anchors of
+//! another item, or the kind of the list comes after its items.
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -15,20 +15,20 @@ use std::sync::Arc;
 
 use zonewise_common::json_list;
 
-use super::head::Head;
-use super::place::{InputError, Place};
+use super::location::{InputError, SourceLocation};
+use super::type_meta::TypeMeta;
 use super::yaml;
 
-/// How much is in memory.
+/// Limits for what is in memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Bytes that are read at once.
+    /// The number of bytes that are read at once.
     pub(super) step: usize,
-    /// A batch is closed when it is this long,
+    /// A batch is closed when it has this many bytes,
     pub(super) batch: usize,
-    /// unless a list goes on that is shorter than this.
+    /// unless it ends inside a list that has fewer bytes than this.
     pub(super) document: usize,
-    /// The longest object, and the longest document that cannot be cut.
+    /// The largest object, and the largest document that cannot be split.
     pub(super) object: usize,
 }
 
@@ -38,13 +38,13 @@ impl Default for Limits {
     }
 }
 
-/// What can be parsed at once.
+/// Chunks that are parsed together.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
     pub(super) chunks: Vec<Chunk>,
     pub(super) documents: Vec<Document>,
-    /// Bytes read so far.
+    /// Bytes read so far, from the beginning of the file.
     pub(super) read: u64,
     pub(super) end: End,
 }
@@ -73,9 +73,9 @@ pub(super) struct Document {
     pub(super) number: usize,
     pub(super) line: usize,
     pub(super) json: bool,
-    /// What a list says about its items.
-    pub(super) head: Head,
-    /// Where it stands in the batch, if it does as a whole.
+    /// The type of a list, which its items may lack.
+    pub(super) type_meta: TypeMeta,
+    /// Its position in the batch, if it is in there as a whole.
     pub(super) whole: Option<Range<usize>>,
 }
 
@@ -90,7 +90,7 @@ enum Scan {
 struct Current {
     scan: Scan,
     document: Document,
-    /// Where it begins, while that is still in memory.
+    /// Where it begins, while its beginning is still in memory.
     start: Option<usize>,
     list: Option<List>,
 }
@@ -98,37 +98,37 @@ struct Current {
 /// A list that is being read.
 #[derive(Debug)]
 struct List {
-    /// The document without the items.
-    shell: Vec<u8>,
-    /// Lines before the items.
+    /// The text of the document without its items.
+    outline: Vec<u8>,
+    /// The number of lines before the items.
     lines: usize,
     items: usize,
     in_item: bool,
 }
 
-/// What is unfinished: an object, or what follows a list.
+/// The beginning of something unfinished: an object, or the text after a list.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     at: usize,
     line: usize,
 }
 
-/// Cuts a source into batches.
+/// Splits a source into batches.
 pub(super) struct Splitter<R> {
     source: R,
     file: Arc<str>,
     limits: Limits,
     bytes: Vec<u8>,
-    /// What stands before has been looked at,
+    /// Everything before this position has been scanned.
     at: usize,
-    /// and before this there is no end of the line.
+    /// There is no end of the line between `at` and this position.
     searched: usize,
     line: usize,
     open: Option<Open>,
     current: Option<Current>,
     chunks: Vec<Chunk>,
     documents: Vec<Document>,
-    /// Documents so far.
+    /// The number of documents so far.
     number: usize,
     read: u64,
     ended: bool,
@@ -182,7 +182,7 @@ impl<R: Read> Splitter<R> {
         self.open.map_or(self.at, |open| open.at)
     }
 
-    /// Closes the batch; what is unfinished goes to the next one.
+    /// Closes the batch. What is unfinished goes into the next one.
     fn cut(&mut self, end: End) -> Batch {
         let from = self.kept_from();
         let rest = self.bytes.split_off(from);
@@ -210,8 +210,8 @@ impl<R: Read> Splitter<R> {
         let length = self.bytes.len();
         let start = self.kept_from();
         if length - start > self.limits.object {
-            let place = self.place();
-            return Err(InputError::TooLarge { place, limit: self.limits.object });
+            let location = self.location();
+            return Err(InputError::TooLarge { location, limit: self.limits.object });
         }
         self.bytes.resize(length + self.limits.step, 0);
         let count = loop {
@@ -230,7 +230,7 @@ impl<R: Read> Splitter<R> {
         Ok(())
     }
 
-    /// Looks at everything that is there.
+    /// Scans all bytes that were read.
     fn scan(&mut self) -> Result<(), InputError> {
         loop {
             let moved = match self.current.as_ref().map(|current| &current.scan) {
@@ -244,7 +244,7 @@ impl<R: Read> Splitter<R> {
         }
     }
 
-    /// Skips what stands between documents. `false` when more bytes are needed.
+    /// Skips what is between documents. Returns `false` if more bytes are needed.
     fn between(&mut self) -> Result<bool, InputError> {
         let rest = &self.bytes[self.at..];
         let indent = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r')).count();
@@ -264,9 +264,9 @@ impl<R: Read> Splitter<R> {
                 self.at = end;
             }
             [0xef, 0xbb, 0xbf, ..] => self.at += indent + 3,
-            _ if self.number == 0 => match no_text(text) {
+            _ if self.number == 0 => match not_text(text) {
                 Some(message) => {
-                    return Err(InputError::NotText { place: self.place(), message });
+                    return Err(InputError::NotText { location: self.location(), message });
                 }
                 None => self.marker_or_yaml(indent),
             },
@@ -292,7 +292,7 @@ impl<R: Read> Splitter<R> {
             number: self.number,
             line: self.line,
             json: matches!(scan, Scan::Json(_)),
-            head: Head::default(),
+            type_meta: TypeMeta::default(),
             whole: None,
         };
         self.current = Some(Current { scan, document, start: Some(at), list: None });
@@ -355,15 +355,15 @@ impl<R: Read> Splitter<R> {
         found.map(|found| from + found).or(last)
     }
 
-    // === what both formats have in common ===
+    // === Common to both formats ===
 
     fn list_begins(&mut self) {
         let (Some(current), Some(open)) = (&mut self.current, self.open.take()) else { return };
-        let shell = self.bytes[open.at..self.at].to_vec();
-        current.document.head = Head::of_beginning(&shell, current.document.json);
+        let outline = self.bytes[open.at..self.at].to_vec();
+        current.document.type_meta = TypeMeta::of_beginning(&outline, current.document.json);
         self.documents.push(current.document.clone());
-        let lines = lines(&shell);
-        current.list = Some(List { shell, lines, items: 0, in_item: false });
+        let lines = lines(&outline);
+        current.list = Some(List { outline, lines, items: 0, in_item: false });
     }
 
     fn item_begins(&mut self) {
@@ -402,29 +402,29 @@ impl<R: Read> Splitter<R> {
             return Ok(());
         };
         let tail = open.unwrap_or(Open { at: self.at, line: self.line });
-        let head = self.close_list(&document, list, tail)?;
+        let type_meta = self.close_list(&document, list, tail)?;
         if let Some(listed) = self.documents.last_mut() {
-            *listed = Document { whole, head, ..document };
+            *listed = Document { whole, type_meta, ..document };
         }
         Ok(())
     }
 
-    /// Checks what stands around the items.
+    /// Checks the text around the items.
     fn close_list(
         &self,
         document: &Document,
         mut list: List,
         tail: Open,
-    ) -> Result<Head, InputError> {
-        list.shell.extend_from_slice(&self.bytes[tail.at..self.at]);
-        Head::of_shell(&list.shell, document.json).map_err(|(line, message)| {
+    ) -> Result<TypeMeta, InputError> {
+        list.outline.extend_from_slice(&self.bytes[tail.at..self.at]);
+        TypeMeta::of_outline(&list.outline, document.json).map_err(|(line, message)| {
             let line = match line.checked_sub(list.lines + 1) {
                 Some(after) => tail.line + after,
                 None => document.line + line - 1,
             };
             let file = Arc::clone(&self.file);
-            let place = Place { file, document: document.number, item: None, line };
-            InputError::Syntax { place, message }
+            let location = SourceLocation { file, document: document.number, item: None, line };
+            InputError::Syntax { location, message }
         })
     }
 
@@ -437,23 +437,23 @@ impl<R: Read> Splitter<R> {
         });
     }
 
-    /// The file has no more bytes.
+    /// Finishes at the end of the file.
     fn finish(&mut self) -> Result<(), InputError> {
         match &self.current {
             Some(Current { scan: Scan::Json(_), .. }) => {
-                Err(InputError::Truncated { place: self.place() })
+                Err(InputError::Truncated { location: self.location() })
             }
             Some(_) => self.document_ends(),
             None => Ok(()),
         }
     }
 
-    /// Where the unfinished object stands.
-    fn place(&self) -> Place {
+    /// The position of the unfinished object.
+    fn location(&self) -> SourceLocation {
         let current = self.current.as_ref();
         let list = current.and_then(|current| current.list.as_ref());
         let document = current.map_or(self.line, |current| current.document.line);
-        Place {
+        SourceLocation {
             file: Arc::clone(&self.file),
             document: self.number.max(1),
             item: list.filter(|list| list.in_item).map(|list| list.items),
@@ -462,13 +462,13 @@ impl<R: Read> Splitter<R> {
     }
 }
 
-/// How many lines end in a text.
+/// The number of line ends in a text.
 pub(super) fn lines(text: &[u8]) -> usize {
     text.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// What a file is that is no text, and what to do about it.
-fn no_text(start: &[u8]) -> Option<&'static str> {
+/// What to do about a file that is not text.
+fn not_text(start: &[u8]) -> Option<&'static str> {
     match start {
         [0x1f, 0x8b, ..] => Some("this is gzip: unpack it first, for instance with `gunzip`"),
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => {

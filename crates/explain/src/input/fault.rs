@@ -1,10 +1,10 @@
-//! What is wrong with an object, said for people.
+//! Messages about objects that cannot be used.
 
 use serde_json::Value;
 
-use super::head::without_place;
+use super::type_meta::without_location;
 
-/// `Pod shop/web-1`, or less if it says less.
+/// `Pod shop/web-1`, or as much of it as the object has.
 pub(super) fn subject(kind: Option<&str>, value: &Value) -> String {
     let field = |key: &str| value.get("metadata").and_then(|meta| meta.get(key)?.as_str());
     let name = match (field("namespace"), field("name")) {
@@ -12,23 +12,23 @@ pub(super) fn subject(kind: Option<&str>, value: &Value) -> String {
         (None, Some(name)) => format!(" {name}"),
         _ => String::new(),
     };
-    // Names are anybody's text: no control characters on a terminal.
+    // Anyone can choose names: control characters must not reach a terminal.
     format!("{}{name}", kind.unwrap_or("object")).escape_debug().to_string()
 }
 
-/// What `read` has against an object, with the field that it is about.
+/// Why `read` refuses an object, with the path of the field.
 pub(super) fn message(value: &Value, read: impl Fn(&str) -> Option<serde_json::Error>) -> String {
-    // One field per line: the parser's line tells the field.
+    // With one field per line, the line of the error tells the field.
     let text = serde_json::to_string_pretty(value).unwrap_or_default();
     let Some(error) = read(&text) else {
-        return "a field stands here twice: remove one of them".to_owned();
+        return "a field is set twice: remove one of them".to_owned();
     };
     let field = field(&text, error.line());
-    let what = plain(&without_place(&error));
+    let what = plain(&without_location(&error));
     if field.is_empty() { what } else { format!("`{field}`: {what}") }
 }
 
-/// The serde library's sentence in other words.
+/// The message of the serde library in plain words.
 fn plain(message: &str) -> String {
     let wrong = ["invalid type: ", "invalid value: ", "invalid length "];
     let rest = wrong.iter().find_map(|prefix| message.strip_prefix(prefix));
@@ -55,13 +55,14 @@ fn expected(wanted: &str) -> &str {
     }
 }
 
-/// The path of the field at a line of a text that has one field per line.
+/// The path of the field at a line of pretty-printed JSON, which has one field per line.
 fn field(text: &str, line: usize) -> String {
     let lines: Vec<&str> = text.lines().take(line).collect();
     let indent = |line: &str| line.len() - line.trim_start().len();
     let Some(last) = lines.last() else { return String::new() };
     let (mut level, mut path, mut index) = (indent(last), Vec::new(), 0);
-    // The line itself, or the one that opens what it closes; then whatever is around it.
+    // Upwards from the line: first its own key (or that of what it closes), then the keys of the
+    // objects and lists around it.
     let mut own = true;
     for line in lines.iter().rev() {
         let (depth, trimmed) = (indent(line), line.trim_start());

@@ -1,6 +1,6 @@
-//! JSON text without its blanks.
+//! JSON text without white space.
 
-/// The text without the blanks between its tokens. It has to be JSON.
+/// The text without white space between its tokens. It must be valid JSON.
 pub(super) fn compact(text: &str) -> Box<str> {
     let (mut string, mut escaped) = (false, false);
     let kept = |c: &char| {

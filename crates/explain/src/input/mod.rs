@@ -2,20 +2,20 @@
 //!
 //! ```text
 //!  bytes ─► chunks (one object each) ─► batch ─► parsed on all cores ─► items, in the file's order
-//!           looks at bytes only        some MB   small structs
+//!           found without parsing      some MB
 //! ```
 //!
 //! While a batch is parsed, the next one is read. Neither a file nor a list is ever in memory as a
-//! whole, so a dump may be of any size.
+//! whole, so that a dump can have any size.
 
 mod block;
 mod chunks;
 mod fault;
-mod head;
 mod json;
+mod location;
 mod object;
-mod place;
 mod single;
+mod type_meta;
 mod yaml;
 
 use std::io::Read;
@@ -29,8 +29,8 @@ use zonewise_slices::service::Service;
 use zonewise_slices::slice::Slice;
 
 use chunks::{Batch, Chunk, End, Limits, Splitter};
-use object::Around;
-pub use place::{InputError, Place};
+pub use location::{InputError, SourceLocation};
+use object::ObjectContext;
 pub use single::item;
 
 /// An object that is used.
@@ -44,43 +44,43 @@ pub enum Object {
     Service {
         /// What the controller needs of it.
         small: Service,
-        /// Its JSON text, if asked for.
+        /// Its JSON, with [`Options::keep_json`].
         json: Option<Box<str>>,
     },
     /// An EndpointSlice.
     Slice {
         /// What the controller needs of it.
         small: Slice,
-        /// Its JSON text, if asked for.
+        /// Its JSON, with [`Options::keep_json`].
         json: Option<Box<str>>,
     },
 }
 
-/// An object and where it stands.
+/// An object and where it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct LocatedObject {
     /// Where it stands.
-    pub place: Place,
-    /// The object. A namespace that is not told is `default`.
+    pub location: SourceLocation,
+    /// The object. Without a namespace it is in `default`.
     pub object: Object,
 }
 
-/// An object that cannot be used; the others can.
+/// An object that cannot be used. Reading continues with the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Where it stands.
-    pub place: Place,
+    pub location: SourceLocation,
     /// `Pod shop/web-1`, or as much of it as is known.
     pub subject: String,
     /// Cause and remedy.
     pub message: String,
 }
 
-/// What a file contains.
+/// An object of a file, or what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     /// An object that is used.
-    Found(Found),
+    Found(LocatedObject),
     /// An object that cannot be used.
     Fault(Fault),
     /// An object of a kind that is not used.
@@ -93,17 +93,16 @@ pub enum Item {
 /// What to read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Keep the JSON text of Services and slices: routing reads it.
+    /// Keep the JSON of Services and slices, from which routes are computed.
     pub keep_json: bool,
 }
 
-/// Reads all of a source and hands every item to `take`, in the order of the file.
+/// Reads all of a source and passes every item to `take`, in the order of the file.
 ///
-/// `progress` is told how many bytes were read so far.
+/// `progress` is called with the number of bytes read so far.
 ///
 /// # Errors
-///
-/// What cannot be read further. Items before that place have been handed over.
+/// If reading cannot continue. Items before that position have been passed to `take`.
 pub fn read(
     file: &str,
     source: impl Read + Send,
@@ -137,52 +136,52 @@ fn run(
     }
 }
 
-/// A chunk, parsed.
+/// The result of parsing a chunk.
 #[allow(clippy::large_enum_variant, reason = "nearly all are the large one")]
 enum Parsed {
     Read(Result<object::Read, InputError>),
-    /// An item of a YAML list that cannot be understood alone.
-    Alone(yaml::Problem),
+    /// An item of a YAML list that refers to an anchor elsewhere in its document.
+    NeedsDocument(yaml::Problem),
 }
 
-/// Chunks that one thread takes at a time, at least.
-const SHARE: usize = 8;
+/// The smallest number of chunks that a thread takes at a time.
+const MIN_CHUNKS: usize = 8;
 
 fn parse(file: &Arc<str>, batch: &Batch, options: &Options) -> Vec<Parsed> {
-    let chunks = batch.chunks.par_iter().with_min_len(SHARE);
+    let chunks = batch.chunks.par_iter().with_min_len(MIN_CHUNKS);
     chunks.map(|chunk| parse_one(file, batch, chunk, options)).collect()
 }
 
-fn around<'a>(
+fn context<'a>(
     file: &Arc<str>,
     batch: &'a Batch,
     chunk: &Chunk,
     options: &'a Options,
-) -> Around<'a> {
+) -> ObjectContext<'a> {
     let document = &batch.documents[chunk.document];
     let (file, item, line) = (Arc::clone(file), chunk.item, chunk.line);
-    let place = Place { file, document: document.number, item, line };
-    Around { place, list: item.map(|_| &document.head), options }
+    let location = SourceLocation { file, document: document.number, item, line };
+    ObjectContext { location, list: item.map(|_| &document.type_meta), options }
 }
 
 fn parse_one(file: &Arc<str>, batch: &Batch, chunk: &Chunk, options: &Options) -> Parsed {
-    let around = around(file, batch, chunk, options);
-    let text = match object::text(&batch.bytes[chunk.bytes.clone()], &around.place) {
+    let context = context(file, batch, chunk, options);
+    let text = match object::text(&batch.bytes[chunk.bytes.clone()], &context.location) {
         Ok(text) => text,
         Err(error) => return Parsed::Read(Err(error)),
     };
     if batch.documents[chunk.document].json {
-        return Parsed::Read(around.json(text));
+        return Parsed::Read(context.json(text));
     }
-    // An item still has its dash: it is a list of one.
+    // An item still has its dash: it is a list with one element.
     let value = match chunk.item {
         Some(_) => yaml::first(text),
         None => yaml::value(text),
     };
     match value {
-        Ok(value) => Parsed::Read(Ok(around.value(value))),
-        Err(problem) if chunk.item.is_some() && !problem.harmless => Parsed::Alone(problem),
-        Err(problem) => Parsed::Read(around.problem(problem)),
+        Ok(value) => Parsed::Read(Ok(context.value(value))),
+        Err(problem) if chunk.item.is_some() && !problem.harmless => Parsed::NeedsDocument(problem),
+        Err(problem) => Parsed::Read(context.problem(problem)),
     }
 }
 
@@ -193,15 +192,15 @@ fn deliver(
     parsed: Vec<Parsed>,
     take: &mut dyn FnMut(Item),
 ) -> Result<(), InputError> {
-    let mut whole = Whole::default();
+    let mut whole = WholeDocument::default();
     for (chunk, parsed) in batch.chunks.iter().zip(parsed) {
         let read = match parsed {
             Parsed::Read(read) => read?,
-            Parsed::Alone(problem) => {
-                let around = around(file, batch, chunk, options);
-                match whole.item(batch, chunk, &problem, &around.place)? {
-                    Some(value) => around.value(value),
-                    None => around.problem(problem)?,
+            Parsed::NeedsDocument(problem) => {
+                let context = context(file, batch, chunk, options);
+                match whole.item(batch, chunk, &problem, &context.location)? {
+                    Some(value) => context.value(value),
+                    None => context.problem(problem)?,
                 }
             }
         };
@@ -214,36 +213,38 @@ fn deliver(
     Ok(())
 }
 
-/// The items of a YAML document that had to be parsed as a whole.
+/// The items of a YAML document that was parsed as a whole, for items that refer to an anchor
+/// elsewhere in it.
 #[derive(Default)]
-struct Whole {
+struct WholeDocument {
     document: Option<usize>,
     items: Vec<Value>,
 }
 
-impl Whole {
-    /// An item that could not be parsed alone. `None` if its document says nothing else.
+impl WholeDocument {
+    /// An item that could not be parsed alone. `None` if its document does not help either.
     fn item(
         &mut self,
         batch: &Batch,
         chunk: &Chunk,
         problem: &yaml::Problem,
-        place: &Place,
+        location: &SourceLocation,
     ) -> Result<Option<Value>, InputError> {
         let document = &batch.documents[chunk.document];
         let Some(range) = &document.whole else {
             let message = "the alias refers to an anchor elsewhere in a document that is too long \
-                           for that: write it as JSON";
-            let place = place.at_line(problem.line);
-            let refused = InputError::Syntax { place, message: message.to_owned() };
+                           for that: convert it to JSON";
+            let location = location.at_line(problem.line);
+            let refused = InputError::Syntax { location, message: message.to_owned() };
             return if problem.anchor { Err(refused) } else { Ok(None) };
         };
         if self.document != Some(document.number) {
-            let start = Place { item: None, line: document.line, ..place.clone() };
+            let start = SourceLocation { item: None, line: document.line, ..location.clone() };
             let text = object::text(&batch.bytes[range.clone()], &start)?;
             let mut value: Value = yaml::parse(text).map_err(|problem| {
-                let place = Place { item: place.item, ..start.at_line(problem.line) };
-                InputError::Syntax { place, message: problem.message }
+                let location =
+                    SourceLocation { item: location.item, ..start.at_line(problem.line) };
+                InputError::Syntax { location, message: problem.message }
             })?;
             self.document = Some(document.number);
             self.items = match value.get_mut("items").map(Value::take) {
@@ -302,7 +303,7 @@ mod tests {
         }
     }
 
-    /// So many Pods, without their text ever existing as a whole.
+    /// Produces a list of Pods without having all of its text in memory.
     struct Endless {
         left: usize,
         text: Vec<u8>,
@@ -355,7 +356,7 @@ mod tests {
         let (found, end) = items(TEXT, long);
         assert_eq!(found.len(), 1);
         let message = "f: document 1, item 2, line 7: the alias refers to an anchor elsewhere in a \
-                       document that is too long for that: write it as JSON";
+                       document that is too long for that: convert it to JSON";
         assert_eq!(end.as_deref(), Some(message));
     }
 

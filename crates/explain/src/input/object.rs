@@ -1,4 +1,4 @@
-//! One object: from its text to a small struct.
+//! Reads one object from its text.
 
 use std::str::Utf8Error;
 
@@ -11,9 +11,9 @@ use zonewise_slices::service::Service;
 use zonewise_slices::slice::Slice;
 
 use super::fault;
-use super::head::{Head, syntax};
-use super::place::{InputError, Place};
-use super::{Fault, Found, Item, Object, Options, chunks, json, yaml};
+use super::location::{InputError, SourceLocation};
+use super::type_meta::{TypeMeta, syntax};
+use super::{Fault, Item, LocatedObject, Object, Options, chunks, json, yaml};
 
 /// The kinds that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,15 +24,15 @@ enum Kind {
     Slice,
 }
 
-/// The kinds of lists of these.
+/// The kinds of lists of them.
 const LISTS: [&str; 5] = ["List", "NodeList", "PodList", "ServiceList", "EndpointSliceList"];
 
-/// What an object turned out to be.
+/// The result of reading a chunk.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "nearly all are the large one")]
 pub(super) enum Read {
     One(Item),
-    /// The items of a list that could not be cut.
+    /// The items of a list that could not be split into chunks.
     Many(Vec<Item>),
     /// A document without content.
     Nothing,
@@ -40,104 +40,105 @@ pub(super) enum Read {
 
 /// What is known about an object before it is read.
 #[derive(Debug)]
-pub(super) struct Around<'a> {
-    pub(super) place: Place,
-    /// What its list says, if it is an item.
-    pub(super) list: Option<&'a Head>,
+pub(super) struct ObjectContext<'a> {
+    pub(super) location: SourceLocation,
+    /// The type of its list, if it is an item of one.
+    pub(super) list: Option<&'a TypeMeta>,
     pub(super) options: &'a Options,
 }
 
 /// The text of a chunk.
-pub(super) fn text<'b>(bytes: &'b [u8], place: &Place) -> Result<&'b str, InputError> {
+pub(super) fn text<'b>(bytes: &'b [u8], location: &SourceLocation) -> Result<&'b str, InputError> {
     std::str::from_utf8(bytes).map_err(|error: Utf8Error| {
         let line = chunks::lines(&bytes[..error.valid_up_to()]) + 1;
-        let message = "this line is not text in UTF-8: is it a binary file?";
-        InputError::NotText { place: place.at_line(line), message }
+        let message = "this line is not UTF-8 text: is it a binary file?";
+        InputError::NotText { location: location.at_line(line), message }
     })
 }
 
-impl Around<'_> {
-    /// The kind around it, if that is no list: what stands under `items` there is its own business.
+impl ObjectContext<'_> {
+    /// An object that is not a list can have a field `items` too. What is in there is ignored, with
+    /// the kind of that object.
     fn inside(&self) -> Option<Item> {
         let kind = self.list?.kind.as_deref().filter(|kind| !kind.ends_with("List"))?;
         Some(Item::Ignored { kind: kind.to_owned() })
     }
 
-    /// Reads what begins like JSON.
+    /// Reads a text that begins like JSON.
     pub(super) fn json(&self, text: &str) -> Result<Read, InputError> {
         if is_flow(text) {
             let value = yaml::parse(text);
             return value
                 .map_or_else(|problem| self.problem(problem), |value| Ok(self.value(value)));
         }
-        let head = Head::of_json(text);
-        let Some(Wanted::Kind(kind)) = self.wanted(&head).ok() else {
-            return self.untyped(&head, text);
+        let type_meta = TypeMeta::of_json(text);
+        let Some(Handling::Kind(kind)) = self.handling(&type_meta).ok() else {
+            return self.untyped(&type_meta, text);
         };
         match typed_text(kind, text) {
             Ok(object) if is_complete(&object) => {
                 Ok(Read::One(self.found(object, || json::compact(text))))
             }
-            Ok(_) => parsed(text, &self.place).map(|value| self.value(value)),
+            Ok(_) => parsed(text, &self.location).map(|value| self.value(value)),
             Err(error) if error.is_data() => {
                 let line = error.line();
-                parsed(text, &self.place).map(|value| Read::One(self.refuse(kind, &value, line)))
+                parsed(text, &self.location).map(|value| Read::One(self.refuse(kind, &value, line)))
             }
             Err(error) => Err(self.syntax(&error)),
         }
     }
 
-    /// Something that is not used, or a list that could not be cut, or a mistake.
-    fn untyped(&self, head: &Head, text: &str) -> Result<Read, InputError> {
-        match self.wanted(head) {
-            // Not used, but what follows it unseparated must not get lost.
-            Ok(Wanted::Other(kind)) => parsed::<IgnoredAny>(text, &self.place)
+    /// Reads an object that is not used, a list that could not be split, or a faulty object.
+    fn untyped(&self, type_meta: &TypeMeta, text: &str) -> Result<Read, InputError> {
+        match self.handling(type_meta) {
+            // It is not used, but text that follows it without a separator must be reported.
+            Ok(Handling::Other(kind)) => parsed::<IgnoredAny>(text, &self.location)
                 .map(|IgnoredAny| Read::One(Item::Ignored { kind })),
-            _ => parsed(text, &self.place).map(|value| self.value(value)),
+            _ => parsed(text, &self.location).map(|value| self.value(value)),
         }
     }
 
     fn syntax(&self, error: &serde_json::Error) -> InputError {
-        InputError::Syntax { place: self.place.at_line(error.line()), message: syntax(error) }
+        InputError::Syntax { location: self.location.at_line(error.line()), message: syntax(error) }
     }
 
-    /// What a problem of the YAML parser means.
+    /// Turns a problem of the YAML parser into a fault of this object, or an error of the file.
     pub(super) fn problem(&self, problem: yaml::Problem) -> Result<Read, InputError> {
-        let place = self.place.at_line(problem.line);
+        let location = self.location.at_line(problem.line);
         if problem.harmless {
             let (subject, message) = ("object".to_owned(), problem.message);
-            return Ok(Read::One(Item::Fault(Fault { place, subject, message })));
+            return Ok(Read::One(Item::Fault(Fault { location, subject, message })));
         }
-        Err(InputError::Syntax { place, message: problem.message })
+        Err(InputError::Syntax { location, message: problem.message })
     }
 
-    /// Takes what was parsed.
+    /// Reads a parsed value.
     pub(super) fn value(&self, value: Value) -> Read {
-        let head = Head::of(&value);
-        match self.wanted(&head) {
+        let type_meta = TypeMeta::of(&value);
+        match self.handling(&type_meta) {
             _ if value.is_null() && self.list.is_none() => Read::Nothing,
             _ if !(value.is_object() || value.is_array() && self.list.is_none()) => {
-                let fault = "this is no object: an object has `kind` and `metadata`";
+                let fault = "this is not an object: an object has `kind` and `metadata`";
                 Read::One(self.inside().unwrap_or_else(|| self.fault(&value, fault)))
             }
-            Ok(Wanted::Kind(kind)) => Read::One(self.typed(kind, value)),
-            Ok(Wanted::Other(kind)) => Read::One(Item::Ignored { kind }),
-            Ok(Wanted::List) => self.items(&head, value),
-            Err(_) if value.is_array() => self.items(&head, value),
+            Ok(Handling::Kind(kind)) => Read::One(self.typed(kind, value)),
+            Ok(Handling::Other(kind)) => Read::One(Item::Ignored { kind }),
+            Ok(Handling::List) => self.items(&type_meta, value),
+            Err(_) if value.is_array() => self.items(&type_meta, value),
             Err(message) => Read::One(self.fault(&value, &message)),
         }
     }
 
     /// The items of a list that was parsed as a whole.
-    fn items(&self, head: &Head, mut value: Value) -> Read {
+    fn items(&self, type_meta: &TypeMeta, mut value: Value) -> Read {
         let items = match value.get_mut("items").map(Value::take) {
             None if value.is_array() => Some(value),
             items => items,
         };
-        let kind = head.kind.as_deref().unwrap_or_default();
+        let kind = type_meta.kind.as_deref().unwrap_or_default();
         let list = serde_json::json!({"kind": kind});
         let Some(items) = items else {
-            // There are kinds that end like this and are no lists.
+            // There are kinds whose names end in `List` that are not lists.
             return Read::One(if LISTS.contains(&kind) {
                 self.fault(&list, "a list needs `items`")
             } else {
@@ -148,16 +149,18 @@ impl Around<'_> {
             Value::Null => Read::Nothing,
             Value::Array(items) => {
                 let one = |(index, value)| {
-                    let place = Place { item: Some(index + 1), ..self.place.clone() };
-                    let around = Around { place, list: Some(head), options: self.options };
-                    match around.value(value) {
+                    let location =
+                        SourceLocation { item: Some(index + 1), ..self.location.clone() };
+                    let context =
+                        ObjectContext { location, list: Some(type_meta), options: self.options };
+                    match context.value(value) {
                         Read::One(item) => Some(item),
                         Read::Many(_) | Read::Nothing => None,
                     }
                 };
                 Read::Many(items.into_iter().enumerate().filter_map(one).collect())
             }
-            _ => Read::One(self.fault(&list, "`items` of a list has to be a list")),
+            _ => Read::One(self.fault(&list, "`items` of a list must be a list")),
         }
     }
 
@@ -182,33 +185,35 @@ impl Around<'_> {
         {
             *json = Some(text());
         }
-        Item::Found(Found { place: self.place.clone(), object })
+        Item::Found(LocatedObject { location: self.location.clone(), object })
     }
 
-    /// An object whose fields are not what they should be.
+    /// An object with a field of the wrong type.
     fn refuse(&self, kind: Kind, value: &Value, line: usize) -> Item {
         let message = fault::message(value, |text| typed_text(kind, text).err());
         let subject = self.subject(value);
-        Item::Fault(Fault { place: self.place.at_line(line), subject, message })
+        Item::Fault(Fault { location: self.location.at_line(line), subject, message })
     }
 
     fn fault(&self, value: &Value, message: &str) -> Item {
         let (subject, message) = (self.subject(value), message.to_owned());
-        Item::Fault(Fault { place: self.place.clone(), subject, message })
+        Item::Fault(Fault { location: self.location.clone(), subject, message })
     }
 
     fn subject(&self, value: &Value) -> String {
-        let head = Head::of(value);
-        let kind = self.list.map_or_else(|| head.clone(), |list| head.clone().or(list)).kind;
+        let type_meta = TypeMeta::of(value);
+        let kind =
+            self.list.map_or_else(|| type_meta.clone(), |list| type_meta.clone().or(list)).kind;
         fault::subject(kind.as_deref(), value)
     }
 
-    /// What to do with an object, by what it says it is; or what it lacks.
-    fn wanted(&self, head: &Head) -> Result<Wanted, String> {
-        let head = self.list.map_or_else(|| head.clone(), |list| head.clone().or(list));
-        let Some(kind) = head.kind else {
+    /// What to do with an object, by its kind and version. The error says what it lacks.
+    fn handling(&self, type_meta: &TypeMeta) -> Result<Handling, String> {
+        let type_meta =
+            self.list.map_or_else(|| type_meta.clone(), |list| type_meta.clone().or(list));
+        let Some(kind) = type_meta.kind else {
             return Err(match self.list {
-                Some(_) => "it has no `kind`, and its list does not tell one before its items: add `kind` and `apiVersion`",
+                Some(_) => "it has no `kind`, and its list has none before its items: add `kind` and `apiVersion`",
                 None => "it has no `kind`: add `kind` and `apiVersion`",
             }
             .to_owned());
@@ -221,23 +226,23 @@ impl Around<'_> {
             list if LISTS.contains(&list) && self.list.is_some() => {
                 return Err("a list inside a list is not read: take it out".to_owned());
             }
-            list if list.ends_with("List") && self.list.is_none() => return Ok(Wanted::List),
-            _ => return Ok(Wanted::Other(kind.into())),
+            list if list.ends_with("List") && self.list.is_none() => return Ok(Handling::List),
+            _ => return Ok(Handling::Other(kind.into())),
         };
-        let version = head.api_version.as_deref().unwrap_or_default();
+        let version = type_meta.api_version.as_deref().unwrap_or_default();
         let (own, number) = version.rsplit_once('/').unwrap_or(("", version));
         match (own == group, number) {
             (_, "") => Err("it has no `apiVersion`: add it".to_owned()),
-            (true, "v1") => Ok(Wanted::Kind(known)),
+            (true, "v1") => Ok(Handling::Kind(known)),
             (true, _) => Err(other_version(known, version)),
-            // Knative, for one, has Services of its own.
-            (false, _) => Ok(Wanted::Other(kind.into())),
+            // Other API groups have such kinds too: Knative has Services.
+            (false, _) => Ok(Handling::Other(kind.into())),
         }
     }
 }
 
 #[derive(Debug)]
-enum Wanted {
+enum Handling {
     Kind(Kind),
     List,
     Other(String),
@@ -253,17 +258,20 @@ fn other_version(kind: Kind, version: &str) -> String {
     format!("version {version} is not read: fetch it again with `kubectl get {resource} -o json`")
 }
 
-/// Flow style of YAML, which looks like JSON but has bare words for keys.
+/// Whether a text is YAML in flow style, which looks like JSON but has keys without quotes.
 fn is_flow(text: &str) -> bool {
     let inner = text.trim_start().strip_prefix(['{', '[']).map(str::trim_start);
     let bare = |c: char| c.is_alphanumeric() || matches!(c, '\'' | '#' | '_' | '*' | '&' | '!');
     text.trim_start().starts_with('{') && inner.is_some_and(|inner| inner.starts_with(bare))
 }
 
-fn parsed<'a, T: Deserialize<'a>>(text: &'a str, place: &Place) -> Result<T, InputError> {
+fn parsed<'a, T: Deserialize<'a>>(
+    text: &'a str,
+    location: &SourceLocation,
+) -> Result<T, InputError> {
     serde_json::from_str(text).map_err(|error| {
         let message = syntax(&error);
-        InputError::Syntax { place: place.at_line(error.line()), message }
+        InputError::Syntax { location: location.at_line(error.line()), message }
     })
 }
 
@@ -283,7 +291,7 @@ fn typed<'de, D: Deserializer<'de>>(kind: Kind, from: D) -> Result<Object, D::Er
     })
 }
 
-/// It has a name, and a namespace if it lives in one.
+/// Whether it has a name, and a namespace if its kind has one.
 fn is_complete(object: &Object) -> bool {
     let (namespace, name) = match object {
         Object::Node(node) => ("-", &*node.name),

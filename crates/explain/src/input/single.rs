@@ -1,25 +1,26 @@
-//! One object whose kind is known already: what lists of an API server hold.
+//! Reads one object whose kind is known, from a list of an API server.
 
 use std::sync::Arc;
 
-use super::head::Head;
-use super::object::{Around, Read};
-use super::{Fault, Item, Options, Place};
+use super::object::{ObjectContext, Read};
+use super::type_meta::TypeMeta;
+use super::{Fault, Item, Options, SourceLocation};
 
-/// Reads one object.
+/// Reads one object of a list. Its kind and version are those of the list.
 pub fn item(source: &str, kind: &str, json: &str, options: &Options) -> Item {
-    let place = Place { file: Arc::from(source), document: 1, item: None, line: 1 };
+    let location = SourceLocation { file: Arc::from(source), document: 1, item: None, line: 1 };
     let version = if kind == "EndpointSlice" { "discovery.k8s.io/v1" } else { "v1" };
-    let list = Head { kind: Some(format!("{kind}List").into()), api_version: Some(version.into()) };
-    let around = Around { place: place.clone(), list: Some(&list), options };
-    match around.json(json) {
+    let list =
+        TypeMeta { kind: Some(format!("{kind}List").into()), api_version: Some(version.into()) };
+    let context = ObjectContext { location: location.clone(), list: Some(&list), options };
+    match context.json(json) {
         Ok(Read::One(item)) => item,
         Ok(Read::Many(_) | Read::Nothing) => {
-            let message = "the server sent a list or nothing where an object should be".into();
-            Item::Fault(Fault { place, subject: kind.into(), message })
+            let message = "the API server sent a list or nothing instead of an object".into();
+            Item::Fault(Fault { location, subject: kind.into(), message })
         }
         Err(error) => {
-            Item::Fault(Fault { place, subject: kind.into(), message: error.to_string() })
+            Item::Fault(Fault { location, subject: kind.into(), message: error.to_string() })
         }
     }
 }

@@ -1,4 +1,4 @@
-//! YAML: where the items of a list begin, and the parser.
+//! Finds the items of a YAML list without parsing it, and parses YAML.
 //!
 //! ```text
 //!  apiVersion: v1        header
@@ -9,7 +9,7 @@
 //!  kind: List            tail
 //! ```
 //!
-//! Lines are looked at once, and only their beginnings.
+//! Each line is looked at once, and only its beginning.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -17,10 +17,10 @@ use serde_saphyr::Error;
 
 use super::block;
 
-/// What a line is to its document.
+/// What a line means for the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// It belongs to what stands before it.
+    /// It belongs to what comes before it.
     Inside,
     /// It begins an item of the list.
     Item,
@@ -48,7 +48,7 @@ enum List {
 }
 
 impl Scan {
-    /// Looks at the next line, which is no document marker.
+    /// Looks at the next line, which must not be a document marker.
     pub(super) fn next(&mut self, line: &[u8]) -> Line {
         let indent = line.iter().take_while(|byte| **byte == b' ').count();
         let text = &line[indent..];
@@ -60,7 +60,7 @@ impl Scan {
         let (list, kind) = match self.list {
             List::NotYet if indent == root && is_items(text) => (List::Key, Line::Inside),
             List::Key if dash && indent >= root => (List::Items(indent), Line::Item),
-            // `items` is something else, or nothing.
+            // `items` is not a list, or it is empty.
             List::Key => (List::Over, Line::Inside),
             List::Items(own) if indent > own => return Line::Inside,
             List::Items(own) if indent == own && dash => (List::Items(own), Line::Item),
@@ -72,12 +72,12 @@ impl Scan {
     }
 }
 
-/// Nothing but blanks and a comment.
+/// Whether a text is empty apart from white space and a comment.
 fn is_blank(text: &[u8]) -> bool {
     matches!(text.trim_ascii_start(), [] | [b'#', ..])
 }
 
-/// A key `items` whose value begins on a later line.
+/// Whether it is the key `items` with its value on a later line.
 fn is_items(text: &[u8]) -> bool {
     let keys: [&[u8]; 3] = [b"items", b"\"items\"", b"'items'"];
     let rest = keys.iter().find_map(|key| text.strip_prefix(*key));
@@ -93,25 +93,25 @@ pub(super) fn is_marker(line: &[u8]) -> bool {
     rest.is_some_and(|rest| rest.first().is_none_or(u8::is_ascii_whitespace))
 }
 
-/// What the parser has against a text.
+/// Why a text could not be parsed.
 #[derive(Debug)]
 pub(super) struct Problem {
     /// The line of the text, from 1.
     pub(super) line: usize,
-    /// A sentence.
+    /// What is wrong.
     pub(super) message: String,
-    /// The text is YAML; only this object is wrong.
+    /// The text is valid YAML; only this object cannot be used.
     pub(super) harmless: bool,
-    /// It refers to an anchor that stands elsewhere.
+    /// It refers to an anchor that is elsewhere.
     pub(super) anchor: bool,
 }
 
-/// A document, the quick way if it is plain enough.
+/// Parses a document, with the fast reader if it is simple enough.
 pub(super) fn value(text: &str) -> Result<Value, Problem> {
     block::read(text).map_or_else(|| parse(text), Ok)
 }
 
-/// The only item of a list.
+/// Parses the only item of a list.
 pub(super) fn first(text: &str) -> Result<Value, Problem> {
     match block::read(text) {
         Some(Value::Array(mut items)) if items.len() == 1 => Ok(items.swap_remove(0)),
@@ -119,9 +119,9 @@ pub(super) fn first(text: &str) -> Result<Value, Problem> {
     }
 }
 
-/// Parses one document, by the core schema of YAML 1.2.
+/// Parses one document with the full parser, by the core schema of YAML 1.2.
 pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
-    // What aliases can add grows with the text, never faster.
+    // Aliases may expand a text, but only in proportion to its length.
     let most = 250_000 + text.len();
     let options = serde_saphyr::options! {
         strict_booleans: true,
@@ -141,10 +141,10 @@ fn problem(error: &Error) -> Problem {
     let (message, harmless, anchor) = match error.without_snippet() {
         Error::DuplicateMappingKey { key, .. } => {
             let key = key.as_deref().unwrap_or("a key");
-            (format!("`{key}` stands here a second time: remove one of them"), true, false)
+            (format!("`{key}` is set twice: remove one of them"), true, false)
         }
         Error::UnknownAnchor { .. } => {
-            ("the alias refers to an anchor that is not there".to_owned(), false, true)
+            ("the alias refers to an anchor that does not exist".to_owned(), false, true)
         }
         Error::Budget { .. } => {
             ("nested too deeply, or its aliases make it too large".to_owned(), false, false)

@@ -1,4 +1,4 @@
-//! What a plan changes, line by line.
+//! What a plan changes, as a unified diff.
 
 use similar::{ChangeTag, TextDiff};
 use zonewise_slices::slice::Slice;
@@ -6,10 +6,10 @@ use zonewise_slices::slice::Slice;
 use super::{BAD, BOLD, DIM, GOOD, clean, paint, yaml};
 use crate::plan::ServicePlan;
 
-/// Lines around a change.
+/// The number of unchanged lines around a change.
 const CONTEXT: usize = 3;
 
-/// The changes of a Service's slices against those that are stored; empty if there are none.
+/// The changes to the stored slices of a Service; empty if there are none.
 ///
 /// # Errors
 /// If a slice cannot be written as YAML.
@@ -18,20 +18,20 @@ pub fn diff(plan: &ServicePlan) -> Result<String, serde_saphyr::ser::Error> {
     let text = |slice: Option<&Slice>| slice.map_or_else(|| Ok(String::new()), yaml);
     let mut out = String::new();
     for slice in &plan.creates {
-        out.push_str(&one(plan, slice.name(), ("", &text(Some(slice))?)));
+        out.push_str(&slice_diff(plan, slice.name(), "", &text(Some(slice))?));
     }
     for slice in &plan.updates {
         let before = text(stored(slice.name()).map(|slice| &**slice))?;
-        out.push_str(&one(plan, slice.name(), (&before, &text(Some(slice))?)));
+        out.push_str(&slice_diff(plan, slice.name(), &before, &text(Some(slice))?));
     }
     for name in &plan.deletes {
         let before = text(stored(name).map(|slice| &**slice))?;
-        out.push_str(&one(plan, name, (&before, "")));
+        out.push_str(&slice_diff(plan, name, &before, ""));
     }
     Ok(out)
 }
 
-fn one(plan: &ServicePlan, name: &str, (before, after): (&str, &str)) -> String {
+fn slice_diff(plan: &ServicePlan, name: &str, before: &str, after: &str) -> String {
     let namespace = plan.service.split('/').next().unwrap_or_default();
     let file = |text: &str| {
         if text.is_empty() { "/dev/null".into() } else { clean(&format!("{namespace}/{name}")) }

@@ -1,4 +1,4 @@
-//! One Service, told from the question to the remedy.
+//! The screen of `zonewise explain` for one Service.
 
 use zonewise_topology::capacity::{Basis, LeftOut, WhyLeftOut};
 use zonewise_topology::explanation::ZoneRow;
@@ -8,14 +8,14 @@ use super::table::{indented, table};
 use super::{
     BOLD, DIM, GOOD, WARN, clean, counted, maybe_percent, outcome, paint, percent, signed_percent,
 };
-use crate::explanation::{Consumer, Explanation};
-use crate::margin::Margin;
-use crate::ways::Way;
+use crate::explanation::{Explanation, ProxyOutcome};
+use crate::margin::{Loss, Margin};
+use crate::suggestions::Suggestion;
 
 /// The whole screen.
 pub fn explanation(explanation: &Explanation) -> String {
     let parts = [
-        question(explanation),
+        outcome_section(explanation),
         capacity(explanation),
         traffic(explanation),
         consumers(&explanation.consumers),
@@ -30,7 +30,7 @@ fn section(title: &str, body: &str) -> String {
     format!("{}\n{}\n", paint(BOLD, title), indented(body))
 }
 
-fn question(explanation: &Explanation) -> String {
+fn outcome_section(explanation: &Explanation) -> String {
     let numbers = &explanation.numbers;
     let (style, word) = outcome(numbers.outcome);
     let mut lines = vec![
@@ -50,8 +50,8 @@ fn question(explanation: &Explanation) -> String {
     lines.extend(explanation.notes.iter().map(|note| {
         let value = clean(&note.value);
         format!(
-            "{}   {} = {value}: {} ({})",
-            paint(WARN, "not used"),
+            "{}    {} = {value}: {} ({})",
+            paint(WARN, "ignored"),
             note.source,
             note.sentence,
             note.reason
@@ -89,9 +89,9 @@ fn slices(explanation: &Explanation) -> String {
 
 fn capacity(explanation: &Explanation) -> String {
     let numbers = &explanation.numbers;
-    let place = if explanation.grouped_by == "region" { "REGION" } else { "ZONE" };
+    let group = if explanation.grouped_by == "region" { "REGION" } else { "ZONE" };
     let header = [
-        place,
+        group,
         "NODES",
         "CORES",
         "SHARE",
@@ -111,7 +111,8 @@ fn capacity(explanation: &Explanation) -> String {
             zone.endpoints.to_string(),
             format!("{:.2}", zone.expected),
             zone.min.to_string(),
-            zone.max.to_string(),
+            // 0: there are too few endpoints to give every zone its minimum.
+            if zone.max == 0 { "–".into() } else { zone.max.to_string() },
             zone.assigned.to_string(),
             zone.overload.map_or_else(|| "-".into(), signed_percent),
         ]
@@ -128,7 +129,7 @@ fn capacity(explanation: &Explanation) -> String {
     section(basis, &body)
 }
 
-/// Nodes named before they are counted.
+/// The number of nodes that are named; the others are counted.
 const NAMED: usize = 5;
 
 fn left_out(nodes: &[LeftOut]) -> String {
@@ -150,7 +151,7 @@ fn left_out(nodes: &[LeftOut]) -> String {
 fn traffic(explanation: &Explanation) -> String {
     let in_zone = explanation.numbers.in_zone;
     let mut lines = vec![format!(
-        "now {}, with this outcome {}, best possible {}",
+        "now {}, with this outcome {}, best possible without overload {}",
         maybe_percent(in_zone.now),
         maybe_percent(in_zone.planned),
         percent(in_zone.best)
@@ -170,7 +171,7 @@ fn traffic(explanation: &Explanation) -> String {
     section(&format!("Traffic that stays in its {}", explanation.grouped_by), &lines.join("\n"))
 }
 
-fn consumers(consumers: &[Consumer]) -> String {
+fn consumers(consumers: &[ProxyOutcome]) -> String {
     if consumers.is_empty() {
         return String::new();
     }
@@ -189,54 +190,65 @@ fn consumers(consumers: &[Consumer]) -> String {
     let rows: Vec<Vec<String>> = rows.collect();
     let mut lines = Vec::new();
     if !rows.is_empty() {
-        lines.push(table(&["CONSUMER", "FAMILY", "FROM", "MODE", "REASON", "IN ZONE"], 5, rows));
+        lines.push(table(&["PROXY", "FAMILY", "FROM", "MODE", "REASON", "IN ZONE"], 5, rows));
     }
     let mut remarks: Vec<String> =
         consumers.iter().map(|one| format!("{}: {}", one.consumer, one.remark)).collect();
     remarks.dedup();
     lines.extend(remarks.iter().map(|remark| paint(DIM, remark)));
-    section("What consumers will do", &lines.join("\n"))
+    section("What proxies will do", &lines.join("\n"))
 }
 
-fn changes(ways: &[Way]) -> String {
-    if ways.is_empty() {
+fn changes(suggestions: &[Suggestion]) -> String {
+    if suggestions.is_empty() {
         return String::new();
     }
-    let lines = ways.iter().enumerate().map(|(index, way)| {
-        let steps = way.sentences.join("\n     and ");
-        format!("{}. {steps}\n     {}", index + 1, paint(GOOD, &format!("gives {}", way.then)))
+    let lines = suggestions.iter().enumerate().map(|(index, suggestion)| {
+        let steps = suggestion.sentences.join("\n     and ");
+        format!(
+            "{}. {steps}\n     {}",
+            index + 1,
+            paint(GOOD, &format!("gives {}", suggestion.then))
+        )
     });
-    section("What would turn it on, any of", &lines.collect::<Vec<_>>().join("\n"))
+    section(
+        "What would turn zone routing on (any one of these)",
+        &lines.collect::<Vec<_>>().join("\n"),
+    )
 }
 
 fn margin(margin: &Margin) -> String {
-    let mut lines: Vec<String> = margin
-        .endpoints
-        .iter()
-        .map(|loss| {
-            let then = loss.then.map_or_else(String::new, |then| format!(", then {then}"));
-            let lost = counted(loss.survives, "endpoint");
-            let least =
-                if loss.then.is_none() && loss.survives < loss.has { "at least " } else { "" };
-            let zone = clean(&loss.zone);
-            format!("{zone}: survives the loss of {least}{lost} of {}{then}", loss.has)
-        })
-        .collect();
+    let mut lines: Vec<String> = margin.endpoints.iter().map(endpoint_loss).collect();
     lines.push(match margin.critical_nodes.as_slice() {
-        [] => "survives the loss of any one node".into(),
+        [] => "stays on after losing any one node".into(),
         nodes => {
             let named =
                 nodes.iter().map(|node| format!("{} (then {})", clean(&node.node), node.then));
             let more = match margin.critical_nodes_in_all - nodes.len() {
                 0 => String::new(),
-                more => format!(" and {more} more"),
+                more => format!(" or one of {more} more"),
             };
-            format!("does not survive the loss of {}{more}", named.collect::<Vec<_>>().join(", "))
+            format!("turns off after losing {}{more}", named.collect::<Vec<_>>().join(" or "))
         }
     });
     lines.extend(margin.zones.iter().map(|zone| {
-        let word = if zone.survives { "survives" } else { "does not survive" };
-        format!("{word} the loss of zone {}: {}", clean(&zone.zone), zone.then)
+        let word = if zone.survives { "stays on" } else { "turns off" };
+        format!("{word} after losing zone {}: {}", clean(&zone.zone), zone.then)
     }));
-    section("What keeps it on", &lines.join("\n"))
+    section("When zone routing stays on", &lines.join("\n"))
+}
+
+fn endpoint_loss(loss: &Loss) -> String {
+    let zone = clean(&loss.zone);
+    let all = counted(loss.has, "endpoint");
+    match loss.then {
+        Some(then) => {
+            format!("{zone}: stays on after losing {} of {all}, then {then}", loss.survives)
+        }
+        None if loss.survives < loss.has => {
+            format!("{zone}: stays on after losing at least {} of {all}", loss.survives)
+        }
+        None if loss.has == 0 => format!("{zone}: has no endpoint to lose"),
+        None => format!("{zone}: stays on after losing all of its {all}"),
+    }
 }

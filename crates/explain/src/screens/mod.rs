@@ -1,5 +1,7 @@
-//! What people see: tables, diffs and sentences. Pure text; colours are codes that the terminal's
-//! side takes out where they are not wanted.
+//! What commands print for people: tables, diffs and sentences, as text.
+//!
+//! Colours are ANSI codes. The stream that they are written to removes them where they are not
+//! wanted.
 
 mod diff;
 mod explanation;
@@ -21,12 +23,12 @@ pub use zonewise_topology::words::counted;
 use anstyle::{AnsiColor, Style};
 use zonewise_topology::reason::Outcome;
 
-/// How much fits on a screen.
+/// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// What matters most.
+    /// The most important columns.
     Usual,
-    /// Everything.
+    /// All columns and endpoints.
     Wide,
 }
 
@@ -36,7 +38,8 @@ const GOOD: Style = AnsiColor::Green.on_default();
 const WARN: Style = AnsiColor::Yellow.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 
-/// Text from the cluster, safe to show: control characters could move the cursor or colour.
+/// Escapes control characters, which could move the cursor or change colours: names in a cluster can
+/// be chosen by anyone.
 pub fn clean(text: &str) -> String {
     text.chars()
         .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
@@ -49,15 +52,15 @@ fn paint(style: Style, text: &str) -> String {
 
 fn outcome(outcome: Outcome) -> (Style, &'static str) {
     match outcome {
-        Outcome::InForce => (GOOD, "in force"),
-        Outcome::Fallback => (WARN, "fallback"),
+        Outcome::InForce => (GOOD, "active"),
+        Outcome::Fallback => (WARN, "not active"),
         Outcome::Failed => (BAD, "failed"),
         Outcome::Setting => (WARN, "setting"),
     }
 }
 
 fn percent(part: f64) -> String {
-    // Adding nothing makes a zero of minus zero.
+    // Adding 0 turns −0 into 0.
     format!("{:.0} %", (part * 100.0).round() + 0.0)
 }
 

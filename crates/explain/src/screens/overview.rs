@@ -1,21 +1,21 @@
-//! All Services as a table.
+//! The screen of `zonewise explain` for all Services.
 
 use std::collections::BTreeSet;
 
 use super::table::table;
 use super::{BOLD, Width, maybe_percent, paint};
-use crate::overview::Line;
+use crate::overview::ServiceOverview;
 
-/// Heuristics with a column of their own where not all fit.
+/// The heuristics that have a column unless all are shown.
 const SHOWN: [&str; 3] = ["auto", "same-zone", "balanced"];
 
-/// The table, and what it adds up to.
-pub fn overview(lines: &[Line], width: Width) -> String {
+/// The table, and the sum of all costs.
+pub fn overview(lines: &[ServiceOverview], width: Width) -> String {
     let heuristics = heuristics(lines, width);
     let titles: Vec<String> = heuristics.iter().map(|name| name.to_uppercase()).collect();
     let mut header = vec!["SERVICE", "ASKED", "MODE", "REASON", "ENDPOINTS", "IN ZONE", "CROSSES"];
     header.extend(titles.iter().map(String::as_str));
-    header.push("BEST");
+    header.push("BEST SAFE");
     let priced = lines.iter().any(|line| line.cost.is_some());
     if priced {
         header.extend(["COST", "AT BEST"]);
@@ -28,7 +28,7 @@ pub fn overview(lines: &[Line], width: Width) -> String {
     text
 }
 
-fn heuristics(lines: &[Line], width: Width) -> Vec<&str> {
+fn heuristics(lines: &[ServiceOverview], width: Width) -> Vec<&str> {
     if width == Width::Usual {
         return SHOWN.to_vec();
     }
@@ -37,7 +37,7 @@ fn heuristics(lines: &[Line], width: Width) -> Vec<&str> {
     all.into_iter().collect()
 }
 
-fn row(line: &Line, heuristics: &[&str], priced: bool) -> Vec<String> {
+fn row(line: &ServiceOverview, heuristics: &[&str], priced: bool) -> Vec<String> {
     let modes = if line.modes.is_empty() { "-".into() } else { line.modes.join(",") };
     let mut cells = vec![
         line.service.clone(),
@@ -60,12 +60,12 @@ fn row(line: &Line, heuristics: &[&str], priced: bool) -> Vec<String> {
     cells
 }
 
-fn sum(lines: &[Line]) -> String {
+fn sum(lines: &[ServiceOverview]) -> String {
     let costs = || lines.iter().filter_map(|line| line.cost.as_ref());
     let (now, best): (f64, f64) =
         (costs().map(|cost| cost.now).sum(), costs().map(|cost| cost.best).sum());
     format!(
-        "per month: {now:.2} for traffic that crosses zones, {best:.2} at best, {:.2} could be saved",
+        "per month: {now:.2} for traffic that crosses zones, {best:.2} at best, {:.2} can be saved",
         now - best
     )
 }

@@ -1,4 +1,4 @@
-//! A plan as a table.
+//! The screen of `zonewise plan`.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const HEADER: [&str; 7] =
 /// Sums over all Services of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Services looked at.
+    /// The number of Services.
     pub services: usize,
     /// Slices to create.
     pub creates: usize,
@@ -34,7 +34,7 @@ impl Totals {
     }
 }
 
-/// A Service as a row.
+/// The row of a Service.
 pub fn plan_row(plan: &ServicePlan) -> Vec<String> {
     let numbers = &plan.explanation.numbers;
     let slices = plan.creates.len() + plan.updates.len() + plan.unchanged.len();
@@ -49,7 +49,7 @@ pub fn plan_row(plan: &ServicePlan) -> Vec<String> {
     ]
 }
 
-/// `+1 ~2 -0`.
+/// Creates, updates and deletes: `+1 ~2 -0`.
 fn writes(plan: &ServicePlan) -> String {
     match (plan.creates.len(), plan.updates.len(), plan.deletes.len()) {
         (0, 0, 0) => "none".into(),
@@ -57,7 +57,7 @@ fn writes(plan: &ServicePlan) -> String {
     }
 }
 
-/// Endpoints hinted to each zone, once the plan is carried out.
+/// The number of endpoints hinted to each zone once the plan is carried out.
 fn hints(plan: &ServicePlan) -> String {
     let unchanged = plan
         .stored
@@ -78,7 +78,7 @@ fn add<'a>(slice: &'a Slice, zones: &mut BTreeMap<&'a str, usize>) {
     }
 }
 
-/// The whole table with its last line.
+/// The table and its last line.
 pub fn totals(rows: Vec<Vec<String>>, totals: &Totals) -> String {
     let sum = format!(
         "{}: {} to create, {} to update, {} to delete",

@@ -1,17 +1,17 @@
-//! Routes and matrices as tables.
+//! The screens of `zonewise route`.
 
 use super::table::table;
 use super::{BOLD, Width, clean, maybe_percent, paint, percent, signed_percent};
 use crate::matrix::Matrix;
-use crate::route::Line;
+use crate::route::RouteLine;
 
-/// More endpoints than fit on a line are counted.
+/// The number of endpoints that are shown per line; the others are counted.
 const SHOWN: usize = 4;
 
-/// Lines of routes.
-pub fn routes(lines: &[Line], width: Width) -> String {
+/// The table of routes.
+pub fn routes(lines: &[RouteLine], width: Width) -> String {
     let header = ["SERVICE", "PORT", "FAMILY", "MODE", "REASON", "ENDPOINTS"];
-    let row = |line: &Line| {
+    let row = |line: &RouteLine| {
         vec![
             line.service.clone(),
             port(&line.port, &line.protocol),
@@ -28,7 +28,7 @@ fn port(name: &str, protocol: &str) -> String {
     if name.is_empty() { protocol.into() } else { format!("{name}/{protocol}") }
 }
 
-fn endpoints(line: &Line, most: usize) -> String {
+fn endpoints(line: &RouteLine, most: usize) -> String {
     let list = |targets: &Option<Vec<String>>, weights: Option<&[u32]>| {
         let Some(targets) = targets else { return String::new() };
         let all: f64 =
@@ -52,7 +52,7 @@ fn endpoints(line: &Line, most: usize) -> String {
     }
 }
 
-/// A matrix with the load of each endpoint.
+/// A matrix, and the load of each endpoint.
 pub fn matrix(matrix: &Matrix) -> String {
     let title =
         format!("{} {} {}", matrix.service, port(&matrix.port, &matrix.protocol), matrix.family);
@@ -86,7 +86,7 @@ fn zone_name(zone: &str) -> String {
     if zone.is_empty() { "no zone".into() } else { zone.into() }
 }
 
-/// Zones that send or serve.
+/// The zones that send traffic or have endpoints.
 fn columns(matrix: &Matrix) -> Vec<String> {
     let senders = matrix.from.iter().map(|row| row.zone.clone());
     let mut zones: Vec<String> =

@@ -1,10 +1,10 @@
-//! Columns, as `kubectl` prints them: no lines, two spaces between.
+//! Tables as `kubectl` prints them: no lines, two spaces between columns.
 
 use comfy_table::{CellAlignment, Table};
 
 use super::clean;
 
-/// A table; the columns from `numbers` on are numbers.
+/// A table. The columns from index `numbers` on are right-aligned.
 pub fn table(header: &[&str], numbers: usize, rows: Vec<Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
@@ -22,7 +22,7 @@ pub fn table(header: &[&str], numbers: usize, rows: Vec<Vec<String>>) -> String 
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The same, moved to the right.
+/// The text with every line indented.
 pub(super) fn indented(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(|line| format!("  {line}")).collect();
     lines.join("\n")

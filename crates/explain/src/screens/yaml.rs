@@ -4,7 +4,7 @@ use serde::Serialize;
 use zonewise_slices::slice::Slice;
 
 use crate::plan::ServicePlan;
-use crate::shell::word;
+use crate::shell_quote::shell_quote;
 
 /// A value as YAML.
 ///
@@ -20,14 +20,14 @@ pub fn yaml<T: Serialize>(value: &T) -> Result<String, serde_saphyr::ser::Error>
     Ok(text)
 }
 
-/// A `List` of slices for `kubectl apply --server-side -f -`, written piece by piece.
+/// A `List` of slices for `kubectl apply --server-side -f -`, written Service by Service.
 #[derive(Default)]
 pub struct List {
     items: usize,
 }
 
 impl List {
-    /// The slices of a Service; what is to be deleted as comments.
+    /// The slices of a Service. Slices to delete become comments with the command.
     ///
     /// # Errors
     /// If a slice cannot be written.
@@ -44,13 +44,13 @@ impl List {
         let namespace = plan.service.split('/').next().unwrap_or_default();
         for name in &plan.deletes {
             self.items += 1;
-            let (namespace, name) = (word(namespace), word(name));
+            let (namespace, name) = (shell_quote(namespace), shell_quote(name));
             text.push_str(&format!("# kubectl -n {namespace} delete endpointslice {name}\n"));
         }
         Ok(text)
     }
 
-    /// What comes last.
+    /// The end of the list.
     pub fn end(&self) -> &'static str {
         if self.items == 0 { "apiVersion: v1\nkind: List\nitems: []\n" } else { "" }
     }

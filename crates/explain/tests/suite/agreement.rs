@@ -1,5 +1,5 @@
-//! What is explained is what is decided: the arithmetic of an explanation, run by itself, gives the
-//! reason of the controller's plan.
+//! Explanations agree with the controller: the arithmetic of an explanation gives the reason of the
+//! controller's plan, and every suggestion turns zone routing on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,16 +7,14 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use zonewise_common::name::Name;
-use zonewise_explain::change::{Change, Stage};
-use zonewise_explain::scene::Scene;
-use zonewise_explain::ways::ways;
+use zonewise_explain::testing::{Change, ControllerView, ServiceSnapshot, suggestions};
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::settings::Settings;
 use zonewise_topology::capacity::MissingCpu;
 use zonewise_topology::explanation::{Asked, explain};
 
-/// Cores and ready Pods of each zone, and Pods that are not ready.
+/// Cores, ready Pods and Pods that are not ready, of one zone.
 type Zone = (u32, usize, usize);
 
 fn node(zone: usize, cpu: u32) -> Node {
@@ -39,7 +37,7 @@ fn pod(number: usize, zone: usize, ready: bool) -> Arc<Pod> {
     )
 }
 
-fn stage(asked: &Value, zones: &[Zone]) -> Stage {
+fn view(asked: &Value, zones: &[Zone]) -> ControllerView {
     let nodes: BTreeMap<Name, Node> = zones
         .iter()
         .enumerate()
@@ -56,8 +54,8 @@ fn stage(asked: &Value, zones: &[Zone]) -> Stage {
         "metadata": {"name": "web", "namespace": "ns", "uid": "web", "annotations": asked},
         "spec": {"clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "web"}, "ports": [{"port": 80}]},
     });
-    Stage {
-        scene: Scene {
+    ControllerView {
+        objects: ServiceSnapshot {
             service: Arc::new(serde_json::from_value(service).unwrap()),
             pods,
             slices: Vec::new(),
@@ -89,30 +87,30 @@ fn zones() -> impl Strategy<Value = Vec<Zone>> {
 proptest! {
     #[test]
     fn the_arithmetic_gives_the_plan_s_reason(asked in preferences(), zones in zones(), settled in any::<bool>()) {
-        let mut stage = stage(&asked, &zones);
+        let mut view = view(&asked, &zones);
         if settled {
-            let plan = stage.judge().plan;
-            stage.scene = stage.scene.after(&plan);
+            let plan = view.decide().plan;
+            view.objects = view.objects.after(&plan);
         }
-        let verdict = stage.judge();
-        let slices = stage.scene.own_slices(&stage.settings);
-        let family = &stage.scene.service.families[0];
-        let grounds = stage.scene.input(&slices).grounds(&verdict.asked.choice, family);
+        let decision = view.decide();
+        let slices = view.objects.own_slices(&view.settings);
+        let family = &view.objects.service.families[0];
+        let grounds = view.objects.input(&slices).grounds(&decision.asked.choice, family);
         let said = Asked { value: String::new(), source: String::new() };
-        let heuristic = verdict.asked.choice.heuristic();
+        let heuristic = decision.asked.choice.heuristic();
         let explained = explain(said, grounds.capacity, &grounds.situation, &*heuristic, grounds.previous.as_ref());
-        prop_assert_eq!(explained.reason, verdict.reason().code());
+        prop_assert_eq!(explained.reason, decision.reason().code());
     }
 
-    /// And what is advised keeps its promise, whatever the cluster looks like.
+    /// Every suggestion turns zone routing on, whatever the cluster looks like.
     #[test]
-    fn every_way_leads_there(asked in preferences(), zones in zones()) {
-        let stage = stage(&asked, &zones);
-        for way in ways(&stage) {
-            let verdict = stage.with_all(&way.steps).judge();
-            prop_assert!(verdict.is_on());
-            prop_assert_eq!(verdict.reason().code(), way.then);
-            let endpoints = way.steps.iter().filter(|step| matches!(step, Change::AddEndpoints { .. }));
+    fn every_suggestion_turns_zone_routing_on(asked in preferences(), zones in zones()) {
+        let view = view(&asked, &zones);
+        for suggestion in suggestions(&view) {
+            let decision = view.with_all(&suggestion.steps).decide();
+            prop_assert!(decision.is_on());
+            prop_assert_eq!(decision.reason().code(), suggestion.then);
+            let endpoints = suggestion.steps.iter().filter(|step| matches!(step, Change::AddEndpoints { .. }));
             prop_assert!(endpoints.count() <= zones.len() + 1);
         }
     }

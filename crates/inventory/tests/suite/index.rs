@@ -69,14 +69,14 @@ fn a_pod_that_changes_its_labels_concerns_both_sides() {
     assert_eq!(
         index.apply_pod(read(&more)),
         [],
-        "whoever selects it before and after does not care"
+        "Services that select it before and after are not concerned"
     );
 }
 
 #[test]
-fn own_writes_are_known_at_once_and_old_news_is_no_news() {
+fn own_writes_are_known_at_once_and_older_events_are_ignored() {
     let mut index = with_services();
-    index.wrote_slice(read(&slice("web-1", "u1", 7, "web")));
+    index.record_written_slice(read(&slice("web-1", "u1", 7, "web")));
     assert_eq!(index.slices_of(&key("web")).len(), 1);
     assert_eq!(index.apply_slice(read(&slice("web-1", "u1", 7, "web"))), SliceChange::Known);
     assert_eq!(index.apply_slice(read(&slice("web-1", "u1", 5, "web"))), SliceChange::Known);
@@ -89,26 +89,30 @@ fn own_writes_are_known_at_once_and_old_news_is_no_news() {
 #[test]
 fn a_slice_we_deleted_does_not_come_back_by_an_old_event() {
     let mut index = with_services();
-    index.wrote_slice(read(&slice("web-1", "u1", 7, "web")));
-    index.deleted_slice(&key("web-1"), &"u1".into());
+    index.record_written_slice(read(&slice("web-1", "u1", 7, "web")));
+    index.record_deleted_slice(&key("web-1"), &"u1".into());
     assert_eq!(index.apply_slice(read(&slice("web-1", "u1", 8, "web"))), SliceChange::Known);
-    assert_eq!(index.delete_slice(9, &key("web-1")), None, "expected, so no news");
-    index.wrote_slice(read(&slice("web-2", "u2", 10, "web")));
-    assert_eq!(index.delete_slice(11, &key("web-2")), Some("web".into()), "somebody else's doing");
+    assert_eq!(index.delete_slice(9, &key("web-1")), None, "expected");
+    index.record_written_slice(read(&slice("web-2", "u2", 10, "web")));
+    assert_eq!(
+        index.delete_slice(11, &key("web-2")),
+        Some("web".into()),
+        "deleted by another writer"
+    );
 }
 
 #[test]
 fn a_list_tells_what_is_gone_but_not_what_is_newer() {
     let mut index = with_services();
-    index.wrote_slice(read(&slice("web-1", "u1", 7, "web")));
-    index.wrote_slice(read(&slice("web-2", "u2", 20, "web")));
+    index.record_written_slice(read(&slice("web-1", "u1", 7, "web")));
+    index.record_written_slice(read(&slice("web-2", "u2", 20, "web")));
     let listed = std::collections::BTreeSet::new();
     assert_eq!(index.slices_missing_from(&listed, 10), [key("web-1")]);
     assert_eq!(index.services_missing_from(&listed).len(), 3);
 }
 
 #[test]
-fn nodes_say_what_changed_and_whom_it_concerns() {
+fn a_node_says_what_changed_and_which_services_it_concerns() {
     let node = |zone: &str, ready: &str, cpu: &str| {
         json!({
             "metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": zone}},
@@ -117,7 +121,7 @@ fn nodes_say_what_changed_and_whom_it_concerns() {
     };
     let mut index = with_services();
     index.apply_pod(read(&pod("p", "web", "n1")));
-    let change = |capacity, place, reference| NodeChange { capacity, place, reference };
+    let change = |capacity, location, reference| NodeChange { capacity, location, reference };
     assert_eq!(index.apply_node(read(&node("a", "True", "4"))), change(true, true, true));
     assert_eq!(index.apply_node(read(&node("a", "True", "4"))), change(false, false, false));
     assert_eq!(index.apply_node(read(&node("a", "True", "8"))), change(true, false, false), "Q5");

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use zonewise_common::cidr::Cidr;
 use zonewise_netns::{Address, Namespace, Route, add_bridge_port, bridge, veth};
 
 /// Set for the copy of this program that runs without root.
@@ -165,7 +166,7 @@ fn routes_decide_and_can_be_taken_back() {
     };
     assert!(source("192.0.2.1").is_err(), "no route yet");
     namespace.add_address("lo", ip("198.51.100.1"), 32).unwrap();
-    let network = (ip("192.0.2.0"), 24);
+    let network = Cidr::parse("192.0.2.0/24").unwrap();
     namespace.add_route(&Route::to(network).via(ip("10.0.0.2"))).unwrap();
     assert_eq!(source("192.0.2.1").unwrap(), "10.0.0.1");
     namespace.add_route(&Route::to(network).device("eth0").source(ip("198.51.100.1"))).unwrap();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use zonewise_common::cidr::Cidr;
 use zonewise_netns::traffic::{
     OpenConnection, ProbeResult, Protocol, Server, probe_from, probe_tcp, probe_tcp_many,
     probe_udp, probe_udp_many,
@@ -45,15 +46,15 @@ fn on(address: impl Into<IpAddr>) -> SocketAddr {
 #[test]
 fn names_and_addresses_follow_the_numbers() {
     let cluster = two_nodes();
-    let node = |n: &NetnsNode| format!("{} {} {} {} {:?}", n.name, n.zone, n.v4, n.v6, n.pods_v4);
+    let node = |n: &NetnsNode| format!("{} {} {} {} {}", n.name, n.zone, n.v4, n.v6, n.pods_v4);
     let pod = |p: &NetnsPod| {
         format!("{} {} {} {} {} {}", p.name, p.node, p.zone, p.v4, p.v6, p.interface)
     };
     assert_eq!(
         cluster.network.nodes().iter().map(node).collect::<Vec<_>>(),
         [
-            "one a 192.168.0.1 fd00:192:168::1 (10.244.1.0, 24)",
-            "two b 192.168.0.2 fd00:192:168::2 (10.244.2.0, 24)",
+            "one a 192.168.0.1 fd00:192:168::1 10.244.1.0/24",
+            "two b 192.168.0.2 fd00:192:168::2 10.244.2.0/24",
         ]
     );
     assert_eq!(
@@ -145,10 +146,10 @@ fn a_client_sends_a_network_through_the_node_it_chose() {
     let mut cluster = two_nodes();
     let other = cluster.network.add_client("other").unwrap();
     for (v6, vip, network) in
-        [(false, "10.96.0.1", "10.96.0.0"), (true, "fd00:10:96::1", "fd00:10:96::")]
+        [(false, "10.96.0.1", "10.96.0.0/16"), (true, "fd00:10:96::1", "fd00:10:96::/112")]
     {
         let vip: IpAddr = vip.parse().unwrap();
-        let network = (network.parse().unwrap(), if v6 { 112 } else { 16 });
+        let network = Cidr::parse(network).unwrap();
         let mut servers = Vec::new();
         for node in [&cluster.one, &cluster.two] {
             node.namespace.add_address("lo", vip, if v6 { 128 } else { 32 }).unwrap();

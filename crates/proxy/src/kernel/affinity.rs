@@ -1,7 +1,7 @@
 //! Session affinity: the kernel remembers the endpoint of each client by itself. Entries whose endpoint
 //! is gone are removed here.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use zonewise_nft::{Batch, Bytes, Data, DumpedElement, Family, Parts, Verb};
 
@@ -9,6 +9,7 @@ use super::encode::{self, Names};
 use super::error_kind::ErrorKind;
 use super::{Kernel, KernelError};
 use crate::rules::TABLE;
+use crate::rules::delta::ElementId;
 use crate::rules::entries::{Frontend, Value};
 use crate::rules::sets::Set;
 
@@ -16,19 +17,18 @@ impl Kernel {
     /// Removes clients whose endpoint is gone or not for them any more, or whose Service no longer has
     /// session affinity.
     pub fn purge_affinity(&mut self) -> Result<usize, KernelError> {
-        let mut stale: Vec<(Family, Bytes)> = Vec::new();
+        let mut stale: Vec<ElementId> = Vec::new();
+        let set = Set::Affinity;
         for family in self.families.clone() {
             let (desired, options) = (&self.desired, &self.options);
             let inside =
                 |client| options.is_pod(client) || desired.node().addresses.contains(&Some(client));
-            self.socket.dump(family, TABLE, Set::Affinity.name(), &mut |seen: DumpedElement<
-                '_,
-            >| {
+            self.socket.dump(family, TABLE, set.name(), &mut |seen: DumpedElement<'_>| {
                 let keeps = remembered(family, &seen).is_some_and(|known| {
                     desired.is_sticky_to(&known.frontends, inside(known.client), known.endpoint)
                 });
                 if !keeps {
-                    stale.push((family, Bytes::from_slice(seen.key)));
+                    stale.push(ElementId { family, set, key: Bytes::from_slice(seen.key) });
                 }
             })?;
         }
@@ -36,8 +36,7 @@ impl Kernel {
             return Ok(0);
         }
         let mut batch = Batch::new(TABLE);
-        let items =
-            stale.iter().map(|(family, key)| (*family, Set::Affinity, key, &Value::Present));
+        let items = stale.iter().map(|id| (*id, &Value::Present));
         encode::write(&mut batch, &Names::default(), Verb::Delete, items);
         match self.send(&batch) {
             // One of them timed out meanwhile, so that the batch failed as a whole. The others time out
@@ -54,7 +53,7 @@ struct Remembered {
     /// The frontends that it may have used, the most specific first.
     frontends: [Frontend; 2],
     /// The endpoint that it stays with.
-    endpoint: (IpAddr, u16),
+    endpoint: SocketAddr,
 }
 
 fn remembered(family: Family, seen: &DumpedElement<'_>) -> Option<Remembered> {
@@ -63,7 +62,7 @@ fn remembered(family: Family, seen: &DumpedElement<'_>) -> Option<Remembered> {
     let (address, protocol, port) = (key.address(family)?, key.protocol()?, key.port()?);
     let Some(Data::Value(data)) = seen.data else { return None };
     let mut data = Parts(data);
-    let endpoint = (data.address(family)?, data.port()?);
+    let endpoint = SocketAddr::new(data.address(family)?, data.port()?);
     let at = |address| Frontend { address, family, protocol, port };
     Some(Remembered { client, frontends: [at(Some(address)), at(None)], endpoint })
 }

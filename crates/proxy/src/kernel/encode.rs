@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use zonewise_nft::{Batch, Bytes, Data, Element, Family, Verb};
+use zonewise_nft::{Batch, Data, Element, Family, Verb};
 use zonewise_routing::ZoneId;
 
 use super::{Kernel, ZoneNames};
@@ -10,7 +10,6 @@ use crate::rules::TABLE;
 use crate::rules::chains::Chain;
 use crate::rules::delta::{Delta, ElementId};
 use crate::rules::entries::{Entry, Value};
-use crate::rules::sets::Set;
 
 /// The name of a zone's counter. Zone names added from labels of nodes: characters that nft could not
 /// print become `_`, and a hash keeps such names apart.
@@ -68,8 +67,8 @@ impl Names {
     }
 }
 
-/// An element to be written: table, set, key and value.
-pub(super) type Item<'a> = (Family, Set, &'a Bytes, &'a Value);
+/// An element to be written.
+pub(super) type Item<'a> = (ElementId, &'a Value);
 
 /// Adds or deletes elements. Consecutive elements of one set share a message.
 pub(super) fn write<'a>(
@@ -79,11 +78,11 @@ pub(super) fn write<'a>(
     items: impl Iterator<Item = Item<'a>>,
 ) {
     let mut items = items.peekable();
-    while let Some(&(family, set, _, _)) = items.peek() {
+    while let Some(&(ElementId { family, set, .. }, _)) = items.peek() {
         let mut elements = batch.elements(verb, family, set.name());
-        while let Some((_, _, key, value)) = items.next_if(|item| (item.0, item.1) == (family, set))
-        {
-            let element = names.element(key.as_slice(), value);
+        let same_set = |(id, _): &Item<'_>| (id.family, id.set) == (family, set);
+        while let Some((id, value)) = items.next_if(same_set) {
+            let element = names.element(id.key.as_slice(), value);
             match verb {
                 Verb::Add => elements.push(&element),
                 Verb::Delete => {
@@ -99,7 +98,7 @@ pub(super) fn add_all(batch: &mut Batch, entries: &mut Vec<Entry>, zones: &ZoneN
     entries.sort_by_key(|entry| (entry.family, entry.set));
     let mut names = Names::default();
     entries.iter().for_each(|entry| names.learn(&entry.value, zones));
-    let items = entries.iter().map(|entry| (entry.family, entry.set, &entry.key, &entry.value));
+    let items = entries.iter().map(|entry| (entry.id(), &entry.value));
     write(batch, &names, Verb::Add, items);
     entries.clear();
 }
@@ -110,13 +109,14 @@ pub(super) struct Prepared {
     chains: BTreeMap<(Family, Chain), i64>,
     counters: BTreeSet<(Family, ZoneId)>,
     became_unused: Vec<(ElementId, Value)>,
-    used_again: Vec<ElementId>,
+    /// Elements that are desired again, or deleted by this batch.
+    no_longer_unused: Vec<ElementId>,
 }
 
 /// Whether the element is behind an entrance that leads packets to it after the change.
-fn is_reachable(delta: &Delta, &(family, set, key): &ElementId) -> bool {
-    set.entrance().is_some_and(|entrance| {
-        let leads = delta.after(&(family, entrance, key));
+fn is_reachable(delta: &Delta, id: &ElementId) -> bool {
+    id.set.entrance().is_some_and(|entrance| {
+        let leads = delta.after(&ElementId { set: entrance, ..*id });
         matches!(leads, Some(Value::Chain(Chain::ExternalLocal(_), _)))
     })
 }
@@ -129,7 +129,7 @@ impl Kernel {
             chains: delta.chains(),
             counters: BTreeSet::new(),
             became_unused: Vec::new(),
-            used_again: Vec::new(),
+            no_longer_unused: Vec::new(),
         };
         prepared
             .chains
@@ -137,30 +137,30 @@ impl Kernel {
         self.new_chains(&mut prepared);
         self.new_counters(delta, &mut prepared);
         let (mut deleted, mut added) = (Vec::new(), Vec::new());
-        for (id, change) in delta.changes().filter(|(id, _)| self.families.contains(&id.0)) {
+        for (id, change) in delta.changes().filter(|(id, _)| self.families.contains(&id.family)) {
             match (&change.was, &change.is, self.unused_elements.get(id)) {
-                (Some(was), None, _) if id.1.is_removed_later() && !is_reachable(delta, id) => {
+                (Some(was), None, _) if id.set.is_removed_later() && !is_reachable(delta, id) => {
                     prepared.became_unused.push((*id, was.clone()));
                 }
                 (None, Some(is), Some(waiting)) => {
-                    prepared.used_again.push(*id);
+                    prepared.no_longer_unused.push(*id);
                     if is != waiting {
-                        deleted.push(item(id, waiting));
-                        added.push(item(id, is));
+                        deleted.push((*id, waiting));
+                        added.push((*id, is));
                     }
                 }
                 (was, is, _) => {
-                    deleted.extend(was.as_ref().map(|was| item(id, was)));
-                    added.extend(is.as_ref().map(|is| item(id, is)));
+                    deleted.extend(was.as_ref().map(|was| (*id, was)));
+                    added.extend(is.as_ref().map(|is| (*id, is)));
                 }
             }
             for (waiting, value) in self.reopened(delta, id) {
-                prepared.used_again.push(*waiting);
-                deleted.push(item(waiting, value));
+                prepared.no_longer_unused.push(*waiting);
+                deleted.push((*waiting, value));
             }
         }
         let mut names = Names::default();
-        added.iter().for_each(|(_, _, _, value)| names.learn(value, &self.zone_names));
+        added.iter().for_each(|(_, value)| names.learn(value, &self.zone_names));
         write(&mut prepared.batch, &names, Verb::Delete, deleted.into_iter());
         write(&mut prepared.batch, &names, Verb::Add, added.into_iter());
         prepared
@@ -170,9 +170,9 @@ impl Kernel {
     fn reopened<'a>(
         &'a self,
         delta: &'a Delta,
-        &(family, set, key): &'a ElementId,
+        id: &'a ElementId,
     ) -> impl Iterator<Item = (&'a ElementId, &'a Value)> {
-        let behind = set.behind().map(move |picks| (family, picks, key));
+        let behind = id.set.behind().map(move |set| ElementId { set, ..*id });
         let waiting = behind.filter_map(|id| self.unused_elements.get_key_value(&id));
         waiting.filter(|(id, _)| is_reachable(delta, id) && delta.after(id).is_none())
     }
@@ -190,7 +190,7 @@ impl Kernel {
     }
 
     fn new_counters(&self, delta: &Delta, prepared: &mut Prepared) {
-        for ((family, _, _), change) in delta.changes() {
+        for (ElementId { family, .. }, change) in delta.changes() {
             if let Some(Value::Zone(zone)) = change.is
                 && self.families.contains(family)
                 && !self.counters.contains(&(*family, zone))
@@ -208,7 +208,7 @@ impl Kernel {
             *self.chains.entry(id).or_insert(0) += by;
         }
         self.counters.extend(prepared.counters);
-        for id in &prepared.used_again {
+        for id in &prepared.no_longer_unused {
             self.unused_elements.remove(id);
         }
         self.unused_elements.extend(prepared.became_unused);
@@ -217,14 +217,10 @@ impl Kernel {
     /// The batch that deletes unused elements.
     pub(super) fn encode_unused(&self) -> Batch {
         let mut batch = Batch::new(TABLE);
-        let items = self.unused_elements.iter().map(|(id, value)| item(id, value));
+        let items = self.unused_elements.iter().map(|(id, value)| (*id, value));
         write(&mut batch, &Names::default(), Verb::Delete, items);
         batch
     }
-}
-
-fn item<'a>(id: &'a ElementId, value: &'a Value) -> Item<'a> {
-    (id.0, id.1, &id.2, value)
 }
 
 #[cfg(test)]

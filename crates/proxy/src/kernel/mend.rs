@@ -15,13 +15,22 @@ use super::{Census, Found, Kernel, KernelError};
 use crate::config::CountBy;
 use crate::rules::TABLE;
 use crate::rules::chains::Chain;
+use crate::rules::delta::ElementId;
 use crate::rules::entries::{Entry, Frontend, Value};
 use crate::rules::layout::{self, CHECK_CLUSTER_IPS};
 use crate::rules::sets::Set;
 use crate::rules::text::protocol_name;
 
-/// What connections are counted for: a Service, a protocol and a port of the Service.
-pub(crate) type Counted = (Key, String, u16);
+/// What connections are counted for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CountedPort {
+    /// Namespace and name of the Service.
+    pub service: Key,
+    /// The name of the protocol.
+    pub protocol: String,
+    /// The Service port.
+    pub port: u16,
+}
 
 /// What was not as it should be, and has been repaired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,7 +112,7 @@ impl Kernel {
         let mut wanted = self.wanted();
         let extra = self.extra(&mut wanted)?;
         mended.removed = extra.len();
-        let items = extra.iter().map(|(family, set, key, value)| (*family, *set, key, value));
+        let items = extra.iter().map(|(id, value)| (*id, value));
         encode::write(&mut batch, &Names::default(), Verb::Delete, items);
         let mut missing: Vec<Entry> = Vec::new();
         if !wanted.saw_all() {
@@ -148,10 +157,7 @@ impl Kernel {
     }
 
     /// Elements in the kernel that should not be there. Unused elements are left for their removal.
-    fn extra(
-        &mut self,
-        wanted: &mut Wanted,
-    ) -> Result<Vec<(Family, Set, Bytes, Value)>, KernelError> {
+    fn extra(&mut self, wanted: &mut Wanted) -> Result<Vec<(ElementId, Value)>, KernelError> {
         let mut extra = Vec::new();
         let (mut unused, mut still_there) = (self.unused_elements.clone(), BTreeMap::new());
         let sets: Vec<Set> = self.options.sets().filter(|set| !set.is_learned()).collect();
@@ -165,13 +171,13 @@ impl Kernel {
                         data,
                     });
                     let hash = element.map(|element| hash(family, set, &element));
-                    let key = Bytes::from_slice(seen.key);
-                    if let Some(value) = unused.remove(&(family, set, key)) {
-                        still_there.insert((family, set, key), value);
+                    let id = ElementId { family, set, key: Bytes::from_slice(seen.key) };
+                    if let Some(value) = unused.remove(&id) {
+                        still_there.insert(id, value);
                     } else if !hash.is_some_and(|hash| wanted.see(hash)) {
                         let until = seen.key_end.map(|end| Value::Until(Bytes::from_slice(end)));
                         let value = until.unwrap_or(Value::Present);
-                        extra.push((family, set, key, value));
+                        extra.push((id, value));
                     }
                 })?;
             }
@@ -294,7 +300,7 @@ impl Kernel {
     ///
     /// # Errors
     /// If the kernel cannot be read.
-    pub fn service_connections(&mut self) -> Result<BTreeMap<Counted, u64>, KernelError> {
+    pub fn service_connections(&mut self) -> Result<BTreeMap<CountedPort, u64>, KernelError> {
         let mut sums = BTreeMap::new();
         if self.options.count < CountBy::Services {
             return Ok(sums);
@@ -308,7 +314,8 @@ impl Kernel {
                     let (Some(protocol), Some(port)) = (key.protocol(), key.port()) else { return };
                     let frontend = Frontend { address, family, protocol, port };
                     if let Some((service, port)) = desired.owner(&frontend) {
-                        let counted = (service.clone(), protocol_name(protocol), port);
+                        let protocol = protocol_name(protocol);
+                        let counted = CountedPort { service: service.clone(), protocol, port };
                         *sums.entry(counted).or_insert(0) += seen.packets.unwrap_or(0);
                     }
                 })?;

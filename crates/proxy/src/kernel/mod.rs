@@ -37,7 +37,7 @@ use crate::rules::layout::{self, CHECK_CLUSTER_IPS, Options};
 pub(crate) use encode::counter_name;
 use error_kind::ErrorKind;
 pub(crate) use handle::KernelHandle;
-pub use mend::Mended;
+pub use mend::{CountedPort, Mended};
 
 /// Why the kernel could not be brought to the desired state.
 #[derive(Debug, Error)]

@@ -89,7 +89,7 @@ pub fn remove(which: &[OtherProxy]) -> Removal {
                 removal.take(&what, delete_chains(&mut socket, *family, table));
             }
             OtherProxy::Legacy { .. } | OtherProxy::Ipvs => {
-                removal.problems.push(other.to_string())
+                removal.problems.push(other.to_string());
             }
         }
     }

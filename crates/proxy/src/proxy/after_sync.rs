@@ -11,13 +11,14 @@ use zonewise_nft::Family;
 use zonewise_routing::{self as routing, RouteQuery, TrafficPolicy};
 use zonewise_topology::reason::Code;
 
-use super::{HealthChecks, Proxy, name};
+use super::{HealthChecks, Proxy};
 use crate::addresses;
 use crate::conntrack;
 use crate::health::{HealthPort, Moment};
 use crate::index::{Changes, Index};
 use crate::kernel::{Kernel, Rejected};
 use crate::rules::entries;
+use crate::rules::layout::family_name;
 
 impl Proxy<'_> {
     /// What follows a batch that the kernel has accepted. After the first one (`first`) everything is
@@ -79,7 +80,7 @@ impl Proxy<'_> {
         let took = began.elapsed().as_secs_f64();
         let now = jiff::Timestamp::now();
         for &family in &self.families {
-            let label = [name(family)];
+            let label = [family_name(family)];
             self.reports.metrics.sync.with(label).observe(took);
             let kind =
                 if first { &self.reports.metrics.full } else { &self.reports.metrics.partial };
@@ -140,15 +141,18 @@ impl Proxy<'_> {
         for (&family, frontends) in frontends {
             let began = Instant::now();
             match conntrack::clean(family, frontends, &own) {
-                Ok(deleted) => {
-                    self.reports.metrics.flows_deleted.with([name(family)]).add(deleted as u64)
-                }
+                Ok(deleted) => self
+                    .reports
+                    .metrics
+                    .flows_deleted
+                    .with([family_name(family)])
+                    .add(deleted as u64),
                 Err(error) => tracing::warn!(%error, "cannot remove stale UDP flows"),
             }
             self.reports
                 .metrics
                 .conntrack
-                .with([name(family)])
+                .with([family_name(family)])
                 .observe(began.elapsed().as_secs_f64());
         }
     }

@@ -47,7 +47,7 @@ use crate::node::NodeInfo;
 use crate::other_proxies::{self, OtherProxy};
 use crate::report::Applied;
 use crate::rules::entries;
-use crate::rules::layout::FAMILIES;
+use crate::rules::layout::{FAMILIES, family_name};
 use crate::setup::Machine;
 use crate::watches::{ClusterView, Watches};
 use crate::{routes_page, table_metrics};
@@ -321,14 +321,14 @@ impl Proxy<'_> {
         let now = jiff::Timestamp::now().as_millisecond() as f64 / 1000.0;
         for &family in &self.families {
             self.reports.health.queued(entries::routing_family(family), Moment::now());
-            self.reports.metrics.queued.with([name(family)]).set(now);
+            self.reports.metrics.queued.with([family_name(family)]).set(now);
         }
     }
 
     fn failed(&self, error: &KernelError) {
         tracing::error!(%error, "the kernel does not accept the rules; those in place stay, and the change is tried again");
         for &family in &self.families {
-            self.reports.metrics.failures.with([name(family)]).inc();
+            self.reports.metrics.failures.with([family_name(family)]).inc();
         }
     }
 
@@ -394,13 +394,5 @@ impl Proxy<'_> {
             (key.clone(), programmed_service(&index, &reader, &self.config.routing, key))
         })
         .collect()
-    }
-}
-
-/// A family's name in metrics.
-fn name(family: Family) -> &'static str {
-    match family {
-        Family::Ip => "IPv4",
-        Family::Ip6 => "IPv6",
     }
 }

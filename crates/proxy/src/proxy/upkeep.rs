@@ -3,8 +3,9 @@
 
 use tokio::time::Instant;
 
-use super::{Proxy, name};
+use super::Proxy;
 use crate::kernel::{Kernel, Mended};
+use crate::rules::layout::family_name;
 
 impl Proxy<'_> {
     /// Removes elements that nothing leads to any more.
@@ -13,7 +14,7 @@ impl Proxy<'_> {
         if let Err(error) = self.on_kernel(Kernel::remove_unused) {
             tracing::warn!(%error, "cannot remove unused elements from the kernel's tables; comparing and repairing the tables");
             for &family in &self.families {
-                self.reports.metrics.cleanup_failures.with([name(family)]).inc();
+                self.reports.metrics.cleanup_failures.with([family_name(family)]).inc();
             }
             self.verify();
         }

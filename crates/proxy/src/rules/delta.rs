@@ -9,7 +9,12 @@ use super::entries::{Entry, Value};
 use super::sets::Set;
 
 /// What identifies an element: table, set and key.
-pub(crate) type ElementId = (Family, Set, Bytes);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ElementId {
+    pub(crate) family: Family,
+    pub(crate) set: Set,
+    pub(crate) key: Bytes,
+}
 
 /// An element before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,35 +42,35 @@ impl Delta {
 
     /// An element is removed.
     pub fn removed(&mut self, entry: Entry) {
-        let id = (entry.family, entry.set, entry.key);
+        let id = entry.id();
         let known = self.0.entry(id).or_insert(Change { was: Some(entry.value), is: None });
         known.is = None;
     }
 
     /// An element is added.
     pub fn added(&mut self, entry: Entry) {
-        let id = (entry.family, entry.set, entry.key);
+        let id = entry.id();
         let known = self.0.entry(id).or_insert(Change { was: None, is: None });
         known.is = Some(entry.value);
     }
 
     /// The value of an element afterwards, if it changes.
-    pub fn after(&self, id: &ElementId) -> Option<&Value> {
+    pub(crate) fn after(&self, id: &ElementId) -> Option<&Value> {
         self.0.get(id)?.is.as_ref()
     }
 
     /// The elements whose value is another afterwards, by table and set.
-    pub fn changes(&self) -> impl Iterator<Item = (&ElementId, &Change)> {
+    pub(crate) fn changes(&self) -> impl Iterator<Item = (&ElementId, &Change)> {
         self.0.iter().filter(|(_, change)| change.was != change.is)
     }
 
     /// By how much the number of elements that lead to each chain changes.
     pub fn chains(&self) -> BTreeMap<(Family, Chain), i64> {
         let mut uses = BTreeMap::new();
-        for ((family, _, _), change) in self.changes() {
+        for (id, change) in self.changes() {
             for (value, by) in [(&change.was, -1), (&change.is, 1)] {
                 if let Some(Value::Chain(chain, _)) = value {
-                    *uses.entry((*family, *chain)).or_insert(0) += by;
+                    *uses.entry((id.family, *chain)).or_insert(0) += by;
                 }
             }
         }

@@ -5,7 +5,7 @@
 //! the kernel depends on the objects alone.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use zonewise_common::name::Key;
 use zonewise_nft::Bytes;
@@ -187,12 +187,7 @@ impl Desired {
 
     /// Whether a client may stay with an endpoint: decided by the first of these frontends that a
     /// Service has.
-    pub fn is_sticky_to(
-        &self,
-        frontends: &[Frontend],
-        inside: bool,
-        endpoint: (IpAddr, u16),
-    ) -> bool {
+    pub fn is_sticky_to(&self, frontends: &[Frontend], inside: bool, endpoint: SocketAddr) -> bool {
         let owned = |frontend: &Frontend| Some((*frontend, self.claims.get(frontend)?.owner()?));
         let Some((frontend, owner)) = frontends.iter().find_map(owned) else { return false };
         self.services

@@ -14,7 +14,7 @@
 //! again, and rejected where no node could.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use zonewise_common::cidr::Cidr;
@@ -26,6 +26,7 @@ use zonewise_routing::{
 use zonewise_topology::reason::Reason;
 
 use super::chains::{Chain, FrontendKind, PickPolicy, slot_map};
+use super::delta::ElementId;
 use super::layout::{FAMILIES, family_index, family_of};
 use super::sets::Set;
 use crate::config::CountBy;
@@ -158,6 +159,12 @@ pub struct Entry {
     pub value: Value,
 }
 
+impl Entry {
+    pub(crate) fn id(&self) -> ElementId {
+        ElementId { family: self.family, set: self.set, key: self.key }
+    }
+}
+
 /// Where clients find a Service port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Frontend {
@@ -268,7 +275,7 @@ impl ProgrammedService {
         node: &NodeSettings,
         frontend: Frontend,
         inside: bool,
-        endpoint: (IpAddr, u16),
+        endpoint: SocketAddr,
     ) -> bool {
         let Some((_, exposure, route)) = self.each(node).find(|(of, _, _)| *of == frontend) else {
             return false;
@@ -281,7 +288,7 @@ impl ProgrammedService {
         };
         let targets = if local { &route.local } else { &route.cluster };
         self.service.affinity_seconds.is_some()
-            && targets.iter().any(|target| (target.address, target.port) == endpoint)
+            && targets.iter().any(|target| SocketAddr::new(target.address, target.port) == endpoint)
     }
 
     /// Its elements at the frontends that it has (`owns`), in no particular order.

@@ -45,6 +45,14 @@ pub enum LocalTraffic {
 /// Both families, in the order of [`family_index`].
 pub const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
+/// The name of a family in metrics and on pages.
+pub(crate) fn family_name(family: Family) -> &'static str {
+    match family {
+        Family::Ip => "IPv4",
+        Family::Ip6 => "IPv6",
+    }
+}
+
 /// The family of an address.
 pub(crate) fn family_of(address: &IpAddr) -> Family {
     if address.is_ipv4() { Family::Ip } else { Family::Ip6 }

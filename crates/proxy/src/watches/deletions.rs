@@ -34,7 +34,7 @@ pub(super) async fn confirm_deletions(client: Client, view: Arc<ClusterView>) {
 /// Reads a slice and keeps it or removes it. False if the API server did not answer.
 async fn confirm(client: &Client, view: &ClusterView, key: &Key) -> bool {
     let path = format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices/{}", key.0, key.1);
-    match api::call(client, http::Method::GET, &path, (api::JSON, Vec::new())).await {
+    match api::get(client, &path).await {
         Ok(body) => {
             let reader = view.reader();
             let slice =

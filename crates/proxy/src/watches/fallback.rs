@@ -13,7 +13,7 @@ use kube::Client;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use zonewise_cluster::api;
-use zonewise_cluster::watch::parameter;
+use zonewise_cluster::watch::query_parameter;
 use zonewise_common::keys::SERVICE_NAME;
 use zonewise_common::name::Key;
 use zonewise_routing::RoutedSlice;
@@ -59,12 +59,12 @@ struct SliceList<'a> {
 
 /// Lists the slices of one Service and puts them into the index.
 async fn list(client: &Client, view: &ClusterView, service: &Key) {
-    let selector = parameter("labelSelector", &format!("{SERVICE_NAME}={}", service.1));
+    let selector = query_parameter("labelSelector", &format!("{SERVICE_NAME}={}", service.1));
     let path = format!(
         "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?limit=500{selector}",
         service.0
     );
-    let body = match api::call(client, http::Method::GET, &path, (api::JSON, Vec::new())).await {
+    let body = match api::get(client, &path).await {
         Ok(body) => body,
         Err(error) => {
             tracing::warn!(service = %service.1, %error,

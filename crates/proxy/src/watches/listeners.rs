@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::Sink;
+use zonewise_cluster::watch::WatchListener;
 use zonewise_common::cidr::Cidr;
 use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_routing::{ObjectReader, RoutedService, RoutedSlice};
@@ -31,7 +31,7 @@ impl<T> Keyed for Decoded<T> {
 /// Puts Services into the index.
 pub(super) struct ServiceListener(pub(super) Arc<ClusterView>);
 
-impl Sink for ServiceListener {
+impl WatchListener for ServiceListener {
     type Object = Decoded<RoutedService>;
 
     fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error> {
@@ -93,7 +93,7 @@ impl SliceListener {
     }
 }
 
-impl Sink for SliceListener {
+impl WatchListener for SliceListener {
     type Object = Decoded<RoutedSlice>;
 
     fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error> {
@@ -143,7 +143,7 @@ impl Sink for SliceListener {
 /// Follows this node.
 pub(super) struct NodeListener(pub(super) Arc<ClusterView>);
 
-impl Sink for NodeListener {
+impl WatchListener for NodeListener {
     type Object = Decoded<NodeInfo>;
 
     fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error> {
@@ -190,7 +190,7 @@ struct ServiceCidrSpec {
     cidrs: Option<Vec<String>>,
 }
 
-impl Sink for ServiceCidrListener {
+impl WatchListener for ServiceCidrListener {
     type Object = Decoded<Vec<Cidr>>;
 
     fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error> {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use kube::Client;
 use tokio::task::JoinSet;
-use zonewise_cluster::watch::{self, Resource, parameter};
+use zonewise_cluster::watch::{self, Resource, query_parameter};
 use zonewise_common::keys::{FOR_REGION, FOR_ZONE, HEADLESS, SERVICE_PROXY_NAME};
 use zonewise_routing::{FeatureGates, NodeLocation};
 
@@ -108,13 +108,13 @@ fn services(proxy_name: Option<&str>) -> Resource {
         || format!("!{SERVICE_PROXY_NAME}"),
         |name| format!("{SERVICE_PROXY_NAME}={name}"),
     );
-    let selector =
-        parameter("labelSelector", &ours) + &parameter("fieldSelector", "spec.clusterIP!=None");
+    let selector = query_parameter("labelSelector", &ours)
+        + &query_parameter("fieldSelector", "spec.clusterIP!=None");
     Resource { selector: Cow::Owned(selector), ..watch::SERVICES }
 }
 
 fn this_node(name: &str) -> Resource {
-    let selector = parameter("fieldSelector", &format!("metadata.name={name}"));
+    let selector = query_parameter("fieldSelector", &format!("metadata.name={name}"));
     Resource { selector: Cow::Owned(selector), ..watch::NODES }
 }
 
@@ -122,7 +122,7 @@ fn this_node(name: &str) -> Resource {
 /// its zone, those for its region. All slices where subsets are turned off or the zone is not known.
 fn slices(location: &NodeLocation, gates: &FeatureGates) -> Vec<Resource> {
     let select = |selector: String| Resource {
-        selector: Cow::Owned(parameter("labelSelector", &selector)),
+        selector: Cow::Owned(query_parameter("labelSelector", &selector)),
         ..watch::SLICES
     };
     if !gates.subsetting || location.zone.is_none() {

@@ -1,5 +1,9 @@
 //! The proxy on the real kernel: tables, packets, health checks, configuration.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed unwrap is the failure report"
+)]
 
 mod common;
 mod config;
@@ -7,6 +11,6 @@ mod conformance;
 mod faults;
 mod health;
 mod kernel;
-mod rivals;
+mod other_proxies;
 mod topology;
 mod walks;

@@ -177,9 +177,12 @@ pub enum Rows {
     Stream(Box<csv::Reader<Box<dyn Read + Send>>>),
 }
 
+/// Makes a built-in data set.
+type Make = fn() -> Option<Dataset>;
+
 impl Dataset {
     /// The built-in data sets: their names, and how to make them.
-    const BUILTIN: [(&'static str, fn() -> Option<Self>); 4] = [
+    const BUILTIN: [(&'static str, Make); 4] = [
         ("kep-small", || Some(Self::kep("kep-small", 20, false))),
         ("kep-medium", || Some(Self::kep("kep-medium", 50, false))),
         ("kep-large", || Some(Self::kep("kep-large", 100, true))),

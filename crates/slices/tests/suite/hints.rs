@@ -1,8 +1,9 @@
-//! Hints and shares, by requirement (documents B, D and E).
+//! Hints and zone shares. The names of tests begin with the requirement that they prove
+//! (docs/requirements.md).
 
 use crate::common::{TestCluster, code, map};
 use serde_json::json;
-use zonewise_slices::settings::Gates;
+use zonewise_slices::settings::FeatureGates;
 use zonewise_topology::capacity::MissingCpu;
 use zonewise_topology::reason::Code;
 
@@ -18,7 +19,7 @@ fn auto(zones: &[(&str, &str)], pods: &[(&str, usize)]) -> TestCluster {
     cluster
 }
 
-/// Document B's table of controller tests.
+/// The table of cases that KEP-2433 lists for the controller.
 #[test]
 fn b8_unit_test_table() {
     type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a [(&'a str, usize)], bool);
@@ -64,10 +65,10 @@ fn b7_b8_unset_or_gate_off_means_no_hints() {
     let mut cluster = auto(&[("a", "4"), ("b", "4")], &[("a", 2), ("b", 2)]);
     cluster.sync();
     assert_eq!(cluster.hints(), map([("a", 2), ("b", 2)]));
-    cluster.settings.gates = Gates { hints: false, ..Gates::default() };
+    cluster.settings.gates = FeatureGates { hints: false, ..FeatureGates::default() };
     assert_eq!(code(&cluster.sync()), Code::ClusterWide);
     assert_eq!(cluster.hints(), map([]), "the gate leaves no trace");
-    cluster.settings.gates = Gates::default();
+    cluster.settings.gates = FeatureGates::default();
     cluster.sync();
     cluster.remove_annotation(MODE).sync();
     assert_eq!(cluster.hints(), map([]));
@@ -80,7 +81,8 @@ fn b14_2_to_1_cores_are_2_to_1_endpoints() {
     assert_eq!(cluster.hints(), map([("a", 4), ("b", 2)]));
 }
 
-/// The reference stops with 1, 1 and 4; the document asks for every zone below 20 %.
+/// The reference leaves the zones with 1, 1 and 4 endpoints; the KEP demands less than 20 % overload
+/// in every zone.
 #[test]
 fn b4_no_zone_is_left_below_its_minimum() {
     let mut cluster = auto(&[("a", "1"), ("b", "5"), ("c", "9")], &[("c", 6)]);
@@ -147,7 +149,7 @@ fn b11_b18_unready_and_control_plane_nodes_do_not_count() {
     assert_eq!(cluster.hints(), map([("a", 2), ("b", 2)]));
 }
 
-/// Control plane and data plane do not look at the other's field.
+/// The traffic policy is for proxies; the controller assigns hints whatever it says.
 #[test]
 fn b10_a_local_policy_does_not_keep_hints_away() {
     let mut cluster = auto(&[("a", "4"), ("b", "4")], &[("a", 2), ("b", 2)]);
@@ -187,7 +189,7 @@ fn traffic_distribution_is_the_references() {
     );
 }
 
-/// Which key wins, and what is said about the others.
+/// Which key wins, and which notes the others get.
 #[test]
 fn a23_d10_d13_d18_the_first_key_that_means_something_wins() {
     const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
@@ -229,19 +231,19 @@ fn a23_d10_d13_d18_the_first_key_that_means_something_wins() {
         if !distribution.is_empty() {
             cluster.service["spec"]["trafficDistribution"] = distribution.into();
         }
-        let asked = cluster.asked();
-        let codes: Vec<Code> = asked.notes.iter().map(|note| note.reason.code()).collect();
+        let requested = cluster.requested_routing();
+        let codes: Vec<Code> = requested.notes.iter().map(|note| note.reason.code()).collect();
         assert_eq!(
-            (asked.choice.name(), &*codes),
+            (requested.choice.name(), &*codes),
             (heuristic, notes),
             "{annotations:?} {distribution}"
         );
     }
 }
 
-/// The codes that only this room can give, each reached.
+/// Every reason code that only this crate can give.
 #[test]
-fn every_code_about_asking_is_reached() {
+fn every_code_about_requests_is_reached() {
     use std::collections::BTreeSet;
     let notes = |annotations: &[(&str, &str)], change: fn(&mut TestCluster)| -> Vec<Code> {
         let mut cluster = TestCluster::three_zones();
@@ -249,7 +251,7 @@ fn every_code_about_asking_is_reached() {
             cluster.annotate(key, value);
         }
         change(&mut cluster);
-        cluster.asked().notes.iter().map(|note| note.reason.code()).collect()
+        cluster.requested_routing().notes.iter().map(|note| note.reason.code()).collect()
     };
     let subsetting = "endpointslice.kubernetes.io/subsetting";
     let mut reached: BTreeSet<Code> = BTreeSet::new();
@@ -274,7 +276,7 @@ fn every_code_about_asking_is_reached() {
     assert_eq!(reached, expected);
 }
 
-/// An expression may name more zones than fit when the zones are many.
+/// A cluster in which one group of endpoints is used by more zones than hints can name.
 fn crowded() -> TestCluster {
     let names: Vec<String> = (0..20).map(|zone| format!("z{zone:02}")).collect();
     let zones: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "4")).collect();
@@ -288,7 +290,7 @@ fn crowded() -> TestCluster {
 fn a23_the_removed_field_is_named() {
     let mut cluster = TestCluster::three_zones();
     cluster.service["spec"]["topologyKeys"] = json!(["topology.kubernetes.io/zone"]);
-    let notes = cluster.asked().notes;
+    let notes = cluster.requested_routing().notes;
     assert_eq!(
         (notes[0].source, notes[0].reason.code()),
         ("spec.topologyKeys", Code::ChoiceOverridden)

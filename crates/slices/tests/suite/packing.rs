@@ -1,4 +1,4 @@
-//! Packing, ports, conditions, metadata: what the reference does, with and without `upstream`.
+//! Packing, ports, conditions and metadata: the same as the reference, with and without `upstream`.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn cluster(upstream: bool, pods: usize) -> TestCluster {
     cluster
 }
 
-/// Slice sizes, largest first.
+/// The number of endpoints in each slice, largest first.
 fn sizes(cluster: &TestCluster) -> Vec<usize> {
     let mut sizes: Vec<usize> =
         cluster.store.slices.values().map(|slice| slice.endpoints.len()).collect();
@@ -22,7 +22,7 @@ fn sizes(cluster: &TestCluster) -> Vec<usize> {
     sizes
 }
 
-/// Creates, updates, deletes.
+/// The number of creates, updates and deletes.
 fn writes(plan: &Plan) -> [usize; 3] {
     let sum = |count: fn(&zonewise_slices::plan::FamilyPlan) -> usize| {
         plan.families.iter().map(count).sum()
@@ -34,13 +34,13 @@ fn writes(plan: &Plan) -> [usize; 3] {
     ]
 }
 
-/// Runs a test as the reference and as ourselves.
+/// Runs a test with and without `upstream`.
 fn both(test: impl Fn(bool)) {
     test(true);
     test(false);
 }
 
-/// Stores slices of these sizes with the first Pods.
+/// A cluster with stored slices of these sizes.
 fn stored(upstream: bool, sizes: &[usize]) -> TestCluster {
     let mut cluster = cluster(upstream, 0);
     let total: usize = sizes.iter().sum();
@@ -339,7 +339,7 @@ fn a_service_that_is_being_deleted_gets_no_new_slices() {
     });
 }
 
-/// Foreign annotations and finalizers survive our writes.
+/// Annotations and finalizers of others survive our writes.
 #[test]
 fn what_others_put_on_a_slice_stays() {
     both(|upstream| {
@@ -372,7 +372,7 @@ fn a_changed_managed_by_relabels_in_place() {
 }
 
 proptest::proptest! {
-    /// Whatever happens: each Pod in exactly one slice, and a second look changes nothing.
+    /// After any change each Pod is in exactly one slice, and a second sync writes nothing.
     #[test]
     fn a29_random_changes_settle_at_once(
         steps in proptest::collection::vec((0usize..40, 0usize..40, 0usize..40, 0usize..8), 1..8),

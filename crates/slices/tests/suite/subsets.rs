@@ -1,7 +1,7 @@
-//! Subsets, by requirement (documents A and C).
+//! Subsets. The names of tests begin with the requirement that they prove (docs/requirements.md).
 
 use crate::common::{TestCluster, code, map};
-use zonewise_slices::settings::Gates;
+use zonewise_slices::settings::FeatureGates;
 use zonewise_topology::reason::Code;
 
 const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
@@ -32,9 +32,12 @@ fn a1_every_spelling_of_an_approach() {
     ];
     for (value, heuristic) in rows {
         let cluster = equal(value, 1);
-        assert_eq!(cluster.asked().choice.name(), heuristic, "{value}");
-        let unknown =
-            cluster.asked().notes.iter().any(|note| note.reason.code() == Code::SubsettingUnknown);
+        assert_eq!(cluster.requested_routing().choice.name(), heuristic, "{value}");
+        let unknown = cluster
+            .requested_routing()
+            .notes
+            .iter()
+            .any(|note| note.reason.code() == Code::SubsettingUnknown);
         assert_eq!(unknown, value == "whatever");
     }
 }
@@ -58,11 +61,11 @@ fn a2_the_default_respects_the_gate_and_local_policies() {
     cluster.remove_annotation(SUBSETTING);
     cluster.settings.default_subsetting = "Auto".into();
     cluster.service["spec"]["internalTrafficPolicy"] = "Local".into();
-    assert_eq!(cluster.asked().choice.name(), "random", "C9");
+    assert_eq!(cluster.requested_routing().choice.name(), "random", "C9");
     cluster.service["spec"]["internalTrafficPolicy"] = "Cluster".into();
-    assert_eq!(cluster.asked().choice.name(), "local-subset");
-    cluster.settings.gates = Gates { subsetting: false, ..Gates::default() };
-    assert_eq!(cluster.asked().choice.name(), "random", "A3");
+    assert_eq!(cluster.requested_routing().choice.name(), "local-subset");
+    cluster.settings.gates = FeatureGates { subsetting: false, ..FeatureGates::default() };
+    assert_eq!(cluster.requested_routing().choice.name(), "random", "A3");
 }
 
 #[test]
@@ -70,7 +73,7 @@ fn a3_the_gate_leaves_no_trace() {
     let mut cluster = equal("Auto", 10);
     cluster.sync();
     assert_eq!(cluster.subsets().len(), 3);
-    cluster.settings.gates = Gates { subsetting: false, ..Gates::default() };
+    cluster.settings.gates = FeatureGates { subsetting: false, ..FeatureGates::default() };
     cluster.sync();
     assert_eq!(cluster.subsets(), map([("", (30, 1))]));
 }
@@ -97,7 +100,8 @@ fn a8_a_service_can_set_both_and_a_wrong_value_is_said() {
         .sync();
     assert_eq!(cluster.subsets().len(), 3, "6 + 3 = 9");
     cluster.annotate("zonewise.dev/padding", "-1");
-    let notes: Vec<Code> = cluster.asked().notes.iter().map(|note| note.reason.code()).collect();
+    let notes: Vec<Code> =
+        cluster.requested_routing().notes.iter().map(|note| note.reason.code()).collect();
     assert_eq!(notes, [Code::PaddingInvalid]);
 }
 
@@ -125,7 +129,7 @@ fn a10_endpoints_without_topology_go_where_they_are_needed() {
     assert_eq!(cluster.subsets()["for-zone=c"].0, 6);
 }
 
-/// Document C's table for three zones: endpoints, then slices per approach.
+/// Slices for each approach in three zones.
 #[test]
 fn a11_a12_slice_counts() {
     let rows = [(2, [1, 1, 3]), (30, [1, 3, 3]), (90, [3, 3, 3])];
@@ -160,8 +164,8 @@ fn a13_every_zone_with_nodes_has_a_slice_under_require() {
     assert_eq!(cluster.subsets()["for-zone=b"], (0, 1));
 }
 
-/// Every way round ends in the right distribution, and what is added is written before what is
-/// taken away (C7).
+/// Switching from any approach to any other ends in the right subsets, and endpoints are added before
+/// others are removed (C7).
 #[test]
 fn a14_c7_switching_approaches() {
     let approaches = ["Random", "Auto", "Require", "Region"];
@@ -194,7 +198,7 @@ fn a14_c7_switching_approaches() {
     }
 }
 
-/// A15: a rolling update at the worst surge. Everybody is replaced, one in, one out.
+/// A rolling update that replaces every Pod, one by one.
 #[test]
 fn a15_rolling_update() {
     let mut cluster = equal("Auto", 10);
@@ -248,7 +252,7 @@ fn c9_a_local_policy_is_never_subset() {
         cluster.service["spec"][field] = "Local".into();
         cluster.sync();
         assert_eq!(cluster.subsets(), map([("", (30, 1))]), "{field}");
-        assert_eq!(cluster.asked().notes[0].reason.code(), Code::LocalPolicy);
+        assert_eq!(cluster.requested_routing().notes[0].reason.code(), Code::LocalPolicy);
     }
 }
 

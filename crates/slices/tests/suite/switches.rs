@@ -1,7 +1,7 @@
 //! What turns topology on and off, for one Service or for all, and that nothing stays behind.
 
 use crate::common::{TestCluster, code, map};
-use zonewise_slices::settings::Gates;
+use zonewise_slices::settings::FeatureGates;
 use zonewise_topology::reason::Code;
 
 const MODE: &str = "service.kubernetes.io/topology-mode";
@@ -10,17 +10,21 @@ const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
 const PREFERENCE: &str = "zonewise.dev/routing-preference";
 
 /// Every key that changes slices, and the gate that switches it off.
-const SWITCHES: [(&str, &str, Gates); 7] = [
-    (MODE, "Auto", Gates { hints: false, subsetting: true, preference: true }),
-    (OLDER_MODE, "auto", Gates { hints: false, subsetting: true, preference: true }),
-    (SUBSETTING, "Auto", Gates { hints: true, subsetting: false, preference: true }),
-    (SUBSETTING, "Require", Gates { hints: true, subsetting: false, preference: true }),
-    (PREFERENCE, "Zone", Gates { hints: true, subsetting: true, preference: false }),
-    (PREFERENCE, "zonewise.dev/auto", Gates { hints: true, subsetting: true, preference: false }),
+const SWITCHES: [(&str, &str, FeatureGates); 7] = [
+    (MODE, "Auto", FeatureGates { hints: false, subsetting: true, preference: true }),
+    (OLDER_MODE, "auto", FeatureGates { hints: false, subsetting: true, preference: true }),
+    (SUBSETTING, "Auto", FeatureGates { hints: true, subsetting: false, preference: true }),
+    (SUBSETTING, "Require", FeatureGates { hints: true, subsetting: false, preference: true }),
+    (PREFERENCE, "Zone", FeatureGates { hints: true, subsetting: true, preference: false }),
+    (
+        PREFERENCE,
+        "zonewise.dev/auto",
+        FeatureGates { hints: true, subsetting: true, preference: false },
+    ),
     (
         PREFERENCE,
         "zonewise.dev/balanced",
-        Gates { hints: true, subsetting: true, preference: false },
+        FeatureGates { hints: true, subsetting: true, preference: false },
     ),
 ];
 
@@ -76,13 +80,13 @@ fn b7_d16_e1_a_gate_that_goes_off_on_and_off_leaves_no_trace() {
         let mut cluster = three_zones();
         cluster.annotate(key, value);
         for round in ["first", "second"] {
-            cluster.settings.gates = Gates::default();
+            cluster.settings.gates = FeatureGates::default();
             cluster.sync();
             assert!(has_topology(&cluster), "{key}: {value}, {round} time");
             cluster.settings.gates = off;
             assert_eq!(code(&cluster.sync()), Code::ClusterWide, "{key}: {value}, {round} time");
             assert!(!has_topology(&cluster), "{key}: {value}, {round} time");
-            let notes = cluster.asked().notes;
+            let notes = cluster.requested_routing().notes;
             assert_eq!(notes[0].reason.code(), Code::GateOff, "{key}: {value}, {round} time");
         }
     }

@@ -8,12 +8,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
-use zonewise_explain::cost::Prices;
-use zonewise_explain::explanation::{Depth, Explanation, explain};
-use zonewise_explain::overview::{Cost, Line, overview};
-use zonewise_explain::plan::Planning;
-use zonewise_explain::screens;
-use zonewise_explain::snapshot::Snapshot;
+use zonewise_explain::{
+    Cost, Depth, Explanation, Planner, Prices, ServiceOverview, Snapshot, explain, overview,
+    screens,
+};
 use zonewise_slices::service::Service;
 
 use super::source::{Source, Wanted};
@@ -25,29 +23,29 @@ use crate::output::complain;
 #[command(after_help = "\
 Examples:
   zonewise explain                                   all Services of the cluster
-  zonewise explain shop/web                          why this one is routed as it is
+  zonewise explain shop/web                          why this Service is routed as it is
   zonewise explain shop/web --compat upstream        why the built-in controller gives it no hints
   zonewise explain -f dump.yaml --cost-per-gb 0.02 --gb 500
   zonewise explain -f dump.yaml --cost-per-gb 0.02 --bytes month.csv
-  kubectl zonewise explain web -n shop               the same, as a kubectl plugin
+  kubectl zonewise explain web -n shop               as a kubectl plugin
 
-Everything is explained in docs/explain.md.")]
+docs/explain.md explains the output.")]
 pub(crate) struct Explain {
-    /// The Service: NAMESPACE/NAME, or NAME with -n; without it all Services
+    /// The Service as NAMESPACE/NAME, or NAME with -n [default: all Services]
     #[arg(value_name = "SERVICE")]
     service: Option<ServiceName>,
     #[command(flatten)]
     source: Source,
-    /// What a GB that crosses zones costs, both directions together (0.02 for 2 cents)
+    /// Price of a GB that crosses zones, both directions together (0.02 for 2 cents)
     #[arg(long, value_name = "MONEY", value_parser = amount, allow_negative_numbers = true)]
     cost_per_gb: Option<f64>,
-    /// GB per month of each Service
+    /// GB per month that each Service sends and receives
     #[arg(long, value_name = "GB", value_parser = amount, allow_negative_numbers = true, requires = "cost_per_gb")]
     gb: Option<f64>,
-    /// Bytes per month, Service by Service: a CSV file of `namespace/service,bytes`
+    /// CSV file with the bytes per month of each Service: lines of `namespace/service,bytes`
     #[arg(long, value_name = "FILE", requires = "cost_per_gb")]
     bytes: Option<PathBuf>,
-    /// How to write the result
+    /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
     output: Output,
     #[command(flatten)]
@@ -56,10 +54,10 @@ pub(crate) struct Explain {
 
 fn amount(text: &str) -> Result<f64, String> {
     let amount = text.parse::<f64>().ok().filter(|amount| amount.is_finite() && *amount >= 0.0);
-    amount.ok_or_else(|| format!("expected a number of at least 0, found `{text}`"))
+    amount.ok_or_else(|| format!("invalid amount `{text}`: use a number of at least 0"))
 }
 
-/// One Service, with what it costs.
+/// The document for one Service.
 #[derive(Serialize)]
 struct Document<'a> {
     kind: &'static str,
@@ -69,18 +67,18 @@ struct Document<'a> {
     cost: Option<Cost>,
 }
 
-/// All Services.
+/// The document for all Services.
 #[derive(Serialize)]
 struct Overview<'a> {
     kind: &'static str,
-    services: &'a [Line],
+    services: &'a [ServiceOverview],
 }
 
 pub(crate) fn run(arguments: Explain) -> Result<()> {
     let prices = prices(&arguments)?;
     let Explain { service, source, output, controller, .. } = arguments;
-    let planning = controller.planning(Depth::Full)?;
-    let missing_cpu = planning.missing_cpu;
+    let planner = controller.planner(Depth::Full)?;
+    let missing_cpu = planner.missing_cpu;
     let gathered = source.gather(&Wanted {
         service: service.as_ref(),
         pods: true,
@@ -90,15 +88,15 @@ pub(crate) fn run(arguments: Explain) -> Result<()> {
     let snapshot = &gathered.snapshot;
     let services = chosen(snapshot, gathered.service.as_ref(), source.namespace.as_deref())?;
     match (&gathered.service, services.first()) {
-        (Some(_), Some(service)) => one(snapshot, service, &planning, (prices, output)),
-        _ => all(snapshot, &services, &planning, (prices, output)),
+        (Some(_), Some(service)) => one(snapshot, service, &planner, prices.as_ref(), output),
+        _ => all(snapshot, &services, &planner, prices.as_ref(), output),
     }
 }
 
 fn prices(arguments: &Explain) -> Result<Option<Prices>> {
     let Some(per_gb) = arguments.cost_per_gb else { return Ok(None) };
     if arguments.gb.is_none() && arguments.bytes.is_none() {
-        let message = "--cost-per-gb needs --gb (per Service and month) or --bytes FILE";
+        let message = "--cost-per-gb needs --gb (GB per Service and month) or --bytes FILE";
         return Err(Usage(message.into()).into());
     }
     let bytes = match &arguments.bytes {
@@ -113,25 +111,25 @@ fn prices(arguments: &Explain) -> Result<Option<Prices>> {
     Ok(Some(Prices { per_gb, gb: arguments.gb.unwrap_or(0.0), bytes }))
 }
 
-type Printing = (Option<Prices>, Output);
-
 fn one(
     snapshot: &Snapshot,
     service: &Arc<Service>,
-    planning: &Planning,
-    (prices, output): Printing,
+    planner: &Planner,
+    prices: Option<&Prices>,
+    output: Output,
 ) -> Result<()> {
     anyhow::ensure!(
         service.is_ours(),
-        "Service {} {}, so the controller writes no slices for it; its traffic goes to whatever \
-         slices others write: see `zonewise route`",
+        "Service {} {}, so the controller writes no EndpointSlices for it; its traffic goes to the \
+         endpoints in slices that others write",
         service.key(),
         not_ours(service)
     );
-    let stage = planning.stage(snapshot, service);
-    let verdict = stage.judge();
-    let view = snapshot.view(service);
-    let explanation = explain(&stage, &verdict, &view, (planning.depth, planning.consumer))?;
+    let controller_view = planner.controller_view(snapshot, service);
+    let decision = controller_view.decide();
+    let proxy_view = snapshot.proxy_view(service);
+    let explanation =
+        explain(&controller_view, &decision, &proxy_view, planner.depth, planner.proxy_kind)?;
     let in_zone = explanation.numbers.in_zone;
     let cost =
         prices.and_then(|prices| prices.cost(&explanation.service, in_zone.now, in_zone.best));
@@ -146,31 +144,32 @@ fn one(
     if let Some(cost) = cost {
         writeln!(
             out,
-            "\nper month: {:.2} for what crosses zones of {} GB, {:.2} at best",
+            "\nper month: {:.2} for the part of {} GB that crosses zones, {:.2} at best",
             cost.now, cost.gb, cost.best
         )?;
     }
     Ok(out.flush()?)
 }
 
-/// Names in the list of bytes that mean no Service.
-fn warn(services: &[Arc<Service>], prices: Option<&Prices>) {
+/// Warns of names in the file of --bytes that no Service has.
+fn warn_of_unknown(services: &[Arc<Service>], prices: Option<&Prices>) {
     let known: BTreeSet<String> = services.iter().map(|service| service.key()).collect();
     let unknown = prices.iter().flat_map(|prices| prices.bytes.keys());
     for name in unknown.filter(|name| !known.contains(*name)).take(10) {
-        complain(&format!("warning: --bytes names `{name}`, and there is no such Service"));
+        complain(&format!("warning: --bytes contains `{name}`, but there is no such Service"));
     }
 }
 
 fn all(
     snapshot: &Snapshot,
     services: &[Arc<Service>],
-    planning: &Planning,
-    (prices, output): Printing,
+    planner: &Planner,
+    prices: Option<&Prices>,
+    output: Output,
 ) -> Result<()> {
     let services = ours(services);
-    warn(&services, prices.as_ref());
-    let lines = overview(snapshot, &services, planning, prices.as_ref())?;
+    warn_of_unknown(&services, prices);
+    let lines = overview(snapshot, &services, planner, prices)?;
     if !output.is_screen() {
         return document(&Overview { kind: "Overview", services: &lines }, output);
     }

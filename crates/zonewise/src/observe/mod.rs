@@ -1,4 +1,4 @@
-//! The commands that look and write nothing: `plan`, `route`, `explain`.
+//! The commands that only read: `plan`, `route` and `explain`.
 //!
 //! ```text
 //!  -f FILE…  ─► input ─┐
@@ -19,45 +19,43 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use zonewise_common::name::Name;
-use zonewise_explain::explanation::{Depth, Kind};
-use zonewise_explain::plan::Planning;
 use zonewise_explain::screens::{self, Width};
-use zonewise_explain::snapshot::Snapshot;
+use zonewise_explain::{Depth, Planner, ProxyKind, Snapshot};
 use zonewise_slices::service::Service;
 
 use crate::args::Usage;
 use crate::controller::{SliceFlags, configuration};
 use crate::output::complain;
 
-/// How a result is written.
+/// The format of the output.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// For people
+    /// A table
     Table,
-    /// For people with wide screens: every heuristic, every endpoint
+    /// A table with all heuristics and all endpoints
     Wide,
-    /// For programs
+    /// JSON
     Json,
-    /// For programs and people
+    /// YAML
     Yaml,
 }
 
 impl Output {
-    /// Whether people read it.
+    /// Whether it is for people.
     fn is_screen(self) -> bool {
         matches!(self, Self::Table | Self::Wide)
     }
 
-    /// How much fits on it.
+    /// How much is shown.
     fn width(self) -> Width {
         if self == Self::Wide { Width::Wide } else { Width::Usual }
     }
 }
 
-/// What runs on the nodes.
+/// The proxy that runs on the nodes.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum ConsumerFlag {
-    /// Our proxy
+    /// zonewise proxy
     Zonewise,
     /// kube-proxy
     KubeProxy,
@@ -65,7 +63,7 @@ pub(crate) enum ConsumerFlag {
     Cilium,
 }
 
-impl From<ConsumerFlag> for Kind {
+impl From<ConsumerFlag> for ProxyKind {
     fn from(flag: ConsumerFlag) -> Self {
         match flag {
             ConsumerFlag::Zonewise => Self::Zonewise,
@@ -75,13 +73,13 @@ impl From<ConsumerFlag> for Kind {
     }
 }
 
-/// What is known of the controller and of the nodes, for those who say what both do.
+/// Flags for commands that show what the controller and the proxies would do.
 #[derive(Args)]
 pub(crate) struct ControllerFlags {
-    /// What runs on the nodes [default: zonewise, kube-proxy with --compat upstream]
+    /// The proxy that runs on the nodes [default: zonewise, or kube-proxy with --compat upstream]
     #[arg(long, value_enum, value_name = "NAME")]
     consumer: Option<ConsumerFlag>,
-    /// Configuration file of the controller (ControllerConfiguration); flags win over it
+    /// Configuration file of the controller (ControllerConfiguration); flags take precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -89,13 +87,14 @@ pub(crate) struct ControllerFlags {
 }
 
 impl ControllerFlags {
-    /// Planning as that controller plans.
-    fn planning(self, depth: Depth) -> Result<Planning, Usage> {
+    /// Plans as that controller would.
+    fn planner(self, depth: Depth) -> Result<Planner, Usage> {
         let config = configuration(self.config.as_deref(), self.slices)
             .map_err(|error| Usage(format!("{error:#}")))?;
-        let usual = if config.settings.upstream { Kind::KubeProxy } else { Kind::Zonewise };
-        Ok(Planning {
-            consumer: self.consumer.map_or(usual, Into::into),
+        let usual =
+            if config.settings.upstream { ProxyKind::KubeProxy } else { ProxyKind::Zonewise };
+        Ok(Planner {
+            proxy_kind: self.consumer.map_or(usual, Into::into),
             settings: config.settings,
             missing_cpu: config.missing_cpu,
             depth,
@@ -103,14 +102,14 @@ impl ControllerFlags {
     }
 }
 
-/// Standard output; colours go where they are understood.
+/// Standard output. Colours are removed if it does not support them.
 type Out = BufWriter<anstream::AutoStream<std::io::StdoutLock<'static>>>;
 
 fn out() -> Out {
     BufWriter::new(anstream::AutoStream::auto(std::io::stdout().lock()))
 }
 
-/// Writes a document for programs.
+/// Writes a document as JSON or YAML.
 fn document<T: Serialize>(value: &T, output: Output) -> Result<()> {
     let mut out = out();
     match output {
@@ -123,7 +122,7 @@ fn document<T: Serialize>(value: &T, output: Output) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// A Service as people name it: `name` or `namespace/name`.
+/// A Service as given on the command line: `name` or `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServiceName {
     namespace: Option<String>,
@@ -133,7 +132,7 @@ pub(crate) struct ServiceName {
 impl std::str::FromStr for ServiceName {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` names no Service: write NAMESPACE/NAME or NAME");
+        let wrong = || format!("invalid Service `{text}`: use NAMESPACE/NAME or NAME");
         let (namespace, name) = match text.split_once('/') {
             Some((namespace, name)) => (Some(namespace), name),
             None => (None, text),
@@ -145,7 +144,7 @@ impl std::str::FromStr for ServiceName {
     }
 }
 
-/// The Services that were asked for: one, those of a namespace, or all.
+/// The selected Services: one, those of a namespace, or all.
 fn chosen(
     snapshot: &Snapshot,
     service: Option<&(String, String)>,
@@ -159,10 +158,10 @@ fn chosen(
     let wanted = |service: &&Arc<Service>| namespace.is_none_or(|name| *service.namespace == *name);
     let found: Vec<Arc<Service>> = snapshot.services().filter(wanted).map(Arc::clone).collect();
     if found.is_empty() {
-        let place = namespace.map_or_else(String::new, |name| format!(" in namespace `{name}`"));
+        let scope = namespace.map_or_else(String::new, |name| format!(" in namespace `{name}`"));
         anyhow::bail!(
-            "there is no Service{place}; add the output of `kubectl get services -A -o yaml`, or \
-             name another namespace"
+            "there is no Service{scope}; add the output of `kubectl get services -A -o yaml`, or \
+             use another namespace"
         );
     }
     Ok(found)
@@ -173,24 +172,21 @@ fn not_ours(service: &Service) -> &'static str {
     if service.external_name { "is of type ExternalName" } else { "has no selector" }
 }
 
-/// Services whose slices the controller writes; says how many others there are.
+/// The Services whose slices the controller writes. Prints a warning with the number of others.
 fn ours(services: &[Arc<Service>]) -> Vec<Arc<Service>> {
     let (ours, others): (Vec<_>, Vec<_>) =
         services.iter().map(Arc::clone).partition(|service| service.is_ours());
     if !others.is_empty() {
         complain(&format!(
             "warning: {} without a selector or of type ExternalName left out: the controller writes \
-             no slices for them",
-            match others.len() {
-                1 => "1 Service".to_owned(),
-                some => format!("{some} Services"),
-            }
+             no EndpointSlices for them",
+            screens::counted(others.len(), "Service")
         ));
     }
     ours
 }
 
-/// What to say about a Service that is not there.
+/// The error for a Service that does not exist.
 fn missing(snapshot: &Snapshot, namespace: &str, name: &str) -> anyhow::Error {
     let same_name = snapshot.services().find(|service| *service.name == *name);
     let hint = match same_name {

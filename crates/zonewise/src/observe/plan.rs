@@ -4,9 +4,8 @@ use std::io::Write;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use zonewise_explain::explanation::Depth;
-use zonewise_explain::plan::ServicePlan;
 use zonewise_explain::screens::{self, Totals};
+use zonewise_explain::{Depth, ServicePlan};
 
 use super::source::{Source, Wanted};
 use super::{ControllerFlags, Out, Output, ServiceName, chosen, not_ours, ours, out};
@@ -20,22 +19,22 @@ Examples:
   zonewise plan -f dump.json --explain -n shop        and why
   zonewise plan -f dump.json -o yaml | kubectl apply --server-side --force-conflicts -f -
   zonewise plan -f dump.json --compat upstream        what the built-in controller would write
-  zonewise plan                                       the cluster of the kubeconfig
+  zonewise plan                                       for the cluster of the kubeconfig
 
-Everything is explained in docs/plan.md.")]
+docs/plan.md explains the output.")]
 pub(crate) struct Plan {
     #[command(flatten)]
     source: Source,
-    /// Only this Service: NAMESPACE/NAME, or NAME with -n
+    /// Only this Service, as NAMESPACE/NAME, or NAME with -n
     #[arg(long, value_name = "SERVICE")]
     service: Option<ServiceName>,
-    /// Show what changes in the slices that are stored, line by line
+    /// Show the changes to stored slices as a diff
     #[arg(long, conflicts_with = "output")]
     diff: bool,
-    /// Add the arithmetic, what would turn zone routing on and what would turn it off
+    /// Explain each Service: the arithmetic, and what would turn zone routing on or off
     #[arg(long)]
     explain: bool,
-    /// How to write the result; yaml is a List for `kubectl apply --server-side`
+    /// Output format; yaml is a List for `kubectl apply --server-side`
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
     output: Output,
     #[command(flatten)]
@@ -45,12 +44,12 @@ pub(crate) struct Plan {
 pub(crate) fn run(arguments: Plan) -> Result<()> {
     let Plan { source, service, diff, explain, output, controller } = arguments;
     if explain && output == Output::Yaml {
-        let message = "-o yaml is a List of slices and has no room for --explain; use -o json";
+        let message = "-o yaml prints only slices, without --explain; use -o json";
         return Err(Usage(message.into()).into());
     }
     let depth = if explain { Depth::Full } else { Depth::Arithmetic };
-    let planning = controller.planning(depth)?;
-    let missing_cpu = planning.missing_cpu;
+    let planner = controller.planner(depth)?;
+    let missing_cpu = planner.missing_cpu;
     let wanted = Wanted { service: service.as_ref(), pods: true, json: explain, missing_cpu };
     let gathered = source.gather(&wanted)?;
     let snapshot = &gathered.snapshot;
@@ -59,7 +58,7 @@ pub(crate) fn run(arguments: Plan) -> Result<()> {
         && !only.is_ours()
     {
         bail!(
-            "Service {} {}, so the controller writes no slices for it",
+            "Service {} {}, so the controller writes no EndpointSlices for it",
             only.key(),
             not_ours(only)
         );
@@ -67,7 +66,7 @@ pub(crate) fn run(arguments: Plan) -> Result<()> {
     let services = ours(&services);
     let mut printer = printer(output, diff, explain);
     let mut out = out();
-    planning.each::<anyhow::Error>(snapshot, &services, |plan| printer.service(&plan, &mut out))?;
+    planner.each::<anyhow::Error>(snapshot, &services, |plan| printer.service(&plan, &mut out))?;
     printer.end(&mut out)?;
     Ok(out.flush()?)
 }

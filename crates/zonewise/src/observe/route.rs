@@ -8,10 +8,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use zonewise_common::keys::SERVICE_PROXY_NAME;
-use zonewise_explain::matrix::{self, Matrix, matrices};
-use zonewise_explain::route::{Line, lines};
-use zonewise_explain::screens;
-use zonewise_explain::snapshot::Snapshot;
+use zonewise_explain::{Matrix, RouteLine, Snapshot, location_in, matrices, route_lines, screens};
 use zonewise_proxy::config::{GATES, Settings};
 use zonewise_routing::{FeatureGates, NodeLocation};
 use zonewise_slices::service::Service;
@@ -25,34 +22,34 @@ use crate::output::complain;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  zonewise route --node worker-1                          every Service, as that node routes it
-  zonewise route --from eu-west-1a --service shop/web     a node that might be in that zone
-  zonewise route --matrix --service shop/web              zone by zone, and each endpoint's load
+  zonewise route --node worker-1                          the routes of every Service on that node
+  zonewise route --from eu-west-1a --service shop/web     on an imaginary node in that zone
+  zonewise route --matrix --service shop/web              from zone to zone, and the load of endpoints
   kubectl get nodes,services,endpointslices -A -o json | zonewise route -f - --node worker-1 -o json
 
-Everything is explained in docs/route.md.")]
+docs/route.md explains the output.")]
 pub(crate) struct Route {
     #[command(flatten)]
     source: Source,
-    /// The node that routes
+    /// The node whose routes are shown
     #[arg(long, value_name = "NAME", required_unless_present_any = ["from", "matrix"])]
     node: Option<String>,
-    /// A node that might be in this zone, instead of one that exists
+    /// Show the routes of an imaginary node in this zone
     #[arg(long, value_name = "ZONE", conflicts_with = "node")]
     from: Option<String>,
-    /// Only this Service: NAMESPACE/NAME, or NAME with -n
+    /// Only this Service, as NAMESPACE/NAME, or NAME with -n
     #[arg(long, value_name = "SERVICE")]
     service: Option<ServiceName>,
-    /// From every zone to every zone, with the expected load of each endpoint
+    /// Show the traffic from every zone to every zone, and the expected load of each endpoint
     #[arg(long, conflicts_with_all = ["node", "from"])]
     matrix: bool,
-    /// How to write the result
+    /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
     output: Output,
-    /// Configuration file of the proxy (KubeProxyConfiguration); flags win over it
+    /// Configuration file of the proxy (KubeProxyConfiguration); flags take precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Features of the proxy on or off, as Name=true,Name=false
+    /// Feature gates of the proxy, as Name=true,Name=false
     #[arg(long, value_name = "GATES", value_parser = gates)]
     feature_gates: Option<BTreeMap<String, bool>>,
 }
@@ -74,14 +71,14 @@ pub(crate) fn run(arguments: &Route) -> Result<()> {
     services.retain(|service| is_served(service, proxy_name.as_deref()));
     if arguments.matrix {
         if snapshot.zones().is_empty() {
-            complain("warning: no node has a zone, so it is not known where traffic starts");
+            complain("warning: no node has a zone label, so it is not known where traffic starts");
         }
         return print_matrices(&matrices_of(snapshot, &services, &routing)?, arguments.output);
     }
     let location = location(snapshot, arguments)?;
     let mut all = Vec::new();
     for service in &services {
-        all.extend(lines(&snapshot.view(service), &location, &routing)?);
+        all.extend(route_lines(&snapshot.proxy_view(service), &location, &routing)?);
     }
     if let ([only], true) = (services.as_slice(), all.is_empty()) {
         complain(&format!("warning: {}", unrouted(only)));
@@ -89,7 +86,7 @@ pub(crate) fn run(arguments: &Route) -> Result<()> {
     print_lines(&all, arguments.output)
 }
 
-/// What the proxy's flags and files say about routing, and the name of the proxy.
+/// The feature gates and the name of the proxy, from its configuration file and flags.
 fn settings(
     config: Option<&Path>,
     gates: Option<BTreeMap<String, bool>>,
@@ -100,14 +97,17 @@ fn settings(
     Ok((config.routing, config.proxy_name))
 }
 
-/// Whether a proxy of this name looks after a Service; says so where it does not.
+/// Whether the proxy of this name serves a Service. Prints a warning if not.
 fn is_served(service: &Service, proxy_name: Option<&str>) -> bool {
     let wanted = service.labels.get(SERVICE_PROXY_NAME);
     if wanted != proxy_name {
         complain(&format!(
-            "warning: Service {} left out: it is for the proxy `{}`",
+            "warning: Service {} left out: {}",
             service.key(),
-            wanted.unwrap_or("without a name")
+            wanted.map_or_else(
+                || format!("it has no label {SERVICE_PROXY_NAME}"),
+                |name| format!("the proxy `{name}` serves it")
+            )
         ));
     }
     wanted == proxy_name
@@ -115,10 +115,10 @@ fn is_served(service: &Service, proxy_name: Option<&str>) -> bool {
 
 fn unrouted(service: &Service) -> String {
     let why = if service.external_name {
-        "is of type ExternalName: DNS answers with another name, and no proxy routes it"
+        "is of type ExternalName: it is a DNS alias, and no proxy routes it"
     } else {
-        "has no cluster IP (headless, or not applied to a cluster yet): clients get every address \
-         by DNS, and no proxy routes it"
+        "has no cluster IP (headless, or not created in a cluster yet): clients get all addresses by \
+         DNS, and no proxy routes it"
     };
     format!("Service {} {why}", service.key())
 }
@@ -132,11 +132,11 @@ fn location(snapshot: &Snapshot, arguments: &Route) -> Result<NodeLocation> {
             if !zones.iter().any(|known| **known == *zone) {
                 let known: Vec<&str> = zones.iter().map(|zone| &**zone).collect();
                 complain(&format!(
-                    "warning: no node is in zone `{zone}`; zones are {}",
+                    "warning: no node is in zone `{zone}`; the zones are {}",
                     known.join(", ")
                 ));
             }
-            Ok(matrix::location_in(snapshot.nodes(), zone))
+            Ok(location_in(snapshot.nodes(), zone))
         }
     }
 }
@@ -144,9 +144,9 @@ fn location(snapshot: &Snapshot, arguments: &Route) -> Result<NodeLocation> {
 fn no_node(snapshot: &Snapshot, node: &str) -> anyhow::Error {
     let names: Vec<&str> = snapshot.nodes().by_name.keys().take(10).map(|name| &**name).collect();
     let known = if names.is_empty() {
-        "no Node was given: add the output of `kubectl get nodes -o yaml`".into()
+        "the input has no Node: add the output of `kubectl get nodes -o yaml`".into()
     } else {
-        format!("nodes are {}", names.join(", "))
+        format!("the nodes are {}", names.join(", "))
     };
     anyhow::anyhow!("there is no node `{node}`; {known}; or pass --from ZONE")
 }
@@ -158,12 +158,12 @@ fn matrices_of(
 ) -> Result<Vec<Matrix>> {
     let mut all = Vec::new();
     for service in services {
-        all.extend(matrices(&snapshot.view(service), snapshot.nodes(), routing)?);
+        all.extend(matrices(&snapshot.proxy_view(service), snapshot.nodes(), routing)?);
     }
     Ok(all)
 }
 
-fn print_lines(lines: &[Line], output: Output) -> Result<()> {
+fn print_lines(lines: &[RouteLine], output: Output) -> Result<()> {
     if !output.is_screen() {
         return document(&lines, output);
     }

@@ -1,4 +1,4 @@
-//! Where the objects come from: files, or a cluster.
+//! Where objects are read from: files, or a cluster.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use zonewise_cluster::connect::reach;
+use zonewise_cluster::connect::connect_to_context;
 use zonewise_explain::input::{self, Options};
 use zonewise_explain::live::{self, Scope};
-use zonewise_explain::snapshot::{Gather, Remarks, Snapshot};
+use zonewise_explain::{Remarks, Snapshot, SnapshotBuilder};
 use zonewise_topology::capacity::MissingCpu;
 
 use super::ServiceName;
@@ -19,20 +19,20 @@ use crate::progress::reading;
 
 #[derive(Args)]
 pub(crate) struct Source {
-    /// Nodes, Pods, Services and EndpointSlices: YAML or JSON files, folders of such files, or `-`
-    /// for standard input; repeatable. Without it the cluster of the kubeconfig is read
+    /// File or folder with Nodes, Pods, Services and EndpointSlices in YAML or JSON, or `-` for
+    /// standard input; repeatable [default: read the cluster of the kubeconfig]
     #[arg(short = 'f', long = "filename", value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
     files: Vec<PathBuf>,
-    /// How to reach the cluster; without it KUBECONFIG, ~/.kube/config, or the Pod's own account
+    /// Kubeconfig file [default: KUBECONFIG, ~/.kube/config, or the Pod's service account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig to use
+    /// Context of the kubeconfig
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Only this namespace; also where a Service named without one is looked for
+    /// Only this namespace; also the namespace of a Service given without one
     #[arg(short = 'n', long, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
-    /// Go on without objects that cannot be read, instead of giving up
+    /// Continue without objects that cannot be read, instead of stopping
     #[arg(long)]
     keep_going: bool,
 }
@@ -40,40 +40,40 @@ pub(crate) struct Source {
 /// What was read.
 pub(crate) struct Gathered {
     pub(crate) snapshot: Snapshot,
-    /// The Service that was asked for, with its namespace.
+    /// Namespace and name of the selected Service.
     pub(crate) service: Option<(String, String)>,
 }
 
-/// What is wanted of the source.
+/// Which objects a command needs.
 pub(crate) struct Wanted<'a> {
-    /// One Service alone.
+    /// Only this Service.
     pub(crate) service: Option<&'a ServiceName>,
-    /// Pods.
+    /// Whether Pods are needed.
     pub(crate) pods: bool,
-    /// Services and slices as consumers see them.
+    /// Whether the JSON of Services and slices is needed, which proxies read.
     pub(crate) json: bool,
-    /// What is done about nodes that do not report CPU.
+    /// How nodes count that report no allocatable CPU.
     pub(crate) missing_cpu: MissingCpu,
 }
 
 impl Source {
-    /// Reads everything, and says what was odd about it.
+    /// Reads the objects, and prints what was wrong with them.
     pub(crate) fn gather(&self, wanted: &Wanted<'_>) -> Result<Gathered> {
-        let mut gather = Gather::default();
+        let mut builder = SnapshotBuilder::default();
         let service = if self.files.is_empty() {
-            self.read_cluster(wanted, &mut gather)?
+            self.read_cluster(wanted, &mut builder)?
         } else {
             let options = Options { keep_json: wanted.json };
-            if let Err(error) = read_files(&files(&self.files)?, &options, &mut gather) {
-                // What was wrong before counts too.
-                self.tell_faults(&gather.finish(wanted.missing_cpu).1);
+            if let Err(error) = read_files(&files(&self.files)?, &options, &mut builder) {
+                // Faults found before the error are printed too.
+                self.report_faults(&builder.finish(wanted.missing_cpu).1);
                 return Err(error);
             }
             self.full(wanted.service, "default")
         };
-        let (snapshot, remarks) = gather.finish(wanted.missing_cpu);
-        self.tell(&remarks)?;
-        tell_missing(&remarks, wanted);
+        let (snapshot, remarks) = builder.finish(wanted.missing_cpu);
+        self.report(&remarks)?;
+        warn_of_missing_kinds(&remarks, wanted, self.files.is_empty());
         Ok(Gathered { snapshot, service })
     }
 
@@ -88,94 +88,107 @@ impl Source {
     fn read_cluster(
         &self,
         wanted: &Wanted<'_>,
-        gather: &mut Gather,
+        builder: &mut SnapshotBuilder,
     ) -> Result<Option<(String, String)>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let (client, default) =
-                reach(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
+                connect_to_context(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
             let service = self.full(wanted.service, &default);
             let scope = match (&service, &self.namespace) {
                 (Some((namespace, name)), _) => Scope::Service { namespace, name },
                 (None, Some(namespace)) => Scope::Namespace(namespace),
                 (None, None) => Scope::All,
             };
-            live::read(&client, &scope, wanted.pods, &mut |item| gather.take(item))
+            live::read(&client, &scope, wanted.pods, &mut |item| builder.add(item))
                 .await
-                .context("the cluster cannot be read")?;
+                .context("cannot read the cluster")?;
             Ok(service)
         })
     }
 
-    /// Objects that cannot be used end the work: a plan without them could take endpoints away.
-    fn tell(&self, remarks: &Remarks) -> Result<()> {
+    /// Prints what was wrong. Objects that cannot be used are an error, unless --keep-going is given:
+    /// a plan without them could remove endpoints.
+    fn report(&self, remarks: &Remarks) -> Result<()> {
         for one in remarks.duplicates.iter().take(SHOWN) {
             complain(&format!(
-                "warning: {} is given twice: {} and {}; the later counts",
+                "warning: {} is given twice: {} and {}; the last one is used",
                 one.subject, one.first, one.again
             ));
         }
         if remarks.duplicates.len() > SHOWN {
             complain(&format!(
-                "warning: {} more are given twice",
+                "warning: {} more objects are given twice",
                 remarks.duplicates.len() - SHOWN
             ));
         }
-        self.tell_faults(remarks);
+        self.report_faults(remarks);
         if remarks.used.is_empty() && remarks.faults.is_empty() {
             let ignored: Vec<String> =
                 remarks.ignored.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-            let found = if ignored.is_empty() { "nothing".into() } else { ignored.join(", ") };
+            let found = if ignored.is_empty() {
+                "the input is empty".into()
+            } else {
+                format!(
+                    "the input has no Node, Pod, Service or EndpointSlice, but {}",
+                    ignored.join(", ")
+                )
+            };
             bail!(
-                "no Node, Pod, Service or EndpointSlice was given, but {found}; write them with \
-                 `kubectl get nodes,pods,services,endpointslices -A -o yaml`"
+                "{found}; create it with `kubectl get nodes,pods,services,endpointslices -A -o yaml`"
             );
         }
         match remarks.faults.len() {
             0 => Ok(()),
             _ if self.keep_going => Ok(()),
             1 => bail!(
-                "1 object cannot be used; correct it, or pass --keep-going to go on without it"
+                "1 object cannot be used; correct it, or pass --keep-going to continue without it"
             ),
             faults => bail!(
-                "{faults} objects cannot be used; correct them, or pass --keep-going to go on without them"
+                "{faults} objects cannot be used; correct them, or pass --keep-going to continue without them"
             ),
         }
     }
 
-    fn tell_faults(&self, remarks: &Remarks) {
+    fn report_faults(&self, remarks: &Remarks) {
         let word = if self.keep_going { "warning" } else { "error" };
         for fault in remarks.faults.iter().take(SHOWN) {
-            complain(&format!("{word}: {}: {}: {}", fault.place, fault.subject, fault.message));
+            complain(&format!("{word}: {}: {}: {}", fault.location, fault.subject, fault.message));
         }
     }
 }
 
-/// What is missing, and what that means.
-fn tell_missing(remarks: &Remarks, wanted: &Wanted<'_>) {
+/// Warns of kinds of objects that are missing, and says what cannot be known without them.
+fn warn_of_missing_kinds(remarks: &Remarks, wanted: &Wanted<'_>, live: bool) {
     let missing = |kind: &str| !remarks.used.contains_key(kind);
+    let remedy = |resource: &str| {
+        if live {
+            return String::new();
+        }
+        format!("; add the output of `kubectl get {resource} -o yaml`")
+    };
     if missing("Node") {
-        let pods = if wanted.pods { ", and every Pod is on a node that is not known" } else { "" };
+        let pods = if wanted.pods { ", and every Pod is on an unknown node" } else { "" };
         complain(&format!(
-            "warning: no Node was given, so no zone is known{pods}; add the output of `kubectl get \
-             nodes -o yaml`"
+            "warning: there is no Node, so no zone is known{pods}{}",
+            remedy("nodes")
         ));
     }
     if wanted.json && missing("EndpointSlice") {
-        complain(
-            "warning: no EndpointSlice was given, so nothing is known of how traffic goes now; add \
-             the output of `kubectl get endpointslices -A -o yaml`",
-        );
+        complain(&format!(
+            "warning: there is no EndpointSlice, so it is not known where traffic goes now{}",
+            remedy("endpointslices -A")
+        ));
     }
 }
 
-/// Remarks of a kind that are shown; the others are counted.
+/// The number of remarks of one kind that are shown; the others are counted.
 const SHOWN: usize = 20;
 
-/// Below this nobody waits.
+/// Files of this size take long enough for a progress bar.
 const LARGE: u64 = 8 << 20;
 
-/// The files, with folders opened.
+/// The files, including those in folders.
 fn files(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in given {
@@ -203,7 +216,7 @@ fn is_manifest(path: &Path) -> bool {
     matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
-fn read_files(files: &[PathBuf], options: &Options, gather: &mut Gather) -> Result<()> {
+fn read_files(files: &[PathBuf], options: &Options, builder: &mut SnapshotBuilder) -> Result<()> {
     let total: u64 = files.iter().filter_map(|file| Some(file.metadata().ok()?.len())).sum();
     let bar = reading(total, total >= LARGE);
     let before = Cell::new(0);
@@ -218,7 +231,7 @@ fn read_files(files: &[PathBuf], options: &Options, gather: &mut Gather) -> Resu
         } else {
             Box::new(File::open(file).with_context(|| format!("cannot read {name}"))?)
         };
-        input::read(&name, source, options, &mut |item| gather.take(item), &|read| {
+        input::read(&name, source, options, &mut |item| builder.add(item), &|read| {
             bar.set_position(before.get() + read);
         })?;
         before.set(before.get() + file.metadata().map_or(0, |data| data.len()));

@@ -1,4 +1,4 @@
-//! `zonewise controller` as a user meets it: what is wrong is said, with the exit code for it.
+//! The command line of `zonewise controller`: errors name cause and remedy, and have the right exit code.
 
 use std::path::Path;
 use std::process::{Command, Output};

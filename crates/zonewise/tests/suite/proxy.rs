@@ -1,4 +1,4 @@
-//! `zonewise proxy` as a user meets it: kube-proxy's flags are known, and what is wrong is said.
+//! The command line of `zonewise proxy`: it knows kube-proxy's flags, and errors name the cause.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -14,7 +14,7 @@ fn file(name: &str, lines: &str) -> PathBuf {
     file
 }
 
-/// The configuration in force for these arguments.
+/// The effective configuration for these arguments.
 fn written(name: &str, arguments: &[&str]) -> String {
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let action = ["--write-config-to", to.to_str().unwrap()];
@@ -35,7 +35,7 @@ fn wrong_usage_names_cause_and_remedy_and_ends_with_2() {
         (&["--proxy-mode", "userspace", "--check"], "use nftables, or leave it out"),
         (&["--profiling", "--check"], "this proxy has no profiler"),
         (&["--count", "pods"], "use zones, services or none"),
-        (&["--feature-gates", "ZoneShares=on"], "write Name=true or Name=false"),
+        (&["--feature-gates", "ZoneShares=on"], "use Name=true or Name=false"),
         (&["--config", misspelt, "--check"], "misspelt-proxy.yaml:3:"),
         (&["--config", "nowhere.yaml"], "cannot read nowhere.yaml"),
         (&["--dry-run"], "--filename"),

@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
+use zonewise_common::cidr::Cidr;
 
-use super::Cidr;
 use crate::objects::json::{map, text, texts};
 use crate::status::FieldError;
 
@@ -22,7 +22,7 @@ pub(super) fn resolve(ranges: &[Cidr], service: &mut Value) -> Result<Vec<bool>,
     follow_addresses(&addresses, &mut families)?;
     let policy = policy(service, &families);
     check_policy(&policy, families.len(), addresses.len())?;
-    let available: Vec<bool> = ranges.iter().map(|(range, _)| range.is_ipv4()).collect();
+    let available: Vec<bool> = ranges.iter().map(Cidr::is_ipv4).collect();
     let headless = text(service, "/spec/clusterIP") == "None";
     if policy == "RequireDualStack" && available.len() < 2 && !headless {
         let why = "this cluster is not configured for dual-stack services";

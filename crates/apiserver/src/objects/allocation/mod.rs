@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
+use zonewise_common::cidr::Cidr;
 
 use crate::objects::json::{items, list, map, number, text, texts};
 use crate::objects::kind::Kind;
@@ -23,9 +24,6 @@ mod families;
 mod pool;
 
 use pool::{Pool, Unavailable};
-
-/// A network: an address and its prefix length.
-pub type Cidr = (IpAddr, u8);
 
 /// Allocates cluster IPs and node ports.
 #[derive(Debug)]
@@ -125,7 +123,7 @@ impl Allocator {
     }
 
     fn pool(&self, address: IpAddr) -> Option<usize> {
-        self.ranges.iter().position(|(range, _)| range.is_ipv4() == address.is_ipv4())
+        self.ranges.iter().position(|range| range.is_ipv4() == address.is_ipv4())
     }
 
     fn fill(
@@ -158,7 +156,7 @@ impl Allocator {
         let wanted: Vec<String> = texts(service, "/spec/clusterIPs").map(str::to_owned).collect();
         let mut given = Vec::new();
         for (at, four) in families.iter().enumerate() {
-            let pool = self.ranges.iter().position(|(range, _)| range.is_ipv4() == *four);
+            let pool = self.ranges.iter().position(|range| range.is_ipv4() == *four);
             let Some(pool) = pool else { continue };
             let address = match wanted.get(at).and_then(|text| text.parse::<IpAddr>().ok()) {
                 Some(address) => {
@@ -200,14 +198,14 @@ impl Allocator {
                 return Ok(());
             }
             Err(Unavailable::Taken) => "provided IP is already allocated".to_owned(),
-            Err(Unavailable::Outside) if !within(self.ranges[pool], address) => {
+            Err(Unavailable::Outside) if !self.ranges[pool].contains(address) => {
                 "the provided network does not match the current range".to_owned()
             }
             Err(Unavailable::Outside) => {
-                let (range, length) = self.ranges[pool];
+                let range = self.ranges[pool];
                 format!(
                     "the provided IP ({address}) is not in the valid range. \
-                     The range of valid IPs is {range}/{length}"
+                     The range of valid IPs is {range}"
                 )
             }
         };
@@ -328,14 +326,6 @@ fn invalid(service: &Value, cause: FieldError) -> StatusError {
         Some(kind) => StatusError::invalid(kind, text(service, "/metadata/name"), &[cause]),
         None => StatusError::internal(cause.message),
     }
-}
-
-/// Whether an address is in a network.
-fn within((network, length): Cidr, address: IpAddr) -> bool {
-    let width = if network.is_ipv4() { 32 } else { 128 };
-    let host = width - u32::from(length);
-    network.is_ipv4() == address.is_ipv4()
-        && bits(network).checked_shr(host) == bits(address).checked_shr(host)
 }
 
 fn bits(address: IpAddr) -> u128 {

@@ -1,7 +1,10 @@
 //! A range of numbers that are allocated in turn.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+
+use zonewise_common::cidr::Cidr;
+
+use super::bits;
 
 /// Why a number cannot be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,16 +33,12 @@ impl Pool {
     /// All addresses of a network but its own and, for IPv4, the broadcast address. A sixteenth of
     /// the range, from 16 to 256 addresses, is not allocated dynamically: `calculateRangeOffset` of
     /// kube-apiserver (pkg/registry/core/service/ipallocator).
-    pub(super) fn of_network((address, length): (IpAddr, u8)) -> Self {
-        let (network, width) = match address {
-            IpAddr::V4(four) => (u128::from(four.to_bits()), 32),
-            IpAddr::V6(six) => (six.to_bits(), 128),
-        };
-        let host = 1_u128.checked_shl(width - u32::from(length)).map_or(u128::MAX, |size| size - 1);
-        let end = if width == 32 { 1 } else { 0 };
-        let count = host.saturating_sub(end);
+    pub(super) fn of_network(network: Cidr) -> Self {
+        let (first, last) = (bits(network.address()), bits(network.last()));
+        let broadcast = u128::from(network.is_ipv4());
+        let count = (last - first).saturating_sub(broadcast);
         let reserved = if count <= 16 { 0 } else { (count / 16).clamp(16, 256) };
-        Self::new((network & !host) + 1, (network | host).saturating_sub(end), reserved)
+        Self::new(first + 1, last.saturating_sub(broadcast), reserved)
     }
 
     /// The default of kube-apiserver's `--service-node-port-range`. Its first 86 ports are not

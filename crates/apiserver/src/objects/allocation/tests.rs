@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn dual() -> Allocator {
-    Allocator::new(vec![("10.96.0.0".parse().unwrap(), 16), ("fd00:96::".parse().unwrap(), 108)])
+    Allocator::new(["10.96.0.0/16", "fd00:96::/108"].map(|text| Cidr::parse(text).unwrap()).into())
 }
 
 fn service(spec: Value) -> Value {
@@ -151,7 +151,7 @@ fn an_update_keeps_its_address_and_may_get_a_second_one() {
 
 #[test]
 fn a_full_range_is_an_error_until_an_address_is_released() {
-    let mut allocator = Allocator::new(vec![("10.0.0.0".parse().unwrap(), 30)]);
+    let mut allocator = Allocator::new(vec![Cidr::parse("10.0.0.0/30").unwrap()]);
     let first = given(&mut allocator, json!({}));
     given(&mut allocator, json!({}));
     let full = "Internal error occurred: failed to allocate a serviceIP: range is full";
@@ -166,7 +166,7 @@ proptest! {
     fn nothing_is_allocated_twice(
         steps in proptest::collection::vec((any::<bool>(), 0..8_usize), 1..60),
     ) {
-        let mut allocator = Allocator::new(vec![("10.0.0.0".parse().unwrap(), 28)]);
+        let mut allocator = Allocator::new(vec![Cidr::parse("10.0.0.0/28").unwrap()]);
         let mut held: Vec<Value> = Vec::new();
         for (create, which) in steps {
             if !create && !held.is_empty() {

@@ -58,7 +58,7 @@ pub(crate) fn patch(
         (PatchType::Merge, Value::Object(_)) => json_patch::merge(&mut patched, patch),
         (PatchType::Merge, _) => return Err(wrong_type("map[string]interface {}", decoding)),
         (PatchType::Strategic, Value::Object(patch)) => {
-            strategic::merge(kind, &mut patched, patch)?
+            strategic::merge(kind, &mut patched, patch)?;
         }
         (PatchType::Strategic, _) => return Err(wrong_type("map[string]interface {}", "")),
     }

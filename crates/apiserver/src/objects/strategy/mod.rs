@@ -100,7 +100,7 @@ fn restore_unwritten(kind: &Kind, part: ResourcePart, stored: Option<&Value>, ob
             put(object, "status", stored.get("status"));
         }
         (ResourcePart::Main, None) if kind.has_status && kind.kind != "Node" => {
-            put(object, "status", None)
+            put(object, "status", None);
         }
         _ => {}
     }

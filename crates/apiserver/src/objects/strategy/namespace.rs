@@ -1,6 +1,7 @@
 //! Defaults and validation of Namespaces.
 
 use serde_json::{Value, json};
+use zonewise_common::keys::METADATA_NAME;
 
 use super::{default_in, put};
 use crate::objects::json::{map, text};
@@ -10,7 +11,7 @@ use crate::status::FieldError;
 pub(super) fn defaults(stored: Option<&Value>, namespace: &mut Value) {
     let name = text(namespace, "/metadata/name").to_owned();
     if let Some(metadata) = namespace.get_mut("metadata") {
-        map(metadata, "labels").insert("kubernetes.io/metadata.name".into(), name.into());
+        map(metadata, "labels").insert(METADATA_NAME.into(), name.into());
     }
     match stored {
         Some(stored) => put(namespace, "spec", stored.get("spec")),

@@ -67,7 +67,7 @@ fn networks(node: &Value) -> Vec<FieldError> {
     let mut families = Vec::new();
     for (at, one) in texts(node, "/spec/podCIDRs").enumerate() {
         match syntax::network(one) {
-            Ok((address, _)) => families.push(address.is_ipv4()),
+            Ok(network) => families.push(network.is_ipv4()),
             Err(why) => {
                 causes.push(FieldError::invalid(format!("spec.podCIDRs[{at}]"), &json!(one), why));
             }

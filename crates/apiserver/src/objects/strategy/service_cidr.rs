@@ -31,7 +31,7 @@ pub(super) fn check(stored: Option<&Value>, object: &Value) -> Vec<FieldError> {
         return vec![FieldError::invalid(FIELD, &value, "may only hold up to 2 values")];
     }
     let parsed: Vec<_> = texts(object, "/spec/cidrs").map(syntax::network).collect();
-    if let [Ok((one, _)), Ok((two, _))] = parsed[..]
+    if let [Ok(one), Ok(two)] = parsed[..]
         && one.is_ipv4() == two.is_ipv4()
     {
         let why = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and \

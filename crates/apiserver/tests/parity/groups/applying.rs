@@ -1,4 +1,4 @@
-//! Server-side apply: who owns what, conflicts, and what goes when nobody applies it any more.
+//! Server-side apply: managers of fields, conflicts, and fields that are no longer applied.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Making, reading, replacing and deleting one object of every kind.
+//! Creating, reading, replacing and deleting one object of every kind.
 
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ pub(crate) fn groups() -> Vec<Group> {
     ]
 }
 
-/// The life of an object, from nothing to nothing.
+/// The life of an object, from its creation to its deletion.
 fn life(name: &'static str, plural: &str, object: &str, body: Value) -> Group {
     let path = format!("{plural}/{object}");
     let (path, dry) = (path.as_str(), format!("{plural}?dryRun=All"));

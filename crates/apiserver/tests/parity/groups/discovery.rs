@@ -1,4 +1,4 @@
-//! What clients ask before anything else.
+//! Discovery, OpenAPI and the version.
 
 use crate::requests::{Group, get, group};
 

@@ -1,4 +1,4 @@
-//! The requests, by what they are about. They are tables: a request is a line, however long.
+//! The requests, by topic.
 
 mod applying;
 mod basics;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::requests::{Group, Step, post};
 
-/// All of them.
+/// All groups.
 pub(crate) fn all() -> Vec<Group> {
     [
         discovery::groups(),
@@ -100,7 +100,8 @@ pub(crate) fn new_event(name: &str) -> Value {
     })
 }
 
-/// Objects that are made one after the other, each named after what is special about it.
+/// Creates objects one after the other; the name of each step says what is special about its
+/// object.
 pub(crate) fn each(path: &str, objects: Vec<(&str, Value)>) -> Vec<Step> {
     objects.into_iter().map(|(name, object)| post(name, path, object)).collect()
 }

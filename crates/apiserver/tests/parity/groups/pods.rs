@@ -82,8 +82,11 @@ fn forms() -> Vec<Step> {
                 "with an environment",
                 with(
                     "environment",
-                    container(json!({"env": [{"name": "A", "value": "b"},
-                            {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]})),
+                    container(json!({"env": [
+                        {"name": "A", "value": "b"},
+                        {"name": "NODE",
+                            "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+                    ]})),
                 ),
             ),
             ("latest image", with("latest", container(json!({"image": "example.com/web"})))),

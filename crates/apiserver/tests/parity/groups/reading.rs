@@ -234,7 +234,7 @@ fn collections() -> Vec<Step> {
     steps
 }
 
-/// Watches that never begin.
+/// Watches that are refused.
 fn watches_refused() -> Vec<Step> {
     [
         "resourceVersion=abc",

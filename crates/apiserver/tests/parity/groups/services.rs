@@ -1,4 +1,4 @@
-//! Services: defaults, what is given out, what is refused, what may change.
+//! Services: defaults, allocation, validation, updates.
 
 use serde_json::{Value, json};
 
@@ -184,9 +184,10 @@ fn ports() -> Vec<Step> {
             ),
             (
                 "one number, two protocols",
-                with(
-                    json!([{"port": 53, "name": "a"}, {"port": 53, "name": "b", "protocol": "UDP"}]),
-                ),
+                with(json!([
+                    {"port": 53, "name": "a"},
+                    {"port": 53, "name": "b", "protocol": "UDP"},
+                ])),
             ),
             ("a wrong name", with(json!([{"port": 80, "name": "A_b"}]))),
             ("a long name", with(json!([{"port": 80, "name": "a".repeat(64)}]))),

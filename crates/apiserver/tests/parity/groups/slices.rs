@@ -66,29 +66,37 @@ fn endpoints() -> Vec<Step> {
             .collect();
         slice("one", all.into())
     };
+    let many_addresses: Vec<String> = (0..101).map(|n| format!("10.1.2.{n}")).collect();
+    let nine_nodes: Vec<Value> = (0..9).map(|n| json!({"name": format!("n{n}")})).collect();
     each(
         "endpointslices?dryRun=All",
         vec![
-            ("everything", with(json!({
-                "conditions": {"ready": true, "serving": true, "terminating": false},
-                "hostname": "one", "nodeName": "a1", "zone": "a",
-                "targetRef": {"kind": "Pod", "name": "web-1", "namespace": "{ns}",
-                    "uid": "11111111-1111-1111-1111-111111111111"},
-                "hints": {"forZones": [{"name": "a"}, {"name": "b"}],
-                    "forNodes": [{"name": "a1"}]}, "deprecatedTopology": {"a": "b"},
-            }))),
+            (
+                "everything",
+                with(json!({
+                    "conditions": {"ready": true, "serving": true, "terminating": false},
+                    "hostname": "one", "nodeName": "a1", "zone": "a",
+                    "targetRef": {"kind": "Pod", "name": "web-1", "namespace": "{ns}",
+                        "uid": "11111111-1111-1111-1111-111111111111"},
+                    "hints": {"forZones": [{"name": "a"}, {"name": "b"}],
+                        "forNodes": [{"name": "a1"}]}, "deprecatedTopology": {"a": "b"},
+                })),
+            ),
             ("no conditions", with(json!({}))),
             ("not ready", with(json!({"conditions": {"ready": false}}))),
             ("no address", with(json!({"addresses": []}))),
             ("two addresses", with(json!({"addresses": ["10.1.2.3", "10.1.2.4"]}))),
-            ("too many addresses", with(json!({"addresses": (0..101).map(|n| format!("10.1.2.{n}")).collect::<Vec<_>>()}))),
+            ("too many addresses", with(json!({"addresses": many_addresses}))),
             ("a wrong address", address("10.1.2")),
             ("an address with zeros", address("010.1.2.3")),
             ("a loopback address", address("127.0.0.1")),
             ("a link-local address", address("169.254.1.1")),
             ("a multicast address", address("224.0.0.1")),
             ("the unspecified address", address("0.0.0.0")),
-            ("the same address twice", slice("one", json!([{"addresses": ["10.1.2.3"]}, {"addresses": ["10.1.2.3"]}]))),
+            (
+                "the same address twice",
+                slice("one", json!([{"addresses": ["10.1.2.3"]}, {"addresses": ["10.1.2.3"]}])),
+            ),
             ("no hints", with(json!({"hints": {}}))),
             ("eight zones", zones(8)),
             ("nine zones", zones(9)),
@@ -97,7 +105,7 @@ fn endpoints() -> Vec<Step> {
             ("a zone without a name", with(json!({"hints": {"forZones": [{}]}}))),
             ("nodes", with(json!({"hints": {"forNodes": [{"name": "a1"}]}}))),
             ("a wrong node", with(json!({"hints": {"forNodes": [{"name": "A 1"}]}}))),
-            ("nine nodes", with(json!({"hints": {"forNodes": (0..9).map(|n| json!({"name": format!("n{n}")})).collect::<Vec<_>>()}}))),
+            ("nine nodes", with(json!({"hints": {"forNodes": nine_nodes}}))),
             ("a wrong host", with(json!({"hostname": "One.two"}))),
             ("a wrong node name", with(json!({"nodeName": "a b"}))),
             ("a wrong home zone", with(json!({"zone": "a b"}))),
@@ -160,7 +168,9 @@ fn changes() -> Vec<Step> {
         json_patch(
             "a hint",
             one,
-            json!([{"op": "add", "path": "/endpoints/0/hints", "value": {"forZones": [{"name": "a"}]}}]),
+            json!([{
+                "op": "add", "path": "/endpoints/0/hints", "value": {"forZones": [{"name": "a"}]},
+            }]),
         ),
         merge_patch("no ports", one, json!({"ports": null})),
         merge_patch("no endpoints", one, json!({"endpoints": null})),

@@ -47,7 +47,7 @@ pub(crate) fn groups() -> Vec<Group> {
     ]
 }
 
-/// The ways to ask for a table of what the steps make.
+/// All ways to ask for a table of the objects that the steps create.
 fn shown(name: &'static str, plural: &str, mut steps: Vec<Step>) -> Group {
     let path = if matches!(plural, "nodes" | "namespaces") {
         format!("{plural}?labelSelector=group%3D{{ns}}&")
@@ -151,7 +151,12 @@ fn pods() -> Vec<Step> {
         made["status"] = status;
         put(&format!("{name} status"), &format!("pods/{name}/status"), made)
     };
-    let container = |ready: bool, restarts: u32, state: Value| json!([{"name": "main", "image": "a", "imageID": "", "ready": ready, "restartCount": restarts, "state": state}]);
+    let container = |ready: bool, restarts: u32, state: Value| {
+        json!([{
+            "name": "main", "image": "a", "imageID": "", "ready": ready, "restartCount": restarts,
+            "state": state,
+        }])
+    };
     let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
     vec![
         post("pending", "pods", pod("pending")),

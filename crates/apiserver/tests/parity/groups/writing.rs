@@ -22,7 +22,7 @@ pub(crate) fn groups() -> Vec<Group> {
 
 const ONE: &str = "configmaps/one";
 
-/// What one server takes and the other does not must not change what comes after it.
+/// As dry runs: a request that only one of the servers accepts must not change later answers.
 fn rehearsed(name: &str, path: &str) -> String {
     let typed = ["a wrong type", "a list for a map", "an unknown field"];
     if typed.contains(&name) { format!("{path}?dryRun=All") } else { path.to_owned() }
@@ -48,11 +48,17 @@ fn json_patches() -> Vec<Step> {
         ("test that fails", op("test", "/data/a", "8".into())),
         (
             "test, then change",
-            json!([{"op": "test", "path": "/data/a", "value": "7"}, {"op": "replace", "path": "/data/a", "value": "8"}]),
+            json!([
+                {"op": "test", "path": "/data/a", "value": "7"},
+                {"op": "replace", "path": "/data/a", "value": "8"},
+            ]),
         ),
         (
             "failed test, then change",
-            json!([{"op": "test", "path": "/data/a", "value": "7"}, {"op": "replace", "path": "/data/a", "value": "9"}]),
+            json!([
+                {"op": "test", "path": "/data/a", "value": "7"},
+                {"op": "replace", "path": "/data/a", "value": "9"},
+            ]),
         ),
         ("an unknown operation", op("invent", "/data/a", "8".into())),
         ("no path", json!([{"op": "add", "value": "1"}])),
@@ -316,7 +322,10 @@ fn options() -> Vec<Step> {
 
 fn owners() -> Vec<Step> {
     let mut owned = web("owned");
-    owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "{owner}", "controller": true, "blockOwnerDeletion": true}]);
+    owned["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "{owner}",
+        "controller": true, "blockOwnerDeletion": true,
+    }]);
     vec![
         post("owner", "configmaps", config_map("owner", json!({}))).keep("owner", "/metadata/uid"),
         post("owned", "services", owned),

@@ -1,4 +1,4 @@
-//! Requests that make no sense.
+//! Invalid requests.
 
 use serde_json::{Value, json};
 
@@ -129,7 +129,7 @@ fn methods() -> Vec<Step> {
     ]
 }
 
-/// Values of wrong types, and fields that nobody knows: a matter of schemas.
+/// Values of wrong types, and unknown fields.
 fn types() -> Vec<Step> {
     let map = |name: &str, body: Value| post(name, "configmaps?dryRun=All", body);
     let labels = |labels: Value| {
@@ -144,7 +144,10 @@ fn types() -> Vec<Step> {
     };
     let unknown =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "color": "red"});
-    let twice = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":"1","a":"2"}}"#;
+    let twice = concat!(
+        r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"#,
+        r#""data":{"a":"1","a":"2"}}"#
+    );
     let raw = |name: &str, path: &str, body: &str| {
         other("POST", name, path).raw("application/json", body)
     };

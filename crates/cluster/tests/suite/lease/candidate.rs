@@ -10,31 +10,33 @@ use zonewise_cluster::lease::{self, Claim, Leadership, LeaseStore};
 
 use super::*;
 
+/// What happens to the requests of a candidate.
 #[derive(Clone, Debug, Default)]
-enum Weather {
+enum Network {
     #[default]
-    Fair,
-    /// Nothing arrives.
-    Cut,
-    /// Requests arrive, answers do not.
-    Deaf,
+    Up,
+    /// Requests are lost.
+    Down,
+    /// Requests arrive, answers are lost.
+    AnswersLost,
+    /// Every request is answered with this error.
     Refused(StoreError),
 }
 
-/// One candidate's way to the store.
+/// The connection of one candidate to the store.
 #[derive(Clone, Default)]
 struct Link {
     stored: Arc<Mutex<Stored>>,
-    weather: Arc<Mutex<Weather>>,
+    network: Arc<Mutex<Network>>,
 }
 
 impl Link {
     fn another(&self) -> Self {
-        Self { stored: Arc::clone(&self.stored), weather: Arc::default() }
+        Self { stored: Arc::clone(&self.stored), network: Arc::default() }
     }
 
-    fn turns(&self, weather: Weather) {
-        *self.weather.lock().unwrap() = weather;
+    fn set_network(&self, network: Network) {
+        *self.network.lock().unwrap() = network;
     }
 
     fn spec(&self) -> LeaseSpec {
@@ -50,15 +52,15 @@ impl Link {
         request: impl FnOnce(&mut Stored) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         sleep(Duration::from_millis(3)).await;
-        let weather = self.weather.lock().unwrap().clone();
-        match weather {
-            Weather::Fair => request(&mut self.stored.lock().unwrap()),
-            Weather::Cut => pending().await,
-            Weather::Deaf => {
+        let network = self.network.lock().unwrap().clone();
+        match network {
+            Network::Up => request(&mut self.stored.lock().unwrap()),
+            Network::Down => pending().await,
+            Network::AnswersLost => {
                 let _ = request(&mut self.stored.lock().unwrap());
                 pending().await
             }
-            Weather::Refused(error) => Err(error),
+            Network::Refused(error) => Err(error),
         }
     }
 }
@@ -119,7 +121,7 @@ fn within(start: Instant, from: f64, to: f64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_leads_the_other_knows_whom() {
+async fn one_leads_and_the_other_knows_which() {
     let link = Link::default();
     let a = start(&link, "a");
     assert!(!a.may_write());
@@ -134,7 +136,7 @@ async fn one_leads_the_other_knows_whom() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewals_are_no_news() {
+async fn renewals_do_not_change_the_claim() {
     let a = start(&Link::default(), "a");
     a.leads().await;
     let mut claims = a.leadership.claims();
@@ -151,7 +153,7 @@ async fn a_leader_cut_off_stops_before_another_starts() {
     b.follows(Some("a")).await;
     sleep(Duration::from_secs(60)).await;
 
-    link.turns(Weather::Cut);
+    link.set_network(Network::Down);
     let start = Instant::now();
     a.follows(None).await;
     assert!(!a.may_write() && !b.may_write());
@@ -160,7 +162,7 @@ async fn a_leader_cut_off_stops_before_another_starts() {
     within(start, 12.0, 18.0);
     assert_eq!(link.spec().lease_transitions, Some(1));
 
-    link.turns(Weather::Fair);
+    link.set_network(Network::Up);
     a.follows(Some("b")).await;
     assert!(b.may_write() && !a.may_write());
 }
@@ -170,11 +172,11 @@ async fn one_request_that_hangs_is_no_loss() {
     let link = Link::default();
     let a = start(&link, "a");
     let claim = a.leads().await;
-    for weather in [Weather::Cut, Weather::Deaf] {
+    for network in [Network::Down, Network::AnswersLost] {
         sleep(Duration::from_secs(10)).await;
-        link.turns(weather);
+        link.set_network(network);
         sleep(Duration::from_secs(4)).await;
-        link.turns(Weather::Fair);
+        link.set_network(Network::Up);
         for _ in 0..100 {
             assert!(a.may_write());
             sleep(Duration::from_millis(100)).await;
@@ -207,7 +209,7 @@ async fn the_end_does_not_wait_for_a_server_that_is_gone() {
     let link = Link::default();
     let a = start(&link, "a");
     a.leads().await;
-    link.turns(Weather::Cut);
+    link.set_network(Network::Down);
     let start = Instant::now();
     a.stop.send(()).unwrap();
     tokio::task::yield_now().await;
@@ -226,7 +228,7 @@ async fn a_task_that_hangs_cannot_keep_the_claim() {
         () = &mut campaign => unreachable!("it has no end"),
         claim = claims.wait_for(|claim| matches!(claim, Claim::Leader { .. })) => drop(claim),
     }
-    // From here on nobody drives the candidate: the claim stays, the right to write does not.
+    // From here on the candidate is not polled: its claim stays, but the right to write expires.
     assert!(leadership.may_write());
     advance(Duration::from_secs(9)).await;
     assert!(leadership.may_write());
@@ -248,13 +250,13 @@ async fn a_candidate_that_is_aborted_gives_up_the_claim() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_refused_tries_on() {
+async fn a_candidate_without_permission_keeps_trying() {
     let link = Link::default();
-    link.turns(Weather::Refused(StoreError::Denied("leases is forbidden".to_owned())));
+    link.set_network(Network::Refused(StoreError::Denied("leases is forbidden".to_owned())));
     let a = start(&link, "a");
     sleep(Duration::from_secs(300)).await;
     assert!(!a.may_write());
-    link.turns(Weather::Fair);
+    link.set_network(Network::Up);
     a.leads().await;
 }
 
@@ -265,11 +267,11 @@ async fn a_lease_given_away_by_hand_is_obeyed_at_the_next_renewal() {
     a.leads().await;
     sleep(Duration::from_secs(10)).await;
     let start = Instant::now();
-    link.stored.lock().unwrap().put(&lease("", spec("friend", 15, (0, 0), 7)));
-    a.follows(Some("friend")).await;
+    link.stored.lock().unwrap().put(&lease("", spec("other", 15, (0, 0), 7)));
+    a.follows(Some("other")).await;
     assert!(!a.may_write());
     within(start, 0.0, 2.5);
-    // The friend never renews.
+    // The other one never renews.
     a.leads().await;
     within(start, 15.0, 18.0);
     assert_eq!(link.spec().lease_transitions, Some(8));
@@ -286,7 +288,7 @@ async fn without_election_one_may_always_write() {
 }
 
 #[test]
-fn what_cannot_keep_the_promise_does_not_run() {
-    let config = Config { renew_deadline: Duration::from_secs(15), ..config("a") };
+fn an_unsafe_configuration_does_not_run() {
+    let config = ElectionConfig { renew_deadline: Duration::from_secs(15), ..config("a") };
     assert!(lease::run(Link::default(), config, pending()).is_err());
 }

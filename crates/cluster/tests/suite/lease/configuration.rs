@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn the_defaults_are_the_usual_ones() {
-    let config = Config::new("me");
+    let config = ElectionConfig::new("me");
     assert_eq!(config.check(), Ok(()));
     let times = [config.duration, config.renew_deadline, config.retry_period];
     assert_eq!(times, [15, 10, 2].map(Duration::from_secs));
@@ -23,7 +23,7 @@ fn each_time_leaves_room_for_the_next() {
         ((1_000, 500, 100), true),
     ];
     for ((duration, deadline, retry), good) in cases {
-        let config = Config {
+        let config = ElectionConfig {
             duration: Duration::from_millis(duration),
             renew_deadline: Duration::from_millis(deadline),
             retry_period: Duration::from_millis(retry),
@@ -35,15 +35,15 @@ fn each_time_leaves_room_for_the_next() {
 
 #[test]
 fn errors_name_the_values() {
-    let config = Config { renew_deadline: Duration::from_secs(20), ..config("me") };
+    let config = ElectionConfig { renew_deadline: Duration::from_secs(20), ..config("me") };
     let error = config.check().unwrap_err().to_string();
     let values = "lease duration 15s, renew deadline 20s, retry period 2s: ";
     assert!(error.starts_with(values), "{error}");
     for duration in [Duration::from_millis(15_500), Duration::from_secs(1 << 31)] {
-        let config = Config { duration, ..config.clone() };
-        assert_eq!(config.check(), Err(ConfigError::Seconds { duration }));
+        let config = ElectionConfig { duration, ..config.clone() };
+        assert_eq!(config.check(), Err(ElectionConfigError::Seconds { duration }));
     }
-    assert_eq!(Config::new("").check(), Err(ConfigError::Identity));
+    assert_eq!(ElectionConfig::new("").check(), Err(ElectionConfigError::Identity));
 }
 
 #[test]

@@ -11,10 +11,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use zonewise_cluster::lease::{Config, ConfigError, StoreError, unique_identity};
+use zonewise_cluster::lease::{ElectionConfig, ElectionConfigError, StoreError, unique_identity};
 
-fn config(identity: &str) -> Config {
-    Config { namespace: "ns".to_owned(), name: "lease".to_owned(), ..Config::new(identity) }
+fn config(identity: &str) -> ElectionConfig {
+    ElectionConfig {
+        namespace: "ns".to_owned(),
+        name: "lease".to_owned(),
+        ..ElectionConfig::new(identity)
+    }
 }
 
 fn wall(second: i64) -> Timestamp {

@@ -1,4 +1,5 @@
-//! Two candidates, a server and a network that does its worst: never do both write.
+//! Two candidates, a server, and random faults of the network and the processes: both candidates must
+//! never write at the same time.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use zonewise_cluster::lease::{Action, Answer, Election};
 
 use super::*;
 
-/// Milliseconds of true time, which nobody in the story can see.
+/// Milliseconds of real time. The candidates only see their own clocks.
 type Time = u64;
 
 const FAULTS_END: Time = 120_000;
@@ -21,19 +22,19 @@ enum Fault {
     Cut,
     /// The process does not run; its clock does.
     Stall,
-    /// It ends without a word, and another starts in its place.
+    /// The process ends without releasing the lease, and another starts in its place.
     Crash,
-    /// It ends in order, and another starts in its place.
+    /// The process releases the lease and ends, and another starts in its place.
     Leave,
 }
 
 #[derive(Clone, Debug)]
-struct Script {
+struct FaultScript {
     /// Speed of each clock in thousandths.
     speeds: [u64; 2],
     /// Seconds by which each wall clock is wrong.
     skews: [i64; 2],
-    /// How long each message takes while there are faults, in turn.
+    /// How long messages take while there are faults, used in turn.
     delays: Vec<Time>,
     faults: Vec<(usize, Time, Time, Fault)>,
 }
@@ -55,44 +56,49 @@ enum Event {
     },
 }
 
-struct Runner {
+struct SimulatedCandidate {
     election: Election,
     sent: Option<Instant>,
-    /// What an earlier process or request left behind is not for this one.
+    /// Events of an earlier request or process carry another number and are ignored.
     turn: u64,
-    lives: u64,
+    restarts: u64,
 }
 
 struct Simulation {
-    script: Script,
+    script: FaultScript,
     origin: Instant,
     time: Time,
     stored: Stored,
-    runners: [Runner; 2],
-    agenda: BTreeMap<(Time, u64), (usize, Event)>,
-    booked: u64,
+    candidates: [SimulatedCandidate; 2],
+    events: BTreeMap<(Time, u64), (usize, Event)>,
+    scheduled: u64,
     messages: usize,
 }
 
-fn newcomer(who: usize, lives: u64) -> Election {
-    Election::new(config(&format!("{who}-{lives}")), lives * 2 + who as u64)
+fn new_election(who: usize, restarts: u64) -> Election {
+    Election::new(config(&format!("{who}-{restarts}")), restarts * 2 + who as u64)
 }
 
 impl Simulation {
-    fn new(script: Script) -> Self {
-        let runner = |who| Runner { election: newcomer(who, 0), sent: None, turn: 0, lives: 0 };
+    fn new(script: FaultScript) -> Self {
+        let candidate = |who| SimulatedCandidate {
+            election: new_election(who, 0),
+            sent: None,
+            turn: 0,
+            restarts: 0,
+        };
         let mut simulation = Self {
             script,
             origin: Instant::now(),
             time: 0,
             stored: Stored::default(),
-            runners: [runner(0), runner(1)],
-            agenda: BTreeMap::new(),
-            booked: 0,
+            candidates: [candidate(0), candidate(1)],
+            events: BTreeMap::new(),
+            scheduled: 0,
             messages: 0,
         };
         for (who, at, _, fault) in simulation.script.faults.clone() {
-            simulation.book(at, who, Event::Begin(fault));
+            simulation.schedule(at, who, Event::Begin(fault));
         }
         (0..2).for_each(|who| simulation.act(who));
         simulation
@@ -109,53 +115,53 @@ impl Simulation {
         nanos.div_ceil(1000 * self.script.speeds[who]).max(self.time)
     }
 
-    fn during(&self, who: usize, wanted: fn(Fault) -> bool) -> Option<Time> {
+    fn end_of_fault(&self, who: usize, wanted: fn(Fault) -> bool) -> Option<Time> {
         let hit = |&&(whom, from, length, fault): &&(usize, Time, Time, Fault)| {
             whom == who && wanted(fault) && (from..from + length).contains(&self.time)
         };
         self.script.faults.iter().filter(hit).map(|&(_, from, length, _)| from + length).max()
     }
 
-    fn book(&mut self, at: Time, who: usize, event: Event) {
-        self.booked += 1;
-        self.agenda.insert((at, self.booked), (who, event));
+    fn schedule(&mut self, at: Time, who: usize, event: Event) {
+        self.scheduled += 1;
+        self.events.insert((at, self.scheduled), (who, event));
     }
 
-    /// Sends a message, if there is a way; it may arrive when nobody waits for it any more.
+    /// Sends a message, unless the network is cut. It may arrive after the candidate has given up.
     fn send(&mut self, who: usize, message: Event) {
         self.messages += 1;
-        if self.during(who, |fault| matches!(fault, Fault::Cut)).is_none() {
+        if self.end_of_fault(who, |fault| matches!(fault, Fault::Cut)).is_none() {
             let delays = &self.script.delays;
             let delay =
                 if self.time < FAULTS_END { delays[self.messages % delays.len()] } else { 5 };
-            self.book(self.time + delay, who, message);
+            self.schedule(self.time + delay, who, message);
         }
     }
 
     fn act(&mut self, who: usize) {
         let now = self.local(who);
         let wall = wall(1_700_000_000 + self.time as i64 / 1000 + self.script.skews[who]);
-        let runner = &mut self.runners[who];
-        runner.turn += 1;
-        let turn = runner.turn;
-        let until = match runner.election.next(now, wall) {
+        let candidate = &mut self.candidates[who];
+        candidate.turn += 1;
+        let turn = candidate.turn;
+        let until = match candidate.election.next(now, wall) {
             Action::Wait(until) => until,
             Action::Done => return self.replace(who),
             request => {
-                runner.sent = Some(now);
-                let patience = runner.election.patience(now);
+                candidate.sent = Some(now);
+                let deadline = candidate.election.request_deadline(now);
                 self.send(who, Event::Arrive { turn, request });
-                patience
+                deadline
             }
         };
-        self.book(self.when(who, until), who, Event::Wake { turn });
+        self.schedule(self.when(who, until), who, Event::Wake { turn });
     }
 
     fn replace(&mut self, who: usize) {
-        let runner = &mut self.runners[who];
-        runner.lives += 1;
-        runner.election = newcomer(who, runner.lives);
-        runner.sent = None;
+        let candidate = &mut self.candidates[who];
+        candidate.restarts += 1;
+        candidate.election = new_election(who, candidate.restarts);
+        candidate.sent = None;
         self.act(who);
     }
 
@@ -172,8 +178,8 @@ impl Simulation {
             }
             Event::Begin(Fault::Crash) => self.replace(who),
             Event::Begin(Fault::Leave) => {
-                self.runners[who].sent = None;
-                self.runners[who].election.leave();
+                self.candidates[who].sent = None;
+                self.candidates[who].election.leave();
                 self.act(who);
             }
             Event::Begin(Fault::Cut | Fault::Stall) => {}
@@ -182,10 +188,10 @@ impl Simulation {
 
     fn resume(&mut self, who: usize, turn: u64, answer: Answer) {
         let now = self.local(who);
-        let runner = &mut self.runners[who];
-        if runner.turn == turn {
-            if let Some(sent) = runner.sent.take() {
-                runner.election.answered(sent, now, answer);
+        let candidate = &mut self.candidates[who];
+        if candidate.turn == turn {
+            if let Some(sent) = candidate.sent.take() {
+                candidate.election.answered(sent, now, answer);
             }
             self.act(who);
         }
@@ -202,24 +208,24 @@ impl Simulation {
 
     fn writers(&self) -> usize {
         let may_write = |who: &usize| {
-            let deadline = self.runners[*who].election.write_deadline();
+            let deadline = self.candidates[*who].election.write_deadline();
             deadline.is_some_and(|deadline| self.local(*who) < deadline)
         };
         (0..2).filter(may_write).count()
     }
 
-    /// Plays the script; gives the time when two wrote at once. A writer only ever appears with
-    /// an event, so it is enough to look after each.
-    fn play(&mut self) -> Result<(), Time> {
-        while let Some((&(at, _), _)) = self.agenda.first_key_value() {
+    /// Runs the script. Fails with the time when two candidates could write at once. A candidate
+    /// becomes a writer only through an event, so it is enough to check after each event.
+    fn run(&mut self) -> Result<(), Time> {
+        while let Some((&(at, _), _)) = self.events.first_key_value() {
             if at > END {
                 break;
             }
-            let Some((_, (who, event))) = self.agenda.pop_first() else { break };
+            let Some((_, (who, event))) = self.events.pop_first() else { break };
             self.time = at;
             let at_server = matches!(event, Event::Arrive { .. });
-            match self.during(who, |fault| matches!(fault, Fault::Stall)) {
-                Some(end) if !at_server => self.book(end, who, event),
+            match self.end_of_fault(who, |fault| matches!(fault, Fault::Stall)) {
+                Some(end) if !at_server => self.schedule(end, who, event),
                 _ => self.handle(who, event),
             }
             if self.writers() > 1 {
@@ -231,7 +237,7 @@ impl Simulation {
     }
 }
 
-fn scripts() -> impl Strategy<Value = Script> {
+fn scripts() -> impl Strategy<Value = FaultScript> {
     let delay = prop_oneof![8 => 1..50u64, 3 => 50..3_000u64, 1 => 3_000..30_000u64];
     let kind = prop_oneof![
         4 => Just(Fault::Cut),
@@ -246,7 +252,12 @@ fn scripts() -> impl Strategy<Value = Script> {
         prop::collection::vec(delay, 1..40),
         prop::collection::vec(fault, 0..12),
     )
-        .prop_map(|(speeds, skews, delays, faults)| Script { speeds, skews, delays, faults })
+        .prop_map(|(speeds, skews, delays, faults)| FaultScript {
+            speeds,
+            skews,
+            delays,
+            faults,
+        })
 }
 
 proptest! {
@@ -255,21 +266,21 @@ proptest! {
     #[test]
     fn never_do_two_write_and_in_the_end_one_does(script in scripts()) {
         let mut simulation = Simulation::new(script);
-        prop_assert_eq!(simulation.play(), Ok(()));
+        prop_assert_eq!(simulation.run(), Ok(()));
         prop_assert_eq!(simulation.writers(), 1);
     }
 }
 
-/// The leader of the first seconds is cut off for good.
-fn parted(speeds: [u64; 2]) -> Simulation {
+/// The first leader is cut off after 20 seconds and stays so.
+fn first_leader_cut_off(speeds: [u64; 2]) -> Simulation {
     let faults = vec![(0, 20_000, END, Fault::Cut)];
-    Simulation::new(Script { speeds, skews: [0, 0], delays: vec![5], faults })
+    Simulation::new(FaultScript { speeds, skews: [0, 0], delays: vec![5], faults })
 }
 
 #[test]
 fn a_candidate_cut_off_is_succeeded() {
-    let mut simulation = parted([1000, 1000]);
-    assert_eq!(simulation.play(), Ok(()));
+    let mut simulation = first_leader_cut_off([1000, 1000]);
+    assert_eq!(simulation.run(), Ok(()));
     let lease = simulation.stored.lease.unwrap().spec.unwrap();
     assert_eq!(
         (lease.holder_identity.unwrap().as_str(), lease.lease_transitions),
@@ -279,6 +290,9 @@ fn a_candidate_cut_off_is_succeeded() {
 
 #[test]
 fn clocks_whose_speeds_differ_by_more_than_half_break_it() {
-    assert_eq!(parted([820, 1200]).play(), Ok(()));
-    assert!(parted([750, 1250]).play().is_err(), "or this test sees nothing");
+    assert_eq!(first_leader_cut_off([820, 1200]).run(), Ok(()));
+    assert!(
+        first_leader_cut_off([750, 1250]).run().is_err(),
+        "the simulation must be able to detect two writers"
+    );
 }

@@ -5,16 +5,16 @@ use zonewise_cluster::lease::{Action, Answer, Claim, Election};
 
 use super::*;
 
-struct Table {
+struct Candidate {
     origin: Instant,
     election: Election,
 }
 
-fn candidate() -> Table {
-    Table { origin: Instant::now(), election: Election::new(config("me"), 1) }
+fn candidate() -> Candidate {
+    Candidate { origin: Instant::now(), election: Election::new(config("me"), 1) }
 }
 
-impl Table {
+impl Candidate {
     fn at(&self, second: f64) -> Instant {
         self.origin + Duration::from_secs_f64(second)
     }
@@ -27,7 +27,7 @@ impl Table {
         self.election.answered(self.at(sent), self.at(now), answer);
     }
 
-    /// Asks and answers in one go, as if the server were next door.
+    /// Asks for the next action and answers it at the same moment.
     fn step(&mut self, second: f64, answer: Answer) -> Action {
         let action = self.next(second);
         self.answer(second, second, answer);
@@ -68,7 +68,7 @@ fn conflict() -> Answer {
 }
 
 /// A candidate that took a free lease at second 0.
-fn leader() -> Table {
+fn leader() -> Candidate {
     let mut me = candidate();
     me.step(0.0, Answer::Found(None));
     me.step(0.0, written("1", spec("me", 15, (0, 0), 0)));
@@ -189,10 +189,10 @@ fn without_renewal_the_claim_ends_at_the_deadline() {
 fn no_request_outlasts_the_deadline() {
     let me = leader();
     for (sent, limit) in [(0.0, 5.0), (4.0, 9.0), (6.0, 10.0), (9.5, 10.0)] {
-        assert_eq!(me.election.patience(me.at(sent)), me.at(limit));
+        assert_eq!(me.election.request_deadline(me.at(sent)), me.at(limit));
     }
     let follower = candidate();
-    assert_eq!(follower.election.patience(follower.at(6.0)), follower.at(11.0));
+    assert_eq!(follower.election.request_deadline(follower.at(6.0)), follower.at(11.0));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use serde_json::{Value, json};
-use zonewise_explain::input::{self, Fault, Found, Item, Object, Options};
+use zonewise_explain::input::{self, Fault, Item, LocatedObject, Object, Options};
 
 /// Everything that is read from a text, and the error it ends with.
 pub(crate) fn read(text: impl AsRef<[u8]>) -> (Vec<Item>, Option<String>) {
@@ -17,8 +17,10 @@ pub(crate) fn read(text: impl AsRef<[u8]>) -> (Vec<Item>, Option<String>) {
 pub(crate) fn told(text: impl AsRef<[u8]>) -> Vec<String> {
     let (items, end) = read(text);
     let line = |item| match item {
-        Item::Found(Found { place, object }) => format!("{place}: {}", name(&object)),
-        Item::Fault(Fault { place, subject, message }) => format!("{place}: {subject}: {message}"),
+        Item::Found(LocatedObject { location, object }) => format!("{location}: {}", name(&object)),
+        Item::Fault(Fault { location, subject, message }) => {
+            format!("{location}: {subject}: {message}")
+        }
         Item::Ignored { kind } => format!("ignored: {kind}"),
     };
     items.into_iter().map(line).chain(end.map(|error| format!("error: {error}"))).collect()
@@ -38,7 +40,7 @@ pub(crate) fn objects(text: impl AsRef<[u8]>) -> Vec<(Object, Option<Value>)> {
     let (items, end) = read(text);
     assert_eq!(end, None);
     let object = |item| match item {
-        Item::Found(Found { object, .. }) => apart(object),
+        Item::Found(LocatedObject { object, .. }) => apart(object),
         other => panic!("{other:?}"),
     };
     items.into_iter().map(object).collect()
@@ -136,15 +138,15 @@ fn block(value: &Value, indent: usize, text: &mut String) {
     let margin = " ".repeat(indent);
     match value {
         Value::Object(map) => {
-            for (place, (key, value)) in map.iter().enumerate() {
-                let margin = if place == 0 { "" } else { &margin };
+            for (location, (key, value)) in map.iter().enumerate() {
+                let margin = if location == 0 { "" } else { &margin };
                 *text += &format!("{margin}{key}:");
                 inner(value, indent, text);
             }
         }
         Value::Array(items) => {
-            for (place, item) in items.iter().enumerate() {
-                let margin = if place == 0 { "" } else { &margin };
+            for (location, item) in items.iter().enumerate() {
+                let margin = if location == 0 { "" } else { &margin };
                 *text += &format!("{margin}- ");
                 block(item, indent + 2, text);
             }

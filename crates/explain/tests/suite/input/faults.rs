@@ -54,7 +54,7 @@ fn an_object_that_cannot_be_used_is_named_with_cause_and_field() {
             with(pod("a\u{1b}[31m", "ü/\n"), "/spec/nodeName", json!({})),
             "Pod a\\u{1b}[31m/ü/\\n: `spec.nodeName`: a string is needed, not an object",
         ),
-        (json!({"kind": "PodList", "items": {}}), "PodList: `items` of a list has to be a list"),
+        (json!({"kind": "PodList", "items": {}}), "PodList: `items` of a list must be a list"),
     ];
     for (object, expected) in rows {
         for text in [object.to_string(), yaml(&object)] {
@@ -83,25 +83,27 @@ type Row = (&'static str, &'static [&'static str]);
 const MISTAKES: [Row; 24] = [
     (
         "hello",
-        &["f: document 1, line 1: object: this is no object: an object has `kind` and `metadata`"],
+        &[
+            "f: document 1, line 1: object: this is not an object: an object has `kind` and `metadata`",
+        ],
     ),
     (
         "- a\n- b",
         &[
-            "f: document 1, item 1, line 1: object: this is no object: an object has `kind` and `metadata`",
-            "f: document 1, item 2, line 1: object: this is no object: an object has `kind` and `metadata`",
+            "f: document 1, item 1, line 1: object: this is not an object: an object has `kind` and `metadata`",
+            "f: document 1, item 2, line 1: object: this is not an object: an object has `kind` and `metadata`",
         ],
     ),
     (
         "[1]",
         &[
-            "f: document 1, item 1, line 1: object: this is no object: an object has `kind` and `metadata`",
+            "f: document 1, item 1, line 1: object: this is not an object: an object has `kind` and `metadata`",
         ],
     ),
     (
         "{\"items\":[{\"metadata\":{\"name\":\"a\"}}]}",
         &[
-            "f: document 1, item 1, line 1: object a: it has no `kind`, and its list does not tell one before its items: add `kind` and `apiVersion`",
+            "f: document 1, item 1, line 1: object a: it has no `kind`, and its list has none before its items: add `kind` and `apiVersion`",
         ],
     ),
     (
@@ -111,18 +113,18 @@ const MISTAKES: [Row; 24] = [
     (
         "{\"kind\":\"List\",\"items\":[null]}",
         &[
-            "f: document 1, item 1, line 1: object: this is no object: an object has `kind` and `metadata`",
+            "f: document 1, item 1, line 1: object: this is not an object: an object has `kind` and `metadata`",
         ],
     ),
     ("kind: List\n", &["f: document 1, line 1: List: a list needs `items`"]),
     ("kind: AllowList\n", &["ignored: AllowList"]),
     (
         "kind: Node\nkind: Node\n",
-        &["f: document 1, line 2: object: `kind` stands here a second time: remove one of them"],
+        &["f: document 1, line 2: object: `kind` is set twice: remove one of them"],
     ),
     (
         "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\n\"metadata\":{\"name\":\"a\"},\n\"metadata\":{}}",
-        &["f: document 1, line 3: Node: a field stands here twice: remove one of them"],
+        &["f: document 1, line 3: Node: a field is set twice: remove one of them"],
     ),
     ("{\n\"kind\": tru }", &["error: f: document 1, line 2: this is not JSON: expected ident"]),
     (
@@ -173,7 +175,9 @@ const MISTAKES: [Row; 24] = [
     ),
     (
         "kind: List\nitems:\n- kind: A\n  b: *none\n",
-        &["error: f: document 1, item 1, line 4: the alias refers to an anchor that is not there"],
+        &[
+            "error: f: document 1, item 1, line 4: the alias refers to an anchor that does not exist",
+        ],
     ),
     (
         "kind: List\nitems:\n- kind: A\n\t- b\n",
@@ -220,15 +224,15 @@ fn what_is_no_text_is_told_with_the_remedy() {
         ),
         (
             b"kind: A\nb: \xff\xfe\n",
-            "f: document 1, line 2: this line is not text in UTF-8: is it a binary file?",
+            "f: document 1, line 2: this line is not UTF-8 text: is it a binary file?",
         ),
         (
             b"{\"kind\":\"List\",\"items\":[\n{},\n{\"a\":\n\"\xc3\"}]}",
-            "f: document 1, item 2, line 4: this line is not text in UTF-8: is it a binary file?",
+            "f: document 1, item 2, line 4: this line is not UTF-8 text: is it a binary file?",
         ),
         (
             b"\x7fELF\x02\x01\x01\x00\x00\n\xff",
-            "f: document 1, line 2: this line is not text in UTF-8: is it a binary file?",
+            "f: document 1, line 2: this line is not UTF-8 text: is it a binary file?",
         ),
     ];
     for (text, expected) in rows {

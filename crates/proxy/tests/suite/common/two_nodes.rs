@@ -1,5 +1,5 @@
-//! A small cluster with our tables on one node: two nodes, a pod that serves on each, a pod and an
-//! outside client that ask.
+//! A small cluster with our tables on one of two nodes: a pod that serves on each node, a pod and an
+//! outside client that send requests.
 //!
 //! ```text
 //!   client ── fabric ─┬─ n1 (zone a, our tables) ── here (serves), caller
@@ -11,9 +11,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
 use zonewise_common::cidr::Cidr;
+use zonewise_netns::Namespace;
 use zonewise_netns::network::{ClusterNetwork, NetnsClient, NetnsNode, NetnsPod};
 use zonewise_netns::traffic::{ProbeResult, Protocol, Server, probe_from, probe_tcp, probe_udp};
-use zonewise_netns::{Cidr as NetCidr, Namespace};
 use zonewise_proxy::testing::{LocalTraffic, Options};
 use zonewise_routing::NodeLocation;
 
@@ -34,7 +34,7 @@ pub(crate) struct TwoNodeCluster {
     pub(crate) servers: Vec<Server>,
 }
 
-/// Pods are recognised by their range, as most clusters do it.
+/// Pods are recognised by the cluster's pod range, as in most clusters.
 pub(crate) fn by_range() -> Options {
     let cidrs = ["10.244.0.0/16", "fd00:10:244::/48"].map(|text| Cidr::parse(text).unwrap());
     Options { local: LocalTraffic::Cidrs(cidrs.into()), ..Options::default() }
@@ -66,7 +66,7 @@ impl TwoNodeCluster {
         cluster
     }
 
-    /// A pod answers on port 8080, TCP and UDP, both families.
+    /// Starts a server in a pod on port 8080, TCP and UDP, in both families.
     pub(crate) fn serve(&mut self, pod: &NetnsPod) {
         for v6 in FAMILIES {
             let address = at(pod.address(v6), 8080);
@@ -87,7 +87,7 @@ impl TwoNodeCluster {
         }
     }
 
-    /// Who answers over all of these tries, and under which source addresses.
+    /// The names of the servers that answer over some tries, and the source addresses they see.
     pub(crate) fn answers(&self, from: &Namespace, to: SocketAddr, tries: usize) -> Responses {
         let mut responses = Responses::default();
         for _ in 0..tries {
@@ -134,12 +134,11 @@ impl Responses {
     }
 }
 
-pub(crate) fn net(text: &str) -> NetCidr {
-    let (address, length) = text.split_once('/').unwrap();
-    (address.parse().unwrap(), length.parse().unwrap())
+pub(crate) fn net(text: &str) -> Cidr {
+    Cidr::parse(text).unwrap()
 }
 
-/// The slice's port under two protocols.
+/// The slice with its port 8080 for TCP and UDP.
 pub(crate) fn both_protocols(slice: Value) -> Value {
     ports(slice, &[("http", 8080, "TCP"), ("udp", 8080, "UDP")])
 }

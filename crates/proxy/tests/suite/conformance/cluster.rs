@@ -1,4 +1,4 @@
-//! A cluster with our tables on every node.
+//! A cluster with our tables on every node, for the conformance tests.
 //!
 //! ```text
 //!   client ── fabric ─┬─ n1 (our tables) ── caller-1, pods that serve
@@ -6,17 +6,17 @@
 //!                     └─ …
 //! ```
 //!
-//! Pods are recognised by the range of their own node: a pod of another node is somebody from
-//! outside, as these specs expect it.
+//! A node only recognises its own pods, by the node's pod range: a pod of another node counts as an
+//! outside client, as the conformance specs expect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
 use zonewise_common::cidr::Cidr;
+use zonewise_netns::Namespace;
 use zonewise_netns::network::{ClusterNetwork, NetnsClient, NetnsNode, NetnsPod};
 use zonewise_netns::traffic::{ProbeResult, Protocol, Server, probe_from, probe_tcp, probe_udp};
-use zonewise_netns::{Cidr as NetCidr, Namespace};
 use zonewise_nft::Family;
 use zonewise_nft::conntrack::Conntrack;
 use zonewise_proxy::testing::{
@@ -29,7 +29,7 @@ use crate::common::objects::{Endpoint, endpoint, slice};
 use crate::common::two_nodes::{FAMILIES, both_protocols, net};
 use crate::common::{PATIENCE, Tables, at, usual_node};
 
-/// One of three equal endpoints is missed once in a hundred million times.
+/// With this many tries, one of three equal endpoints is missed once in a hundred million runs.
 pub(crate) const TRIES: usize = 48;
 const RANGES: [&str; 2] = ["10.96.0.0/12", "fd96::/108"];
 
@@ -46,10 +46,9 @@ pub(crate) struct ConformanceCluster {
     pub(crate) servers: Vec<Server>,
 }
 
-/// Pods of a node, by their range.
+/// Options that recognise the pods of a node by the node's pod range.
 fn of_node(node: &NetnsNode) -> Options {
-    let range = |(address, length): NetCidr| Cidr::parse(&format!("{address}/{length}")).unwrap();
-    let cidrs = [node.pods_v4, node.pods_v6].map(range);
+    let cidrs = [node.pods_v4, node.pods_v6];
     Options { local: LocalTraffic::Cidrs(cidrs.into()), ..Options::default() }
 }
 
@@ -70,7 +69,7 @@ impl ConformanceCluster {
         Self { network, nodes, client, servers: Vec::new() }
     }
 
-    /// A pod on a node that answers on port 8080.
+    /// Adds a pod that answers on port 8080.
     pub(crate) fn pod(&mut self, index: usize, name: &str) -> NetnsPod {
         let pod = self.network.add_pod(&self.nodes[index].node, name).unwrap();
         for v6 in FAMILIES {
@@ -79,7 +78,7 @@ impl ConformanceCluster {
         pod
     }
 
-    /// Somebody answers here, TCP and UDP.
+    /// Starts a server for TCP and UDP.
     pub(crate) fn serve(&mut self, namespace: &Namespace, name: &str, address: SocketAddr) {
         self.servers.push(Server::both(namespace, name, address).unwrap());
     }
@@ -143,15 +142,15 @@ impl ConformanceCluster {
         self.service(service).members(&name, |v6| ready(pods, v6)).sync()
     }
 
-    /// Writes what has changed. UDP clients begin anew: a port that is used again would find its old
-    /// flow, and that may lead to whom it likes for as long as the endpoint serves.
+    /// Writes what has changed and deletes all UDP flows: a client that reuses its source port would otherwise
+    /// follow its old flow to an endpoint that may still serve.
     pub(crate) fn sync(&mut self) -> &mut Self {
         self.settle();
         self.nodes.iter().for_each(ProxyNode::forget_flows);
         self
     }
 
-    /// Writes what has changed, and does what the shell does after it.
+    /// Writes what has changed, and cleans up as the proxy does after a sync.
     pub(crate) fn settle(&mut self) -> &mut Self {
         for node in &mut self.nodes {
             node.sync();
@@ -159,7 +158,7 @@ impl ConformanceCluster {
         self
     }
 
-    /// What is in the kernel is what should be, once what nothing leads to is gone.
+    /// Removes leftover elements, then checks that the kernel holds exactly what it should.
     pub(crate) fn assert_clean(&mut self) {
         self.each(|tables| {
             tables.kernel.remove_unused().unwrap();
@@ -167,7 +166,7 @@ impl ConformanceCluster {
         });
     }
 
-    /// Pods and the node itself, on every node.
+    /// The namespaces of the calling pod and of the node itself, for every node.
     pub(crate) fn inside(&self) -> Vec<&Namespace> {
         self.nodes.iter().flat_map(|node| [&node.caller.namespace, &node.node.namespace]).collect()
     }
@@ -191,7 +190,7 @@ impl ProxyNode {
         Self { node, tables, caller }
     }
 
-    /// A sync, and what the shell does after it: how many stale flows were removed.
+    /// A sync, and the clean-up after it; returns how many stale flows were deleted.
     pub(crate) fn sync(&mut self) -> usize {
         self.tables.sync().kernel.purge_affinity().unwrap();
         let frontends = frontends(&self.tables);
@@ -213,7 +212,7 @@ impl ProxyNode {
     }
 }
 
-/// As the shell collects them, of all Services.
+/// The UDP frontends of all Services, as the proxy collects them.
 fn frontends(tables: &Tables) -> BTreeMap<Family, Frontends> {
     let mut frontends: BTreeMap<Family, Frontends> = BTreeMap::new();
     for (key, service) in tables.index.services() {
@@ -246,7 +245,8 @@ pub(crate) fn probe(protocol: Protocol, from: &Namespace, to: SocketAddr) -> Pro
     }
 }
 
-/// Who is reached over one protocol. Silence takes long to hear: one try is enough for it.
+/// The names of the servers that answer over one protocol. If the first try gets no answer, there are no more
+/// tries, because each would wait for the timeout.
 pub(crate) fn reached(protocol: Protocol, from: &Namespace, to: SocketAddr) -> String {
     let first = probe(protocol, from, to);
     if first.name().is_none() {
@@ -258,7 +258,7 @@ pub(crate) fn reached(protocol: Protocol, from: &Namespace, to: SocketAddr) -> S
     names.into_iter().collect::<Vec<_>>().join(" ")
 }
 
-/// Who is reached, over TCP and UDP alike.
+/// The names of the servers that answer, which must be the same over TCP and UDP.
 pub(crate) fn reach(from: &Namespace, to: SocketAddr) -> String {
     let [tcp, udp] = [Protocol::Tcp, Protocol::Udp].map(|protocol| reached(protocol, from, to));
     assert_eq!(tcp, udp, "{from:?} to {to}: TCP and UDP");

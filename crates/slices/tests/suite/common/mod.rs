@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use zonewise_common::name::Name;
-use zonewise_slices::asked::{Asked, asked};
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::plan::{Input, Plan, plan};
 use zonewise_slices::pod::Pod;
+use zonewise_slices::requested::{RequestedRouting, requested_routing};
 use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::Slice;
@@ -25,7 +25,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Does what a plan says.
+    /// Applies the writes of a plan.
     pub(crate) fn run(&mut self, plan: &Plan) {
         for family in &plan.families {
             for slice in &family.creates {
@@ -55,12 +55,12 @@ impl Store {
     }
 }
 
-/// What is read back after writing.
+/// A slice as it is read back after it was written.
 fn through_the_wire(slice: &Slice) -> Slice {
     serde_json::from_str(&serde_json::to_string(slice).unwrap()).unwrap()
 }
 
-/// Nodes, one Service with its Pods, and the slices that were written for it.
+/// Nodes, Pods, a Service and its stored slices.
 pub(crate) struct TestCluster {
     pub(crate) service: Value,
     pub(crate) nodes: BTreeMap<String, Value>,
@@ -72,7 +72,7 @@ pub(crate) struct TestCluster {
 }
 
 impl TestCluster {
-    /// One node per zone with so many cores.
+    /// One node per zone, with the zone's name and its number of cores.
     pub(crate) fn new(zones: &[(&str, &str)]) -> Self {
         let mut cluster = Self {
             service: json!({
@@ -97,12 +97,12 @@ impl TestCluster {
         cluster
     }
 
-    /// Three equal zones.
+    /// Three zones of the same size.
     pub(crate) fn three_zones() -> Self {
         Self::new(&[("a", "4"), ("b", "4"), ("c", "4")])
     }
 
-    /// Adds or replaces a node. The region is the first letter of the zone's name, before a dash.
+    /// Adds or replaces a node. Its region is the zone's name up to the first dash.
     pub(crate) fn node(&mut self, name: &str, zone: &str, cpu: &str) {
         let region = zone.split('-').next().unwrap();
         let node = json!({
@@ -128,7 +128,7 @@ impl TestCluster {
         self
     }
 
-    /// So many ready Pods in a zone, the newest leaving first.
+    /// Makes the number of ready Pods in a zone `count`. The newest are removed first.
     pub(crate) fn pods(&mut self, zone: &str, count: usize) -> &mut Self {
         let node = format!("node-{zone}");
         let mut there: Vec<String> = self
@@ -146,7 +146,7 @@ impl TestCluster {
         self
     }
 
-    /// One more ready Pod on a node.
+    /// Adds a ready Pod to a node.
     pub(crate) fn pod(&mut self, node: &str) -> String {
         self.serial += 1;
         let name = format!("pod-{:05}", self.serial);
@@ -165,7 +165,7 @@ impl TestCluster {
         name
     }
 
-    /// Plans, writes, and checks what must hold after every step.
+    /// Plans, applies the writes, and checks what must hold after every step.
     pub(crate) fn sync(&mut self) -> Plan {
         let plan = self.plan();
         self.store.run(&plan);
@@ -173,9 +173,9 @@ impl TestCluster {
         plan
     }
 
-    pub(crate) fn asked(&self) -> Asked {
+    pub(crate) fn requested_routing(&self) -> RequestedRouting {
         let service: Service = serde_json::from_value(self.service.clone()).unwrap();
-        asked(&service, &self.settings)
+        requested_routing(&service, &self.settings)
     }
 
     pub(crate) fn plan(&self) -> Plan {
@@ -190,7 +190,7 @@ impl TestCluster {
             trigger: None,
             populated: false,
         };
-        plan(&input, &asked(&service, &self.settings), &self.settings)
+        plan(&input, &requested_routing(&service, &self.settings), &self.settings)
     }
 
     pub(crate) fn topology(&self) -> Nodes {
@@ -199,8 +199,8 @@ impl TestCluster {
         Nodes::new(nodes.collect(), self.missing_cpu)
     }
 
-    /// A29: every Pod in exactly one slice; A17: every slice found by the Service's name; C7: one
-    /// kind of slices only.
+    /// A29: every Pod is in exactly one slice. A17: every slice carries the Service's name. C7: all
+    /// slices are subsets of zones, or of regions, or none is a subset.
     pub(crate) fn check(&self) {
         let mut addresses: Vec<String> = self
             .store
@@ -227,7 +227,7 @@ impl TestCluster {
         assert_eq!(kinds.len(), 1, "slices of one kind");
     }
 
-    /// Endpoints hinted to each zone; a zone list of several is joined.
+    /// The number of endpoints hinted to each zone; several zones of one endpoint are joined with `+`.
     pub(crate) fn hints(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for endpoint in self.store.slices.values().flat_map(|slice| &slice.endpoints) {
@@ -239,7 +239,7 @@ impl TestCluster {
         counts
     }
 
-    /// Endpoints and slices of each subset; `""` for unlabelled slices.
+    /// The number of endpoints and slices of each subset; `""` stands for slices without a subset.
     pub(crate) fn subsets(&self) -> BTreeMap<String, (usize, usize)> {
         let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         for slice in self.store.slices.values() {

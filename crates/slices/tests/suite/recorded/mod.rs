@@ -11,10 +11,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use zonewise_common::event::{Event, EventType};
 use zonewise_common::name::Name;
-use zonewise_slices::asked::asked;
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::plan::{FamilyPlan, Input, Plan, plan};
 use zonewise_slices::pod::Pod;
+use zonewise_slices::requested::requested_routing;
 use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
 use zonewise_topology::capacity::MissingCpu;
@@ -43,7 +43,7 @@ fn step(step: &Value, store: &mut Store, populated: &mut bool, max_endpoints: us
         trigger: None,
         populated: *populated,
     };
-    let plan = plan(&input, &asked(&service, &settings), &settings);
+    let plan = plan(&input, &requested_routing(&service, &settings), &settings);
     *populated = plan.populated;
     store.run(&plan);
     told(&plan, store)

@@ -9,11 +9,12 @@
 #![allow(dead_code, reason = "every test file uses its part of this")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use zonewise_common::cidr::Cidr;
 use zonewise_netns::traffic::{Server, http_get, probe_tcp, probe_udp};
 use zonewise_netns::{ClusterNetwork, Namespace, NetnsClient, NetnsNode, NetnsPod};
 use zonewise_testbed::{Cluster, Gate, Options, Process, User, manifests, objects};
@@ -83,8 +84,8 @@ impl TestNodes {
             {"type": "InternalIP", "address": node.v4},
             {"type": "InternalIP", "address": node.v6},
         ]);
-        object["spec"]["podCIDRs"] = json!([text(node.pods_v4), text(node.pods_v6)]);
-        object["spec"]["podCIDR"] = json!(text(node.pods_v4));
+        object["spec"]["podCIDRs"] = json!([node.pods_v4.to_string(), node.pods_v6.to_string()]);
+        object["spec"]["podCIDR"] = json!(node.pods_v4.to_string());
         self.by_name.insert(name.into(), TestNode { node, gate, proxy: None });
         object
     }
@@ -113,9 +114,7 @@ impl TestNodes {
     pub(crate) fn add_client(&mut self, name: &str, through: &str) -> NetnsClient {
         let client = self.network.add_client(name).unwrap();
         for range in SERVICE_RANGES.into_iter().chain(EXTERNAL_RANGES) {
-            let (address, length) = range.split_once('/').unwrap();
-            let range = (address.parse().unwrap(), length.parse().unwrap());
-            client.route_via(range, self.node(through)).unwrap();
+            client.route_via(Cidr::parse(range).unwrap(), self.node(through)).unwrap();
         }
         client
     }
@@ -169,10 +168,6 @@ const NAMESPACE_FLAGS: [&str; 4] = [
     "--conntrack-tcp-timeout-established=0s",
     "--conntrack-tcp-timeout-close-wait=0s",
 ];
-
-fn text((address, length): (IpAddr, u8)) -> String {
-    format!("{address}/{length}")
-}
 
 /// The names of the servers that answer over some tries.
 pub(crate) fn responders(from: &Namespace, to: SocketAddr, tries: usize) -> BTreeSet<String> {

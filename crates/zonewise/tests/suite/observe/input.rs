@@ -1,4 +1,4 @@
-//! Wrong input: the message names the place and the remedy, and the exit code tells programs.
+//! Wrong input: the message names position and remedy, and the exit code is an error.
 
 use crate::observe::run::{cluster, document, run, run_on};
 use serde_json::json;
@@ -11,7 +11,7 @@ type Row = (&'static [&'static str], &'static str, i32, &'static str);
 const PLAN: &[&str] = &["plan", "-f", "-"];
 
 const ROWS: [Row; 22] = [
-    (PLAN, "", 1, "no Node, Pod, Service or EndpointSlice was given, but nothing"),
+    (PLAN, "", 1, "the input is empty"),
     (PLAN, "# nothing\n---\n", 1, "kubectl get nodes,pods,services,endpointslices -A -o yaml"),
     (PLAN, "kind: ConfigMap\napiVersion: v1\nmetadata: {name: x}\n", 1, "but 1 ConfigMap"),
     (
@@ -37,7 +37,7 @@ const ROWS: [Row; 22] = [
         PLAN,
         "kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec: {ports: 5}\n",
         1,
-        "pass --keep-going to go on without it",
+        "pass --keep-going to continue without it",
     ),
     (
         PLAN,
@@ -54,7 +54,7 @@ const ROWS: [Row; 22] = [
     ),
     (&["plan", "-f", "no-such-file"], "", 1, "cannot read no-such-file"),
     (&["plan", "-f", "crates"], "", 1, "has no .yaml, .yml or .json file"),
-    (&["plan", "-f", "-", "--service", "a/b/c"], NODE, 2, "names no Service"),
+    (&["plan", "-f", "-", "--service", "a/b/c"], NODE, 2, "invalid Service `a/b/c`"),
     (
         &["plan", "-f", "examples/shop", "--service", "web"],
         "",
@@ -66,14 +66,14 @@ const ROWS: [Row; 22] = [
         &["route", "-f", "examples/shop", "--node", "z9"],
         "",
         1,
-        "there is no node `z9`; nodes are a1, a2",
+        "there is no node `z9`; the nodes are a1, a2",
     ),
     (&["route", "-f", "examples/shop"], "", 2, "--node"),
     (
         &["route", "-f", "examples/shop", "--from", "mars"],
         "",
         0,
-        "no node is in zone `mars`; zones are eu-a, eu-b, eu-c",
+        "no node is in zone `mars`; the zones are eu-a, eu-b, eu-c",
     ),
     (&["explain", "-f", "examples/shop", "--cost-per-gb", "-1"], "", 2, "cost-per-gb"),
     (&["explain", "-f", "examples/shop", "--cost-per-gb", "1"], "", 2, "--cost-per-gb needs --gb"),
@@ -97,7 +97,7 @@ fn an_object_given_twice_is_named_and_the_later_counts() {
         NODE.replace("{name: a}", "{name: a, labels: {topology.kubernetes.io/zone: z}}") + "---\n"
     );
     let ran = run_on(&["explain", "web", "-f", "-"], twice.as_bytes());
-    let expected = "warning: Node a is given twice: standard input: document 1, line 1 and standard input: document 2, line 5; the later counts";
+    let expected = "warning: Node a is given twice: standard input: document 1, line 1 and standard input: document 2, line 5; the last one is used";
     assert!(ran.err.contains(expected), "{}", ran.err);
 }
 
@@ -132,7 +132,7 @@ fn bytes_per_service_are_read_from_a_file() {
     assert_eq!(legacy["cost"]["gb"], json!(500.0));
     let ran = explain("service,bytes\nshop/legacy,many\n");
     assert_eq!(ran.code, 1);
-    assert!(ran.err.contains("line 2: `many` is no number of bytes"), "{}", ran.err);
+    assert!(ran.err.contains("line 2: invalid number of bytes `many`"), "{}", ran.err);
 }
 
 /// kubectl writes `kind: List` last: a list without it was cut off, wherever that was.
@@ -150,7 +150,7 @@ fn a_dump_that_was_cut_off_is_never_taken_as_whole() {
     }
 }
 
-/// Items of something that is no list are its own business.
+/// An object that is not a list may have a field `items`.
 #[test]
 fn items_of_other_objects_are_left_alone() {
     let manifest = format!(
@@ -160,7 +160,7 @@ fn items_of_other_objects_are_left_alone() {
     assert_eq!(ran.code, 0, "{}", ran.err);
 }
 
-/// One Service that nobody can read does not stop the others.
+/// Impossible numbers and dangerous names are reported like other faults.
 #[test]
 fn hostile_numbers_and_names_do_no_harm() {
     let mut objects = cluster(

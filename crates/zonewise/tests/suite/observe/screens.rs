@@ -158,7 +158,7 @@ fn help_teaches() {
     for command in ["plan", "route", "explain"] {
         let ran = run(&[command, "--help"]);
         assert_eq!(ran.code, 0);
-        let page = format!("Everything is explained in docs/{command}.md.");
+        let page = format!("docs/{command}.md explains the output.");
         assert!(ran.out.contains("Examples:") && ran.out.contains(&page), "{}", ran.out);
         assert!(root().join(format!("docs/{command}.md")).exists(), "{page}");
     }

@@ -1,11 +1,12 @@
-//! What a Service asks for. Several keys can speak; the first that means something wins:
+//! Which routing a Service requests. Several keys on a Service can request one; the first with a value
+//! that is understood wins:
 //!
 //! ```text
 //!  topology-mode: Auto  ►  subsetting  ►  routing-preference  ►  trafficDistribution  ►  default
 //! ```
 //!
-//! What is not understood, or loses against a more specific key, is never dropped silently: it
-//! comes back as a note.
+//! A value that is not understood, or that loses against an earlier key, is never dropped silently. It
+//! becomes a [`RequestNote`], which the controller shows in the Service's conditions.
 
 use std::sync::Arc;
 
@@ -23,91 +24,91 @@ use zonewise_topology::reason::Reason;
 use zonewise_topology::threshold::Start;
 
 use crate::service::Service;
-use crate::settings::{Gates, Settings};
+use crate::settings::{FeatureGates, Settings};
 
-/// What is to be done for a Service.
+/// The routing that a Service requests.
 #[derive(Clone)]
-pub struct Asked {
-    /// The value as written.
+pub struct RequestedRouting {
+    /// The value, as written on the Service.
     pub value: String,
-    /// The key it stands under.
+    /// The annotation or field that it was found in.
     pub source: &'static str,
-    /// What it means.
+    /// The meaning of the value.
     pub choice: Choice,
-    /// What was not understood or lost.
-    pub notes: Vec<Note>,
+    /// Values that have no effect, and why.
+    pub notes: Vec<RequestNote>,
 }
 
-/// Something about the asking that its owner should know.
+/// A value on a Service that has no effect.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Note {
-    /// The key.
+pub struct RequestNote {
+    /// The annotation or field.
     pub source: &'static str,
     /// Its value.
     pub value: String,
-    /// What is wrong with it.
+    /// Why it has no effect.
     pub reason: Reason,
 }
 
-/// Who should serve whom.
+/// Which clients should use which endpoints.
 #[derive(Clone)]
 pub enum Choice {
-    /// Everyone uses every endpoint.
-    Everywhere,
-    /// Every endpoint is hinted to where it is, without looking at capacity.
+    /// Every client uses every endpoint.
+    ClusterWide,
+    /// Every endpoint is hinted to its own zone or node, whatever the capacity of zones is.
     Near(Near),
-    /// Hints or shares, as a heuristic decides.
+    /// A heuristic decides on hints or zone shares.
     Heuristic(Arc<dyn Heuristic>),
-    /// Slices per zone or region, as a heuristic decides.
+    /// A heuristic divides the endpoints into slices per zone or region.
     Subsets(Arc<dyn Heuristic>, Consumers),
 }
 
-/// How near an endpoint is to be.
+/// The endpoints that a client should prefer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Near {
-    /// In the same zone.
+    /// Those in its zone.
     Zone,
-    /// On the same node, else in the same zone.
+    /// Those on its node, otherwise those in its zone.
     Node,
 }
 
-/// Who has slices of its own.
+/// What subsets are made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consumers {
-    /// Zones.
+    /// A subset for each zone.
     Zones,
-    /// Regions.
+    /// A subset for each region.
     Regions,
 }
 
 impl Choice {
-    /// Whether it depends on what the nodes can send.
+    /// Whether it depends on the capacity of the nodes, and has to be decided again when that changes.
     pub fn depends_on_nodes(&self) -> bool {
         matches!(self, Self::Heuristic(_) | Self::Subsets(..))
     }
 
-    /// The heuristic behind it.
+    /// The heuristic that it stands for.
     pub fn heuristic(&self) -> Arc<dyn Heuristic> {
         match self {
-            Self::Everywhere => Arc::new(Random),
+            Self::ClusterWide => Arc::new(Random),
             Self::Near(Near::Zone) => Arc::new(SameZone),
             Self::Near(Near::Node) => Arc::new(SameNode),
             Self::Heuristic(heuristic) | Self::Subsets(heuristic, _) => Arc::clone(heuristic),
         }
     }
 
-    /// Who has slices of its own, if anybody.
+    /// What subsets are made for; `None` without subsets.
     pub fn consumers(&self) -> Option<Consumers> {
         match self {
             Self::Subsets(_, consumers) => Some(*consumers),
-            Self::Everywhere | Self::Near(_) | Self::Heuristic(_) => None,
+            Self::ClusterWide | Self::Near(_) | Self::Heuristic(_) => None,
         }
     }
 
     /// The heuristic's name.
     pub fn name(&self) -> &str {
         match self {
-            Self::Everywhere => "random",
+            Self::ClusterWide => "random",
             Self::Near(Near::Zone) => "same-zone",
             Self::Near(Near::Node) => "same-node",
             Self::Heuristic(heuristic) | Self::Subsets(heuristic, _) => heuristic.name(),
@@ -115,18 +116,18 @@ impl Choice {
     }
 }
 
-/// The value of the topology annotation: the older key wins.
+/// The key and value of the topology annotation. The older key wins, as in the reference.
 pub(crate) fn topology_mode(service: &Service) -> Option<(&'static str, &str)> {
     let read = |key| service.annotations.get(key).map(|value| (key, value));
     read(TOPOLOGY_AWARE_HINTS).or_else(|| read(TOPOLOGY_MODE))
 }
 
-/// Whether the topology annotation asks for hints.
+/// Whether the topology annotation requests hints.
 pub fn is_auto(service: &Service) -> bool {
     matches!(topology_mode(service), Some((_, "Auto" | "auto")))
 }
 
-/// What `trafficDistribution` asks for.
+/// What `spec.trafficDistribution` requests.
 pub fn traffic_distribution(service: &Service) -> Option<Near> {
     match service.traffic_distribution.as_deref() {
         Some("PreferClose" | "PreferSameZone") => Some(Near::Zone),
@@ -135,48 +136,58 @@ pub fn traffic_distribution(service: &Service) -> Option<Near> {
     }
 }
 
-/// What a Service asks for. The reference knows the topology annotation and the field only.
-pub fn asked(service: &Service, settings: &Settings) -> Asked {
-    let mut asking = Asking { service, settings, winner: None, notes: Vec::new() };
-    asking.topology_mode();
+/// The routing that a Service requests. With `upstream`, only the keys that the reference knows count:
+/// the topology annotation and `spec.trafficDistribution`.
+pub fn requested_routing(service: &Service, settings: &Settings) -> RequestedRouting {
+    let mut reader = RequestReader { service, settings, winner: None, notes: Vec::new() };
+    reader.topology_mode();
     if !settings.upstream {
-        asking.subsetting();
-        asking.routing_preference();
+        reader.subsetting();
+        reader.routing_preference();
     }
-    asking.traffic_distribution();
+    reader.traffic_distribution();
     if service.topology_keys {
-        asking.note("spec.topologyKeys", "", Reason::ChoiceOverridden);
+        reader.note("spec.topologyKeys", "", Reason::ChoiceOverridden);
     }
-    let Asking { winner, notes, .. } = asking;
-    let (source, value, choice) =
-        winner.unwrap_or_else(|| settings.default_choice(service.local_policy));
-    Asked { value, source, choice, notes }
+    let RequestReader { winner, notes, .. } = reader;
+    let Request { source, value, choice } =
+        winner.unwrap_or_else(|| settings.default_request(service.local_policy));
+    RequestedRouting { value, source, choice, notes }
 }
 
-struct Asking<'a> {
+/// One key that requests routing.
+pub(crate) struct Request {
+    pub(crate) source: &'static str,
+    pub(crate) value: String,
+    pub(crate) choice: Choice,
+}
+
+/// Reads the keys of a Service in the order of their precedence.
+
+struct RequestReader<'a> {
     service: &'a Service,
     settings: &'a Settings,
-    winner: Option<(&'static str, String, Choice)>,
-    notes: Vec<Note>,
+    winner: Option<Request>,
+    notes: Vec<RequestNote>,
 }
 
-impl Asking<'_> {
+impl RequestReader<'_> {
     fn note(&mut self, source: &'static str, value: &str, reason: Reason) {
-        self.notes.push(Note { source, value: value.into(), reason });
+        self.notes.push(RequestNote { source, value: value.into(), reason });
     }
 
-    /// A key that means something: it wins, or loses against one that came before.
-    fn offer(&mut self, source: &'static str, value: &str, choice: Choice, gate: bool) {
-        if !gate {
+    /// A value that was understood. It wins unless its feature is off or an earlier key has won.
+    fn accept(&mut self, source: &'static str, value: &str, choice: Choice, enabled: bool) {
+        if !enabled {
             self.note(source, value, Reason::GateOff);
         } else if self.winner.is_some() {
             self.note(source, value, Reason::ChoiceOverridden);
         } else {
-            self.winner = Some((source, value.into(), choice));
+            self.winner = Some(Request { source, value: value.into(), choice });
         }
     }
 
-    fn gates(&self) -> Gates {
+    fn gates(&self) -> FeatureGates {
         self.settings.gates
     }
 
@@ -186,7 +197,7 @@ impl Asking<'_> {
             "Auto" | "auto" => {
                 let upstream = self.settings.upstream;
                 let heuristic = Arc::new(if upstream { Auto::UPSTREAM } else { Auto::KEP_2433 });
-                self.offer(source, value, Choice::Heuristic(heuristic), self.gates().hints);
+                self.accept(source, value, Choice::Heuristic(heuristic), self.gates().hints);
             }
             "Disabled" | "disabled" | "" => {}
             _ => self.note(source, value, Reason::TopologyModeUnknown),
@@ -199,7 +210,7 @@ impl Asking<'_> {
             Some(Choice::Subsets(..)) if self.service.local_policy => {
                 self.note(SUBSETTING, value, Reason::LocalPolicy);
             }
-            Some(choice) => self.offer(SUBSETTING, value, choice, self.gates().subsetting),
+            Some(choice) => self.accept(SUBSETTING, value, choice, self.gates().subsetting),
             None if value.is_empty() => {}
             None => self.note(SUBSETTING, value, Reason::SubsettingUnknown),
         }
@@ -209,7 +220,7 @@ impl Asking<'_> {
         match approach {
             Approach::Subsets(consumers) => Some(self.local_subset(consumers)),
             Approach::Required => self.required(),
-            Approach::Everywhere => Some(Choice::Everywhere),
+            Approach::ClusterWide => Some(Choice::ClusterWide),
         }
     }
 
@@ -218,11 +229,11 @@ impl Asking<'_> {
         Some(Choice::Subsets(heuristic, Consumers::Zones))
     }
 
-    /// KEP-2004's own algorithm with the thresholds of the Service.
+    /// The algorithm of KEP-2004 with the thresholds that the Service sets.
     fn local_subset(&mut self, consumers: Consumers) -> Choice {
         let read = |key| self.service.annotations.get(key);
         let (threshold, padding) = (read(STARTING_THRESHOLD), read(PADDING));
-        // The number of zones only matters for defaults, which the heuristic knows itself.
+        // The number of zones (1 here) only matters for defaults, and those are not used below.
         let (start, faults) = Start::resolve(1, threshold, padding);
         let valid = |text: Option<&str>, fault: Reason, value: u64| {
             text.filter(|_| !faults.contains(&fault)).map(|_| value)
@@ -247,7 +258,7 @@ impl Asking<'_> {
             Ok(Choice::Subsets(..)) if self.service.local_policy => {
                 self.note(ROUTING_PREFERENCE, value, Reason::LocalPolicy);
             }
-            Ok(choice) => self.offer(ROUTING_PREFERENCE, value, choice, self.gates().preference),
+            Ok(choice) => self.accept(ROUTING_PREFERENCE, value, choice, self.gates().preference),
             Err(reason) => self.note(ROUTING_PREFERENCE, value, reason),
         }
     }
@@ -255,35 +266,39 @@ impl Asking<'_> {
     fn traffic_distribution(&mut self) {
         let Some(value) = self.service.traffic_distribution.as_deref() else { return };
         match traffic_distribution(self.service) {
-            Some(near) => self.offer("spec.trafficDistribution", value, Choice::Near(near), true),
+            Some(near) => self.accept("spec.trafficDistribution", value, Choice::Near(near), true),
             None => self.note("spec.trafficDistribution", value, Reason::PreferenceUnknown),
         }
     }
 }
 
-/// A way of subsetting.
+/// What the subsetting annotation can request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Approach {
+    /// A subset per zone or region while there are enough endpoints.
     Subsets(Consumers),
+    /// A subset per zone, always.
     Required,
-    Everywhere,
+    /// No subsets.
+    ClusterWide,
 }
 
-/// A subsetting approach by any of its names.
+/// The meaning of a value of the subsetting annotation; upper and lower case are the same.
 pub(crate) fn approach(value: &str) -> Option<Approach> {
     match value.to_ascii_lowercase().as_str() {
         "auto" | "prefer" | "preferzone" => Some(Approach::Subsets(Consumers::Zones)),
         "region" => Some(Approach::Subsets(Consumers::Regions)),
         "require" | "requirezone" => Some(Approach::Required),
-        "random" | "original" | "disabled" => Some(Approach::Everywhere),
+        "random" | "original" | "disabled" => Some(Approach::ClusterWide),
         _ => None,
     }
 }
 
-/// A routing preference: one of the three values, or a heuristic with its domain.
+/// The meaning of a routing preference: `Default`, `Spread` or `Zone`, or the name of a heuristic with
+/// its domain.
 pub(crate) fn preference(value: &str, settings: &Settings) -> Result<Choice, Reason> {
     match value {
-        "Default" | "Spread" => return Ok(Choice::Everywhere),
+        "Default" | "Spread" => return Ok(Choice::ClusterWide),
         "Zone" => return Ok(Choice::Near(Near::Zone)),
         _ if !value.contains('/') => return Err(Reason::PreferenceReserved),
         _ => {}
@@ -293,7 +308,7 @@ pub(crate) fn preference(value: &str, settings: &Settings) -> Result<Choice, Rea
     Ok(match name.split(':').next() {
         Some("same-zone") => Choice::Near(Near::Zone),
         Some("same-node") => Choice::Near(Near::Node),
-        Some("random" | "spread") => Choice::Everywhere,
+        Some("random" | "spread") => Choice::ClusterWide,
         Some("local-subset" | "require-zone") => Choice::Subsets(heuristic, Consumers::Zones),
         _ => Choice::Heuristic(heuristic),
     })

@@ -1,28 +1,32 @@
-//! What people are told: conditions and events, on transitions only. Pure.
+//! The conditions and events that tell people how the routing of a Service stands. They are written
+//! when something changes, not on every sync. Everything here is pure.
 
 use zonewise_common::event::{Event, EventType};
 use zonewise_common::keys::{
     CONDITION_PREFIX, ROUTING_PREFERENCE, SUBSETTING, TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
 };
 use zonewise_common::time::timestamp;
-use zonewise_slices::asked::{Asked, Note};
 use zonewise_slices::plan::Plan;
+use zonewise_slices::requested::{RequestNote, RequestedRouting};
 use zonewise_slices::service::{Condition, Service};
 use zonewise_topology::reason::{Code, NOTHING_TO_DO, Outcome};
 
-use crate::proxies::Standing;
+use crate::proxies::ServiceReadiness;
 
-/// Keys whose users expect an answer. `trafficDistribution` alone is the API's own: its users get
-/// what they know, and no status is written for thousands of Services on the first day.
-const ANSWERED: [&str; 4] = [ROUTING_PREFERENCE, SUBSETTING, TOPOLOGY_MODE, TOPOLOGY_AWARE_HINTS];
+/// The annotations whose users get conditions. Services with nothing but `spec.trafficDistribution` do
+/// not: the reference writes no conditions for it either, and a first start would otherwise write the
+/// status of thousands of Services.
+const KEYS_WITH_CONDITIONS: [&str; 4] =
+    [ROUTING_PREFERENCE, SUBSETTING, TOPOLOGY_MODE, TOPOLOGY_AWARE_HINTS];
 
-/// Whether a Service is told how its routing stands.
-pub(crate) fn is_told(service: &Service) -> bool {
-    service.topology_keys || ANSWERED.iter().any(|key| service.annotations.get(key).is_some())
+/// Whether a Service gets conditions and events about its routing.
+pub(crate) fn has_conditions(service: &Service) -> bool {
+    service.topology_keys
+        || KEYS_WITH_CONDITIONS.iter().any(|key| service.annotations.get(key).is_some())
 }
 
-/// The code that people see: one for hints, whether new or kept.
-pub(crate) fn settled(code: Code) -> Code {
+/// The code to show. Whether hints or subsets are new or were kept makes no difference to people.
+pub(crate) fn shown_code(code: Code) -> Code {
     match code {
         Code::HintsKept => Code::HintsAssigned,
         Code::SubsetsKept => Code::SubsetsAssigned,
@@ -30,48 +34,77 @@ pub(crate) fn settled(code: Code) -> Code {
     }
 }
 
-/// Conditions as they should be, but for [`ready`]. Without figures: a number that changes by itself
-/// would be a write that wakes everybody who watches Services.
+/// The conditions `Accepted` and `Programmed` as they should be. Their messages contain no numbers of
+/// endpoints: every change of a number would be a status write, which every watcher of Services
+/// receives.
 pub(crate) fn conditions(
     service: &Service,
-    asked: &Asked,
+    requested: &RequestedRouting,
     plan: &Plan,
     before: &[Condition],
     now: i64,
 ) -> Vec<Condition> {
-    if !is_told(service) {
+    if !has_conditions(service) {
         return Vec::new();
     }
-    let code = settled(plan.reason().code());
+    let code = shown_code(plan.reason().code());
     let programmed = code.entry().outcome == Outcome::InForce;
     let programmed = if programmed { "True" } else { "False" };
-    [accepted(asked), ("Programmed", programmed, code, sentence(code))]
+    let programmed = ConditionContent {
+        suffix: "Programmed",
+        status: programmed,
+        code,
+        message: sentence(code),
+    };
+    [accepted(requested), programmed]
         .into_iter()
-        .map(|parts| condition(before, parts, now))
+        .map(|content| condition(before, content, now))
         .collect()
 }
 
-/// The status of [`ready`] before, if the other conditions still say the same.
-pub(crate) fn ready_before<'a>(now: &[Condition], before: &'a [Condition]) -> Option<&'a str> {
+/// The stored status of `Ready`, if the other conditions have not changed. `None` means that `Ready`
+/// starts anew.
+pub(crate) fn previous_ready_status<'a>(
+    now: &[Condition],
+    before: &'a [Condition],
+) -> Option<&'a str> {
     let kind = format!("{CONDITION_PREFIX}Ready");
     let ready = before.iter().find(|condition| *condition.r#type == *kind);
-    ready.filter(|_| within(now, before)).map(|condition| &*condition.status)
+    ready.filter(|_| contains_all(now, before)).map(|condition| &*condition.status)
 }
 
-/// The condition that says how far the proxies are.
-pub(crate) fn ready(standing: Standing, before: &[Condition], now: i64) -> Condition {
-    let (status, code) = match standing {
-        Standing::Unknown => ("Unknown", Code::NoProxyReports),
-        Standing::Behind(_) => ("False", Code::ProxiesBehind),
-        Standing::Refused => ("False", Code::RefusedByKernel),
-        Standing::Ready => ("True", Code::ProxiesReady),
+/// The condition `Ready`, which says whether the proxies have applied the slices.
+pub(crate) fn ready_condition(
+    readiness: ServiceReadiness,
+    before: &[Condition],
+    now: i64,
+) -> Condition {
+    let (status, code) = match readiness {
+        ServiceReadiness::Unknown => ("Unknown", Code::NoProxyReports),
+        ServiceReadiness::Behind(_) => ("False", Code::ProxiesBehind),
+        ServiceReadiness::Refused => ("False", Code::RefusedByKernel),
+        ServiceReadiness::Ready => ("True", Code::ProxiesReady),
     };
-    condition(before, ("Ready", status, code, sentence(code)), now)
+    condition(
+        before,
+        ConditionContent { suffix: "Ready", status, code, message: sentence(code) },
+        now,
+    )
 }
 
-type Parts = (&'static str, &'static str, Code, String);
+/// A condition without its time of transition.
+struct ConditionContent {
+    /// The condition's type without [`CONDITION_PREFIX`].
+    suffix: &'static str,
+    /// `True`, `False` or `Unknown`.
+    status: &'static str,
+    code: Code,
+    message: String,
+}
 
-fn condition(before: &[Condition], (suffix, status, code, message): Parts, now: i64) -> Condition {
+/// Completes a condition. If its status is the same as before, the time of transition is kept.
+fn condition(before: &[Condition], content: ConditionContent, now: i64) -> Condition {
+    let ConditionContent { suffix, status, code, message } = content;
     let kind = format!("{CONDITION_PREFIX}{suffix}");
     let before = before.iter().find(|known| *known.r#type == *kind);
     let since = before.filter(|known| &*known.status == status).map(|known| known.since.clone());
@@ -84,6 +117,7 @@ fn condition(before: &[Condition], (suffix, status, code, message): Parts, now: 
     }
 }
 
+/// The sentence of a code, with its remedy if there is one.
 fn sentence(code: Code) -> String {
     let entry = code.entry();
     match entry.remedy {
@@ -92,26 +126,27 @@ fn sentence(code: Code) -> String {
     }
 }
 
-/// Whether what was asked was understood; keys that are not in force are named either way.
-fn accepted(asked: &Asked) -> Parts {
-    let told = |note: &&Note| note.source == ROUTING_PREFERENCE || note.source == SUBSETTING;
-    let refused = asked.notes.iter().find(told);
+/// The condition `Accepted`: whether what the Service requests was understood. Its message names the key
+/// in effect, and the keys without effect with the reason.
+fn accepted(requested: &RequestedRouting) -> ConditionContent {
+    let ours = |note: &&RequestNote| note.source == ROUTING_PREFERENCE || note.source == SUBSETTING;
+    let refused = requested.notes.iter().find(ours);
     let code = refused.map_or(Code::Accepted, |note| note.reason.code());
     let status = if refused.is_some() { "False" } else { "True" };
-    let in_force = format!("in force: {} `{}`", asked.source, asked.value);
-    let notes = asked.notes.iter().map(|note| {
+    let in_force = format!("in force: {} `{}`", requested.source, requested.value);
+    let notes = requested.notes.iter().map(|note| {
         format!("{} `{}`: {}", note.source, note.value, note.reason.code().entry().sentence)
     });
     let lines: Vec<String> = std::iter::once(in_force).chain(notes).collect();
-    ("Accepted", status, code, lines.join("; "))
+    ConditionContent { suffix: "Accepted", status, code, message: lines.join("; ") }
 }
 
-/// Whether two sets of conditions say the same.
-pub(crate) fn same(a: &[Condition], b: &[Condition]) -> bool {
-    a.len() == b.len() && within(a, b)
+/// Whether two sets of conditions are the same, apart from their times of transition.
+pub(crate) fn same_conditions(a: &[Condition], b: &[Condition]) -> bool {
+    a.len() == b.len() && contains_all(a, b)
 }
 
-fn within(some: &[Condition], all: &[Condition]) -> bool {
+fn contains_all(some: &[Condition], all: &[Condition]) -> bool {
     let says = |one: &Condition, other: &Condition| {
         one.r#type == other.r#type
             && one.status == other.status
@@ -121,15 +156,15 @@ fn within(some: &[Condition], all: &[Condition]) -> bool {
     some.iter().all(|one| all.iter().any(|other| says(one, other)))
 }
 
-/// The code that was in force before, as the Service itself remembers it.
-pub(crate) fn code_before(service: &Service) -> Option<Box<str>> {
+/// The reason code of the stored condition `Programmed`.
+pub(crate) fn previous_code(service: &Service) -> Option<Box<str>> {
     let kind = format!("{CONDITION_PREFIX}Programmed");
     let before = service.conditions.iter().find(|condition| *condition.r#type == *kind);
     before.map(|condition| condition.reason.clone())
 }
 
-/// The event for a transition.
-pub(crate) fn transition(plan: &Plan) -> Event {
+/// The event for a change of the reason code, with the numbers that led to it.
+pub(crate) fn transition_event(plan: &Plan) -> Event {
     let reason = plan.reason();
     let entry = reason.code().entry();
     let kind = match entry.outcome {
@@ -140,18 +175,18 @@ pub(crate) fn transition(plan: &Plan) -> Event {
         NOTHING_TO_DO => reason.to_string(),
         remedy => format!("{reason}; {remedy}"),
     };
-    Event { kind, reason: settled(reason.code()).to_string(), message }
+    Event { kind, reason: shown_code(reason.code()).to_string(), message }
 }
 
-/// The event for a Service that somebody else writes too.
-pub(crate) fn second_writer() -> Event {
+/// The event for a Service whose slices another program writes too.
+pub(crate) fn second_writer_event() -> Event {
     let entry = Code::SecondWriter.entry();
     let message = format!("{}; {}", entry.sentence, entry.remedy);
     Event { kind: EventType::Warning, reason: Code::SecondWriter.to_string(), message }
 }
 
-/// The event for a Service whose slices could not be written, in the reference's words.
-pub(crate) fn failed(service: &Service, error: &str) -> Event {
+/// The event for a failed sync, with the reference's reason and message.
+pub(crate) fn sync_failed_event(service: &Service, error: &str) -> Event {
     Event {
         kind: EventType::Warning,
         reason: "FailedToUpdateEndpointSlices".into(),
@@ -167,10 +202,10 @@ mod tests {
 
     use serde_json::json;
     use zonewise_common::name::Name;
-    use zonewise_slices::asked::asked;
     use zonewise_slices::node::{Node, Nodes};
     use zonewise_slices::plan::{Input, plan};
     use zonewise_slices::pod::Pod;
+    use zonewise_slices::requested::requested_routing;
     use zonewise_slices::settings::Settings;
     use zonewise_topology::capacity::MissingCpu;
 
@@ -188,7 +223,7 @@ mod tests {
     }
 
     /// A plan with so many ready Pods in each of two zones.
-    fn planned(service: &Service, pods: usize) -> (Asked, Plan) {
+    fn planned(service: &Service, pods: usize) -> (RequestedRouting, Plan) {
         let node = |zone: &str| -> Node {
             let labels = json!({"topology.kubernetes.io/zone": zone});
             serde_json::from_value(json!({
@@ -210,7 +245,7 @@ mod tests {
         let nodes = Nodes::new(nodes, MissingCpu::Refuse);
         let pods: Vec<Arc<Pod>> = (0..2 * pods).map(pod).collect();
         let settings = Settings::default();
-        let asked = asked(service, &settings);
+        let requested = requested_routing(service, &settings);
         let input = Input {
             service,
             pods: &pods,
@@ -219,13 +254,13 @@ mod tests {
             trigger: None,
             populated: false,
         };
-        let plan = plan(&input, &asked, &settings);
-        (asked, plan)
+        let plan = plan(&input, &requested, &settings);
+        (requested, plan)
     }
 
     fn says(service: &Service, pods: usize) -> Vec<(String, String, String)> {
-        let (asked, plan) = planned(service, pods);
-        conditions(service, &asked, &plan, &service.conditions, 0)
+        let (requested, plan) = planned(service, pods);
+        conditions(service, &requested, &plan, &service.conditions, 0)
             .into_iter()
             .map(|one| {
                 (
@@ -257,15 +292,15 @@ mod tests {
         assert_eq!(
             says(&service(&json!({}), &[]), 2),
             [],
-            "who asks for nothing of ours is told nothing"
+            "a Service without our annotations gets no conditions"
         );
     }
 
     #[test]
     fn a23_the_key_that_loses_is_named() {
         let both = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
-        let (asked, plan) = planned(&both, 2);
-        let accepted = &conditions(&both, &asked, &plan, &[], 0)[0];
+        let (requested, plan) = planned(&both, 2);
+        let accepted = &conditions(&both, &requested, &plan, &[], 0)[0];
         assert!(
             accepted.message.contains("spec.trafficDistribution `PreferClose`"),
             "{}",
@@ -276,27 +311,27 @@ mod tests {
     #[test]
     fn conditions_keep_the_time_of_the_last_transition() {
         let first = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
-        let (asked, plan) = planned(&first, 2);
-        let before = conditions(&first, &asked, &plan, &[], 1000);
+        let (requested, plan) = planned(&first, 2);
+        let before = conditions(&first, &requested, &plan, &[], 1000);
         let second = service(&json!({TOPOLOGY_MODE: "Auto"}), &before);
-        let (asked, plan) = planned(&second, 3);
-        let after = conditions(&second, &asked, &plan, &before, 2000);
-        assert_eq!(after, before, "other figures, the same words");
-        let (asked, plan) = planned(&second, 0);
-        let gone = conditions(&second, &asked, &plan, &before, 3000);
-        assert!(!same(&gone, &before));
+        let (requested, plan) = planned(&second, 3);
+        let after = conditions(&second, &requested, &plan, &before, 2000);
+        assert_eq!(after, before, "other numbers, the same messages");
+        let (requested, plan) = planned(&second, 0);
+        let gone = conditions(&second, &requested, &plan, &before, 3000);
+        assert!(!same_conditions(&gone, &before));
         assert_eq!(
             (&*gone[1].since, &*gone[0].since),
             ("1970-01-01T00:50:00Z", "1970-01-01T00:16:40Z")
         );
-        assert_eq!(code_before(&second).as_deref(), Some("HintsAssigned"));
+        assert_eq!(previous_code(&second).as_deref(), Some("HintsAssigned"));
     }
 
     #[test]
     fn d12_ready_says_how_far_proxies_are_without_figures() {
-        use Standing::{Behind, Ready, Refused, Unknown};
-        let said = [Unknown, Behind(1234), Refused, Ready].map(|standing| {
-            let ready = ready(standing, &[], 0);
+        use ServiceReadiness::{Behind, Ready, Refused, Unknown};
+        let said = [Unknown, Behind(1234), Refused, Ready].map(|readiness| {
+            let ready = ready_condition(readiness, &[], 0);
             assert!(!ready.message.contains(|c: char| c.is_ascii_digit()), "{}", ready.message);
             row(&ready.r#type[CONDITION_PREFIX.len()..], &ready.status, &ready.reason)
         });
@@ -312,13 +347,13 @@ mod tests {
     #[test]
     fn d12_a_transition_opens_ready_again_and_other_pods_do_not() {
         let all = |service: &Service, pods: usize, before: &[Condition]| {
-            let (asked, plan) = planned(service, pods);
-            conditions(service, &asked, &plan, before, 0)
+            let (requested, plan) = planned(service, pods);
+            conditions(service, &requested, &plan, before, 0)
         };
         let auto = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
         let mut before = all(&auto, 2, &[]);
-        assert_eq!(ready_before(&before, &before), None, "never told");
-        before.push(ready(Standing::Ready, &[], 0));
+        assert_eq!(previous_ready_status(&before, &before), None, "there was no condition");
+        before.push(ready_condition(ServiceReadiness::Ready, &[], 0));
         let table = [
             (&auto, 3, Some("True"), "more Pods"),
             (&auto, 0, None, "Programmed says something else"),
@@ -330,7 +365,11 @@ mod tests {
             ),
         ];
         for (service, pods, expected, why) in table {
-            assert_eq!(ready_before(&all(service, pods, &before), &before), expected, "{why}");
+            assert_eq!(
+                previous_ready_status(&all(service, pods, &before), &before),
+                expected,
+                "{why}"
+            );
         }
     }
 
@@ -338,9 +377,9 @@ mod tests {
     fn b12_a_transition_is_an_event_with_figures_and_a_remedy() {
         let few = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
         let (_, plan) = planned(&few, 0);
-        let event = transition(&plan);
+        let event = transition_event(&plan);
         assert_eq!((event.kind, event.reason.as_str()), (EventType::Warning, "NoEndpoints"));
         assert!(event.message.contains("selector"), "{}", event.message);
-        assert_eq!(second_writer().reason, "SecondWriter");
+        assert_eq!(second_writer_event().reason, "SecondWriter");
     }
 }

@@ -1,4 +1,4 @@
-//! The certificate of the server, signed by an authority that nobody else has.
+//! The certificate of the server, signed by a certificate authority that is made at each start.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,21 +12,22 @@ use rustls::pki_types::PrivateKeyDer;
 
 use crate::StartError;
 
-/// What TLS needs, and what clients need to trust it.
-pub(crate) struct Keys {
-    /// The authority's certificate, in PEM.
+/// The TLS configuration of the server, and what clients need to trust it.
+pub(crate) struct ServerTls {
+    /// The certificate of the authority, in PEM.
     pub(crate) authority: String,
     pub(crate) config: Arc<ServerConfig>,
 }
 
-/// Keys for a server at this address.
-pub(crate) fn make(address: SocketAddr) -> Result<Keys, StartError> {
-    let failed = |error: rcgen::Error| StartError::Keys(error.to_string());
-    let refused = |error: rustls::Error| StartError::Keys(error.to_string());
+/// Makes an authority and a certificate for a server at this address.
+pub(crate) fn generate(address: SocketAddr) -> Result<ServerTls, StartError> {
+    let failed = |error: rcgen::Error| StartError::Certificate(error.to_string());
+    let refused = |error: rustls::Error| StartError::Certificate(error.to_string());
     let authority = authority().map_err(failed)?;
     let key = KeyPair::generate().map_err(failed)?;
-    let certificate =
-        server(address).and_then(|params| params.signed_by(&key, &authority)).map_err(failed)?;
+    let certificate = server_params(address)
+        .and_then(|params| params.signed_by(&key, &authority))
+        .map_err(failed)?;
     let chain = vec![certificate.der().clone(), authority.der().clone()];
     let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -37,7 +38,7 @@ pub(crate) fn make(address: SocketAddr) -> Result<Keys, StartError> {
         .with_single_cert(chain, key)
         .map_err(refused)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Keys { authority: authority.pem(), config: Arc::new(config) })
+    Ok(ServerTls { authority: authority.pem(), config: Arc::new(config) })
 }
 
 fn authority() -> Result<CertifiedIssuer<'static, KeyPair>, rcgen::Error> {
@@ -48,14 +49,14 @@ fn authority() -> Result<CertifiedIssuer<'static, KeyPair>, rcgen::Error> {
     CertifiedIssuer::self_signed(params, KeyPair::generate()?)
 }
 
-fn server(address: SocketAddr) -> Result<CertificateParams, rcgen::Error> {
+fn server_params(address: SocketAddr) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(names(address.ip()))?;
     params.distinguished_name.push(DnType::CommonName, "zonewise apiserver");
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     Ok(params)
 }
 
-/// What clients may call it.
+/// The host names and addresses under which clients may reach the server.
 fn names(address: IpAddr) -> Vec<String> {
     let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into();
     let address = address.to_string();

@@ -168,7 +168,7 @@ fn alone(script: &str) -> String {
 }
 
 #[test]
-fn a_node_without_rivals() {
+fn a_node_without_other_proxies() {
     let namespace = Namespace::new("none").unwrap();
     assert_eq!(find(&namespace), []);
     nft(&namespace, "table inet kube-proxy { } table ip mine { chain KUBE-SERVICES { } }");

@@ -1,81 +1,83 @@
-//! One Service with everything its slices depend on, and what the controller makes of it.
+//! One Service with everything that its slices depend on, and what the controller decides for it.
 
 use std::sync::Arc;
 
 use zonewise_common::keys::MANAGED_BY;
-use zonewise_slices::asked::{self, Asked, asked};
 use zonewise_slices::node::Nodes;
 use zonewise_slices::plan::{Input, Plan, plan};
 use zonewise_slices::pod::Pod;
+use zonewise_slices::requested::{self, RequestedRouting, requested_routing};
 use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::{AddressType, Slice};
 use zonewise_topology::reason::{Code, Outcome, Reason};
 
-use crate::names;
+use crate::slice_names;
 
-/// A Service as the controller sees it.
+/// A Service with its Pods and slices, and the nodes of the cluster.
 #[derive(Clone)]
-pub struct Scene {
+pub struct ServiceSnapshot {
     /// The Service.
     pub service: Arc<Service>,
     /// The Pods it selects, by name.
     pub pods: Vec<Arc<Pod>>,
-    /// Its slices, whoever wrote them.
+    /// Its slices, including those of other controllers.
     pub slices: Vec<Arc<Slice>>,
     /// The nodes.
     pub nodes: Arc<Nodes>,
 }
 
-/// What the controller makes of a scene.
-pub struct Verdict {
-    /// What is asked for.
-    pub asked: Asked,
-    /// What is written.
+/// What the controller decides for a Service.
+pub struct Decision {
+    /// What the Service asks for.
+    pub asked: RequestedRouting,
+    /// What the controller would write.
     pub plan: Plan,
 }
 
-impl Verdict {
-    /// Why routing is as it is.
+impl Decision {
+    /// The reason for the outcome.
     pub fn reason(&self) -> Reason {
         self.plan.reason()
     }
 
-    /// The address family that stands for the Service.
+    /// The address family whose outcome stands for the Service.
     pub fn family<'a>(&'a self, service: &'a Service) -> &'a AddressType {
         let family = self.plan.leading().map(|plan| &plan.family);
         family.or(service.families.first()).unwrap_or(&AddressType::IPv4)
     }
 
-    /// Whether traffic is kept near: something was asked for and is in force.
+    /// Whether zone routing is on: the Service asks for it, and it is active.
     pub fn is_on(&self) -> bool {
         let reason = self.reason();
         reason.outcome() == Outcome::InForce && reason.code() != Code::ClusterWide
     }
 }
 
-impl Scene {
-    /// Its slices that the controller counts as its own.
+impl ServiceSnapshot {
+    /// The slices that this controller manages.
     pub fn own_slices(&self, settings: &Settings) -> Vec<Arc<Slice>> {
         let own =
             |slice: &&Arc<Slice>| !slice.deleting && settings.manages(slice.labels.get(MANAGED_BY));
         self.slices.iter().filter(own).map(Arc::clone).collect()
     }
 
-    /// Runs the controller's own functions.
-    pub fn judge(&self, settings: &Settings) -> Verdict {
+    /// Runs the controller's functions.
+    pub fn decide(&self, settings: &Settings) -> Decision {
         let slices = self.own_slices(settings);
-        let asked = asked(&self.service, settings);
+        let asked = requested_routing(&self.service, settings);
         let plan = plan(&self.input(&slices), &asked, settings);
-        Verdict { asked, plan }
+        Decision { asked, plan }
     }
 
-    /// What the controller's functions take. Whether the reference has given hints by the
-    /// annotation before is what only a running controller knows: taken as yes if there are hints,
-    /// unless the field explains them.
+    /// The input of the controller's functions.
+    ///
+    /// `populated` says whether the built-in controller has set hints before because of the
+    /// topology annotation. Only a running controller knows that. It is assumed if there are hints,
+    /// unless `spec.trafficDistribution` explains them.
     pub fn input<'a>(&'a self, slices: &'a [Arc<Slice>]) -> Input<'a> {
-        let by_field =
-            !asked::is_auto(&self.service) && asked::traffic_distribution(&self.service).is_some();
+        let by_field = !requested::is_auto(&self.service)
+            && requested::traffic_distribution(&self.service).is_some();
         let hinted = |slice: &Arc<Slice>| {
             slice.endpoints.iter().any(|endpoint| !endpoint.zone_hints().is_empty())
         };
@@ -89,13 +91,13 @@ impl Scene {
         }
     }
 
-    /// The scene once a plan has been carried out.
+    /// The snapshot after a plan has been carried out.
     pub fn after(&self, plan: &Plan) -> Self {
         let slices = self.slices_after(plan).into_iter().map(Arc::new).collect();
         Self { slices, ..self.clone() }
     }
 
-    /// The slices there are once a plan has been carried out; new ones have names.
+    /// The slices after a plan has been carried out. New ones have names.
     pub fn slices_after(&self, plan: &Plan) -> Vec<Slice> {
         let gone = |slice: &Arc<Slice>| {
             let deletes = plan.families.iter().flat_map(|family| &family.deletes);
@@ -108,7 +110,7 @@ impl Scene {
         let kept = self.slices.iter().filter(|slice| !gone(slice) && !updated(slice));
         let mut slices: Vec<Slice> = kept.map(|slice| (**slice).clone()).collect();
         slices.extend(plan.families.iter().flat_map(|family| family.updates.iter().cloned()));
-        slices.extend(names::named(&self.service, plan, &self.slices));
+        slices.extend(slice_names::with_names(&self.service, plan, &self.slices));
         slices
     }
 }

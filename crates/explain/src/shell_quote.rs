@@ -1,8 +1,10 @@
-//! Words for a shell. Advice is copied into terminals, and names come from whoever wrote the
-//! objects: what is no plain word is quoted, and control characters never get through.
+//! Quoting for shells.
+//!
+//! Suggested commands are copied into terminals, and the names in them come from whoever created the
+//! objects. Anything but a plain word is quoted, and control characters are escaped.
 
-/// A word that a shell takes as it is.
-pub fn word(text: &str) -> String {
+/// Text as one word of a shell command.
+pub fn shell_quote(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-/=:".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
         return text.to_owned();
@@ -17,7 +19,7 @@ pub fn word(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::word;
+    use super::shell_quote;
 
     #[test]
     fn words_stay_words() {
@@ -31,7 +33,7 @@ mod tests {
             ("a\nb", "'a\\nb'"),
         ];
         for (text, expected) in rows {
-            assert_eq!(word(text), expected);
+            assert_eq!(shell_quote(text), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A Service as consumers see it: its own JSON and that of its slices, routed from any place.
+//! A Service as proxies read it: its JSON and that of its slices, routed as any node would.
 
 use std::borrow::Cow;
 
@@ -7,60 +7,59 @@ use zonewise_routing::{
     RoutedSlice, ServicePort, Target, TrafficPolicy, merge, route,
 };
 
-/// What consumers read of one Service.
+/// What proxies read of one Service.
 #[derive(Clone, Debug)]
-pub struct View<'a> {
+pub struct ProxyView<'a> {
     /// The Service, as JSON.
     pub service: Cow<'a, str>,
     /// Its slices, as JSON.
     pub slices: Vec<Cow<'a, str>>,
 }
 
-/// A Service seen from one place.
-pub struct Seen {
-    /// The way the objects came in; it knows the zones' names.
-    pub reader: ObjectReader,
+/// A Service as the proxy of one node sees it.
+pub struct NodeView {
+    reader: ObjectReader,
     /// The Service.
     pub service: RoutedService,
     slices: Vec<RoutedSlice>,
 }
 
-/// One port of a Service in one family, as it is routed from a place.
+/// The route of one port of a Service in one address family.
 pub struct PortRoute<'a> {
     /// The port.
     pub port: &'a ServicePort,
     /// The family.
     pub family: Family,
-    /// Where its traffic goes.
+    /// The endpoints that the node uses.
     pub route: Route,
 }
 
-impl View<'_> {
-    /// Whether traffic from inside stays on its node, whatever hints say.
+impl ProxyView<'_> {
+    /// Whether `internalTrafficPolicy` is Local: traffic stays on its node, whatever hints say.
     ///
     /// # Errors
-    /// If the Service is not what it should be.
+    /// If a proxy could not read the Service.
     pub fn is_local(&self) -> Result<bool, serde_json::Error> {
         Ok(ObjectReader::new(NodeLocation::default()).read_service(&self.service)?.internal_policy
             == TrafficPolicy::Local)
     }
 
-    /// Looks at it from a place.
+    /// The Service as a node at a location sees it.
     ///
     /// # Errors
-    /// If an object is not what it should be.
-    pub fn from(&self, location: NodeLocation) -> Result<Seen, serde_json::Error> {
+    /// If a proxy could not read one of the objects.
+    pub fn from(&self, location: NodeLocation) -> Result<NodeView, serde_json::Error> {
         let reader = ObjectReader::new(location);
         let service = reader.read_service(&self.service)?;
         let slices = self.slices.iter().map(|json| reader.read_slice(json));
         let mut slices: Vec<RoutedSlice> = slices.collect::<Result<_, _>>()?;
-        // No proxy watches the slices of headless Services.
+        // Proxies do not watch the slices of headless Services.
         slices.retain(|slice| !slice.headless);
-        Ok(Seen { reader, service, slices })
+        Ok(NodeView { reader, service, slices })
     }
 }
 
-impl Seen {
+impl NodeView {
     /// All ready endpoints of a port.
     pub fn ready(&self, port: &ServicePort, family: Family) -> Vec<Target> {
         let slices: Vec<&RoutedSlice> = self.slices.iter().collect();
@@ -68,12 +67,12 @@ impl Seen {
         all.filter(|target| target.flags.ready()).collect()
     }
 
-    /// The zone of an endpoint; empty for none.
+    /// The name of an endpoint's zone; empty if it has none.
     pub fn zone_of(&self, target: &Target) -> String {
         self.reader.zone_name(target.zone).map_or_else(String::new, |zone| zone.to_string())
     }
 
-    /// Where the traffic of each port goes, in every family the Service has.
+    /// The routes of each port, in every address family of the Service.
     pub fn routes(&self, gates: &FeatureGates) -> Vec<PortRoute<'_>> {
         let slices: Vec<&RoutedSlice> = self.slices.iter().collect();
         let families =

@@ -1,0 +1,151 @@
+//! What the controller keeps in memory about each Service, apart from the objects themselves. Losing it
+//! does no harm: after a restart, everything that decisions depend on is read back from the slices and
+//! from the Service's conditions.
+
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use zonewise_common::name::Key;
+use zonewise_slices::plan::Counts;
+use zonewise_slices::service::Condition;
+use zonewise_slices::upstream::HintsPerZone;
+
+use crate::trigger::TriggerTimeTracker;
+
+/// What is kept about one Service.
+#[derive(Debug, Default)]
+pub(crate) struct ServiceState {
+    pub(crate) trigger: TriggerTimeTracker,
+    /// Only with `upstream`: see [`zonewise_slices::plan::Input::populated`].
+    pub(crate) populated: bool,
+    /// Only with `upstream`: the hints of each address family.
+    pub(crate) hints_per_zone: Vec<HintsPerZone>,
+    /// The reason code of the last sync, for metrics and events.
+    pub(crate) code: Option<Box<str>>,
+    /// The heuristic of the last sync, for metrics.
+    pub(crate) approach: String,
+    /// The value of `spec.trafficDistribution`, if it is in effect; for metrics.
+    pub(crate) traffic_distribution: String,
+    pub(crate) counts: Counts,
+    /// How often the reason code has changed.
+    pub(crate) transitions: u64,
+    /// The conditions that this process wrote last.
+    pub(crate) conditions: Option<Vec<Condition>>,
+    /// Failed syncs since the last success.
+    pub(crate) retries: u32,
+    pub(crate) second_writer: SecondWriterDetector,
+    /// When its slices were last written.
+    pub(crate) written: Option<Instant>,
+}
+
+/// Pods of one Service often change together. After a write, further changes of Pods within this time
+/// are written together.
+const BATCH_PERIOD: Duration = Duration::from_millis(50);
+
+impl ServiceState {
+    /// How long to wait before a change of Pods is synced.
+    pub(crate) fn batch_delay(&self, now: Instant) -> Duration {
+        let until = self.written.map(|written| written + BATCH_PERIOD);
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+}
+
+/// Notices when another program keeps changing the slices that this controller writes.
+#[derive(Debug, Default)]
+pub(crate) struct SecondWriterDetector {
+    corrections: u32,
+    last: Option<Instant>,
+}
+
+impl SecondWriterDetector {
+    /// The number of corrections after which there must be a second writer.
+    const NOTICED: u32 = 3;
+    /// The time without a correction after which the second writer is gone.
+    const OVER: Duration = Duration::from_secs(600);
+    /// The longest delay of a correction.
+    const MAX_DELAY: Duration = Duration::from_secs(300);
+
+    /// Counts a correction of another program's write. Returns whether to report the second writer now.
+    pub(crate) fn corrected(&mut self, now: Instant) -> bool {
+        if self.last.is_some_and(|last| now.duration_since(last) > Self::OVER) {
+            self.corrections = 0;
+        }
+        self.last = Some(now);
+        self.corrections += 1;
+        self.corrections == Self::NOTICED
+    }
+
+    /// How long to wait before another program's write is corrected. The delay doubles each time, so that
+    /// two controllers do not keep overwriting each other at full speed.
+    pub(crate) fn correction_delay(&self) -> Duration {
+        let doublings = self.corrections.saturating_sub(1).min(16);
+        FOREIGN_WRITE_DELAY.saturating_mul(1 << doublings).min(Self::MAX_DELAY)
+    }
+}
+
+/// The delay before the first correction: the other program may be about to write more. The reference
+/// waits as long (`endpointSliceChangeMinSyncDelay` in
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/controller/endpointslice/endpointslice_controller.go>).
+const FOREIGN_WRITE_DELAY: Duration = Duration::from_secs(1);
+
+/// What is kept about all Services.
+#[derive(Debug, Default)]
+pub(crate) struct ServiceStates(Mutex<BTreeMap<Key, ServiceState>>);
+
+impl ServiceStates {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, ServiceState>> {
+        self.0.lock()
+    }
+
+    pub(crate) fn with<T>(&self, key: &Key, work: impl FnOnce(&mut ServiceState) -> T) -> T {
+        work(self.lock().entry(key.clone()).or_default())
+    }
+
+    pub(crate) fn forget(&self, key: &Key) {
+        self.lock().remove(key);
+    }
+}
+
+/// The delay before a failed sync is tried again: 1 s, doubling up to 1,000 s, as in the reference
+/// (`defaultSyncBackOff` and `maxSyncBackOff` in
+/// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/controller/endpointslice/endpointslice_controller.go>).
+/// The reference gives up after 15 failures (`maxRetries`); this controller never does.
+pub(crate) fn retry_delay(retries: u32) -> Duration {
+    Duration::from_secs(1 << retries.min(10)).min(Duration::from_secs(1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_tried_again_later_and_later() {
+        let delays: Vec<u64> = (0..12).map(|tries| retry_delay(tries).as_secs()).collect();
+        assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_change_is_written_at_once_and_the_next_are_gathered() {
+        let mut state = ServiceState::default();
+        assert_eq!(state.batch_delay(Instant::now()), Duration::ZERO);
+        state.written = Some(Instant::now());
+        tokio::time::advance(Duration::from_millis(20)).await;
+        assert_eq!(state.batch_delay(Instant::now()), Duration::from_millis(30));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(state.batch_delay(Instant::now()), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_writer_is_noticed_once_and_met_with_patience() {
+        let mut detector = SecondWriterDetector::default();
+        assert_eq!(detector.correction_delay(), Duration::from_secs(1));
+        let said: Vec<bool> = (0..5).map(|_| detector.corrected(Instant::now())).collect();
+        assert_eq!(said, [false, false, true, false, false]);
+        assert_eq!(detector.correction_delay(), Duration::from_secs(16));
+        tokio::time::advance(SecondWriterDetector::OVER + Duration::from_secs(1)).await;
+        assert!(!detector.corrected(Instant::now()));
+        assert_eq!(detector.correction_delay(), Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,331 @@
+//! The smallest changes that turn zone routing on. Only what was tried is suggested.
+//!
+//! ```text
+//!  repair            keep what the Service asks for, and remove the causes that prevent it
+//!  ask differently   another annotation, value or setting
+//!       │
+//!       ▼
+//!  apply to a copy of the cluster ─► the controller's own functions ─► on? then suggest it
+//! ```
+
+use serde::Serialize;
+use zonewise_common::keys::{
+    DOMAIN, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING, TOPOLOGY_AWARE_HINTS,
+    TOPOLOGY_MODE,
+};
+use zonewise_slices::requested::RequestedRouting;
+use zonewise_topology::capacity::WhyLeftOut;
+use zonewise_topology::heuristics;
+use zonewise_topology::reason::{Code, Reason};
+
+use crate::change::{Change, ControllerView};
+use crate::service_snapshot::Decision;
+
+/// Changes that together turn zone routing on.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Suggestion {
+    /// The changes. All of them are needed.
+    pub steps: Vec<Change>,
+    /// The changes as sentences or commands.
+    pub sentences: Vec<String>,
+    /// The reason after the changes.
+    pub then: Code,
+}
+
+/// All suggestions, first the one that keeps what the Service asks for. None if zone routing is on.
+pub fn suggestions(view: &ControllerView) -> Vec<Suggestion> {
+    let decision = view.decide();
+    if decision.is_on() || !view.objects.service.is_ours() {
+        return Vec::new();
+    }
+    let mut candidates: Vec<Vec<Change>> = repair(view).into_iter().collect();
+    candidates.extend(ask_differently(view, &decision));
+    let mut suggestions: Vec<Suggestion> = Vec::new();
+    for suggestion in candidates.into_iter().filter_map(|steps| verified(view, steps)) {
+        if !suggestions.iter().any(|known| known.steps == suggestion.steps) {
+            suggestions.push(suggestion);
+        }
+    }
+    suggestions
+}
+
+fn verified(view: &ControllerView, steps: Vec<Change>) -> Option<Suggestion> {
+    let decision = view.with_all(&steps).decide();
+    let service = &view.objects.service;
+    (!steps.is_empty() && decision.is_on()).then(|| Suggestion {
+        sentences: steps.iter().map(|step| step.sentence(service)).collect(),
+        steps,
+        then: decision.reason().code(),
+    })
+}
+
+/// Removing one cause can reveal the next. There are fewer kinds of causes than rounds.
+const ROUNDS: usize = 5;
+
+/// The changes that remove all causes which prevent what the Service asks for.
+fn repair(view: &ControllerView) -> Option<Vec<Change>> {
+    let mut steps: Vec<Change> = Vec::new();
+    for _ in 0..ROUNDS {
+        let now = view.with_all(&steps);
+        let decision = now.decide();
+        if decision.is_on() {
+            return Some(merged(steps));
+        }
+        let next = remove_cause(&now, &decision);
+        if next.is_empty() {
+            return None;
+        }
+        steps.extend(next);
+    }
+    None
+}
+
+/// Endpoints that several rounds add to one zone become one change.
+fn merged(steps: Vec<Change>) -> Vec<Change> {
+    let mut merged: Vec<Change> = Vec::new();
+    for step in steps {
+        let known = merged.iter_mut().find_map(|known| match (known, &step) {
+            (
+                Change::AddEndpoints { zone, count },
+                Change::AddEndpoints { zone: same, count: more },
+            ) if zone == same => Some((count, *more)),
+            _ => None,
+        });
+        match known {
+            Some((count, more)) => *count += more,
+            None => merged.push(step),
+        }
+    }
+    merged
+}
+
+/// Changes that remove the cause of the current outcome; empty if there are none.
+fn remove_cause(view: &ControllerView, decision: &Decision) -> Vec<Change> {
+    match decision.reason() {
+        Reason::NodeInformationMissing { .. } => complete_nodes(view, decision),
+        Reason::OneZoneOnly => {
+            vec![Change::AddNode { zone: new_zone(view), cpu: cores(view) }]
+        }
+        Reason::EndpointsWithoutZone { .. } => label_nodes_of_endpoints(view),
+        Reason::NoEndpoints
+        | Reason::TooFewEndpoints { .. }
+        | Reason::TooFewForBalance { .. }
+        | Reason::OverloadTooHigh { .. }
+        | Reason::BelowStartingThreshold { .. } => more_endpoints(view, decision),
+        _ => Vec::new(),
+    }
+}
+
+fn cores(view: &ControllerView) -> f64 {
+    view.usual_cpu() as f64 / 1000.0
+}
+
+fn known_zones(view: &ControllerView) -> Vec<String> {
+    let zones = &view.objects.nodes.zones_counted.zones;
+    zones.iter().map(|zone| zone.name.to_string()).collect()
+}
+
+fn new_zone(view: &ControllerView) -> String {
+    let known = known_zones(view);
+    let mut names = (1..).map(|number| format!("zone-{number}"));
+    names.find(|name| !known.contains(name)).unwrap_or_default()
+}
+
+/// A zone label or CPU for every node that lacks it. Without any such node, a first node.
+fn complete_nodes(view: &ControllerView, decision: &Decision) -> Vec<Change> {
+    let capacity = if decision.asked.choice.consumers().is_some() {
+        &view.objects.nodes.zones_counted
+    } else {
+        &view.objects.nodes.zones
+    };
+    let zone = known_zones(view).into_iter().next().unwrap_or_else(|| new_zone(view));
+    let complete = |left: &zonewise_topology::capacity::LeftOut| match left.why {
+        WhyLeftOut::NoZone => {
+            Some(Change::LabelNode { node: left.node.to_string(), zone: zone.clone() })
+        }
+        WhyLeftOut::NoCpu => Some(Change::ReportCpu { node: left.node.to_string() }),
+        WhyLeftOut::NotReady | WhyLeftOut::ControlPlane => None,
+    };
+    let changes: Vec<Change> = capacity.left_out.iter().filter_map(complete).collect();
+    if changes.is_empty() {
+        return vec![Change::AddNode { zone, cpu: cores(view) }];
+    }
+    changes
+}
+
+/// A zone label for every node that runs an endpoint and has no zone.
+fn label_nodes_of_endpoints(view: &ControllerView) -> Vec<Change> {
+    let zone = known_zones(view).into_iter().next().unwrap_or_else(|| new_zone(view));
+    let nodes = &view.objects.nodes.by_name;
+    let nodes_of_pods = view.objects.pods.iter().filter_map(|pod| nodes.get(pod.node.as_ref()?));
+    let mut names: Vec<String> = nodes_of_pods
+        .filter(|node| node.zone.is_none())
+        .map(|node| node.name.to_string())
+        .collect();
+    names.sort();
+    names.dedup();
+    names.into_iter().map(|node| Change::LabelNode { node, zone: zone.clone() }).collect()
+}
+
+/// Bounds the work of one search to about a second: the number of tries times the number of Pods.
+const MAX_EFFORT: usize = 2_000_000;
+/// Adding more endpoints than this is not suggested.
+const MAX_ENDPOINTS: u64 = 200;
+
+/// The fewest additional endpoints that turn zone routing on: all in one zone, or each in the zone that
+/// then lacks most.
+fn more_endpoints(view: &ControllerView, decision: &Decision) -> Vec<Change> {
+    let needs = needs(view, decision);
+    let tries = MAX_EFFORT / (view.objects.pods.len() + 10) / (needs.len() + 1);
+    for count in 1..=MAX_ENDPOINTS.min(tries as u64) {
+        let spread = spread(&needs, count);
+        let alone =
+            needs.iter().map(|need| vec![Change::AddEndpoints { zone: need.zone.clone(), count }]);
+        let found = std::iter::once(spread).chain(alone).find(|steps| {
+            let decision = view.with_all(steps).decide();
+            // The next round may remove a cause of another kind.
+            decision.is_on() || !about_endpoints(decision.reason())
+        });
+        if let Some(steps) = found {
+            return steps;
+        }
+    }
+    Vec::new()
+}
+
+fn about_endpoints(reason: Reason) -> bool {
+    matches!(
+        reason.code(),
+        Code::NoEndpoints
+            | Code::TooFewEndpoints
+            | Code::TooFewForBalance
+            | Code::OverloadTooHigh
+            | Code::BelowStartingThreshold
+    )
+}
+
+/// A zone with its ready endpoints and its share of the capacity.
+struct ZoneNeed {
+    zone: String,
+    endpoints: f64,
+    share: f64,
+}
+
+impl ZoneNeed {
+    /// How many endpoints the zone lacks if there are `total` in the cluster and it has `endpoints`.
+    fn lack(&self, total: f64, endpoints: f64) -> f64 {
+        self.share * total - endpoints
+    }
+}
+
+/// The zones with nodes, those that lack most endpoints first.
+fn needs(view: &ControllerView, decision: &Decision) -> Vec<ZoneNeed> {
+    let slices = view.objects.own_slices(&view.settings);
+    let family = decision.family(&view.objects.service);
+    let grounds = view.objects.input(&slices).grounds(&decision.asked.choice, family);
+    let situation = &grounds.situation;
+    let mut zones: Vec<ZoneNeed> = situation
+        .names
+        .iter()
+        .zip(&situation.zones)
+        .filter(|(_, zone)| zone.nodes > 0)
+        .map(|(name, zone)| ZoneNeed {
+            zone: name.to_string(),
+            endpoints: zone.endpoints as f64,
+            share: zone.share,
+        })
+        .collect();
+    let total: f64 = zones.iter().map(|zone| zone.endpoints).sum();
+    let lack = |zone: &ZoneNeed| zone.lack(total, zone.endpoints);
+    zones.sort_by(|a, b| lack(b).total_cmp(&lack(a)));
+    zones
+}
+
+/// Adds `count` endpoints one by one, each to the zone that lacks most.
+fn spread(zones: &[ZoneNeed], count: u64) -> Vec<Change> {
+    let mut have: Vec<f64> = zones.iter().map(|zone| zone.endpoints).collect();
+    let mut added = vec![0u64; zones.len()];
+    for _ in 0..count {
+        let total: f64 = have.iter().sum::<f64>() + 1.0;
+        let lack = |index: usize| zones[index].lack(total, have[index]);
+        let neediest = (0..zones.len()).rev().max_by(|&a, &b| lack(a).total_cmp(&lack(b)));
+        let Some(neediest) = neediest else { return Vec::new() };
+        have[neediest] += 1.0;
+        added[neediest] += 1;
+    }
+    zones
+        .iter()
+        .zip(added)
+        .filter(|(_, count)| *count > 0)
+        .map(|(need, count)| Change::AddEndpoints { zone: need.zone.clone(), count })
+        .collect()
+}
+
+/// Other annotations, values or settings that the Service could use.
+fn ask_differently(view: &ControllerView, decision: &Decision) -> Vec<Vec<Change>> {
+    let (asked, ours) = (&decision.asked, !view.settings.upstream);
+    let mut suggestions: Vec<Vec<Change>> =
+        asked.notes.iter().filter(|_| ours).filter_map(corrected).map(|one| vec![one]).collect();
+    match decision.reason() {
+        Reason::BelowStartingThreshold { endpoints, padding, .. } => {
+            suggestions.extend(lower_threshold(endpoints, padding));
+        }
+        Reason::NodeInformationMissing { .. } if ours => suggestions.push(vec![Change::CountNodes]),
+        Reason::ClusterWide => {
+            suggestions.push(vec![annotate(TOPOLOGY_MODE, "Auto")]);
+            let value = "PreferSameZone".into();
+            suggestions.push(vec![Change::SetTrafficDistribution { value }]);
+        }
+        _ => {}
+    }
+    if ours {
+        let mut steps = remove_stronger(asked);
+        steps.push(annotate(ROUTING_PREFERENCE, &format!("{DOMAIN}balanced")));
+        suggestions.push(steps);
+    }
+    suggestions
+}
+
+fn annotate(key: &str, value: &str) -> Change {
+    Change::Annotate { key: key.into(), value: value.into() }
+}
+
+/// What an ignored annotation was probably meant to be.
+fn corrected(note: &zonewise_slices::requested::RequestNote) -> Option<Change> {
+    match note.reason.code() {
+        Code::GateOff => {
+            let gate = match note.source {
+                TOPOLOGY_MODE | TOPOLOGY_AWARE_HINTS => "TopologyAwareHints",
+                SUBSETTING => "TopologyAwareSubsetting",
+                _ => "ServiceRoutingPreference",
+            };
+            Some(Change::TurnOnGate { gate: gate.into() })
+        }
+        Code::TopologyModeUnknown => Some(annotate(note.source, "Auto")),
+        Code::SubsettingUnknown => Some(annotate(note.source, "Auto")),
+        Code::PreferenceReserved | Code::PreferenceUnknown if note.source == ROUTING_PREFERENCE => {
+            let name = note.value.rsplit('/').next().unwrap_or_default().to_lowercase();
+            let known = heuristics::names().into_iter().find(|known| *known == name);
+            Some(annotate(note.source, &format!("{DOMAIN}{}", known.unwrap_or("balanced"))))
+        }
+        _ => None,
+    }
+}
+
+/// Thresholds at which the endpoints are enough: with the current padding, or with none.
+fn lower_threshold(endpoints: u64, padding: u64) -> Vec<Vec<Change>> {
+    let threshold = |value: u64| annotate(STARTING_THRESHOLD, &value.to_string());
+    let with_padding = endpoints.checked_sub(padding).filter(|value| *value > 0);
+    with_padding
+        .map(|value| vec![threshold(value)])
+        .into_iter()
+        .chain([vec![threshold(endpoints.max(1)), annotate(PADDING, "0")]])
+        .collect()
+}
+
+/// Removes the annotation that takes precedence over the routing preference.
+fn remove_stronger(asked: &RequestedRouting) -> Vec<Change> {
+    let wins = [TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE, SUBSETTING].contains(&asked.source);
+    let key = asked.source.to_owned();
+    wins.then_some(Change::RemoveAnnotation { key }).into_iter().collect()
+}
