@@ -18,7 +18,7 @@ pub(crate) struct ElementId {
 
 /// An element before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub(crate) struct Change {
     /// Its value before; `None` if it was not there.
     pub was: Option<Value>,
     /// Its value after; `None` if it is not there.
