@@ -197,6 +197,7 @@ async fn killed_at_any_moment_it_recovers() {
 /// Slices by subset. The proxy uses those of its zone, also after its node has changed zones; a slice
 /// that changes zones loses no endpoint; a zone without slices is served from all.
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::too_many_lines, reason = "one story, step by step")]
 async fn c2_c5_c8_subsets_are_never_a_black_hole() {
     let cluster = cluster().await;
     let (mut nodes, callers) = three_zones(&cluster).await;

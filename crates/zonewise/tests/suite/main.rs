@@ -1,5 +1,9 @@
 //! The program as people run it, and the whole line on a real API server and a real kernel.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed unwrap is the failure report"
+)]
 
 mod cluster;
 mod controller;
