@@ -624,7 +624,7 @@ mod tests {
         }
         let unknown = Scenario::find("nonsense").unwrap_err().to_string();
         assert!(
-            unknown.contains("these are story, hot-zone, tiny-service, node-churn"),
+            unknown.contains("not a built-in scenario (story, hot-zone, tiny-service, node-churn)"),
             "{unknown}"
         );
     }

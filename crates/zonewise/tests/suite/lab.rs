@@ -329,18 +329,18 @@ fn what_is_wrong_with_a_scenario_is_said_before_anything_is_made() {
             &LONG.replace("connections: 100", "connections: 1e9"),
             "connections: 1000000000 per second",
         ),
-        (&LONG.replace("b: 2}", "z: 2}"), "no zone is called \"z\"; there are a, b"),
+        (&LONG.replace("b: 2}", "z: 2}"), "there is no zone \"z\" (zones: a, b)"),
         (&LONG.replace("nodes: 1}]", "nodes: 9999}]"), "nodes are more than the 250 that fit"),
-        (&LONG.replace("name: web", "name: \"../etc\""), "names are small letters"),
+        (&LONG.replace("name: web", "name: \"../etc\""), "a name has lower-case letters"),
         (&LONG.replace("measure: 10m", "measure: 10"), "is not a duration"),
         (&LONG.replace("measure: 10m", "measure: 10m, wait: 1s"), "wait"),
         (
             &LONG.replace("measure: 10m", "measure: 10m, expect: {reason: [Nonsense]}"),
-            "no reason is called \"Nonsense\"",
+            "\"Nonsense\" is not a reason code",
         ),
         (
             &LONG.replace("measure: 10m", "measure: 10m, do: [{drain: {zone: x}}]"),
-            "no zone is called \"x\"",
+            "there is no zone \"x\"",
         ),
         (&LONG.replace("connections: 100", "connections: 1e-19"), "is neither 0 nor between"),
         (
@@ -348,15 +348,18 @@ fn what_is_wrong_with_a_scenario_is_said_before_anything_is_made() {
                 "measure: 10m",
                 "measure: 10m, do: [{cut: {zone: a}}, {drain: {zone: a}}]",
             ),
-            "zone \"a\" is away already",
+            "zone \"a\" is already drained or cut off",
         ),
-        (&LONG.replace("measure: 10m", "measure: 10m, do: [{restore: {zone: a}}]"), "it is there"),
+        (
+            &LONG.replace("measure: 10m", "measure: 10m, do: [{restore: {zone: a}}]"),
+            "it was not drained or cut off",
+        ),
         (
             &LONG.replace(
                 "measure: 10m",
                 "measure: 10m, do: [{drain: {zone: a}}, {scale: {service: web, zone: a, to: 1}}]",
             ),
-            "let it come back first",
+            "restore it first",
         ),
         ("title: empty\ncluster: {zones: []}\nservices: []\nacts: []\n", "at least one zone"),
     ];
@@ -374,7 +377,11 @@ fn what_is_wrong_with_a_scenario_is_said_before_anything_is_made() {
 #[test]
 fn wrong_arguments_are_named() {
     let rows: [(&[&str], i32, &str); 4] = [
-        (&["--scenario", "nonsense"], 2, "these are story, hot-zone, tiny-service, node-churn"),
+        (
+            &["--scenario", "nonsense"],
+            2,
+            "not a built-in scenario (story, hot-zone, tiny-service, node-churn)",
+        ),
         (&["--duration", "soon"], 2, "is not a duration"),
         (&["--nodes", "100", "--duration", "1s"], 2, "300 nodes are more than the 250"),
         (

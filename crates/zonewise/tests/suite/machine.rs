@@ -130,13 +130,13 @@ async fn nodeports_follow_the_addresses_of_the_node() {
     setup.tell(&[new]).await;
     setup.answers(new, "there").await;
     setup.answers(old, "refused").await;
-    assert!(!setup.log().contains("written anew"), "elements were enough");
+    assert!(!setup.log().contains("replacing the tables"), "elements were enough");
 
     setup.tell(&[new, old_six]).await;
     setup.answers(new_six, "refused").await;
     setup.answers(old_six, "there").await;
     setup.answers(new, "there").await;
-    assert_eq!(setup.log().matches("written anew").count(), 1);
+    assert_eq!(setup.log().matches("replacing the tables").count(), 1);
 
     assert_eq!(connection.probe(), before, "a connection that exists keeps its endpoint");
     setup.nodes.proxy("n1").check().unwrap();
@@ -184,6 +184,6 @@ async fn masquerading_follows_the_ranges_of_the_node() {
     for v6 in [false, true] {
         setup.is_seen_as(setup.caller.address(v6)).await;
     }
-    assert_eq!(setup.log().matches("written anew").count(), 2);
+    assert_eq!(setup.log().matches("replacing the tables").count(), 2);
     setup.nodes.proxy("n1").check().unwrap();
 }

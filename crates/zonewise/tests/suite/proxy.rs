@@ -30,7 +30,7 @@ fn wrong_usage_names_cause_and_remedy_and_ends_with_2() {
     let rows: [(&[&str], &str); 13] = [
         (&["--cluster-cidr", "10.0.0.0", "--check"], "clusterCIDR (--cluster-cidr) is `10.0.0.0`"),
         (&["--masquerade-bit", "-1", "--check"], "use 0 to 31"),
-        (&["--sync-period", "soon"], "write for example 10ms"),
+        (&["--sync-period", "soon"], "is not a duration (examples: 500ms"),
         (&["--min-sync-period", "1m", "--check"], "use at most nftables.syncPeriod"),
         (&["--proxy-mode", "userspace", "--check"], "use nftables, or leave it out"),
         (&["--profiling", "--check"], "this proxy has no profiler"),

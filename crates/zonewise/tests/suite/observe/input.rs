@@ -61,7 +61,12 @@ const ROWS: [Row; 22] = [
         1,
         "there is no Service default/web; there is shop/web",
     ),
-    (&["plan", "-f", "examples/shop", "--max-endpoints-per-slice", "0"], "", 2, "use 1 to 1000"),
+    (
+        &["plan", "-f", "examples/shop", "--max-endpoints-per-slice", "0"],
+        "",
+        2,
+        "must be 1 to 1000, not 0",
+    ),
     (
         &["route", "-f", "examples/shop", "--node", "z9"],
         "",
