@@ -56,7 +56,7 @@ lint: ## Check format, lints, documentation and dependencies
 	@# Advisories are not checked here: they change without us and need a database from the network.
 	@cargo deny --locked check bans licenses sources
 	@# Crates use what ARCHITECTURE.md allows, and every dependency is used.
-	@cargo test --locked --quiet --package zonewise --test suite repository::dependencies
+	@cargo test --locked --quiet --package zonewise-common --test repository
 
 install: ## Install zonewise, the kubectl plugin, man pages and completions (PREFIX=/usr/local)
 	@scripts/setup build

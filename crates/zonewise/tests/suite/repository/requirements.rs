@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{cells, read, root, rust_files};
+use super::files::{cells, read, root, rust_files};
 
 const PAGE: &str = "docs/requirements.md";
 /// Ids below this heading have no test yet; their last column says what is missing.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use super::{cells, read, root, rust_files};
+use crate::files::{cells, read, root, rust_files};
 
 /// The names of the folders in `crates/`, sorted.
 fn crates() -> Vec<String> {

@@ -1,0 +1,7 @@
+//! Promises of the repository itself that need no other crate: dependencies between our crates are as
+//! ARCHITECTURE.md says, and every dependency is used.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
+
+mod dependencies;
+#[path = "../../../zonewise/tests/suite/repository/files.rs"]
+mod files;
