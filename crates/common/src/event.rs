@@ -16,6 +16,6 @@ pub struct Event {
 pub enum EventType {
     /// All is as it should be.
     Normal,
-    /// Somebody should look into it.
+    /// Something that a person should look into.
     Warning,
 }

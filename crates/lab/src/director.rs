@@ -104,7 +104,7 @@ impl<'c> Director<'c> {
                 tracing::warn!(
                     path,
                     error,
-                    "the object that the scenario changes was deleted by somebody else"
+                    "the object that the scenario changes was deleted by another client"
                 );
                 Ok(())
             }

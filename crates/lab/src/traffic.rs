@@ -16,7 +16,7 @@ use zonewise_netns::traffic::{ProbeResult, probe_tcp_here};
 
 use crate::measure::Counts;
 
-/// Whoever has not answered by then has failed. A packet that was lost is sent again after a second.
+/// A connection that is not answered within this time has failed. A lost packet is sent again after a second.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// The longest time until a client notices changed rates.
 const LOOK: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! `zonewise lab`: what is typed, who may run it, and where words go.
+//! `zonewise lab`: arguments, root rights, and where messages go.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -33,7 +33,7 @@ pub(crate) struct Lab {
 const EXAMPLES: &str = "Examples:
   zonewise lab                               the story, on this terminal
   zonewise lab --duration 20s                the same without a terminal: a table, and an exit code
-  zonewise lab --scenario tiny-service       another one that comes along (story, hot-zone, tiny-service, node-churn)
+  zonewise lab --scenario tiny-service       another built-in scenario (story, hot-zone, tiny-service, node-churn)
   zonewise lab --scenario mine.yaml -o json  your own; docs/lab.md has the reference
   zonewise lab --nodes 20 --services 50      the story in a larger cluster
   zonewise lab clean                         remove what labs have left that were killed";
@@ -53,7 +53,7 @@ enum LabCommand {
 
 #[derive(Args)]
 struct LabFlags {
-    /// What is played: a scenario that comes along, or a file
+    /// The scenario: a built-in one, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "story")]
     scenario: String,
     /// Play without a terminal, in about this time, and end
@@ -113,7 +113,7 @@ fn play(flags: &LabFlags) -> anyhow::Result<()> {
     if !missing.is_empty() {
         let lines =
             missing.iter().map(|one| format!("\n  {}: {}\n    {}", one.what, one.why, one.remedy));
-        bail!("this box lacks what a lab needs:{}", lines.collect::<String>());
+        bail!("this machine lacks what a lab needs:{}", lines.collect::<String>());
     }
     refuse_shared(options.api.as_deref())?;
     let directory =
@@ -145,7 +145,7 @@ fn play(flags: &LabFlags) -> anyhow::Result<()> {
         Form::Json => serde_json::to_string_pretty(&report::json(&summary))? + "\n",
     };
     std::io::stdout().write_all(text.as_bytes())?;
-    // Whoever watches leaves when they like.
+    // An interactive user may quit at any time: that is not a failure.
     if !interactive && !summary.held() {
         bail!("not every act went as it should");
     }
@@ -218,7 +218,7 @@ impl ProgressListener for Speaker {
     }
 }
 
-/// Becomes root, if somebody who may says so.
+/// Runs the command again as root with sudo, if the user agrees.
 fn be_root() -> anyhow::Result<()> {
     if preflight::is_root() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The act on stage: what to look at, what is done, how far it is.
+//! The current act: what to look at, its steps, and its progress.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,7 +10,7 @@ use super::pen::{BAD, BOLD, DIM, GOOD, HINT, WARN, bar, clean, panel, put, unit,
 use crate::view::{Act, Phase, View};
 use crate::words::percent;
 
-/// Turns while proxies follow: four steps a second.
+/// A spinner while the proxies are not up to date: four steps a second.
 const SPINNER: [&str; 8] = ["⠋", "⠙", "⠸", "⠴", "⠦", "⠇", "⠏", "⠋"];
 
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {

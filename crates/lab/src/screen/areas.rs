@@ -1,4 +1,4 @@
-//! Who gets which part of the screen. The matrix, the act and the Services come first; what is left
+//! Which panel gets which part of the screen. The matrix, the act and the Services come first; what is left
 //! goes to the others.
 
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -13,7 +13,7 @@ const TALL: u16 = 30;
 /// A panel with a head and one row.
 const SMALLEST: u16 = 4;
 
-/// Places of the panels; those without one are empty.
+/// The areas of the panels. A panel that does not fit has an empty area.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Areas {
     pub(super) header: Rect,

@@ -9,7 +9,7 @@ use super::pen::{BAD, Cell, DIM, clean, fit, mark, of_failed, of_load, of_share,
 use crate::view::{ActResult, View};
 use crate::words::{grouped, maybe_percent, seconds};
 
-/// Below this width, acts are told in short.
+/// Below this width, each act is one short line.
 const NARROW: u16 = 76;
 /// Widths of the table's columns, but for the title, which takes what is left.
 const WIDTHS: [u16; 7] = [1, 10, 22, 7, 7, 6, 7];

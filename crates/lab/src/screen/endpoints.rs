@@ -1,4 +1,4 @@
-//! What each endpoint of the selected Service gets, against its fair share: lines with names where
+//! The load of each endpoint of the selected Service, relative to its fair share: lines with names where
 //! they fit, columns where they do not.
 
 use ratatui::buffer::Buffer;
@@ -12,7 +12,7 @@ use super::pen::{
 };
 use crate::view::{Endpoint, View};
 
-/// Bars reach to twice the fair share, and further only if somebody gets more.
+/// Bars reach to twice the fair share, and further only if an endpoint gets more.
 const SCALE: f64 = 2.0;
 
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {

@@ -1,4 +1,4 @@
-//! Trouble, keys, and the way to the cluster.
+//! The last error, the keys, and how to reach the cluster with kubectl.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

@@ -1,4 +1,4 @@
-//! Who asks whom: a row per zone that asks, a column per zone that answers.
+//! Connections between zones: a row per zone of the clients, a column per zone of the endpoints.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -15,7 +15,7 @@ const NARROWEST: u16 = 6;
 /// Zone names are cut after this.
 const LONGEST_NAME: u16 = 14;
 
-/// Where cells are.
+/// The geometry of the grid.
 struct Grid {
     label: u16,
     width: u16,
@@ -24,7 +24,7 @@ struct Grid {
     counts: Counts,
 }
 
-/// Where the number of connections stands: the same for all cells.
+/// How the number of connections is placed: the same for all cells.
 #[derive(Clone, Copy)]
 enum Counts {
     Beside,
@@ -159,7 +159,7 @@ fn centred(buffer: &mut Buffer, place: Rect, row: u16, text: &str, style: Style)
     put(buffer, place, row, Line::styled(text, style));
 }
 
-/// Nobody in this zone can ask or answer.
+/// A zone without ready nodes: nothing in it can connect or be reached.
 fn is_dead(view: &View, name: &str) -> bool {
     view.zones.iter().any(|zone| zone.name == name && zone.ready == 0)
 }

@@ -15,14 +15,14 @@ pub(super) const WARN: Style = Style::new().fg(Color::Yellow);
 pub(super) const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 pub(super) const HINT: Style = Style::new().fg(Color::Cyan);
 
-/// A title that is shorter says nothing.
+/// A title that would be cut to less than this is left out.
 const SHORTEST_TITLE: usize = 12;
 /// Eighths of a cell, from the bottom.
 const UP: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 /// Eighths of a cell, from the left.
 const RIGHT: [&str; 9] = [" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"];
 
-/// How a share of traffic that stays in its zone looks.
+/// The style of an in-zone share.
 pub(super) fn of_share(share: f64) -> Style {
     match share {
         share if share >= 0.8 => GOOD,
@@ -31,7 +31,7 @@ pub(super) fn of_share(share: f64) -> Style {
     }
 }
 
-/// How an endpoint looks that gets this many fair shares.
+/// The style of an endpoint with this load.
 pub(super) fn of_load(load: f64) -> Style {
     match load {
         load if load > 1.5 => BAD,
@@ -40,7 +40,7 @@ pub(super) fn of_load(load: f64) -> Style {
     }
 }
 
-/// How a number of failures looks.
+/// The style of a number of failures.
 pub(super) fn of_failed(failed: u64) -> Style {
     if failed == 0 { GOOD } else { BAD }
 }

@@ -10,7 +10,7 @@ pub(super) enum Work {
     Inputs(u64),
     /// So many heuristics.
     Heuristics(u64),
-    /// A file, whose rows nobody counted yet.
+    /// A file, whose number of rows is not known yet.
     File,
 }
 

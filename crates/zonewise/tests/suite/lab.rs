@@ -147,7 +147,7 @@ fn zones_may_be_some_way_off() {
     let output = lab(&arguments).output().unwrap();
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("this box lacks what a lab needs:\n  delays (netem)"), "{said}");
+    assert!(said.contains("this machine lacks what a lab needs:\n  delays (netem)"), "{said}");
     assert!(said.contains("modprobe sch_netem"), "{said}");
 }
 
