@@ -135,6 +135,8 @@ proptest! {
         let objects: Vec<Value> = (0..4).map(|n| node(&format!("n{n}"))).collect();
         let mut text = list(&objects).to_string().into_bytes();
         let place = at % text.len();
+        // With `#` as its first byte the whole text is a comment; the commands say that the input is empty.
+        prop_assume!(place != 0 || byte != b'#');
         text[place] = byte;
         let (items, end) = read(&text);
         let fault = items.iter().any(|item| matches!(item, Item::Fault(_)));
