@@ -36,7 +36,7 @@ use crate::config::CountBy;
 pub struct ProgrammedService {
     /// The Service.
     pub service: Arc<RoutedService>,
-    /// The routes of each Service port, by [`family_index`].
+    /// The routes of each Service port, by `family_index`.
     pub ports: Box<[[Option<Box<PortRoute>>; 2]]>,
 }
 
@@ -193,7 +193,7 @@ impl Frontend {
 /// What the elements of all Services depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeSettings {
-    /// This node's address, by [`family_index`]. The node may use load balancer addresses whose source
+    /// This node's address, by `family_index`. The node may use load balancer addresses whose source
     /// ranges contain it.
     pub addresses: [Option<IpAddr>; 2],
     /// Whether `spec.externalIPs` are served.

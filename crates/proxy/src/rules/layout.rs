@@ -19,7 +19,7 @@ pub struct Options {
     pub masquerade_all: bool,
     /// How traffic of local Pods is recognised.
     pub local: LocalTraffic,
-    /// Whether NodePorts are accepted on all local addresses, by [`family_index`]; otherwise on those
+    /// Whether NodePorts are accepted on all local addresses, by `family_index`; otherwise on those
     /// in the set `nodeport-ips`.
     pub nodeports_everywhere: [bool; 2],
     /// Whether NodePorts are accepted on IPv4 loopback addresses too.
@@ -42,7 +42,7 @@ pub enum LocalTraffic {
     Prefix(String),
 }
 
-/// Both families, in the order of [`family_index`].
+/// Both families, in the order of `family_index`.
 pub const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
 /// The name of a family in metrics and on pages.
