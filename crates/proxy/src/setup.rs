@@ -85,8 +85,8 @@ impl fmt::Display for Incomplete {
 
 impl std::error::Error for Incomplete {}
 
-/// The largest conntrack table that is asked for, whatever is configured; the same limit as in
-/// kube-proxy (`cmd/kube-proxy/app/conntrack.go`).
+/// The largest conntrack table that is asked for, whatever is configured: `maxLimit` of kube-proxy
+/// (`pkg/proxy/conntrack/sysctls.go`).
 const MOST_CONNECTIONS: u64 = 1 << 20;
 
 const MAX: &str = "proc/sys/net/netfilter/nf_conntrack_max";
