@@ -1,6 +1,6 @@
 //! Logs: one line per event on standard error, as text for people or JSON for machines.
 //!
-//! The filter is that of `tracing_subscriber`: `info`, or `warn,zonewise_cluster=debug`. An invalid filter
+//! The filter is `Targets` of `tracing_subscriber`: `info`, or `warn,zonewise_cluster=debug`. An invalid filter
 //! stops the program at its start, because missing logs would be noticed too late.
 
 use std::fmt;
@@ -10,9 +10,9 @@ use std::str::FromStr;
 use std::sync::Mutex;
 
 use tracing::Subscriber;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::ParseError;
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 /// The format of log lines.
@@ -99,16 +99,15 @@ fn subscriber<W>(
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
-    let env_filter = EnvFilter::builder()
-        .parse(filter)
+    let targets = Targets::from_str(filter)
         .map_err(|source| LogError::Filter { filter: filter.to_owned(), source })?;
     let lines = tracing_subscriber::fmt()
-        .with_env_filter(env_filter)
+        .with_max_level(LevelFilter::TRACE)
         .with_writer(writer)
         .with_ansi(colour && format == Format::Text);
     Ok(match format {
-        Format::Text => Box::new(lines.finish()),
-        Format::Json => Box::new(lines.json().flatten_event(true).finish()),
+        Format::Text => Box::new(lines.finish().with(targets)),
+        Format::Json => Box::new(lines.json().flatten_event(true).finish().with(targets)),
     })
 }
 

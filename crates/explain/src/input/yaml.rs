@@ -119,6 +119,10 @@ pub(super) fn first(text: &str) -> Result<Value, Problem> {
     }
 }
 
+/// The parser calls itself for each level of nesting. At the deepest that is allowed, this is enough for a program
+/// that is compiled without optimisation; the stack of a thread (2 MiB) is not.
+const ENOUGH_STACK: usize = 7 << 20;
+
 /// Parses one document with the full parser, by the core schema of YAML 1.2.
 pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     // Aliases may expand a text, but only in proportion to its length.
@@ -133,7 +137,8 @@ pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
             enforce_alias_anchor_ratio: false,
         },
     };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| problem(&error))
+    let parse = || serde_saphyr::from_str_with_options(text, options);
+    stacker::maybe_grow(ENOUGH_STACK, ENOUGH_STACK, parse).map_err(|error| problem(&error))
 }
 
 fn problem(error: &Error) -> Problem {
