@@ -10,6 +10,7 @@ use kube::client::Body;
 use serde::Deserialize;
 use thiserror::Error;
 use tokio::time::timeout;
+use zonewise_common::lenient::lenient;
 
 /// Limit for reads. A healthy server answers any list faster; a connection that hangs is given up.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -56,20 +57,25 @@ impl ApiError {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Status {
+    #[serde(deserialize_with = "lenient")]
     message: String,
+    #[serde(deserialize_with = "lenient")]
     reason: String,
+    #[serde(deserialize_with = "lenient")]
     details: Details,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Details {
+    #[serde(deserialize_with = "lenient")]
     causes: Vec<Cause>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Cause {
+    #[serde(deserialize_with = "lenient")]
     reason: String,
 }
 

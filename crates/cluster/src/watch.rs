@@ -26,6 +26,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 use zonewise_common::json_list::Cutter;
+use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name};
 
 use crate::api::{self, ApiError};
@@ -272,11 +273,10 @@ struct Identified {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct IdentifyingMeta {
-    #[serde(default)]
     namespace: Option<Name>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     name: Name,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     resource_version: Box<str>,
 }
 
@@ -369,7 +369,7 @@ struct WatchEvent<'a> {
 
 #[derive(Deserialize)]
 struct ErrorObject {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     code: u16,
 }
 

@@ -28,5 +28,7 @@ pub mod keys;
 pub mod lenient;
 pub mod name;
 pub mod proxy_report;
+#[doc(hidden)]
+pub mod testing;
 pub mod time;
 pub mod xml;

@@ -18,6 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::keys::{APPLIED, COMPONENT, PROXY, REFUSED};
+use crate::lenient::lenient;
 use crate::name::{Key, Keyed, Name, SYSTEM_NAMESPACE};
 
 /// The path of the Leases in [`SYSTEM_NAMESPACE`].
@@ -107,11 +108,10 @@ struct Lease {
 
 #[derive(Deserialize)]
 struct Metadata {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     namespace: Name,
     name: Name,
-    #[serde(default)]
-    annotations: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, Option<String>>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -124,7 +124,7 @@ struct Spec {
 impl From<Lease> for ProxyReport {
     fn from(Lease { metadata, spec }: Lease) -> Self {
         let spec = spec.unwrap_or_default();
-        let annotation = |key| metadata.annotations.as_ref().and_then(|all| all.get(key));
+        let annotation = |key| metadata.annotations.as_ref().and_then(|all| all.get(key)?.as_ref());
         let seconds = spec.lease_duration_seconds.filter(|seconds| *seconds > 0);
         Self {
             applied: annotation(APPLIED).and_then(|text| text.parse().ok()),
@@ -149,6 +149,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::testing::{assert_null_is_absent, full_lease};
 
     fn read(annotations: &Value, spec: &Value) -> ProxyReport {
         let metadata =
@@ -185,6 +186,12 @@ mod tests {
             let nothing = ProxyReport { renewed: None, duration: None, ..report() };
             assert_eq!(read(&applied, &spec), nothing);
         }
+    }
+
+    #[test]
+    fn null_in_any_field_is_read_as_absent() {
+        let required = ["/metadata", "/metadata/name"];
+        assert_null_is_absent(&full_lease(), &required, serde_json::from_str::<ProxyReport>);
     }
 
     #[test]

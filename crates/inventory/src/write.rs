@@ -8,6 +8,7 @@ use http::Method;
 use kube::Client;
 use serde::Deserialize;
 use serde_json::json;
+use zonewise_common::lenient::lenient;
 use zonewise_common::name::Uid;
 use zonewise_slices::plan::SliceName;
 use zonewise_slices::service::{Condition, Service};
@@ -57,7 +58,7 @@ struct StoredMeta {
     name: Box<str>,
     uid: Uid,
     resource_version: Box<str>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     generation: i64,
 }
 

@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::watch::{self, WatchListener, follow};
 use zonewise_common::keys::LAB;
+use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_netns::traffic::Server;
 use zonewise_netns::{ClusterNetwork, NetnsNode, NetnsPod};
@@ -134,7 +135,7 @@ impl Shared {
 struct WatchedPod {
     metadata: Metadata,
     spec: Spec,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     status: Status,
 }
 
@@ -142,11 +143,11 @@ struct WatchedPod {
 #[serde(rename_all = "camelCase")]
 struct Metadata {
     name: Name,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     namespace: Name,
     uid: String,
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "lenient")]
+    labels: BTreeMap<String, Option<String>>,
     deletion_timestamp: Option<String>,
     deletion_grace_period_seconds: Option<u64>,
 }
@@ -155,13 +156,13 @@ struct Metadata {
 #[serde(rename_all = "camelCase")]
 struct Spec {
     node_name: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     containers: Vec<Container>,
 }
 
 #[derive(Deserialize)]
 struct Container {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     ports: Vec<Port>,
 }
 
@@ -319,7 +320,7 @@ async fn begin(
     let network = Arc::clone(&shared.network);
     let made = tokio::task::spawn_blocking(move || make(&network, &node, &name, ports)).await?;
     let (pod, servers) = made?;
-    let app = seen.metadata.labels.get("app").cloned().unwrap_or_default();
+    let app = seen.metadata.labels.get("app").cloned().flatten().unwrap_or_default();
     let (uid, ours) = (seen.metadata.uid.clone(), seen.is_ours());
     let running = Running { uid, app, ours, pod, servers, ready: false, ending: false };
     shared.state().pods.insert(key.clone(), running);

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use zonewise_common::cidr::Cidr;
 use zonewise_common::keys::{REGION, ZONE};
+use zonewise_common::lenient::lenient;
 use zonewise_common::name::Name;
 use zonewise_routing::NodeLocation;
 
@@ -65,9 +66,9 @@ struct Wire {
 #[serde(rename_all = "camelCase")]
 struct Metadata {
     name: Name,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     uid: String,
-    labels: Option<std::collections::BTreeMap<String, Name>>,
+    labels: Option<std::collections::BTreeMap<String, Option<Name>>>,
     deletion_timestamp: Option<IgnoredAny>,
 }
 
@@ -83,7 +84,7 @@ struct Spec {
 
 #[derive(Deserialize)]
 struct Taint {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     key: String,
 }
 
@@ -94,9 +95,9 @@ struct Status {
 
 #[derive(Deserialize)]
 struct Address {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     r#type: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient")]
     address: String,
 }
 
@@ -104,7 +105,8 @@ impl From<Wire> for NodeInfo {
     fn from(wire: Wire) -> Self {
         let label = |key: &str| {
             let labels = wire.metadata.labels.as_ref();
-            labels.and_then(|labels| labels.get(key)).filter(|value| !value.is_empty()).cloned()
+            let value = labels.and_then(|labels| labels.get(key)?.clone());
+            value.filter(|value| !value.is_empty())
         };
         let addresses = wire.status.and_then(|status| status.addresses).unwrap_or_default();
         let (cidrs, taints) = wire.spec.map_or_else(Default::default, |spec| {
@@ -128,6 +130,8 @@ impl From<Wire> for NodeInfo {
 
 #[cfg(test)]
 mod tests {
+    use zonewise_common::testing::{assert_null_is_absent, full_node};
+
     use super::*;
 
     #[test]
@@ -149,6 +153,12 @@ mod tests {
             eligible: true,
         };
         assert_eq!(node, expected);
+    }
+
+    #[test]
+    fn null_in_any_field_is_read_as_absent() {
+        let required = ["/metadata", "/metadata/name"];
+        assert_null_is_absent(&full_node(), &required, NodeInfo::read);
     }
 
     #[test]

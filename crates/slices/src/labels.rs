@@ -86,8 +86,8 @@ impl<'de> Deserialize<'de> for Labels {
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Labels, A::Error> {
                 let mut pairs = Vec::with_capacity(map.size_hint().unwrap_or(4));
-                while let Some(pair) = map.next_entry::<Name, Name>()? {
-                    pairs.push(pair);
+                while let Some((key, value)) = map.next_entry::<Name, Option<Name>>()? {
+                    pairs.extend(value.map(|value| (key, value)));
                 }
                 Ok(pairs.into_iter().collect())
             }

@@ -106,6 +106,7 @@ struct Container {
 #[serde(rename_all = "camelCase", default)]
 struct ContainerPort {
     name: Option<Name>,
+    #[serde(deserialize_with = "lenient")]
     container_port: i32,
     #[serde(deserialize_with = "lenient")]
     protocol: Protocol,
@@ -126,6 +127,7 @@ struct Status {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct PodIp {
+    #[serde(deserialize_with = "lenient")]
     ip: Box<str>,
 }
 

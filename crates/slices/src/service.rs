@@ -90,20 +90,23 @@ pub enum TargetPort {
 }
 
 /// One of our conditions on a Service.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 pub struct Condition {
     /// The condition's type.
+    #[serde(deserialize_with = "lenient")]
     pub r#type: Box<str>,
     /// True, False or Unknown.
+    #[serde(deserialize_with = "lenient")]
     pub status: Box<str>,
     /// A reason code (docs/reasons.md).
-    #[serde(default)]
+    #[serde(deserialize_with = "lenient")]
     pub reason: Box<str>,
     /// The explanation for people.
-    #[serde(default)]
+    #[serde(deserialize_with = "lenient")]
     pub message: Box<str>,
-    /// When `status` last changed.
-    #[serde(default, rename = "lastTransitionTime")]
+    /// When `status` last changed. The API server writes a time of zero as `null`.
+    #[serde(rename = "lastTransitionTime", deserialize_with = "lenient")]
     pub since: Box<str>,
 }
 
@@ -150,6 +153,7 @@ struct Wire {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ServiceMeta {
+    #[serde(deserialize_with = "lenient")]
     name: Name,
     namespace: Option<Name>,
     #[serde(deserialize_with = "lenient")]
@@ -188,6 +192,7 @@ struct WirePort {
     #[serde(deserialize_with = "lenient")]
     protocol: Protocol,
     app_protocol: Option<Name>,
+    #[serde(deserialize_with = "lenient")]
     port: i32,
     target_port: Option<TargetPort>,
 }

@@ -59,12 +59,16 @@ pub struct Slice {
 #[serde(rename_all = "camelCase", default)]
 pub struct Owner {
     /// The owner's API version.
+    #[serde(deserialize_with = "lenient")]
     pub api_version: Name,
     /// The owner's kind.
+    #[serde(deserialize_with = "lenient")]
     pub kind: Name,
     /// Its name.
+    #[serde(deserialize_with = "lenient")]
     pub name: Name,
     /// Its unique id.
+    #[serde(deserialize_with = "lenient")]
     pub uid: Uid,
     /// Whether the owner manages the object.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -263,10 +267,13 @@ pub struct Hints {
 /// Serializes names as a list of `{"name": …}`.
 mod named {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use zonewise_common::lenient::lenient;
     use zonewise_common::name::Name;
 
     #[derive(Serialize, Deserialize)]
+    #[serde(bound(deserialize = "T: Default + Deserialize<'de>"))]
     struct Named<T> {
+        #[serde(default, deserialize_with = "lenient")]
         name: T,
     }
 
@@ -275,7 +282,7 @@ mod named {
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<Name>, D::Error> {
-        let entries = Option::<Vec<Named<Name>>>::deserialize(d)?.unwrap_or_default();
+        let entries: Vec<Named<Name>> = lenient(d)?;
         Ok(entries.into_iter().map(|entry| entry.name).collect())
     }
 }
@@ -420,6 +427,7 @@ struct Wire {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct SliceMeta {
+    #[serde(deserialize_with = "lenient")]
     name: Box<str>,
     namespace: Option<Name>,
     #[serde(deserialize_with = "lenient")]

@@ -13,6 +13,7 @@ use crate::labels::Labels;
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Meta {
+    #[serde(deserialize_with = "lenient")]
     pub(crate) name: Name,
     #[serde(deserialize_with = "lenient")]
     pub(crate) namespace: Name,
@@ -28,7 +29,9 @@ pub(crate) struct Meta {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Condition {
+    #[serde(deserialize_with = "lenient")]
     pub(crate) r#type: Box<str>,
+    #[serde(deserialize_with = "lenient")]
     pub(crate) status: Box<str>,
     pub(crate) last_transition_time: Option<Box<str>>,
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use zonewise_common::testing::{assert_null_is_absent, full_service, full_slice};
 use zonewise_routing::{
     AddressList, EndpointFlags, Family, NodeLocation, ObjectReader, Protocol, RoutedSlice,
     SlicePort, Subset, Target, ZoneId, count_local_ready, merge,
@@ -241,4 +242,11 @@ fn a_health_check_counts_ready_addresses_of_this_node() {
     let slices: Vec<&RoutedSlice> = slices.iter().collect();
     assert_eq!(count_local_ready(&service, &slices, Family::V4), 2);
     assert_eq!(count_local_ready(&service, &slices, Family::V6), 0);
+}
+
+#[test]
+fn null_in_any_field_is_read_as_absent() {
+    let reader = ObjectReader::new(NodeLocation::new("n1", Some("a"), Some("r")));
+    assert_null_is_absent(&full_service(), &[], |json| reader.read_service(json));
+    assert_null_is_absent(&full_slice(), &[], |json| reader.read_slice(json));
 }

@@ -46,7 +46,7 @@ pub(crate) fn objects(text: impl AsRef<[u8]>) -> Vec<(Object, Option<Value>)> {
     items.into_iter().map(object).collect()
 }
 
-fn apart(mut object: Object) -> (Object, Option<Value>) {
+pub(crate) fn apart(mut object: Object) -> (Object, Option<Value>) {
     let text = match &mut object {
         Object::Service { json, .. } | Object::Slice { json, .. } => json.take(),
         Object::Node(_) | Object::Pod(_) => None,
