@@ -191,7 +191,9 @@ mod tests {
     #[test]
     fn null_in_any_field_is_read_as_absent() {
         let required = ["/metadata", "/metadata/name"];
-        assert_null_is_absent(&full_lease(), &required, serde_json::from_str::<ProxyReport>);
+        assert_null_is_absent(&full_lease(), &required, |json| {
+            serde_json::from_str::<ProxyReport>(json)
+        });
     }
 
     #[test]

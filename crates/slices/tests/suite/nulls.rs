@@ -11,7 +11,7 @@ use zonewise_slices::service::Service;
 use zonewise_slices::slice::Slice;
 
 fn check<T: DeserializeOwned + PartialEq + std::fmt::Debug>(object: &Value, required: &[&str]) {
-    assert_null_is_absent(object, required, serde_json::from_str::<T>);
+    assert_null_is_absent(object, required, |json| serde_json::from_str::<T>(json));
 }
 
 #[test]
