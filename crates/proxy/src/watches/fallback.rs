@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use zonewise_cluster::api;
 use zonewise_cluster::watch::query_parameter;
-use zonewise_common::keys::SERVICE_NAME;
+use zonewise_common::keys::{HEADLESS, SERVICE_NAME};
 use zonewise_common::name::Key;
 use zonewise_routing::RoutedSlice;
 
@@ -57,9 +57,11 @@ struct SliceList<'a> {
     items: Option<Vec<&'a RawValue>>,
 }
 
-/// Lists the slices of one Service and puts them into the index.
+/// Lists the slices of one Service and puts them into the index. Slices with the label of headless
+/// Services are not for proxies; the watches do not select them either.
 async fn list(client: &Client, view: &ClusterView, service: &Key) {
-    let selector = query_parameter("labelSelector", &format!("{SERVICE_NAME}={}", service.1));
+    let selector = format!("!{HEADLESS},{SERVICE_NAME}={}", service.1);
+    let selector = query_parameter("labelSelector", &selector);
     let path = format!(
         "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?limit=500{selector}",
         service.0

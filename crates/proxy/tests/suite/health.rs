@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_secs(30);
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Head and body, or `None` if nobody listens.
-async fn ask(address: SocketAddr, method: &str, path: &str) -> Option<(String, String)> {
+pub(crate) async fn ask(address: SocketAddr, method: &str, path: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     let request = format!("{method} {path} HTTP/1.1\r\nHost: zonewise\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();

@@ -5,6 +5,7 @@
     reason = "a failed unwrap is the failure report"
 )]
 
+mod api_server;
 mod common;
 mod config;
 mod conformance;

@@ -1,6 +1,7 @@
 //! A node's tables in a namespace of its own, filled from Kubernetes objects without an API server.
 #![allow(dead_code, reason = "every test file uses its part of this")]
 
+pub(crate) mod live;
 pub(crate) mod objects;
 pub(crate) mod two_nodes;
 
