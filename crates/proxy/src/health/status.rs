@@ -43,6 +43,8 @@ struct State {
     families: BTreeMap<Family, Stamps>,
     /// Whether load balancers should send traffic to this node; not before the Node was seen.
     eligible: bool,
+    /// What the start waits for, and what to do about it; `None` once it is over.
+    waits_for: Option<String>,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +64,8 @@ pub struct Status {
     pub eligible: bool,
     /// Whether no family is behind.
     pub healthy: bool,
+    /// What the start waits for, and what to do about it; `None` once it is over.
+    pub waits_for: Option<String>,
     /// By family, once it has been updated for the first time.
     pub families: BTreeMap<Family, FamilyStatus>,
 }
@@ -79,7 +83,8 @@ impl Health {
     /// A proxy with this sync period. It is healthy until a change waits for twice as long.
     pub fn new(sync_period: Duration) -> Self {
         let limit = sync_period.saturating_mul(2);
-        let state = State { limit, families: BTreeMap::new(), eligible: false };
+        let families = BTreeMap::new();
+        let state = State { limit, families, eligible: false, waits_for: None };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -102,6 +107,11 @@ impl Health {
         self.state.lock().eligible = eligible;
     }
 
+    /// The start waits for this; `None` when it is over.
+    pub fn waits_for(&self, missing: Option<String>) {
+        self.state.lock().waits_for = missing;
+    }
+
     /// Whether no family is behind.
     pub fn is_healthy(&self, now: Moment) -> bool {
         self.status(now).healthy
@@ -122,6 +132,7 @@ impl Health {
             now: now.wall,
             updated: families.values().map(|family| family.updated).max(),
             eligible: state.eligible,
+            waits_for: state.waits_for.clone(),
             healthy: families.values().all(|family| family.healthy),
             families,
         }
@@ -158,6 +169,7 @@ impl Status {
             current_time: self.now.to_string(),
             node_eligible: eligible,
             healthy: self.healthy,
+            waiting_for: self.waits_for.as_deref().filter(|_| eligible.is_some()),
             status: self.families.iter().map(FamilyBody::new).collect(),
         };
         let body = serde_json::to_string(&body).unwrap_or_default();
@@ -168,15 +180,18 @@ impl Status {
 /// Go's zero time, which kube-proxy writes before the first update.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
-/// The fields of kube-proxy's answer, in its order (`pkg/proxy/healthcheck/proxy_health.go`).
+/// The fields of kube-proxy's answer, in its order (`pkg/proxy/healthcheck/proxy_health.go`), and one
+/// of our own while the proxy starts: `waitingFor`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Body {
+struct Body<'a> {
     last_updated: String,
     current_time: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     node_eligible: Option<bool>,
     healthy: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting_for: Option<&'a str>,
     status: BTreeMap<String, FamilyBody>,
 }
 

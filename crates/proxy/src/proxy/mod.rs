@@ -8,6 +8,7 @@
 //!   a second later: remove unused elements         └─ failed: everything stays as it was, tried again
 //! ```
 //!
+//! * `start`: waiting for what the first sync needs.
 //! * `schedule`: when the loop does what.
 //! * `inputs`: configuration and objects as what the rules are made from.
 //! * `machine`: the first sync, and following the node's addresses.
@@ -18,11 +19,11 @@ mod after_sync;
 pub(crate) mod inputs;
 mod machine;
 mod schedule;
+mod start;
 mod upkeep;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::Client;
 use thiserror::Error;
@@ -36,7 +37,7 @@ use zonewise_nft::Family;
 use zonewise_telemetry::metrics::{self, MetricError, Registry};
 use zonewise_telemetry::shutdown::Shutdown;
 
-use crate::config::{Config, DetectLocal};
+use crate::config::Config;
 use crate::events::ServiceEvents;
 use crate::health::{
     BindError, Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, Served, serve,
@@ -53,7 +54,8 @@ use crate::watches::{ClusterView, Watches};
 use crate::{routes_page, table_metrics};
 use inputs::programmed_service;
 use machine::TableInputs;
-use schedule::{CHECK_TABLES, Due, Schedule};
+use schedule::{Due, Schedule};
+use start::Waiting;
 
 /// Why the proxy ended, or could not start.
 #[derive(Debug, Error)]
@@ -74,11 +76,6 @@ pub enum RunError {
     )]
     NoPodCidrs,
 }
-
-/// How long to wait at the start for the node's Pod CIDRs, before the proxy ends with an error.
-const WAIT_FOR_POD_CIDRS: Duration = Duration::from_secs(300);
-/// How long to wait at the start for the node's addresses, before the proxy goes on without them.
-const WAIT_FOR_ADDRESSES: Duration = Duration::from_secs(30);
 
 /// Runs until shutdown. The rules stay in the kernel.
 ///
@@ -105,10 +102,11 @@ pub async fn run(
     let mut watches =
         Watches::start(&client, &cluster, &config.node_name, config.proxy_name.as_deref());
     let work = async {
-        wait_for_node(&config, &cluster).await?;
+        let mut waiting = Waiting::new(&health);
+        waiting.for_node(&config, &cluster).await?;
         let unknown = cluster.reader().location().clone();
         watches.follow(cluster.node().map_or(unknown, |node| node.location()));
-        wait_until_complete(&cluster).await;
+        waiting.for_lists(&cluster).await;
         let (applied, _) = watch::channel(Applied::default());
         let reporting = tokio::spawn(crate::report::run(
             client.clone(),
@@ -166,47 +164,6 @@ async fn servers(
         servers.push(serve("metrics", address, hard, pages).await?);
     }
     Ok(servers)
-}
-
-/// Waits for the node, and for its Pod CIDRs or addresses.
-async fn wait_for_node(config: &Config, cluster: &ClusterView) -> Result<(), RunError> {
-    let needs_cidrs = config.detect_local == DetectLocal::NodeCidr;
-    let begun = Instant::now();
-    loop {
-        if cluster.has_listed_node() {
-            let node = cluster.node().unwrap_or_default();
-            let waited = begun.elapsed();
-            let ready =
-                if needs_cidrs { !node.pod_cidrs.is_empty() } else { !node.addresses.is_empty() };
-            if ready {
-                return Ok(());
-            }
-            if needs_cidrs && waited > WAIT_FOR_POD_CIDRS {
-                return Err(RunError::NoPodCidrs);
-            }
-            if !needs_cidrs && waited > WAIT_FOR_ADDRESSES {
-                tracing::warn!(
-                    node = config.node_name,
-                    "the API server has no Node of this name, or the Node has no address: starting without (check --node-name)"
-                );
-                return Ok(());
-            }
-        }
-        wait_for_change(cluster).await;
-    }
-}
-
-async fn wait_until_complete(cluster: &ClusterView) {
-    while !cluster.is_complete() {
-        wait_for_change(cluster).await;
-    }
-}
-
-async fn wait_for_change(cluster: &ClusterView) {
-    tokio::select! {
-        () = cluster.changed.notified() => {}
-        () = sleep(CHECK_TABLES) => {}
-    }
 }
 
 /// Looks for the rules of other proxies, and logs what it finds.
