@@ -166,6 +166,11 @@ pub fn jittered(delay: Duration) -> Duration {
     delay.mul_f64(0.75 + fastrand::f64() / 2.0)
 }
 
+/// A random part of a delay, for requests that many processes would otherwise send at the same moment.
+pub fn random_part(delay: Duration) -> Duration {
+    delay.mul_f64(fastrand::f64())
+}
+
 /// Objects in one page of a list. It bounds the server's memory; ours holds one object at a time.
 const PAGE_SIZE: usize = 1000;
 

@@ -79,12 +79,13 @@ pub fn tables(config: &Config, files: &[(String, String)]) -> Result<String, Dry
     for (file, slice) in &objects.slices {
         let read =
             reader.read_slice(&slice.to_string()).map_err(|error| wrong(file, slice, error))?;
-        index.apply_slice(read, WatchId { epoch: 0, watch: 0 });
+        index.apply_slice(read, WatchId(0));
     }
     Ok(render(config, &node, &reader, &index, &objects.service_cidrs))
 }
 
-fn render(
+/// The tables for what an index has, as text.
+pub(crate) fn render(
     config: &Config,
     node: &NodeInfo,
     reader: &ObjectReader,

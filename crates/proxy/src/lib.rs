@@ -31,24 +31,9 @@ mod routes_page;
 mod rules;
 mod setup;
 mod table_metrics;
+#[doc(hidden)]
+pub mod testing;
 mod watches;
 
 pub use proxy::{RunError, run};
 pub use setup::{Incomplete, Machine, SetupError};
-
-/// What tests and the lab use beyond the interface of the crate. No part of that interface.
-#[doc(hidden)]
-pub mod testing {
-    pub use crate::addresses::{NodePorts, interface_addresses};
-    pub use crate::conntrack::{Frontends, clean};
-    pub use crate::health::{
-        Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, PortError, serve,
-    };
-    pub use crate::index::{Index, WatchId};
-    pub use crate::kernel::{CountedPort, Found, Kernel, KernelError, Mended, Rejected};
-    pub use crate::proxy::inputs::programmed_service;
-    pub use crate::report::Applied;
-    pub use crate::rules::entries::{NodeSettings, routing_family};
-    pub use crate::rules::layout::{FAMILIES, LocalTraffic, Options};
-    pub use crate::rules::{TABLE, text};
-}

@@ -40,5 +40,5 @@ pub use route::{Mode, Route, RouteQuery, route, serving_targets};
 pub use service::{RoutedService, ServicePort, TrafficPolicy};
 pub use slice::{EndpointFlags, RoutedSlice, SliceEndpoint, SlicePort, Subset};
 pub use slots::{MAX_SLOTS, slots};
-pub use subset::{consumed_slices, is_for_node, uses_all_slices};
+pub use subset::{consumed_slices, is_for_node, needs_other_subsets, uses_all_slices};
 pub use target::Target;

@@ -179,6 +179,15 @@ fn of_family<'a>(query: &RouteQuery<'a>) -> Vec<&'a RoutedSlice> {
     query.slices.iter().copied().filter(|slice| slice.family == family).collect()
 }
 
+/// The slices of the address family whose zone shares count: those for this node, whatever ports they
+/// offer, so that the answer does not depend on slices that a proxy does not watch.
+fn with_shares<'a>(query: &RouteQuery<'a>, chosen: &subset::Chosen<'_>) -> Vec<&'a RoutedSlice> {
+    let RouteQuery { reader, gates, .. } = *query;
+    let counts =
+        |slice: &&RoutedSlice| chosen.all || subset::is_for_node(slice, reader.location(), gates);
+    of_family(query).into_iter().filter(counts).collect()
+}
+
 /// Combines the endpoints for both traffic policies.
 fn join(cluster: Option<Cluster>, local: Option<Local>) -> Route {
     let Some(cluster) = cluster else {
@@ -269,7 +278,7 @@ impl Cluster {
             return Self::without_ready(all);
         }
         match topology_allowed(query) {
-            Ok(()) => Self::closest(query, ready),
+            Ok(()) => Self::closest(query, chosen, ready),
             Err(reason) => Self::unweighted(Mode::Any, reason, ready),
         }
         .with_scope(chosen.scope)
@@ -292,7 +301,7 @@ impl Cluster {
     }
 
     /// By node hints, zone shares or zone hints, in this order; otherwise all.
-    fn closest(query: &RouteQuery<'_>, ready: Vec<Target>) -> Self {
+    fn closest(query: &RouteQuery<'_>, chosen: &subset::Chosen<'_>, ready: Vec<Target>) -> Self {
         let RouteQuery { gates, reader, .. } = *query;
         let by_node = if gates.node_hints { by_node(&ready) } else { Err(Reason::NoHints) };
         if let Ok((targets, reason)) = by_node {
@@ -300,7 +309,7 @@ impl Cluster {
         }
         let mut notes = Vec::new();
         if gates.shares && gates.routing_preference {
-            match shares::apply(reader, &of_family(query), &ready) {
+            match shares::apply(reader, &with_shares(query, chosen), &ready) {
                 Some(Ok(weighted)) => return weighted.into(),
                 Some(Err(reason)) => notes.push(reason),
                 None => {}

@@ -26,7 +26,7 @@ use crate::gates::FeatureGates;
 use crate::location::NodeLocation;
 use crate::net::Family;
 use crate::route::Mode;
-use crate::service::{RoutedService, TrafficPolicy};
+use crate::service::{RoutedService, ServicePort, TrafficPolicy};
 use crate::slice::{RoutedSlice, Subset};
 
 /// Whether a slice is for this node, by its labels.
@@ -46,6 +46,23 @@ pub fn is_for_node(slice: &RoutedSlice, location: &NodeLocation, gates: &Feature
 pub fn uses_all_slices(service: &RoutedService) -> bool {
     service.internal_policy == TrafficPolicy::Local
         || service.external_policy == TrafficPolicy::Local
+}
+
+/// Whether slices for other zones and regions matter for a Service, besides `mine`, those for this node:
+/// with a traffic policy of Local (C9), and if `mine` leaves some port without a usable endpoint in an
+/// address family that the Service has (C8).
+pub fn needs_other_subsets(service: &RoutedService, mine: &[&RoutedSlice]) -> bool {
+    let serves = |family: Family, port: &ServicePort| {
+        mine.iter().any(|slice| {
+            slice.family == Some(family)
+                && slice.offers(&port.name, port.protocol)
+                && slice.is_usable()
+        })
+    };
+    let families = Family::BOTH.into_iter().filter(|family| service.cluster_ip(*family).is_some());
+    let mut ports =
+        families.flat_map(|family| service.ports.iter().map(move |port| (family, port)));
+    uses_all_slices(service) || ports.any(|(family, port)| !serves(family, port))
 }
 
 /// The slices of a Service that this node consumes, decided separately for IPv4 and IPv6.
@@ -69,6 +86,8 @@ pub fn consumed_slices<'a>(
 pub(crate) struct Chosen<'a> {
     pub(crate) slices: Vec<&'a RoutedSlice>,
     pub(crate) scope: Scope,
+    /// Whether slices for other zones and regions were taken as well.
+    pub(crate) all: bool,
 }
 
 /// Which part of a Service's slices was chosen.
@@ -109,17 +128,16 @@ pub(crate) fn choose<'a>(
     location: &NodeLocation,
     gates: &FeatureGates,
 ) -> Chosen<'a> {
-    let unlabelled = slices.iter().all(|slice| slice.subset == Subset::All);
-    if unlabelled || !gates.subsetting || uses_all_slices(service) {
-        return Chosen { slices, scope: Scope::Everything };
+    if !gates.subsetting || uses_all_slices(service) {
+        return Chosen { slices, scope: Scope::Everything, all: true };
     }
     let wanted: Vec<&RoutedSlice> =
         slices.iter().copied().filter(|slice| is_for_node(slice, location, gates)).collect();
     if wanted.len() < slices.len() && !wanted.iter().any(|slice| slice.is_usable()) {
-        return Chosen { slices, scope: Scope::NoneUsable };
+        return Chosen { slices, scope: Scope::NoneUsable, all: true };
     }
     let scope = scope(&wanted, location);
-    Chosen { slices: wanted, scope }
+    Chosen { slices: wanted, scope, all: false }
 }
 
 fn scope(wanted: &[&RoutedSlice], location: &NodeLocation) -> Scope {

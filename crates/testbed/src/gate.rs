@@ -54,12 +54,21 @@ impl Gate {
 
     /// Opens a relay behind a listener made elsewhere, such as in another network namespace.
     pub fn open_at(cluster: &Cluster, listener: std::net::TcpListener) -> Result<Self> {
+        Self::relay(listener, cluster.port())
+    }
+
+    /// Opens a relay to any server on a port of 127.0.0.1.
+    pub fn open_to(port: u16) -> Result<Self> {
+        Self::relay(std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?, port)
+    }
+
+    fn relay(listener: std::net::TcpListener, server: u16) -> Result<Self> {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
         let port = listener.local_addr()?.port();
         let (state, receiver) = watch::channel(GateState::default());
         let counters = Arc::new(Counters::default());
-        let relay = accept(listener, cluster.port(), receiver, Arc::clone(&counters));
+        let relay = accept(listener, server, receiver, Arc::clone(&counters));
         Ok(Self { port, state, counters, relay: tokio::spawn(relay) })
     }
 

@@ -40,7 +40,6 @@ impl Proxy<'_> {
         if self.kernel.with(|kernel| kernel.unused()).is_some_and(|unused| unused > 0) {
             self.schedule.remove_unused_later();
         }
-        self.cluster.want_fallback(&changes.services);
         self.report(changes.version);
     }
 

@@ -42,9 +42,7 @@ impl WatchListener for ServiceListener {
 
     fn apply(&mut self, service: Self::Object) {
         self.0.metrics.service_change();
-        if self.0.index().apply_service(service.object) {
-            self.0.changed.notify_one();
-        }
+        self.0.change(|index| index.apply_service(service.object));
     }
 
     fn unreadable(&mut self, key: &Key, error: &str) {
@@ -53,9 +51,7 @@ impl WatchListener for ServiceListener {
 
     fn delete(&mut self, _: u64, key: &Key) {
         self.0.metrics.service_change();
-        if self.0.index().delete_service(key) {
-            self.0.changed.notify_one();
-        }
+        self.0.change(|index| index.delete_service(key));
     }
 
     fn listed(&mut self, version: u64, keys: &BTreeSet<Key>) {
@@ -79,20 +75,6 @@ pub(super) struct SliceListener {
     pub(super) watch: WatchId,
 }
 
-impl SliceListener {
-    /// Whether a slice that leaves this watch cannot be on another.
-    fn is_only_watch(&self) -> bool {
-        self.view.slice_watches().count == 1
-    }
-
-    fn notify(&self, changed: bool) {
-        if changed {
-            self.view.changed.notify_one();
-        }
-        self.view.deletions.notify_one();
-    }
-}
-
 impl WatchListener for SliceListener {
     type Object = Decoded<RoutedSlice>;
 
@@ -104,9 +86,7 @@ impl WatchListener for SliceListener {
 
     fn apply(&mut self, slice: Self::Object) {
         self.view.metrics.slice_change();
-        if self.view.index().apply_slice(slice.object, self.watch) {
-            self.view.changed.notify_one();
-        }
+        self.view.change(|index| index.apply_slice(slice.object, self.watch));
     }
 
     fn unreadable(&mut self, key: &Key, error: &str) {
@@ -115,24 +95,15 @@ impl WatchListener for SliceListener {
 
     fn delete(&mut self, version: u64, key: &Key) {
         self.view.metrics.slice_change();
-        let only_watch = self.is_only_watch();
-        let changed = self.view.index().slice_left(key, version, self.watch, only_watch);
-        self.notify(changed);
+        self.view.change(|index| index.slice_left(key, version, self.watch));
     }
 
     fn listed(&mut self, version: u64, keys: &BTreeSet<Key>) {
-        let only_watch = self.is_only_watch();
-        let changed = self.view.index().slices_listed(keys, self.watch, only_watch);
-        self.view.index().delivered_up_to(version);
-        self.view.set_listed(List::Slices(self.watch));
-        if self.view.is_complete() {
-            self.view.index().confirm_older_than(self.watch.epoch);
-        }
-        self.notify(changed);
+        self.view.change(|index| index.listed(keys, version, self.watch));
     }
 
     fn seen(&mut self, version: u64) {
-        self.view.index().delivered_up_to(version);
+        self.view.change(|index| index.reached(self.watch, version));
     }
 
     fn health(&mut self, health: Result<(), &ApiError>) {

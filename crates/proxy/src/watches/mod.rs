@@ -4,35 +4,35 @@
 //!  node without zone                 node in zone z of region r
 //!  ───────────────────────────       ───────────────────────────
 //!  slices: one watch, all            slices: without subset label   for-zone=z   for-region=r
+//!                                    and of Services that need them: for-zone!=z  for-region!=r
 //! ```
 //!
 //! When the node's zone or region changes, new watches of slices are started while everything known
-//! stays in use. Slices that only the old watches delivered are removed once the new ones have listed
-//! everything and the API server has confirmed that they are gone, so that no Service loses an
-//! endpoint on the way.
+//! stays in use, and the old watches run on until the new ones have listed everything. So no Service
+//! loses an endpoint on the way, and none keeps one that has gone.
 //!
 //! * [`view`]: what the watches have learned, and who may change which part of it.
+//! * `selectors`: which objects the API server is asked for.
 //! * `listeners`: what each watch does with its objects.
-//! * `deletions`: the task that asks whether a slice that left a watch still exists.
-//! * `fallback`: the task that lists the slices of Services which the subset watches leave without
-//!   endpoints.
+//! * `departures`: the task that asks whether slices that left a watch still exist.
+//! * `others`: the task that watches slices of other zones, for Services that this node's own slices leave
+//!   without endpoints.
 
-mod deletions;
-mod fallback;
+mod departures;
 mod listeners;
+mod others;
+mod selectors;
 mod view;
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use kube::Client;
 use tokio::task::JoinSet;
-use zonewise_cluster::watch::{self, Resource, query_parameter};
-use zonewise_common::keys::{FOR_REGION, FOR_ZONE, HEADLESS, SERVICE_PROXY_NAME};
-use zonewise_routing::{FeatureGates, NodeLocation};
+use zonewise_cluster::watch::{self, Resource};
+use zonewise_routing::NodeLocation;
 
-use crate::index::WatchId;
 use listeners::{NodeListener, ServiceCidrListener, ServiceListener, SliceListener};
+use selectors::{services, this_node};
 
 pub(crate) use view::ClusterView;
 
@@ -42,6 +42,8 @@ pub(crate) struct Watches {
     view: Arc<ClusterView>,
     /// Started anew when the node's zone or region changes.
     slice_watches: JoinSet<()>,
+    /// The watches of slices before, until those that run now have listed everything.
+    former: Vec<JoinSet<()>>,
     /// Run until [`Self::stop`].
     others: JoinSet<()>,
     /// What `slice_watches` were started for.
@@ -67,27 +69,31 @@ impl Watches {
         let (client, view) = share();
         others.spawn(watch::follow(client, service_cidrs, ServiceCidrListener(view)));
         let (client, view) = share();
-        others.spawn(deletions::confirm_deletions(client, view));
+        others.spawn(departures::settle_departures(client, view));
         let (client, view) = share();
-        others.spawn(fallback::list_fallback_slices(client, view));
+        others.spawn(others::follow_needs(client, view));
         let (client, view) = share();
-        Self { client, view, slice_watches: JoinSet::new(), others, location: None }
+        let (slice_watches, former) = (JoinSet::new(), Vec::new());
+        Self { client, view, slice_watches, former, others, location: None }
     }
 
     /// Starts the watches of slices for a node at `location`, unless they run already. True if it has
     /// started them.
     pub(crate) fn follow(&mut self, location: NodeLocation) -> bool {
+        if self.view.index().is_complete() {
+            self.former.clear();
+        }
         if self.location.as_ref() == Some(&location) {
             return false;
         }
-        let resources = slices(&location, &self.view.gates);
-        let count = u8::try_from(resources.len()).unwrap_or(u8::MAX);
-        let (reader, epoch) = self.view.start_slice_watches(location.clone(), count);
+        let resources = selectors::own(&location, &self.view.gates);
+        let count = u32::try_from(resources.len()).unwrap_or(u32::MAX);
+        let (reader, watches) = self.view.start_own_watches(location.clone(), count);
         tracing::info!(zone = ?location.zone, region = ?location.region, watches = count, "watching EndpointSlices");
-        self.slice_watches.abort_all();
-        for (watch, resource) in (0..).zip(resources) {
+        self.former.push(std::mem::take(&mut self.slice_watches));
+        for (watch, resource) in watches.into_iter().zip(resources) {
             let (view, reader) = (Arc::clone(&self.view), Arc::clone(&reader));
-            let listener = SliceListener { view, reader, watch: WatchId { epoch, watch } };
+            let listener = SliceListener { view, reader, watch };
             self.slice_watches.spawn(watch::follow(self.client.clone(), resource, listener));
         }
         self.location = Some(location);
@@ -96,47 +102,8 @@ impl Watches {
 
     /// Ends all tasks.
     pub(crate) fn stop(mut self) {
+        self.former.clear();
         self.slice_watches.abort_all();
         self.others.abort_all();
     }
-}
-
-/// The Services of this proxy: those without the label for other proxies, or those labelled with its
-/// name. Headless Services need no proxy.
-fn services(proxy_name: Option<&str>) -> Resource {
-    let ours = proxy_name.map_or_else(
-        || format!("!{SERVICE_PROXY_NAME}"),
-        |name| format!("{SERVICE_PROXY_NAME}={name}"),
-    );
-    let selector = query_parameter("labelSelector", &ours)
-        + &query_parameter("fieldSelector", "spec.clusterIP!=None");
-    Resource { selector: Cow::Owned(selector), ..watch::SERVICES }
-}
-
-fn this_node(name: &str) -> Resource {
-    let selector = query_parameter("fieldSelector", &format!("metadata.name={name}"));
-    Resource { selector: Cow::Owned(selector), ..watch::NODES }
-}
-
-/// The slices that this node consumes, one resource per watch: those without a subset label, those for
-/// its zone, those for its region. All slices where subsets are turned off or the zone is not known.
-fn slices(location: &NodeLocation, gates: &FeatureGates) -> Vec<Resource> {
-    let select = |selector: String| Resource {
-        selector: Cow::Owned(query_parameter("labelSelector", &selector)),
-        ..watch::SLICES
-    };
-    if !gates.subsetting || location.zone.is_none() {
-        return vec![select(format!("!{HEADLESS}"))];
-    }
-    let subsets = [(FOR_ZONE, &location.zone), (FOR_REGION, &location.region)];
-    let mine = subsets.iter().filter_map(|(label, value)| {
-        let value = value.as_ref()?;
-        Some(select(format!("!{HEADLESS},{label}={value}")))
-    });
-    // A node without a region cannot select its region's slices: it watches those of all regions.
-    let unlabelled = match location.region {
-        Some(_) => format!("!{HEADLESS},!{FOR_ZONE},!{FOR_REGION}"),
-        None => format!("!{HEADLESS},!{FOR_ZONE}"),
-    };
-    std::iter::once(select(unlabelled)).chain(mine).collect()
 }

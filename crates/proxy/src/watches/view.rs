@@ -3,13 +3,13 @@
 //! ```text
 //!                          writes                            reads
 //!  watch of Services ────► index: services ─────────────────► sync
-//!  watches of slices ────► index: slices, unconfirmed ──────► sync, deletions task
-//!  deletions task ───────► index: slices                      (asks about unconfirmed deletions)
-//!  fallback task ────────► index: fallback slices ──────────► sync
+//!  watches of slices ────► index: slices, departures ───────► sync, departures task
+//!  departures task ──────► index: slices                      (asks about departures)
+//!  every writer above ───► index: needs ────────────────────► task of other zones' watches
 //!  watch of this node ───► state: node ─────────────────────► sync, watches of slices
 //!  watch of ServiceCIDRs ► state: service_cidrs ────────────► sync
-//!  Watches::follow ──────► state: reader, slice_watches ────► watches, sync, metrics pages
-//!  every watch ──────────► state: listed ───────────────────► the start, which waits for all lists
+//!  Watches::follow ──────► state: reader, epoch ────────────► watches, sync, metrics pages
+//!  every other watch ────► state: listed ───────────────────► the start, which waits for all lists
 //! ```
 //!
 //! Two locks, `index` and `state`. Code that needs both takes `index` first. The kernel's lock
@@ -25,7 +25,8 @@ use zonewise_common::cidr::Cidr;
 use zonewise_common::name::{Key, Name};
 use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader};
 
-use crate::index::{Index, WatchId};
+use super::selectors;
+use crate::index::{Index, News, Perspective, Question, WatchId};
 use crate::metrics::Metrics;
 use crate::node::NodeInfo;
 
@@ -33,18 +34,8 @@ use crate::node::NodeInfo;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum List {
     Services,
-    Slices(WatchId),
     Node,
     ServiceCidrs,
-}
-
-/// The watches of slices that run now.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SliceWatches {
-    /// How often they have been started; 0 before the first time.
-    pub(super) epoch: u32,
-    /// How many there are: one for all slices, or one per subset.
-    pub(super) count: u8,
 }
 
 /// The ranges of each ServiceCIDR, by its name.
@@ -56,10 +47,11 @@ struct State {
     node: Option<NodeInfo>,
     /// The ranges that ClusterIPs come from. Written by the watch of ServiceCIDRs.
     service_cidrs: ServiceCidrs,
-    /// Reads objects as they concern a node in this node's zone. Written together with
-    /// `slice_watches` when the zone or region of the node changes.
+    /// Reads objects as they concern a node in this node's zone. Changes with the zone or region of
+    /// the node.
     reader: Arc<ObjectReader>,
-    slice_watches: SliceWatches,
+    /// How often the watches of this node's slices have been started: anew with each `reader`.
+    epoch: u32,
     /// Which lists have been read. Every watch adds its own.
     listed: BTreeSet<List>,
 }
@@ -73,10 +65,10 @@ pub(crate) struct ClusterView {
     pub(super) metrics: Arc<Metrics>,
     /// Wakes the sync: the index, the node or the ServiceCIDRs have changed.
     pub changed: Notify,
-    /// Wakes the deletions task: there may be unconfirmed deletions.
-    pub(super) deletions: Notify,
-    /// Wakes the fallback task: Services want fallback slices.
-    pub(super) fallback: Notify,
+    /// Wakes the departures task: a slice has left a watch.
+    pub(super) departures: Notify,
+    /// Wakes the task of other zones' watches: the needs of Services have changed.
+    pub(super) needs: Notify,
 }
 
 impl ClusterView {
@@ -86,7 +78,7 @@ impl ClusterView {
             node: None,
             service_cidrs: BTreeMap::new(),
             reader: Arc::new(ObjectReader::new(NodeLocation::new(node, None, None))),
-            slice_watches: SliceWatches::default(),
+            epoch: 0,
             listed: BTreeSet::new(),
         };
         Arc::new(Self {
@@ -95,8 +87,8 @@ impl ClusterView {
             gates,
             metrics,
             changed: Notify::new(),
-            deletions: Notify::new(),
-            fallback: Notify::new(),
+            departures: Notify::new(),
+            needs: Notify::new(),
         })
     }
 
@@ -124,11 +116,10 @@ impl ClusterView {
 
     /// Whether every watch has listed once, those of slices since they were last started.
     pub(crate) fn is_complete(&self) -> bool {
-        let state = self.state.lock();
-        let SliceWatches { epoch, count } = state.slice_watches;
-        let slices = (0..count).map(|watch| List::Slices(WatchId { epoch, watch }));
-        let mut lists = slices.chain([List::Services, List::Node, List::ServiceCidrs]);
-        count > 0 && lists.all(|list| state.listed.contains(&list))
+        let slices = self.index().is_complete();
+        let listed = &self.state.lock().listed;
+        let lists = [List::Services, List::Node, List::ServiceCidrs];
+        slices && lists.iter().all(|list| listed.contains(list))
     }
 
     /// Whether the API server has been asked for this node; it may not have one of this name.
@@ -136,32 +127,56 @@ impl ClusterView {
         self.state.lock().listed.contains(&List::Node)
     }
 
-    /// Asks for fallback slices of those of these Services that the subset watches leave without
-    /// endpoints. They are listed in the background.
-    pub(crate) fn want_fallback(&self, services: &BTreeSet<Key>) {
-        let watches_subsets = self.slice_watches().count > 1;
-        if watches_subsets && self.index().want_fallback(services) {
-            self.fallback.notify_one();
+    // === for the watches ===
+
+    /// Changes the index, and wakes the tasks that wait for what has changed, the sync excepted.
+    pub(super) fn update<T>(&self, change: impl FnOnce(&mut Index) -> T) -> T {
+        let mut index = self.index();
+        let result = change(&mut index);
+        let News { needs, departures } = index.take_news();
+        drop(index);
+        if needs {
+            self.needs.notify_one();
+        }
+        if departures {
+            self.departures.notify_one();
+        }
+        result
+    }
+
+    /// Changes the index, and wakes the sync if `change` says so.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Index) -> bool) {
+        if self.update(change) {
+            self.changed.notify_one();
         }
     }
 
-    // === for the watches ===
+    /// What to ask the API server about departures.
+    pub(super) fn question(&self) -> Option<Question> {
+        self.index().question()
+    }
 
-    pub(super) fn slice_watches(&self) -> SliceWatches {
-        self.state.lock().slice_watches
+    /// How often the watches of this node's slices have been started.
+    pub(super) fn epoch(&self) -> u32 {
+        self.state.lock().epoch
     }
 
     /// Prepares for `count` new watches of slices, for a node at `location`.
-    pub(super) fn start_slice_watches(
+    pub(super) fn start_own_watches(
         &self,
         location: NodeLocation,
-        count: u8,
-    ) -> (Arc<ObjectReader>, u32) {
-        let mut state = self.state.lock();
-        state.reader = Arc::new(state.reader.relocated(location));
-        let epoch = state.slice_watches.epoch + 1;
-        state.slice_watches = SliceWatches { epoch, count };
-        (Arc::clone(&state.reader), epoch)
+        count: u32,
+    ) -> (Arc<ObjectReader>, Vec<WatchId>) {
+        let gates = self.gates;
+        let subsets = selectors::watches_subsets(&location, &gates);
+        let perspective = subsets.then(|| Perspective { location: location.clone(), gates });
+        self.update(|index| {
+            let mut state = self.state.lock();
+            state.reader = Arc::new(state.reader.relocated(location));
+            state.epoch += 1;
+            let reader = Arc::clone(&state.reader);
+            (reader, index.start_own_watches(perspective, count))
+        })
     }
 
     pub(super) fn set_node(&self, node: NodeInfo) {

@@ -12,6 +12,8 @@ mod conformance;
 mod faults;
 mod health;
 mod kernel;
+mod law;
 mod other_proxies;
+mod requests;
 mod topology;
 mod walks;

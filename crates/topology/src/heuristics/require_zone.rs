@@ -1,5 +1,5 @@
-//! `require-zone`: a subset per zone with its own endpoints and nothing else. A zone without
-//! endpoints is not served at all (KEP-2004's `RequireZone`).
+//! `require-zone`: a subset per zone with its own endpoints (KEP-2004's `RequireZone`). The subset of a
+//! zone without endpoints is empty here; proxies serve such a zone from all subsets (C8).
 
 use super::same_zone::zones_without_endpoints;
 use super::zone_groups::{place_unplaced, too_many};

@@ -26,7 +26,7 @@ define_reasons! {
             "watch for overload: this choice has no capacity safeguard",
             figures(zones_without_endpoints) without_endpoints(zones_without_endpoints);
         ZoneRequired { zones_without_endpoints: u64 } => InForce,
-            "each zone uses its own endpoints and nothing else",
+            "each zone uses its own endpoints; a port or address family that has none there uses those of all zones",
             "run at least one endpoint in every zone that has nodes",
             figures(zones_without_endpoints) without_endpoints(zones_without_endpoints);
         GroupsAssigned => InForce,

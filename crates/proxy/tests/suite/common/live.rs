@@ -43,8 +43,9 @@ impl LiveNetwork {
         let here = network.add_pod(&n1, "here").unwrap();
         let there = network.add_pod(&n2, "there").unwrap();
         let caller = network.add_pod(&n1, "caller").unwrap();
-        let servers = [&here, &there].map(|pod| {
-            let address = SocketAddr::new(pod.address(false), 8080);
+        let servers = [(&here, false), (&here, true), (&there, false), (&there, true)];
+        let servers = servers.map(|(pod, v6)| {
+            let address = SocketAddr::new(pod.address(v6), 8080);
             PodServer::both(&pod.namespace, &pod.name, address).unwrap()
         });
         Self { network, n1, here, there, caller, servers: servers.into() }
@@ -62,7 +63,10 @@ impl LiveNetwork {
     /// The Node object of `n1`, with its address.
     pub(crate) fn n1_object(&self) -> Value {
         let mut object = objects::node("n1", "a", "4");
-        object["status"]["addresses"] = json!([{"type": "InternalIP", "address": self.n1.v4}]);
+        object["status"]["addresses"] = json!([
+            {"type": "InternalIP", "address": self.n1.v4},
+            {"type": "InternalIP", "address": self.n1.v6},
+        ]);
         object
     }
 
@@ -92,11 +96,21 @@ impl Api {
     pub(crate) async fn start() -> Self {
         let config = ServerConfig { tls: false, ..ServerConfig::default() };
         let server = Server::start(config).await.unwrap();
-        let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
-        let options = KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
-        let client = Client::try_from(config).unwrap();
+        let client = client_of(&server, server.address().port()).await;
         Self { server, objects: Objects::new(client.clone()), client }
+    }
+
+    /// A client that reaches the server through a relay on this port.
+    pub(crate) async fn client_at(&self, port: u16) -> Client {
+        client_of(&self.server, port).await
+    }
+
+    /// The cluster IP of a Service in namespace `default`.
+    pub(crate) async fn cluster_ip(&self, service: &str, v6: bool) -> IpAddr {
+        let stored = self.objects.get("Service", Some("default"), service).await.unwrap().unwrap();
+        let all = stored["spec"]["clusterIPs"].as_array().unwrap();
+        let mut ips = all.iter().map(|ip| ip.as_str().unwrap().parse::<IpAddr>().unwrap());
+        ips.find(|ip| ip.is_ipv6() == v6).unwrap()
     }
 
     /// Creates a Service without a selector; returns the address of its port 80.
@@ -104,18 +118,22 @@ impl Api {
         let mut service = objects::service("default", name, name);
         service["spec"].as_object_mut().unwrap().remove("selector");
         self.objects.create(&[service]).await.unwrap();
-        let stored = self.objects.get("Service", Some("default"), name).await.unwrap().unwrap();
-        let ip: IpAddr = stored["spec"]["clusterIP"].as_str().unwrap().parse().unwrap();
-        SocketAddr::new(ip, 80)
+        SocketAddr::new(self.cluster_ip(name, false).await, 80)
     }
 }
 
+async fn client_of(server: &Server, port: u16) -> Client {
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
+    let options = KubeConfigOptions::default();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+    config.cluster_url = format!("http://127.0.0.1:{port}").parse().unwrap();
+    Client::try_from(config).unwrap()
+}
+
 /// A slice in namespace `default` with these pods.
-pub(crate) fn slice_of(service: &str, name: &str, pods: &[&NetnsPod]) -> Value {
-    let endpoints: Vec<Value> = pods
-        .iter()
-        .map(|pod| objects::endpoint(pod.address(false), &pod.node, &pod.zone))
-        .collect();
+pub(crate) fn slice_of(service: &str, name: &str, pods: &[&NetnsPod], v6: bool) -> Value {
+    let endpoints: Vec<Value> =
+        pods.iter().map(|pod| objects::endpoint(pod.address(v6), &pod.node, &pod.zone)).collect();
     objects::endpoint_slice("default", service, name, &endpoints)
 }
 

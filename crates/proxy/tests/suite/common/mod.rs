@@ -24,7 +24,7 @@ use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader};
 pub(crate) const PATIENCE: Duration = Duration::from_millis(400);
 
 /// One watch, as far as these tests are concerned.
-pub(crate) const WATCH: WatchId = WatchId { epoch: 1, watch: 0 };
+pub(crate) const WATCH: WatchId = WatchId(0);
 
 /// The tables of one node.
 pub(crate) struct Tables {

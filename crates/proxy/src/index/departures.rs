@@ -1,0 +1,332 @@
+//! Slices that have left a watch. A slice whose subset label changes leaves one watch and appears on
+//! another, in any order, so a departure alone does not say that the slice is gone.
+//!
+//! ```text
+//!  departure at version 7 ──► every own watch has delivered everything up to 7, and none has the
+//!                         │   slice. If its Service is without endpoints then for some port: the
+//!                         │   watches of other zones, which serve the port, have got as far, too
+//!                         └─► or the API server was asked, and its answer contains all slices of
+//!                             the Service
+//!                                    │
+//!                                    ▼
+//!                                 removed
+//! ```
+//!
+//! Watches deliver their changes in the order of versions, and bookmarks tell how far they have got
+//! when there are none. So the first way needs no request.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zonewise_common::name::{Key, Name};
+use zonewise_routing::{RoutedSlice, Subset};
+
+use super::{Index, Perspective, Stored};
+
+/// One watch of slices. A watch that starts later has a larger number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WatchId(pub u32);
+
+/// How far the watches of slices have got: the version up to which each has delivered everything, 0
+/// before its first list.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Those for this node's slices, in the order of [`own_watch`].
+    own: BTreeMap<WatchId, u64>,
+    /// Those for slices of other zones and other regions, in this order.
+    others: BTreeMap<WatchId, u64>,
+    /// The names of the Services that `others` are about.
+    covered: BTreeSet<Name>,
+    /// How many watches have been started.
+    started: u32,
+}
+
+impl Progress {
+    fn new_watches(&mut self, count: u32) -> BTreeMap<WatchId, u64> {
+        let first = self.started;
+        self.started += count;
+        (first..self.started).map(|number| (WatchId(number), 0)).collect()
+    }
+
+    /// Whether this is one of the watches that run now.
+    pub(super) fn runs(&self, watch: WatchId) -> bool {
+        self.own.contains_key(&watch) || self.others.contains_key(&watch)
+    }
+
+    fn reach(&mut self, watch: WatchId, version: u64) {
+        let known = self.own.get_mut(&watch).or_else(|| self.others.get_mut(&watch));
+        if let Some(known) = known {
+            *known = version.max(*known);
+        }
+    }
+
+    /// The version up to which this node's slices are known; 0 before all lists are complete.
+    fn own_version(&self) -> u64 {
+        self.own.values().min().copied().unwrap_or(0)
+    }
+
+    /// The version up to which a Service's slices for other zones and regions are known; 0 if they are
+    /// not.
+    fn others_version(&self, service: &Name) -> u64 {
+        let known = self.others.values().min().copied().unwrap_or(0);
+        if self.covered.contains(service) { known } else { 0 }
+    }
+
+    fn newest(&self) -> u64 {
+        self.own.values().chain(self.others.values()).max().copied().unwrap_or(0)
+    }
+}
+
+/// A slice has left a watch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Departure {
+    /// The version at which it left, or at which it was found missing.
+    version: u64,
+    /// The API server has been asked: no running watch will deliver the slice.
+    confirmed: bool,
+}
+
+/// What to ask the API server about departures: the slices of these Services in one namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The namespace.
+    pub namespace: Name,
+    /// The Services; empty for all of the namespace.
+    pub services: BTreeSet<Name>,
+    /// The answer must not be older than this.
+    pub version: u64,
+    /// The slices that have left a watch.
+    slices: BTreeSet<Name>,
+}
+
+/// What the API server has answered: all slices that the [`Question`] is about.
+pub(crate) type Answer = Vec<RoutedSlice>;
+
+/// More Services than this are not named in a question.
+const MAX_NAMED: usize = 50;
+
+impl Index {
+    /// Starts `count` watches for the slices of this node, and ends all other watches of slices. What
+    /// they have delivered stays until the new ones have listed everything. `perspective` is `None` if
+    /// one watch delivers all slices.
+    pub fn start_own_watches(
+        &mut self,
+        perspective: Option<Perspective>,
+        count: u32,
+    ) -> Vec<WatchId> {
+        self.perspective = perspective;
+        self.forget_needs();
+        self.progress.own = self.progress.new_watches(count);
+        self.progress.others.clear();
+        self.progress.covered.clear();
+        self.progress.own.keys().copied().collect()
+    }
+
+    /// Starts `count` watches for slices of other zones and regions, instead of those before. They are
+    /// about the Services of these names.
+    pub fn start_other_watches(&mut self, count: u32, services: BTreeSet<Name>) -> Vec<WatchId> {
+        self.progress.others = self.progress.new_watches(count);
+        self.progress.covered = services;
+        if count == 0 {
+            self.sweep();
+        }
+        self.progress.others.keys().copied().collect()
+    }
+
+    /// Whether the watches of this node's slices have listed everything.
+    pub fn is_complete(&self) -> bool {
+        self.progress.own_version() > 0
+    }
+
+    /// Whether no departure is open, and the slices that Services need of other zones are known.
+    pub fn is_settled(&self) -> bool {
+        let known = |(_, name): &Key| self.progress.others_version(name) > 0;
+        self.departures.is_empty() && self.needs.keys().all(known)
+    }
+
+    /// A slice has left a watch at `version`. True if a slice was removed.
+    pub fn slice_left(&mut self, key: &Key, version: u64, watch: WatchId) -> bool {
+        let Some(stored) = self.slices.get(key) else { return false };
+        // Another watch has delivered it meanwhile.
+        if stored.watch != watch || stored.slice.resource_version > version {
+            return false;
+        }
+        self.depart(key, version);
+        self.settle()
+    }
+
+    /// A watch has listed everything it selects, as of `version`: slices that it delivered before and
+    /// that are not in the list have left it. True if something has changed.
+    pub fn listed(&mut self, keys: &BTreeSet<Key>, version: u64, watch: WatchId) -> bool {
+        let known = self.slices.iter().filter(|(_, stored)| stored.watch == watch);
+        let missing: Vec<Key> =
+            known.map(|(key, _)| key).filter(|key| !keys.contains(*key)).cloned().collect();
+        for key in missing {
+            self.depart(&key, version);
+        }
+        let was_complete = self.is_complete();
+        self.version = self.version.max(version);
+        self.progress.reach(watch, version);
+        let completed = !was_complete && self.is_complete();
+        if completed {
+            self.find_needs();
+            self.mark_all_dirty();
+        }
+        let swept = self.sweep();
+        self.settle() || swept || completed
+    }
+
+    /// A watch has delivered everything up to `version`. True if a slice was removed.
+    pub fn reached(&mut self, watch: WatchId, version: u64) -> bool {
+        self.version = self.version.max(version);
+        self.progress.reach(watch, version);
+        self.settle()
+    }
+
+    fn depart(&mut self, key: &Key, version: u64) {
+        let Some(stored) = self.slices.get(key) else { return };
+        let service = (Name::clone(&key.0), Name::clone(&stored.slice.service));
+        self.departures.insert(key.clone(), Departure { version, confirmed: false });
+        self.news.departures = true;
+        self.update_need(&service);
+    }
+
+    /// Looks at slices that only former watches have delivered, once the watches that run now have
+    /// listed. Those that are not for this node and not needed are removed; the others may be gone.
+    fn sweep(&mut self) -> bool {
+        if !self.is_complete() || self.progress.others.values().any(|version| *version == 0) {
+            return false;
+        }
+        let former = self.slices.iter().filter(|(_, stored)| !self.progress.runs(stored.watch));
+        let (unneeded, unsure): (Vec<_>, Vec<_>) =
+            former.partition(|(key, stored)| self.is_unneeded(key, stored));
+        let names = |slices: Vec<(&Key, &Stored)>| -> Vec<Key> {
+            slices.into_iter().map(|(key, _)| key.clone()).collect()
+        };
+        let (unneeded, unsure) = (names(unneeded), names(unsure));
+        for key in unsure {
+            if !self.departures.contains_key(&key) {
+                self.depart(&key, self.progress.newest());
+            }
+        }
+        self.remove_slices(&unneeded)
+    }
+
+    fn is_unneeded(&self, key: &Key, stored: &Stored) -> bool {
+        let service = (Name::clone(&key.0), Name::clone(&stored.slice.service));
+        let mine = self.perspective.as_ref().is_none_or(|known| known.is_for_node(&stored.slice));
+        !mine && !self.progress.runs(stored.watch) && !self.needs.contains_key(&service)
+    }
+
+    /// Removes slices of a Service that are for other zones, are not watched and not needed.
+    pub(super) fn drop_unneeded(&mut self, service: &Key) {
+        let unneeded = self.stored(service).filter(|(key, stored)| self.is_unneeded(key, stored));
+        let unneeded: Vec<Key> = unneeded.map(|(key, _)| key.clone()).collect();
+        self.remove_slices(&unneeded);
+    }
+
+    /// Removes the slices whose departure is settled. True if there were any.
+    pub(super) fn settle(&mut self) -> bool {
+        let settled = self.departures.iter().filter(|(key, left)| self.can_go(key, left));
+        let settled: Vec<Key> = settled.map(|(key, _)| key.clone()).collect();
+        self.remove_slices(&settled)
+    }
+
+    /// Whether no running watch has the slice, and its Service is served without it if it can be.
+    fn can_go(&self, key: &Key, left: &Departure) -> bool {
+        let Some(stored) = self.slices.get(key) else { return true };
+        let service = (Name::clone(&key.0), Name::clone(&stored.slice.service));
+        if !self.services.contains_key(&service) {
+            return true;
+        }
+        let others = || self.progress.others_version(&service.1) >= left.version;
+        let passed = self.progress.own_version() >= left.version;
+        left.confirmed || passed && (!self.needs.contains_key(&service) || others())
+    }
+
+    fn remove_slices(&mut self, keys: &[Key]) -> bool {
+        let mut changed = false;
+        for key in keys {
+            changed |= self.remove_slice(key);
+        }
+        changed
+    }
+
+    // === questions ===
+
+    /// What to ask the API server about departures that the watches have not settled; `None` if there
+    /// is nothing to ask.
+    pub fn question(&self) -> Option<Question> {
+        let open = |(_, left): &(&Key, &Departure)| !left.confirmed;
+        let (namespace, _) = self.departures.iter().find(open)?.0;
+        let here = self.departures.iter().filter(open).filter(|(key, _)| key.0 == *namespace);
+        let mut question = Question {
+            namespace: Name::clone(namespace),
+            services: BTreeSet::new(),
+            version: 0,
+            slices: BTreeSet::new(),
+        };
+        for (key, left) in here {
+            question.version = question.version.max(left.version);
+            question.slices.insert(Name::clone(&key.1));
+            let stored = self.slices.get(key);
+            question.services.extend(stored.map(|stored| Name::clone(&stored.slice.service)));
+        }
+        if question.services.len() > MAX_NAMED {
+            question.services.clear();
+        }
+        Some(question)
+    }
+
+    /// The API server has answered a question. True if something has changed.
+    pub fn answered(&mut self, question: &Question, slices: Answer) -> bool {
+        let mut changed = false;
+        for slice in slices {
+            changed |= self.apply_answer(slice);
+        }
+        for name in &question.slices {
+            let key = (Name::clone(&question.namespace), Name::clone(name));
+            if let Some(left) = self.departures.get_mut(&key) {
+                left.confirmed |= left.version <= question.version;
+            }
+        }
+        self.settle() || changed
+    }
+
+    /// A slice that is for this node, or for another zone and needed, is stored as if the watch had
+    /// delivered it that selects it.
+    fn apply_answer(&mut self, slice: RoutedSlice) -> bool {
+        let key = (Name::clone(&slice.namespace), Name::clone(&slice.name));
+        let service = (Name::clone(&slice.namespace), Name::clone(&slice.service));
+        let Some(known) = self.perspective.as_ref() else { return false };
+        let number = if known.is_for_node(&slice) {
+            self.progress.own.keys().nth(own_watch(&slice, known))
+        } else if self.needs.contains_key(&service) {
+            let others = self.progress.others.keys();
+            let mut covering = others.filter(|_| self.progress.covered.contains(&service.1));
+            covering.nth(other_watch(&slice)).or(Some(&NOT_WATCHED))
+        } else {
+            None
+        };
+        let Some(watch) = number.copied() else { return false };
+        !self.is_outdated(&key, &slice, watch) && self.put(key, slice, watch)
+    }
+}
+
+/// The watch of slices that an answer has brought and that no watch selects yet.
+const NOT_WATCHED: WatchId = WatchId(u32::MAX);
+
+/// Which of the watches of other zones' slices selects a slice; `others` in `watches/selectors.rs` has
+/// the same order.
+fn other_watch(slice: &RoutedSlice) -> usize {
+    usize::from(matches!(slice.subset, Subset::Region(_)))
+}
+
+/// Which of the own watches selects a slice; `own` in `watches/selectors.rs` has the same order.
+fn own_watch(slice: &RoutedSlice, known: &Perspective) -> usize {
+    match slice.subset {
+        Subset::All => 0,
+        Subset::Zone(_) => 1,
+        Subset::Region(_) if known.location.region.is_some() => 2,
+        Subset::Region(_) => 0,
+    }
+}

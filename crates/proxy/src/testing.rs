@@ -1,0 +1,64 @@
+//! What tests and the lab use beyond the interface of the crate. No part of that interface.
+
+use std::sync::Arc;
+
+use kube::Client;
+use zonewise_routing::FeatureGates;
+use zonewise_telemetry::metrics::{MetricError, Registry};
+
+pub use crate::addresses::{NodePorts, interface_addresses};
+use crate::config::Config;
+pub use crate::conntrack::{Frontends, clean};
+use crate::dry_run;
+pub use crate::health::{
+    Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, PortError, serve,
+};
+pub use crate::index::{Index, WatchId};
+pub use crate::kernel::{CountedPort, Found, Kernel, KernelError, Mended, Rejected};
+use crate::metrics::Metrics;
+pub use crate::proxy::inputs::programmed_service;
+pub use crate::report::Applied;
+pub use crate::rules::entries::{NodeSettings, routing_family};
+pub use crate::rules::layout::{FAMILIES, LocalTraffic, Options};
+pub use crate::rules::{TABLE, text};
+use crate::watches::{ClusterView, Watches};
+
+/// A proxy without a kernel: its watches, and the rules that follow from what they have delivered. The
+/// watches end when it is dropped.
+pub struct Follower {
+    config: Config,
+    view: Arc<ClusterView>,
+    watches: Watches,
+}
+
+impl Follower {
+    /// Starts the watches of the proxy with this configuration: those of its zone's subsets, or one for
+    /// all slices.
+    ///
+    /// # Errors
+    /// If two metrics have one name.
+    pub fn start(client: &Client, config: Config, subsets: bool) -> Result<Self, MetricError> {
+        let metrics = Arc::new(Metrics::new(&Registry::default())?);
+        let gates = FeatureGates { subsetting: subsets, ..config.routing };
+        let view = ClusterView::new(&config.node_name, gates, metrics);
+        let watches = Watches::start(client, &view, &config.node_name, None);
+        Ok(Self { config, view, watches })
+    }
+
+    /// Follows the node's zone, and returns the rules as text; `None` until everything is listed.
+    pub fn rules(&mut self) -> Option<String> {
+        let node = self.view.node()?;
+        self.watches.follow(node.location());
+        if !self.view.is_complete() {
+            return None;
+        }
+        let reader = self.view.reader();
+        let index = self.view.index();
+        Some(dry_run::render(&self.config, &node, &reader, &index, &[]))
+    }
+
+    /// Whether nothing is left to ask the API server for.
+    pub fn is_settled(&self) -> bool {
+        self.view.index().is_settled()
+    }
+}
