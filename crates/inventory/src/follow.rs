@@ -43,6 +43,8 @@ pub enum Cause {
     Slices,
     /// Nodes have changed.
     Nodes,
+    /// Nothing has changed for a while: what is in force may be improved.
+    Quiet,
 }
 
 /// An index that watches keep up to date, and the listener that receives the changes.

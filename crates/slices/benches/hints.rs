@@ -64,7 +64,8 @@ fn service(mode: &str) -> Service {
 
 /// The plan of a Service that has no slices yet.
 fn first_plan(service: &Service, pods: &[Arc<Pod>], nodes: &Nodes, settings: &Settings) -> Plan {
-    let input = Input { service, pods, slices: &[], nodes, trigger: None, populated: true };
+    let input =
+        Input { service, pods, slices: &[], nodes, trigger: None, populated: true, quiet: false };
     plan(&input, &requested_routing(service, settings), settings)
 }
 

@@ -4,6 +4,10 @@
 //! The previous decision is read back from the stored slices, endpoint by endpoint. A restarted
 //! controller, another replica and `zonewise plan` on a dump therefore decide the same as the
 //! controller that wrote the slices.
+//!
+//! What is in force is kept as long as it is good enough, so that few slices are written. How much
+//! better a fresh decision would be is part of the result, and [`plan`](crate::plan) takes the fresh
+//! decision where that costs no write more, or once the Service has been quiet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,9 +18,10 @@ use zonewise_topology::allocation::{Allocation, Carrier, Label};
 use zonewise_topology::capacity::Capacity;
 use zonewise_topology::heuristic::{Assignment, Case, Heuristic};
 use zonewise_topology::heuristics::auto::Auto;
-use zonewise_topology::hints::{self, place};
+use zonewise_topology::hints::{self, place, place_around};
 use zonewise_topology::reason::{Outcome, Reason};
 use zonewise_topology::region::Situation;
+use zonewise_topology::settling::{Improvement, Quality};
 use zonewise_topology::zone_shares::ZoneShares;
 
 use crate::desired::Desired;
@@ -34,6 +39,18 @@ pub(crate) struct Decision {
     pub(crate) subsets: Option<Subsets>,
     /// The zone shares that are written on every slice; `None` without shares.
     pub(crate) shares: Option<String>,
+    /// What a fresh decision would give instead; `None` if this is one, or would be the same.
+    pub(crate) improvement: Option<Improvement>,
+}
+
+/// What a decision does with hints, subsets and shares that are in force.
+pub(crate) enum Stance<'a> {
+    /// Keep them as long as they are good enough.
+    Keep,
+    /// Decide afresh.
+    Afresh,
+    /// Decide afresh, but for the endpoints for which this is true: their slices are not written.
+    Around(&'a [bool]),
 }
 
 /// The division of endpoints into subsets.
@@ -47,7 +64,7 @@ pub(crate) struct Subsets {
 impl Decision {
     /// No hints, subsets or shares: every client uses every endpoint.
     fn cluster_wide(reason: Reason) -> Self {
-        Self { reason, hints: Vec::new(), subsets: None, shares: None }
+        Self { reason, hints: Vec::new(), subsets: None, shares: None, improvement: None }
     }
 }
 
@@ -70,7 +87,7 @@ pub(crate) fn grounds<'a>(
     nodes: &'a Nodes,
 ) -> Grounds<'a> {
     let consumers = choice.consumers();
-    let input = HeuristicInput::new(desired, slices, nodes, consumers);
+    let input = HeuristicInput::new(desired, slices, nodes, consumers, false);
     let previous = input.previous();
     Grounds { capacity: capacity(nodes, consumers), previous, situation: input.situation }
 }
@@ -81,15 +98,21 @@ pub(crate) fn decide(
     desired: &Desired<'_>,
     slices: &[&Slice],
     nodes: &Nodes,
+    stance: &Stance<'_>,
 ) -> Decision {
+    let afresh = matches!(stance, Stance::Afresh);
     match choice {
         Choice::ClusterWide => Decision::cluster_wide(Reason::ClusterWide),
         Choice::Near(near) => nearby(*near, desired, nodes),
         Choice::Heuristic(heuristic) => {
-            HeuristicInput::new(desired, slices, nodes, None).hints_or_shares(&**heuristic, slices)
+            let mut input = HeuristicInput::new(desired, slices, nodes, None, afresh);
+            if let Stance::Around(fixed) = stance {
+                input.move_all_but(fixed, &**heuristic);
+            }
+            input.hints_or_shares(&**heuristic, slices)
         }
         Choice::Subsets(heuristic, consumers) => {
-            HeuristicInput::new(desired, slices, nodes, Some(*consumers))
+            HeuristicInput::new(desired, slices, nodes, Some(*consumers), afresh)
                 .subsets(&**heuristic, *consumers)
         }
     }
@@ -135,6 +158,8 @@ struct HeuristicInput<'a> {
     serves: Vec<Vec<u32>>,
     /// The stored subset of each endpoint, ready or not.
     subsets: Vec<Option<Subset>>,
+    /// Whether endpoints are assigned anew, even if they could stay as they are.
+    afresh: bool,
 }
 
 impl<'a> HeuristicInput<'a> {
@@ -143,6 +168,7 @@ impl<'a> HeuristicInput<'a> {
         slices: &[&Slice],
         nodes: &'a Nodes,
         consumers: Option<Consumers>,
+        afresh: bool,
     ) -> Self {
         let unique = desired.unique();
         let counts = |index: &usize| unique[*index] && desired.endpoints[*index].is_ready();
@@ -172,7 +198,7 @@ impl<'a> HeuristicInput<'a> {
             (None, None) => Vec::new(),
         });
         let serves = serves.collect();
-        Self { situation, endpoints: &desired.endpoints, ready, sources, serves, subsets }
+        Self { situation, endpoints: &desired.endpoints, ready, sources, serves, subsets, afresh }
     }
 
     /// The previous decision: the endpoints that serve exactly one zone.
@@ -189,27 +215,58 @@ impl<'a> HeuristicInput<'a> {
     }
 
     /// Runs a heuristic.
-    fn run(&self, heuristic: &dyn Heuristic) -> (Allocation, Reason) {
+    fn run(&self, heuristic: &dyn Heuristic, afresh: bool) -> (Allocation, Reason) {
         let previous = self.previous();
         let mut allocation = Allocation::new();
-        let case = Case { previous: previous.as_ref(), ..Case::fresh(self.situation.region()) };
+        let case = Case { afresh, ..Case::following(self.situation.region(), previous.as_ref()) };
         let reason = heuristic.allocate_named(&case, &self.situation.names, &mut allocation);
         (allocation, reason)
     }
 
+    /// What a fresh decision would give instead of an allocation that keeps what is in force.
+    fn improvement(
+        &self,
+        heuristic: &dyn Heuristic,
+        kept: &Allocation,
+        reason: Reason,
+    ) -> Option<Improvement> {
+        if !matches!(reason, Reason::HintsKept { .. } | Reason::SubsetsKept { .. }) {
+            return None;
+        }
+        let (fresh, _) = self.run(heuristic, true);
+        let region = self.situation.region();
+        let now = Quality::of(&region, kept).filter(|_| !same_contents(kept, &fresh))?;
+        Some(Improvement { now, fresh: Quality::of(&region, &fresh)? })
+    }
+
+    /// Lets endpoints serve the zones that a fresh decision hints them to, but for those that are fixed.
+    fn move_all_but(&mut self, fixed: &[bool], heuristic: &dyn Heuristic) {
+        let (fresh, _) = self.run(heuristic, true);
+        if fresh.carrier() != Carrier::Hints {
+            return;
+        }
+        let is_fixed = |index: usize| fixed[self.ready[index]];
+        let groups = place_around(&self.placeable(), is_fixed, &fresh);
+        for (serves, group) in self.serves.iter_mut().zip(groups) {
+            if let Some(group) = group {
+                *serves = fresh.zones_served(&fresh.groups()[group]);
+            }
+        }
+    }
+
+    /// The ready endpoints with what they serve now.
+    fn placeable(&self) -> Vec<hints::Endpoint<'_>> {
+        let endpoints = self.sources.iter().zip(&self.serves);
+        endpoints.map(|(&source, serves)| hints::Endpoint { source, serves }).collect()
+    }
+
     /// The group of the allocation that each ready endpoint belongs to.
     fn groups(&self, allocation: &Allocation) -> Vec<Option<usize>> {
-        let endpoints: Vec<hints::Endpoint<'_>> = self
-            .sources
-            .iter()
-            .zip(&self.serves)
-            .map(|(&source, serves)| hints::Endpoint { source, serves })
-            .collect();
-        place(&endpoints, allocation)
+        place(&self.placeable(), allocation)
     }
 
     fn hints_or_shares(&self, heuristic: &dyn Heuristic, slices: &[&Slice]) -> Decision {
-        let (allocation, reason) = self.run(heuristic);
+        let (allocation, reason) = self.run(heuristic, self.afresh);
         if reason.outcome() != Outcome::InForce {
             return Decision::cluster_wide(reason);
         }
@@ -220,7 +277,8 @@ impl<'a> HeuristicInput<'a> {
                 self.shares(&allocation, reason, slices)
             }
             Carrier::Hints | Carrier::NodeHints | Carrier::Subsets => {
-                self.hinted(&allocation, reason)
+                let improvement = self.improvement(heuristic, &allocation, reason);
+                Decision { improvement, ..self.hinted(&allocation, reason) }
             }
         }
     }
@@ -264,32 +322,45 @@ impl<'a> HeuristicInput<'a> {
     fn shares(&self, allocation: &Allocation, reason: Reason, slices: &[&Slice]) -> Decision {
         let shares = ZoneShares::of(&self.situation, allocation);
         let Some(shares) = shares else { return Decision::cluster_wide(Reason::NoEndpoints) };
-        let text = match stored_shares(slices) {
-            Some((text, stored)) if stored.is_still_good(&shares, &self.situation) => {
-                Ok(text.to_owned())
-            }
-            _ => shares.encode(),
+        let kept = stored_shares(slices).filter(|(_, stored)| {
+            !self.afresh && *stored != shares && stored.is_still_good(&shares, &self.situation)
+        });
+        let text = match &kept {
+            Some((text, _)) => Ok((*text).to_owned()),
+            None => shares.encode(),
         };
+        let (hints, of_hints) = self.hints_beside_shares();
+        let of_shares = kept.map(|(_, stored)| Improvement {
+            now: stored.quality(&self.situation),
+            fresh: shares.quality(&self.situation),
+        });
+        let larger = |a: Improvement, b: Improvement| if b.gain() > a.gain() { b } else { a };
+        let improvement = of_shares.into_iter().chain(of_hints).reduce(larger);
         match text {
             Ok(text) => Decision {
                 shares: Some(text),
-                hints: self.hints_beside_shares(),
+                hints,
+                improvement,
                 ..Decision::cluster_wide(reason)
             },
             Err(reason) => Decision::cluster_wide(reason),
         }
     }
 
-    fn hints_beside_shares(&self) -> Vec<Option<Arc<Hints>>> {
-        let (allocation, reason) = self.run(&Auto::KEP_2433);
+    /// The hints, and what a fresh decision about them would give.
+    fn hints_beside_shares(&self) -> (Vec<Option<Arc<Hints>>>, Option<Improvement>) {
+        let (allocation, reason) = self.run(&Auto::KEP_2433, self.afresh);
         match reason.outcome() {
-            Outcome::InForce => self.hints(&allocation).unwrap_or_default(),
-            _ => Vec::new(),
+            Outcome::InForce => {
+                let improvement = self.improvement(&Auto::KEP_2433, &allocation, reason);
+                (self.hints(&allocation).unwrap_or_default(), improvement)
+            }
+            _ => (Vec::new(), None),
         }
     }
 
     fn subsets(&self, heuristic: &dyn Heuristic, consumers: Consumers) -> Decision {
-        let (allocation, reason) = self.run(heuristic);
+        let (allocation, reason) = self.run(heuristic, self.afresh);
         if reason.outcome() != Outcome::InForce || allocation.carrier() != Carrier::Subsets {
             return Decision::cluster_wide(reason);
         }
@@ -320,7 +391,11 @@ impl<'a> HeuristicInput<'a> {
             Reason::ZoneRequired { .. } => all,
             _ => Vec::new(),
         };
-        Decision { subsets: Some(Subsets { of, required }), ..Decision::cluster_wide(reason) }
+        Decision {
+            subsets: Some(Subsets { of, required }),
+            improvement: self.improvement(heuristic, &allocation, reason),
+            ..Decision::cluster_wide(reason)
+        }
     }
 }
 
@@ -396,6 +471,12 @@ fn is_weighted(situation: &Situation, allocation: &Allocation) -> bool {
         let first = weights.next();
         weights.any(|weight| Some(weight) != first)
     })
+}
+
+/// Whether two allocations put the same endpoints into the same groups.
+fn same_contents(one: &Allocation, other: &Allocation) -> bool {
+    one.groups() == other.groups()
+        && (0..one.groups().len()).all(|group| one.contents_of(group) == other.contents_of(group))
 }
 
 /// The stored zone shares, if every slice carries the same.

@@ -5,6 +5,14 @@
 //!  Service ─► requested routing ──┼─► decide ─► buckets ─► pack ─► recycle ─► FamilyPlan
 //!  stored slices ─────────────────┘
 //! ```
+//!
+//! What is in force is kept while it is good enough (see [`Improvement`]), with two exceptions, so that
+//! no Service stays worse than a fresh decision would make it:
+//!
+//! ```text
+//!  slices are written anyway ─► decided afresh, as far as that writes no other slice
+//!  the Service is quiet      ─► decided afresh, if that is noticeably better
+//! ```
 
 use std::sync::Arc;
 
@@ -13,9 +21,10 @@ use zonewise_common::keys::{TRIGGER_TIME, ZONE_SHARES};
 use zonewise_common::name::Uid;
 use zonewise_common::time::timestamp;
 use zonewise_topology::reason::{Outcome, Reason};
+use zonewise_topology::settling::Improvement;
 
 pub use crate::decide::Grounds;
-use crate::decide::{self, Decision, decide, near_reason};
+use crate::decide::{self, Decision, Stance, decide, near_reason};
 use crate::desired::Desired;
 pub use crate::desired::MissingNode;
 use crate::node::Nodes;
@@ -42,6 +51,9 @@ pub struct Input<'a> {
     /// Only with `upstream`: whether this process has assigned hints by the topology annotation to the
     /// Service. The reference keeps this in memory too and forgets it on restart.
     pub populated: bool,
+    /// Whether the Service has been quiet for as long as [`Settling`](crate::settings::Settling) asks:
+    /// then a fresh decision is taken if it is noticeably better.
+    pub quiet: bool,
 }
 
 /// All writes for one Service.
@@ -78,6 +90,12 @@ pub struct FamilyPlan {
     pub missing_nodes: Vec<MissingNode>,
     /// Only with `upstream`: the number of endpoints that are hinted to each zone.
     pub hints_per_zone: HintsPerZone,
+    /// What a fresh decision would give, if that is noticeably better than what these writes leave in
+    /// force: it is to be taken when the Service is quiet.
+    pub improvement: Option<Improvement>,
+    /// What the fresh decision improves that is taken because the Service is quiet; `None` if nothing is
+    /// decided for that reason.
+    pub settles: Option<Improvement>,
 }
 
 /// Numbers for metrics.
@@ -124,6 +142,16 @@ impl Plan {
     pub fn leading(&self) -> Option<&FamilyPlan> {
         let fallback = |family: &&FamilyPlan| family.reason.outcome() != Outcome::InForce;
         self.families.iter().find(fallback).or(self.families.first())
+    }
+
+    /// What is to be gained when the Service is quiet, in the family that gains most.
+    pub fn improvement(&self) -> Option<Improvement> {
+        largest(self.families.iter().filter_map(|family| family.improvement))
+    }
+
+    /// What is gained because the Service is quiet, in the family that gains most.
+    pub fn settles(&self) -> Option<Improvement> {
+        largest(self.families.iter().filter_map(|family| family.settles))
     }
 
     /// The reason of the [leading](Self::leading) family.
@@ -173,6 +201,10 @@ pub fn plan(input: &Input<'_>, requested: &RequestedRouting, settings: &Settings
     plan
 }
 
+fn largest(improvements: impl Iterator<Item = Improvement>) -> Option<Improvement> {
+    improvements.max_by(|a, b| a.gain().total_cmp(&b.gain()))
+}
+
 fn slice_name(slice: &Slice) -> SliceName {
     SliceName { name: slice.name().into(), uid: slice.uid.clone() }
 }
@@ -184,23 +216,74 @@ struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    /// The default: decides on hints, subsets and shares first, then packs.
+    /// The default: keeps what is in force, unless a fresh decision costs no write more, or the Service
+    /// is quiet and a fresh decision noticeably better.
     fn ours(&self, slices: &[&Slice], choice: &Choice) -> FamilyPlan {
         let mut desired = self.desired();
+        let kept = self.decided(&mut desired, slices, choice, &Stance::Keep);
+        if kept.improvement.is_none() {
+            return kept;
+        }
+        let fresh = self.decided(&mut desired, slices, choice, &Stance::Afresh);
+        if fresh.writes() <= kept.writes() {
+            return fresh;
+        }
+        let best = self.decided_around(&mut desired, slices, choice, kept);
+        let least_gain = self.settings.settling.least_gain;
+        let improvement = best.improvement.filter(|gain| gain.is_noticeable(least_gain));
+        match improvement {
+            Some(_) if self.input.quiet => FamilyPlan { settles: improvement, ..fresh },
+            _ => FamilyPlan { improvement, ..best },
+        }
+    }
+
+    /// A plan that writes the same slices as `kept`, with the endpoints in them decided afresh; or `kept`
+    /// itself, if that is not better. An endpoint that moves to another subset changes two slices, so
+    /// there is no such plan for subsets.
+    fn decided_around(
+        &self,
+        desired: &mut Desired<'_>,
+        slices: &[&Slice],
+        choice: &Choice,
+        kept: FamilyPlan,
+    ) -> FamilyPlan {
+        if kept.writes() == 0 || !matches!(choice, Choice::Heuristic(_)) {
+            return kept;
+        }
+        let written = |slice: &Slice| kept.updates.iter().any(|one| one.name == slice.name);
+        let mut fixed = vec![false; desired.endpoints.len()];
+        for slice in self.owned(slices).filter(|slice| !written(slice)) {
+            for index in slice.endpoints.iter().filter_map(|endpoint| desired.find(endpoint)) {
+                fixed[index] = true;
+            }
+        }
+        let around = self.decided(desired, slices, choice, &Stance::Around(&fixed));
+        let left = |plan: &FamilyPlan| plan.improvement.map_or(0.0, |left| left.gain());
+        if around.writes() <= kept.writes() && left(&around) < left(&kept) { around } else { kept }
+    }
+
+    /// Decides on hints, subsets and shares, then packs.
+    fn decided(
+        &self,
+        desired: &mut Desired<'_>,
+        slices: &[&Slice],
+        choice: &Choice,
+        stance: &Stance<'_>,
+    ) -> FamilyPlan {
         let owned: Vec<&Slice> = self.owned(slices).collect();
-        let decision = decide(choice, &desired, &owned, self.input.nodes);
-        for (endpoint, hints) in desired.endpoints.iter_mut().zip(&decision.hints) {
-            endpoint.hints.clone_from(hints);
+        let decision = decide(choice, desired, &owned, self.input.nodes, stance);
+        for (index, endpoint) in desired.endpoints.iter_mut().enumerate() {
+            endpoint.hints = decision.hints.get(index).cloned().flatten();
         }
         let template = self.template(true, decision.shares.as_deref());
-        let mut lists = self.pack(&template, &desired, &decision, slices);
+        let mut lists = self.pack(&template, desired, &decision, slices);
         // Slices that gain endpoints are written before slices that lose some, so that an endpoint that
         // moves is never missing.
         lists.update.sort_by_cached_key(|slice| loses(slice, slices));
-        let reallocated = reallocated(&desired, &owned, &decision);
-        let mut plan = self.finish(lists, &desired, decision.reason, &template);
+        let reallocated = reallocated(desired, &owned, &decision);
+        let mut plan = self.finish(lists, desired, decision.reason, &template);
         plan.counts.reallocated = reallocated;
-        plan
+        FamilyPlan { improvement: decision.improvement, ..plan }
     }
 
     /// With `upstream`: packs first, then assigns hints, as the reference does.
@@ -212,6 +295,7 @@ impl<'a> Planner<'a> {
             hints: Vec::new(),
             subsets: None,
             shares: None,
+            improvement: None,
         };
         let mut lists = self.pack(&template, &desired, &cluster_wide, slices);
         let (hints_per_zone, reason) = self.reference_hints(&desired, &mut lists, plan);
@@ -338,6 +422,8 @@ impl<'a> Planner<'a> {
             counts,
             missing_nodes: desired.missing_nodes.clone(),
             hints_per_zone: HintsPerZone::new(),
+            improvement: None,
+            settles: None,
         }
     }
 

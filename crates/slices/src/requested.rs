@@ -82,6 +82,17 @@ pub enum Consumers {
 }
 
 impl Choice {
+    /// What a heuristic stands for.
+    pub fn of(heuristic: Arc<dyn Heuristic>) -> Self {
+        match heuristic.name() {
+            "same-zone" => Self::Near(Near::Zone),
+            "same-node" => Self::Near(Near::Node),
+            "random" | "spread" => Self::ClusterWide,
+            "local-subset" | "require-zone" => Self::Subsets(heuristic, Consumers::Zones),
+            _ => Self::Heuristic(heuristic),
+        }
+    }
+
     /// Whether it depends on the capacity of the nodes, and has to be decided again when that changes.
     pub fn depends_on_nodes(&self) -> bool {
         matches!(self, Self::Heuristic(_) | Self::Subsets(..))
@@ -303,12 +314,5 @@ pub(crate) fn preference(value: &str, settings: &Settings) -> Result<Choice, Rea
         _ => {}
     }
     let name = value.strip_prefix(DOMAIN).unwrap_or(value);
-    let heuristic = settings.heuristic(name).map_err(|_| Reason::PreferenceUnknown)?;
-    Ok(match name.split(':').next() {
-        Some("same-zone") => Choice::Near(Near::Zone),
-        Some("same-node") => Choice::Near(Near::Node),
-        Some("random" | "spread") => Choice::ClusterWide,
-        Some("local-subset" | "require-zone") => Choice::Subsets(heuristic, Consumers::Zones),
-        _ => Choice::Heuristic(heuristic),
-    })
+    settings.heuristic(name).map(Choice::of).map_err(|_| Reason::PreferenceUnknown)
 }

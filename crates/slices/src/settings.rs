@@ -1,6 +1,7 @@
 //! Settings of the controller that decide how slices are written.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use zonewise_topology::expression::Library;
 use zonewise_topology::heuristic::Heuristic;
@@ -35,6 +36,24 @@ pub struct Settings {
     pub default_subsetting: String,
     /// The built-in heuristics and those of the configuration file.
     pub library: Library,
+    /// When a Service gets a fresh decision although nothing forces one.
+    pub settling: Settling,
+}
+
+/// When a Service gets a fresh decision although what is in force may stay.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settling {
+    /// How long the Service must have been quiet; zero for never.
+    pub quiet_period: Duration,
+    /// By how much the fresh decision must be better: the part of the traffic that stays in its zone
+    /// besides, or the overload that the most loaded endpoint is rid of.
+    pub least_gain: f64,
+}
+
+impl Default for Settling {
+    fn default() -> Self {
+        Self { quiet_period: Duration::from_secs(15), least_gain: 0.02 }
+    }
 }
 
 /// Features that can be turned off. What a feature wrote is removed when it is turned off.
@@ -65,11 +84,19 @@ impl Default for Settings {
             default_preference: "Default".into(),
             default_subsetting: "Random".into(),
             library: Library::default(),
+            settling: Settling::default(),
         }
     }
 }
 
 impl Settings {
+    /// How long a Service must be quiet to get a fresh decision; `None` if it never gets one for that
+    /// reason. The reference has no such rule.
+    pub fn settles_after(&self) -> Option<Duration> {
+        let period = self.settling.quiet_period;
+        (!self.upstream && !period.is_zero()).then_some(period)
+    }
+
     /// A heuristic by its name.
     pub fn heuristic(&self, name: &str) -> Result<Arc<dyn Heuristic>, ParseError> {
         self.library.parse(name).map(Arc::from)
@@ -128,6 +155,12 @@ impl Settings {
             return Err(format!(
                 "a slice cannot have up to {} endpoints; use 1 to 1000",
                 self.max_endpoints
+            ));
+        }
+        if !(0.0..=1.0).contains(&self.settling.least_gain) {
+            return Err(format!(
+                "settling.leastGain must be from 0 to 1 (0.02 is 2 %), not {}",
+                self.settling.least_gain
             ));
         }
         if !is_label_value(&self.managed_by) {

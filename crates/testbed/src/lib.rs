@@ -8,6 +8,7 @@
 //!    └─► program under test ─ Gate   cut, heal, reset     metrics     requests counted by the server
 //!                                                         objects     Nodes, Pods, Services, slices to edit
 //!                                                         eventually  waiting for a state
+//!                                                         traffic     where traffic goes with stored slices
 //! ```
 //!
 //! All files are in one temporary directory, which is removed after the test; all processes end with the
@@ -30,6 +31,7 @@ pub mod process;
 mod programs;
 mod requests;
 pub mod table;
+pub mod traffic;
 
 pub use access::User;
 pub use cluster::{Cluster, Options};

@@ -110,7 +110,7 @@ pub fn explain(
 ) -> Explanation {
     let region = situation.region();
     let mut allocation = Allocation::new();
-    let case = Case { region, previous };
+    let case = Case::following(region, previous);
     let reason = heuristic.allocate_named(&case, &situation.names, &mut allocation);
     if reason.outcome() == Outcome::Failed {
         allocation.everywhere(&region, crate::allocation::Carrier::Plain);

@@ -48,12 +48,20 @@ pub struct Case<'a> {
     /// What is in force since an earlier decision; `None` when nothing is. Read back from the
     /// slices, so that a restart changes nothing.
     pub previous: Option<&'a Assignment>,
+    /// Assign endpoints anew, even where what is in force could stay. What is in force then only
+    /// says that topology is on, so that it stays on between its two thresholds.
+    pub afresh: bool,
 }
 
 impl<'a> Case<'a> {
     /// A first decision.
     pub fn fresh(region: Region<'a>) -> Self {
-        Self { region, previous: None }
+        Self::following(region, None)
+    }
+
+    /// A decision that keeps what is in force as long as that is good enough.
+    pub fn following(region: Region<'a>, previous: Option<&'a Assignment>) -> Self {
+        Self { region, previous, afresh: false }
     }
 }
 

@@ -15,6 +15,16 @@ pub struct Endpoint<'a> {
 /// their zone, then prefer their own zone's group, then the first with room. `None` where the
 /// allocation has no place for an endpoint.
 pub fn place(endpoints: &[Endpoint<'_>], allocation: &Allocation) -> Vec<Option<usize>> {
+    place_around(endpoints, |_| false, allocation)
+}
+
+/// The same where some endpoints are fixed: these take their places first, and have none if their
+/// group has no room for them.
+pub fn place_around(
+    endpoints: &[Endpoint<'_>],
+    is_fixed: impl Fn(usize) -> bool,
+    allocation: &Allocation,
+) -> Vec<Option<usize>> {
     let groups = allocation.groups();
     let mut free: Vec<Vec<u64>> =
         (0..groups.len()).map(|group| allocation.contents_of(group).to_vec()).collect();
@@ -24,19 +34,24 @@ pub fn place(endpoints: &[Endpoint<'_>], allocation: &Allocation) -> Vec<Option<
         free[group][source] -= u64::from(has_room);
         has_room
     };
-    let mut places: Vec<Option<usize>> = endpoints
-        .iter()
-        .map(|endpoint| {
-            (0..groups.len())
-                .filter(|&group| served[group] == endpoint.serves)
-                .find(|&group| enter(group, endpoint.source))
-        })
-        .collect();
-    for (place, endpoint) in places.iter_mut().zip(endpoints).filter(|(place, _)| place.is_none()) {
-        let own = Label::Zone(endpoint.source as u32);
+    let mut places = vec![None; endpoints.len()];
+    let (fixed, movable): (Vec<usize>, Vec<usize>) =
+        (0..endpoints.len()).partition(|&index| is_fixed(index));
+    for &index in fixed.iter().chain(&movable) {
+        let endpoint = &endpoints[index];
+        places[index] = (0..groups.len())
+            .filter(|&group| served[group] == endpoint.serves)
+            .find(|&group| enter(group, endpoint.source));
+    }
+    for index in movable {
+        if places[index].is_some() {
+            continue;
+        }
+        let source = endpoints[index].source;
+        let own = Label::Zone(source as u32);
         let local = (0..groups.len()).filter(|&group| groups[group].label == own);
         let others = (0..groups.len()).filter(|&group| groups[group].label != own);
-        *place = local.chain(others).find(|&group| enter(group, endpoint.source));
+        places[index] = local.chain(others).find(|&group| enter(group, source));
     }
     places
 }

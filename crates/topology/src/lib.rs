@@ -12,6 +12,7 @@
 //!  allocation  groups of endpoints and the zones that consume them
 //!  hints       Allocation ─► a group for every single endpoint, with few changes
 //!  traffic     Allocation ─► in-zone part, overload per endpoint
+//!  settling    what is in force against a fresh decision
 //!  zone_shares Allocation ⇄ annotation text
 //!  reason      why, as a code with its arithmetic
 //!  explanation all of it in one document
@@ -29,6 +30,7 @@ mod number;
 mod queue;
 pub mod reason;
 pub mod region;
+pub mod settling;
 pub mod threshold;
 pub mod traffic;
 pub mod words;

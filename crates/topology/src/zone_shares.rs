@@ -16,6 +16,7 @@ use thiserror::Error;
 use crate::allocation::Allocation;
 use crate::reason::Reason;
 use crate::region::Situation;
+use crate::settling::{Improvement, Quality};
 use crate::traffic::GroupTraffic;
 
 /// All annotations of an object together may have 256 KiB; this leaves room for others.
@@ -127,13 +128,14 @@ impl ZoneShares {
         const TOLERANCE: f64 = 0.05;
         let same_zones = self.from.keys().eq(fresh.from.keys())
             && self.endpoints.keys().eq(fresh.endpoints.keys());
-        let (now, best) = (self.outcome(situation), fresh.outcome(situation));
-        same_zones && now.0 <= best.0 + TOLERANCE && now.1 >= best.1 - TOLERANCE
+        let improvement =
+            Improvement { now: self.quality(situation), fresh: fresh.quality(situation) };
+        same_zones && improvement.gain() <= TOLERANCE
     }
 
-    /// Highest load of an endpoint against its fair share, and the part of the traffic that stays
-    /// in its zone.
-    fn outcome(&self, situation: &Situation) -> (f64, f64) {
+    /// How well these shares route the traffic of a situation, which may be another one than they
+    /// were computed for.
+    pub fn quality(&self, situation: &Situation) -> Quality {
         let all = situation.region().present() as f64;
         let part = |from: &str, to: &str| {
             let parts = self.from.get(from).and_then(|parts| parts.get(to));
@@ -146,7 +148,10 @@ impl ZoneShares {
         };
         let unplaced = load("", situation.unplaced);
         let highest = zones().map(|(to, zone)| load(to, zone.endpoints)).fold(unplaced, f64::max);
-        (highest, zones().map(|(name, zone)| zone.share * part(name, name)).sum())
+        Quality {
+            in_zone: zones().map(|(name, zone)| zone.share * part(name, name)).sum(),
+            max_overload: (highest - 1.0).max(0.0),
+        }
     }
 
     /// Reads the annotation's value.

@@ -6,5 +6,6 @@ mod hints;
 mod nulls;
 mod packing;
 mod recorded;
+mod settling;
 mod subsets;
 mod switches;

@@ -15,6 +15,9 @@
 //! in the last zone end as 1, 1 and 4, which overloads the second zone by 100 %. The document asks
 //! for less than 20 %, so such zones are lifted to their minimum, and endpoints in zones without
 //! nodes may serve others too. With `upstream` set, everything is as in the reference.
+//!
+//! A decision that is to be taken afresh assigns all endpoints anew. Hints that are on stay on where
+//! they may: then zones may have as much overload as lets hints stay.
 
 use super::zone_groups::{highest_overload, keep_assigned};
 use crate::allocation::{Allocation, Carrier};
@@ -53,12 +56,15 @@ impl Heuristic for Auto {
     fn allocate(&self, case: &Case<'_>, out: &mut Allocation) -> Reason {
         let region = &case.region;
         let refusal = self.refusal(region);
-        if let Some(kept) = self.keep(case, out, refusal) {
-            return kept;
-        }
-        match refusal {
-            None => self.assign(region, out),
-            Some(reason) => {
+        let kept = self.keep(case, out, refusal);
+        match (refusal, kept) {
+            (_, Some(kept)) if !case.afresh => kept,
+            (None, _) => self.assign(region, out),
+            (Some(_), Some(kept)) => match self.assign_while_on(region, out) {
+                Some(assigned) => assigned,
+                None => self.keep(case, out, refusal).unwrap_or(kept),
+            },
+            (Some(reason), None) => {
                 out.everywhere(region, Carrier::Plain);
                 reason
             }
@@ -146,6 +152,15 @@ impl Auto {
             out.serve_the_unserved(|_| true);
             Reason::HintsKept { highest_overload, limit }
         })
+    }
+
+    /// Assigns hints that are on but would not be given now: each zone may have as much overload as
+    /// lets them stay. `None` if some zone would have more.
+    fn assign_while_on(&self, region: &Region<'_>, out: &mut Allocation) -> Option<Reason> {
+        let limit = self.hysteresis.leave;
+        let hysteresis = Hysteresis { enter: limit, leave: limit };
+        let assigned = Self { hysteresis, ..*self }.assign(region, out);
+        (highest_overload(region, out) < limit).then_some(assigned)
     }
 
     fn assign(&self, region: &Region<'_>, out: &mut Allocation) -> Reason {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  few endpoints ──► everywhere            (starting threshold ± padding)
-//!  subsets there, none overloaded ──► kept (lazy rebalance: only what changed changes)
+//!  subsets there, none overloaded ──► kept (lazy rebalance: only what changed changes),
+//!                                     unless the decision is to be taken afresh
 //!  otherwise: own zone first, then
 //!     1. zone with the largest surplus ──► most overloaded zone, until none is overloaded
 //!     2. zones above ──► zones below the whole part of their expectation
@@ -38,9 +39,10 @@ impl Heuristic for LocalSubset {
     fn allocate(&self, case: &Case<'_>, out: &mut Allocation) -> Reason {
         let region = &case.region;
         let previous = case.previous.filter(|previous| previous.fits(region));
+        let kept = previous.filter(|_| !case.afresh);
         let reason = self
             .refusal(region, previous.is_some())
-            .or_else(|| previous.and_then(|previous| keep(region, previous, out)))
+            .or_else(|| kept.and_then(|previous| keep(region, previous, out)))
             .unwrap_or_else(|| rebalance(region, out));
         match reason {
             Reason::SubsetsKept { .. } | Reason::SubsetsAssigned { .. } => {

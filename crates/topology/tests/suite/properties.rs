@@ -298,7 +298,8 @@ fn no_input_makes_a_heuristic_panic() {
                 let region = Region { zones: &zones, total, unplaced, unknown_nodes: 0 };
                 let previous = Assignment::empty(zones.len());
                 for previous in [None, Some(&previous)] {
-                    let reason = heuristic.allocate(&Case { region, previous }, &mut allocation);
+                    let reason =
+                        heuristic.allocate(&Case::following(region, previous), &mut allocation);
                     if reason.outcome() != Outcome::Failed {
                         TrafficModel::new().run(&region, &allocation);
                     }

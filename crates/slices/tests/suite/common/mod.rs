@@ -167,7 +167,15 @@ impl TestCluster {
 
     /// Plans, applies the writes, and checks what must hold after every step.
     pub(crate) fn sync(&mut self) -> Plan {
-        let plan = self.plan();
+        self.carry_out(self.plan())
+    }
+
+    /// The same, when the Service has been quiet for long enough.
+    pub(crate) fn settle(&mut self) -> Plan {
+        self.carry_out(self.plan_if(true))
+    }
+
+    fn carry_out(&mut self, plan: Plan) -> Plan {
         self.store.run(&plan);
         self.check();
         plan
@@ -179,6 +187,10 @@ impl TestCluster {
     }
 
     pub(crate) fn plan(&self) -> Plan {
+        self.plan_if(false)
+    }
+
+    fn plan_if(&self, quiet: bool) -> Plan {
         let service: Service = serde_json::from_value(self.service.clone()).unwrap();
         let pod = |pod: &Value| Arc::new(serde_json::from_value::<Pod>(pod.clone()).unwrap());
         let pods: Vec<Arc<Pod>> = self.pods.values().map(pod).collect();
@@ -189,6 +201,7 @@ impl TestCluster {
             nodes: &self.topology(),
             trigger: None,
             populated: false,
+            quiet,
         };
         plan(&input, &requested_routing(&service, &self.settings), &self.settings)
     }

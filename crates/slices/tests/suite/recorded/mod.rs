@@ -42,6 +42,7 @@ fn step(step: &Value, store: &mut Store, populated: &mut bool, max_endpoints: us
         nodes: &Nodes::new(nodes, MissingCpu::Refuse),
         trigger: None,
         populated: *populated,
+        quiet: false,
     };
     let plan = plan(&input, &requested_routing(&service, &settings), &settings);
     *populated = plan.populated;

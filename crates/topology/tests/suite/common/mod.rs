@@ -33,7 +33,7 @@ pub(crate) fn decide(
     previous: Option<&Assignment>,
 ) -> (Reason, Allocation) {
     let mut allocation = Allocation::new();
-    let reason = heuristic(text).allocate(&Case { region: *region, previous }, &mut allocation);
+    let reason = heuristic(text).allocate(&Case::following(*region, previous), &mut allocation);
     (reason, allocation)
 }
 
