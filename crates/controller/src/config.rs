@@ -22,7 +22,7 @@ use serde_saphyr::Spanned;
 use thiserror::Error;
 use zonewise_cluster::lease;
 use zonewise_common::duration::ConfigDuration;
-use zonewise_slices::settings::{FeatureGates, Settings};
+use zonewise_slices::settings::{FeatureGates, Settings, Settling};
 use zonewise_telemetry::file::{self, FileError};
 use zonewise_topology::capacity::MissingCpu;
 use zonewise_topology::expression::{Definition, Library, LibraryError};
@@ -76,6 +76,8 @@ pub struct File {
     pub leader_election: Option<LeaderElection>,
     /// The address on which health and metrics are served.
     pub metrics_address: Option<SocketAddr>,
+    /// When a quiet Service is decided afresh.
+    pub settling: Option<SettlingFile>,
     /// Heuristics that are defined by expressions.
     pub heuristics: Option<Vec<Spanned<Definition>>>,
     /// The name of the file, for messages.
@@ -99,6 +101,33 @@ pub enum Compat {
 pub struct CapacityFile {
     /// `refuse` or `count-nodes`.
     pub missing_cpu: Option<MissingCpuFile>,
+}
+
+/// When a quiet Service is decided afresh.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct SettlingFile {
+    /// How long it must have been quiet; 0 for never.
+    pub quiet_period: Option<ConfigDuration>,
+    /// By how much the fresh decision must be better, 0.02 for 2 %.
+    pub least_gain: Option<f64>,
+}
+
+impl SettlingFile {
+    fn overridden_by(self, flags: Self) -> Self {
+        Self {
+            quiet_period: flags.quiet_period.or(self.quiet_period),
+            least_gain: flags.least_gain.or(self.least_gain),
+        }
+    }
+
+    fn settling(self) -> Settling {
+        let usual = Settling::default();
+        Settling {
+            quiet_period: self.quiet_period.map_or(usual.quiet_period, |period| period.0),
+            least_gain: self.least_gain.unwrap_or(usual.least_gain),
+        }
+    }
 }
 
 /// What happens when a node does not report its CPU.
@@ -243,6 +272,9 @@ impl File {
                 identity: over.identity.or(election.identity),
             }),
             metrics_address: flags.metrics_address.or(self.metrics_address),
+            settling: Some(
+                self.settling.unwrap_or_default().overridden_by(flags.settling.unwrap_or_default()),
+            ),
             heuristics: flags.heuristics.or(self.heuristics),
             origin: self.origin,
         }
@@ -299,6 +331,7 @@ impl File {
             gates: gates(&self.feature_gates.unwrap_or_default())?,
             default_preference: self.default_preference.unwrap_or(usual.default_preference),
             default_subsetting: self.default_subsetting.unwrap_or(usual.default_subsetting),
+            settling: self.settling.unwrap_or_default().settling(),
             library,
         };
         settings.check().map_err(ConfigError::Settings)?;
@@ -392,6 +425,10 @@ mod tests {
             ("defaultPreference: Nearest", "routing preferences without a domain are reserved"),
             ("defaultSubsetting: some", "unknown default subsetting `some`"),
             ("leaderElection: { leaseDuration: 5s }", "leader election"),
+            ("settling: { leastGain: 2 }", "settling.leastGain must be from 0 to 1"),
+            ("settling: { leastGain: .nan }", "settling.leastGain must be from 0 to 1"),
+            ("settling: { quietPeriod: later }", "`later` is not a duration"),
+            ("settling: { after: 1s }", "after"),
             ("heuristics: [ { name: example.com/x, endpointZones: '[nothing]' } ]", "c.yaml:3:"),
             ("metricsAddress: nowhere", "c.yaml:3:"),
         ];
@@ -401,6 +438,28 @@ mod tests {
         }
         let error = File::parse("c.yaml", "kind: Pod").err().unwrap().to_string();
         assert!(error.contains("expected apiVersion config.zonewise.dev/v1alpha1"), "{error}");
+    }
+
+    #[test]
+    fn b20_settling_has_defaults_and_can_be_switched_off() {
+        let settling = |lines: &str| {
+            let settings = read(lines).unwrap().settings;
+            (settings.settles_after(), settings.settling.least_gain)
+        };
+        assert_eq!(settling(""), (Some(Duration::from_secs(15)), 0.02));
+        assert_eq!(settling("settling: { quietPeriod: 0 }"), (None, 0.02));
+        let both = "settling: { quietPeriod: 1m, leastGain: 0.1 }";
+        assert_eq!(settling(both), (Some(Duration::from_secs(60)), 0.1));
+        assert_eq!(settling("compat: upstream"), (None, 0.02), "the reference does not settle");
+        let quiet_period = Some(ConfigDuration(Duration::from_secs(1)));
+        let flags = SettlingFile { quiet_period, least_gain: None };
+        let file = SettlingFile { least_gain: Some(0.5), ..SettlingFile::default() };
+        let of = |settling| File { settling: Some(settling), ..File::default() };
+        let settings = of(file).overridden_by(of(flags)).settings().unwrap();
+        assert_eq!(
+            settings.settling,
+            Settling { quiet_period: Duration::from_secs(1), least_gain: 0.5 }
+        );
     }
 
     #[test]

@@ -157,7 +157,7 @@ impl ServiceEnqueuer {
     /// How long a Service waits before it is synced, so that changes that belong together are one write.
     fn delay(&self, cause: Cause, service: &Key) -> Duration {
         match cause {
-            Cause::Service | Cause::Nodes => Duration::ZERO,
+            Cause::Service | Cause::Nodes | Cause::Quiet => Duration::ZERO,
             Cause::Pods => {
                 let now = Instant::now();
                 self.states.with(service, |state| state.batch_delay(now)).max(self.batch)
@@ -418,7 +418,12 @@ async fn worker(
             next = queue.next() => next,
         };
         match syncer.sync(&key, causes).await {
-            SyncOutcome::Done => backoff.succeeded(),
+            SyncOutcome::Done(again) => {
+                backoff.succeeded();
+                if let Some(delay) = again {
+                    queue.add(key.clone(), Cause::Quiet, delay);
+                }
+            }
             SyncOutcome::Retry(delay) => {
                 backoff.succeeded();
                 queue.add(key.clone(), Cause::Service, delay);

@@ -44,9 +44,9 @@ impl Causes {
         self.0 |= 1 << cause as u8;
     }
 
-    /// Whether the only cause is another program's write.
+    /// Whether the only change is another program's write.
     pub(crate) fn only_slices(self) -> bool {
-        self.0 == 1 << Cause::Slices as u8
+        self.0 & !(1 << Cause::Quiet as u8) == 1 << Cause::Slices as u8
     }
 }
 
@@ -134,9 +134,10 @@ impl Queue {
         }
     }
 
-    /// The number of Services that wait.
+    /// The number of Services that are due and wait for a worker.
     pub(crate) fn depth(&self) -> usize {
-        self.state().waiting.len()
+        let now = Instant::now();
+        self.state().waiting.iter().take_while(|(due, _)| *due <= now).count()
     }
 
     /// How often Services were added.
@@ -181,5 +182,16 @@ mod tests {
         queue.done(&first);
         let (_, causes) = queue.next().await;
         assert!(!causes.only_slices());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_waits_for_quiet_is_no_backlog_and_hides_no_other_writer() {
+        let queue = Queue::default();
+        queue.add(key("a"), Cause::Quiet, Duration::from_secs(15));
+        assert_eq!(queue.depth(), 0);
+        queue.add(key("a"), Cause::Slices, Duration::ZERO);
+        assert_eq!(queue.depth(), 1);
+        let (_, causes) = queue.next().await;
+        assert!(causes.only_slices());
     }
 }

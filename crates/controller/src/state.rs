@@ -11,6 +11,7 @@ use zonewise_common::name::Key;
 use zonewise_slices::plan::Counts;
 use zonewise_slices::service::Condition;
 use zonewise_slices::upstream::HintsPerZone;
+use zonewise_topology::settling::Improvement;
 
 use crate::trigger::TriggerTimeTracker;
 
@@ -38,6 +39,7 @@ pub(crate) struct ServiceState {
     pub(crate) second_writer: SecondWriterDetector,
     /// When its slices were last written.
     pub(crate) written: Option<Instant>,
+    pub(crate) quiet: QuietTracker,
 }
 
 /// Pods of one Service often change together. After a write, further changes of Pods within this time
@@ -49,6 +51,41 @@ impl ServiceState {
     pub(crate) fn batch_delay(&self, now: Instant) -> Duration {
         let until = self.written.map(|written| written + BATCH_PERIOD);
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+}
+
+/// Notices when a Service that a fresh decision would improve has been quiet for long enough to get it.
+#[derive(Debug, Default)]
+pub(crate) struct QuietTracker {
+    /// What there is to gain, and since when that is so.
+    waiting: Option<(Improvement, Instant)>,
+}
+
+impl QuietTracker {
+    /// How much longer the Service has to be quiet, if there is something to gain.
+    fn remaining(&self, period: Duration, now: Instant) -> Option<Duration> {
+        self.waiting.map(|(_, since)| (since + period).saturating_duration_since(now))
+    }
+
+    /// Whether the Service has been quiet for this long.
+    pub(crate) fn is_over(&self, period: Option<Duration>, now: Instant) -> bool {
+        let remaining = period.and_then(|period| self.remaining(period, now));
+        remaining.is_some_and(|remaining| remaining.is_zero())
+    }
+
+    /// Notes what a sync leaves to be gained. The time begins anew when the sync has written slices, and
+    /// when there is something else to gain than before: then Pods or nodes have changed. Returns when to
+    /// sync the Service again.
+    pub(crate) fn synced(
+        &mut self,
+        improvement: Option<Improvement>,
+        wrote: bool,
+        period: Option<Duration>,
+        now: Instant,
+    ) -> Option<Duration> {
+        let before = self.waiting.filter(|(known, _)| Some(*known) == improvement && !wrote);
+        self.waiting = before.or(improvement.map(|improvement| (improvement, now)));
+        self.remaining(period?, now)
     }
 }
 
@@ -119,6 +156,7 @@ pub(crate) fn retry_delay(retries: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use zonewise_topology::settling::Quality;
 
     #[test]
     fn a_service_is_tried_again_later_and_later() {
@@ -135,6 +173,32 @@ mod tests {
         assert_eq!(state.batch_delay(Instant::now()), Duration::from_millis(30));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(state.batch_delay(Instant::now()), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn b20_a_service_is_quiet_when_nothing_was_written_and_nothing_else_is_to_be_gained() {
+        let quality = |in_zone| Quality { in_zone, max_overload: 0.25 };
+        let gain = |now| Some(Improvement { now: quality(now), fresh: quality(1.0) });
+        let seconds = Duration::from_secs;
+        let period = Some(seconds(15));
+        let mut tracker = QuietTracker::default();
+        let mut synced = |improvement, wrote| {
+            let (now, over) = (Instant::now(), tracker.is_over(period, Instant::now()));
+            (over, tracker.synced(improvement, wrote, period, now))
+        };
+        assert_eq!(synced(gain(0.9), true), (false, Some(seconds(15))), "a Pod came");
+        tokio::time::advance(seconds(10)).await;
+        assert_eq!(synced(gain(0.9), false), (false, Some(seconds(5))), "only a label has changed");
+        assert_eq!(synced(gain(0.8), false), (false, Some(seconds(15))), "a node has changed");
+        tokio::time::advance(seconds(14)).await;
+        assert_eq!(synced(gain(0.8), true), (false, Some(seconds(15))), "another Pod came");
+        tokio::time::advance(seconds(15)).await;
+        assert_eq!(synced(None, true), (true, None), "quiet: it is settled");
+        tokio::time::advance(seconds(60)).await;
+        assert_eq!(synced(None, false), (false, None), "nothing is left to gain");
+        assert_eq!(tracker.synced(gain(0.8), true, None, Instant::now()), None, "switched off");
+        tokio::time::advance(seconds(60)).await;
+        assert!(!tracker.is_over(None, Instant::now()), "switched off");
     }
 
     #[tokio::test(start_paused = true)]

@@ -52,8 +52,9 @@ pub(crate) struct Syncer<L> {
 
 /// How a sync ended.
 pub(crate) enum SyncOutcome {
-    /// Everything was written.
-    Done,
+    /// Everything was written. If there is something to gain once the Service is quiet, it is synced
+    /// again after this delay.
+    Done(Option<Duration>),
     /// Something failed that concerns only this Service. It is synced again after this delay.
     Retry(Duration),
     /// The API server is not available. All workers should wait.
@@ -87,23 +88,23 @@ impl<L: IndexListener> Syncer<L> {
         let Some(objects) = self.read(key) else {
             self.states.forget(key);
             self.readiness.forget(key);
-            return SyncOutcome::Done;
+            return SyncOutcome::Done(None);
         };
         if !objects.service.is_ours() {
             self.readiness.forget(key);
-            return SyncOutcome::Done;
+            return SyncOutcome::Done(None);
         }
         let requested = requested_routing(&objects.service, &self.settings);
         let plan = self.plan(key, &objects, &requested);
         let result = self.write(&objects.service, &plan).await;
         self.metrics.own.duration.observe(start.elapsed().as_secs_f64());
-        self.remember(key, &objects.service, &requested, &plan);
+        let again = self.remember(key, &objects.service, &requested, &plan);
         let reported = match &result {
             Ok(()) => self.report(key, &objects.service, &requested, &plan, causes).await,
             Err(_) => Ok(()),
         };
         self.emit(&objects.service, plan.events);
-        self.end(key, &objects.service, result.and(reported))
+        self.end(key, &objects.service, result.and(reported).map(|()| again))
     }
 
     /// Reads the objects of a Service from the index; `None` if it does not exist.
@@ -119,8 +120,10 @@ impl<L: IndexListener> Syncer<L> {
     }
 
     fn plan(&self, key: &Key, objects: &ServiceObjects, requested: &RequestedRouting) -> Plan {
-        let (trigger, populated) = self.states.with(key, |state| {
-            (state.trigger.next(&objects.service, &objects.pods), state.populated)
+        let period = self.settings.settles_after();
+        let (trigger, populated, quiet) = self.states.with(key, |state| {
+            let trigger = state.trigger.next(&objects.service, &objects.pods);
+            (trigger, state.populated, state.quiet.is_over(period, Instant::now()))
         });
         let nodes = Arc::clone(&self.nodes.borrow());
         let input = Input {
@@ -130,6 +133,7 @@ impl<L: IndexListener> Syncer<L> {
             nodes: &nodes,
             trigger,
             populated,
+            quiet,
         };
         plan(&input, requested, &self.settings)
     }
@@ -205,14 +209,22 @@ impl<L: IndexListener> Syncer<L> {
         if self.leadership.may_write() { Ok(()) } else { Err(SyncError::NotLeading) }
     }
 
-    fn remember(&self, key: &Key, service: &Service, requested: &RequestedRouting, plan: &Plan) {
+    /// Notes what was planned. Returns when to sync the Service again, if it is to be quiet until then.
+    fn remember(
+        &self,
+        key: &Key,
+        service: &Service,
+        requested: &RequestedRouting,
+        plan: &Plan,
+    ) -> Option<Duration> {
         let labels = labels(service, requested);
         for family in &plan.families {
             self.metrics.family(family, &labels);
         }
+        let (now, wrote) = (Instant::now(), plan.writes() > 0);
         self.states.with(key, |state| {
-            if plan.writes() > 0 {
-                state.written = Some(Instant::now());
+            if wrote {
+                state.written = Some(now);
             }
             state.populated = plan.populated;
             state.hints_per_zone =
@@ -221,7 +233,8 @@ impl<L: IndexListener> Syncer<L> {
             state.traffic_distribution = labels.traffic_distribution.to_owned();
             // As in the reference, the last address family counts for the whole Service.
             state.counts = plan.families.last().map(|family| family.counts).unwrap_or_default();
-        });
+            state.quiet.synced(plan.improvement(), wrote, self.settings.settles_after(), now)
+        })
     }
 
     /// Writes the conditions and emits the events that have changed.
@@ -329,11 +342,19 @@ impl<L: IndexListener> Syncer<L> {
     }
 
     /// Counts the result of a sync and decides what happens next.
-    fn end(&self, key: &Key, service: &Service, result: Result<(), SyncError>) -> SyncOutcome {
-        let Err(failure) = result else {
-            self.metrics.syncs.with(["success"]).inc();
-            self.states.with(key, |state| state.retries = 0);
-            return SyncOutcome::Done;
+    fn end(
+        &self,
+        key: &Key,
+        service: &Service,
+        result: Result<Option<Duration>, SyncError>,
+    ) -> SyncOutcome {
+        let failure = match result {
+            Ok(again) => {
+                self.metrics.syncs.with(["success"]).inc();
+                self.states.with(key, |state| state.retries = 0);
+                return SyncOutcome::Done(again);
+            }
+            Err(failure) => failure,
         };
         match failure {
             SyncError::NotLeading => return SyncOutcome::NotLeading,

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use zonewise_cluster::connect::connect;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_controller::config::{
-    CapacityFile, Compat, Config, File, GATES, LeaderElection, MissingCpuFile,
+    CapacityFile, Compat, Config, File, GATES, LeaderElection, MissingCpuFile, SettlingFile,
 };
 use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
@@ -105,6 +105,12 @@ pub(crate) struct SliceFlags {
     /// When a ready node does not report CPU: refuse hints, or count nodes as equal [default: refuse]
     #[arg(long, value_enum, value_name = "WHAT")]
     missing_cpu: Option<MissingCpuFlag>,
+    /// How long a Service must be quiet to be decided afresh; 0 for never [default: 15s]
+    #[arg(long, value_name = "TIME")]
+    settle_after: Option<ConfigDuration>,
+    /// By how much a fresh decision must be better to be taken then [default: 0.02, which is 2 %]
+    #[arg(long, value_name = "PART")]
+    settle_gain: Option<f64>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -191,6 +197,10 @@ impl From<SliceFlags> for File {
             feature_gates: flags.feature_gates,
             capacity: missing_cpu
                 .map(|missing_cpu| CapacityFile { missing_cpu: Some(missing_cpu) }),
+            settling: Some(SettlingFile {
+                quiet_period: flags.settle_after,
+                least_gain: flags.settle_gain,
+            }),
             ..Self::default()
         }
     }

@@ -5,3 +5,4 @@ mod common;
 mod differential;
 mod faults;
 mod real_server;
+mod settling;

@@ -1,0 +1,207 @@
+//! B20 on a real API server: after Pods have come up one by one, after a rollout and after a change of
+//! nodes, every Service is routed as well as one that was made a moment ago, and `Auto` no worse than by
+//! the reference, which runs beside ours on an API server of its own.
+//!
+//! The figures are computed by `zonewise_testbed::traffic` from the stored slices and nodes.
+
+use std::collections::BTreeMap;
+
+use crate::common::{Running, addresses, apply_roles, slices};
+use serde_json::{Value, json};
+use zonewise_testbed::objects::{namespace, node, pod, service};
+use zonewise_testbed::traffic::{Figures, Place, figures};
+use zonewise_testbed::{Cluster, eventually};
+
+const MODE: &str = "service.kubernetes.io/topology-mode";
+const PREFERENCE: &str = "zonewise.dev/routing-preference";
+const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
+/// What the Services request: name, key and value.
+const REQUESTS: [(&str, &str, &str); 10] = [
+    ("auto", MODE, "Auto"),
+    ("subsets", SUBSETTING, "Auto"),
+    ("require", SUBSETTING, "Require"),
+    ("local-subset", PREFERENCE, "zonewise.dev/local-subset"),
+    ("local", PREFERENCE, "zonewise.dev/local"),
+    ("local-shared", PREFERENCE, "zonewise.dev/local-shared"),
+    ("local-weighted", PREFERENCE, "zonewise.dev/local-weighted"),
+    ("local-opt", PREFERENCE, "zonewise.dev/local-opt"),
+    ("shared-global", PREFERENCE, "zonewise.dev/shared-global"),
+    ("balanced", PREFERENCE, "zonewise.dev/balanced"),
+];
+/// The smallest gain that a quiet Service is written for, with room for rounding.
+const NOTICEABLE: f64 = 0.02 + 1e-9;
+const ROUNDING: f64 = 1e-9;
+
+/// Two API servers with the same nodes and Pods: one with our controller, one with the reference.
+struct Pair {
+    ours: Cluster,
+    reference: Cluster,
+    nodes: BTreeMap<String, Value>,
+    /// The Pods, in the order in which they came.
+    pods: Vec<Value>,
+    pods_made: usize,
+    /// How often every Service had the time to settle.
+    settlings: u64,
+}
+
+fn requesting(name: &str, key: &str, value: &str) -> Value {
+    let mut one = service("test", name, "web");
+    one["metadata"]["annotations"] = json!({ key: value });
+    one
+}
+
+impl Pair {
+    async fn start() -> Self {
+        let (reference, ours) = tokio::join!(Cluster::start(), Cluster::start());
+        let (reference, ours) = (reference.unwrap(), ours.unwrap());
+        apply_roles(&ours).await;
+        let zones = ["a", "b", "c"];
+        let nodes: BTreeMap<String, Value> =
+            zones.iter().map(|zone| ((*zone).into(), node(zone, zone, "4"))).collect();
+        let made: Vec<Value> = nodes.values().cloned().collect();
+        for cluster in [&reference, &ours] {
+            cluster.create(&[namespace("test")]).await.unwrap();
+            cluster.create(&made).await.unwrap();
+        }
+        let services: Vec<Value> =
+            REQUESTS.iter().map(|(name, key, value)| requesting(name, key, value)).collect();
+        ours.create(&services).await.unwrap();
+        reference.create(&services[..1]).await.unwrap();
+        Self { ours, reference, nodes, pods: Vec::new(), pods_made: 0, settlings: 0 }
+    }
+
+    async fn add_pod(&mut self, zone: &str) {
+        self.pods_made += 1;
+        let (name, ip) =
+            (format!("web-{:03}", self.pods_made), format!("10.3.0.{}", self.pods_made));
+        let one = pod("test", &name, "web", zone, &ip);
+        for cluster in [&self.ours, &self.reference] {
+            cluster.create(std::slice::from_ref(&one)).await.unwrap();
+        }
+        self.pods.push(one);
+        self.followed().await;
+    }
+
+    /// Removes the oldest Pod of a zone.
+    async fn remove_pod(&mut self, zone: &str) {
+        let oldest = self.pods.iter().position(|pod| pod["spec"]["nodeName"] == zone).unwrap();
+        let one = self.pods.remove(oldest);
+        for cluster in [&self.ours, &self.reference] {
+            cluster.delete(std::slice::from_ref(&one)).await.unwrap();
+        }
+        self.followed().await;
+    }
+
+    async fn set_cores(&mut self, zone: &str, cores: &str) {
+        let changed = node(zone, zone, cores);
+        for cluster in [&self.ours, &self.reference] {
+            cluster.update(std::slice::from_ref(&changed)).await.unwrap();
+        }
+        self.nodes.insert(zone.into(), changed);
+    }
+
+    /// Waits until the slices of all Services have the Pods that there are.
+    async fn followed(&self) {
+        let mut expected: Vec<&str> =
+            self.pods.iter().map(|pod| pod["status"]["podIP"].as_str().unwrap()).collect();
+        expected.sort_unstable();
+        let has_all = |cluster, name| {
+            let expected = &expected;
+            async move {
+                let found = addresses(&slices(cluster, "test", name).await);
+                if found == *expected { Ok(()) } else { Err(format!("{name}: {found:?}")) }
+            }
+        };
+        for (name, ..) in REQUESTS {
+            eventually(|| has_all(&self.ours, name)).await;
+        }
+        eventually(|| has_all(&self.reference, "auto")).await;
+    }
+
+    async fn figures(&self, cluster: &Cluster, name: &str) -> Option<Figures> {
+        let nodes: Vec<Value> = self.nodes.values().cloned().collect();
+        figures(&nodes, &slices(cluster, "test", name).await, Place::Zone)
+    }
+
+    /// Waits until every Service is as good as one that was made just now.
+    async fn settled(&mut self) {
+        self.settlings += 1;
+        let fresh = |name: &str| format!("{name}-fresh-{}", self.settlings);
+        let made: Vec<Value> = REQUESTS
+            .iter()
+            .map(|(name, key, value)| requesting(&fresh(name), key, value))
+            .collect();
+        self.ours.create(&made).await.unwrap();
+        for (name, ..) in REQUESTS {
+            eventually(|| async {
+                let made = slices(&self.ours, "test", &fresh(name)).await;
+                if addresses(&made).len() != self.pods.len() {
+                    return Err(format!("{} is not written yet", fresh(name)));
+                }
+                let now = self.figures(&self.ours, name).await.unwrap();
+                let best = self.figures(&self.ours, &fresh(name)).await.unwrap();
+                let good = now.in_zone >= best.in_zone - NOTICEABLE
+                    && now.max_overload <= best.max_overload + NOTICEABLE;
+                if good { Ok(()) } else { Err(format!("{name}: {now:?}, fresh {best:?}")) }
+            })
+            .await;
+        }
+        self.ours.delete(&made).await.unwrap();
+    }
+
+    async fn auto_is_no_worse_than_by_the_reference(&self) {
+        let now = self.figures(&self.ours, "auto").await.unwrap();
+        let then = self.figures(&self.reference, "auto").await.unwrap();
+        let worse = now.in_zone < then.in_zone - ROUNDING
+            && now.max_overload >= then.max_overload - ROUNDING;
+        assert!(!worse, "{now:?}, by the reference {then:?}");
+        let (ours, theirs) =
+            (generations(&self.ours, "auto").await, generations(&self.reference, "auto").await);
+        assert!(
+            ours <= theirs + self.settlings,
+            "{ours} writes, by the reference {theirs}, with {} settlings",
+            self.settlings
+        );
+    }
+}
+
+/// How often the contents of a Service's only slice were written.
+async fn generations(cluster: &Cluster, name: &str) -> u64 {
+    let found = slices(cluster, "test", name).await;
+    assert_eq!(found.len(), 1);
+    found[0]["metadata"]["generation"].as_u64().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b20_a_quiet_service_is_as_good_as_a_new_one_and_no_worse_than_by_the_reference() {
+    let _turn = crate::common::turn().await;
+    let mut pair = Pair::start().await;
+    let manager = pair.reference.controller_manager(&[]).unwrap();
+    let running = Running::start(&pair.ours, "settling: { quietPeriod: 1s }").await;
+
+    for zone in "cbabcccabababca".chars() {
+        pair.add_pod(&zone.to_string()).await;
+    }
+    pair.settled().await;
+    pair.auto_is_no_worse_than_by_the_reference().await;
+    let auto = pair.figures(&pair.ours, "auto").await.unwrap();
+    assert_eq!(
+        (auto.in_zone, auto.max_overload < ROUNDING),
+        (1.0, true),
+        "every zone its own five"
+    );
+
+    // A rollout that leaves 4, 5 and 6 Pods.
+    for (new, old) in "cbccabacbcabcab".chars().zip("abcabcabcabcabc".chars()) {
+        pair.add_pod(&new.to_string()).await;
+        pair.remove_pod(&old.to_string()).await;
+    }
+    pair.settled().await;
+    pair.auto_is_no_worse_than_by_the_reference().await;
+
+    pair.set_cores("a", "6").await;
+    pair.settled().await;
+    pair.auto_is_no_worse_than_by_the_reference().await;
+    running.stop().await.unwrap();
+    manager.stop().await.unwrap();
+}
