@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use serde::Serialize;
+use zonewise_common::duration::ConfigDuration;
 use zonewise_routing::FeatureGates;
 use zonewise_slices::requested::Consumers;
 use zonewise_slices::service::Service;
@@ -12,6 +13,7 @@ use zonewise_topology::explanation as numbers;
 use zonewise_topology::heuristic::Case;
 use zonewise_topology::heuristics;
 use zonewise_topology::reason::{Code, Outcome, Reason};
+use zonewise_topology::settling::Improvement;
 use zonewise_topology::traffic::TrafficModel;
 
 use crate::change::ControllerView;
@@ -45,6 +47,8 @@ pub struct Explanation {
     pub pods: Pods,
     /// The slices that are stored, and what the controller would write.
     pub slices: Slices,
+    /// What a fresh decision gives, if that is noticeably better than what is in force.
+    pub settling: Option<Settling>,
     /// The part of the traffic that stays in its zone with each heuristic.
     pub in_zone_by_heuristic: Vec<HeuristicScore>,
     /// What each kind of proxy does once the plan is carried out.
@@ -105,6 +109,17 @@ pub struct Slices {
     pub updates: usize,
     /// To delete.
     pub deletes: usize,
+}
+
+/// What a fresh decision gives that is noticeably better than what is in force, and when it is taken.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Settling {
+    /// The figures of both.
+    #[serde(flatten)]
+    pub improvement: Improvement,
+    /// How long the Service must be quiet until the controller takes the fresh decision, such as `15s`;
+    /// absent if it does not.
+    pub after: Option<String>,
 }
 
 /// What a heuristic would decide for the Service.
@@ -183,6 +198,7 @@ pub fn explain(
         families: families(decision),
         pods: pods(controller_view, decision),
         slices: slices(controller_view, decision),
+        settling: settling(controller_view, decision),
         in_zone_by_heuristic: Vec::new(),
         consumers: Vec::new(),
         changes: Vec::new(),
@@ -277,11 +293,19 @@ fn grouped_by(decision: &Decision) -> &'static str {
     }
 }
 
-/// The arithmetic, with the reason that the plan gave.
+fn settling(controller_view: &ControllerView, decision: &Decision) -> Option<Settling> {
+    let improvement = decision.plan.settles().or(decision.plan.improvement())?;
+    let after = controller_view.settings.settles_after();
+    Some(Settling { improvement, after: after.map(|period| ConfigDuration(period).to_string()) })
+}
+
+/// The arithmetic, with the reason that the plan gave. It starts from what the plan leaves in force, so
+/// that it describes what is written.
 fn numbers(controller_view: &ControllerView, decision: &Decision) -> numbers::Explanation {
     let asked = &decision.asked;
-    let slices = controller_view.objects.own_slices(&controller_view.settings);
-    let input = controller_view.objects.input(&slices);
+    let objects = controller_view.objects.after(&decision.plan);
+    let slices = objects.own_slices(&controller_view.settings);
+    let input = objects.input(&slices);
     let grounds = input.grounds(&asked.choice, decision.family(&controller_view.objects.service));
     let heuristic = asked.choice.heuristic();
     let said = numbers::Asked { value: asked.value.clone(), source: asked.source.into() };

@@ -30,6 +30,9 @@ pub struct ServicePlan {
     pub unchanged: Vec<String>,
     /// Events that the controller would emit.
     pub events: Vec<EventLine>,
+    /// Whether a part of this is written only once the Service has been quiet for a while; see
+    /// `settling` in the explanation.
+    pub settled: bool,
     /// Why the slices are as they are.
     pub explanation: Explanation,
     /// The slices as they are now.
@@ -100,6 +103,7 @@ impl Planner {
         let creates =
             slice_names::with_names(service, &decision.plan, &controller_view.objects.slices);
         let plan = decision.plan;
+        let settled = plan.settles().is_some();
         let names = |slices: Vec<zonewise_slices::plan::SliceName>| {
             slices.into_iter().map(|slice| slice.name.into_string())
         };
@@ -122,6 +126,7 @@ impl Planner {
             updates,
             deletes,
             events: plan.events.iter().map(EventLine::from).collect(),
+            settled,
             explanation,
             stored,
         })

@@ -62,11 +62,13 @@ impl ServiceSnapshot {
         self.slices.iter().filter(own).map(Arc::clone).collect()
     }
 
-    /// Runs the controller's functions.
+    /// Runs the controller's functions, for the time when the Service has settled: the controller decides
+    /// afresh then, if that is better and it does so at all.
     pub fn decide(&self, settings: &Settings) -> Decision {
         let slices = self.own_slices(settings);
         let asked = requested_routing(&self.service, settings);
-        let plan = plan(&self.input(&slices), &asked, settings);
+        let quiet = settings.settles_after().is_some();
+        let plan = plan(&Input { quiet, ..self.input(&slices) }, &asked, settings);
         Decision { asked, plan }
     }
 
@@ -88,6 +90,7 @@ impl ServiceSnapshot {
             nodes: &self.nodes,
             trigger: None,
             populated: !by_field && slices.iter().any(hinted),
+            quiet: false,
         }
     }
 

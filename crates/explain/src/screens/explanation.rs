@@ -8,7 +8,7 @@ use super::table::{indented, table};
 use super::{
     BOLD, DIM, GOOD, WARN, clean, counted, maybe_percent, outcome, paint, percent, signed_percent,
 };
-use crate::explanation::{Explanation, ProxyOutcome};
+use crate::explanation::{Explanation, ProxyOutcome, Settling};
 use crate::margin::{Loss, Margin};
 use crate::suggestions::Suggestion;
 
@@ -57,10 +57,30 @@ fn outcome_section(explanation: &Explanation) -> String {
             note.reason
         )
     }));
+    lines.extend(explanation.settling.iter().map(settling));
     lines.push(format!("pods       {}", pods(explanation)));
     lines.push(format!("slices     {}", slices(explanation)));
     let title = format!("Service {} ({})", explanation.service, explanation.family);
     section(&clean(&title), &lines.join("\n"))
+}
+
+fn settling(settling: &Settling) -> String {
+    let (now, fresh) = (settling.improvement.now, settling.improvement.fresh);
+    let when = match &settling.after {
+        Some(period) => {
+            format!("the controller takes it when the Service has been quiet for {period}")
+        }
+        None => "the controller does not take it, because its settling is off".into(),
+    };
+    format!(
+        "{}   a fresh decision keeps {} of the traffic in its zone (now {})\n           \
+         and loads no endpoint by more than {} (now {});\n           {when}",
+        paint(WARN, "settling"),
+        percent(fresh.in_zone),
+        percent(now.in_zone),
+        signed_percent(fresh.max_overload),
+        signed_percent(now.max_overload)
+    )
 }
 
 fn pods(explanation: &Explanation) -> String {

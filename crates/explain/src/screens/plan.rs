@@ -49,11 +49,12 @@ pub fn plan_row(plan: &ServicePlan) -> Vec<String> {
     ]
 }
 
-/// Creates, updates and deletes: `+1 ~2 -0`.
+/// Creates, updates and deletes: `+1 ~2 -0`. What is written once the Service is quiet is marked.
 fn writes(plan: &ServicePlan) -> String {
+    let settled = if plan.settled { " when quiet" } else { "" };
     match (plan.creates.len(), plan.updates.len(), plan.deletes.len()) {
         (0, 0, 0) => "none".into(),
-        (creates, updates, deletes) => format!("+{creates} ~{updates} -{deletes}"),
+        (creates, updates, deletes) => format!("+{creates} ~{updates} -{deletes}{settled}"),
     }
 }
 

@@ -167,3 +167,43 @@ fn nodes_that_do_not_report_cpu_send_too() {
         matrix[0]["from"].as_array().unwrap().iter().map(|row| &row["share"]).collect();
     assert_eq!(shares, [&json!(0.333333); 3]);
 }
+
+/// Two zones whose sizes have changed since the slices were written, so that one has 25 % overload: the
+/// hints may stay, and a quiet Service gets a fresh decision.
+#[test]
+fn b20_plan_shows_the_settled_state_and_explain_says_when_it_is_taken() {
+    let mut objects = settled(cluster(&json!({AUTO: "Auto"}), &[("10", 5), ("10", 5)]));
+    for (name, cpu) in [("a", "12500m"), ("b", "7500m")] {
+        let found =
+            objects.iter_mut().find(|one| one["kind"] == "Node" && one["metadata"]["name"] == name);
+        *found.unwrap() = node(name, name, cpu);
+    }
+    let plan = &document(&["plan"], &objects)["services"][0];
+    assert_eq!((&plan["settled"], plan["updates"].as_array().unwrap().len()), (&json!(true), 1));
+    let told = explain(&objects, &[]);
+    let settling = &told["settling"];
+    assert_eq!((&settling["after"], &settling["now"]["inZone"]), (&json!("15s"), &json!(1.0)));
+    assert_eq!(settling["now"]["maxOverload"], json!(0.25));
+    assert!(settling["fresh"]["maxOverload"].as_f64().unwrap() < 0.05, "{settling:#}");
+    let assigned: Vec<&Value> =
+        told["zones"].as_array().unwrap().iter().map(|zone| &zone["assigned"]).collect();
+    assert_eq!(assigned, [&json!(6), &json!(4)], "the table shows what is written");
+
+    let off = ["--settle-after", "0"];
+    let plan = &document(&[&["plan"], &off[..]].concat(), &objects)["services"][0];
+    assert_eq!((&plan["settled"], &plan["updates"]), (&json!(false), &json!([])));
+    let told = explain(&objects, &off);
+    assert_eq!((&told["settling"]["after"], &told["reason"]), (&Value::Null, &json!("HintsKept")));
+    let told = explain(&objects, &["--settle-gain", "0.5"]);
+    assert_eq!(told["settling"], Value::Null, "less than half is not worth a write");
+
+    let dump = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+    let screen = |arguments: &[&str]| run_on(arguments, dump.as_bytes()).out;
+    let row = screen(&["plan", "-f", "-"]);
+    assert!(row.contains("+0 ~1 -0 when quiet"), "{row}");
+    let page = screen(&["explain", "shop/web", "-f", "-"]);
+    assert!(
+        page.contains("the controller takes it when the Service has been quiet for 15s"),
+        "{page}"
+    );
+}
