@@ -23,7 +23,7 @@ use zonewise_simulator::report::json::JsonRows;
 use zonewise_simulator::report::parquet::ParquetRows;
 use zonewise_simulator::report::{self, Format};
 use zonewise_simulator::summary::Summary;
-use zonewise_simulator::timeline::{self, scenario::Scenario};
+use zonewise_simulator::timeline::{self, Subject, scenario::Scenario};
 use zonewise_topology::expression::Library;
 use zonewise_topology::words::counted;
 
@@ -258,20 +258,24 @@ fn run_timeline(name: &str, heuristics: &Heuristics, format: Format, strict: boo
             Scenario::from_rows(dataset, &mut |problem| problems.push(problem))?
         }
     };
-    let choices = choices(&labels, &library, &scenario.columns)?;
+    let mut subjects = vec![Subject::Reference];
+    for label in labels {
+        let heuristic = library.parse(&label)?.into();
+        subjects.push(Subject::Heuristic { label, heuristic });
+    }
     if let Some(problem) = problems.first().filter(|_| strict) {
         return Err(explain(RunError::Strict(problem.clone())));
     }
     for problem in &problems {
         complain(&format!("warning: {problem}"));
     }
-    let bar = Bar::new(&Work::Heuristics(choices.len() as u64));
-    let run = |choice| {
-        let result = timeline::run(&scenario, choice);
+    let bar = Bar::new(&Work::Heuristics(subjects.len() as u64));
+    let run = |subject| {
+        let result = timeline::run(&scenario, subject);
         bar.advance(Progress { rows: 1, read: None });
         result
     };
-    let results: Vec<_> = choices.iter().map(run).collect();
+    let results: Vec<_> = subjects.iter().map(run).collect();
     bar.clear();
     let mut destination = Destination::open(None)?;
     report::timeline::write(&scenario, &results, format, &mut destination)?;

@@ -48,6 +48,9 @@ fn table(scenario: &Scenario, results: &[TimelineResult], out: &mut dyn Write) -
         "largest overload",
         "active",
         "unserved",
+        "then written",
+        "then in-zone",
+        "then overload",
     ]);
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -62,6 +65,9 @@ fn table(scenario: &Scenario, results: &[TimelineResult], out: &mut dyn Write) -
             percent(result.largest_overload),
             format!("{}/{}", result.steps_in_force, result.steps.len()),
             result.steps_invalid.to_string(),
+            result.quiet.groups_written.to_string(),
+            percent(result.quiet.in_zone),
+            percent(result.quiet.max_overload),
         ]);
     }
     let steps = counted(scenario.steps.len() as u64, "step");
@@ -71,7 +77,8 @@ fn table(scenario: &Scenario, results: &[TimelineResult], out: &mut dyn Write) -
         out,
         "moved: endpoints that stayed but now serve other zones; flips: zone routing went on or off;\n\
          written: slices (at most 100 endpoints each) written; active: steps with zone routing on;\n\
-         unserved: steps in which a zone reaches no endpoint; in-zone: mean over the other steps."
+         unserved: steps without endpoints or nodes; in-zone: mean over the other steps;\n\
+         then: once nothing changes any more; reference: the controller of Kubernetes with topology-mode Auto."
     )
 }
 
@@ -85,7 +92,7 @@ fn csv(results: &[TimelineResult], out: &mut dyn Write) -> io::Result<()> {
         "heuristic,step,endpoints,arrived,departed,moved,flipped,groups_written,in_zone,max_overload,reason"
     )?;
     for result in results {
-        for step in &result.steps {
+        for step in result.steps.iter().chain([&result.quiet]) {
             line(&result.heuristic, step, out)?;
         }
     }

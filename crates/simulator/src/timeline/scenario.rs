@@ -1,5 +1,7 @@
 //! Sequences of states: built in, or the rows of a file taken as time steps.
 
+use zonewise_common::name::Name;
+
 use crate::dataset::{CHUNK_ROWS, Cell, Chunk, Columns, Dataset, DatasetError, Problem, Rows};
 
 /// One state.
@@ -51,7 +53,13 @@ const MAX_ENDPOINTS: u64 = 20_000;
 
 impl Scenario {
     /// The built-in scenarios.
-    pub const BUILTIN: [BuiltIn; 3] = [
+    pub const BUILTIN: [BuiltIn; 4] = [
+        BuiltIn {
+            name: "one-by-one",
+            summary: "15 endpoints become ready one by one, 5 in each zone",
+            departure: Departure::OldestFirst,
+            steps: one_by_one,
+        },
         BuiltIn {
             name: "rolling-update",
             summary: "12 endpoints replaced one by one, surge first",
@@ -118,9 +126,9 @@ impl Scenario {
         Ok(Self { title, columns, departure: Departure::OldestFirst, steps })
     }
 
-    /// Zone names in byte order.
-    pub fn zone_names(&self) -> Vec<Box<str>> {
-        self.columns.names.clone()
+    /// The zone of each column.
+    pub(crate) fn column_names(&self) -> Vec<Name> {
+        self.columns.zone_of.iter().map(|&zone| Name::from(&*self.columns.names[zone])).collect()
     }
 }
 
@@ -136,6 +144,17 @@ fn step(name: String, nodes: [u64; 3], endpoints: [u64; 3]) -> Step {
 /// The zone with the fewest endpoints: where a spreading scheduler puts the next one.
 fn emptiest(endpoints: &[u64; 3]) -> usize {
     (0..3).min_by_key(|&zone| endpoints[zone]).unwrap_or(0)
+}
+
+fn one_by_one() -> Vec<Step> {
+    /// The zones of the endpoints in the order in which they become ready.
+    const ORDER: [usize; 15] = [2, 1, 0, 1, 2, 2, 2, 0, 1, 0, 1, 0, 1, 2, 0];
+    let mut endpoints = [0, 0, 0];
+    let ready = |(index, &zone): (usize, &usize)| {
+        endpoints[zone] += 1;
+        step(format!("{} ready", index + 1), [5, 5, 5], endpoints)
+    };
+    ORDER.iter().enumerate().map(ready).collect()
 }
 
 fn rolling_update() -> Vec<Step> {

@@ -160,10 +160,10 @@ pub(crate) enum SimulateCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Run a sequence of states and report churn: endpoints moved, flips, groups written
+    /// Run a sequence of states and report churn (endpoints moved, flips, slices written) and quality
     #[command(after_help = timeline_help())]
     Timeline {
-        /// rolling-update, autoscaling, node-loss, or a CSV file whose rows are the states, one
+        /// one-by-one, rolling-update, autoscaling, node-loss, or a CSV file whose rows are the states, one
         /// after the other; `-` reads standard input
         #[arg(long, value_name = "NAME|FILE", default_value = "rolling-update")]
         scenario: String,

@@ -117,7 +117,7 @@ fn what_fails_ends_with_1_and_names_the_cause() {
         (&["--dataset", text(&folder)], "it is a folder; name a CSV file"),
         (&["--dataset", text(&empty)], "there is nothing in it; expected a header"),
         (&["--to", "/nowhere/at/all.html"], "cannot write /nowhere/at/all.html"),
-        (&["timeline", "--scenario", "earthquake"], "(built in: rolling-update,"),
+        (&["timeline", "--scenario", "earthquake"], "(built in: one-by-one, rolling-update,"),
     ];
     for (arguments, expected) in rows {
         let output = zonewise(arguments);
@@ -308,11 +308,13 @@ fn timelines_in_all_formats() {
         (&document["kind"], &document["scenario"]),
         (&"Timeline".into(), &"node-loss".into())
     );
-    assert_eq!(document["heuristics"].as_array().unwrap().len(), 14);
+    let rows = document["heuristics"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[0]["heuristic"]), (15, &"reference".into()));
     let steps = "name,a,b\nbefore,1 4,1 4\nafter,1 4,3 4\n";
     let csv =
         with_input(&["timeline", "--scenario", "-", "-o", "csv", "--heuristic", "auto"], steps);
-    assert_eq!(stdout(&csv).lines().count(), 3, "{}", stdout(&csv));
+    // The header, then the reference and `auto`: two states, and what is left when it is quiet.
+    assert_eq!(stdout(&csv).lines().count(), 7, "{}", stdout(&csv));
 }
 
 #[test]
