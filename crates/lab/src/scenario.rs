@@ -674,6 +674,12 @@ mod tests {
             "drain zone b",
             "zone b comes back",
             "web: replace every Pod",
+            "annotate Service web: service.kubernetes.io/topology-mode=Auto",
+            "web: 3 Pods in zone c",
+            "web: 5 Pods in zone a",
+            "web: 5 Pods in zone b",
+            "web: 4 Pods in zone c",
+            "web: 5 Pods in zone c",
         ];
         assert_eq!(told, expected);
     }

@@ -50,7 +50,7 @@ fn story() -> Value {
     json!({
         "acts": [
             "No topology", "Topology-mode Auto", "Balanced", "A zone loses its endpoints",
-            "A zone goes away", "And comes back", "Rolling update",
+            "A zone goes away", "And comes back", "Rolling update", "Pods come up one by one",
         ],
         "held": true,
         "failed": 0,
