@@ -302,6 +302,8 @@ mod tests {
             counts,
             missing_nodes: Vec::new(),
             hints_per_zone: Default::default(),
+            improvement: None,
+            settles: None,
         };
         let labels =
             SyncLabels { topology: "Auto", traffic_distribution: "", approach: "local-subset" };

