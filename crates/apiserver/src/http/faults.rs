@@ -15,6 +15,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use thiserror::Error;
+use zonewise_common::duration::ConfigDuration;
 
 use crate::status::StatusError;
 
@@ -201,18 +202,8 @@ impl fmt::Display for Faults {
 }
 
 fn duration(text: &str) -> Option<Duration> {
-    let units = [
-        ("ms", 0.001),
-        ("µs", 0.000_001),
-        ("us", 0.000_001),
-        ("s", 1.0),
-        ("m", 60.0),
-        ("h", 3600.0),
-    ];
-    let (number, unit) =
-        units.iter().find_map(|(unit, size)| Some((text.strip_suffix(unit)?, size)))?;
-    let number: f64 = number.trim().parse().ok()?;
-    Duration::try_from_secs_f64(number * unit).ok().filter(|span| *span <= MAX_TIME)
+    let ConfigDuration(duration) = text.parse().ok()?;
+    (duration <= MAX_TIME).then_some(duration)
 }
 
 fn range(text: &str) -> Option<RangeInclusive<Duration>> {
