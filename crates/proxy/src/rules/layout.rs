@@ -226,7 +226,7 @@ pub(crate) fn fixed_chains(family: Family, options: &Options) -> Vec<(String, Ve
         ("check-sources".into(), check_sources()),
         (
             "check-services".into(),
-            vec![rule([to(FrontendKind::Address, Set::NoEndpoints)], "nobody serves it")],
+            vec![rule([to(FrontendKind::Address, Set::NoEndpoints)], "no endpoints")],
         ),
         ("check-nodeports".into(), check_nodeports(family, options)),
         ("chosen".into(), chosen(options)),
@@ -308,7 +308,7 @@ fn check_nodeports(family: Family, options: &Options) -> Vec<Rule> {
     // Packets in the input hook have a local destination already.
     statements.retain(|statement| !matches!(statement, Statement::FibLocal { .. }));
     statements.push(to(FrontendKind::NodePort, Set::NoEndpointsNodePorts));
-    vec![Rule { statements, comment: "nobody serves it".into() }]
+    vec![Rule { statements, comment: "no endpoints".into() }]
 }
 
 /// The chain that rejects or drops packets to ClusterIPs which no Service port has.
@@ -320,7 +320,7 @@ pub(crate) fn check_cluster_ips(family: Family, service_cidrs: &[Cidr]) -> Vec<R
     let unused = |range: &Cidr| {
         let (address, length) = (range.address(), range.length());
         let inside = Statement::Prefix { field: Field::Daddr, address, length, negate: false };
-        rule([inside, Statement::Drop], "an address for ClusterIPs that is nobody's")
+        rule([inside, Statement::Drop], "a ClusterIP that no Service has")
     };
     let mut rules = vec![rule(unknown_port, "a ClusterIP, but no port of it")];
     let of_family = |range: &&Cidr| family_of(&range.address()) == family;

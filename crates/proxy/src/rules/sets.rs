@@ -100,10 +100,10 @@ sets! {
         spec("nodeport-local-picks", NODE_PORT, &[Verdict], "the same for NodePorts, from outside");
     /// Service addresses without endpoints, to what happens to their packets.
     NoEndpoints: Role::Plain,
-        spec("no-endpoints", FRONTEND, &[Verdict], "service addresses that nobody serves");
+        spec("no-endpoints", FRONTEND, &[Verdict], "service addresses without endpoints");
     /// NodePorts without endpoints, to what happens to their packets.
     NoEndpointsNodePorts: Role::Plain,
-        spec("no-endpoints-nodeports", NODE_PORT, &[Verdict], "NodePorts that nobody serves");
+        spec("no-endpoints-nodeports", NODE_PORT, &[Verdict], "NodePorts without endpoints");
     /// Endpoints of this node, as a pair with themselves.
     Hairpins: Role::Plain,
         spec("hairpins", &[Address, Address], &[], "endpoints of this node that may call themselves");
