@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use http::Request;
 use serde_json::{Value, json};
+use zonewise_common::testing::{
+    NullField, full_lease, full_node, full_pod, full_service, full_slice, null_fields,
+};
 
 use crate::groups::{config_map, web};
 use crate::requests::{Step, Words, delete, delete_with, get, merge_patch, post};
@@ -153,4 +156,49 @@ async fn requests_need_the_token() {
         assert_eq!(answer.status(), wanted, "{token:?}");
     }
     scratch.server.stop().await;
+}
+
+/// What differs from one request to the next.
+fn lasting((status, mut body): (u16, Value)) -> (u16, Value) {
+    if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
+        for changing in ["uid", "creationTimestamp", "managedFields", "resourceVersion"] {
+            metadata.remove(changing);
+        }
+    }
+    // Addresses and ports that the server has chosen.
+    if let Some(spec) = body.get_mut("spec").and_then(Value::as_object_mut) {
+        for allocated in ["clusterIP", "clusterIPs", "healthCheckNodePort"] {
+            spec.remove(allocated);
+        }
+        for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+            port["nodePort"] = Value::Null;
+        }
+    }
+    (status, body)
+}
+
+/// A field that is `null` is stored as if it were absent, in every kind that the controller and the proxies
+/// read. Dry runs, so that each object can have the same name and addresses.
+#[tokio::test]
+async fn null_in_any_field_is_stored_as_absent() {
+    let scratch = Scratch::start().await;
+    let kinds = [
+        ("nodes", full_node()),
+        ("pods", full_pod()),
+        ("services", full_service()),
+        ("endpointslices", full_slice()),
+        ("leases", full_lease()),
+    ];
+    for (resource, mut object) in kinds {
+        let metadata = object["metadata"].as_object_mut().unwrap();
+        for set_by_the_server in ["namespace", "uid", "resourceVersion", "creationTimestamp"] {
+            metadata.remove(set_by_the_server);
+        }
+        let path = format!("{resource}?dryRun=All");
+        for NullField { path: field, null, absent } in null_fields(&object) {
+            let stored = |object| ask(&scratch, post("dry", &path, object));
+            let (null, absent) = (lasting(stored(null).await), lasting(stored(absent).await));
+            assert_eq!(null, absent, "{resource} {field}");
+        }
+    }
 }

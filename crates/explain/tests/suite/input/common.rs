@@ -137,6 +137,7 @@ pub(crate) fn yaml(value: &Value) -> String {
 fn block(value: &Value, indent: usize, text: &mut String) {
     let margin = " ".repeat(indent);
     match value {
+        Value::Object(map) if map.is_empty() => *text += "{}\n",
         Value::Object(map) => {
             for (location, (key, value)) in map.iter().enumerate() {
                 let margin = if location == 0 { "" } else { &margin };

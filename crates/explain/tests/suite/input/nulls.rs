@@ -22,8 +22,14 @@ fn readable(text: &str) -> (Vec<Object>, bool) {
 
 #[test]
 fn null_in_any_field_is_read_as_absent() {
-    let required =
-        ["/apiVersion", "/kind", "/metadata", "/metadata/name", "/metadata/namespace", "/addressType"];
+    let required = [
+        "/apiVersion",
+        "/kind",
+        "/metadata",
+        "/metadata/name",
+        "/metadata/namespace",
+        "/addressType",
+    ];
     for object in [full_node(), full_pod(), full_service(), full_slice()] {
         let forms: [fn(&Value) -> String; 2] = [Value::to_string, yaml];
         for (NullField { path, null, absent }, form) in
