@@ -30,11 +30,12 @@ use zonewise_telemetry::file::{self, FileError};
 use zonewise_topology::reason::TABLE;
 
 /// Built-in scenarios: name and text.
-pub const BUILT_IN: [(&str, &str); 4] = [
+pub const BUILT_IN: [(&str, &str); 5] = [
     ("story", include_str!("../scenarios/story.yaml")),
     ("hot-zone", include_str!("../scenarios/hot-zone.yaml")),
     ("tiny-service", include_str!("../scenarios/tiny-service.yaml")),
     ("node-churn", include_str!("../scenarios/node-churn.yaml")),
+    ("subsets", include_str!("../scenarios/subsets.yaml")),
 ];
 
 /// The network of a lab has addresses for this many nodes.
@@ -624,7 +625,9 @@ mod tests {
         }
         let unknown = Scenario::find("nonsense").unwrap_err().to_string();
         assert!(
-            unknown.contains("not a built-in scenario (story, hot-zone, tiny-service, node-churn)"),
+            unknown.contains(
+                "not a built-in scenario (story, hot-zone, tiny-service, node-churn, subsets)"
+            ),
             "{unknown}"
         );
     }

@@ -5,27 +5,17 @@
     reason = "a failed unwrap is the failure report"
 )]
 
-use std::path::Path;
 use std::time::Duration;
 
 use crate::nodes::{
-    TestNodes, cluster, cluster_ip, node_port, pod_object, responders, responders_udp,
+    TestNodes, cluster, cluster_ip, controller, node_port, pod_object, responders, responders_udp,
     service_object, set, stored,
 };
 use serde_json::{Value, json};
 use zonewise_netns::traffic::OpenConnection;
-use zonewise_testbed::{Cluster, Process, User, eventually_equals};
+use zonewise_testbed::{Cluster, eventually_equals};
 
 const TRIES: usize = 24;
-
-fn controller(cluster: &Cluster) -> Process {
-    let kubeconfig = cluster.kubeconfig(User::Controller).unwrap();
-    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-    let flags =
-        ["controller", &kubeconfig, "--leader-elect=false", "--metrics-address=127.0.0.1:0"];
-    let program = Path::new(env!("CARGO_BIN_EXE_zonewise"));
-    Process::spawn(program, &flags, &[], &cluster.log("controller")).unwrap()
-}
 
 /// Three zones; endpoints in two of them; a pod that asks in each.
 async fn three_zones(cluster: &Cluster) -> (TestNodes, Vec<zonewise_netns::NetnsPod>) {

@@ -100,7 +100,7 @@ async fn an_api_server_that_others_use_is_refused() {
 /// The scenarios that come along, each in a short run.
 #[test]
 fn every_scenario_that_comes_along_holds() {
-    for name in ["hot-zone", "tiny-service", "node-churn"] {
+    for name in ["hot-zone", "tiny-service", "node-churn", "subsets"] {
         let summary = summary(&["--scenario", name, "--duration", "15s"]);
         assert_eq!(summary["held"], true, "{name}: {summary:#}");
         assert_eq!(summary["failed"], 0, "{name}: {summary:#}");
@@ -380,7 +380,7 @@ fn wrong_arguments_are_named() {
         (
             &["--scenario", "nonsense"],
             2,
-            "not a built-in scenario (story, hot-zone, tiny-service, node-churn)",
+            "not a built-in scenario (story, hot-zone, tiny-service, node-churn, subsets)",
         ),
         (&["--duration", "soon"], 2, "is not a duration"),
         (&["--nodes", "100", "--duration", "1s"], 2, "300 nodes are more than the 250"),

@@ -17,5 +17,6 @@ mod observe;
 mod proxy;
 mod repository;
 mod simulate;
+mod subsets;
 mod takeover;
 mod vectors;

@@ -7,73 +7,16 @@
 )]
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
+use crate::nodes::connections::{Connections, LOST};
 use crate::nodes::{
     TestNodes, cluster, cluster_ip, node_port, pod_object, responders, service_object, set, stored,
 };
 use serde_json::{Value, json};
-use zonewise_netns::Namespace;
-use zonewise_netns::traffic::{OpenConnection, probe_tcp};
+use zonewise_netns::traffic::OpenConnection;
 use zonewise_testbed::eventually_equals;
-
-/// A packet that is lost is sent again after a second: that counts as lost.
-const LOST: Duration = Duration::from_millis(900);
-/// More connections than any test needs.
-const MOST: usize = 1_000_000;
-
-/// One thread that makes connections all the time, and what came of them.
-struct Stream {
-    made: Arc<AtomicUsize>,
-    stop: Arc<AtomicBool>,
-    heard: Arc<Mutex<BTreeMap<String, usize>>>,
-    thread: JoinHandle<()>,
-}
-
-impl Stream {
-    /// From each of these to each of those, in turn.
-    fn start(ways: Vec<(Namespace, SocketAddr)>) -> Self {
-        let (made, stop, heard) = (Arc::default(), Arc::default(), Arc::default());
-        let (count, end, answers): (Arc<AtomicUsize>, Arc<AtomicBool>, Arc<Mutex<_>>) =
-            (Arc::clone(&made), Arc::clone(&stop), Arc::clone(&heard));
-        let work = move || {
-            for (from, to) in ways.iter().cycle().take(MOST) {
-                if end.load(Ordering::SeqCst) {
-                    return;
-                }
-                let answer = format!("{to}: {}", probe_tcp(from, *to, LOST));
-                let mut answers = answers.lock().unwrap();
-                *BTreeMap::entry(&mut *answers, answer).or_insert(0) += 1;
-                count.fetch_add(1, Ordering::SeqCst);
-            }
-        };
-        Self { made, stop, heard, thread: std::thread::spawn(work) }
-    }
-
-    /// Waits for so many connections more.
-    async fn more(&self, many: usize) {
-        let goal = self.made.load(Ordering::SeqCst) + many;
-        eventually_equals("connections", true, || self.made.load(Ordering::SeqCst) >= goal).await;
-    }
-
-    /// What was heard instead of a server.
-    fn failures(&self) -> BTreeMap<String, usize> {
-        let heard = self.heard.lock().unwrap();
-        let failed = heard.iter().filter(|(answer, _)| !answer.ends_with("here"));
-        failed.map(|(answer, count)| (answer.clone(), *count)).collect()
-    }
-
-    fn end(self) {
-        self.stop.store(true, Ordering::SeqCst);
-        self.thread.join().unwrap();
-    }
-}
 
 /// The tables of a node, by family and name.
 fn tables(nodes: &TestNodes) -> Vec<String> {
@@ -134,31 +77,31 @@ async fn from_kube_proxy_to_ours_and_back_no_connection_fails() {
     let node = nodes.node("n1").namespace.clone();
     let port = node_port(&service, nodes.node("n1"), false);
     let ways = [(&caller, to), (&caller, six), (&node, to), (&outside, to), (&outside, port)];
-    let stream = Stream::start(ways.map(|(from, to)| (from.clone(), to)).into());
-    stream.more(50).await;
-    assert_eq!(stream.failures(), BTreeMap::new(), "before");
+    let connections = Connections::start(ways.map(|(from, to)| (from.clone(), to)).into());
+    connections.more(50).await;
+    assert_eq!(connections.failures(), BTreeMap::new(), "before");
 
     // There: theirs stops, ours starts and removes what theirs has left.
     stop(&mut nodes).await;
-    stream.more(50).await;
+    connections.more(50).await;
     nodes.start_proxy(&cluster, "n1", &["--take-over"]);
     eventually_equals("taken over", texts(&OURS), || tables(&nodes)).await;
-    stream.more(200).await;
-    assert_eq!(stream.failures(), BTreeMap::new(), "while ours took over");
+    connections.more(200).await;
+    assert_eq!(connections.failures(), BTreeMap::new(), "while ours took over");
     assert_eq!(connection.probe(), before);
 
     // And back: ours stops, theirs starts, and once it has written its rules ours are removed.
     stop(&mut nodes).await;
-    stream.more(50).await;
+    connections.more(50).await;
     nodes.start_kube_proxy(&cluster, "n1", &[]);
     eventually_equals("kube-proxy again", true, || has_synced(&nodes)).await;
     assert_eq!(tables(&nodes), texts(&[THEIRS, OURS].concat()));
     clean_up(&nodes);
     assert_eq!(tables(&nodes), texts(&THEIRS));
-    stream.more(200).await;
-    assert_eq!(stream.failures(), BTreeMap::new(), "on the way back");
+    connections.more(200).await;
+    assert_eq!(connections.failures(), BTreeMap::new(), "on the way back");
     assert_eq!(connection.probe(), before);
-    stream.end();
+    connections.end();
 }
 
 async fn stop(nodes: &mut TestNodes) {

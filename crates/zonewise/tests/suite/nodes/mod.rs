@@ -8,6 +8,8 @@
 //! ```
 #![allow(dead_code, reason = "every test file uses its part of this")]
 
+pub(crate) mod connections;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -65,6 +67,16 @@ pub(crate) async fn cluster() -> Cluster {
         }
     }
     cluster
+}
+
+/// Starts our controller.
+pub(crate) fn controller(cluster: &Cluster) -> Process {
+    let kubeconfig = cluster.kubeconfig(User::Controller).unwrap();
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let flags =
+        ["controller", &kubeconfig, "--leader-elect=false", "--metrics-address=127.0.0.1:0"];
+    let program = Path::new(env!("CARGO_BIN_EXE_zonewise"));
+    Process::spawn(program, &flags, &[], &cluster.log("controller")).unwrap()
 }
 
 impl TestNodes {

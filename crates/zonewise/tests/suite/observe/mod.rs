@@ -11,5 +11,5 @@ mod answers;
 mod input;
 mod live;
 mod pages;
-mod run;
+pub(crate) mod run;
 mod screens;
