@@ -297,7 +297,13 @@ async fn half_of_the_endpoints_may_flap() {
 async fn c6_a_node_receives_the_subset_of_its_zone() {
     let cluster = cluster().await;
     let (mut nodes, callers) = three_zones(&cluster).await;
-    let mut service = service_object("web", "web", &json!({}));
+    // Every port and family of the Service has endpoints in each zone: those without would make the proxy
+    // watch all slices of the Service.
+    let served = json!({
+        "ipFamilyPolicy": "SingleStack",
+        "ports": [{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}],
+    });
+    let mut service = service_object("web", "web", &served);
     service["spec"].as_object_mut().unwrap().remove("selector");
     cluster.create(&[service]).await.unwrap();
     let server = &nodes.network.pods()[0];
