@@ -178,9 +178,9 @@ impl RoutedSlice {
         self.endpoints.iter().map(|(address, (zone, flags))| SliceEndpoint { address, zone, flags })
     }
 
-    /// Whether some endpoint can get traffic, at least when no endpoint is ready.
-    pub fn is_usable(&self) -> bool {
-        self.endpoints().any(|endpoint| endpoint.flags.usable())
+    /// Whether some endpoint is ready.
+    pub fn has_ready_endpoint(&self) -> bool {
+        self.endpoints().any(|endpoint| endpoint.flags.ready())
     }
 
     /// Whether two versions of a slice say the same. Resource versions and trigger times may

@@ -11,7 +11,8 @@
 //!
 //! A Service must never lose all its endpoints because of labels (C8). A node that does not know
 //! its zone therefore takes the slices of all zones, and likewise for regions. Where the slices for
-//! this node hold no usable endpoint, it takes all slices.
+//! this node hold no ready endpoint, it takes all slices: an endpoint that is ready in another zone is
+//! better than one that is being deleted in this one, and it is known before the last one here is gone.
 //!
 //! While a Service changes from unlabelled slices to labelled ones or back, both kinds exist for a
 //! moment, because controllers add new slices before they remove old ones (C7). The node then uses
@@ -49,14 +50,14 @@ pub fn uses_all_slices(service: &RoutedService) -> bool {
 }
 
 /// Whether slices for other zones and regions matter for a Service, besides `mine`, those for this node:
-/// with a traffic policy of Local (C9), and if `mine` leaves some port without a usable endpoint in an
+/// with a traffic policy of Local (C9), and if `mine` leaves some port without a ready endpoint in an
 /// address family that the Service has (C8).
 pub fn needs_other_subsets(service: &RoutedService, mine: &[&RoutedSlice]) -> bool {
     let serves = |family: Family, port: &ServicePort| {
         mine.iter().any(|slice| {
             slice.family == Some(family)
                 && slice.offers(&port.name, port.protocol)
-                && slice.is_usable()
+                && slice.has_ready_endpoint()
         })
     };
     let families = Family::BOTH.into_iter().filter(|family| service.cluster_ip(*family).is_some());
@@ -103,7 +104,7 @@ pub(crate) enum Scope {
     Mixed,
     /// All labelled slices, because the node does not know its zone or region.
     UnknownLocation,
-    /// All slices, because those for this node hold no usable endpoint.
+    /// All slices, because those for this node hold no ready endpoint.
     NoneUsable,
 }
 
@@ -133,7 +134,7 @@ pub(crate) fn choose<'a>(
     }
     let wanted: Vec<&RoutedSlice> =
         slices.iter().copied().filter(|slice| is_for_node(slice, location, gates)).collect();
-    if wanted.len() < slices.len() && !wanted.iter().any(|slice| slice.is_usable()) {
+    if wanted.len() < slices.len() && !wanted.iter().any(|slice| slice.has_ready_endpoint()) {
         return Chosen { slices, scope: Scope::NoneUsable, all: true };
     }
     let scope = scope(&wanted, location);

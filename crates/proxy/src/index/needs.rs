@@ -1,5 +1,5 @@
 //! Services that slices of other zones and regions matter for: a port and address family that this
-//! node's slices leave without a usable endpoint is served from all slices.
+//! node's slices leave without a ready endpoint is served from all slices.
 
 use std::collections::BTreeMap;
 

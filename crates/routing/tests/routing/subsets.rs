@@ -65,7 +65,9 @@ fn c8_never_a_black_hole() {
     let route = ask(&nowhere, &FeatureGates::default(), &service(&json!({})), &regions);
     assert_eq!(line(&route), "any NodeWithoutZone 1,2", "a node without a region");
     let last = [labelled("s1", "for-zone", "a", "1[T]"), labelled("s2", "for-zone", "b", "2[R]")];
-    assert_eq!(line(&simple("a", &last)), "terminating OnlyTerminating 1", "better than nothing");
+    assert_eq!(line(&simple("a", &last)), "any SubsetEmpty 2", "ready elsewhere is better");
+    let last = [labelled("s1", "for-zone", "a", "1[T]"), labelled("s2", "for-zone", "b", "2[T]")];
+    assert_eq!(line(&simple("a", &last)), "terminating OnlyTerminating 1,2", "none is ready");
 }
 
 #[test]

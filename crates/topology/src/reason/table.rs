@@ -238,7 +238,7 @@ define_reasons! {
             "the traffic policy is Local and no endpoint of this node can serve, so this traffic is dropped",
             "run an endpoint on every node that gets such traffic, or set the policy to Cluster";
         SubsetEmpty => Fallback,
-            "the slices for this node hold no endpoint that can serve, so all slices are used",
+            "the slices for this node hold no ready endpoint, so all slices are used",
             "run endpoints in this zone or region";
         SubsetsMixed => Fallback,
             "the Service has slices of several kinds while it changes; this node uses all that are meant for it",
