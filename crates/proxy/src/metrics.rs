@@ -194,3 +194,25 @@ impl Ours {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b17_alerts_name_metrics_that_exist() {
+        let rules = include_str!("../../../deploy/proxy/alerts.yaml");
+        let registry = Registry::default();
+        Metrics::new(&registry).unwrap();
+        let known = format!("{registry:?}");
+        let words = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let metrics: Vec<&str> = words
+            .filter(|word| word.starts_with("kubeproxy_") || word.starts_with("zonewise_proxy_"))
+            .collect();
+        assert!(!metrics.is_empty());
+        for metric in metrics {
+            let name = metric.strip_suffix("_bucket").unwrap_or(metric);
+            assert!(known.contains(&format!("\"{name}\"")), "{metric} is not in {known}");
+        }
+    }
+}

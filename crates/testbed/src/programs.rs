@@ -48,6 +48,25 @@ pub fn program(name: &str) -> Result<PathBuf> {
     Ok(Programs::find()?.path(name))
 }
 
+/// The path of a program that `scripts/setup tests` installs, such as `promtool`: on the path, or among
+/// the tools that the scripts keep in their cache.
+///
+/// # Errors
+/// If it is in neither place.
+pub fn installed(name: &str) -> Result<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let places = env::split_paths(&path).chain(cache().map(|cache| cache.join("tools/bin")));
+    let found = places.map(|place| place.join(name)).find(|program| program.is_file());
+    found.with_context(|| format!("{name} is needed: run scripts/setup tests, which installs it"))
+}
+
+/// The directory where the scripts keep what they have built.
+fn cache() -> Option<PathBuf> {
+    let variable = |name: &str| env::var_os(name).map(PathBuf::from);
+    let user = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    variable("ZONEWISE_CACHE").or_else(|| Some(user()?.join("zonewise")))
+}
+
 /// The root of this repository.
 pub(crate) fn repository() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
