@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use zonewise_common::event::{Event, EventType};
+use zonewise_common::keys::COMPONENT;
 use zonewise_common::name::Uid;
 use zonewise_common::time::timestamp;
 
@@ -46,6 +47,16 @@ impl InvolvedObject {
     }
 }
 
+/// The program that reports events.
+#[derive(Clone, Copy, Debug)]
+pub struct Reporter {
+    /// The name that events are reported under (`reportingComponent` in the API).
+    pub component: &'static str,
+    /// The value of the label [`COMPONENT`] on the events, by which people find them, and remove them
+    /// when they remove the program; `None` for events without a label of ours.
+    pub label: Option<&'static str>,
+}
+
 /// Takes events and writes them to the API server in the background.
 #[derive(Clone, Debug)]
 pub struct EventRecorder {
@@ -53,10 +64,10 @@ pub struct EventRecorder {
 }
 
 impl EventRecorder {
-    /// Starts the task that writes events. `component` is the name that they are reported under.
-    pub fn start(client: Client, component: &'static str) -> Self {
+    /// Starts the task that writes events.
+    pub fn start(client: Client, reporter: Reporter) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE_SIZE);
-        tokio::spawn(write_all(client, component, receiver));
+        tokio::spawn(write_all(client, reporter, receiver));
         Self { sender }
     }
 
@@ -68,7 +79,7 @@ impl EventRecorder {
 
 async fn write_all(
     client: Client,
-    component: &'static str,
+    reporter: Reporter,
     mut events: mpsc::Receiver<(InvolvedObject, Event)>,
 ) {
     let mut correlator = EventCorrelator::default();
@@ -77,7 +88,7 @@ async fn write_all(
         let now = jiff::Timestamp::now().as_second();
         let result = match write {
             EventWrite::Create { name } => {
-                create(&client, component, &object, &event, &name, now).await
+                create(&client, reporter, &object, &event, &name, now).await
             }
             EventWrite::Count { name, count } => {
                 count_up(&client, &object, &name, count, now).await
@@ -92,16 +103,18 @@ async fn write_all(
 
 async fn create(
     client: &Client,
-    component: &str,
+    reporter: Reporter,
     object: &InvolvedObject,
     event: &Event,
     name: &str,
     now: i64,
 ) -> Result<(), ApiError> {
+    let Reporter { component, label } = reporter;
+    let labels: BTreeMap<&str, &str> = label.map(|value| (COMPONENT, value)).into_iter().collect();
     let body = json!({
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": { "name": name, "namespace": object.namespace },
+        "metadata": { "name": name, "namespace": object.namespace, "labels": labels },
         "involvedObject": {
             "apiVersion": "v1",
             "kind": "Service",

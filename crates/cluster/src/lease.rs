@@ -61,12 +61,13 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use zonewise_common::name::SYSTEM_NAMESPACE;
 
 pub use election::{Action, Answer, Election};
-pub use store::{LeaseStore, StoreError, api_store};
+pub use store::{ApiStore, LeaseStore, StoreError, api_store};
 
 /// The retry period is extended at random by up to this fraction, so that candidates that started
 /// together drift apart (client-go: `JitterFactor`, 1.2).
@@ -77,6 +78,8 @@ const JITTER: f64 = 0.2;
 pub struct ElectionConfig {
     /// The namespace of the Lease.
     pub namespace: String,
+    /// Whether to create the namespace if it does not exist.
+    pub create_namespace: bool,
     /// The name of the Lease.
     pub name: String,
     /// The identity of this candidate. It must be unique: two candidates with the same one would
@@ -98,6 +101,7 @@ impl ElectionConfig {
     pub fn new(identity: impl Into<String>) -> Self {
         Self {
             namespace: SYSTEM_NAMESPACE.to_owned(),
+            create_namespace: false,
             name: "zonewise-controller".to_owned(),
             identity: identity.into(),
             duration: Duration::from_secs(15),
@@ -204,13 +208,16 @@ struct LeadershipState {
     /// Writing is allowed until so many nanoseconds after `origin`.
     deadline: AtomicU64,
     claims: watch::Sender<Claim>,
+    /// See [`Leadership::obstacle`].
+    obstacle: watch::Sender<Option<String>>,
 }
 
 impl Leadership {
     fn new(claim: Claim, deadline: u64) -> Self {
         let claims = watch::Sender::new(claim);
-        let deadline = AtomicU64::new(deadline);
-        Self { state: Arc::new(LeadershipState { origin: Instant::now(), deadline, claims }) }
+        let (deadline, obstacle) = (AtomicU64::new(deadline), watch::Sender::new(None));
+        let origin = Instant::now();
+        Self { state: Arc::new(LeadershipState { origin, deadline, claims, obstacle }) }
     }
 
     /// For a controller that runs without leader election: it may always write.
@@ -226,6 +233,12 @@ impl Leadership {
     /// The current claim, and every change of it. It may lag behind [`may_write`](Self::may_write).
     pub fn claims(&self) -> watch::Receiver<Claim> {
         self.state.claims.subscribe()
+    }
+
+    /// Why this candidate can neither lead nor follow until somebody changes the cluster, and what to
+    /// change; `None` if nothing of that kind is known.
+    pub fn obstacle(&self) -> Option<String> {
+        self.state.obstacle.borrow().clone()
     }
 
     /// Publishes a deadline and a claim. The deadline first, so that a receiver of the claim
@@ -333,6 +346,7 @@ impl<S: LeaseStore> Candidate<S> {
                 let answer = self.ask(&request, self.election.request_deadline(sent)).await;
                 if let Some(change) = self.failures.observe(&request, &answer) {
                     change.log(&self.lease);
+                    self.claim.0.state.obstacle.send_replace(change.obstacle());
                 }
                 self.election.answered(sent, Instant::now(), answer);
                 self.publish();
@@ -391,19 +405,30 @@ impl FailureLog {
                 self.last = Some(failure);
                 new.then_some(FailureChange::Failed(error))
             }
-            _ => self
-                .last
-                .take_if(|(failed, _)| *failed == request)
-                .map(|_| FailureChange::Recovered),
+            _ => {
+                // A Lease that exists need not be created any more.
+                let found = matches!(answer, Answer::Found(Some(_)));
+                let create = discriminant(&Action::Create(Lease::default()));
+                self.last
+                    .take_if(|(failed, _)| *failed == request || (found && *failed == create))
+                    .map(|_| FailureChange::Recovered)
+            }
         }
     }
 }
 
 impl FailureChange<'_> {
+    fn obstacle(&self) -> Option<String> {
+        match self {
+            Self::Failed(error) if error.needs_help() => Some(error.to_string()),
+            Self::Failed(_) | Self::Recovered => None,
+        }
+    }
+
     #[expect(clippy::cognitive_complexity, reason = "the lint counts what the macros expand to")]
     fn log(&self, lease: &str) {
         match self {
-            Self::Failed(error @ StoreError::Denied(_)) => {
+            Self::Failed(error) if error.needs_help() => {
                 tracing::error!(lease, %error, "cannot take part in leader election");
             }
             Self::Failed(error) => tracing::warn!(lease, %error, "a request for the lease failed"),
@@ -414,8 +439,6 @@ impl FailureChange<'_> {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::coordination::v1::Lease;
-
     use super::*;
 
     #[test]
@@ -435,6 +458,9 @@ mod tests {
             (&create, denied(), "failed"),
             (&create, Answer::Written(Lease::default()), "recovered"),
             (&create, Answer::Written(Lease::default()), ""),
+            // Another candidate could create it.
+            (&create, denied(), "failed"),
+            (&get, Answer::Found(Some(Lease::default())), "recovered"),
         ];
         let mut failures = FailureLog::default();
         for (turn, (request, answer, expected)) in cases.iter().enumerate() {

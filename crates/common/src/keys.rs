@@ -60,10 +60,12 @@ pub const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time
 /// Annotation: how the zones share the endpoints of a slice.
 pub const ZONE_SHARES: &str = "zonewise.dev/zone-shares";
 
-// === on the Leases of proxies ===
+// === on events, and on the Leases of proxies ===
 
-/// Label: the component that writes a Lease; [`PROXY`] for a proxy.
+/// Label: the component of ours that writes the object; [`CONTROLLER`] or [`PROXY`].
 pub const COMPONENT: &str = "zonewise.dev/component";
+/// The value of [`COMPONENT`] for the controller.
+pub const CONTROLLER: &str = "controller";
 /// The value of [`COMPONENT`] for a proxy.
 pub const PROXY: &str = "proxy";
 /// Annotation: every change up to this resource version is in the node's kernel.

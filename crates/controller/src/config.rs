@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -22,7 +22,7 @@ use serde_saphyr::Spanned;
 use thiserror::Error;
 use zonewise_cluster::lease;
 use zonewise_common::duration::ConfigDuration;
-use zonewise_slices::settings::{FeatureGates, Settings, Settling};
+use zonewise_slices::settings::{FeatureGates, Gate, Settings, Settling};
 use zonewise_telemetry::file::{self, FileError};
 use zonewise_topology::capacity::MissingCpu;
 use zonewise_topology::expression::{Definition, Library, LibraryError};
@@ -42,6 +42,52 @@ pub struct Config {
     pub metrics_address: SocketAddr,
     /// Leader election; `None` if it is off.
     pub lease: Option<lease::ElectionConfig>,
+    /// The file that the configuration was read from, if the controller is to follow its changes.
+    pub file: Option<ConfigFile>,
+}
+
+/// A configuration file, with the flags that override it.
+#[derive(Clone)]
+pub struct ConfigFile {
+    path: PathBuf,
+    flags: File,
+    host: String,
+    /// The content that was read last.
+    text: String,
+}
+
+impl ConfigFile {
+    /// Reads and checks a file. The controller that gets the configuration follows the file.
+    ///
+    /// # Errors
+    /// As [`File::read`] and [`File::resolve`].
+    pub fn read(path: &Path, flags: File, host: &str) -> Result<Config, ConfigError> {
+        let (_, text) = file::read(path)?;
+        let file = Self { path: path.to_owned(), flags, host: host.to_owned(), text };
+        Ok(Config { file: Some(file.clone()), ..file.resolve()? })
+    }
+
+    /// The configuration, if the file has changed since it was read last.
+    pub(crate) fn changed(&mut self) -> Option<Result<Config, ConfigError>> {
+        let text = match file::read(&self.path) {
+            Ok((_, text)) => text,
+            Err(error) => {
+                // Reported once, until the file can be read again.
+                let known = std::mem::take(&mut self.text).is_empty();
+                return (!known).then(|| Err(error.into()));
+            }
+        };
+        if text == self.text {
+            return None;
+        }
+        self.text = text;
+        Some(self.resolve())
+    }
+
+    fn resolve(&self) -> Result<Config, ConfigError> {
+        let file = File::parse(&self.path.display().to_string(), &self.text)?;
+        file.overridden_by(self.flags.clone()).resolve(&self.host)
+    }
 }
 
 /// The content of the file, and also what the flags set. Any field may be absent.
@@ -154,6 +200,8 @@ pub struct LeaderElection {
     pub retry_period: Option<ConfigDuration>,
     /// The namespace of the lease.
     pub resource_namespace: Option<String>,
+    /// Whether to create that namespace if it does not exist.
+    pub create_namespace: Option<bool>,
     /// The name of the lease.
     pub resource_name: Option<String>,
     /// The identity of this replica; by default the host's name with a random suffix.
@@ -167,7 +215,7 @@ pub enum ConfigError {
     #[error(transparent)]
     File(#[from] FileError),
     /// There is no such feature gate.
-    #[error("unknown feature gate `{0}`; use {known}", known = GATES.join(", "))]
+    #[error("unknown feature gate `{0}`; use {known}", known = gate_names().join(", "))]
     Gate(String),
     /// A number out of range.
     #[error("{name} must be {range}, not {value}")]
@@ -199,8 +247,9 @@ const API_VERSION: &str = "config.zonewise.dev/v1alpha1";
 const KIND: &str = "ControllerConfiguration";
 
 /// The names of all feature gates.
-pub const GATES: [&str; 3] =
-    ["TopologyAwareHints", "TopologyAwareSubsetting", "ServiceRoutingPreference"];
+pub fn gate_names() -> [&'static str; 3] {
+    Gate::ALL.map(Gate::name)
+}
 
 impl File {
     /// Reads a file.
@@ -268,6 +317,7 @@ impl File {
                 renew_deadline: over.renew_deadline.or(election.renew_deadline),
                 retry_period: over.retry_period.or(election.retry_period),
                 resource_namespace: over.resource_namespace.or(election.resource_namespace),
+                create_namespace: over.create_namespace.or(election.create_namespace),
                 resource_name: over.resource_name.or(election.resource_name),
                 identity: over.identity.or(election.identity),
             }),
@@ -311,6 +361,7 @@ impl File {
             batch_period,
             metrics_address,
             lease,
+            file: None,
         })
     }
 
@@ -355,12 +406,8 @@ fn in_range(
 fn gates(named: &BTreeMap<String, bool>) -> Result<FeatureGates, ConfigError> {
     let mut gates = FeatureGates::default();
     for (name, on) in named {
-        match name.as_str() {
-            "TopologyAwareHints" => gates.hints = *on,
-            "TopologyAwareSubsetting" => gates.subsetting = *on,
-            "ServiceRoutingPreference" => gates.preference = *on,
-            unknown => return Err(ConfigError::Gate(unknown.into())),
-        }
+        let gate = Gate::ALL.into_iter().find(|gate| gate.name() == name);
+        gates.set(gate.ok_or_else(|| ConfigError::Gate(name.clone()))?, *on);
     }
     Ok(gates)
 }
@@ -374,6 +421,7 @@ fn lease(file: LeaderElection, host: &str) -> Result<Option<lease::ElectionConfi
     let span = |span: Option<ConfigDuration>, usual: Duration| span.map_or(usual, |span| span.0);
     let config = lease::ElectionConfig {
         namespace: file.resource_namespace.unwrap_or(usual.namespace),
+        create_namespace: file.create_namespace.unwrap_or(usual.create_namespace),
         name: file.resource_name.unwrap_or(usual.name),
         duration: span(file.lease_duration, usual.duration),
         renew_deadline: span(file.renew_deadline, usual.renew_deadline),
@@ -460,6 +508,35 @@ mod tests {
             settings.settling,
             Settling { quiet_period: Duration::from_secs(1), least_gain: 0.5 }
         );
+    }
+
+    #[test]
+    fn d17_a_changed_file_is_read_once_with_the_flags() {
+        let path =
+            std::env::temp_dir().join(format!("zonewise-config-{}.yaml", std::process::id()));
+        let write = |lines: &str| {
+            let text = format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{lines}");
+            std::fs::write(&path, text).unwrap();
+        };
+        write("");
+        let flags = File { max_endpoints_per_slice: Some(7), ..File::default() };
+        let config = ConfigFile::read(&path, flags, "host").unwrap();
+        let mut file = config.file.unwrap();
+        assert!(file.changed().is_none(), "nothing has changed");
+        write("defaultPreference: Zone");
+        let settings = file.changed().unwrap().unwrap().settings;
+        assert_eq!((settings.default_preference.as_str(), settings.max_endpoints), ("Zone", 7));
+        assert!(file.changed().is_none(), "read already");
+        write("defaultPreference: Nearest");
+        let error = file.changed().unwrap().err().unwrap().to_string();
+        assert!(error.contains("invalid default preference `Nearest`"), "{error}");
+        assert!(file.changed().is_none(), "reported already");
+        std::fs::remove_file(&path).unwrap();
+        assert!(file.changed().unwrap().is_err());
+        assert!(file.changed().is_none(), "reported already");
+        write("defaultPreference: Zone");
+        assert!(file.changed().unwrap().is_ok());
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

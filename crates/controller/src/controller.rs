@@ -16,21 +16,23 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::events::EventRecorder;
+use zonewise_cluster::events::{EventRecorder, Reporter};
 use zonewise_cluster::lease::{self, Claim, Leadership};
 use zonewise_cluster::watch::Backoff;
+use zonewise_common::keys::{CONTROLLER, MANAGED_BY};
 use zonewise_common::name::{Key, Name};
 use zonewise_inventory::follow::{Cause, IndexListener, WatchedIndex};
 use zonewise_inventory::index::NodeChange;
 use zonewise_slices::node::Nodes;
 use zonewise_slices::requested::requested_routing;
+use zonewise_slices::settings::Settings;
 use zonewise_slices::upstream::is_overloaded;
 use zonewise_telemetry::checks::{Checks, Readiness};
 use zonewise_telemetry::health::{self, ListenError};
 use zonewise_telemetry::metrics::{self, MetricError, Registry};
 use zonewise_telemetry::shutdown::Shutdown;
 
-use crate::config::Config;
+use crate::config::{Config, ConfigFile};
 use crate::metrics::Metrics;
 use crate::proxies::ProxyReadiness;
 use crate::queue::Queue;
@@ -62,6 +64,8 @@ const COMPONENT: &str = "endpoint-slice-controller";
 const NODE_BATCH_PERIOD: Duration = Duration::from_millis(100);
 /// How often shared values that no object uses any more are freed.
 const SWEEP_PERIOD: Duration = Duration::from_secs(600);
+/// How often the configuration file is looked at.
+const CONFIG_PERIOD: Duration = Duration::from_secs(5);
 /// How often all Services are synced again, even without a change.
 const RESYNC_PERIOD: Duration = Duration::from_secs(12 * 3600);
 
@@ -75,17 +79,21 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let metrics = Arc::new(Metrics::new(&registry)?);
     let enqueuer = ServiceEnqueuer::new(&config, Arc::clone(&metrics), &checks);
     metrics.computed(&registry, &enqueuer.states, &enqueuer.queue)?;
-    let server = health::serve(config.metrics_address, registry, checks, &shutdown).await?;
+    let watched = WatchedIndex::new(enqueuer);
+    let settings = watch::Sender::new(Arc::new(config.settings.clone()));
+    Metrics::stored(&registry, stored_endpoints(&watched, settings.subscribe()))?;
     let released = Shutdown::manual();
     let (leadership, campaign) = campaign(&client, &config, &released)?;
+    let election = leadership.clone();
+    checks.readiness_when("leader election", move || election.obstacle().map_or(Ok(()), Err));
+    let server = health::serve(config.metrics_address, registry, checks, &shutdown).await?;
     let campaign = tokio::spawn(campaign);
-    let watched = WatchedIndex::new(enqueuer);
     let mut watches = watched.start(&client);
     if !config.settings.upstream {
         let readiness = Arc::clone(&watched.listener.readiness);
         watches.spawn(readiness.follow(client.clone(), Arc::clone(&metrics)));
     }
-    let controller = Controller { client, config, watched, leadership, shutdown };
+    let controller = Controller { client, config, settings, watched, leadership, shutdown };
     let result = controller.work(&metrics).await;
     drop(watches);
     released.trigger();
@@ -93,6 +101,20 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let _ = campaign.await;
     server.stop().await;
     result
+}
+
+/// Counts the endpoints in all slices that this controller manages.
+fn stored_endpoints(
+    watched: &Arc<WatchedIndex<ServiceEnqueuer>>,
+    settings: watch::Receiver<Arc<Settings>>,
+) -> impl Fn() -> usize + Send + Sync + 'static {
+    let watched = Arc::clone(watched);
+    move || {
+        let settings = Arc::clone(&settings.borrow());
+        let index = watched.index();
+        let managed = index.slices().filter(|slice| settings.manages(slice.labels.get(MANAGED_BY)));
+        managed.map(|slice| slice.endpoints.len()).sum()
+    }
 }
 
 type Campaign = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -183,6 +205,13 @@ impl IndexListener for ServiceEnqueuer {
         }
     }
 
+    /// The reference does not notice when a slice is deleted that it has not written since its start.
+    fn slice_deleted(&self, service: Key, written_here: bool) {
+        if written_here || !self.upstream {
+            self.changed(Cause::Slices, vec![service]);
+        }
+    }
+
     fn service_gone(&self, service: &Key) {
         self.states.forget(service);
         self.readiness.forget(service);
@@ -232,6 +261,8 @@ impl IndexListener for ServiceEnqueuer {
 struct Controller {
     client: Client,
     config: Config,
+    /// The settings that are in force: those of `config` until the file changes.
+    settings: watch::Sender<Arc<Settings>>,
     watched: Arc<WatchedIndex<ServiceEnqueuer>>,
     leadership: Leadership,
     shutdown: Shutdown,
@@ -245,10 +276,12 @@ impl Controller {
             () = self.shutdown.wait() => return Ok(()),
         }
         let (nodes, receiver) = watch::channel(Arc::new(self.nodes()));
+        let mut file = self.config.file.clone();
         let mut claims = self.leadership.claims();
         tokio::select! {
             _ = claims.wait_for(|claim| matches!(claim, Claim::Leader { .. })) => {}
             () = self.follow_nodes(&nodes) => {}
+            () = self.follow_configuration(&mut file, metrics) => {}
             () = self.shutdown.wait() => return Ok(()),
         }
         metrics.leading.store(true, Ordering::Relaxed);
@@ -263,6 +296,7 @@ impl Controller {
             _ = lost => Err(RunError::LeaseLost),
             () = self.follow_nodes(&nodes) => Ok(()),
             () = self.follow_proxies() => Ok(()),
+            () = self.follow_configuration(&mut file, metrics) => Ok(()),
             () = self.housekeeping() => Ok(()),
             () = self.shutdown.wait() => Ok(()),
         };
@@ -289,17 +323,23 @@ impl Controller {
         }
     }
 
+    /// Events carry a label of ours, except those that are to be exactly the reference's.
+    fn reporter(&self) -> Reporter {
+        let label = (!self.config.settings.upstream).then_some(CONTROLLER);
+        Reporter { component: COMPONENT, label }
+    }
+
     fn workers(&self, metrics: &Arc<Metrics>, nodes: watch::Receiver<Arc<Nodes>>) -> JoinSet<()> {
         let enqueuer = &self.watched.listener;
         let syncer = Arc::new(Syncer {
             client: self.client.clone(),
-            settings: self.config.settings.clone(),
+            settings: self.settings.subscribe(),
             watched: Arc::clone(&self.watched),
             nodes,
             states: Arc::clone(&enqueuer.states),
             readiness: Arc::clone(&enqueuer.readiness),
             metrics: Arc::clone(metrics),
-            events: EventRecorder::start(self.client.clone(), COMPONENT),
+            events: EventRecorder::start(self.client.clone(), self.reporter()),
             leadership: self.leadership.clone(),
         });
         let backoff = Arc::new(SharedBackoff::default());
@@ -378,15 +418,47 @@ impl Controller {
             || before.zones_counted != now.zones_counted
             || before.regions_counted != now.regions_counted
         {
-            let depends = index.services().filter(|service| {
-                requested_routing(service, &self.config.settings).choice.depends_on_nodes()
-            });
+            let settings = Arc::clone(&self.settings.borrow());
+            let depends = index
+                .services()
+                .filter(|service| requested_routing(service, &settings).choice.depends_on_nodes());
             services.extend(
                 depends
                     .map(|service| (Name::clone(&service.namespace), Name::clone(&service.name))),
             );
         }
         services
+    }
+
+    /// Puts a changed configuration file in force.
+    async fn follow_configuration(&self, file: &mut Option<ConfigFile>, metrics: &Metrics) {
+        let Some(file) = file else { return std::future::pending().await };
+        loop {
+            sleep(CONFIG_PERIOD).await;
+            let result = match file.changed() {
+                None => continue,
+                Some(Ok(config)) => {
+                    self.put_in_force(config.settings);
+                    "success"
+                }
+                Some(Err(error)) => {
+                    tracing::error!(%error, "the changed configuration cannot be used; the one before stays in force");
+                    "error"
+                }
+            };
+            metrics.own.reloads.with([result]).inc();
+        }
+    }
+
+    /// Whether to behave as the reference is decided at the start.
+    fn put_in_force(&self, settings: Settings) {
+        let upstream = self.config.settings.upstream;
+        if settings.upstream != upstream {
+            tracing::warn!("a change of `compat` takes effect after a restart");
+        }
+        self.settings.send_replace(Arc::new(Settings { upstream, ..settings }));
+        tracing::info!("the changed configuration is in force");
+        self.enqueue_all();
     }
 
     async fn housekeeping(&self) {

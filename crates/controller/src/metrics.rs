@@ -2,9 +2,11 @@
 //! keep working
 //! (<https://github.com/kubernetes/kubernetes/blob/v1.36.4/staging/src/k8s.io/endpointslice/metrics/metrics.go>).
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use zonewise_slices::plan::{Counts, FamilyPlan};
 use zonewise_telemetry::metrics::{Counter, Family, Histogram, Kind, MetricError, Registry};
 
@@ -20,6 +22,9 @@ pub(crate) struct Metrics {
     changed_per_sync: Family<Histogram, 2>,
     changes_by_approach: Family<Histogram, 1>,
     reallocated: Histogram,
+    /// The values of `spec.trafficDistribution` that were ever in force. As in the reference, a value
+    /// that no Service has any more is shown with 0.
+    traffic_distributions: Arc<Mutex<BTreeSet<String>>>,
     pub(crate) leading: Arc<AtomicBool>,
     pub(crate) own: OwnMetrics,
 }
@@ -33,6 +38,7 @@ pub(crate) struct OwnMetrics {
     pub(crate) watch_failures: Family<Counter, 1>,
     pub(crate) retries: Counter,
     pub(crate) second_writers: Counter,
+    pub(crate) reloads: Family<Counter, 1>,
 }
 
 /// The labels of a sync.
@@ -95,6 +101,7 @@ impl Metrics {
                 ["result"],
             )?,
             own: OwnMetrics::new(registry)?,
+            traffic_distributions: Arc::default(),
             leading: Arc::default(),
         })
     }
@@ -114,7 +121,6 @@ impl Metrics {
             })
         };
         sum("endpoints_desired", "Endpoints that should exist", |counts| counts.endpoints)?;
-        sum("total_endpoints", "Endpoints in all slices", |counts| counts.endpoints)?;
         sum("num_endpoint_slices", "EndpointSlices that exist", |counts| counts.slices)?;
         sum(
             "desired_endpoint_slices",
@@ -153,25 +159,39 @@ impl Metrics {
         )
     }
 
+    /// Registers the number of endpoints that are stored, which `endpoints` counts.
+    pub(crate) fn stored(
+        registry: &Registry,
+        endpoints: impl Fn() -> usize + Send + Sync + 'static,
+    ) -> Result<(), MetricError> {
+        registry.collect(
+            &format!("{PREFIX}total_endpoints"),
+            "Endpoints in all EndpointSlices that this controller manages, of both address families",
+            Kind::Gauge,
+            [],
+            move |samples| samples.push([], endpoints() as f64),
+        )
+    }
+
     fn by_service(
         &self,
         registry: &Registry,
         states: &Arc<ServiceStates>,
     ) -> Result<(), MetricError> {
         let all = Arc::clone(states);
+        let seen = Arc::clone(&self.traffic_distributions);
         registry.collect(
             &format!("{PREFIX}services_count_by_traffic_distribution"),
             "Services handled by trafficDistribution",
             Kind::Gauge,
             ["traffic_distribution"],
             move |samples| {
-                let value = |state: &ServiceState| {
-                    (!state.traffic_distribution.is_empty())
-                        .then(|| state.traffic_distribution.clone())
-                };
-                count(all.lock().values().filter_map(value), |value, number| {
-                    samples.push([value], number);
-                });
+                let states = all.lock();
+                let used = states.values().map(|state| state.traffic_distribution.clone());
+                let counts = count(used.filter(|value| !value.is_empty()));
+                for value in &*seen.lock() {
+                    samples.push([value], counts.get(value).copied().unwrap_or(0.0));
+                }
             },
         )?;
         let all = Arc::clone(states);
@@ -184,9 +204,9 @@ impl Metrics {
                 let pair = |state: &ServiceState| {
                     state.code.as_ref().map(|code| (state.approach.clone(), code.clone()))
                 };
-                count(all.lock().values().filter_map(pair), |(heuristic, code), number| {
-                    samples.push([heuristic, code], number);
-                });
+                for ((heuristic, code), number) in count(all.lock().values().filter_map(pair)) {
+                    samples.push([&heuristic, &code], number);
+                }
             },
         )?;
         let all = Arc::clone(states);
@@ -205,11 +225,19 @@ impl Metrics {
         )
     }
 
-    /// Counts what a sync did in one address family.
-    pub(crate) fn family(&self, plan: &FamilyPlan, labels: &SyncLabels<'_>) {
+    /// Counts what a sync found in one address family.
+    pub(crate) fn planned(&self, plan: &FamilyPlan, labels: &SyncLabels<'_>) {
+        if !labels.traffic_distribution.is_empty() {
+            self.traffic_distributions.lock().insert(labels.traffic_distribution.to_owned());
+        }
         self.added.observe(plan.counts.added as f64);
         self.removed.observe(plan.counts.removed as f64);
         self.reallocated.observe(plan.counts.reallocated as f64);
+    }
+
+    /// Counts what a sync wrote in one address family. As in the reference, a sync that failed there is
+    /// not counted.
+    pub(crate) fn written(&self, plan: &FamilyPlan, labels: &SyncLabels<'_>) {
         let writes = plan.writes() as f64;
         self.changed_per_sync.with([labels.topology, labels.traffic_distribution]).observe(writes);
         self.changes_by_approach.with([labels.approach]).observe(writes);
@@ -221,7 +249,15 @@ impl OwnMetrics {
         let single = |name: &str, help: &str| {
             Ok::<_, MetricError>(registry.counter(name, help, [])?.with([]))
         };
+        let reloads = registry.counter(
+            "zonewise_config_reloads_total",
+            "Changes of the configuration file, by whether they could be used",
+            ["result"],
+        )?;
+        // Shown from the start, so that an alert sees the first failure as an increase.
+        reloads.with(["error"]);
         Ok(Self {
+            reloads,
             duration: registry
                 .histogram(
                     "zonewise_sync_duration_seconds",
@@ -260,15 +296,13 @@ impl OwnMetrics {
     }
 }
 
-/// Calls `each` with every distinct value and how often it occurs.
-fn count<T: Ord>(values: impl Iterator<Item = T>, mut each: impl FnMut(&T, f64)) {
-    let mut counts = std::collections::BTreeMap::<T, u32>::new();
+/// Every distinct value and how often it occurs.
+fn count<T: Ord>(values: impl Iterator<Item = T>) -> BTreeMap<T, f64> {
+    let mut counts = BTreeMap::new();
     for value in values {
-        *counts.entry(value).or_default() += 1;
+        *counts.entry(value).or_default() += 1.0;
     }
-    for (value, number) in &counts {
-        each(value, f64::from(*number));
-    }
+    counts
 }
 
 #[cfg(test)]
@@ -284,6 +318,7 @@ mod tests {
         let metrics = Metrics::new(&registry).unwrap();
         let states = Arc::<ServiceStates>::default();
         metrics.computed(&registry, &states, &Arc::default()).unwrap();
+        Metrics::stored(&registry, || 5).unwrap();
         (registry, metrics, states)
     }
 
@@ -307,13 +342,15 @@ mod tests {
         };
         let labels =
             SyncLabels { topology: "Auto", traffic_distribution: "", approach: "local-subset" };
-        metrics.family(&plan, &labels);
+        metrics.planned(&plan, &labels);
+        metrics.written(&plan, &labels);
         metrics.syncs.with(["stale"]).inc();
         let text = registry.text();
         for line in [
             "endpoint_slice_controller_changes_endpointslices_per_sync_count{approach=\"local-subset\"} 1",
             "endpoint_slice_controller_reallocated_endpoints_per_sync_sum 3",
-            "endpoint_slice_controller_total_endpoints 7",
+            "endpoint_slice_controller_endpoints_desired 7",
+            "endpoint_slice_controller_total_endpoints 5",
             "endpoint_slice_controller_endpointslices_changed_per_sync_count{topology=\"Auto\",traffic_distribution=\"\"} 1",
             "endpoint_slice_controller_syncs{result=\"stale\"} 1",
         ] {

@@ -145,12 +145,16 @@ impl ServiceStates {
     }
 }
 
-/// The delay before a failed sync is tried again: 1 s, doubling up to 1,000 s, as in the reference
-/// (`defaultSyncBackOff` and `maxSyncBackOff` in
+/// The delay after this many failed syncs in a row before the next attempt: 1 s, doubling up to 1,000 s,
+/// as in the reference (`defaultSyncBackOff` and `maxSyncBackOff` in
 /// <https://github.com/kubernetes/kubernetes/blob/v1.36.4/pkg/controller/endpointslice/endpointslice_controller.go>).
-/// The reference gives up after 15 failures (`maxRetries`); this controller never does.
-pub(crate) fn retry_delay(retries: u32) -> Duration {
-    Duration::from_secs(1 << retries.min(10)).min(Duration::from_secs(1000))
+/// This controller never gives up. With `upstream`, `None` after 15 attempts more than the first, as in
+/// the reference (`maxRetries`).
+pub(crate) fn retry_delay(failures: u32, upstream: bool) -> Option<Duration> {
+    const MAX_RETRIES: u32 = 15;
+    let doublings = failures.saturating_sub(1);
+    let delay = Duration::from_secs(1 << doublings.min(10)).min(Duration::from_secs(1000));
+    (!upstream || failures <= MAX_RETRIES).then_some(delay)
 }
 
 #[cfg(test)]
@@ -160,8 +164,13 @@ mod tests {
 
     #[test]
     fn a_service_is_tried_again_later_and_later() {
-        let delays: Vec<u64> = (0..12).map(|tries| retry_delay(tries).as_secs()).collect();
-        assert_eq!(delays, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000]);
+        let delays = |upstream| -> Vec<Option<u64>> {
+            let delay = |failures| retry_delay(failures, upstream).map(|delay| delay.as_secs());
+            (1..=17).map(delay).collect()
+        };
+        let doubling = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512].map(Some);
+        assert_eq!(delays(false), [&doubling[..], &[Some(1000); 7]].concat(), "never given up");
+        assert_eq!(delays(true), [&doubling[..], &[Some(1000); 5], &[None; 2]].concat());
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ use zonewise_common::time::timestamp;
 use zonewise_slices::plan::Plan;
 use zonewise_slices::requested::{RequestNote, RequestedRouting};
 use zonewise_slices::service::{Condition, Service};
+use zonewise_slices::settings::{Gate, Settings};
 use zonewise_topology::reason::{Code, NOTHING_TO_DO, Outcome};
 
 use crate::proxies::ServiceReadiness;
@@ -19,10 +20,13 @@ use crate::proxies::ServiceReadiness;
 const KEYS_WITH_CONDITIONS: [&str; 4] =
     [ROUTING_PREFERENCE, SUBSETTING, TOPOLOGY_MODE, TOPOLOGY_AWARE_HINTS];
 
-/// Whether a Service gets conditions and events about its routing.
-pub(crate) fn has_conditions(service: &Service) -> bool {
-    service.topology_keys
-        || KEYS_WITH_CONDITIONS.iter().any(|key| service.annotations.get(key).is_some())
+/// Whether a Service gets conditions and events about its routing. With `--compat upstream`, and with
+/// every feature gate off, none does: nothing of this controller's own is left on any object then.
+pub(crate) fn has_conditions(service: &Service, settings: &Settings) -> bool {
+    let features = Gate::ALL.into_iter().any(|gate| settings.gates.is_on(gate));
+    let asked = service.topology_keys
+        || KEYS_WITH_CONDITIONS.iter().any(|key| service.annotations.get(key).is_some());
+    asked && features && !settings.upstream && service.is_ours()
 }
 
 /// The code to show. Whether hints or subsets are new or were kept makes no difference to people.
@@ -34,19 +38,15 @@ pub(crate) fn shown_code(code: Code) -> Code {
     }
 }
 
-/// The conditions `Accepted` and `Programmed` as they should be. Their messages contain no numbers of
-/// endpoints: every change of a number would be a status write, which every watcher of Services
-/// receives.
+/// The conditions `Accepted` and `Programmed` of a Service that [has conditions](has_conditions). Their
+/// messages contain no numbers of endpoints: every change of a number would be a status write, which
+/// every watcher of Services receives.
 pub(crate) fn conditions(
-    service: &Service,
     requested: &RequestedRouting,
     plan: &Plan,
     before: &[Condition],
     now: i64,
 ) -> Vec<Condition> {
-    if !has_conditions(service) {
-        return Vec::new();
-    }
     let code = shown_code(plan.reason().code());
     let programmed = code.entry().outcome == Outcome::InForce;
     let programmed = if programmed { "True" } else { "False" };
@@ -129,16 +129,24 @@ fn sentence(code: Code) -> String {
 /// The condition `Accepted`: whether what the Service requests was understood. Its message names the key
 /// in effect, and the keys without effect with the reason.
 fn accepted(requested: &RequestedRouting) -> ConditionContent {
-    let ours = |note: &&RequestNote| note.source == ROUTING_PREFERENCE || note.source == SUBSETTING;
-    let refused = requested.notes.iter().find(ours);
+    let counts = |note: &&RequestNote| {
+        [ROUTING_PREFERENCE, SUBSETTING].contains(&note.source) || !note.closed_gates.is_empty()
+    };
+    let refused = requested.notes.iter().find(counts);
     let code = refused.map_or(Code::Accepted, |note| note.reason.code());
     let status = if refused.is_some() { "False" } else { "True" };
     let in_force = format!("in force: {} `{}`", requested.source, requested.value);
-    let notes = requested.notes.iter().map(|note| {
-        format!("{} `{}`: {}", note.source, note.value, note.reason.code().entry().sentence)
-    });
+    let notes = requested.notes.iter().map(without_effect);
     let lines: Vec<String> = std::iter::once(in_force).chain(notes).collect();
     ConditionContent { suffix: "Accepted", status, code, message: lines.join("; ") }
+}
+
+/// A key without effect and the reason, with the names of the gates that are off.
+fn without_effect(note: &RequestNote) -> String {
+    let gates: Vec<&str> = note.closed_gates.iter().map(|gate| gate.name()).collect();
+    let gates = if gates.is_empty() { String::new() } else { format!(" ({})", gates.join(", ")) };
+    let sentence = note.reason.code().entry().sentence;
+    format!("{} `{}`: {sentence}{gates}", note.source, note.value)
 }
 
 /// Whether two sets of conditions are the same, apart from their times of transition.
@@ -206,7 +214,6 @@ mod tests {
     use zonewise_slices::plan::{Input, plan};
     use zonewise_slices::pod::Pod;
     use zonewise_slices::requested::requested_routing;
-    use zonewise_slices::settings::Settings;
     use zonewise_topology::capacity::MissingCpu;
 
     fn service(annotations: &serde_json::Value, conditions: &[Condition]) -> Service {
@@ -261,7 +268,7 @@ mod tests {
 
     fn says(service: &Service, pods: usize) -> Vec<(String, String, String)> {
         let (requested, plan) = planned(service, pods);
-        conditions(service, &requested, &plan, &service.conditions, 0)
+        conditions(&requested, &plan, &service.conditions, 0)
             .into_iter()
             .map(|one| {
                 (
@@ -290,18 +297,46 @@ mod tests {
             says(&reserved, 2),
             [row("Accepted", "False", "PreferenceReserved"), row("Programmed", "True", "OwnZone"),]
         );
-        assert_eq!(
-            says(&service(&json!({}), &[]), 2),
-            [],
-            "a Service without our annotations gets no conditions"
-        );
+    }
+
+    #[test]
+    fn d12_d16_only_who_asks_gets_conditions_and_nobody_when_all_is_off() {
+        let ours = Settings::default();
+        let upstream = Settings { upstream: true, ..Settings::default() };
+        let mut hints_off = Settings::default();
+        hints_off.gates.set(Gate::Hints, false);
+        let mut all_off = Settings::default();
+        Gate::ALL.into_iter().for_each(|gate| all_off.gates.set(gate, false));
+        let auto = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
+        let selectorless = Service { selector: None, ..auto.clone() };
+        let table = [
+            (&auto, &ours, true, "asks"),
+            (&auto, &hints_off, true, "its condition says that the gate is off"),
+            (&auto, &all_off, false, "no feature is on"),
+            (&auto, &upstream, false, "the reference writes none"),
+            (&service(&json!({}), &[]), &ours, false, "has nothing but trafficDistribution"),
+            (&selectorless, &ours, false, "its slices are somebody else's"),
+        ];
+        for (service, settings, expected, why) in table {
+            assert_eq!(has_conditions(service, settings), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn d16_the_gate_that_is_off_is_named() {
+        let subsets = service(&json!({ROUTING_PREFERENCE: "zonewise.dev/local-subset"}), &[]);
+        let mut settings = Settings::default();
+        settings.gates.set(Gate::Subsetting, false);
+        let accepted = accepted(&requested_routing(&subsets, &settings));
+        assert_eq!((accepted.status, accepted.code), ("False", Code::GateOff));
+        assert!(accepted.message.contains("(TopologyAwareSubsetting)"), "{}", accepted.message);
     }
 
     #[test]
     fn a23_the_key_that_loses_is_named() {
         let both = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
         let (requested, plan) = planned(&both, 2);
-        let accepted = &conditions(&both, &requested, &plan, &[], 0)[0];
+        let accepted = &conditions(&requested, &plan, &[], 0)[0];
         assert!(
             accepted.message.contains("spec.trafficDistribution `PreferClose`"),
             "{}",
@@ -313,13 +348,13 @@ mod tests {
     fn conditions_keep_the_time_of_the_last_transition() {
         let first = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
         let (requested, plan) = planned(&first, 2);
-        let before = conditions(&first, &requested, &plan, &[], 1000);
+        let before = conditions(&requested, &plan, &[], 1000);
         let second = service(&json!({TOPOLOGY_MODE: "Auto"}), &before);
         let (requested, plan) = planned(&second, 3);
-        let after = conditions(&second, &requested, &plan, &before, 2000);
+        let after = conditions(&requested, &plan, &before, 2000);
         assert_eq!(after, before, "other numbers, the same messages");
         let (requested, plan) = planned(&second, 0);
-        let gone = conditions(&second, &requested, &plan, &before, 3000);
+        let gone = conditions(&requested, &plan, &before, 3000);
         assert!(!same_conditions(&gone, &before));
         assert_eq!(
             (&*gone[1].since, &*gone[0].since),
@@ -349,7 +384,7 @@ mod tests {
     fn d12_a_transition_opens_ready_again_and_other_pods_do_not() {
         let all = |service: &Service, pods: usize, before: &[Condition]| {
             let (requested, plan) = planned(service, pods);
-            conditions(service, &requested, &plan, before, 0)
+            conditions(&requested, &plan, before, 0)
         };
         let auto = service(&json!({TOPOLOGY_MODE: "Auto"}), &[]);
         let mut before = all(&auto, 2, &[]);

@@ -19,7 +19,7 @@ use zonewise_cluster::events::{EventRecorder, InvolvedObject};
 use zonewise_cluster::lease::Leadership;
 use zonewise_cluster::watch::version_number;
 use zonewise_common::event::Event;
-use zonewise_common::keys::MANAGED_BY;
+use zonewise_common::keys::{MANAGED_BY, TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE};
 use zonewise_common::name::{Key, Name};
 use zonewise_inventory::follow::{IndexListener, WatchedIndex};
 use zonewise_inventory::write;
@@ -40,7 +40,7 @@ use crate::status;
 /// What every worker needs for a sync.
 pub(crate) struct Syncer<L> {
     pub(crate) client: Client,
-    pub(crate) settings: Settings,
+    pub(crate) settings: watch::Receiver<Arc<Settings>>,
     pub(crate) watched: Arc<WatchedIndex<L>>,
     pub(crate) nodes: watch::Receiver<Arc<Nodes>>,
     pub(crate) states: Arc<ServiceStates>,
@@ -92,15 +92,21 @@ impl<L: IndexListener> Syncer<L> {
         };
         if !objects.service.is_ours() {
             self.readiness.forget(key);
-            return SyncOutcome::Done(None);
+            let cleared = self.write_conditions(key, &objects.service, Vec::new()).await;
+            return self.end(key, &objects.service, cleared.map(|()| None));
         }
-        let requested = requested_routing(&objects.service, &self.settings);
-        let plan = self.plan(key, &objects, &requested);
-        let result = self.write(&objects.service, &plan).await;
+        let settings = self.settings();
+        let requested = requested_routing(&objects.service, &settings);
+        let labels = labels(&requested);
+        let plan = self.plan(key, &objects, &requested, &settings);
+        let result = self.write(&objects.service, &plan, &labels).await;
         self.metrics.own.duration.observe(start.elapsed().as_secs_f64());
-        let again = self.remember(key, &objects.service, &requested, &plan);
+        let again = self.remember(key, &plan, &labels, &settings);
         let reported = match &result {
-            Ok(()) => self.report(key, &objects.service, &requested, &plan, causes).await,
+            // Pods without a node are left out; the slices of all others are as planned.
+            Ok(()) | Err(SyncError::MissingNodes(_)) => {
+                self.report(key, &objects.service, &requested, &plan, causes).await
+            }
             Err(_) => Ok(()),
         };
         self.emit(&objects.service, plan.events);
@@ -115,12 +121,23 @@ impl<L: IndexListener> Syncer<L> {
         Some(ServiceObjects { pods: index.pods_of(&service), slices, service })
     }
 
-    fn is_ours(&self, slice: &Slice) -> bool {
-        !slice.deleting && self.settings.manages(slice.labels.get(MANAGED_BY))
+    /// The settings that are in force now.
+    fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.borrow())
     }
 
-    fn plan(&self, key: &Key, objects: &ServiceObjects, requested: &RequestedRouting) -> Plan {
-        let period = self.settings.settles_after();
+    fn is_ours(&self, slice: &Slice) -> bool {
+        !slice.deleting && self.settings.borrow().manages(slice.labels.get(MANAGED_BY))
+    }
+
+    fn plan(
+        &self,
+        key: &Key,
+        objects: &ServiceObjects,
+        requested: &RequestedRouting,
+        settings: &Settings,
+    ) -> Plan {
+        let period = settings.settles_after();
         let (trigger, populated, quiet) = self.states.with(key, |state| {
             let trigger = state.trigger.next(&objects.service, &objects.pods);
             (trigger, state.populated, state.quiet.is_over(period, Instant::now()))
@@ -135,15 +152,23 @@ impl<L: IndexListener> Syncer<L> {
             populated,
             quiet,
         };
-        plan(&input, requested, &self.settings)
+        plan(&input, requested, settings)
     }
 
     /// Writes the slices. If one address family fails, the others are written all the same.
-    async fn write(&self, service: &Service, plan: &Plan) -> Result<(), SyncError> {
+    async fn write(
+        &self,
+        service: &Service,
+        plan: &Plan,
+        labels: &SyncLabels<'_>,
+    ) -> Result<(), SyncError> {
         let mut failure = None;
         for family in &plan.families {
-            if let Err(error) = self.write_family(service, family).await {
-                failure.get_or_insert(error);
+            match self.write_family(service, family).await {
+                Ok(()) => self.metrics.written(family, labels),
+                Err(error) => {
+                    failure.get_or_insert(error);
+                }
             }
         }
         for slice in &plan.leftovers {
@@ -213,13 +238,12 @@ impl<L: IndexListener> Syncer<L> {
     fn remember(
         &self,
         key: &Key,
-        service: &Service,
-        requested: &RequestedRouting,
         plan: &Plan,
+        labels: &SyncLabels<'_>,
+        settings: &Settings,
     ) -> Option<Duration> {
-        let labels = labels(service, requested);
         for family in &plan.families {
-            self.metrics.family(family, &labels);
+            self.metrics.planned(family, labels);
         }
         let (now, wrote) = (Instant::now(), plan.writes() > 0);
         self.states.with(key, |state| {
@@ -233,7 +257,7 @@ impl<L: IndexListener> Syncer<L> {
             state.traffic_distribution = labels.traffic_distribution.to_owned();
             // As in the reference, the last address family counts for the whole Service.
             state.counts = plan.families.last().map(|family| family.counts).unwrap_or_default();
-            state.quiet.synced(plan.improvement(), wrote, self.settings.settles_after(), now)
+            state.quiet.synced(plan.improvement(), wrote, settings.settles_after(), now)
         })
     }
 
@@ -249,14 +273,26 @@ impl<L: IndexListener> Syncer<L> {
         if causes.only_slices() && plan.writes() > 0 {
             self.report_second_writer(key, service);
         }
-        if self.settings.upstream {
-            return Ok(());
-        }
         self.report_transition(key, service, plan);
-        let stored = self.states.with(key, |state| state.conditions.clone());
-        let current = stored.as_deref().unwrap_or(&service.conditions);
-        let conditions = self.conditions(key, service, requested, plan, current);
-        if status::same_conditions(&conditions, current) {
+        let conditions = self.conditions(key, service, requested, plan);
+        self.write_conditions(key, service, conditions).await
+    }
+
+    /// The conditions that the Service has: those that this process wrote last, because the watch may be
+    /// behind.
+    fn stored_conditions(&self, key: &Key, service: &Service) -> Vec<Condition> {
+        let written = self.states.with(key, |state| state.conditions.clone());
+        written.unwrap_or_else(|| service.conditions.to_vec())
+    }
+
+    /// Writes the conditions of a Service, unless it has them already.
+    async fn write_conditions(
+        &self,
+        key: &Key,
+        service: &Service,
+        conditions: Vec<Condition>,
+    ) -> Result<(), SyncError> {
+        if status::same_conditions(&conditions, &self.stored_conditions(key, service)) {
             return Ok(());
         }
         self.may_write()?;
@@ -279,17 +315,17 @@ impl<L: IndexListener> Syncer<L> {
         service: &Service,
         requested: &RequestedRouting,
         plan: &Plan,
-        before: &[Condition],
     ) -> Vec<Condition> {
-        let now = jiff::Timestamp::now().as_second();
-        let mut conditions = status::conditions(service, requested, plan, before, now);
-        if conditions.is_empty() {
+        if !status::has_conditions(service, &self.settings()) {
             self.readiness.forget(key);
-            return conditions;
+            return Vec::new();
         }
-        let was = status::previous_ready_status(&conditions, before);
+        let now = jiff::Timestamp::now().as_second();
+        let before = self.stored_conditions(key, service);
+        let mut conditions = status::conditions(requested, plan, &before, now);
+        let was = status::previous_ready_status(&conditions, &before);
         let standing = self.readiness.evaluate(key, was, self.newest(key));
-        conditions.push(status::ready_condition(standing, before, now));
+        conditions.push(status::ready_condition(standing, &before, now));
         conditions
     }
 
@@ -303,7 +339,7 @@ impl<L: IndexListener> Syncer<L> {
     /// Emits an event and counts a transition when the reason code has changed.
     fn report_transition(&self, key: &Key, service: &Service, plan: &Plan) {
         let code = status::shown_code(plan.reason().code()).to_string();
-        let reported = status::has_conditions(service);
+        let reported = status::has_conditions(service, &self.settings());
         let before = self.states.with(key, |state| {
             let before =
                 state.code.replace(code.as_str().into()).or_else(|| status::previous_code(service));
@@ -370,16 +406,30 @@ impl<L: IndexListener> Syncer<L> {
             SyncError::Write { source: ApiError::Conflict(_) | ApiError::NotFound(_), .. }
         );
         self.metrics.syncs.with([if stale { "stale" } else { "error" }]).inc();
-        self.metrics.own.retries.inc();
         let retries = self.states.with(key, |state| {
             state.retries += 1;
             state.retries
         });
         if !stale || retries > 1 {
             self.emit(service, vec![status::sync_failed_event(service, &failure.to_string())]);
-            tracing::warn!(service = service.key(), error = %failure, retries, "a sync failed and will be tried again");
+            tracing::warn!(service = service.key(), error = %failure, failures = retries, "a sync failed");
         }
-        SyncOutcome::Retry(retry_delay(retries - 1))
+        self.retry(key, service, retries)
+    }
+
+    /// Tries again later, or gives the Service up until something about it changes.
+    fn retry(&self, key: &Key, service: &Service, failures: u32) -> SyncOutcome {
+        if let Some(delay) = retry_delay(failures, self.settings.borrow().upstream) {
+            self.metrics.own.retries.inc();
+            return SyncOutcome::Retry(delay);
+        }
+        tracing::warn!(
+            service = service.key(),
+            failures,
+            "this Service is given up, as the reference does, until it changes"
+        );
+        self.states.with(key, |state| state.retries = 0);
+        SyncOutcome::Done(None)
     }
 }
 
@@ -413,13 +463,14 @@ fn missing_nodes<'a>(
     }
 }
 
-/// The labels under which metrics of a Service are counted.
-fn labels<'a>(service: &'a Service, requested: &'a RequestedRouting) -> SyncLabels<'a> {
-    let auto = requested::is_auto(service);
-    let near = requested::traffic_distribution(service).filter(|_| !auto);
+/// The labels under which metrics of a Service are counted. As in the reference, those of a key are set
+/// while that key is in force.
+fn labels(requested: &RequestedRouting) -> SyncLabels<'_> {
+    let auto = [TOPOLOGY_MODE, TOPOLOGY_AWARE_HINTS].contains(&requested.source);
+    let by_field = requested.source == requested::TRAFFIC_DISTRIBUTION;
     SyncLabels {
         topology: if auto { "Auto" } else { "Disabled" },
-        traffic_distribution: near.and(service.traffic_distribution.as_deref()).unwrap_or(""),
+        traffic_distribution: if by_field { &requested.value } else { "" },
         approach: requested.choice.name(),
     }
 }

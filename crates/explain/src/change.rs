@@ -10,7 +10,7 @@ use zonewise_common::name::Name;
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::pod::{NamedPort, Pod};
 use zonewise_slices::service::{Service, TargetPort};
-use zonewise_slices::settings::Settings;
+use zonewise_slices::settings::{Gate, Settings};
 use zonewise_slices::slice::AddressType;
 use zonewise_topology::capacity::MissingCpu;
 
@@ -209,12 +209,9 @@ impl ControllerView {
         self.edit_service(|service| service.annotations = service.annotations.with(key, value));
     }
 
-    fn turn_on(&mut self, gate: &str) {
-        let gates = &mut self.settings.gates;
-        match gate {
-            "TopologyAwareHints" => gates.hints = true,
-            "TopologyAwareSubsetting" => gates.subsetting = true,
-            _ => gates.preference = true,
+    fn turn_on(&mut self, name: &str) {
+        for gate in Gate::ALL.into_iter().filter(|gate| gate.name() == name) {
+            self.settings.gates.set(gate, true);
         }
     }
 

@@ -13,7 +13,8 @@ use zonewise_common::keys::{
     DOMAIN, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING, TOPOLOGY_AWARE_HINTS,
     TOPOLOGY_MODE,
 };
-use zonewise_slices::requested::RequestedRouting;
+use zonewise_slices::requested::{RequestNote, RequestedRouting};
+use zonewise_slices::settings::Gate;
 use zonewise_topology::capacity::WhyLeftOut;
 use zonewise_topology::heuristics;
 use zonewise_topology::reason::{Code, Reason};
@@ -264,8 +265,10 @@ fn spread(zones: &[ZoneNeed], count: u64) -> Vec<Change> {
 /// Other annotations, values or settings that the Service could use.
 fn ask_differently(view: &ControllerView, decision: &Decision) -> Vec<Vec<Change>> {
     let (asked, ours) = (&decision.asked, !view.settings.upstream);
+    // The reference has no such annotations; the gate of `Auto` it has here.
+    let known = |note: &&RequestNote| ours || note.reason.code() == Code::GateOff;
     let mut suggestions: Vec<Vec<Change>> =
-        asked.notes.iter().filter(|_| ours).filter_map(corrected).map(|one| vec![one]).collect();
+        asked.notes.iter().filter(known).map(corrected).filter(|steps| !steps.is_empty()).collect();
     match decision.reason() {
         Reason::BelowStartingThreshold { endpoints, padding, .. } => {
             suggestions.extend(lower_threshold(endpoints, padding));
@@ -290,25 +293,20 @@ fn annotate(key: &str, value: &str) -> Change {
     Change::Annotate { key: key.into(), value: value.into() }
 }
 
-/// What an ignored annotation was probably meant to be.
-fn corrected(note: &zonewise_slices::requested::RequestNote) -> Option<Change> {
+/// What makes an ignored annotation take effect, or what it was probably meant to be.
+fn corrected(note: &RequestNote) -> Vec<Change> {
     match note.reason.code() {
         Code::GateOff => {
-            let gate = match note.source {
-                TOPOLOGY_MODE | TOPOLOGY_AWARE_HINTS => "TopologyAwareHints",
-                SUBSETTING => "TopologyAwareSubsetting",
-                _ => "ServiceRoutingPreference",
-            };
-            Some(Change::TurnOnGate { gate: gate.into() })
+            let turn_on = |gate: &Gate| Change::TurnOnGate { gate: gate.name().into() };
+            note.closed_gates.iter().map(turn_on).collect()
         }
-        Code::TopologyModeUnknown => Some(annotate(note.source, "Auto")),
-        Code::SubsettingUnknown => Some(annotate(note.source, "Auto")),
+        Code::TopologyModeUnknown | Code::SubsettingUnknown => vec![annotate(note.source, "Auto")],
         Code::PreferenceReserved | Code::PreferenceUnknown if note.source == ROUTING_PREFERENCE => {
             let name = note.value.rsplit('/').next().unwrap_or_default().to_lowercase();
             let known = heuristics::names().into_iter().find(|known| *known == name);
-            Some(annotate(note.source, &format!("{DOMAIN}{}", known.unwrap_or("balanced"))))
+            vec![annotate(note.source, &format!("{DOMAIN}{}", known.unwrap_or("balanced")))]
         }
-        _ => None,
+        _ => Vec::new(),
     }
 }
 

@@ -14,12 +14,18 @@ use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
 use zonewise_slices::slice::Slice;
 
-use crate::index::{Index, NodeChange, SliceChange};
+use crate::index::{DeletedSlice, Index, NodeChange, SliceChange};
 
 /// Receives the changes of the index.
 pub trait IndexListener: Send + Sync + 'static {
     /// Something has changed, and the slices of these Services may have to change too.
     fn changed(&self, cause: Cause, services: Vec<Key>);
+    /// Another writer has deleted a slice of this Service. `written_here` says whether this process had
+    /// written that slice.
+    fn slice_deleted(&self, service: Key, written_here: bool) {
+        let _ = written_here;
+        self.changed(Cause::Slices, vec![service]);
+    }
     /// A Service was deleted.
     fn service_gone(&self, service: &Key);
     /// A node has changed.
@@ -179,8 +185,10 @@ impl<L: IndexListener> WatchListener for SliceUpdater<L> {
     }
 
     fn delete(&mut self, version: u64, key: &Key) {
-        let service = self.0.watched.index().delete_slice(version, key);
-        self.0.changed(Cause::Slices, &key.0, service.into_iter().collect());
+        let deleted = self.0.watched.index().delete_slice(version, key);
+        if let Some(DeletedSlice { service, written_here }) = deleted {
+            self.0.watched.listener.slice_deleted((Name::clone(&key.0), service), written_here);
+        }
     }
 
     fn listed(&mut self, version: u64, keys: &BTreeSet<Key>) {

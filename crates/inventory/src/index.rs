@@ -37,6 +37,8 @@ struct Namespace {
     pods_by_labels: BTreeMap<Arc<Labels>, BTreeSet<Name>>,
     slices: BTreeMap<Name, Arc<Slice>>,
     slices_by_service: BTreeMap<Name, BTreeSet<Name>>,
+    /// The names of the slices that this process has written, as they are now or an earlier version.
+    written: BTreeSet<Name>,
     /// Slices that this process has deleted and whose deletion the watch has not reported yet. Late
     /// events about them are ignored.
     deleted: BTreeSet<Uid>,
@@ -58,6 +60,15 @@ pub enum SliceChange {
     Known,
     /// Another writer changed the slice. These Services have to be synced.
     Changed(Vec<Name>),
+}
+
+/// A slice that another writer has deleted.
+#[derive(Debug, PartialEq, Eq)]
+pub struct DeletedSlice {
+    /// The Service that it belonged to.
+    pub service: Name,
+    /// Whether this process had written it.
+    pub written_here: bool,
 }
 
 /// What has changed about a node.
@@ -194,6 +205,7 @@ impl Index {
             known.uid == slice.uid
                 && version_number(&known.resource_version) > version_number(&slice.resource_version)
         });
+        namespace.written.insert(Name::from(slice.name()));
         if !newer {
             self.store_slice(slice);
         }
@@ -221,24 +233,27 @@ impl Index {
         });
     }
 
-    /// Removes a slice that the watch reports as deleted. Returns its Service, unless the deletion was
-    /// known already.
-    pub fn delete_slice(&mut self, version: u64, (namespace, name): &Key) -> Option<Name> {
-        let mut service = None;
+    /// Removes a slice that the watch reports as deleted. `None` if the deletion was known already, or if
+    /// the slice belonged to no Service.
+    pub fn delete_slice(&mut self, version: u64, (namespace, name): &Key) -> Option<DeletedSlice> {
+        let mut deleted = None;
         self.within(namespace, |known| {
             // A slice of this name that is newer than the deletion was created afterwards.
             let old = known.slices.get(name);
             if old
                 .is_some_and(|old| version == 0 || version_number(&old.resource_version) <= version)
             {
-                service = known.remove_slice(name).and_then(|old| old.service().map(Name::from));
+                let written_here = known.written.contains(name);
+                let service =
+                    known.remove_slice(name).and_then(|old| old.service().map(Name::from));
+                deleted = service.map(|service| DeletedSlice { service, written_here });
             }
             // Late events come within moments of the deletion; the list need not grow for ever.
             if known.deleted.len() > 64 {
                 known.deleted.clear();
             }
         });
-        service
+        deleted
     }
 
     /// The slices of a Service, sorted by name.
@@ -390,6 +405,7 @@ impl Namespace {
 
     fn remove_slice(&mut self, name: &Name) -> Option<Arc<Slice>> {
         let old = self.slices.remove(name)?;
+        self.written.remove(name);
         self.forget_slice(&old, name);
         Some(old)
     }

@@ -83,7 +83,8 @@ async fn send(
     })
 }
 
-/// Sets our conditions on a Service to exactly these; others of ours are removed.
+/// Sets our conditions on a Service to exactly these; others of ours are removed. With none, the request
+/// names no field at all, so that the API server forgets us as a writer of the Service.
 pub async fn conditions(
     client: &Client,
     service: &Service,
@@ -101,12 +102,14 @@ pub async fn conditions(
             })
         })
         .collect();
-    let body = json!({
+    let mut body = json!({
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": { "name": service.name, "namespace": service.namespace },
-        "status": { "conditions": list },
     });
+    if !list.is_empty() {
+        body["status"] = json!({ "conditions": list });
+    }
     let path = format!(
         "/api/v1/namespaces/{}/services/{}/status?fieldManager={FIELD_MANAGER}&force=true",
         segment(&service.namespace)?,

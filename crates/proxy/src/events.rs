@@ -3,8 +3,9 @@
 use kube::Client;
 use serde::Deserialize;
 use zonewise_cluster::api;
-use zonewise_cluster::events::{EventRecorder, InvolvedObject};
+use zonewise_cluster::events::{EventRecorder, InvolvedObject, Reporter};
 use zonewise_common::event::{Event, EventType};
+use zonewise_common::keys::PROXY;
 use zonewise_common::name::{Key, Uid};
 use zonewise_topology::reason::Code;
 
@@ -28,7 +29,8 @@ struct Metadata {
 impl ServiceEvents {
     /// Starts the task that writes them.
     pub(crate) fn new(client: Client) -> Self {
-        let recorder = EventRecorder::start(client.clone(), "zonewise-proxy");
+        let reporter = Reporter { component: "zonewise-proxy", label: Some(PROXY) };
+        let recorder = EventRecorder::start(client.clone(), reporter);
         Self { client, recorder }
     }
 

@@ -271,7 +271,10 @@ impl<'a> Planner<'a> {
         stance: &Stance<'_>,
     ) -> FamilyPlan {
         let owned: Vec<&Slice> = self.owned(slices).collect();
-        let decision = decide(choice, desired, &owned, self.input.nodes, stance);
+        let mut decision = decide(choice, desired, &owned, self.input.nodes, stance);
+        if decision.shares.is_some() && !self.settings.gates.hints {
+            decision.hints.clear();
+        }
         for (index, endpoint) in desired.endpoints.iter_mut().enumerate() {
             endpoint.hints = decision.hints.get(index).cloned().flatten();
         }
@@ -309,7 +312,7 @@ impl<'a> Planner<'a> {
         plan: &mut Plan,
     ) -> (HintsPerZone, Reason) {
         let service = self.input.service;
-        if requested::is_auto(service) {
+        if requested::is_auto(service) && self.settings.gates.hints {
             return match upstream::auto(lists, self.input.nodes) {
                 Ok(hints_per_zone) => {
                     if !plan.populated {

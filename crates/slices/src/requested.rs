@@ -24,7 +24,7 @@ use zonewise_topology::reason::Reason;
 use zonewise_topology::threshold::Start;
 
 use crate::service::Service;
-use crate::settings::{FeatureGates, Settings};
+use crate::settings::{Gate, Settings};
 
 /// The routing that a Service requests.
 #[derive(Clone)]
@@ -48,6 +48,8 @@ pub struct RequestNote {
     pub value: String,
     /// Why it has no effect.
     pub reason: Reason,
+    /// The feature gates that are off, if that is the reason.
+    pub closed_gates: Vec<Gate>,
 }
 
 /// Which clients should use which endpoints.
@@ -116,6 +118,16 @@ impl Choice {
         }
     }
 
+    /// The feature gate of what it writes. Zone shares have none of their own.
+    pub(crate) fn gate(&self) -> Option<Gate> {
+        match self {
+            Self::ClusterWide => None,
+            Self::Near(_) => Some(Gate::Hints),
+            Self::Heuristic(heuristic) => (!heuristic.gives_shares()).then_some(Gate::Hints),
+            Self::Subsets(..) => Some(Gate::Subsetting),
+        }
+    }
+
     /// The heuristic's name.
     pub fn name(&self) -> &str {
         match self {
@@ -126,6 +138,9 @@ impl Choice {
         }
     }
 }
+
+/// The name of the field that requests hints to the own zone or node, as the source of a request.
+pub const TRAFFIC_DISTRIBUTION: &str = "spec.trafficDistribution";
 
 /// The key and value of the topology annotation. The older key wins, as in the reference.
 pub(crate) fn topology_mode(service: &Service) -> Option<(&'static str, &str)> {
@@ -183,22 +198,29 @@ struct RequestReader<'a> {
 
 impl RequestReader<'_> {
     fn note(&mut self, source: &'static str, value: &str, reason: Reason) {
-        self.notes.push(RequestNote { source, value: value.into(), reason });
+        let closed_gates = Vec::new();
+        self.notes.push(RequestNote { source, value: value.into(), reason, closed_gates });
     }
 
-    /// A value that was understood. It wins unless its feature is off or an earlier key has won.
-    fn accept(&mut self, source: &'static str, value: &str, choice: Choice, enabled: bool) {
-        if !enabled {
-            self.note(source, value, Reason::GateOff);
-        } else if self.winner.is_some() {
+    /// A value that was understood, of a key with a feature gate. It wins unless a gate that it needs is
+    /// off or an earlier key has won.
+    fn accept(&mut self, source: &'static str, value: &str, choice: Choice, key: Gate) {
+        let closed_gates = self.settings.gates.closed_for(key, &choice);
+        if closed_gates.is_empty() {
+            self.compete(source, value, choice);
+        } else {
+            let (value, reason) = (value.into(), Reason::GateOff);
+            self.notes.push(RequestNote { source, value, reason, closed_gates });
+        }
+    }
+
+    /// A value that could be in force. It wins unless an earlier key has won.
+    fn compete(&mut self, source: &'static str, value: &str, choice: Choice) {
+        if self.winner.is_some() {
             self.note(source, value, Reason::ChoiceOverridden);
         } else {
             self.winner = Some(Request { source, value: value.into(), choice });
         }
-    }
-
-    fn gates(&self) -> FeatureGates {
-        self.settings.gates
     }
 
     fn topology_mode(&mut self) {
@@ -207,7 +229,7 @@ impl RequestReader<'_> {
             "Auto" | "auto" => {
                 let upstream = self.settings.upstream;
                 let heuristic = Arc::new(if upstream { Auto::UPSTREAM } else { Auto::KEP_2433 });
-                self.accept(source, value, Choice::Heuristic(heuristic), self.gates().hints);
+                self.accept(source, value, Choice::Heuristic(heuristic), Gate::Hints);
             }
             "Disabled" | "disabled" | "" => {}
             _ => self.note(source, value, Reason::TopologyModeUnknown),
@@ -220,7 +242,7 @@ impl RequestReader<'_> {
             Some(Choice::Subsets(..)) if self.service.local_policy => {
                 self.note(SUBSETTING, value, Reason::LocalPolicy);
             }
-            Some(choice) => self.accept(SUBSETTING, value, choice, self.gates().subsetting),
+            Some(choice) => self.accept(SUBSETTING, value, choice, Gate::Subsetting),
             None if value.is_empty() => {}
             None => self.note(SUBSETTING, value, Reason::SubsettingUnknown),
         }
@@ -268,7 +290,7 @@ impl RequestReader<'_> {
             Ok(Choice::Subsets(..)) if self.service.local_policy => {
                 self.note(ROUTING_PREFERENCE, value, Reason::LocalPolicy);
             }
-            Ok(choice) => self.accept(ROUTING_PREFERENCE, value, choice, self.gates().preference),
+            Ok(choice) => self.accept(ROUTING_PREFERENCE, value, choice, Gate::Preference),
             Err(reason) => self.note(ROUTING_PREFERENCE, value, reason),
         }
     }
@@ -276,8 +298,8 @@ impl RequestReader<'_> {
     fn traffic_distribution(&mut self) {
         let Some(value) = self.service.traffic_distribution.as_deref() else { return };
         match traffic_distribution(self.service) {
-            Some(near) => self.accept("spec.trafficDistribution", value, Choice::Near(near), true),
-            None => self.note("spec.trafficDistribution", value, Reason::PreferenceUnknown),
+            Some(near) => self.compete(TRAFFIC_DISTRIBUTION, value, Choice::Near(near)),
+            None => self.note(TRAFFIC_DISTRIBUTION, value, Reason::PreferenceUnknown),
         }
     }
 }

@@ -59,12 +59,65 @@ impl Default for Settling {
 /// Features that can be turned off. What a feature wrote is removed when it is turned off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeatureGates {
-    /// `TopologyAwareHints`: hints by the topology annotation.
+    /// [`Gate::Hints`].
     pub hints: bool,
-    /// `TopologyAwareSubsetting`: slices per zone or region.
+    /// [`Gate::Subsetting`].
     pub subsetting: bool,
-    /// `ServiceRoutingPreference`: the routing preference.
+    /// [`Gate::Preference`].
     pub preference: bool,
+}
+
+/// A feature that can be turned off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// `TopologyAwareHints`: all hints but those of `spec.trafficDistribution`, which have no gate in the
+    /// reference either.
+    Hints,
+    /// `TopologyAwareSubsetting`: slices per zone or region, and the subsetting annotation.
+    Subsetting,
+    /// `ServiceRoutingPreference`: the routing preference, as an annotation and as the controller's default.
+    Preference,
+}
+
+impl Gate {
+    /// Every gate.
+    pub const ALL: [Self; 3] = [Self::Hints, Self::Subsetting, Self::Preference];
+
+    /// Its name, as users write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hints => "TopologyAwareHints",
+            Self::Subsetting => "TopologyAwareSubsetting",
+            Self::Preference => "ServiceRoutingPreference",
+        }
+    }
+}
+
+impl FeatureGates {
+    /// Whether a gate is on.
+    pub fn is_on(self, gate: Gate) -> bool {
+        match gate {
+            Gate::Hints => self.hints,
+            Gate::Subsetting => self.subsetting,
+            Gate::Preference => self.preference,
+        }
+    }
+
+    /// Turns a gate on or off.
+    pub fn set(&mut self, gate: Gate, on: bool) {
+        *match gate {
+            Gate::Hints => &mut self.hints,
+            Gate::Subsetting => &mut self.subsetting,
+            Gate::Preference => &mut self.preference,
+        } = on;
+    }
+
+    /// The gates that are off and keep a request from having an effect: the gate of the key that makes
+    /// the request, and the gate of what would be written.
+    pub(crate) fn closed_for(self, key: Gate, choice: &Choice) -> Vec<Gate> {
+        let written = choice.gate().filter(|gate| *gate != key);
+        std::iter::once(key).chain(written).filter(|gate| !self.is_on(*gate)).collect()
+    }
 }
 
 impl Default for FeatureGates {
@@ -113,13 +166,17 @@ impl Settings {
         if self.upstream {
             return request("Default", Choice::ClusterWide);
         }
-        let subsets = self.default_subsets().filter(|_| self.gates.subsetting && !local_policy);
+        let possible = |key: Gate, choice: &Choice| {
+            self.gates.closed_for(key, choice).is_empty()
+                && !(local_policy && choice.consumers().is_some())
+        };
+        let subsets = self.default_subsets().filter(|choice| possible(Gate::Subsetting, choice));
         if let Some(choice) = subsets {
             return request(&self.default_subsetting, choice);
         }
         let choice = requested::preference(&self.default_preference, self).ok();
-        let choice = choice.filter(|_| self.gates.preference).unwrap_or(Choice::ClusterWide);
-        request(&self.default_preference, choice)
+        let choice = choice.filter(|choice| possible(Gate::Preference, choice));
+        request(&self.default_preference, choice.unwrap_or(Choice::ClusterWide))
     }
 
     fn default_subsets(&self) -> Option<Choice> {

@@ -24,6 +24,12 @@ pub trait Heuristic: Send + Sync {
         let _ = names;
         self.allocate(case, out)
     }
+
+    /// Whether it answers with zone shares, whatever the input. Hints beside shares are an extra for
+    /// proxies that do not know shares; without hints the heuristic still works.
+    fn gives_shares(&self) -> bool {
+        false
+    }
 }
 
 impl<H: Heuristic + ?Sized> Heuristic for Arc<H> {
@@ -37,6 +43,10 @@ impl<H: Heuristic + ?Sized> Heuristic for Arc<H> {
 
     fn allocate_named(&self, case: &Case<'_>, names: &[Box<str>], out: &mut Allocation) -> Reason {
         (**self).allocate_named(case, names, out)
+    }
+
+    fn gives_shares(&self) -> bool {
+        (**self).gives_shares()
     }
 }
 

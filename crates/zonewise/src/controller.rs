@@ -11,7 +11,8 @@ use clap::{Args, ValueEnum};
 use zonewise_cluster::connect::connect;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_controller::config::{
-    CapacityFile, Compat, Config, File, GATES, LeaderElection, MissingCpuFile, SettlingFile,
+    CapacityFile, Compat, Config, ConfigFile, File, LeaderElection, MissingCpuFile, SettlingFile,
+    gate_names,
 };
 use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
@@ -64,6 +65,9 @@ pub(crate) struct Flags {
     /// Namespace of the lease [default: zonewise-system]
     #[arg(long, value_name = "NAME")]
     leader_elect_resource_namespace: Option<String>,
+    /// Create the namespace of the lease if it does not exist; needs the right to create namespaces
+    #[arg(long)]
+    create_namespace: bool,
     /// Name of the lease [default: zonewise-controller]
     #[arg(long, value_name = "NAME")]
     leader_elect_resource_name: Option<String>,
@@ -126,7 +130,7 @@ enum MissingCpuFlag {
 }
 
 fn gates(text: &str) -> Result<BTreeMap<String, bool>, String> {
-    crate::serving::gates(text, &GATES)
+    crate::serving::gates(text, &gate_names())
 }
 
 pub(crate) fn run(flags: Flags) -> anyhow::Result<()> {
@@ -163,8 +167,10 @@ async fn serve(kubeconfig: Option<&Path>, config: Config) -> anyhow::Result<()> 
 fn read(flags: Flags) -> anyhow::Result<Config> {
     let host = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
     let host = host.unwrap_or_else(|_| "zonewise-controller".into());
-    let config = flags.config.clone();
-    resolve(config.as_deref(), flags.into(), &host)
+    match flags.config.clone() {
+        Some(path) => Ok(ConfigFile::read(&path, flags.into(), &host)?),
+        None => resolve(None, flags.into(), &host),
+    }
 }
 
 /// The configuration of the controller, for commands that predict what it does.
@@ -217,6 +223,7 @@ impl From<Flags> for File {
                 renew_deadline: flags.leader_elect_renew_deadline,
                 retry_period: flags.leader_elect_retry_period,
                 resource_namespace: flags.leader_elect_resource_namespace,
+                create_namespace: flags.create_namespace.then_some(true),
                 resource_name: flags.leader_elect_resource_name,
                 identity: None,
             }),

@@ -1,8 +1,15 @@
 //! The controller as a whole, against a real API server.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
+mod alerts;
 mod common;
 mod differential;
+mod events;
+mod expressions;
 mod faults;
+mod metrics;
+mod namespace;
 mod real_server;
 mod settling;
+mod switches;
+mod traces;

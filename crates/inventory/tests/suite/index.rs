@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use zonewise_common::name::{Key, Name};
-use zonewise_inventory::index::{Index, NodeChange, SliceChange};
+use zonewise_inventory::index::{DeletedSlice, Index, NodeChange, SliceChange};
 
 fn service(name: &str, app: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "shop"}, "spec": {"selector": {"app": app}}})
@@ -96,9 +96,24 @@ fn a_slice_we_deleted_does_not_come_back_by_an_old_event() {
     index.record_written_slice(read(&slice("web-2", "u2", 10, "web")));
     assert_eq!(
         index.delete_slice(11, &key("web-2")),
-        Some("web".into()),
+        Some(DeletedSlice { service: "web".into(), written_here: true }),
         "deleted by another writer"
     );
+}
+
+#[test]
+fn a_slice_counts_as_written_here_once_this_process_has_written_it() {
+    let mut index = with_services();
+    index.apply_slice(read(&slice("web-1", "u1", 7, "web")));
+    let deleted = index.delete_slice(8, &key("web-1"));
+    assert_eq!(deleted, Some(DeletedSlice { service: "web".into(), written_here: false }));
+    index.record_written_slice(read(&slice("web-1", "u2", 9, "web")));
+    index.apply_slice(read(&slice("web-1", "u2", 10, "web")));
+    let deleted = index.delete_slice(11, &key("web-1"));
+    assert_eq!(deleted, Some(DeletedSlice { service: "web".into(), written_here: true }));
+    index.apply_slice(read(&slice("web-1", "u3", 12, "web")));
+    let deleted = index.delete_slice(13, &key("web-1"));
+    assert_eq!(deleted, Some(DeletedSlice { service: "web".into(), written_here: false }));
 }
 
 #[test]

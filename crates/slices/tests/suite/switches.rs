@@ -1,7 +1,8 @@
 //! What turns topology on and off, for one Service or for all, and that nothing stays behind.
 
 use crate::common::{TestCluster, code, map};
-use zonewise_slices::settings::FeatureGates;
+use zonewise_slices::settings::{FeatureGates, Gate};
+use zonewise_topology::expression::{Definition, Library};
 use zonewise_topology::reason::Code;
 
 const MODE: &str = "service.kubernetes.io/topology-mode";
@@ -9,29 +10,46 @@ const OLDER_MODE: &str = "service.kubernetes.io/topology-aware-hints";
 const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
 const PREFERENCE: &str = "zonewise.dev/routing-preference";
 
-/// Every key that changes slices, and the gate that switches it off.
-const SWITCHES: [(&str, &str, FeatureGates); 7] = [
-    (MODE, "Auto", FeatureGates { hints: false, subsetting: true, preference: true }),
-    (OLDER_MODE, "auto", FeatureGates { hints: false, subsetting: true, preference: true }),
-    (SUBSETTING, "Auto", FeatureGates { hints: true, subsetting: false, preference: true }),
-    (SUBSETTING, "Require", FeatureGates { hints: true, subsetting: false, preference: true }),
-    (PREFERENCE, "Zone", FeatureGates { hints: true, subsetting: true, preference: false }),
-    (
-        PREFERENCE,
-        "zonewise.dev/auto",
-        FeatureGates { hints: true, subsetting: true, preference: false },
-    ),
-    (
-        PREFERENCE,
-        "zonewise.dev/balanced",
-        FeatureGates { hints: true, subsetting: true, preference: false },
-    ),
+/// Every key that changes slices, and the gates that switch it off, each by itself.
+const SWITCHES: [(&str, &str, &[Gate]); 15] = [
+    (MODE, "Auto", &[Gate::Hints]),
+    (OLDER_MODE, "auto", &[Gate::Hints]),
+    (SUBSETTING, "Auto", &[Gate::Subsetting]),
+    (SUBSETTING, "Require", &[Gate::Subsetting]),
+    (SUBSETTING, "Region", &[Gate::Subsetting]),
+    (PREFERENCE, "Zone", &[Gate::Preference, Gate::Hints]),
+    (PREFERENCE, "zonewise.dev/same-zone", &[Gate::Preference, Gate::Hints]),
+    (PREFERENCE, "zonewise.dev/same-node", &[Gate::Preference, Gate::Hints]),
+    (PREFERENCE, "zonewise.dev/auto", &[Gate::Preference, Gate::Hints]),
+    (PREFERENCE, "zonewise.dev/local", &[Gate::Preference, Gate::Hints]),
+    (PREFERENCE, "zonewise.dev/local-shared", &[Gate::Preference, Gate::Hints]),
+    (PREFERENCE, "example.com/own-zone", &[Gate::Preference, Gate::Hints]),
+    (PREFERENCE, "zonewise.dev/local-subset", &[Gate::Preference, Gate::Subsetting]),
+    (PREFERENCE, "zonewise.dev/require-zone", &[Gate::Preference, Gate::Subsetting]),
+    (PREFERENCE, "zonewise.dev/balanced", &[Gate::Preference]),
 ];
+
+fn without(gate: Gate) -> FeatureGates {
+    let mut gates = FeatureGates::default();
+    gates.set(gate, false);
+    gates
+}
 
 /// Three equal zones with 14, 12 and 10 Pods.
 fn three_zones() -> TestCluster {
     let mut cluster = TestCluster::three_zones();
     cluster.pods("a", 14).pods("b", 12).pods("c", 10);
+    let own_zone = Definition {
+        name: "example.com/own-zone".into(),
+        endpoint_zones: Some("[endpoint.zone]".into()),
+        zone_shares: None,
+    };
+    let half = Definition {
+        name: "example.com/shares".into(),
+        endpoint_zones: None,
+        zone_shares: Some("zones.map(z, z.endpoints)".into()),
+    };
+    cluster.settings.library = Library::new(&[own_zone, half]).unwrap();
     cluster
 }
 
@@ -75,20 +93,104 @@ fn e1_a_key_that_is_set_removed_and_set_again_leaves_no_trace() {
 }
 
 #[test]
-fn b7_d16_e1_a_gate_that_goes_off_on_and_off_leaves_no_trace() {
-    for (key, value, off) in SWITCHES {
-        let mut cluster = three_zones();
-        cluster.annotate(key, value);
-        for round in ["first", "second"] {
-            cluster.settings.gates = FeatureGates::default();
-            cluster.sync();
-            assert!(has_topology(&cluster), "{key}: {value}, {round} time");
-            cluster.settings.gates = off;
-            assert_eq!(code(&cluster.sync()), Code::ClusterWide, "{key}: {value}, {round} time");
-            assert!(!has_topology(&cluster), "{key}: {value}, {round} time");
-            let notes = cluster.requested_routing().notes;
-            assert_eq!(notes[0].reason.code(), Code::GateOff, "{key}: {value}, {round} time");
+fn a3_b7_d16_e1_a_gate_that_goes_off_on_and_off_leaves_no_trace() {
+    for (key, value, gates) in SWITCHES {
+        for &gate in gates {
+            let mut cluster = three_zones();
+            cluster.annotate(key, value);
+            for round in ["first", "second"] {
+                let row = format!("{key}: {value}, {} off for the {round} time", gate.name());
+                cluster.settings.gates = FeatureGates::default();
+                cluster.sync();
+                assert!(has_topology(&cluster), "{row}");
+                cluster.settings.gates = without(gate);
+                assert_eq!(code(&cluster.sync()), Code::ClusterWide, "{row}");
+                assert!(!has_topology(&cluster), "{row}");
+                let notes = cluster.requested_routing().notes;
+                assert_eq!(notes[0].reason.code(), Code::GateOff, "{row}");
+                assert_eq!(notes[0].closed_gates, [gate], "{row}");
+            }
         }
+    }
+}
+
+/// The defaults of the controller are requests like any other.
+#[test]
+fn a3_b7_d16_gates_hold_for_the_defaults_of_the_controller_too() {
+    for (key, value, gates) in
+        SWITCHES.into_iter().filter(|(key, ..)| *key != MODE && *key != OLDER_MODE)
+    {
+        for &gate in gates {
+            let mut cluster = three_zones();
+            match key {
+                SUBSETTING => cluster.settings.default_subsetting = value.into(),
+                _ => cluster.settings.default_preference = value.into(),
+            }
+            cluster.sync();
+            assert!(has_topology(&cluster), "{key}: {value}");
+            cluster.settings.gates = without(gate);
+            assert_eq!(code(&cluster.sync()), Code::ClusterWide, "{key}: {value}, {}", gate.name());
+            assert!(!has_topology(&cluster), "{key}: {value}, {}", gate.name());
+        }
+    }
+}
+
+/// C9: subsets that the default preference asks for are subsets all the same.
+#[test]
+fn c9_the_default_preference_makes_no_subsets_of_a_local_service() {
+    let mut cluster = three_zones();
+    cluster.settings.default_preference = "zonewise.dev/local-subset".into();
+    cluster.service["spec"]["internalTrafficPolicy"] = "Local".into();
+    cluster.sync();
+    assert!(!has_topology(&cluster));
+}
+
+#[test]
+fn b7_hints_of_the_field_stay_and_come_into_force() {
+    for (key, value, gates) in
+        SWITCHES.into_iter().filter(|(.., gates)| gates.contains(&Gate::Hints))
+    {
+        for upstream in [false, true] {
+            if upstream && key == PREFERENCE {
+                continue;
+            }
+            let mut cluster = three_zones();
+            cluster.settings.upstream = upstream;
+            cluster.service["spec"]["trafficDistribution"] = "PreferSameZone".into();
+            cluster.annotate(key, value).sync();
+            cluster.settings.gates = without(Gate::Hints);
+            assert_eq!(code(&cluster.sync()), Code::OwnZone, "{key}: {value}, {gates:?}");
+            assert_eq!(cluster.hints(), map([("a", 14), ("b", 12), ("c", 10)]), "{key}: {value}");
+        }
+    }
+}
+
+/// Shares need no hints: they stay in force, and the hints beside them, which `auto` adds, go.
+#[test]
+fn b7_shares_stay_without_hints_beside_them() {
+    for value in ["zonewise.dev/balanced", "example.com/shares"] {
+        let mut cluster = three_zones();
+        cluster.annotate(PREFERENCE, value).sync();
+        let shares = cluster.shares();
+        assert!(shares.is_some() && !cluster.hints().is_empty(), "{value}");
+        cluster.settings.gates = without(Gate::Hints);
+        cluster.sync();
+        assert_eq!((cluster.shares(), cluster.hints()), (shares, map([])), "{value}");
+    }
+}
+
+/// With `--compat upstream` the annotation is the only key with a gate.
+#[test]
+fn b7_the_gate_holds_as_the_reference_too() {
+    let mut cluster = three_zones();
+    cluster.settings.upstream = true;
+    cluster.annotate(MODE, "Auto");
+    for round in ["first", "second"] {
+        cluster.settings.gates = FeatureGates::default();
+        assert_eq!(code(&cluster.sync()), Code::HintsAssigned, "{round}");
+        cluster.settings.gates = without(Gate::Hints);
+        assert_eq!(code(&cluster.sync()), Code::ClusterWide, "{round}");
+        assert!(!has_topology(&cluster), "{round}");
     }
 }
 

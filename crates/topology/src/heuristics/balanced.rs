@@ -42,6 +42,10 @@ impl Heuristic for Balanced {
         let max_overload = self.max_overload;
         Reason::SharesBalanced { in_zone: region.best_in_zone(max_overload), max_overload }
     }
+
+    fn gives_shares(&self) -> bool {
+        true
+    }
 }
 
 fn refusal(region: &Region<'_>) -> Option<Reason> {

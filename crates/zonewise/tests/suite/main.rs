@@ -18,5 +18,6 @@ mod proxy;
 mod repository;
 mod simulate;
 mod subsets;
+mod switches;
 mod takeover;
 mod vectors;

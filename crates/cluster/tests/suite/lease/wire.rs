@@ -99,7 +99,11 @@ async fn what_refusals_mean() {
     let (store, _) = server(404, status(404, "NotFound", missing)).await;
     assert_eq!(store.get("lease").await, Ok(None));
     assert_eq!(store.replace(&mine).await, Err(StoreError::Missing));
-    assert_eq!(store.create(&mine).await, Err(StoreError::Failed(missing.to_owned())));
+    let error = store.create(&mine).await.unwrap_err();
+    assert_eq!(error, StoreError::NamespaceMissing("ns".to_owned()));
+    let said = error.to_string();
+    assert!(said.contains("`kubectl create namespace ns`"), "{said}");
+    assert!(said.contains("--create-namespace"), "{said}");
 
     for (code, reason) in [(401, "Unauthorized"), (403, "Forbidden")] {
         let (store, _) = server(code, status(code, reason, "no")).await;

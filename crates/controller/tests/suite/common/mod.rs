@@ -2,18 +2,21 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpListener};
 
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use zonewise_cluster::connect::connect;
 use zonewise_controller::RunError;
-use zonewise_controller::config::{Config, File};
+use zonewise_controller::config::{Config, ConfigFile, File, LeaderElection};
 use zonewise_telemetry::shutdown::Shutdown;
-use zonewise_testbed::objects::node;
+use zonewise_testbed::objects::{node, pod};
 use zonewise_testbed::{Cluster, Gate, User, manifests};
 
 /// The repository.
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// Makes the tests run one after the other: each starts servers of its own, which need all of the machine.
 pub(crate) async fn turn() -> tokio::sync::MutexGuard<'static, ()> {
@@ -41,9 +44,21 @@ pub(crate) fn nodes() -> Vec<Value> {
     zones.flat_map(|zone| [1, 2].map(|n| node(&format!("{zone}{n}"), zone, "4"))).collect()
 }
 
+/// Ready Pods of an app, so many in each of the three zones.
+pub(crate) fn zonal_pods(space: &str, app: &str, each: usize) -> Vec<Value> {
+    (0..3 * each)
+        .map(|n| {
+            let node = format!("{}1", ["a", "b", "c"][n % 3]);
+            pod(space, &format!("{app}-{n}"), app, &node, &format!("10.4.{}.{}", app.len(), n + 1))
+        })
+        .collect()
+}
+
 /// The controller, in this process.
 pub(crate) struct Running {
     pub(crate) shutdown: Shutdown,
+    /// Where it serves health and metrics.
+    address: SocketAddr,
     task: JoinHandle<Result<(), RunError>>,
 }
 
@@ -58,15 +73,53 @@ impl Running {
         Self::with(&cluster.kubeconfig_through(User::Controller, gate).unwrap(), lines).await
     }
 
+    /// The same as another user.
+    pub(crate) async fn start_as(cluster: &Cluster, user: User, lines: &str) -> Self {
+        Self::with(&cluster.kubeconfig(user).unwrap(), lines).await
+    }
+
     async fn with(kubeconfig: &std::path::Path, lines: &str) -> Self {
         // To see what the controller says: ZONEWISE_LOG=info cargo test …
         if let Ok(filter) = std::env::var("ZONEWISE_LOG") {
             let _ = zonewise_telemetry::log::start(zonewise_telemetry::log::Format::Text, &filter);
         }
+        Self::run(kubeconfig, config(lines)).await
+    }
+
+    /// With a configuration file that it follows.
+    pub(crate) async fn start_with_file(cluster: &Cluster, file: &std::path::Path) -> Self {
+        let election = LeaderElection { leader_elect: Some(false), ..LeaderElection::default() };
+        let flags = File { leader_election: Some(election), ..File::default() };
+        let config = ConfigFile::read(file, flags, "test").unwrap();
+        Self::run(&cluster.kubeconfig(User::Controller).unwrap(), config).await
+    }
+
+    async fn run(kubeconfig: &std::path::Path, config: Config) -> Self {
         let client = connect(Some(kubeconfig)).await.unwrap();
         let shutdown = Shutdown::manual();
-        let run = zonewise_controller::run(client, config(lines), shutdown.clone());
-        Self { shutdown, task: tokio::spawn(run) }
+        let address = free_address();
+        let config = Config { metrics_address: address, ..config };
+        let run = zonewise_controller::run(client, config, shutdown.clone());
+        Self { shutdown, address, task: tokio::spawn(run) }
+    }
+
+    /// The body of one of its pages, such as `/metrics`; an error until it serves.
+    pub(crate) async fn page(&self, path: &str) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(self.address).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+    }
+
+    /// The values of one of its metrics, by labels as they stand on the page; empty until it serves.
+    pub(crate) async fn metric(&self, name: &str) -> BTreeMap<String, f64> {
+        let page = self.page("/metrics").await.unwrap_or_default();
+        samples(&page)
+            .filter(|(known, ..)| *known == name)
+            .map(|(_, labels, value)| (labels.to_owned(), value))
+            .collect()
     }
 
     pub(crate) async fn stop(self) -> Result<(), RunError> {
@@ -95,6 +148,20 @@ pub(crate) fn config(lines: &str) -> Config {
         "apiVersion: config.zonewise.dev/v1alpha1\nkind: ControllerConfiguration\nmetricsAddress: 127.0.0.1:0\n{election}{lines}\n"
     );
     File::parse("test.yaml", &text).unwrap().resolve("test").unwrap()
+}
+
+/// An address that nothing listens on.
+pub(crate) fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// The samples of a page of metrics: name, labels as they stand there, value.
+pub(crate) fn samples(page: &str) -> impl Iterator<Item = (&str, &str, f64)> {
+    page.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let (series, value) = line.rsplit_once(' ')?;
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        Some((name, labels.trim_end_matches('}'), value.parse().ok()?))
+    })
 }
 
 /// The slices of a Service.

@@ -122,4 +122,8 @@ impl Heuristic for Expression {
             }
         }
     }
+
+    fn gives_shares(&self) -> bool {
+        self.kind() == Kind::ZoneShares
+    }
 }

@@ -149,6 +149,20 @@ fn misunderstood() -> Vec<Off> {
             vec!["turn-on-gate"],
         ),
         (
+            cluster(&auto, &[("4", 2), ("4", 2)]),
+            ["--compat", "upstream", "--feature-gates", "TopologyAwareHints=false"]
+                .map(String::from)
+                .into(),
+            "ClusterWide",
+            vec!["turn-on-gate"],
+        ),
+        (
+            cluster(&json!({PREFERENCE: "zonewise.dev/local-subset"}), &[("4", 6), ("4", 6)]),
+            vec!["--feature-gates".into(), "TopologyAwareSubsetting=false".into()],
+            "ClusterWide",
+            vec!["turn-on-gate"],
+        ),
+        (
             cluster(&auto, &[("8", 2), ("8", 1), ("4", 0)]),
             vec!["--compat".into(), "upstream".into()],
             "TooFewForBalance",

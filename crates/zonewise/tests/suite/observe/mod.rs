@@ -8,6 +8,8 @@
 
 mod advice;
 mod answers;
+#[cfg(feature = "expressions")]
+mod expressions;
 mod input;
 mod live;
 mod pages;
