@@ -109,7 +109,7 @@ async fn d17_heuristics_of_a_file_that_changes() {
             ([(normal, applied, _)], [(warning, failed, message)])
                 if (&**normal, &**applied) == ("Normal", "ExpressionApplied")
                     && (&**warning, &**failed) == ("Warning", "ExpressionFailed")
-                    && message.contains("nowhere") =>
+                    && message.contains("a zone that does not exist") =>
             {
                 Ok(())
             }
