@@ -105,7 +105,9 @@ fn endpoints(slices: &[&Value]) -> Vec<String> {
         let mut rest = (*slice).clone();
         let endpoints = rest.as_object_mut().unwrap().remove("endpoints").unwrap_or_default();
         let metadata = rest["metadata"].as_object_mut().unwrap();
-        for field in ["name", "uid", "creationTimestamp", "resourceVersion", "generation"] {
+        let names_it =
+            ["name", "generateName", "uid", "creationTimestamp", "resourceVersion", "generation"];
+        for field in names_it {
             metadata.remove(field);
         }
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {

@@ -190,8 +190,9 @@ fn every_way_that_is_told_turns_it_on() {
             let (mut objects, mut flags) = (objects.clone(), flags.clone());
             for step in way["steps"].as_array().unwrap() {
                 let needed = make(step, &mut objects);
-                if !needed.is_empty() && flags.first() == needed.first() {
-                    flags.clear();
+                // A flag and its value take the place of the same flag with another value.
+                if let Some(at) = flags.iter().position(|flag| Some(flag) == needed.first()) {
+                    flags.drain(at..at + 2);
                 }
                 flags.extend(needed);
             }
