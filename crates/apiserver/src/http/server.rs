@@ -51,6 +51,8 @@ use crate::{Token, random};
 /// Bytes of a request body: kube-apiserver's `MaxRequestBodyBytes`
 /// (apiserver/pkg/server/config.go).
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
+/// How much of a body that is too large is read before the response.
+const MAX_DISCARDED_BYTES: usize = 16 * 1024 * 1024;
 const JSON: &str = "application/json";
 /// The media type of aggregated discovery.
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -285,14 +287,28 @@ fn has_known_token(tokens: &[Token], headers: &HeaderMap) -> bool {
     bool::from(known) && !given.is_empty()
 }
 
-async fn read_body(body: Incoming) -> Result<Bytes, StatusError> {
+async fn read_body(mut body: Incoming) -> Result<Bytes, StatusError> {
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
-    match Limited::new(body, MAX_BODY_BYTES).collect().await {
+    match Limited::new(&mut body, MAX_BODY_BYTES).collect().await {
         Ok(whole) => Ok(whole.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(StatusError::too_large(MAX_BODY_BYTES)),
+        Err(error) if error.is::<LengthLimitError>() => {
+            discard(&mut body).await;
+            Err(StatusError::too_large(MAX_BODY_BYTES))
+        }
         Err(error) => Err(StatusError::bad_request(format!("the body could not be read: {error}"))),
+    }
+}
+
+/// Reads the rest of a body that is too large, within limits. A client that is still sending when the
+/// connection ends may not see the response.
+async fn discard(body: &mut Incoming) {
+    let mut left = MAX_DISCARDED_BYTES;
+    while let Some(Ok(frame)) = body.frame().await {
+        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        let Some(rest) = left.checked_sub(bytes) else { return };
+        left = rest;
     }
 }
 
