@@ -205,9 +205,9 @@ async fn a3_d16_e1_the_documented_steps_leave_no_trace() {
     assert!(!writers.contains("zonewise-controller"), "{writers}");
 }
 
-/// What a controller does about two slices that are deleted by hand: one that it has not written since
-/// its start, then one that it has. Returns whether the first came back.
-async fn comes_back(cluster: &Cluster, round: &str) -> bool {
+/// Deletes two slices by hand: one that the controller has not written since its start ("found"), and
+/// one that it has ("written"). Returns when the second is back.
+async fn delete_both(cluster: &Cluster, round: &str) {
     let mut written = service("shop", "written", "web");
     written["metadata"]["labels"] = json!({ "round": round });
     cluster.update(&[written]).await.unwrap();
@@ -221,15 +221,17 @@ async fn comes_back(cluster: &Cluster, round: &str) -> bool {
         let gone = slices(cluster, "shop", name).await;
         cluster.delete(&gone).await.unwrap();
     }
-    // Both wait as long, and the first waits first.
+    one_slice(cluster, "written").await;
+}
+
+async fn one_slice(cluster: &Cluster, service: &str) {
     eventually(|| async {
-        match slices(cluster, "shop", "written").await.len() {
+        match slices(cluster, "shop", service).await.len() {
             1 => Ok(()),
-            other => Err(format!("{other} slices")),
+            other => Err(format!("{service} has {other} slices")),
         }
     })
     .await;
-    !slices(cluster, "shop", "found").await.is_empty()
 }
 
 /// Makes any controller write the slice again.
@@ -237,11 +239,7 @@ async fn touch_found(cluster: &Cluster, round: &str) {
     let mut found = service("shop", "found", "web");
     found["metadata"]["labels"] = json!({ "touched": round });
     cluster.update(&[found]).await.unwrap();
-    eventually(|| async {
-        let found = slices(cluster, "shop", "found").await;
-        if found.len() == 1 { Ok(()) } else { Err(format!("{found:?}")) }
-    })
-    .await;
+    one_slice(cluster, "found").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -256,11 +254,17 @@ async fn upstream_brings_back_the_slices_that_the_reference_brings_back() {
     reference.stop().await.unwrap();
 
     let running = Running::start(&cluster, "compat: upstream").await;
-    assert!(!comes_back(&cluster, "upstream").await, "neither does this controller with upstream");
+    delete_both(&cluster, "upstream").await;
+    // The deletion of "found" was seen first, and both would have waited as long. A second deletion that
+    // is mended shows that the first has had its time.
+    delete_both(&cluster, "upstream-again").await;
+    let found = slices(&cluster, "shop", "found").await;
+    assert!(found.is_empty(), "the reference does not bring it back, nor does upstream: {found:?}");
     touch_found(&cluster, "upstream").await;
     running.stop().await.unwrap();
 
     let running = Running::start(&cluster, "").await;
-    assert!(comes_back(&cluster, "ours").await, "otherwise it does");
+    delete_both(&cluster, "ours").await;
+    one_slice(&cluster, "found").await;
     running.stop().await.unwrap();
 }
