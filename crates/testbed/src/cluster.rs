@@ -201,7 +201,8 @@ impl Cluster {
             bail!("the API server is already running");
         }
         let program = self.programs.path("kube-apiserver");
-        let process = Process::spawn(&program, &self.flags(), &[], &self.log("kube-apiserver"))?;
+        let process =
+            Process::spawn(&program, &self.flags(), &FEW_COLLECTIONS, &self.log("kube-apiserver"))?;
         *self.apiserver() = Some(process);
         let client = self.admin()?;
         let check = || self.apiserver().as_mut().map_or(Ok(()), Process::check);
@@ -268,6 +269,10 @@ impl Cluster {
         flags
     }
 }
+
+/// Go collects garbage only when the memory reaches the limit: a third of the CPU time of a start is saved, and a test
+/// does not run for long.
+const FEW_COLLECTIONS: [(&str, &str); 2] = [("GOGC", "off"), ("GOMEMLIMIT", "1GiB")];
 
 const FLAGS: [&str; 9] = [
     "--service-account-issuer=https://kubernetes.default.svc",
