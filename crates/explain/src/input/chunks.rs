@@ -9,7 +9,7 @@
 //! as a whole, because some items can only be read with their document: they use YAML anchors of
 //! another item, or the kind of the list comes after its items.
 
-use std::io::{self, Read};
+use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -207,26 +207,18 @@ impl<R: Read> Splitter<R> {
     }
 
     fn fill(&mut self) -> Result<(), InputError> {
-        let length = self.bytes.len();
-        let start = self.kept_from();
-        if length - start > self.limits.object {
+        if self.bytes.len() - self.kept_from() > self.limits.object {
             let location = self.location();
             return Err(InputError::TooLarge { location, limit: self.limits.object });
         }
-        self.bytes.resize(length + self.limits.step, 0);
-        let count = loop {
-            match self.source.read(&mut self.bytes[length..]) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => break other,
-            }
-        };
-        self.bytes.truncate(length + count.as_ref().map_or(0, |count| *count));
-        let count = count.map_err(|source| {
+        let step = self.limits.step;
+        let mut next = self.source.by_ref().take(step as u64);
+        let count = next.read_to_end(&mut self.bytes).map_err(|source| {
             let file = Arc::clone(&self.file);
             InputError::Unreadable { file, source }
         })?;
         self.read += count as u64;
-        self.ended = count == 0;
+        self.ended = count < step;
         Ok(())
     }
 
