@@ -4,13 +4,13 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 /// Longer than anything in a test takes, even on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(180);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Calls `attempt` until it succeeds, and returns its value.
 ///
 /// # Panics
-/// With the last error, if it has not succeeded within a minute.
+/// With the last error, if it has not succeeded within three minutes.
 pub async fn eventually<T, F: Future<Output = Result<T, String>>>(
     mut attempt: impl FnMut() -> F,
 ) -> T {
@@ -31,7 +31,7 @@ pub async fn eventually<T, F: Future<Output = Result<T, String>>>(
 /// Calls `actual` until it returns `expected`. `what` names the value in the failure.
 ///
 /// # Panics
-/// With the last value, if it has not become the expected one within a minute.
+/// With the last value, if it has not become the expected one within three minutes.
 pub async fn eventually_equals<T: PartialEq + Debug>(
     what: &str,
     expected: T,

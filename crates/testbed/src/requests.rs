@@ -4,15 +4,19 @@
 //! the subresource. [`Objects`] sends it for every object that has a status.
 
 use std::pin::Pin;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use http::{Method, Request};
 use kube::Client;
 use kube::api::WatchEvent;
+use kube::core::Status;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+/// How long a namespace may be unknown after it was created.
+const NAMESPACE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests in flight at once: enough to keep the server busy, few enough not to be throttled.
 const CONCURRENCY: usize = 16;
 
@@ -144,10 +148,33 @@ impl Objects {
     async fn send(&self, plan: Vec<Step>) -> Result<()> {
         for Step { method, path, body } in plan {
             let context = format!("{method} {path}");
-            self.client.request_text(request(method, &path, body)?).await.context(context)?;
+            self.send_one(&method, &path, body).await.context(context)?;
         }
         Ok(())
     }
+
+    /// Sends a request; again while the API server does not know a namespace that was just created. Its admission
+    /// sees namespaces through a watch, which may be late on a busy machine.
+    async fn send_one(&self, method: &Method, path: &str, body: Vec<u8>) -> Result<()> {
+        let deadline = Instant::now() + NAMESPACE_TIMEOUT;
+        loop {
+            let answer =
+                self.client.request_text(request(method.clone(), path, body.clone())?).await;
+            match answer {
+                Err(kube::Error::Api(status))
+                    if is_unknown_namespace(&status) && Instant::now() < deadline =>
+                {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                answer => return Ok(answer.map(drop)?),
+            }
+        }
+    }
+}
+
+fn is_unknown_namespace(status: &Status) -> bool {
+    let kind = status.details.as_ref().map(|details| details.kind.as_str());
+    status.code == 404 && kind == Some("namespaces")
 }
 
 /// A request to send. It owns its body, so that callers may move their work to other tasks.
