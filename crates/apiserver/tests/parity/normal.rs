@@ -216,12 +216,14 @@ fn moment(text: &str, whole: bool) -> String {
     }
 }
 
-/// Replaces the age of an object that was just made.
+/// Replaces the age of an object that this run made: less than an hour, such as `59s` or `2m5s`.
 pub(crate) fn age(text: &str) -> String {
-    let young = text.strip_suffix('s').is_some_and(|number| {
-        is_number(number) && number.parse().is_ok_and(|seconds: u32| seconds < 120)
-    });
-    if young { "<age>".to_owned() } else { text.to_owned() }
+    let minutes = text.split_once('m');
+    let (minutes, rest) = minutes.map_or(("0", text), |(minutes, rest)| (minutes, rest));
+    let seconds =
+        if rest.is_empty() && text.contains('m') { "0" } else { rest.trim_end_matches('s') };
+    let is_age = text.ends_with(['m', 's']) && is_number(minutes) && is_number(seconds);
+    if is_age && minutes.len() < 3 { "<age>".to_owned() } else { text.to_owned() }
 }
 
 /// Replaces the version in messages.
