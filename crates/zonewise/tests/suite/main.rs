@@ -19,5 +19,6 @@ mod repository;
 mod simulate;
 mod subsets;
 mod switches;
+mod tables;
 mod takeover;
 mod vectors;
