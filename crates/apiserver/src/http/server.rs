@@ -362,6 +362,11 @@ fn show_document(
             None if group.is_empty() || discovery::group(group).is_some() => return Err(missing()),
             None => return Ok(page_not_found()),
         },
+        // kubectl writes the version as `@v1.0`; in the media type of the answer it is `.v1.0`.
+        NonResourceUrl::OpenApiV2 if accept.contains("proto-openapi.spec.v2") => {
+            let message = openapi::v2_protobuf().into();
+            return Ok(whole_response(200, openapi::V2_PROTOBUF, message));
+        }
         NonResourceUrl::OpenApiV2 => openapi::v2(),
         NonResourceUrl::OpenApiV3 => openapi::v3_index(),
         NonResourceUrl::OpenApiV3Of(group, version) => {

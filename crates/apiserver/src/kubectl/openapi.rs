@@ -30,6 +30,25 @@ pub(crate) fn v2() -> Value {
     json!({"swagger": "2.0", "info": info(), "paths": paths, "definitions": definitions})
 }
 
+/// The media type of `/openapi/v2` that kubectl asks for.
+pub(crate) const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// `/openapi/v2` as the protobuf message `openapi.v2.Document`, without schemas. kubectl reads it before it applies a
+/// `kind: List`, and does not check objects whose schemas are not in it; this server checks them.
+pub(crate) fn v2_protobuf() -> Vec<u8> {
+    const SWAGGER: u8 = 1;
+    const INFO: u8 = 2;
+    let info = [text_field(1, b"Kubernetes"), text_field(2, b"1.36")].concat();
+    [text_field(SWAGGER, b"2.0"), text_field(INFO, &info)].concat()
+}
+
+/// A protobuf field of bytes: number and wire type 2, length, bytes. For numbers below 16 and fewer than 128 bytes.
+fn text_field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(bytes.len()).unwrap_or(u8::MAX);
+    debug_assert!(number < 16 && length < 128, "both fit into one byte");
+    [&[number << 3 | 2, length], bytes].concat()
+}
+
 /// `/openapi/v3`: the URLs of the documents.
 pub(crate) fn v3_index() -> Value {
     let paths: Map<String, Value> = group_versions()
@@ -146,6 +165,12 @@ mod tests {
             assert!(v2()["paths"].get(path(kind)).is_some());
         }
         assert_eq!(v3("apps", "v1"), None);
+    }
+
+    #[test]
+    fn the_message_without_schemas_has_title_and_version() {
+        let expected = b"\x0a\x032.0\x12\x12\x0a\x0aKubernetes\x12\x041.36";
+        assert_eq!(v2_protobuf(), expected);
     }
 
     #[test]

@@ -25,7 +25,8 @@ enum Held {
     Within,
 }
 
-const MANIFESTS: [(&str, &str); 9] = [
+const MANIFESTS: [(&str, &str); 10] = [
+    ("list", include_str!("manifests/list.yaml")),
     ("one", include_str!("manifests/one.yaml")),
     ("web", include_str!("manifests/web.yaml")),
     ("web-2", include_str!("manifests/web-2.yaml")),
@@ -105,6 +106,9 @@ const SESSIONS: [Session; 9] = [
             "apply -f - < web",
             "apply -f - < web-2",
             "get svc web -o yaml",
+            "apply -f - < list",
+            "apply -f - < list",
+            "apply -f - --server-side --force-conflicts < list",
             "apply -f - --dry-run=server < web",
             "apply -f - --dry-run=client < web",
             "apply -f - < wrong",
