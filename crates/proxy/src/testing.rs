@@ -8,7 +8,7 @@ use zonewise_telemetry::metrics::{MetricError, Registry};
 
 pub use crate::addresses::{NodePorts, interface_addresses};
 use crate::config::Config;
-pub use crate::conntrack::{Frontends, clean};
+pub use crate::conntrack::{Frontends, Known, find, remove};
 use crate::dry_run;
 pub use crate::health::{
     Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, PortError, serve,

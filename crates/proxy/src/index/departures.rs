@@ -132,6 +132,11 @@ impl Index {
         self.progress.others.keys().copied().collect()
     }
 
+    /// The newest version that a watch of slices has delivered.
+    pub fn newest_version(&self) -> u64 {
+        self.progress.newest()
+    }
+
     /// Whether the watches of this node's slices have listed everything.
     pub fn is_complete(&self) -> bool {
         self.progress.own_version() > 0

@@ -52,6 +52,9 @@ pub struct Index {
     /// Services that slices of other zones and regions matter for. Kept up to date from the moment
     /// when the own watches have listed.
     needs: BTreeMap<Key, Need>,
+    /// Services with UDP flows to endpoints that are in no slice for this node. Written by the task that
+    /// looks for stale flows.
+    flows_elsewhere: BTreeSet<Key>,
     /// What other tasks wait for.
     news: News,
     /// Services to route again. Every writer above adds to it; a sync takes all.

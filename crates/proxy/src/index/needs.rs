@@ -1,7 +1,8 @@
 //! Services that slices of other zones and regions matter for: a port and address family that this
-//! node's slices leave without a ready endpoint is served from all slices.
+//! node's slices leave without a ready endpoint is served from all slices, and UDP flows may lead to
+//! endpoints that have moved to a slice for another zone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use zonewise_common::name::Key;
 use zonewise_routing::{
@@ -55,6 +56,29 @@ impl Index {
         std::mem::take(&mut self.news)
     }
 
+    /// Services with UDP flows to endpoints that are in no slice for this node.
+    pub fn flows_elsewhere(&self) -> &BTreeSet<Key> {
+        &self.flows_elsewhere
+    }
+
+    /// Whether a Service has UDP flows to endpoints that are in no slice for this node: then its other
+    /// slices are watched, to know when these endpoints are gone.
+    pub fn set_flows_elsewhere(&mut self, service: &Key, flows: bool) {
+        match flows {
+            true => self.flows_elsewhere.insert(service.clone()),
+            false => self.flows_elsewhere.remove(service),
+        };
+        self.update_need(service);
+    }
+
+    /// The slices of a Service that are for this node.
+    pub fn own_slices(&self, service: &Key) -> Vec<&RoutedSlice> {
+        let mut slices = self.slices(service);
+        slices
+            .retain(|slice| self.perspective.as_ref().is_none_or(|known| known.is_for_node(slice)));
+        slices
+    }
+
     pub(super) fn forget_needs(&mut self) {
         self.news.needs |= !self.needs.is_empty();
         self.needs.clear();
@@ -94,11 +118,20 @@ impl Index {
             .filter(|(slice, stored)| stays(slice) && known.is_for_node(&stored.slice))
             .map(|(_, stored)| &*stored.slice)
             .collect();
-        let divided = || {
-            let mut all = self.stored(key);
-            all.any(|(slice, stored)| stays(slice) && stored.slice.subset != Subset::All)
-        };
-        needs_other_subsets(service, &mine)
-            .then(|| if divided() { Need::Urgent } else { Need::Patient })
+        let needed = needs_other_subsets(service, &mine) || self.flows_elsewhere.contains(key);
+        needed.then(|| if self.is_divided(key) { Need::Urgent } else { Need::Patient })
+    }
+
+    /// Whether a Service has slices for single zones or regions.
+    fn is_divided(&self, service: &Key) -> bool {
+        let stays = |slice: &Key| !self.departures.contains_key(slice);
+        let mut all = self.stored(service);
+        all.any(|(slice, stored)| stays(slice) && stored.slice.subset != Subset::All)
+    }
+
+    /// Whether a Service may have endpoints in slices that this node does not know: it is divided into
+    /// subsets, and only those for this node are watched.
+    pub fn is_partly_known(&self, service: &Key) -> bool {
+        self.perspective.is_some() && self.is_divided(service)
     }
 }

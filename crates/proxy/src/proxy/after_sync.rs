@@ -1,19 +1,13 @@
 //! What follows a batch that the kernel has accepted: measurements, health checks of Services, stale
 //! UDP flows, session affinity, and the report to the controller.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
-
 use tokio::task::block_in_place;
 use tokio::time::Instant;
 use zonewise_common::name::Key;
-use zonewise_nft::Family;
-use zonewise_routing::{self as routing, RouteQuery, TrafficPolicy};
+use zonewise_routing::{self as routing, TrafficPolicy};
 use zonewise_topology::reason::Code;
 
 use super::{HealthChecks, Proxy};
-use crate::addresses;
-use crate::conntrack;
 use crate::health::{HealthPort, Moment};
 use crate::index::{Changes, Index};
 use crate::kernel::{Kernel, Rejected};
@@ -97,74 +91,23 @@ impl Proxy<'_> {
 
     /// Removes UDP flows that conntrack would still send to endpoints that are gone.
     fn remove_stale_flows(&self, changes: &Changes, first: bool) {
-        let reader = self.cluster.reader();
-        let index = self.cluster.index();
-        let mut frontends: BTreeMap<Family, conntrack::Frontends> = BTreeMap::new();
-        let keys: Box<dyn Iterator<Item = &Key>> = if first {
-            Box::new(index.services().keys())
-        } else {
-            Box::new(changes.services.iter())
-        };
-        for key in keys {
-            let Some(service) = index.services().get(key) else { continue };
-            let udp = service.ports.iter().filter(|port| port.protocol == routing::Protocol::Udp);
-            for port in udp {
-                let slices = index.slices(key);
-                for &family in &self.families {
-                    let query = RouteQuery {
-                        reader: &reader,
-                        gates: &self.config.routing,
-                        service,
-                        port,
-                        family: entries::routing_family(family),
-                        slices: &slices,
-                    };
-                    frontends.entry(family).or_default().add(
-                        service,
-                        port,
-                        &routing::serving_targets(&query),
-                    );
-                }
-            }
-        }
-        drop(index);
-        frontends.retain(|_, frontends| !frontends.is_empty());
-        if !frontends.is_empty() {
-            block_in_place(|| self.remove_flows(&frontends));
-        }
+        let services = self.looked_at(changes, first);
+        block_in_place(|| self.stale_flows.remove(services.iter()));
     }
 
-    fn remove_flows(&self, frontends: &BTreeMap<Family, conntrack::Frontends>) {
-        let own: BTreeSet<IpAddr> =
-            addresses::interface_addresses().unwrap_or_default().into_iter().collect();
-        for (&family, frontends) in frontends {
-            let began = Instant::now();
-            match conntrack::clean(family, frontends, &own) {
-                Ok(deleted) => self
-                    .reports
-                    .metrics
-                    .flows_deleted
-                    .with([family_name(family)])
-                    .add(deleted as u64),
-                Err(error) => tracing::warn!(%error, "cannot remove stale UDP flows"),
-            }
-            self.reports
-                .metrics
-                .conntrack
-                .with([family_name(family)])
-                .observe(began.elapsed().as_secs_f64());
+    /// The Services that a sync was about: all of them the first time.
+    fn looked_at(&self, changes: &Changes, first: bool) -> Vec<Key> {
+        match first {
+            true => self.cluster.index().services().keys().cloned().collect(),
+            false => changes.services.iter().cloned().collect(),
         }
     }
 
     async fn update_health_checks(&mut self, changes: &Changes, first: bool) {
         {
+            let looked_at = self.looked_at(changes, first);
             let index = self.cluster.index();
-            let all: Vec<Key> = if first {
-                index.services().keys().cloned().collect()
-            } else {
-                changes.services.iter().cloned().collect()
-            };
-            for key in all {
+            for key in looked_at {
                 let name = (key.0.to_string(), key.1.to_string());
                 match health_port(&index, &key) {
                     Some(port) => drop(self.health_checks.services.insert(name, port)),

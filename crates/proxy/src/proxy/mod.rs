@@ -13,12 +13,14 @@
 //! * `inputs`: configuration and objects as what the rules are made from.
 //! * `machine`: the first sync, and following the node's addresses.
 //! * `after_sync`: what follows a batch that the kernel has accepted.
+//! * `stale_flows`: UDP flows that lead to endpoints that are gone.
 //! * `upkeep`: regular checks of the tables.
 
 mod after_sync;
 pub(crate) mod inputs;
 mod machine;
 mod schedule;
+mod stale_flows;
 mod start;
 mod upkeep;
 
@@ -55,6 +57,7 @@ use crate::{routes_page, table_metrics};
 use inputs::programmed_service;
 use machine::TableInputs;
 use schedule::{Due, Schedule};
+use stale_flows::StaleFlows;
 use start::Waiting;
 
 /// Why the proxy ended, or could not start.
@@ -117,13 +120,22 @@ pub async fn run(
             applied.subscribe(),
         ));
         let events = ServiceEvents::new(client.clone());
+        let families = families(Machine::default().has_ipv6());
+        let (stale_flows, unsure) = StaleFlows::new(
+            Arc::clone(&cluster),
+            Arc::clone(&metrics),
+            config.routing,
+            families.clone(),
+        );
+        let settling = tokio::spawn(stale_flows.clone().settle(client.clone(), unsure));
         let mut proxy = Proxy {
             config: &config,
-            families: families(Machine::default().has_ipv6()),
+            families,
             cluster: Arc::clone(&cluster),
             kernel,
             in_kernel: TableInputs::default(),
             rejected: BTreeMap::new(),
+            stale_flows,
             health_checks: HealthChecks::new(health.clone()),
             reports: Reports { metrics, health, events, applied, started },
             schedule: Schedule::new(config.verify_period, verify_signal),
@@ -131,6 +143,7 @@ pub async fn run(
         };
         let result = proxy.work(&mut watches).await;
         reporting.abort();
+        settling.abort();
         result
     };
     let result = tokio::select! {
@@ -196,6 +209,7 @@ struct Proxy<'a> {
     in_kernel: TableInputs,
     /// Services that the kernel rejects, with its error. Written after every batch.
     rejected: BTreeMap<Key, String>,
+    stale_flows: StaleFlows,
     health_checks: HealthChecks,
     reports: Reports,
     schedule: Schedule,
@@ -268,6 +282,7 @@ impl Proxy<'_> {
             Due::RemoveUnused => self.remove_unused(),
             Due::CheckTables => self.check_tables(),
             Due::CheckAddresses => self.check_addresses().await,
+            Due::CheckFlows => block_in_place(|| self.stale_flows.check_elsewhere()),
             Due::Verify => self.verify(),
         }
         false

@@ -15,6 +15,9 @@ const CHECK_ADDRESSES: Duration = Duration::from_secs(5);
 /// How often Services that the kernel has rejected are tried again.
 const RETRY_REJECTED: Duration = Duration::from_secs(60);
 
+/// How often Services are looked at again that have UDP flows to endpoints in slices for other zones.
+const CHECK_FLOWS: Duration = Duration::from_secs(20);
+
 /// What there is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
@@ -28,6 +31,8 @@ pub(super) enum Due {
     CheckTables,
     /// Have the machine's addresses changed?
     CheckAddresses,
+    /// Have UDP flows to endpoints in slices for other zones ended?
+    CheckFlows,
     /// The tables are to be compared with what they should be: it is time, or SIGUSR1 has come.
     Verify,
 }
@@ -36,6 +41,7 @@ pub(super) enum Due {
 pub(super) struct Schedule {
     check_tables: Interval,
     check_addresses: Interval,
+    check_flows: Interval,
     retry_rejected: Interval,
     /// SIGUSR1; `None` if it cannot be received.
     verify_signal: Option<Signal>,
@@ -52,6 +58,7 @@ impl Schedule {
         Self {
             check_tables: interval(CHECK_TABLES),
             check_addresses: interval(CHECK_ADDRESSES),
+            check_flows: interval_at(now + CHECK_FLOWS, CHECK_FLOWS),
             retry_rejected: interval_at(now + RETRY_REJECTED, RETRY_REJECTED),
             verify_signal,
             verify_at: now + verify_period,
@@ -82,6 +89,7 @@ impl Schedule {
             () = remove_unused => Due::RemoveUnused,
             _ = self.check_tables.tick() => Due::CheckTables,
             _ = self.check_addresses.tick() => Due::CheckAddresses,
+            _ = self.check_flows.tick() => Due::CheckFlows,
             () = sleep_until(self.verify_at) => Due::Verify,
             Some(()) = async { signal?.recv().await } => Due::Verify,
             _ = self.retry_rejected.tick() => Due::RetryRejected,

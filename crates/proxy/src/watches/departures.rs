@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, timeout};
-use zonewise_cluster::api::{self, ApiError};
+use zonewise_cluster::api::ApiError;
 use zonewise_cluster::watch::{Backoff, jittered};
 
-use super::{ClusterView, selectors};
+use super::ClusterView;
+use super::request::slices_of;
 use crate::index::{Answer, Question};
 
 /// How long no further departure must have come.
@@ -55,23 +54,7 @@ async fn wait_for_quiet(view: &ClusterView) {
     }
 }
 
-#[derive(Deserialize)]
-struct SliceList<'a> {
-    #[serde(borrow)]
-    items: Option<Vec<&'a RawValue>>,
-}
-
 async fn ask(client: &Client, view: &ClusterView, question: &Question) -> Result<Answer, ApiError> {
-    let path = format!(
-        "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?resourceVersion={}&resourceVersionMatch=NotOlderThan{}",
-        question.namespace,
-        question.version,
-        selectors::of_services(&question.services),
-    );
-    let body = api::get(client, &path).await?;
-    let list: SliceList<'_> = serde_json::from_slice(&body)
-        .map_err(|error| ApiError::Unavailable(format!("a list cannot be read: {error}")))?;
-    let reader = view.reader();
-    let items = list.items.unwrap_or_default();
-    Ok(items.iter().filter_map(|item| reader.read_slice(item.get()).ok()).collect())
+    let Question { namespace, services, version, .. } = question;
+    slices_of(client, view, namespace, services, *version).await
 }

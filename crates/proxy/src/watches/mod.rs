@@ -14,6 +14,7 @@
 //! * [`view`]: what the watches have learned, and who may change which part of it.
 //! * `selectors`: which objects the API server is asked for.
 //! * `listeners`: what each watch does with its objects.
+//! * `request`: a single list of slices.
 //! * `departures`: the task that asks whether slices that left a watch still exist.
 //! * `others`: the task that watches slices of other zones, for Services that this node's own slices leave
 //!   without endpoints.
@@ -21,6 +22,7 @@
 mod departures;
 mod listeners;
 mod others;
+mod request;
 mod selectors;
 mod view;
 
@@ -34,6 +36,7 @@ use zonewise_routing::NodeLocation;
 use listeners::{NodeListener, ServiceCidrListener, ServiceListener, SliceListener};
 use selectors::{services, this_node};
 
+pub(crate) use request::slices_of;
 pub(crate) use view::ClusterView;
 
 /// The tasks that keep a [`ClusterView`] up to date.

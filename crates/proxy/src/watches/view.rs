@@ -5,6 +5,7 @@
 //!  watch of Services ────► index: services ─────────────────► sync
 //!  watches of slices ────► index: slices, departures ───────► sync, departures task
 //!  departures task ──────► index: slices                      (asks about departures)
+//!  stale flows task ─────► index: flows_elsewhere             (asks about endpoints)
 //!  every writer above ───► index: needs ────────────────────► task of other zones' watches
 //!  watch of this node ───► state: node ─────────────────────► sync, watches of slices
 //!  watch of ServiceCIDRs ► state: service_cidrs ────────────► sync
@@ -125,6 +126,15 @@ impl ClusterView {
     /// Whether the API server has been asked for this node; it may not have one of this name.
     pub(crate) fn has_listed_node(&self) -> bool {
         self.state.lock().listed.contains(&List::Node)
+    }
+
+    /// Notes which of these Services have UDP flows to endpoints that are in no slice for this node.
+    pub(crate) fn set_flows_elsewhere(&self, services: &BTreeSet<Key>, elsewhere: &BTreeSet<Key>) {
+        self.update(|index| {
+            let all = services.iter();
+            all.for_each(|key| index.set_flows_elsewhere(key, elsewhere.contains(key)));
+        });
+        self.changed.notify_one();
     }
 
     // === for the watches ===

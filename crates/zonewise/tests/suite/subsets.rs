@@ -13,11 +13,13 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use zonewise_netns::NetnsPod;
+use zonewise_netns::traffic::OpenConnection;
 use zonewise_testbed::{Cluster, Process, User, eventually, eventually_equals};
 
 use crate::nodes::connections::Connections;
 use crate::nodes::{
-    TestNodes, cluster, cluster_ip, controller, pod_object, responders, service_object, stored,
+    PROBE_TIMEOUT, TestNodes, cluster, cluster_ip, controller, pod_object, responders,
+    service_object, stored,
 };
 use crate::observe::run::program;
 
@@ -239,6 +241,45 @@ async fn a8_subsets_end_and_start_at_their_thresholds() {
     connections.more(30).await;
     assert_eq!(connections.failures(), BTreeMap::new());
     connections.end();
+}
+
+/// A UDP flow stays with its endpoint when that moves to another zone's subset, and leaves it when the endpoint
+/// is gone, which the node's own watches do not show.
+#[tokio::test(flavor = "multi_thread")]
+async fn c5_udp_flows_stay_with_endpoints_that_move_to_another_subset() {
+    let mut subsets = Subsets::start().await;
+    subsets.expect("no request", UNDIVIDED, EVERYWHERE).await;
+    for timeout in ["nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"] {
+        let node = &subsets.nodes.node("n1").namespace;
+        node.write_sysctl(&format!("net/netfilter/{timeout}"), "3600").unwrap();
+    }
+    let caller = subsets.callers["n1"].namespace.clone();
+    let mut flows: BTreeMap<String, OpenConnection> = BTreeMap::new();
+    eventually_equals("a flow to every endpoint", subsets.pods_of(ALL), || {
+        let mut flow = OpenConnection::udp(&caller, subsets.to, PROBE_TIMEOUT).unwrap();
+        flows.entry(flow.probe().to_string()).or_insert(flow);
+        flows.keys().cloned().collect()
+    })
+    .await;
+    let stays = |(name, flow): (&String, &mut OpenConnection)| {
+        assert_eq!(&flow.probe().to_string(), name, "the flow to {name}");
+    };
+
+    subsets.annotate(json!({SUBSETTING: "Auto"})).await;
+    subsets.expect("Auto", PER_ZONE, EACH_ITS_OWN).await;
+    flows.iter_mut().for_each(stays);
+    for gone in ["b1", "a1"] {
+        subsets.set_pods(&[gone], false).await;
+        let mut flow = flows.remove(gone).unwrap();
+        eventually_equals(&format!("the flow to {gone} goes elsewhere"), false, || {
+            flow.probe().to_string() == gone
+        })
+        .await;
+        flows.iter_mut().for_each(stays);
+    }
+    subsets.annotate(json!({})).await;
+    subsets.expect("off", UNDIVIDED, EVERYWHERE).await;
+    flows.iter_mut().for_each(stays);
 }
 
 /// Proxies that know nothing of subsets use all slices and get no endpoint twice: kube-proxy, and ours with its

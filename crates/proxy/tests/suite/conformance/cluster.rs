@@ -20,7 +20,7 @@ use zonewise_netns::traffic::{ProbeResult, Protocol, Server, probe_from, probe_t
 use zonewise_nft::Family;
 use zonewise_nft::conntrack::Conntrack;
 use zonewise_proxy::testing::{
-    FAMILIES as TABLES, Frontends, LocalTraffic, Options, clean, interface_addresses,
+    FAMILIES as TABLES, Frontends, Known, LocalTraffic, Options, find, interface_addresses, remove,
     routing_family,
 };
 use zonewise_routing::{self as routing, NodeLocation, RouteQuery, serving_targets};
@@ -196,7 +196,10 @@ impl ProxyNode {
         let frontends = frontends(&self.tables);
         self.node.namespace.enter(|| {
             let own: BTreeSet<IpAddr> = interface_addresses().unwrap().into_iter().collect();
-            frontends.iter().map(|(family, of)| clean(*family, of, &own).unwrap()).sum()
+            frontends
+                .iter()
+                .map(|(family, of)| remove(&find(*family, of, &own).unwrap().stale).unwrap())
+                .sum()
         })
     }
 
@@ -227,7 +230,8 @@ fn frontends(tables: &Tables) -> BTreeMap<Family, Frontends> {
                 family: routing_family(family),
                 slices: &slices,
             };
-            frontends.entry(family).or_default().add(service, port, &serving_targets(&query));
+            let serving = serving_targets(&query);
+            frontends.entry(family).or_default().add(service, port, &serving, Known::All);
         }
     }
     frontends
