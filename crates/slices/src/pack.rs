@@ -64,6 +64,7 @@ impl SliceTemplate<'_> {
         Slice {
             namespace: Name::clone(&self.service.namespace),
             name: None,
+            generate_name: Some(format!("{}-", self.service.name).into()),
             uid: Default::default(),
             resource_version: "".into(),
             generation: 0,
@@ -137,6 +138,7 @@ fn without_endpoints(slice: &Slice) -> Slice {
     Slice {
         namespace: Arc::clone(&slice.namespace),
         name: slice.name.clone(),
+        generate_name: slice.generate_name.clone(),
         uid: slice.uid.clone(),
         resource_version: slice.resource_version.clone(),
         generation: slice.generation,

@@ -443,7 +443,9 @@ impl<'a> Planner<'a> {
             let index = create.iter().rposition(same).filter(|_| candidate.is_owned_by(uid));
             if let Some(index) = index {
                 let slice = create.remove(index);
-                update.push(Slice { name: candidate.name.clone(), ..slice });
+                let (name, generate_name) =
+                    (candidate.name.clone(), candidate.generate_name.clone());
+                update.push(Slice { name, generate_name, ..slice });
             }
             index.is_none()
         });

@@ -29,6 +29,8 @@ pub struct Slice {
     pub namespace: Name,
     /// Its name; `None` for a new slice, which the API server names.
     pub name: Option<Box<str>>,
+    /// What the API server makes the name of a new slice from. Stored slices keep theirs.
+    pub generate_name: Option<Box<str>>,
     /// Its uid; empty for a new slice.
     pub uid: Uid,
     /// Its resource version; empty for a new slice, and for updates that must succeed whatever version
@@ -429,6 +431,7 @@ struct Wire {
 struct SliceMeta {
     #[serde(deserialize_with = "lenient")]
     name: Box<str>,
+    generate_name: Option<Box<str>>,
     namespace: Option<Name>,
     #[serde(deserialize_with = "lenient")]
     uid: Uid,
@@ -469,6 +472,7 @@ impl From<Wire> for Slice {
         Self {
             endpoints: wire.endpoints.into_iter().map(read).collect(),
             name: Some(meta.name),
+            generate_name: meta.generate_name,
             uid: meta.uid,
             resource_version: meta.resource_version,
             generation: meta.generation,
@@ -521,13 +525,12 @@ impl Serialize for Slice {
     /// Writes the whole object, as the API server expects it.
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        let generate = self.labels.get(SERVICE_NAME).filter(|_| self.name.is_none());
         Written {
             api_version: "discovery.k8s.io/v1",
             kind: "EndpointSlice",
             metadata: WrittenMeta {
                 name: self.name.as_deref(),
-                generate_name: generate.map(|service| format!("{service}-")),
+                generate_name: self.generate_name.as_deref(),
                 namespace: &self.namespace,
                 uid: some(&self.uid.to_string()),
                 resource_version: some(&self.resource_version),
@@ -561,7 +564,7 @@ struct WrittenMeta<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    generate_name: Option<String>,
+    generate_name: Option<&'a str>,
     namespace: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     uid: Option<String>,

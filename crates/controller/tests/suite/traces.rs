@@ -105,8 +105,7 @@ fn endpoints(slices: &[&Value]) -> Vec<String> {
         let mut rest = (*slice).clone();
         let endpoints = rest.as_object_mut().unwrap().remove("endpoints").unwrap_or_default();
         let metadata = rest["metadata"].as_object_mut().unwrap();
-        let names_it =
-            ["name", "generateName", "uid", "creationTimestamp", "resourceVersion", "generation"];
+        let names_it = ["name", "uid", "creationTimestamp", "resourceVersion", "generation"];
         for field in names_it {
             metadata.remove(field);
         }

@@ -346,6 +346,7 @@ fn what_others_put_on_a_slice_stays() {
         let mut cluster = stored(upstream, &[3]);
         let old = cluster.store.list().remove(0);
         let marked = Slice {
+            generate_name: Some("made-from-".into()),
             annotations: old.annotations.with("example.com/keep", Some("me")),
             finalizers: Box::new(["example.com/hold".into()]),
             ..(*old).clone()
@@ -356,6 +357,7 @@ fn what_others_put_on_a_slice_stays() {
         let slice = &cluster.store.slices["old-000"];
         assert_eq!(slice.annotations.get("example.com/keep"), Some("me"));
         assert_eq!(slice.finalizers.len(), 1);
+        assert_eq!(slice.generate_name.as_deref(), Some("made-from-"));
     });
 }
 
