@@ -19,9 +19,6 @@ use crate::node::NodeInfo;
 
 /// The field manager of the Leases.
 const MANAGER: &str = "zonewise-proxy";
-/// How long to wait before a version is reported: slices come by several watches, and one may have
-/// delivered a version that another delivers a moment later.
-const OTHER_WATCHES: Duration = Duration::from_secs(1);
 /// Changes within this time are reported together.
 const GATHER: Duration = Duration::from_secs(4);
 /// How often to report when nothing has changed.
@@ -42,11 +39,13 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// After another sync. If more Services are refused than can be named, the controller could not tell
+    /// After another sync. What was applied stays applied: while watches start anew and have not listed,
+    /// the version stays. If more Services are refused than can be named, the controller could not tell
     /// which of them have the new version: the version stays, and this node counts as behind.
     #[must_use]
     pub fn then<'k>(&self, version: u64, refused: impl ExactSizeIterator<Item = &'k Key>) -> Self {
-        let version = if refused.len() > MOST_REFUSED { self.version } else { version };
+        let version =
+            if refused.len() > MOST_REFUSED { self.version } else { version.max(self.version) };
         Self { version, refused: refused.take(MOST_REFUSED).cloned().collect() }
     }
 }
@@ -56,7 +55,6 @@ pub(crate) async fn run(client: Client, node: NodeInfo, mut applied: watch::Rece
     let mut failing = false;
     loop {
         let now = applied.borrow_and_update().clone();
-        sleep(OTHER_WATCHES).await;
         match write(&client, &node, &now).await {
             Ok(()) => failing = false,
             Err(error) if !failing => {
@@ -100,6 +98,11 @@ mod tests {
         let two = Applied { version: 9, refused: keys(2).into_iter().collect() };
         assert_eq!(before.then(9, keys(2).iter()), two);
         assert_eq!(two.then(9, keys(0).iter()), Applied { version: 9, ..Applied::default() });
+        assert_eq!(
+            before.then(0, keys(0).iter()),
+            before,
+            "watches that start anew take nothing back"
+        );
         let many = before.then(9, keys(MOST_REFUSED + 1).iter());
         assert_eq!((many.version, many.refused.len()), (5, MOST_REFUSED));
     }

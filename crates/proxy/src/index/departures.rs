@@ -71,6 +71,11 @@ impl Progress {
         if self.covered.contains(service) { known } else { 0 }
     }
 
+    /// The version that all watches have reached; 0 while one of them has not listed.
+    fn oldest(&self) -> u64 {
+        self.own.values().chain(self.others.values()).min().copied().unwrap_or(0)
+    }
+
     fn newest(&self) -> u64 {
         self.own.values().chain(self.others.values()).max().copied().unwrap_or(0)
     }
@@ -132,6 +137,14 @@ impl Index {
         self.progress.others.keys().copied().collect()
     }
 
+    /// Every change of the slices up to this version has been taken in: every watch has delivered it, and
+    /// no slice that left a watch by then is still in use. Watches that are silent move with the API
+    /// server's bookmarks, once a minute.
+    pub fn version(&self) -> u64 {
+        let open = self.departures.values().map(|left| left.version.saturating_sub(1));
+        open.fold(self.progress.oldest(), u64::min)
+    }
+
     /// The newest version that a watch of slices has delivered.
     pub fn newest_version(&self) -> u64 {
         self.progress.newest()
@@ -169,7 +182,6 @@ impl Index {
             self.depart(&key, version);
         }
         let was_complete = self.is_complete();
-        self.version = self.version.max(version);
         self.progress.reach(watch, version);
         let completed = !was_complete && self.is_complete();
         if completed {
@@ -182,7 +194,6 @@ impl Index {
 
     /// A watch has delivered everything up to `version`. True if a slice was removed.
     pub fn reached(&mut self, watch: WatchId, version: u64) -> bool {
-        self.version = self.version.max(version);
         self.progress.reach(watch, version);
         self.settle()
     }
@@ -333,5 +344,69 @@ fn own_watch(slice: &RoutedSlice, known: &Perspective) -> usize {
         Subset::Zone(_) => 1,
         Subset::Region(_) if known.location.region.is_some() => 2,
         Subset::Region(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader};
+
+    use super::*;
+
+    /// A slice of the Service `shop/web` for everybody, or for zone a.
+    fn slice(name: &str, version: u64, for_zone: bool) -> RoutedSlice {
+        let zone = if for_zone { r#", "endpointslice.kubernetes.io/for-zone": "a""# } else { "" };
+        let json = format!(
+            r#"{{"metadata": {{"namespace": "shop", "name": "{name}", "resourceVersion": "{version}",
+                "labels": {{"kubernetes.io/service-name": "web"{zone}}}}}, "addressType": "IPv4",
+                "ports": [{{"name": "", "port": 8080, "protocol": "TCP"}}],
+                "endpoints": [{{"addresses": ["10.0.0.1"], "conditions": {{"ready": true}}}}]}}"#
+        );
+        let reader = ObjectReader::new(NodeLocation::new("n1", Some("a"), None));
+        reader.read_slice(&json).unwrap()
+    }
+
+    /// D12: what a proxy reports as applied is what all its watches have delivered.
+    #[test]
+    fn d12_the_version_is_what_all_watches_have_reached() {
+        let mut index = Index::default();
+        let location = NodeLocation::new("n1", Some("a"), None);
+        let perspective = Perspective { location, gates: FeatureGates::default() };
+        let watches = index.start_own_watches(Some(perspective), 2);
+        let [all, zone] = watches[..] else { panic!("two watches: {watches:?}") };
+        let keys = |names: &[&str]| -> BTreeSet<Key> {
+            names.iter().map(|name| ("shop".into(), Name::from(*name))).collect()
+        };
+        index.apply_slice(slice("everybody", 3, false), all);
+        index.listed(&keys(&["everybody"]), 10, all);
+        assert_eq!(index.version(), 0, "one watch has not listed");
+        index.apply_slice(slice("zone", 4, true), zone);
+        index.listed(&keys(&["zone"]), 9, zone);
+        assert_eq!(index.version(), 9);
+
+        index.apply_slice(slice("everybody", 20, false), all);
+        index.reached(all, 20);
+        assert_eq!(index.version(), 9, "the watch of the zone lags");
+        index.reached(zone, 25);
+        assert_eq!(index.take_changes().version, 20, "a bookmark has moved it");
+        index.reached(all, 40);
+        assert_eq!(index.version(), 25);
+
+        // A slice that has left one watch is in use until the others have got as far.
+        let web = r#"{"metadata": {"namespace": "shop", "name": "web"}, "spec": {"clusterIP": "10.96.0.1",
+            "clusterIPs": ["10.96.0.1"], "ipFamilies": ["IPv4"], "ports": [{"name": "", "port": 80, "protocol": "TCP"}]}}"#;
+        let reader = ObjectReader::new(NodeLocation::new("n1", Some("a"), None));
+        index.apply_service(reader.read_service(web).unwrap());
+        let key = ("shop".into(), "zone".into());
+        index.slice_left(&key, 50, zone);
+        index.reached(zone, 60);
+        assert_eq!(index.version(), 40, "the watch of all lags");
+        index.reached(all, 55);
+        assert_eq!((index.slices.contains_key(&key), index.version()), (false, 55));
+
+        let others = index.start_other_watches(1, ["web".into()].into());
+        assert_eq!(index.version(), 0, "slices of other zones are not listed");
+        index.listed(&BTreeSet::new(), 57, others[0]);
+        assert_eq!(index.version(), 55);
     }
 }

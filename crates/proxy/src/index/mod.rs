@@ -62,8 +62,6 @@ pub struct Index {
     /// When the changes behind a Service's slices happened, in microseconds since 1970. A sync takes
     /// all.
     triggers: BTreeMap<Key, Vec<i64>>,
-    /// The newest resource version that a watch of slices has delivered.
-    version: u64,
 }
 
 /// What a sync has to apply.
@@ -88,17 +86,12 @@ impl Index {
         self.stored(service).map(|(_, stored)| &*stored.slice).collect()
     }
 
-    /// Everything up to this resource version of the slices has been delivered.
-    pub fn version(&self) -> u64 {
-        self.version
-    }
-
     /// Takes what has changed since the last call.
     pub fn take_changes(&mut self) -> Changes {
         Changes {
             services: std::mem::take(&mut self.dirty),
             triggers: std::mem::take(&mut self.triggers),
-            version: self.version,
+            version: self.version(),
         }
     }
 
@@ -161,7 +154,6 @@ impl Index {
 
     fn put(&mut self, key: Key, slice: RoutedSlice, watch: WatchId) -> bool {
         self.departures.remove(&key);
-        self.version = self.version.max(slice.resource_version);
         let changed = self.leave_former_service(&key, &slice.service);
         if slice.service.is_empty() || slice.family.is_none() || slice.headless {
             return self.remove_slice(&key) || changed;

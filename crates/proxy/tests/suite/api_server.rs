@@ -10,8 +10,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use zonewise_apiserver::Config as ServerConfig;
 use zonewise_netns::traffic::probe_tcp_here;
 use zonewise_netns::{Namespace, NetnsPod};
 use zonewise_testbed::{eventually, eventually_equals, objects};
@@ -91,6 +93,39 @@ fn a_proxy_without_its_node_says_what_it_waits_for() {
             body => Err(body.to_string()),
         })
         .await;
+        proxy.stop().await;
+    });
+}
+
+/// A proxy reports in its Lease how far all its watches have got. Its watch of slices for the zone has
+/// nothing to deliver here, and moves with the API server's bookmarks.
+#[test]
+fn d12_a_lease_reports_what_all_watches_have_reached() {
+    let network = LiveNetwork::new();
+    network.on_n1(async || {
+        let bookmark_interval = Duration::from_secs(1);
+        let api = Api::start_with(ServerConfig { bookmark_interval, ..Default::default() }).await;
+        let system = objects::namespace("zonewise-system");
+        api.objects.create(&[network.n1_object(), system]).await.unwrap();
+        let web = api.add_service("web").await;
+        let proxy = LiveProxy::start(&api);
+        let version = |object: &Value| object["metadata"]["resourceVersion"].as_str()?.parse().ok();
+        api.objects.create(&[slice_of("web", "web-1", &[], false)]).await.unwrap();
+        for pod in [&network.here, &network.there] {
+            api.objects.update(&[slice_of("web", "web-1", &[pod], false)]).await.unwrap();
+            network.answers_at_last(web, &pod.name).await;
+            let stored = api.objects.get("EndpointSlice", Some("default"), "web-1").await.unwrap();
+            let stored: u64 = version(&stored.unwrap()).unwrap();
+            eventually(async || {
+                let lease = Some("zonewise-system");
+                let lease = api.objects.get("Lease", lease, "zonewise-proxy-n1").await.unwrap();
+                let lease = lease.ok_or("no Lease")?;
+                let applied = &lease["metadata"]["annotations"]["zonewise.dev/applied"];
+                let applied = applied.as_str().and_then(|text| text.parse::<u64>().ok());
+                if applied >= Some(stored) { Ok(()) } else { Err(format!("{stored}: {lease}")) }
+            })
+            .await;
+        }
         proxy.stop().await;
     });
 }

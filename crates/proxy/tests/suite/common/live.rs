@@ -94,7 +94,12 @@ pub(crate) struct Api {
 
 impl Api {
     pub(crate) async fn start() -> Self {
-        let config = ServerConfig { tls: false, ..ServerConfig::default() };
+        Self::start_with(ServerConfig::default()).await
+    }
+
+    /// The same with other settings; always without TLS.
+    pub(crate) async fn start_with(config: ServerConfig) -> Self {
+        let config = ServerConfig { tls: false, ..config };
         let server = Server::start(config).await.unwrap();
         let client = client_of(&server, server.address().port()).await;
         Self { server, objects: Objects::new(client.clone()), client }
