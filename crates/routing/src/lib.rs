@@ -35,7 +35,7 @@ pub use gates::FeatureGates;
 pub use location::NodeLocation;
 pub use merge::{count_local_ready, merge};
 pub use net::{Family, Protocol};
-pub use reader::{ObjectReader, ZoneId};
+pub use reader::{ObjectReader, ParsedSlice, ZoneId};
 pub use route::{Mode, Route, RouteQuery, route, serving_targets};
 pub use service::{RoutedService, ServicePort, TrafficPolicy};
 pub use slice::{EndpointFlags, RoutedSlice, SliceEndpoint, SlicePort, Subset};

@@ -117,6 +117,19 @@ impl Interner {
     }
 }
 
+/// An EndpointSlice that is parsed, and not yet read for a node.
+pub struct ParsedSlice<'a>(slice::Wire<'a>);
+
+impl<'a> ParsedSlice<'a> {
+    /// Parses an EndpointSlice.
+    ///
+    /// # Errors
+    /// If the JSON is not valid or has a value of the wrong type.
+    pub fn parse(json: &'a str) -> Result<Self, serde_json::Error> {
+        object(json).map(Self)
+    }
+}
+
 fn keep<T: Ord>(all: &mut BTreeSet<T>, one: T) {
     if all.len() >= MAX_INTERNED {
         all.clear();
@@ -148,8 +161,12 @@ impl ObjectReader {
     /// # Errors
     /// If the JSON is not valid or has a value of the wrong type.
     pub fn read_slice(&self, json: &str) -> Result<RoutedSlice, serde_json::Error> {
-        let wire: slice::Wire<'_> = object(json)?;
-        Ok(wire.read(&self.location, &mut self.interner()))
+        Ok(self.read_parsed(&ParsedSlice::parse(json)?))
+    }
+
+    /// The same for a slice that has been parsed: readers of many nodes read it without parsing it again.
+    pub fn read_parsed(&self, slice: &ParsedSlice<'_>) -> RoutedSlice {
+        slice.0.read(&self.location, &mut self.interner())
     }
 
     /// Reads a Service. Addresses and ports that cannot be used are left out.

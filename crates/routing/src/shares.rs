@@ -26,14 +26,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zonewise_topology::reason::Reason;
-pub use zonewise_topology::zone_shares::{DecodeError, ZoneShares};
+pub use zonewise_topology::zone_shares::{DecodeError, STALE, ZoneShares};
 
 use crate::reader::{ObjectReader, ZoneId};
 use crate::slice::RoutedSlice;
 use crate::target::Target;
-
-/// How much more than intended a zone may send to an endpoint before its shares count as stale.
-pub const TOLERANCE: f64 = 1.2;
 
 /// The sum of all weights: they are in millionths.
 const ONE: u32 = 1_000_000;
@@ -123,7 +120,7 @@ impl Zones {
             let then = shares.endpoints.get(&*zone.name).map_or(0.0, |count| *count as f64);
             let intended = f64::from(zone.share) / f64::from(ONE) * all_then / then;
             let now = self.part(zone) * self.endpoints as f64 / zone.endpoints as f64;
-            if now > intended * TOLERANCE {
+            if now > intended * STALE {
                 return Err(Reason::SharesStale { now, then: intended });
             }
         }

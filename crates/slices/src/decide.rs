@@ -15,12 +15,12 @@ use std::sync::Arc;
 use zonewise_common::keys::ZONE_SHARES;
 use zonewise_common::name::Name;
 use zonewise_topology::allocation::{Allocation, Carrier, Label};
-use zonewise_topology::capacity::Capacity;
+use zonewise_topology::capacity::{Capacity, ZoneCapacity};
 use zonewise_topology::heuristic::{Assignment, Case, Heuristic};
 use zonewise_topology::heuristics::auto::Auto;
 use zonewise_topology::hints::{self, place, place_around};
 use zonewise_topology::reason::{Outcome, Reason};
-use zonewise_topology::region::Situation;
+use zonewise_topology::region::{Situation, Zone};
 use zonewise_topology::settling::{Improvement, Quality};
 use zonewise_topology::zone_shares::ZoneShares;
 
@@ -28,7 +28,7 @@ use crate::desired::Desired;
 use crate::node::Nodes;
 use crate::requested::{Choice, Consumers, Near};
 use crate::slice::{Endpoint, Hints, MAX_HINTS, Slice, Subset};
-use crate::upstream::NearHints;
+use crate::upstream::{NearHints, own_zone};
 
 /// Which zones use each endpoint of an address family, and why.
 pub(crate) struct Decision {
@@ -47,6 +47,8 @@ pub(crate) struct Decision {
 pub(crate) enum Stance<'a> {
     /// Keep them as long as they are good enough.
     Keep,
+    /// The same, without asking what a fresh decision would give.
+    KeepOnly,
     /// Decide afresh.
     Afresh,
     /// Decide afresh, but for the endpoints for which this is true: their slices are not written.
@@ -101,19 +103,21 @@ pub(crate) fn decide(
     stance: &Stance<'_>,
 ) -> Decision {
     let afresh = matches!(stance, Stance::Afresh);
+    let compares = !matches!(stance, Stance::KeepOnly);
     match choice {
         Choice::ClusterWide => Decision::cluster_wide(Reason::ClusterWide),
         Choice::Near(near) => nearby(*near, desired, nodes),
         Choice::Heuristic(heuristic) => {
-            let mut input = HeuristicInput::new(desired, slices, nodes, None, afresh);
+            let input = HeuristicInput::new(desired, slices, nodes, None, afresh);
+            let mut input = HeuristicInput { compares, ..input };
             if let Stance::Around(fixed) = stance {
                 input.move_all_but(fixed, &**heuristic);
             }
             input.hints_or_shares(&**heuristic, slices)
         }
         Choice::Subsets(heuristic, consumers) => {
-            HeuristicInput::new(desired, slices, nodes, Some(*consumers), afresh)
-                .subsets(&**heuristic, *consumers)
+            let input = HeuristicInput::new(desired, slices, nodes, Some(*consumers), afresh);
+            HeuristicInput { compares, ..input }.subsets(&**heuristic, *consumers)
         }
     }
 }
@@ -129,19 +133,23 @@ fn nearby(near: Near, desired: &Desired<'_>, nodes: &Nodes) -> Decision {
     }
 }
 
-/// The reason to report when every endpoint is hinted to its own zone or node.
+/// The reason to report when every endpoint is hinted to its own zone or node. Proxies ignore all zone
+/// hints if one endpoint has none; for node hints, it does not matter whether nodes have a zone.
 pub(crate) fn near_reason(near: Near, desired: &Desired<'_>, nodes: &Nodes) -> Reason {
-    let ready = |endpoint: &&Endpoint| endpoint.is_ready();
-    let zones: BTreeSet<&Name> =
-        desired.endpoints.iter().filter(ready).filter_map(|one| one.zone.as_ref()).collect();
-    let unplaced = desired.endpoints.iter().filter(ready).filter(|one| one.zone.is_none()).count();
-    let without = nodes.zones.zones.iter().filter(|zone| !zones.contains(&Name::from(&*zone.name)));
-    let zones_without_endpoints = without.count() as u64;
+    let ready = || desired.endpoints.iter().filter(|endpoint| endpoint.is_ready());
+    let zones: BTreeSet<&str> = ready().filter_map(|one| one.zone.as_deref()).collect();
+    let unplaced = ready().filter(|one| one.zone.is_none()).count() as u64;
+    let with_nodes = &nodes.zones.zones;
+    let has_endpoints = |zone: &&ZoneCapacity| zones.contains(&*zone.name);
+    let zones_without_endpoints =
+        (with_nodes.len() - with_nodes.iter().filter(has_endpoints).count()) as u64;
     match near {
-        _ if unplaced > 0 => Reason::EndpointsWithoutZone { endpoints: unplaced as u64 },
-        _ if zones.is_empty() => Reason::NoEndpoints,
+        _ if unplaced == 0 && zones.is_empty() => Reason::NoEndpoints,
+        Near::Zone if unplaced > 0 => Reason::EndpointsWithoutZone { endpoints: unplaced },
+        Near::Node if zones.is_empty() => Reason::EndpointsWithoutZone { endpoints: unplaced },
+        _ if !with_nodes.iter().any(|zone| has_endpoints(&zone)) => Reason::NoZoneWithEndpoints,
         Near::Zone => Reason::OwnZone { zones_without_endpoints },
-        Near::Node => Reason::OwnNode { zones_without_endpoints },
+        Near::Node => Reason::OwnNode { zones_without_endpoints, endpoints_without_zone: unplaced },
     }
 }
 
@@ -160,6 +168,8 @@ struct HeuristicInput<'a> {
     subsets: Vec<Option<Subset>>,
     /// Whether endpoints are assigned anew, even if they could stay as they are.
     afresh: bool,
+    /// Whether it matters what a fresh decision would give.
+    compares: bool,
 }
 
 impl<'a> HeuristicInput<'a> {
@@ -198,7 +208,8 @@ impl<'a> HeuristicInput<'a> {
             (None, None) => Vec::new(),
         });
         let serves = serves.collect();
-        Self { situation, endpoints: &desired.endpoints, ready, sources, serves, subsets, afresh }
+        let (endpoints, compares) = (&*desired.endpoints, true);
+        Self { situation, endpoints, ready, sources, serves, subsets, afresh, compares }
     }
 
     /// The previous decision: the endpoints that serve exactly one zone.
@@ -230,7 +241,8 @@ impl<'a> HeuristicInput<'a> {
         kept: &Allocation,
         reason: Reason,
     ) -> Option<Improvement> {
-        if !matches!(reason, Reason::HintsKept { .. } | Reason::SubsetsKept { .. }) {
+        let kept_some = matches!(reason, Reason::HintsKept { .. } | Reason::SubsetsKept { .. });
+        if !kept_some || !self.compares {
             return None;
         }
         let (fresh, _) = self.run(heuristic, true);
@@ -270,6 +282,9 @@ impl<'a> HeuristicInput<'a> {
         if reason.outcome() != Outcome::InForce {
             return Decision::cluster_wide(reason);
         }
+        if self.ready.is_empty() {
+            return Decision::cluster_wide(Reason::NoEndpoints);
+        }
         match allocation.carrier() {
             Carrier::Plain => Decision::cluster_wide(reason),
             Carrier::Shares => self.shares(&allocation, reason, slices),
@@ -284,10 +299,33 @@ impl<'a> HeuristicInput<'a> {
     }
 
     fn hinted(&self, allocation: &Allocation, reason: Reason) -> Decision {
-        match self.hints(allocation) {
+        match self.hints(allocation).and_then(|hints| self.effective(hints)) {
             Ok(hints) => Decision { hints, ..Decision::cluster_wide(reason) },
             Err(reason) => Decision::cluster_wide(reason),
         }
+    }
+
+    /// The hints, if proxies use them: they ignore all hints if one ready endpoint has none, and in a
+    /// zone that no endpoint is hinted to.
+    fn effective(&self, hints: Vec<Option<Arc<Hints>>>) -> Result<Vec<Option<Arc<Hints>>>, Reason> {
+        let zones_of = |index: &usize| hints[*index].as_ref().map_or(&[][..], |one| &one.for_zones);
+        let without = self.ready.iter().filter(|index| zones_of(index).is_empty()).count();
+        if without > 0 {
+            return Err(Reason::EndpointsWithoutZone { endpoints: without as u64 });
+        }
+        let hinted: BTreeSet<&str> =
+            self.ready.iter().flat_map(zones_of).map(|zone| &**zone).collect();
+        if self.sending().any(|zone| hinted.contains(zone)) {
+            Ok(hints)
+        } else {
+            Err(Reason::NoZoneWithEndpoints)
+        }
+    }
+
+    /// The names of the zones that send traffic.
+    fn sending(&self) -> impl Iterator<Item = &str> {
+        let zones = self.situation.names.iter().zip(&self.situation.zones);
+        zones.filter(|(_, zone)| zone.share > 0.0).map(|(name, _)| &**name)
     }
 
     fn hints(&self, allocation: &Allocation) -> Result<Vec<Option<Arc<Hints>>>, Reason> {
@@ -309,7 +347,10 @@ impl<'a> HeuristicInput<'a> {
             .collect();
         let mut of = vec![None; self.endpoints.len()];
         for (&endpoint, group) in self.ready.iter().zip(self.groups(allocation)) {
-            of[endpoint] = group.map(|group| Arc::clone(&hints[group]));
+            // An endpoint that no group is meant for serves its own zone.
+            let hinted = group.map(|group| &hints[group]).filter(|one| !one.for_zones.is_empty());
+            let own = || self.endpoints[endpoint].zone.as_ref().map(own_zone);
+            of[endpoint] = hinted.map(Arc::clone).or_else(own);
         }
         Ok(of)
     }
@@ -334,6 +375,12 @@ impl<'a> HeuristicInput<'a> {
             now: stored.quality(&self.situation),
             fresh: shares.quality(&self.situation),
         });
+        let reason = match (reason, of_shares) {
+            (Reason::SharesBalanced { .. }, Some(Improvement { now, .. })) => {
+                Reason::SharesBalanced { in_zone: now.in_zone, max_overload: now.max_overload }
+            }
+            _ => reason,
+        };
         let larger = |a: Improvement, b: Improvement| if b.gain() > a.gain() { b } else { a };
         let improvement = of_shares.into_iter().chain(of_hints).reduce(larger);
         match text {
@@ -362,7 +409,10 @@ impl<'a> HeuristicInput<'a> {
     fn subsets(&self, heuristic: &dyn Heuristic, consumers: Consumers) -> Decision {
         let (allocation, reason) = self.run(heuristic, self.afresh);
         if reason.outcome() != Outcome::InForce || allocation.carrier() != Carrier::Subsets {
-            return Decision::cluster_wide(reason);
+            return Decision::cluster_wide(match (reason, consumers) {
+                (Reason::OneZoneOnly, Consumers::Regions) => Reason::OneRegionOnly,
+                _ => reason,
+            });
         }
         let subset = |zone: usize| match consumers {
             Consumers::Zones => Subset::Zone(self.zone_name(zone)),
@@ -371,7 +421,9 @@ impl<'a> HeuristicInput<'a> {
         let with_nodes =
             (0..self.situation.zones.len()).filter(|&zone| self.situation.zones[zone].nodes > 0);
         let all: Vec<Subset> = with_nodes.map(subset).collect();
-        let Some(first) = all.first() else { return Decision::cluster_wide(reason) };
+        let Some(first) = all.first() else {
+            return Decision::cluster_wide(Reason::NoZoneWithEndpoints);
+        };
         // An endpoint that is not ready stays in its subset, so that no slice changes for that reason
         // alone when it becomes ready.
         let mut of: Vec<Subset> = self
@@ -387,14 +439,20 @@ impl<'a> HeuristicInput<'a> {
                 of[endpoint] = subset(zone as usize);
             }
         }
-        let required = match reason {
-            Reason::ZoneRequired { .. } => all,
-            _ => Vec::new(),
+        let (required, reported) = match reason {
+            Reason::ZoneRequired { .. } => {
+                let uses_own = |(zone, input): (usize, &Zone)| {
+                    input.share > 0.0 && allocation.groups()[zone].size > 0
+                };
+                let any = self.situation.zones.iter().enumerate().any(uses_own);
+                (all, if any { reason } else { Reason::NoZoneWithEndpoints })
+            }
+            _ => (Vec::new(), reason),
         };
         Decision {
             subsets: Some(Subsets { of, required }),
             improvement: self.improvement(heuristic, &allocation, reason),
-            ..Decision::cluster_wide(reason)
+            ..Decision::cluster_wide(reported)
         }
     }
 }

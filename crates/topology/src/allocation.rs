@@ -195,11 +195,11 @@ impl Allocation {
         }
     }
 
-    /// Lets zones that no group serves use all endpoints, where `may` says so: what a proxy
-    /// does when it finds no hint and no subset for its zone.
-    pub(crate) fn serve_the_unserved(&mut self, may: impl Fn(usize) -> bool) {
+    /// Lets zones that no group serves use all endpoints: what a proxy does when it finds no hint
+    /// and no subset for its zone.
+    pub fn serve_the_unserved(&mut self) {
         for zone in 0..self.consumers {
-            if may(zone) && !self.serves(zone) {
+            if !self.serves(zone) {
                 for group in 0..self.groups.len() {
                     self.set_weight(group, zone, 1.0);
                 }

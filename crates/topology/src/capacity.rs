@@ -22,13 +22,14 @@ pub struct NodeCapacity<'a> {
     pub control_plane: bool,
 }
 
-/// What to do when a ready worker node does not tell its CPU.
+/// What to do when a ready worker node does not tell its CPU. All nodes count as equal then; the
+/// question is whether that is good enough to decide by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingCpu {
-    /// Capacity cannot be trusted: no hints from CPU shares (the Topology Aware Routing page).
+    /// Capacity cannot be trusted: no hints from shares (the Topology Aware Routing page).
     #[default]
     Refuse,
-    /// All nodes count as equal (KEP-2433, and subsetting in KEP-2004).
+    /// The number of nodes is good enough (KEP-2433, and subsetting in KEP-2004).
     CountNodes,
 }
 
@@ -52,8 +53,6 @@ pub enum WhyLeftOut {
     ControlPlane,
     /// It has no zone label.
     NoZone,
-    /// It reports no allocatable CPU.
-    NoCpu,
 }
 
 /// A node that did not count.
@@ -85,6 +84,8 @@ pub struct Capacity {
     pub zones: Vec<ZoneCapacity>,
     /// Nodes that did not count.
     pub left_out: Vec<LeftOut>,
+    /// Nodes that count and report no allocatable CPU. If there is one, nodes are counted.
+    pub without_cpu: Vec<Box<str>>,
     /// What `share` was computed from.
     pub basis: Basis,
     missing_cpu: MissingCpu,
@@ -93,31 +94,34 @@ pub struct Capacity {
 impl Capacity {
     /// Reads all nodes of a cluster.
     pub fn of(nodes: &[NodeCapacity<'_>], missing_cpu: MissingCpu) -> Self {
-        let count_nodes = missing_cpu == MissingCpu::CountNodes
-            && nodes.iter().any(|node| fault(node) == Some(WhyLeftOut::NoCpu));
         let mut zones: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-        let mut left_out = Vec::new();
+        let (mut left_out, mut without_cpu) = (Vec::new(), Vec::new());
         for node in nodes {
             match (fault(node), node.zone) {
-                (None, Some(zone)) => add(&mut zones, zone, node.cpu_milli.unwrap_or(0)),
-                (Some(WhyLeftOut::NoCpu), Some(zone)) if count_nodes => add(&mut zones, zone, 0),
+                (None, Some(zone)) => {
+                    let cpu_milli = node.cpu_milli.unwrap_or(0);
+                    add(&mut zones, zone, cpu_milli);
+                    if cpu_milli == 0 {
+                        without_cpu.push(node.name.into());
+                    }
+                }
                 (why, _) => left_out.push(LeftOut {
                     node: node.name.into(),
                     why: why.unwrap_or(WhyLeftOut::NoZone),
                 }),
             }
         }
-        let basis = if count_nodes { Basis::Nodes } else { Basis::Cpu };
-        Self { zones: shares(zones, basis), left_out, basis, missing_cpu }
+        let basis = if without_cpu.is_empty() { Basis::Cpu } else { Basis::Nodes };
+        Self { zones: shares(zones, basis), left_out, without_cpu, basis, missing_cpu }
     }
 
     /// Ready worker nodes without zone or CPU, where the chosen policy makes that fatal.
     pub fn unusable_nodes(&self) -> u64 {
-        let fatal = |left: &&LeftOut| match left.why {
-            WhyLeftOut::NotReady | WhyLeftOut::ControlPlane => false,
-            WhyLeftOut::NoZone | WhyLeftOut::NoCpu => self.missing_cpu == MissingCpu::Refuse,
-        };
-        self.left_out.iter().filter(fatal).count() as u64
+        let zoneless = self.left_out.iter().filter(|left| left.why == WhyLeftOut::NoZone).count();
+        match self.missing_cpu {
+            MissingCpu::Refuse => (zoneless + self.without_cpu.len()) as u64,
+            MissingCpu::CountNodes => 0,
+        }
     }
 }
 
@@ -128,8 +132,6 @@ fn fault(node: &NodeCapacity<'_>) -> Option<WhyLeftOut> {
         Some(WhyLeftOut::NotReady)
     } else if node.zone.is_none_or(str::is_empty) {
         Some(WhyLeftOut::NoZone)
-    } else if node.cpu_milli.is_none_or(|cpu| cpu == 0) {
-        Some(WhyLeftOut::NoCpu)
     } else {
         None
     }

@@ -2,13 +2,10 @@
 
 use serde::Serialize;
 
-use crate::allocation::{Allocation, Label};
 use crate::capacity::{Basis, Capacity, LeftOut};
-use crate::heuristic::{Assignment, Case, Heuristic};
 use crate::heuristics::auto::{Auto, Bounds};
 use crate::reason::{Code, Outcome, Reason};
-use crate::region::Situation;
-use crate::traffic::{GroupTraffic, TrafficModel};
+use crate::region::{Region, Situation};
 
 /// What a user asked for, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -45,6 +42,8 @@ pub struct Explanation {
     pub zones: Vec<ZoneRow>,
     /// Nodes that did not count.
     pub nodes_left_out: Vec<LeftOut>,
+    /// Nodes that count and report no allocatable CPU: because of them, nodes are counted.
+    pub nodes_without_cpu: Vec<Box<str>>,
     /// Traffic that stays in its zone.
     pub in_zone: InZone,
 }
@@ -68,63 +67,43 @@ pub struct ZoneRow {
     pub min: u64,
     /// The most endpoints hints may give it.
     pub max: u64,
-    /// Endpoints that serve it.
-    pub assigned: u64,
-    /// Load above its fair share of the most loaded endpoint that serves it; absent when nothing
-    /// serves it.
+    /// Endpoints that its nodes use once the plan is carried out; absent if no proxy was asked, or if no
+    /// node that counts is here.
+    pub assigned: Option<u64>,
+    /// Load above its fair share of the most loaded of these endpoints.
     pub overload: Option<f64>,
 }
 
-/// Traffic that stays in its zone.
+/// Traffic that stays in its zone, or in its region for subsets of regions. All figures assume that
+/// zones send traffic in proportion to the capacity of their nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct InZone {
-    /// As it is now; absent when that is not known, or some zone reaches no endpoint.
+    /// With the slices that are stored; absent when that is not known, or some zone reaches no endpoint.
     pub now: Option<f64>,
-    /// With this outcome; absent when some zone reaches no endpoint.
+    /// Once the plan is carried out; absent when no proxy was asked, or some zone reaches no endpoint.
     pub planned: Option<f64>,
-    /// The most any router could reach without overloading an endpoint.
-    pub best: f64,
+    /// The most any router could reach without overloading an endpoint; absent if no zone sends
+    /// traffic or there is no endpoint.
+    pub best: Option<f64>,
 }
 
-impl Explanation {
-    /// The same, with the reason that was given where the decision was taken.
-    pub fn because(self, reason: Reason) -> Self {
-        Self {
-            reason: reason.code(),
-            arithmetic: reason,
-            sentence: reason.to_string(),
-            remedy: reason.code().entry().remedy,
-            outcome: reason.outcome(),
-            ..self
-        }
-    }
-}
-
-/// Takes the decision and explains it.
-pub fn explain(
+/// The arithmetic of a decision, with the reason that was given for it. What comes of it (endpoints
+/// that serve each zone, their load, traffic that stays in its zone) is not known here: it follows
+/// from what is written and from what proxies do with it.
+pub fn arithmetic(
     asked: Asked,
+    heuristic: &str,
     capacity: &Capacity,
     situation: &Situation,
-    heuristic: &dyn Heuristic,
-    previous: Option<&Assignment>,
+    reason: Reason,
 ) -> Explanation {
     let region = situation.region();
-    let mut allocation = Allocation::new();
-    let case = Case::following(region, previous);
-    let reason = heuristic.allocate_named(&case, &situation.names, &mut allocation);
-    if reason.outcome() == Outcome::Failed {
-        allocation.everywhere(&region, crate::allocation::Carrier::Plain);
-    }
-    let traffic = TrafficModel::new().run(&region, &allocation);
     let bounds = Auto::KEP_2433.bounds(&region);
-    let groups = GroupTraffic::of(&region, &allocation);
-    let overload = |zone| groups.as_ref().and_then(|groups| highest(groups, &allocation, zone));
-    let rows = bounds.iter().enumerate().map(|(zone, bounds)| {
-        row(capacity, situation, zone, bounds, assigned(&allocation, zone), overload(zone))
-    });
+    let rows =
+        bounds.iter().enumerate().map(|(zone, bounds)| row(capacity, situation, zone, bounds));
     Explanation {
         asked,
-        heuristic: heuristic.name().to_owned(),
+        heuristic: heuristic.to_owned(),
         reason: reason.code(),
         arithmetic: reason,
         sentence: reason.to_string(),
@@ -134,25 +113,22 @@ pub fn explain(
         endpoints: region.total,
         zones: rows.collect(),
         nodes_left_out: capacity.left_out.clone(),
-        in_zone: InZone {
-            now: None,
-            planned: traffic.map(|traffic| traffic.in_zone),
-            best: region.best_in_zone(0.0),
-        },
+        nodes_without_cpu: capacity.without_cpu.clone(),
+        in_zone: InZone { now: None, planned: None, best: best(&region) },
     }
 }
 
-fn row(
-    capacity: &Capacity,
-    situation: &Situation,
-    zone: usize,
-    bounds: &Bounds,
-    assigned: u64,
-    overload: Option<f64>,
-) -> ZoneRow {
+/// The largest part of the traffic that can stay in its zone without overload; `None` if no zone sends
+/// traffic or there is no endpoint.
+pub fn best(region: &Region<'_>) -> Option<f64> {
+    let sends = region.zones.iter().any(|zone| zone.share > 0.0) && region.total > 0;
+    sends.then(|| region.best_in_zone(0.0))
+}
+
+fn row(capacity: &Capacity, situation: &Situation, zone: usize, bounds: &Bounds) -> ZoneRow {
     let (name, input) = (&situation.names[zone], &situation.zones[zone]);
-    let cpu_milli =
-        capacity.zones.iter().find(|known| known.name == *name).map_or(0, |known| known.cpu_milli);
+    let known = capacity.zones.binary_search_by(|known| known.name.cmp(name));
+    let cpu_milli = known.map_or(0, |index| capacity.zones[index].cpu_milli);
     ZoneRow {
         zone: name.clone(),
         cpu: cpu_milli as f64 / 1000.0,
@@ -162,28 +138,7 @@ fn row(
         expected: bounds.expected,
         min: bounds.minimum,
         max: bounds.maximum,
-        assigned,
-        overload,
+        assigned: None,
+        overload: None,
     }
-}
-
-fn serving(allocation: &Allocation, zone: usize) -> impl Iterator<Item = usize> {
-    (0..allocation.groups().len()).filter(move |&group| {
-        allocation.groups()[group].size > 0 && allocation.weight(group, zone) > 0.0
-    })
-}
-
-/// Endpoints hinted to, in a subset for, or otherwise reached from a zone.
-fn assigned(allocation: &Allocation, zone: usize) -> u64 {
-    let groups = allocation.groups();
-    let local = groups.iter().filter(|group| group.label == Label::Zone(zone as u32));
-    match local.map(|group| group.size).sum() {
-        0 => serving(allocation, zone).map(|group| groups[group].size).sum(),
-        own => own,
-    }
-}
-
-/// Overload of the most loaded endpoint that serves a zone.
-fn highest(groups: &GroupTraffic, allocation: &Allocation, zone: usize) -> Option<f64> {
-    serving(allocation, zone).map(|group| groups.overload[group]).reduce(f64::max)
 }

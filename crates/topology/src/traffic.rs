@@ -152,40 +152,19 @@ fn load(size: f64, weights: &[f64], totals: &mut [ZoneTotals]) -> f64 {
     load
 }
 
-/// What an allocation does, group by group: for explanations, not for hot paths.
-#[derive(Clone, Debug)]
-pub struct GroupTraffic {
-    /// Part of each zone's traffic that goes to each group, group by group.
-    pub shares: Vec<Vec<f64>>,
-    /// Load above (or, negative, below) its fair share of each endpoint in a group.
-    pub overload: Vec<f64>,
-}
-
-impl GroupTraffic {
-    /// `None` if some zone reaches no endpoint.
-    pub fn of(region: &Region<'_>, allocation: &Allocation) -> Option<Self> {
-        let mut totals: Vec<ZoneTotals> = region.zones.iter().map(ZoneTotals::of).collect();
-        reach(allocation, &mut totals)?;
-        let fair = 1.0 / to_f64(region.total);
-        let (mut shares, mut overload) = (Vec::new(), Vec::new());
-        for (group, info) in allocation.groups().iter().enumerate() {
-            let size = to_f64(info.size);
-            let load = load(size, allocation.weights_of(group), &mut totals);
-            shares.push(totals.iter().map(|zone_totals| zone_totals.to_group).collect());
-            overload.push(load / size / fair - 1.0);
+/// The part of a zone's traffic that goes to each source: for zone shares, not for hot paths. `None` if
+/// the zone reaches no endpoint.
+pub fn shares_from(allocation: &Allocation, zone: usize) -> Option<Vec<f64>> {
+    let groups = || allocation.groups().iter().enumerate().filter(|(_, info)| info.size > 0);
+    let weight = |group: usize| allocation.weight(group, zone).max(0.0);
+    let reached: f64 = groups().map(|(group, info)| to_f64(info.size) * weight(group)).sum();
+    let mut shares = vec![0.0; allocation.sources()];
+    for (group, info) in groups() {
+        let size = to_f64(info.size);
+        let to_group = size * weight(group) / reached;
+        for (source, &count) in allocation.contents_of(group).iter().enumerate() {
+            shares[source] += to_group * (to_f64(count) / size);
         }
-        Some(Self { shares, overload })
     }
-
-    /// Part of zone `from`'s traffic that goes to each source.
-    pub fn shares_from(&self, from: usize, allocation: &Allocation) -> Vec<f64> {
-        let mut shares = vec![0.0; allocation.sources()];
-        let groups = allocation.groups().iter().enumerate().filter(|(_, info)| info.size > 0);
-        for (group, info) in groups {
-            for (source, &count) in allocation.contents_of(group).iter().enumerate() {
-                shares[source] += self.shares[group][from] * (to_f64(count) / to_f64(info.size));
-            }
-        }
-        shares
-    }
+    (reached > 0.0).then_some(shares)
 }

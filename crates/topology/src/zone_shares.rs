@@ -14,13 +14,17 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::allocation::Allocation;
+use crate::number::to_f64;
 use crate::reason::Reason;
 use crate::region::Situation;
 use crate::settling::{Improvement, Quality};
-use crate::traffic::GroupTraffic;
+use crate::traffic::shares_from;
 
 /// All annotations of an object together may have 256 KiB; this leaves room for others.
 pub const MAX_BYTES: usize = 240 * 1024;
+
+/// How much more than intended a zone may send to an endpoint before proxies take its shares as stale.
+pub const STALE: f64 = 1.2;
 
 const VERSION: u32 = 1;
 
@@ -96,18 +100,21 @@ struct Wire {
 }
 
 impl ZoneShares {
-    /// Reads the shares off an allocation. `None` where some zone reaches no endpoint.
+    /// Reads the shares off an allocation. A zone that reaches no endpoint by it uses all, as it does
+    /// with hints and subsets. `None` without endpoints.
     pub fn of(situation: &Situation, allocation: &Allocation) -> Option<Self> {
         let region = situation.region();
-        let traffic = GroupTraffic::of(&region, allocation)?;
+        let all = region.present();
         let name = |source: usize| situation.names.get(source).map_or("", |name| name).to_owned();
         let present = (0..region.sources()).filter(|&source| region.endpoints_at(source) > 0);
+        let even = |source| to_f64(region.endpoints_at(source)) / to_f64(all);
         let from = (0..region.zones.len()).map(|zone| {
-            let parts = round(&traffic.shares_from(zone, allocation));
-            let named = parts.into_iter().enumerate().filter(|(_, part)| *part > 0);
+            let parts = shares_from(allocation, zone)
+                .unwrap_or_else(|| (0..region.sources()).map(even).collect());
+            let named = round(&parts).into_iter().enumerate().filter(|(_, part)| *part > 0);
             (name(zone), named.map(|(source, part)| (name(source), part)).collect())
         });
-        Some(Self {
+        (all > 0).then(|| Self {
             endpoints: present.map(|source| (name(source), region.endpoints_at(source))).collect(),
             from: from.collect(),
         })
@@ -130,7 +137,26 @@ impl ZoneShares {
             && self.endpoints.keys().eq(fresh.endpoints.keys());
         let improvement =
             Improvement { now: self.quality(situation), fresh: fresh.quality(situation) };
-        same_zones && improvement.gain() <= TOLERANCE
+        same_zones && self.fits(situation) && improvement.gain() <= TOLERANCE
+    }
+
+    /// Whether proxies in every zone still apply these shares: none sends an endpoint much more than
+    /// was intended when the shares were computed.
+    fn fits(&self, situation: &Situation) -> bool {
+        let all_then = self.endpoints.values().fold(0.0, |sum, count| sum + to_f64(*count));
+        let all_now = to_f64(situation.region().present());
+        let now = |zone: &str| match situation.names.binary_search_by(|name| (**name).cmp(zone)) {
+            Ok(index) => situation.zones[index].endpoints,
+            Err(_) => situation.unplaced,
+        };
+        let grown = |zone: &String| {
+            let then = self.endpoints.get(zone).map_or(0.0, |count| to_f64(*count));
+            (all_now / to_f64(now(zone))) / (all_then / then)
+        };
+        // Proxies compute the same in another order: what rounding could decide is not kept.
+        const ROUNDING: f64 = 1e-9;
+        let targets = self.from.values().flat_map(|parts| parts.iter());
+        targets.filter(|(_, part)| **part > 0).all(|(zone, _)| grown(zone) <= STALE - ROUNDING)
     }
 
     /// How well these shares route the traffic of a situation, which may be another one than they

@@ -149,7 +149,7 @@ impl Auto {
         let highest_overload = highest_overload(region, out);
         let limit = self.hysteresis.leave;
         (highest_overload < limit).then(|| {
-            out.serve_the_unserved(|_| true);
+            out.serve_the_unserved();
             Reason::HintsKept { highest_overload, limit }
         })
     }
@@ -182,7 +182,7 @@ impl Auto {
         out.begin(region, Carrier::Hints);
         out.local_groups(region);
         hand_over(out, gives, receives);
-        out.serve_the_unserved(|_| true);
+        out.serve_the_unserved();
         out.scratch.floats = differences;
         out.scratch.counts = counts;
         Reason::HintsAssigned { moved }

@@ -77,7 +77,7 @@ impl Balanced {
                 out.set_weight(source, zone, part / to_f64(region.endpoints_at(source)));
             }
         }
-        out.serve_the_unserved(|_| true);
+        out.serve_the_unserved();
     }
 
     /// Traffic that a zone's own endpoints take.

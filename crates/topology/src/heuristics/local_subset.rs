@@ -46,7 +46,7 @@ impl Heuristic for LocalSubset {
             .unwrap_or_else(|| rebalance(region, out));
         match reason {
             Reason::SubsetsKept { .. } | Reason::SubsetsAssigned { .. } => {
-                out.serve_the_unserved(|_| true);
+                out.serve_the_unserved();
             }
             _ => out.everywhere(region, Carrier::Plain),
         }

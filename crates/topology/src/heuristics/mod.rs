@@ -140,7 +140,7 @@ pub const TABLE: [Entry; 14] = [
     },
     Entry {
         name: "require-zone",
-        summary: "each zone uses its own endpoints and no others (KEP-2004, RequireZone)",
+        summary: "a subset per zone with its own endpoints; a zone without any uses all (KEP-2004, RequireZone)",
         parameters: &[],
         build: |_| Box::new(require_zone::RequireZone),
     },

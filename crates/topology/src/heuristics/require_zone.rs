@@ -1,5 +1,5 @@
 //! `require-zone`: a subset per zone with its own endpoints (KEP-2004's `RequireZone`). The subset of a
-//! zone without endpoints is empty here; proxies serve such a zone from all subsets (C8).
+//! zone without endpoints is empty; proxies serve such a zone from all subsets (C8).
 
 use super::same_zone::zones_without_endpoints;
 use super::zone_groups::{place_unplaced, too_many};
@@ -25,7 +25,7 @@ impl Heuristic for RequireZone {
         out.begin(region, Carrier::Subsets);
         out.local_groups(region);
         place_unplaced(region, out, region.unplaced);
-        out.serve_the_unserved(|zone| region.zones[zone].share == 0.0);
+        out.serve_the_unserved();
         Reason::ZoneRequired { zones_without_endpoints: zones_without_endpoints(region) }
     }
 }

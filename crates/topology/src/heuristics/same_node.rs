@@ -21,9 +21,9 @@ impl Heuristic for SameNode {
 
     fn allocate(&self, case: &Case<'_>, out: &mut Allocation) -> Reason {
         let region = &case.region;
-        if let Some(reason) = same_zone::refusal(region) {
+        if region.total == 0 {
             out.everywhere(region, Carrier::Plain);
-            return reason;
+            return Reason::NoEndpoints;
         }
         out.begin(region, Carrier::NodeHints);
         for (index, zone) in region.zones.iter().enumerate() {
@@ -35,8 +35,15 @@ impl Heuristic for SameNode {
             add(out, index, (each + 1) * fuller, fuller, zone.nodes);
             add(out, index, each * (zone.nodes - fuller), zone.nodes - fuller, zone.nodes);
         }
-        out.serve_the_unserved(|_| true);
-        Reason::OwnNode { zones_without_endpoints: same_zone::zones_without_endpoints(region) }
+        if region.unplaced > 0 {
+            let group = out.add_group(Label::Unplaced);
+            out.put(group, region.zones.len(), region.unplaced);
+        }
+        out.serve_the_unserved();
+        Reason::OwnNode {
+            zones_without_endpoints: same_zone::zones_without_endpoints(region),
+            endpoints_without_zone: region.unplaced,
+        }
     }
 }
 

@@ -28,7 +28,7 @@ impl Heuristic for SameZone {
                 out.set_weight(group, zone, 1.0);
             }
         }
-        out.serve_the_unserved(|_| true);
+        out.serve_the_unserved();
         Reason::OwnZone { zones_without_endpoints: zones_without_endpoints(region) }
     }
 }

@@ -21,10 +21,11 @@ define_reasons! {
             "each zone uses its own endpoints; zones without any use all",
             "watch for overload: this choice has no capacity safeguard",
             figures(zones_without_endpoints) without_endpoints(zones_without_endpoints);
-        OwnNode { zones_without_endpoints: u64 } => InForce,
+        OwnNode { zones_without_endpoints: u64, endpoints_without_zone: u64 } => InForce,
             "each node uses its own endpoints, then its zone's, then all",
             "watch for overload: this choice has no capacity safeguard",
-            figures(zones_without_endpoints) without_endpoints(zones_without_endpoints);
+            figures(zones_without_endpoints, endpoints_without_zone)
+                own_node(zones_without_endpoints, endpoints_without_zone);
         ZoneRequired { zones_without_endpoints: u64 } => InForce,
             "each zone uses its own endpoints; a port or address family that has none there uses those of all zones",
             "run at least one endpoint in every zone that has nodes",
@@ -35,23 +36,23 @@ define_reasons! {
         HintsAssigned { moved: u64 } => InForce,
             "every endpoint is hinted to a zone in proportion to capacity",
             NOTHING_TO_DO,
-            figures(moved) serve_another_zone(moved);
+            figures(moved) serve_another(moved, "zone");
         HintsKept { highest_overload: f64, limit: f64 } => InForce,
             "the hints already present still keep every zone below the limit",
             NOTHING_TO_DO,
             figures(highest_overload, limit) of_at_most(highest_overload, limit);
         SubsetsAssigned { moved: u64 } => InForce,
-            "endpoints are divided into one subset per zone",
+            "endpoints are divided into one subset per zone or region",
             NOTHING_TO_DO,
-            figures(moved) serve_another_zone(moved);
+            figures(moved) serve_another(moved, "zone or region");
         SubsetsKept { highest_overload: f64, limit: f64 } => InForce,
-            "the subsets already present still keep every zone below the limit",
+            "the subsets already present still keep every zone or region below the limit",
             NOTHING_TO_DO,
             figures(highest_overload, limit) of_at_most(highest_overload, limit);
         SharesBalanced { in_zone: f64, max_overload: f64 } => InForce,
-            "zone shares keep every endpoint within its fair share",
+            "zone shares keep the load of every endpoint within what is allowed",
             NOTHING_TO_DO,
-            figures(in_zone) format!("{} of the traffic stays in its zone", percent(in_zone));
+            figures(in_zone, max_overload) within_fair_share(in_zone, max_overload);
         ExpressionApplied => InForce,
             "endpoints are assigned as a custom expression says",
             "watch for overload: an expression has no capacity safeguard but its own";
@@ -59,8 +60,8 @@ define_reasons! {
             "the Service has no ready endpoint",
             "check that the selector matches Pods and that they become ready";
         NodeInformationMissing { nodes: u64 } => Fallback,
-            "capacity per zone is unknown: a ready worker node lacks a zone label or allocatable CPU, or there is none",
-            "label every worker node with topology.kubernetes.io/zone and let it report CPU, or set capacity.missingCpu to count-nodes",
+            "capacity per zone or region is unknown: a ready worker node lacks the label or allocatable CPU, or there is none",
+            "label every worker node with topology.kubernetes.io/zone (for subsets of regions: topology.kubernetes.io/region) and let it report CPU, or set capacity.missingCpu to count-nodes",
             figures(nodes) counted(nodes, "node");
         OneZoneOnly => Fallback,
             "all nodes with capacity are in one zone",
@@ -78,7 +79,7 @@ define_reasons! {
                 percent(limit)
             );
         OverloadTooHigh { zone: u32, expected: f64, present: u64, limit: f64 } => Fallback,
-            "a zone cannot be brought below the overload threshold",
+            "a zone or region cannot be brought below the overload threshold",
             "add endpoints, or use balanced",
             figures(expected, present, limit) format!(
                 "{expected:.2} endpoints expected, {present} present, limit {}",
@@ -143,6 +144,12 @@ define_reasons! {
         TopologyModeUnknown => Setting,
             "the value of the topology annotation is neither Auto nor Disabled",
             "use Auto or Disabled";
+        OneRegionOnly => Fallback,
+            "all nodes with capacity are in one region, so subsets of regions divide nothing",
+            "nothing to do in a cluster of one region; to keep traffic in its zone, ask for subsets of zones or another heuristic";
+        NoZoneWithEndpoints => Fallback,
+            "no zone with ready worker nodes has an endpoint of its own, so every zone uses all",
+            "run endpoints in the zones that have ready worker nodes";
         TooManyZonesForHints { zones: u64, limit: u64 } => Fallback,
             "an endpoint would be hinted to more zones than the API allows",
             "choose a heuristic that gives each endpoint fewer zones",
@@ -264,11 +271,34 @@ fn without_endpoints(zones: u64) -> String {
     }
 }
 
-fn serve_another_zone(moved: u64) -> String {
+fn own_node(zones_without_endpoints: u64, endpoints_without_zone: u64) -> String {
+    let zones = without_endpoints(zones_without_endpoints);
+    match endpoints_without_zone {
+        0 => zones,
+        some => format!(
+            "{zones}; {} without a zone, so nodes without an endpoint use all",
+            counted(some, "endpoint")
+        ),
+    }
+}
+
+fn within_fair_share(in_zone: f64, max_overload: f64) -> String {
+    let stays = format!("{} of the traffic stays in its zone", percent(in_zone));
+    if max_overload > 0.0 {
+        format!(
+            "{stays}, no endpoint gets more than {} above its fair share",
+            percent(max_overload)
+        )
+    } else {
+        format!("{stays}, no endpoint gets more than its fair share")
+    }
+}
+
+fn serve_another(moved: u64, place: &str) -> String {
     match moved {
-        0 => String::from("every endpoint serves its own zone"),
-        1 => String::from("1 endpoint serves another zone"),
-        _ => format!("{moved} endpoints serve another zone"),
+        0 => format!("every endpoint serves its own {place}"),
+        1 => format!("1 endpoint serves another {place}"),
+        _ => format!("{moved} endpoints serve another {place}"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::common::{decide, zones};
 use zonewise_topology::allocation::{Allocation, Carrier, Label};
 use zonewise_topology::capacity::{Capacity, MissingCpu, NodeCapacity};
-use zonewise_topology::explanation::{Asked, explain};
+use zonewise_topology::explanation::{Asked, arithmetic};
 use zonewise_topology::heuristic::{Case, Heuristic};
 use zonewise_topology::heuristics::{self, ParseError};
 use zonewise_topology::reason::Reason;
@@ -87,12 +87,12 @@ fn an_explanation_shows_the_arithmetic() {
     let situation = Situation::new(&capacity, &endpoints, 0);
     let asked =
         Asked { value: "Auto".into(), source: "service.kubernetes.io/topology-mode".into() };
-    let auto = heuristics::parse("auto").unwrap();
-    let explanation = explain(asked, &capacity, &situation, auto.as_ref(), None);
+    let reason = Reason::TooFewForBalance { endpoints: 2, minimums: 3, limit: 0.2 };
+    let explanation = arithmetic(asked, "auto", &capacity, &situation, reason);
     let zone = |zone: &str, cpu: f64, share: f64, expected: f64, min: u64| {
         serde_json::json!({
             "zone": zone, "cpu": cpu, "nodes": 1, "share": share, "endpoints": 1, "expected": expected,
-            "min": min, "max": 0, "assigned": 2, "overload": 0.0,
+            "min": min, "max": 0, "assigned": null, "overload": null,
         })
     };
     let expected = serde_json::json!({
@@ -110,7 +110,8 @@ fn an_explanation_shows_the_arithmetic() {
             zone("b", 1.0, 1.0 / 3.0, 2.0 / 3.0, 1),
         ],
         "nodesLeftOut": [{"node": "n3", "why": "not-ready"}],
-        "inZone": {"now": null, "planned": 0.5, "best": 0.5 + 1.0 / 3.0},
+        "nodesWithoutCpu": [],
+        "inZone": {"now": null, "planned": null, "best": 0.5 + 1.0 / 3.0},
     });
     assert_eq!(serde_json::to_value(&explanation).unwrap(), expected);
 }

@@ -225,8 +225,7 @@ fn a25_each_approach_alone() {
             let placed: u64 = allocation.groups().iter().map(|group| group.size).sum();
             assert_eq!(placed, total, "{name} {cells:?}: {reason}");
             let served = TrafficModel::new().run(&Region::of(&zones(cells)), &allocation).is_some();
-            let bare_zone = cells.iter().any(|cell| cell.1 == 0);
-            assert_eq!(served, !(name == "require-zone" && bare_zone), "{name} {cells:?}");
+            assert!(served, "{name} {cells:?}");
         }
     }
 }

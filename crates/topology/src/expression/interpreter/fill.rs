@@ -23,7 +23,7 @@ pub(super) fn hints(region: &Region<'_>, groups: &[(Vec<u32>, Vec<u64>)], out: &
             out.set_weight(group, zone as usize, 1.0);
         }
     }
-    out.serve_the_unserved(|_| true);
+    out.serve_the_unserved();
 }
 
 /// One group for each source. No expression can name endpoints without a zone: every zone sends
@@ -54,5 +54,5 @@ pub(super) fn shares(region: &Region<'_>, rows: &[Vec<f64>], out: &mut Allocatio
             out.set_weight(region.zones.len(), zone, unplaced / to_f64(region.unplaced));
         }
     }
-    out.serve_the_unserved(|_| true);
+    out.serve_the_unserved();
 }
