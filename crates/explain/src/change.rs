@@ -1,20 +1,25 @@
 //! Changes that people can make to a cluster, applied to a copy to see what they would do.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use serde::Serialize;
-use zonewise_common::keys::ZONE;
+use zonewise_common::keys::{MANAGED_BY, ZONE};
 use zonewise_common::name::Name;
+use zonewise_routing::FeatureGates;
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::pod::{NamedPort, Pod};
 use zonewise_slices::service::{Service, TargetPort};
 use zonewise_slices::settings::{Gate, Settings};
 use zonewise_slices::slice::AddressType;
 use zonewise_topology::capacity::MissingCpu;
+use zonewise_topology::reason::Reason;
 
-use crate::service_snapshot::{Decision, ServiceSnapshot};
+use crate::matrix::{Row, matrices};
+use crate::proxy_view::ProxyView;
+use crate::service_snapshot::{Decision, ServiceSnapshot, is_in_force};
 use crate::shell_quote::shell_quote;
 
 /// Everything that the controller decides the slices of one Service by.
@@ -26,6 +31,8 @@ pub struct ControllerView {
     pub settings: Settings,
     /// How nodes count that report no allocatable CPU.
     pub missing_cpu: MissingCpu,
+    /// The Service as proxies read it; an empty object if that is not known.
+    pub proxy_service: Arc<str>,
 }
 
 /// A change that people can make to turn zone routing on.
@@ -38,6 +45,13 @@ pub enum Change {
         zone: String,
         /// How many.
         count: u64,
+    },
+    /// One Pod fewer.
+    RemovePod {
+        /// The Pod.
+        pod: String,
+        /// Its zone.
+        zone: String,
     },
     /// Add the zone label to a node without one.
     LabelNode {
@@ -94,6 +108,9 @@ impl Change {
                 let endpoints = if *count == 1 { "endpoint" } else { "endpoints" };
                 format!("run {count} more ready {endpoints} in {}", shell_quote(zone))
             }
+            Self::RemovePod { pod, zone } => {
+                format!("run one Pod fewer in {}: without {}", shell_quote(zone), shell_quote(pod))
+            }
             Self::LabelNode { node, zone } => {
                 let node = shell_quote(node);
                 format!(
@@ -137,11 +154,61 @@ impl ControllerView {
         self.objects.decide(&self.settings)
     }
 
+    /// Whether zone routing is on: the Service asks for it, the controller writes it, and slices that
+    /// others write do not keep proxies from using it.
+    pub fn is_on(&self) -> bool {
+        let on = is_in_force(self.objects.kept_reason(&self.settings));
+        on && (!self.has_foreign_endpoints() || self.overruled(&self.decide()).is_none())
+    }
+
+    /// The reason for what proxies do once the controller has written what it decides.
+    pub fn reason(&self) -> Reason {
+        let decision = self.decide();
+        self.overruled(&decision).unwrap_or_else(|| decision.reason())
+    }
+
+    /// The reason why proxies use all endpoints although the controller has decided otherwise: slices
+    /// of other writers lack what the controller writes. `None` if proxies do as was decided somewhere.
+    pub fn overruled(&self, decision: &Decision) -> Option<Reason> {
+        if !decision.is_on() || !self.has_foreign_endpoints() {
+            return None;
+        }
+        // Everything that is read here was read before, or is written by ourselves.
+        let planned = self.planned(decision).ok()?;
+        let family = decision.family(&self.objects.service).to_string();
+        let all = matrices(&planned, &self.objects.nodes, &FeatureGates::default()).ok()?;
+        let matrix = all.into_iter().find(|matrix| matrix.family == family)?;
+        let used = matrix.from.iter().any(Row::is_near);
+        matrix.from.first().filter(|_| !used).map(|row| row.why)
+    }
+
+    /// The Service and its slices as proxies read them once the plan is carried out.
+    ///
+    /// # Errors
+    /// If a slice cannot be written as JSON.
+    pub fn planned(&self, decision: &Decision) -> Result<ProxyView<'static>, serde_json::Error> {
+        let slices = self.objects.slices_after(&decision.plan);
+        let texts = slices.iter().map(|slice| serde_json::to_string(slice).map(Cow::Owned));
+        let service = Cow::Owned(self.proxy_service.to_string());
+        Ok(ProxyView { service, slices: texts.collect::<Result<_, _>>()? })
+    }
+
+    /// Whether others write slices with endpoints for the Service.
+    fn has_foreign_endpoints(&self) -> bool {
+        self.objects.slices.iter().any(|slice| {
+            !slice.endpoints.is_empty()
+                && (slice.deleting || !self.settings.manages(slice.labels.get(MANAGED_BY)))
+        })
+    }
+
     /// The view after a change.
     pub fn with(&self, change: &Change) -> Self {
         let mut view = self.clone();
         match change {
             Change::AddEndpoints { zone, count } => view.add_endpoints(zone, *count),
+            Change::RemovePod { pod, .. } => {
+                view.objects.pods.retain(|known| *known.name != **pod);
+            }
             Change::LabelNode { node, zone } => {
                 view.edit_node(node, |node| node.zone = Some(Name::from(zone.as_str())));
             }

@@ -17,6 +17,16 @@ pub struct Prices {
     pub bytes: BTreeMap<String, f64>,
 }
 
+/// What the cost of a Service depends on. Traffic is billed where it crosses zones, also if the Service
+/// asks for subsets of regions.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Crossing {
+    /// The part of the traffic that stays in its zone now, if that is known.
+    pub in_zone: Option<f64>,
+    /// The largest part that could, without overload; absent without zones or endpoints.
+    pub best: Option<f64>,
+}
+
 /// Why the file of `--bytes` cannot be used.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{file}: line {line}: {message}")]
@@ -56,10 +66,11 @@ impl Prices {
         Ok(bytes)
     }
 
-    /// The cost of a Service; `None` if it is not known how much traffic stays in its zone.
-    pub fn cost(&self, service: &str, in_zone: Option<f64>, best: f64) -> Option<Cost> {
+    /// The cost of a Service; `None` if it is not known how much traffic stays in its zone, or could.
+    pub fn cost(&self, service: &str, crossing: Crossing) -> Option<Cost> {
         let gb = self.bytes.get(service).map_or(self.gb, |bytes| bytes / BYTES_PER_GB);
         let paid = |part: f64| gb * (1.0 - part).max(0.0) * self.per_gb;
-        in_zone.map(|part| Cost { gb, now: paid(part), best: paid(best.max(part)) })
+        let (now, best) = (crossing.in_zone?, crossing.best?);
+        Some(Cost { gb, now: paid(now), best: paid(best.max(now)) })
     }
 }

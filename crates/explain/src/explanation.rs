@@ -1,24 +1,29 @@
 //! Everything about one Service: what was asked for, the arithmetic, the outcome, what proxies do
 //! with it, what would turn zone routing on and what would turn it off.
 
-use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use serde::Serialize;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_routing::FeatureGates;
-use zonewise_slices::requested::Consumers;
+use zonewise_slices::node::Nodes;
+use zonewise_slices::requested::{Choice, Consumers};
 use zonewise_slices::service::Service;
-use zonewise_topology::allocation::Allocation;
+use zonewise_slices::slice::{Addresses, Slice};
+use zonewise_topology::allocation::{Allocation, Carrier};
 use zonewise_topology::explanation as numbers;
-use zonewise_topology::heuristic::Case;
+use zonewise_topology::heuristic::{Case, Heuristic};
 use zonewise_topology::heuristics;
 use zonewise_topology::reason::{Code, Outcome, Reason};
+use zonewise_topology::region::{Region, Situation};
 use zonewise_topology::settling::Improvement;
 use zonewise_topology::traffic::TrafficModel;
 
 use crate::change::ControllerView;
+use crate::cost::Crossing;
 use crate::margin::{Margin, margin};
-use crate::matrix::{Matrix, matrices};
+use crate::matrix::{Grouping, Matrix, Row, matrices, matrices_for};
 use crate::proxy_view::ProxyView;
 use crate::service_snapshot::Decision;
 use crate::suggestions::{Suggestion, suggestions};
@@ -57,6 +62,9 @@ pub struct Explanation {
     pub changes: Vec<Suggestion>,
     /// Which losses leave zone routing on; absent if it is off.
     pub margin: Option<Margin>,
+    /// What the cost of the Service depends on.
+    #[serde(skip)]
+    pub crossing: Crossing,
 }
 
 /// An annotation or field that is ignored.
@@ -130,9 +138,10 @@ pub struct HeuristicScore {
     pub heuristic: String,
     /// The reason it would give.
     pub reason: Code,
-    /// Part of the traffic that stays in its zone; absent when some zone reaches no endpoint.
+    /// Part of the traffic that stays in its zone, by the model of the simulator; absent without zones
+    /// or if the heuristic fails.
     pub in_zone: Option<f64>,
-    /// How much more than an equal share of the traffic the most loaded endpoint gets.
+    /// How much more than an equal share of the traffic the most loaded endpoint gets, by that model.
     pub max_overload: Option<f64>,
 }
 
@@ -203,6 +212,7 @@ pub fn explain(
         consumers: Vec::new(),
         changes: Vec::new(),
         margin: None,
+        crossing: Crossing::default(),
         family,
     };
     if depth == Depth::Full {
@@ -221,7 +231,13 @@ impl Explanation {
         proxy_kind: ProxyKind,
     ) -> Result<(), serde_json::Error> {
         self.in_zone_by_heuristic = scores(controller_view, decision);
-        self.consumers = consumers(controller_view, decision, proxy_view)?;
+        let planned = controller_view.planned(decision)?;
+        let by_kind = if controller_view.objects.service.headless {
+            Vec::new()
+        } else {
+            by_kind(controller_view, &planned)?
+        };
+        self.consumers = consumers(controller_view, decision, &by_kind);
         if proxy_view.is_local()? {
             // Traffic stays on its node whatever the hints say: there is nothing to turn on or off.
             self.notes.push(Note::local_policy());
@@ -229,23 +245,103 @@ impl Explanation {
             self.changes = suggestions(controller_view);
             self.margin = margin(controller_view);
         }
-        if self.grouped_by == "region" {
-            return Ok(());
+        if controller_view.overruled(decision).is_some() {
+            self.notes.push(Note::foreign_slices(controller_view));
         }
-        self.numbers.in_zone.now =
-            current_traffic(controller_view, proxy_view, proxy_kind, &self.family)?.in_zone();
-        let same = |consumer: &&ProxyOutcome| {
-            consumer.consumer == proxy_kind.name() && consumer.family == self.family
-        };
-        if let Some(consumer) = self.consumers.iter().find(same) {
-            self.numbers.in_zone.planned = consumer.in_zone;
-            let near = consumer.from.iter().any(|zone| zone.mode != "any");
-            if decision.is_on() && !near && self.slices.of_others > 0 && !consumer.from.is_empty() {
-                self.notes.push(Note::foreign_slices(controller_view));
-            }
+        let now = current_traffic(controller_view, proxy_view, proxy_kind, &self.family)?;
+        self.crossing =
+            Crossing { in_zone: now.in_zone(), best: zonal_best(controller_view, decision) };
+        let of_kind = by_kind.into_iter().find(|(kind, _)| *kind == proxy_kind);
+        let zonal =
+            of_kind.and_then(|(_, all)| all.into_iter().find(|one| one.family == self.family));
+        if self.grouped_by == "region" {
+            let regions = regional(controller_view, decision, &planned, proxy_kind, &self.family)?;
+            let now = regional_now(controller_view, proxy_view, proxy_kind, &self.family)?;
+            self.fill(now, regions);
+        } else {
+            self.fill(now.in_zone(), zonal);
         }
         Ok(())
     }
+
+    /// Fills in what comes of the decision, from what is written and what proxies do with it.
+    fn fill(&mut self, now: Option<f64>, planned: Option<Matrix>) {
+        self.numbers.in_zone.now = now;
+        let Some(planned) = planned else { return };
+        self.numbers.in_zone.planned = planned.in_zone;
+        for zone in &mut self.numbers.zones {
+            let row = planned.from.iter().find(|row| *row.zone == *zone.zone);
+            zone.assigned = row.map(|row| row.used);
+            zone.overload = row.and_then(|row| row.highest_overload);
+        }
+    }
+}
+
+/// The matrices of the planned slices by zones, for every kind of proxy.
+fn by_kind(
+    controller_view: &ControllerView,
+    planned: &ProxyView<'_>,
+) -> Result<Vec<(ProxyKind, Vec<Matrix>)>, serde_json::Error> {
+    let gates = ProxyKind::ALL.map(|kind| kind.gates(&controller_view.objects.service));
+    let all = matrices_for(planned, &controller_view.objects.nodes, &gates, Grouping::Zones)?;
+    Ok(ProxyKind::ALL.into_iter().zip(all).collect())
+}
+
+/// The region of each endpoint, by its address.
+fn regions_of<'s>(
+    slices: impl IntoIterator<Item = &'s Slice>,
+    nodes: &Nodes,
+) -> BTreeMap<IpAddr, String> {
+    let mut regions = BTreeMap::new();
+    for endpoint in slices.into_iter().flat_map(|slice| &slice.endpoints) {
+        let node = endpoint.node.as_ref().and_then(|name| nodes.by_name.get(name));
+        let region = node.and_then(|node| node.region.as_ref());
+        if let (Addresses::One(address), Some(region)) = (&endpoint.addresses, region) {
+            regions.insert(*address, region.to_string());
+        }
+    }
+    regions
+}
+
+/// The matrix of the planned slices by regions.
+fn regional(
+    controller_view: &ControllerView,
+    decision: &Decision,
+    planned: &ProxyView<'_>,
+    proxy_kind: ProxyKind,
+    family: &str,
+) -> Result<Option<Matrix>, serde_json::Error> {
+    let nodes = &controller_view.objects.nodes;
+    let slices = controller_view.objects.slices_after(&decision.plan);
+    let regions = regions_of(&slices, nodes);
+    let gates = [proxy_kind.gates(&controller_view.objects.service)];
+    let all = matrices_for(planned, nodes, &gates, Grouping::Regions(&regions))?;
+    Ok(all.into_iter().flatten().find(|matrix| matrix.family == family))
+}
+
+/// The part of the traffic that stays in its region with the slices that are stored.
+fn regional_now(
+    controller_view: &ControllerView,
+    proxy_view: &ProxyView<'_>,
+    proxy_kind: ProxyKind,
+    family: &str,
+) -> Result<Option<f64>, serde_json::Error> {
+    let nodes = &controller_view.objects.nodes;
+    let regions = regions_of(controller_view.objects.slices.iter().map(|slice| &**slice), nodes);
+    let gates = [proxy_kind.gates(&controller_view.objects.service)];
+    let all = matrices_for(proxy_view, nodes, &gates, Grouping::Regions(&regions))?;
+    let stored = !controller_view.objects.slices.is_empty();
+    let matrix = all.into_iter().flatten().find(|matrix| matrix.family == family);
+    Ok(matrix.filter(|_| stored).and_then(|matrix| matrix.in_zone))
+}
+
+/// The largest part of the traffic that could stay in its zone without overload, whatever the Service
+/// asks for; `None` without zones or endpoints.
+pub(crate) fn zonal_best(controller_view: &ControllerView, decision: &Decision) -> Option<f64> {
+    let slices = controller_view.objects.own_slices(&controller_view.settings);
+    let input = controller_view.objects.input(&slices);
+    let family = decision.family(&controller_view.objects.service);
+    numbers::best(&input.grounds(&Choice::ClusterWide, family).situation.region())
 }
 
 /// Where traffic goes with the slices that are stored.
@@ -261,10 +357,8 @@ impl CurrentTraffic {
     /// The modes that occur in any zone, each once.
     pub(crate) fn modes(&self) -> Vec<String> {
         let rows = self.0.iter().flat_map(|matrix| &matrix.from);
-        let mut modes: Vec<String> = rows.map(|row| row.mode.clone()).collect();
-        modes.sort();
-        modes.dedup();
-        modes
+        let modes: BTreeSet<&str> = rows.flat_map(|row| row.mode.split(',')).collect();
+        modes.into_iter().map(str::to_owned).collect()
     }
 }
 
@@ -299,20 +393,16 @@ fn settling(controller_view: &ControllerView, decision: &Decision) -> Option<Set
     Some(Settling { improvement, after: after.map(|period| ConfigDuration(period).to_string()) })
 }
 
-/// The arithmetic, with the reason that the plan gave. It starts from what the plan leaves in force, so
-/// that it describes what is written.
+/// The arithmetic of the decision, with the reason for what proxies do with it.
 fn numbers(controller_view: &ControllerView, decision: &Decision) -> numbers::Explanation {
     let asked = &decision.asked;
-    let objects = controller_view.objects.after(&decision.plan);
-    let slices = objects.own_slices(&controller_view.settings);
-    let input = objects.input(&slices);
+    let slices = controller_view.objects.own_slices(&controller_view.settings);
+    let input = controller_view.objects.input(&slices);
     let grounds = input.grounds(&asked.choice, decision.family(&controller_view.objects.service));
     let heuristic = asked.choice.heuristic();
     let said = numbers::Asked { value: asked.value.clone(), source: asked.source.into() };
-    let previous = grounds.previous.as_ref();
-    let explained =
-        numbers::explain(said, grounds.capacity, &grounds.situation, &*heuristic, previous);
-    explained.because(decision.reason())
+    let reason = controller_view.overruled(decision).unwrap_or_else(|| decision.reason());
+    numbers::arithmetic(said, heuristic.name(), grounds.capacity, &grounds.situation, reason)
 }
 
 fn families(decision: &Decision) -> Vec<FamilyReason> {
@@ -387,32 +477,65 @@ fn slices(controller_view: &ControllerView, decision: &Decision) -> Slices {
     }
 }
 
-/// What every heuristic would decide if it were asked for now.
+/// What every heuristic would decide for the zones if it were asked for now and nothing were in force,
+/// and what the model of the simulator expects of it.
 pub(crate) fn scores(controller_view: &ControllerView, decision: &Decision) -> Vec<HeuristicScore> {
     let slices = controller_view.objects.own_slices(&controller_view.settings);
     let input = controller_view.objects.input(&slices);
-    let grounds =
-        input.grounds(&decision.asked.choice, decision.family(&controller_view.objects.service));
-    let region = grounds.situation.region();
-    let (mut allocation, mut model) = (Allocation::new(), TrafficModel::new());
+    let family = decision.family(&controller_view.objects.service);
+    let situation = input.grounds(&Choice::ClusterWide, family).situation;
+    let mut trial = Trial { allocation: Allocation::new(), model: TrafficModel::new() };
     let names = heuristics::names().into_iter();
     let parsed =
         names.filter_map(|name| Some((name, controller_view.settings.heuristic(name).ok()?)));
-    parsed
-        .map(|(name, heuristic)| {
-            let case = Case::fresh(region);
-            let names = &grounds.situation.names;
-            let reason: Reason = heuristic.allocate_named(&case, names, &mut allocation);
-            let usable = reason.outcome() != Outcome::Failed;
-            let traffic = if usable { model.run(&region, &allocation) } else { None };
-            HeuristicScore {
-                heuristic: name.into(),
-                reason: reason.code(),
-                in_zone: traffic.map(|traffic| traffic.in_zone),
-                max_overload: traffic.map(|traffic| traffic.max_overload),
-            }
-        })
-        .collect()
+    parsed.map(|(name, heuristic)| trial.score(name, &*heuristic, &situation)).collect()
+}
+
+/// Buffers that the trials of heuristics share.
+struct Trial {
+    allocation: Allocation,
+    model: TrafficModel,
+}
+
+impl Trial {
+    fn score(
+        &mut self,
+        name: &str,
+        heuristic: &dyn Heuristic,
+        situation: &Situation,
+    ) -> HeuristicScore {
+        let region = situation.region();
+        let allocation = &mut self.allocation;
+        let decided = heuristic.allocate_named(&Case::fresh(region), &situation.names, allocation);
+        let reason = written(decided, &region, allocation);
+        if reason.outcome() == Outcome::InForce {
+            allocation.serve_the_unserved();
+        } else {
+            allocation.everywhere(&region, Carrier::Plain);
+        }
+        let usable = reason.outcome() != Outcome::Failed;
+        let traffic = if usable { self.model.run(&region, allocation) } else { None };
+        HeuristicScore {
+            heuristic: name.into(),
+            reason: reason.code(),
+            in_zone: traffic.map(|traffic| traffic.in_zone),
+            max_overload: traffic.map(|traffic| traffic.max_overload),
+        }
+    }
+}
+
+/// The reason once an allocation is to be written: there must be endpoints, and hints must be possible
+/// for all of them.
+fn written(reason: Reason, region: &Region<'_>, allocation: &Allocation) -> Reason {
+    let placed: u64 = allocation.groups().iter().map(|group| group.size).sum();
+    match allocation.carrier() {
+        _ if reason.outcome() != Outcome::InForce => reason,
+        _ if region.present() == 0 && reason != Reason::ClusterWide => Reason::NoEndpoints,
+        Carrier::Hints | Carrier::Subsets if placed < region.present() && region.unplaced > 0 => {
+            Reason::EndpointsWithoutZone { endpoints: region.unplaced }
+        }
+        _ => reason,
+    }
 }
 
 /// What each kind of proxy does once the plan is carried out, for each address family. The first
@@ -420,49 +543,43 @@ pub(crate) fn scores(controller_view: &ControllerView, decision: &Decision) -> V
 fn consumers(
     controller_view: &ControllerView,
     decision: &Decision,
-    proxy_view: &ProxyView<'_>,
-) -> Result<Vec<ProxyOutcome>, serde_json::Error> {
-    let service = &controller_view.objects.service;
-    if service.headless {
-        return Ok(vec![ProxyOutcome {
+    by_kind: &[(ProxyKind, Vec<Matrix>)],
+) -> Vec<ProxyOutcome> {
+    if controller_view.objects.service.headless {
+        return vec![ProxyOutcome {
             consumer: "clients",
             remark: "the Service is headless: clients get every address by DNS and choose \
                      themselves; no proxy and no hint is involved",
             family: String::new(),
             from: Vec::new(),
             in_zone: None,
-        }]);
+        }];
     }
-    let slices = controller_view.objects.slices_after(&decision.plan);
-    let texts = slices.iter().map(|slice| serde_json::to_string(slice).map(Cow::Owned));
-    let planned =
-        ProxyView { service: proxy_view.service.clone(), slices: texts.collect::<Result<_, _>>()? };
     let mut consumers = Vec::new();
-    for kind in ProxyKind::ALL {
-        let all = matrices(&planned, &controller_view.objects.nodes, &kind.gates(service))?;
+    for (kind, all) in by_kind {
         for family in &decision.plan.families {
             let family = family.family.to_string();
-            let matrix = all.iter().find(|matrix| matrix.family == family).cloned();
+            let matrix = all.iter().find(|matrix| matrix.family == family);
             consumers.push(ProxyOutcome {
                 consumer: kind.name(),
                 remark: kind.remark(),
-                in_zone: matrix.as_ref().and_then(|matrix| matrix.in_zone),
+                in_zone: matrix.and_then(|matrix| matrix.in_zone),
                 from: matrix.map(zones).unwrap_or_default(),
                 family,
             });
         }
     }
-    Ok(consumers)
+    consumers
 }
 
-fn zones(matrix: Matrix) -> Vec<ProxyZone> {
-    let zone = |row: crate::matrix::Row| ProxyZone {
-        in_zone: row.to.get(&row.zone).copied().unwrap_or(0.0),
-        zone: row.zone,
-        mode: row.mode,
+fn zones(matrix: &Matrix) -> Vec<ProxyZone> {
+    let zone = |row: &Row| ProxyZone {
+        in_zone: row.at_home(),
+        zone: row.zone.clone(),
+        mode: row.mode.clone(),
         reason: row.reason,
     };
-    matrix.from.into_iter().map(zone).collect()
+    matrix.from.iter().map(zone).collect()
 }
 
 /// The proxy that runs on the nodes.

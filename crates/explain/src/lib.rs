@@ -29,7 +29,7 @@ mod slice_names;
 mod snapshot;
 mod suggestions;
 
-pub use cost::Prices;
+pub use cost::{Crossing, Prices};
 pub use explanation::{Depth, Explanation, ProxyKind, explain};
 pub use matrix::{Matrix, location_in, matrices};
 pub use overview::{Cost, ServiceOverview, overview};

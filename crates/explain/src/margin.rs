@@ -6,12 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use serde::Serialize;
+use zonewise_common::name::Name;
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
+use zonewise_slices::slice::{AddressType, Slice, Target};
 use zonewise_topology::reason::Code;
 
 use crate::change::ControllerView;
+use crate::service_snapshot::is_in_force;
 
 /// Which losses leave zone routing on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,10 +39,11 @@ pub struct Loss {
     pub zone: String,
     /// How many ready endpoints it has.
     pub has: u64,
-    /// Zone routing stays on after losing this many. It may be more if `then` is absent and `has` is
-    /// larger, because the search has a limit.
+    /// Zone routing stays on after losing this many, whichever they are. It may be more if `then` is
+    /// absent and `has` is larger, because the search has a limit.
     pub survives: u64,
-    /// The reason after losing one more; absent if all may be lost, or if the search ended before.
+    /// The reason after losing one more, if it is the worst one to lose; absent if all may be lost, or
+    /// if the search ended before.
     pub then: Option<Code>,
 }
 
@@ -66,24 +71,28 @@ pub struct ZoneLoss {
 const MAX_LOSSES: usize = 25;
 /// The largest number of critical nodes that are named.
 const MAX_NODES: usize = 10;
+/// The number of zones, and of address families, for which the worst loss is tried. One would do but
+/// for rounding.
+const MAX_TARGETS: usize = 3;
 
 /// Which losses leave zone routing on; `None` if it is off.
 pub(crate) fn margin(view: &ControllerView) -> Option<Margin> {
-    let decision = view.decide();
-    if !decision.is_on() {
+    if !view.is_on() {
         return None;
     }
+    let decision = view.decide();
     let objects = view.objects.after(&decision.plan);
     let settled = ControllerView { objects, ..view.clone() };
+    let loads = Loads::of(&settled);
     let zones = zones(&settled);
-    let mut critical_nodes = critical_nodes(&settled);
+    let mut critical_nodes = critical_nodes(&settled, &loads);
     let critical_nodes_in_all = critical_nodes.len();
     critical_nodes.truncate(MAX_NODES);
     Some(Margin {
-        endpoints: zones.iter().map(|zone| endpoints(&settled, zone)).collect(),
+        endpoints: zones.par_iter().map(|zone| endpoints(&settled, &loads, zone)).collect(),
         critical_nodes,
         critical_nodes_in_all,
-        zones: zones.iter().map(|zone| zone_loss(&settled, zone)).collect(),
+        zones: zones.par_iter().map(|zone| zone_loss(&settled, zone)).collect(),
     })
 }
 
@@ -103,40 +112,126 @@ fn is_endpoint(view: &ControllerView, pod: &Pod) -> bool {
     ready && pod.is_considered()
 }
 
-fn endpoints(view: &ControllerView, zone: &str) -> Loss {
-    let counts = |pod: &&Arc<Pod>| is_endpoint(view, pod) && zone_of(view, pod) == Some(zone);
-    let here: Vec<&str> = view.objects.pods.iter().filter(counts).map(|pod| &*pod.name).collect();
-    let mut survives = 0;
-    for lost in 1..=here.len().min(MAX_LOSSES) {
-        let gone: BTreeSet<&str> = here[..lost].iter().copied().collect();
-        let decision = view.without_pods(|pod| gone.contains(&*pod.name)).decide();
-        if !decision.is_on() {
-            let then = Some(decision.reason().code());
-            return Loss { zone: zone.into(), has: here.len() as u64, survives, then };
-        }
-        survives = lost as u64;
-    }
-    Loss { zone: zone.into(), has: here.len() as u64, survives, then: None }
+/// A zone or region, in an address family: what a Pod is hinted to, or in the subset of.
+type Served = (AddressType, Name);
+
+/// Who uses which Pods. Pods of one zone can serve different ones, so it matters which of them is lost.
+struct Loads<'a> {
+    /// What each Pod serves.
+    of_pod: BTreeMap<&'a str, BTreeSet<Served>>,
+    /// How many Pods serve it.
+    pods: BTreeMap<Served, u64>,
 }
 
-/// Nodes whose loss alone turns zone routing off. Nodes with the same zone, CPU and number of endpoints
-/// give the same result, so only one of them is tried.
-fn critical_nodes(view: &ControllerView) -> Vec<CriticalNode> {
-    let mut load: BTreeMap<&str, u64> = BTreeMap::new();
-    let ready = view.objects.pods.iter().filter(|pod| is_endpoint(view, pod));
-    for node in ready.filter_map(|pod| pod.node.as_deref()) {
-        *load.entry(node).or_default() += 1;
+impl<'a> Loads<'a> {
+    fn of(view: &'a ControllerView) -> Self {
+        let ready = view.objects.pods.iter().filter(|pod| is_endpoint(view, pod));
+        let mut of_pod: BTreeMap<&str, BTreeSet<Served>> =
+            ready.map(|pod| (&*pod.name, BTreeSet::new())).collect();
+        for slice in &view.objects.slices {
+            for endpoint in &slice.endpoints {
+                let Target::Pod { name, .. } = &endpoint.target else { continue };
+                let Some(served) = of_pod.get_mut(&**name) else { continue };
+                served.extend(endpoint.zone_hints().iter().map(|zone| at(slice, zone)));
+                served.extend(slice.subset().map(|subset| at(slice, subset.label().1)));
+            }
+        }
+        let mut pods = BTreeMap::new();
+        for served in of_pod.values().flatten() {
+            *pods.entry(served.clone()).or_default() += 1;
+        }
+        Self { of_pod, pods }
     }
-    let mut alike: BTreeMap<_, Vec<&Node>> = BTreeMap::new();
-    for node in view.objects.nodes.by_name.values().filter(|node| node.ready) {
-        let kind = (&node.zone, node.cpu_milli, load.get(&*node.name), node.control_plane);
-        alike.entry(kind).or_default().push(node);
+
+    /// The orders in which these Pods may be lost, to find the worst `lost` of them. Hints turn off when
+    /// the endpoints that are left for one zone are too few for its traffic. So it is worst to lose
+    /// those of one zone first: of the zone that then has the most traffic per endpoint.
+    fn worst(&self, view: &ControllerView, here: &[&'a str], lost: usize) -> Vec<Vec<&'a str>> {
+        let mut counts: BTreeMap<&Served, u64> = BTreeMap::new();
+        for served in here.iter().flat_map(|pod| &self.of_pod[pod]) {
+            *counts.entry(served).or_default() += 1;
+        }
+        let load = |served: &Served, here: u64| {
+            share(view, &served.1) / (self.pods[served] - here.min(lost as u64)) as f64
+        };
+        let mut targets: Vec<(f64, &Served)> =
+            counts.into_iter().map(|(served, here)| (load(served, here), served)).collect();
+        targets.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let mut orders = vec![here.to_vec()];
+        for family in &view.objects.service.families {
+            let mine = targets.iter().filter(|(_, served)| served.0 == *family);
+            orders.extend(mine.take(MAX_TARGETS).map(|(_, served)| {
+                let mut order = here.to_vec();
+                order.sort_by_key(|pod| !self.of_pod[pod].contains(*served));
+                order
+            }));
+        }
+        for order in &mut orders {
+            order.truncate(lost);
+            order.sort_unstable();
+        }
+        orders.sort();
+        orders.dedup();
+        orders
     }
-    let critical = alike.into_values().filter_map(|nodes| {
-        let decision = view.without_nodes(|node| node.name == nodes[0].name).decide();
-        (!decision.is_on()).then(|| (nodes, decision.reason().code()))
+}
+
+fn at(slice: &Slice, zone: &Name) -> Served {
+    (slice.family.clone(), Name::clone(zone))
+}
+
+/// The part of all traffic that a zone or region sends.
+fn share(view: &ControllerView, name: &str) -> f64 {
+    let nodes = &view.objects.nodes;
+    let known = [&nodes.zones, &nodes.regions_counted].into_iter().find_map(|capacity| {
+        let index = capacity.zones.binary_search_by(|zone| (*zone.name).cmp(name)).ok()?;
+        Some(capacity.zones[index].share)
     });
-    let named = critical.flat_map(|(nodes, then)| {
+    known.unwrap_or(0.0)
+}
+
+fn endpoints(view: &ControllerView, loads: &Loads<'_>, zone: &str) -> Loss {
+    let counts = |pod: &&Arc<Pod>| is_endpoint(view, pod) && zone_of(view, pod) == Some(zone);
+    let here: Vec<&str> = view.objects.pods.iter().filter(counts).map(|pod| &*pod.name).collect();
+    let (zone, has) = (zone.to_owned(), here.len() as u64);
+    for lost in 1..=here.len().min(MAX_LOSSES) {
+        for gone in loads.worst(view, &here, lost) {
+            let left = view.without_pods(|pod| gone.binary_search(&&*pod.name).is_ok());
+            if !left.is_on() {
+                let then = Some(left.reason().code());
+                return Loss { zone, has, survives: lost as u64 - 1, then };
+            }
+        }
+    }
+    Loss { zone, has, survives: has.min(MAX_LOSSES as u64), then: None }
+}
+
+/// Nodes whose loss alone turns zone routing off. Nodes that send the same and whose Pods serve the
+/// same zones give the same result, so only one of them is tried. Of nodes that do not count, only
+/// those with endpoints matter.
+fn critical_nodes(view: &ControllerView, loads: &Loads<'_>) -> Vec<CriticalNode> {
+    let mut served: BTreeMap<&str, Vec<&BTreeSet<Served>>> = BTreeMap::new();
+    for pod in view.objects.pods.iter().filter(|pod| is_endpoint(view, pod)) {
+        if let Some(node) = pod.node.as_deref() {
+            served.entry(node).or_default().push(&loads.of_pod[&*pod.name]);
+        }
+    }
+    served.values_mut().for_each(|pods| pods.sort());
+    let mut alike: BTreeMap<_, Vec<&Node>> = BTreeMap::new();
+    for node in view.objects.nodes.by_name.values() {
+        let (counts, served) = (node.ready && !node.control_plane, served.get(&*node.name));
+        if counts || served.is_some() {
+            let kind = (&node.zone, &node.region, node.cpu_milli, counts, served);
+            alike.entry(kind).or_default().push(node);
+        }
+    }
+    let alike: Vec<Vec<&Node>> = alike.into_values().collect();
+    let critical = alike.into_par_iter().filter_map(|nodes| {
+        let left = view.without_nodes(|node| node.name == nodes[0].name);
+        (!left.is_on()).then(|| (nodes, left.reason().code()))
+    });
+    let critical: Vec<(Vec<&Node>, Code)> = critical.collect();
+    let named = critical.into_iter().flat_map(|(nodes, then)| {
         nodes.into_iter().map(move |node| CriticalNode { node: node.name.to_string(), then })
     });
     let mut named: Vec<CriticalNode> = named.collect();
@@ -145,6 +240,6 @@ fn critical_nodes(view: &ControllerView) -> Vec<CriticalNode> {
 }
 
 fn zone_loss(view: &ControllerView, zone: &str) -> ZoneLoss {
-    let decision = view.without_nodes(|node| node.zone.as_deref() == Some(zone)).decide();
-    ZoneLoss { zone: zone.into(), survives: decision.is_on(), then: decision.reason().code() }
+    let reason = view.without_nodes(|node| node.zone.as_deref() == Some(zone)).reason();
+    ZoneLoss { zone: zone.into(), survives: is_in_force(reason), then: reason.code() }
 }

@@ -4,13 +4,14 @@
 //! nodes. The proxy's own function routes the traffic of each zone; or of each node, if it matters
 //! which node of a zone sends (node hints, traffic policy Local).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use serde::Serialize;
-use zonewise_routing::{FeatureGates, NodeLocation, Route, Target, TrafficPolicy};
+use zonewise_routing::{FeatureGates, Mode, NodeLocation, Route, Target, TrafficPolicy};
 use zonewise_slices::node::{Node, Nodes};
-use zonewise_topology::capacity::{Basis, Capacity, ZoneCapacity};
-use zonewise_topology::reason::Code;
+use zonewise_topology::capacity::{Basis, Capacity};
+use zonewise_topology::reason::{Code, Reason};
 
 use crate::proxy_view::{NodeView, PortRoute, ProxyView};
 
@@ -42,12 +43,37 @@ pub struct Row {
     pub zone: String,
     /// Its part of all traffic.
     pub share: f64,
-    /// How close its traffic is kept. If the nodes of the zone differ, that of the first one.
+    /// How close its traffic is kept. If the nodes of the zone differ, all modes with commas between
+    /// them, the closest first.
     pub mode: String,
-    /// The reason's code.
+    /// The reason's code; that of the closest mode.
     pub reason: Code,
+    /// What the nodes of the zone do, if they differ.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ways: Vec<Way>,
     /// Parts of its traffic by the zone of the endpoint; the empty name stands for no zone.
     pub to: BTreeMap<String, f64>,
+    /// The reason with its figures.
+    #[serde(skip)]
+    pub(crate) why: Reason,
+    /// The number of endpoints that its nodes use.
+    #[serde(skip)]
+    pub(crate) used: u64,
+    /// The overload of the most loaded endpoint that its nodes use.
+    #[serde(skip)]
+    pub(crate) highest_overload: Option<f64>,
+}
+
+/// What a part of the nodes of a zone do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Way {
+    /// How close they keep traffic.
+    pub mode: String,
+    /// Why.
+    pub reason: Code,
+    /// Their part of the zone's traffic.
+    pub part: f64,
 }
 
 /// The load of one endpoint.
@@ -62,12 +88,34 @@ pub struct Load {
     pub overload: f64,
 }
 
-/// A zone or node that sends traffic.
-struct Sender {
-    location: NodeLocation,
-    zone: String,
-    /// Its part of all traffic.
-    share: f64,
+/// What the rows of a matrix are.
+#[derive(Clone, Copy)]
+pub(crate) enum Grouping<'a> {
+    /// Zones.
+    Zones,
+    /// Regions, with the region of each endpoint.
+    Regions(&'a BTreeMap<IpAddr, String>),
+}
+
+impl Grouping<'_> {
+    /// The zone or region of an endpoint; empty if it has none.
+    fn of(self, node_view: &NodeView, target: &Target) -> String {
+        match self {
+            Self::Zones => node_view.zone_of(target),
+            Self::Regions(regions) => regions.get(&target.address).cloned().unwrap_or_default(),
+        }
+    }
+}
+
+/// Nodes that send traffic.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct SenderKey {
+    /// The zone or region whose row the traffic is in.
+    row: String,
+    zone: Option<String>,
+    region: Option<String>,
+    /// The node; empty if it does not matter which one.
+    node: String,
 }
 
 /// The matrices of a Service, one per port and address family.
@@ -79,55 +127,81 @@ pub fn matrices(
     nodes: &Nodes,
     gates: &FeatureGates,
 ) -> Result<Vec<Matrix>, serde_json::Error> {
-    let mut sums: Vec<Sums> = Vec::new();
-    for sender in senders(proxy_view, nodes)? {
-        let node_view = proxy_view.from(sender.location.clone())?;
-        for (index, routed) in node_view.routes(gates).into_iter().enumerate() {
-            if sums.len() <= index {
-                sums.push(Sums::new(&node_view, &routed));
+    let all = matrices_for(proxy_view, nodes, &[*gates], Grouping::Zones)?;
+    Ok(all.into_iter().flatten().collect())
+}
+
+/// The matrices of a Service for several settings of the proxy.
+///
+/// # Errors
+/// If a proxy could not read one of the objects.
+pub(crate) fn matrices_for(
+    proxy_view: &ProxyView<'_>,
+    nodes: &Nodes,
+    gates: &[FeatureGates],
+    grouping: Grouping<'_>,
+) -> Result<Vec<Vec<Matrix>>, serde_json::Error> {
+    let parsed = proxy_view.parsed()?;
+    let mut sums: Vec<Vec<Sums>> = gates.iter().map(|_| Vec::new()).collect();
+    for (sender, share) in senders(proxy_view, nodes, grouping)? {
+        let (zone, region) = (sender.zone.as_deref(), sender.region.as_deref());
+        let node_view = parsed.from(NodeLocation::new(&sender.node, zone, region))?;
+        for (gates, sums) in gates.iter().zip(&mut sums) {
+            for (index, routed) in node_view.routes(gates).into_iter().enumerate() {
+                if sums.len() <= index {
+                    sums.push(Sums::new(&node_view, &routed, grouping));
+                }
+                sums[index].add(&node_view, (&sender.row, share), &routed.route, grouping);
             }
-            sums[index].add(&node_view, &sender, &routed.route);
         }
     }
-    Ok(sums.into_iter().map(Sums::finish).collect())
+    let finish = |sums: Vec<Sums>| sums.into_iter().map(Sums::finish).collect();
+    Ok(sums.into_iter().map(finish).collect())
 }
 
-/// The capacity that the controller decides by. If the controller refuses it because of nodes without
-/// CPU, nodes are counted instead: they send traffic all the same.
-fn capacity(nodes: &Nodes) -> &Capacity {
-    let refused = nodes.zones.zones.is_empty() || nodes.zones.unusable_nodes() > 0;
-    if refused { &nodes.zones_counted } else { &nodes.zones }
-}
-
-/// The senders: zones; or nodes, where it matters which node of a zone sends.
-fn senders(proxy_view: &ProxyView<'_>, nodes: &Nodes) -> Result<Vec<Sender>, serde_json::Error> {
-    let capacity = capacity(nodes);
+/// The senders, each with its part of all traffic: the nodes that count. Those at the same place are
+/// one sender, unless it matters which node sends.
+fn senders(
+    proxy_view: &ProxyView<'_>,
+    nodes: &Nodes,
+    grouping: Grouping<'_>,
+) -> Result<BTreeMap<SenderKey, f64>, serde_json::Error> {
     let hinted = || proxy_view.slices.iter().any(|json| json.contains("\"forNodes\""));
-    if proxy_view.is_local()? || hinted() {
-        let left_out = |node: &Node| capacity.left_out.iter().any(|left| *left.node == *node.name);
-        let counted = nodes.by_name.values().filter(|node| !left_out(node));
-        return Ok(counted.filter_map(|node| sender(node, capacity)).collect());
-    }
-    let zone = |zone: &ZoneCapacity| Sender {
-        location: location_in(nodes, &zone.name),
-        zone: zone.name.to_string(),
-        share: zone.share,
+    let each_node = proxy_view.is_local()? || hinted();
+    let capacity = match grouping {
+        Grouping::Zones => &nodes.zones,
+        Grouping::Regions(_) => &nodes.regions_counted,
     };
-    Ok(capacity.zones.iter().map(zone).collect())
+    let left_out: BTreeSet<&str> = capacity.left_out.iter().map(|left| &*left.node).collect();
+    let mut senders = BTreeMap::new();
+    for node in nodes.by_name.values().filter(|node| !left_out.contains(&*node.name)) {
+        let row = match grouping {
+            Grouping::Zones => &node.zone,
+            Grouping::Regions(_) => &node.region,
+        };
+        let Some(row) = row else { continue };
+        let key = SenderKey {
+            row: row.to_string(),
+            zone: node.zone.as_ref().map(ToString::to_string),
+            region: node.region.as_ref().map(ToString::to_string),
+            node: if each_node { node.name.to_string() } else { String::new() },
+        };
+        *senders.entry(key).or_default() += share(node, row, capacity);
+    }
+    Ok(senders)
 }
 
-/// A node, with its part of the traffic of its zone.
-fn sender(node: &Node, capacity: &Capacity) -> Option<Sender> {
-    let zone = capacity.zones.iter().find(|zone| Some(&*zone.name) == node.zone.as_deref())?;
-    let part = match capacity.basis {
-        Basis::Cpu => node.cpu_milli.unwrap_or(0) as f64 / zone.cpu_milli as f64,
-        Basis::Nodes => 1.0 / zone.nodes as f64,
+/// The part of all traffic that a node sends.
+fn share(node: &Node, row: &str, capacity: &Capacity) -> f64 {
+    let Ok(index) = capacity.zones.binary_search_by(|zone| (*zone.name).cmp(row)) else {
+        return 0.0;
     };
-    Some(Sender {
-        location: location_of(node),
-        zone: zone.name.to_string(),
-        share: zone.share * part,
-    })
+    let zone = &capacity.zones[index];
+    zone.share
+        * match capacity.basis {
+            Basis::Cpu => node.cpu_milli.unwrap_or(0) as f64 / zone.cpu_milli as f64,
+            Basis::Nodes => 1.0 / zone.nodes as f64,
+        }
 }
 
 /// The location of a node.
@@ -145,15 +219,31 @@ pub fn location_in(nodes: &Nodes, zone: &str) -> NodeLocation {
 /// A matrix while senders are added to it.
 struct Sums {
     matrix: Matrix,
-    /// The zone and load of each endpoint; the load is a part of all traffic.
-    loads: BTreeMap<String, (String, f64)>,
-    /// The traffic that reaches an endpoint.
-    arrived: f64,
-    sent: f64,
+    rows: Vec<RowSums>,
+    index: BTreeMap<(IpAddr, u16), usize>,
+    endpoints: Vec<EndpointSums>,
+}
+
+/// Traffic from one zone.
+struct RowSums {
+    zone: String,
+    /// Its part of all traffic.
+    share: f64,
+    /// What its nodes do, and which part of all traffic they send.
+    ways: BTreeMap<(Mode, Code), (Reason, f64)>,
+    /// The part of all traffic that it sends to each endpoint.
+    to: Vec<f64>,
+}
+
+/// An endpoint, with its part of all traffic.
+struct EndpointSums {
+    text: String,
+    zone: String,
+    load: f64,
 }
 
 impl Sums {
-    fn new(node_view: &NodeView, routed: &PortRoute<'_>) -> Self {
+    fn new(node_view: &NodeView, routed: &PortRoute<'_>, grouping: Grouping<'_>) -> Self {
         let matrix = Matrix {
             service: format!("{}/{}", node_view.service.namespace, node_view.service.name),
             port: routed.port.name.to_string(),
@@ -163,57 +253,128 @@ impl Sums {
             in_zone: None,
             endpoints: Vec::new(),
         };
+        let (index, endpoints) = (BTreeMap::new(), Vec::new());
+        let mut sums = Self { matrix, rows: Vec::new(), index, endpoints };
         // Ready endpoints that get no traffic are listed too, with a load of 0.
-        let ready = node_view.ready(routed.port, routed.family).into_iter();
-        let loads = ready.map(|target| (target.to_string(), (node_view.zone_of(&target), 0.0)));
-        Self { matrix, loads: loads.collect(), arrived: 0.0, sent: 0.0 }
-    }
-
-    fn add(&mut self, node_view: &NodeView, sender: &Sender, route: &Route) {
-        let index = self.row(sender, route);
-        let row = &mut self.matrix.from[index];
-        row.share += sender.share;
-        self.sent += sender.share;
-        for (target, part) in parts(node_view, route) {
-            let zone = node_view.zone_of(target);
-            *row.to.entry(zone.clone()).or_default() += part * sender.share;
-            self.arrived += part * sender.share;
-            self.loads.entry(target.to_string()).or_insert((zone, 0.0)).1 += part * sender.share;
+        for target in node_view.ready(routed.port, routed.family) {
+            sums.endpoint(node_view, &target, grouping);
         }
+        sums
     }
 
-    fn row(&mut self, sender: &Sender, route: &Route) -> usize {
-        let rows = &mut self.matrix.from;
-        rows.iter().position(|row| row.zone == sender.zone).unwrap_or_else(|| {
-            rows.push(Row {
-                zone: sender.zone.clone(),
-                share: 0.0,
-                mode: route.mode.to_string(),
-                reason: route.reason.code(),
-                to: BTreeMap::new(),
-            });
-            rows.len() - 1
+    /// The number of an endpoint.
+    fn endpoint(&mut self, node_view: &NodeView, target: &Target, grouping: Grouping<'_>) -> usize {
+        *self.index.entry((target.address, target.port)).or_insert_with(|| {
+            let zone = grouping.of(node_view, target);
+            self.endpoints.push(EndpointSums { text: target.to_string(), zone, load: 0.0 });
+            self.endpoints.len() - 1
         })
     }
 
-    fn finish(mut self) -> Matrix {
-        let fair = if self.loads.is_empty() { 1.0 } else { 1.0 / self.loads.len() as f64 };
-        let load = |(endpoint, (zone, load)): (String, (String, f64))| Load {
-            endpoint,
-            zone,
-            overload: round(load / fair - 1.0),
-        };
-        self.matrix.endpoints = self.loads.into_iter().map(load).collect();
-        let home = |row: &Row| row.to.get(&row.zone).copied().unwrap_or(0.0);
-        let in_zone: f64 = self.matrix.from.iter().map(home).sum();
-        let all = self.sent > 0.0 && self.arrived > self.sent * 0.999;
-        self.matrix.in_zone = all.then(|| round(in_zone / self.sent));
-        for row in &mut self.matrix.from {
-            let share = row.share;
-            row.to.values_mut().for_each(|part| *part = round(*part / share));
-            row.share = round(share);
+    fn add(
+        &mut self,
+        node_view: &NodeView,
+        (zone, share): (&str, f64),
+        route: &Route,
+        grouping: Grouping<'_>,
+    ) {
+        let index = self.row(zone);
+        self.rows[index].share += share;
+        let way = self.rows[index].ways.entry((route.mode, route.reason.code()));
+        way.or_insert((route.reason, 0.0)).1 += share;
+        for (target, part) in parts(node_view, route) {
+            let endpoint = self.endpoint(node_view, target, grouping);
+            self.endpoints[endpoint].load += part * share;
+            let to = &mut self.rows[index].to;
+            to.resize(to.len().max(endpoint + 1), 0.0);
+            to[endpoint] += part * share;
         }
-        self.matrix
+    }
+
+    fn row(&mut self, zone: &str) -> usize {
+        let known = self.rows.iter().rposition(|row| row.zone == zone);
+        known.unwrap_or_else(|| {
+            let zone = zone.to_owned();
+            self.rows.push(RowSums { zone, share: 0.0, ways: BTreeMap::new(), to: Vec::new() });
+            self.rows.len() - 1
+        })
+    }
+
+    fn finish(self) -> Matrix {
+        let Self { matrix, rows, endpoints, .. } = self;
+        let fair = if endpoints.is_empty() { 1.0 } else { 1.0 / endpoints.len() as f64 };
+        let sent: f64 = rows.iter().map(|row| row.share).sum();
+        let arrived: f64 = endpoints.iter().map(|endpoint| endpoint.load).sum();
+        let overloads: Vec<f64> =
+            endpoints.iter().map(|endpoint| round(endpoint.load / fair - 1.0)).collect();
+        let in_zone: f64 = rows.iter().map(|row| row.at_home(&endpoints)).sum();
+        let from = rows.into_iter().filter_map(|row| row.finish(&endpoints, &overloads)).collect();
+        let load = |(endpoint, overload): (EndpointSums, f64)| Load {
+            endpoint: endpoint.text,
+            zone: endpoint.zone,
+            overload,
+        };
+        let mut loads: Vec<Load> = endpoints.into_iter().zip(overloads).map(load).collect();
+        loads.sort_by(|a, b| a.endpoint.cmp(&b.endpoint));
+        let all = sent > 0.0 && arrived > sent * 0.999;
+        Matrix { from, in_zone: all.then(|| round(in_zone / sent)), endpoints: loads, ..matrix }
+    }
+}
+
+impl RowSums {
+    /// The part of all traffic that stays in this zone.
+    fn at_home(&self, endpoints: &[EndpointSums]) -> f64 {
+        let here = self.to.iter().zip(endpoints).filter(|(_, one)| one.zone == self.zone);
+        here.map(|(part, _)| part).sum()
+    }
+
+    /// The row; `None` if nobody sends.
+    fn finish(self, endpoints: &[EndpointSums], overloads: &[f64]) -> Option<Row> {
+        let mut to: BTreeMap<String, f64> = BTreeMap::new();
+        for (part, endpoint) in self.to.iter().zip(endpoints).filter(|(part, _)| **part > 0.0) {
+            match to.get_mut(&endpoint.zone) {
+                Some(sum) => *sum += part / self.share,
+                None => {
+                    to.insert(endpoint.zone.clone(), part / self.share);
+                }
+            }
+        }
+        to.values_mut().for_each(|part| *part = round(*part));
+        let used = self.to.iter().zip(overloads).filter(|(part, _)| **part > 0.0);
+        let mut modes: Vec<&str> = self.ways.keys().map(|(mode, _)| mode.as_str()).collect();
+        modes.dedup();
+        let mut ways = Vec::new();
+        for ((mode, code), (_, part)) in self.ways.iter().filter(|_| self.ways.len() > 1) {
+            let part = round(part / self.share);
+            ways.push(Way { mode: mode.to_string(), reason: *code, part });
+        }
+        let (_, (why, _)) = self.ways.first_key_value()?;
+        Some(Row {
+            share: round(self.share),
+            mode: modes.join(","),
+            reason: why.code(),
+            ways,
+            to,
+            why: *why,
+            used: used.clone().count() as u64,
+            highest_overload: used.map(|(_, overload)| *overload).reduce(f64::max),
+            zone: self.zone,
+        })
+    }
+}
+
+impl Row {
+    /// The part of the zone's traffic that stays in it.
+    pub(crate) fn at_home(&self) -> f64 {
+        self.to.get(&self.zone).copied().unwrap_or(0.0)
+    }
+
+    /// Whether some node keeps its traffic closer than it would without zone routing.
+    pub(crate) fn is_near(&self) -> bool {
+        !self
+            .mode
+            .split(',')
+            .all(|mode| mode == Mode::Any.as_str() || mode == Mode::Terminating.as_str())
     }
 }
 

@@ -9,8 +9,8 @@ use serde::Serialize;
 use zonewise_slices::service::Service;
 use zonewise_topology::reason::{Code, Outcome};
 
-use crate::cost::Prices;
-use crate::explanation::{Depth, current_traffic, explain, scores};
+use crate::cost::{Crossing, Prices};
+use crate::explanation::{Depth, current_traffic, explain, scores, zonal_best};
 use crate::plan::Planner;
 use crate::snapshot::Snapshot;
 
@@ -37,7 +37,7 @@ pub struct ServiceOverview {
     pub in_zone: Option<f64>,
     /// The part of the traffic that crosses zones.
     pub cross_zone: Option<f64>,
-    /// The part that would stay in its zone, by heuristic.
+    /// The part that would stay in its zone, by heuristic, as the model of the simulator has it.
     pub by_heuristic: BTreeMap<String, f64>,
     /// The largest part that could stay in its zone without overloading an endpoint; absent without
     /// zones or endpoints.
@@ -86,10 +86,8 @@ fn of_service(
     let numbers = &explained.numbers;
     let now =
         current_traffic(&controller_view, &proxy_view, planner.proxy_kind, &explained.family)?;
-    let in_zone = now.in_zone();
-    // Without zones or endpoints there is no traffic to keep in a zone.
-    let sends = numbers.zones.iter().any(|zone| zone.share > 0.0) && numbers.endpoints > 0;
-    let best = sends.then_some(numbers.in_zone.best);
+    let best = zonal_best(&controller_view, &decision);
+    let crossing = Crossing { in_zone: now.in_zone(), best };
     let by_heuristic = scores(&controller_view, &decision).into_iter();
     Ok(ServiceOverview {
         service: service.key(),
@@ -99,13 +97,13 @@ fn of_service(
         reason: numbers.reason,
         outcome: numbers.outcome,
         endpoints: numbers.endpoints,
-        in_zone,
-        cross_zone: in_zone.map(|part| 1.0 - part),
+        in_zone: crossing.in_zone,
+        cross_zone: crossing.in_zone.map(|part| 1.0 - part),
         by_heuristic: by_heuristic
-            .filter(|_| sends)
+            .filter(|_| best.is_some())
             .filter_map(|score| Some((score.heuristic, score.in_zone?)))
             .collect(),
         best,
-        cost: prices.and_then(|prices| prices.cost(&service.key(), in_zone, best?)),
+        cost: prices.and_then(|prices| prices.cost(&service.key(), crossing)),
     })
 }

@@ -83,6 +83,7 @@ impl Planner {
             objects: snapshot.service_snapshot(service),
             settings: self.settings.clone(),
             missing_cpu: self.missing_cpu,
+            proxy_service: snapshot.proxy_view(service).service.into(),
         }
     }
 

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use zonewise_routing::{
-    Family, FeatureGates, NodeLocation, ObjectReader, Route, RouteQuery, RoutedService,
-    RoutedSlice, ServicePort, Target, TrafficPolicy, merge, route,
+    Family, FeatureGates, NodeLocation, ObjectReader, ParsedSlice, Route, RouteQuery,
+    RoutedService, RoutedSlice, ServicePort, Target, TrafficPolicy, merge, route,
 };
 
 /// What proxies read of one Service.
@@ -44,17 +44,33 @@ impl ProxyView<'_> {
             == TrafficPolicy::Local)
     }
 
-    /// The Service as a node at a location sees it.
+    /// The same with its slices parsed, for many nodes to see it.
     ///
     /// # Errors
     /// If a proxy could not read one of the objects.
+    pub fn parsed(&self) -> Result<ParsedView<'_>, serde_json::Error> {
+        let slices = self.slices.iter().map(|json| ParsedSlice::parse(json));
+        Ok(ParsedView { service: &self.service, slices: slices.collect::<Result<_, _>>()? })
+    }
+}
+
+/// What proxies read of one Service, parsed.
+pub struct ParsedView<'a> {
+    service: &'a str,
+    slices: Vec<ParsedSlice<'a>>,
+}
+
+impl ParsedView<'_> {
+    /// The Service as a node at a location sees it.
+    ///
+    /// # Errors
+    /// If a proxy could not read the Service.
     pub fn from(&self, location: NodeLocation) -> Result<NodeView, serde_json::Error> {
         let reader = ObjectReader::new(location);
-        let service = reader.read_service(&self.service)?;
-        let slices = self.slices.iter().map(|json| reader.read_slice(json));
-        let mut slices: Vec<RoutedSlice> = slices.collect::<Result<_, _>>()?;
+        let service = reader.read_service(self.service)?;
         // Proxies do not watch the slices of headless Services.
-        slices.retain(|slice| !slice.headless);
+        let slices = self.slices.iter().map(|slice| reader.read_parsed(slice));
+        let slices = slices.filter(|slice| !slice.headless).collect();
         Ok(NodeView { reader, service, slices })
     }
 }

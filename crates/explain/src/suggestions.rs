@@ -8,6 +8,8 @@
 //!  apply to a copy of the cluster ─► the controller's own functions ─► on? then suggest it
 //! ```
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use zonewise_common::keys::{
     DOMAIN, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING, TOPOLOGY_AWARE_HINTS,
@@ -36,11 +38,14 @@ pub struct Suggestion {
 /// All suggestions, first the one that keeps what the Service asks for. None if zone routing is on.
 pub fn suggestions(view: &ControllerView) -> Vec<Suggestion> {
     let decision = view.decide();
-    if decision.is_on() || !view.objects.service.is_ours() {
+    if view.is_on() || !view.objects.service.is_ours() {
         return Vec::new();
     }
-    let mut candidates: Vec<Vec<Change>> = repair(view).into_iter().collect();
-    candidates.extend(ask_differently(view, &decision));
+    let mut candidates: Vec<Vec<Change>> = repair(view, Vec::new()).into_iter().collect();
+    candidates.extend(one_pod_fewer(view, decision.reason()));
+    // Another value can meet the next obstacle.
+    let asked = ask_differently(view, &decision).into_iter().map(|steps| needed(view, steps));
+    candidates.extend(asked.filter_map(|steps| repair(view, steps)));
     let mut suggestions: Vec<Suggestion> = Vec::new();
     for suggestion in candidates.into_iter().filter_map(|steps| verified(view, steps)) {
         if !suggestions.iter().any(|known| known.steps == suggestion.steps) {
@@ -50,35 +55,75 @@ pub fn suggestions(view: &ControllerView) -> Vec<Suggestion> {
     suggestions
 }
 
-fn verified(view: &ControllerView, steps: Vec<Change>) -> Option<Suggestion> {
-    let decision = view.with_all(&steps).decide();
+/// The largest number of steps of which each is tried without.
+const MAX_STEPS: usize = 8;
+
+/// The steps without those that change nothing, because what they would set is there already.
+fn needed(view: &ControllerView, mut steps: Vec<Change>) -> Vec<Change> {
     let service = &view.objects.service;
-    (!steps.is_empty() && decision.is_on()).then(|| Suggestion {
+    steps.retain(|step| match step {
+        Change::Annotate { key, value } => service.annotations.get(key) != Some(value),
+        _ => true,
+    });
+    steps
+}
+
+/// A suggestion, if the steps turn zone routing on. Steps without which it turns on too are left out.
+fn verified(view: &ControllerView, mut steps: Vec<Change>) -> Option<Suggestion> {
+    if steps.len() > 1 && steps.len() <= MAX_STEPS {
+        for index in (0..steps.len()).rev() {
+            let mut fewer = steps.clone();
+            fewer.remove(index);
+            if !fewer.is_empty() && view.with_all(&fewer).is_on() {
+                steps = fewer;
+            }
+        }
+    }
+    let after = view.with_all(&steps);
+    let service = &view.objects.service;
+    (!steps.is_empty() && after.is_on()).then(|| Suggestion {
         sentences: steps.iter().map(|step| step.sentence(service)).collect(),
         steps,
-        then: decision.reason().code(),
+        then: after.reason().code(),
     })
 }
 
 /// Removing one cause can reveal the next. There are fewer kinds of causes than rounds.
 const ROUNDS: usize = 5;
 
-/// The changes that remove all causes which prevent what the Service asks for.
-fn repair(view: &ControllerView) -> Option<Vec<Change>> {
-    let mut steps: Vec<Change> = Vec::new();
+/// The changes that remove all causes which prevent what the Service asks for after the first steps.
+fn repair(view: &ControllerView, mut steps: Vec<Change>) -> Option<Vec<Change>> {
     for _ in 0..ROUNDS {
         let now = view.with_all(&steps);
-        let decision = now.decide();
-        if decision.is_on() {
+        if now.is_on() {
             return Some(merged(steps));
         }
-        let next = remove_cause(&now, &decision);
+        let next = remove_cause(&now, &now.decide());
         if next.is_empty() {
             return None;
         }
         steps.extend(next);
     }
     None
+}
+
+/// One Pod fewer, where the endpoints that there are cannot be divided well: for each zone, the first
+/// Pod without which they can.
+fn one_pod_fewer(view: &ControllerView, reason: Reason) -> Vec<Vec<Change>> {
+    if !matches!(reason, Reason::TooFewForBalance { .. } | Reason::OverloadTooHigh { .. }) {
+        return Vec::new();
+    }
+    let mut tried: BTreeSet<&str> = BTreeSet::new();
+    let mut found = None;
+    for pod in &view.objects.pods {
+        let node = pod.node.as_ref().and_then(|name| view.objects.nodes.by_name.get(name));
+        let Some(zone) = node.and_then(|node| node.zone.as_deref()) else { continue };
+        if found.is_none() && pod.ready && !pod.terminating && tried.insert(zone) {
+            let step = Change::RemovePod { pod: pod.name.to_string(), zone: zone.to_owned() };
+            found = Some(vec![step]).filter(|steps| view.with_all(steps).is_on());
+        }
+    }
+    found.into_iter().collect()
 }
 
 /// Endpoints that several rounds add to one zone become one change.
@@ -109,6 +154,7 @@ fn remove_cause(view: &ControllerView, decision: &Decision) -> Vec<Change> {
         }
         Reason::EndpointsWithoutZone { .. } => label_nodes_of_endpoints(view),
         Reason::NoEndpoints
+        | Reason::NoZoneWithEndpoints
         | Reason::TooFewEndpoints { .. }
         | Reason::TooFewForBalance { .. }
         | Reason::OverloadTooHigh { .. }
@@ -140,14 +186,12 @@ fn complete_nodes(view: &ControllerView, decision: &Decision) -> Vec<Change> {
         &view.objects.nodes.zones
     };
     let zone = known_zones(view).into_iter().next().unwrap_or_else(|| new_zone(view));
-    let complete = |left: &zonewise_topology::capacity::LeftOut| match left.why {
-        WhyLeftOut::NoZone => {
-            Some(Change::LabelNode { node: left.node.to_string(), zone: zone.clone() })
-        }
-        WhyLeftOut::NoCpu => Some(Change::ReportCpu { node: left.node.to_string() }),
-        WhyLeftOut::NotReady | WhyLeftOut::ControlPlane => None,
-    };
-    let changes: Vec<Change> = capacity.left_out.iter().filter_map(complete).collect();
+    let zoneless = capacity.left_out.iter().filter(|left| left.why == WhyLeftOut::NoZone);
+    let label =
+        zoneless.map(|left| Change::LabelNode { node: left.node.to_string(), zone: zone.clone() });
+    let report =
+        capacity.without_cpu.iter().map(|node| Change::ReportCpu { node: node.to_string() });
+    let changes: Vec<Change> = label.chain(report).collect();
     if changes.is_empty() {
         return vec![Change::AddNode { zone, cpu: cores(view) }];
     }
@@ -172,20 +216,24 @@ fn label_nodes_of_endpoints(view: &ControllerView) -> Vec<Change> {
 const MAX_EFFORT: usize = 2_000_000;
 /// Adding more endpoints than this is not suggested.
 const MAX_ENDPOINTS: u64 = 200;
+/// The number of zones, those that lack most endpoints, to which all additional endpoints are tried to be
+/// added.
+const MAX_ALONE: usize = 8;
 
 /// The fewest additional endpoints that turn zone routing on: all in one zone, or each in the zone that
 /// then lacks most.
 fn more_endpoints(view: &ControllerView, decision: &Decision) -> Vec<Change> {
     let needs = needs(view, decision);
-    let tries = MAX_EFFORT / (view.objects.pods.len() + 10) / (needs.len() + 1);
+    let tries = MAX_EFFORT / (view.objects.pods.len() + 10) / (needs.len().min(MAX_ALONE) + 1);
     for count in 1..=MAX_ENDPOINTS.min(tries as u64) {
         let spread = spread(&needs, count);
+        let neediest = needs.iter().take(MAX_ALONE);
         let alone =
-            needs.iter().map(|need| vec![Change::AddEndpoints { zone: need.zone.clone(), count }]);
+            neediest.map(|need| vec![Change::AddEndpoints { zone: need.zone.clone(), count }]);
         let found = std::iter::once(spread).chain(alone).find(|steps| {
-            let decision = view.with_all(steps).decide();
             // The next round may remove a cause of another kind.
-            decision.is_on() || !about_endpoints(decision.reason())
+            let after = view.with_all(steps);
+            after.is_on() || !about_endpoints(after.objects.kept_reason(&after.settings))
         });
         if let Some(steps) = found {
             return steps;
@@ -198,6 +246,7 @@ fn about_endpoints(reason: Reason) -> bool {
     matches!(
         reason.code(),
         Code::NoEndpoints
+            | Code::NoZoneWithEndpoints
             | Code::TooFewEndpoints
             | Code::TooFewForBalance
             | Code::OverloadTooHigh
@@ -310,7 +359,8 @@ fn corrected(note: &RequestNote) -> Vec<Change> {
     }
 }
 
-/// Thresholds at which the endpoints are enough: with the current padding, or with none.
+/// Thresholds at which the endpoints are enough: with the current padding, or with none. If the
+/// endpoints reach the threshold itself, less padding suffices.
 fn lower_threshold(endpoints: u64, padding: u64) -> Vec<Vec<Change>> {
     let threshold = |value: u64| annotate(STARTING_THRESHOLD, &value.to_string());
     let with_padding = endpoints.checked_sub(padding).filter(|value| *value > 0);

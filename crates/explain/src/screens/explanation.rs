@@ -133,7 +133,7 @@ fn capacity(explanation: &Explanation) -> String {
             zone.min.to_string(),
             // 0: there are too few endpoints to give every zone its minimum.
             if zone.max == 0 { "–".into() } else { zone.max.to_string() },
-            zone.assigned.to_string(),
+            zone.assigned.map_or_else(|| "-".into(), |count| count.to_string()),
             zone.overload.map_or_else(|| "-".into(), signed_percent),
         ]
     };
@@ -141,6 +141,10 @@ fn capacity(explanation: &Explanation) -> String {
     let left_out = left_out(&numbers.nodes_left_out);
     if !left_out.is_empty() {
         body.push_str(&format!("\nnot counted: {left_out}"));
+    }
+    if !numbers.nodes_without_cpu.is_empty() {
+        let nodes = names(numbers.nodes_without_cpu.iter().map(|node| clean(node)));
+        body.push_str(&format!("\nnodes are counted, because CPU is not known of: {nodes}"));
     }
     let basis = match numbers.capacity_by {
         Basis::Cpu => "Capacity, by allocatable CPU",
@@ -157,13 +161,16 @@ fn left_out(nodes: &[LeftOut]) -> String {
         WhyLeftOut::NotReady => "not ready",
         WhyLeftOut::ControlPlane => "control plane",
         WhyLeftOut::NoZone => "no zone label",
-        WhyLeftOut::NoCpu => "no allocatable CPU",
     };
-    let named =
-        nodes.iter().take(NAMED).map(|left| format!("{} ({})", clean(&left.node), why(left.why)));
-    let mut named: Vec<String> = named.collect();
-    if nodes.len() > NAMED {
-        named.push(format!("{} more", nodes.len() - NAMED));
+    names(nodes.iter().map(|left| format!("{} ({})", clean(&left.node), why(left.why))))
+}
+
+/// The first few names, and the number of the others.
+fn names(all: impl ExactSizeIterator<Item = String>) -> String {
+    let more = all.len().saturating_sub(NAMED);
+    let mut named: Vec<String> = all.take(NAMED).collect();
+    if more > 0 {
+        named.push(format!("{more} more"));
     }
     named.join(", ")
 }
@@ -174,10 +181,10 @@ fn traffic(explanation: &Explanation) -> String {
         "now {}, with this outcome {}, best possible without overload {}",
         maybe_percent(in_zone.now),
         maybe_percent(in_zone.planned),
-        percent(in_zone.best)
+        maybe_percent(in_zone.best)
     )];
     if !explanation.in_zone_by_heuristic.is_empty() {
-        let header = ["HEURISTIC", "REASON", "IN ZONE", "LARGEST OVERLOAD"];
+        let header = ["HEURISTIC", "REASON", "IN ZONE (MODEL)", "OVERLOAD (MODEL)"];
         let rows = explanation.in_zone_by_heuristic.iter().map(|score| {
             vec![
                 score.heuristic.clone(),

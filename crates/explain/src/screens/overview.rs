@@ -12,7 +12,8 @@ const SHOWN: [&str; 3] = ["auto", "same-zone", "balanced"];
 /// The table, and the sum of all costs.
 pub fn overview(lines: &[ServiceOverview], width: Width) -> String {
     let heuristics = heuristics(lines, width);
-    let titles: Vec<String> = heuristics.iter().map(|name| name.to_uppercase()).collect();
+    let title = |name: &&str| format!("{} (MODEL)", name.to_uppercase());
+    let titles: Vec<String> = heuristics.iter().map(title).collect();
     let mut header = vec!["SERVICE", "ASKED", "MODE", "REASON", "ENDPOINTS", "IN ZONE", "CROSSES"];
     header.extend(titles.iter().map(String::as_str));
     header.push("BEST SAFE");

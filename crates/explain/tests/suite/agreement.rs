@@ -11,8 +11,9 @@ use zonewise_explain::testing::{Change, ControllerView, ServiceSnapshot, suggest
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::settings::Settings;
+use zonewise_topology::allocation::Allocation;
 use zonewise_topology::capacity::MissingCpu;
-use zonewise_topology::explanation::{Asked, explain};
+use zonewise_topology::heuristic::Case;
 
 /// Cores, ready Pods and Pods that are not ready, of one zone.
 type Zone = (u32, usize, usize);
@@ -63,6 +64,7 @@ fn view(asked: &Value, zones: &[Zone]) -> ControllerView {
         },
         settings: Settings::default(),
         missing_cpu: MissingCpu::Refuse,
+        proxy_service: "{}".into(),
     }
 }
 
@@ -96,10 +98,9 @@ proptest! {
         let slices = view.objects.own_slices(&view.settings);
         let family = &view.objects.service.families[0];
         let grounds = view.objects.input(&slices).grounds(&decision.asked.choice, family);
-        let said = Asked { value: String::new(), source: String::new() };
-        let heuristic = decision.asked.choice.heuristic();
-        let explained = explain(said, grounds.capacity, &grounds.situation, &*heuristic, grounds.previous.as_ref());
-        prop_assert_eq!(explained.reason, decision.reason().code());
+        let case = Case::following(grounds.situation.region(), grounds.previous.as_ref());
+        let reason = decision.asked.choice.heuristic().allocate(&case, &mut Allocation::new());
+        prop_assert_eq!(reason.code(), decision.reason().code());
     }
 
     /// Every suggestion turns zone routing on, whatever the cluster looks like.

@@ -130,9 +130,7 @@ fn one(
     let proxy_view = snapshot.proxy_view(service);
     let explanation =
         explain(&controller_view, &decision, &proxy_view, planner.depth, planner.proxy_kind)?;
-    let in_zone = explanation.numbers.in_zone;
-    let cost =
-        prices.and_then(|prices| prices.cost(&explanation.service, in_zone.now, in_zone.best));
+    let cost = prices.and_then(|prices| prices.cost(&explanation.service, explanation.crossing));
     if !output.is_screen() {
         return document(
             &Document { kind: "Explanation", explanation: &explanation, cost },

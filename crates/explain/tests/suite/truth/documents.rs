@@ -1,0 +1,153 @@
+//! Objects in, the documents and screens of the commands out.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use zonewise_explain::input::{self, Options};
+use zonewise_explain::screens::{self, Width};
+use zonewise_explain::{
+    Depth, Planner, Prices, ProxyKind, Snapshot, SnapshotBuilder, explain, matrices, overview,
+    route_lines,
+};
+use zonewise_routing::FeatureGates;
+use zonewise_slices::service::Service;
+use zonewise_slices::settings::Settings;
+use zonewise_topology::capacity::MissingCpu;
+
+/// A price and an amount of traffic, so that documents contain costs.
+pub(crate) const PRICE: f64 = 0.02;
+pub(crate) const GB: f64 = 500.0;
+
+/// The objects of a cluster with one Service, `shop/web`, and the settings of the controller.
+#[derive(Clone, Debug)]
+pub(crate) struct Cluster {
+    pub(crate) objects: Vec<Value>,
+    pub(crate) count_nodes: bool,
+    pub(crate) upstream: bool,
+}
+
+impl Cluster {
+    pub(crate) fn of(objects: Vec<Value>) -> Self {
+        Self { objects, count_nodes: false, upstream: false }
+    }
+
+    /// A cluster from `testdata/truth`.
+    pub(crate) fn recorded(name: &str) -> Self {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/truth");
+        let text = std::fs::read_to_string(format!("{folder}/{name}.json")).unwrap();
+        let mut list: Value = serde_json::from_str(&text).unwrap();
+        Self::of(serde_json::from_value(list["items"].take()).unwrap())
+    }
+
+    fn missing_cpu(&self) -> MissingCpu {
+        if self.count_nodes { MissingCpu::CountNodes } else { MissingCpu::Refuse }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": self.objects}).to_string();
+        let mut builder = SnapshotBuilder::default();
+        let options = Options { keep_json: true };
+        input::read("f", list.as_bytes(), &options, &mut |item| builder.add(item), &|_| ())
+            .unwrap();
+        let (snapshot, remarks) = builder.finish(self.missing_cpu());
+        assert!(remarks.faults.is_empty(), "{:?}", remarks.faults);
+        snapshot
+    }
+
+    fn planner(&self, depth: Depth) -> Planner {
+        let settings = Settings { upstream: self.upstream, ..Settings::default() };
+        let missing_cpu = self.missing_cpu();
+        Planner { settings, missing_cpu, depth, proxy_kind: ProxyKind::Zonewise }
+    }
+
+    fn prices() -> Prices {
+        Prices { per_gb: PRICE, gb: GB, bytes: Default::default() }
+    }
+
+    fn service(snapshot: &Snapshot) -> Arc<Service> {
+        Arc::clone(snapshot.services().next().unwrap())
+    }
+
+    /// The document and the screen of `zonewise explain shop/web`.
+    pub(crate) fn explanation(&self) -> (Value, String) {
+        let (snapshot, planner) = (self.snapshot(), self.planner(Depth::Full));
+        let service = Self::service(&snapshot);
+        let view = planner.controller_view(&snapshot, &service);
+        let proxies = snapshot.proxy_view(&service);
+        let decision = view.decide();
+        let explained =
+            explain(&view, &decision, &proxies, planner.depth, planner.proxy_kind).unwrap();
+        let cost = Self::prices().cost(&explained.service, explained.crossing);
+        let mut document = serde_json::to_value(&explained).unwrap();
+        if let Some(cost) = cost {
+            document["cost"] = serde_json::to_value(cost).unwrap();
+        }
+        (document, screens::explanation(&explained))
+    }
+
+    /// The Service's row in the document of `zonewise explain`, and the screen.
+    pub(crate) fn overview(&self) -> (Value, String) {
+        let (snapshot, planner) = (self.snapshot(), self.planner(Depth::Full));
+        let services = [Self::service(&snapshot)];
+        let prices = Self::prices();
+        let lines = overview(&snapshot, &services, &planner, Some(&prices)).unwrap();
+        (serde_json::to_value(&lines[0]).unwrap(), screens::overview(&lines, Width::Usual))
+    }
+
+    /// The Service's part of the document of `zonewise plan`, and its row on the screen.
+    pub(crate) fn plan(&self, depth: Depth) -> (Value, Vec<String>) {
+        let (snapshot, planner) = (self.snapshot(), self.planner(depth));
+        let plan = planner.plan(&snapshot, &Self::service(&snapshot)).unwrap();
+        (serde_json::to_value(&plan).unwrap(), screens::plan_row(&plan))
+    }
+
+    /// The document of `zonewise route --matrix`, and the screens.
+    pub(crate) fn matrices(&self) -> (Value, Vec<String>) {
+        let snapshot = self.snapshot();
+        let proxies = snapshot.proxy_view(&Self::service(&snapshot));
+        let all = matrices(&proxies, snapshot.nodes(), &FeatureGates::default()).unwrap();
+        (serde_json::to_value(&all).unwrap(), all.iter().map(screens::matrix).collect())
+    }
+
+    /// The document of `zonewise route --node NODE`, and the screen.
+    pub(crate) fn routes(&self, node: &str) -> (Value, String) {
+        let snapshot = self.snapshot();
+        let location = snapshot.location(node).unwrap();
+        let proxies = snapshot.proxy_view(&Self::service(&snapshot));
+        let lines = route_lines(&proxies, &location, &FeatureGates::default()).unwrap();
+        (serde_json::to_value(&lines).unwrap(), screens::routes(&lines, Width::Wide))
+    }
+
+    /// The cluster after the controller has written what it plans. What others write stays.
+    pub(crate) fn settled(&self) -> Self {
+        let (plan, _) = self.plan(Depth::Arithmetic);
+        let list = |key: &str| plan[key].as_array().unwrap().clone();
+        let (updates, deletes) = (list("updates"), list("deletes"));
+        let name = |object: &Value| object["metadata"]["name"].clone();
+        let replaced = |object: &Value| {
+            object["kind"] == "EndpointSlice"
+                && (deletes.contains(&name(object))
+                    || updates.iter().any(|update| name(update) == name(object)))
+        };
+        let mut settled = self.clone();
+        settled.objects.retain(|object| !replaced(object));
+        for mut slice in list("creates").into_iter().chain(updates) {
+            slice["apiVersion"] = "discovery.k8s.io/v1".into();
+            slice["kind"] = "EndpointSlice".into();
+            settled.objects.push(slice);
+        }
+        settled
+    }
+
+    /// The cluster without the objects for which `gone` is true.
+    pub(crate) fn without(&self, gone: impl Fn(&Value) -> bool) -> Self {
+        let mut left = self.clone();
+        left.objects.retain(|object| !gone(object));
+        left
+    }
+}
+
+/// Whether an explanation says that zone routing is on.
+pub(crate) fn is_on(explanation: &Value) -> bool {
+    explanation["outcome"] == "in-force" && explanation["reason"] != "ClusterWide"
+}

@@ -1,0 +1,344 @@
+//! Clusters about which something untrue was said once, and what is true of them.
+
+use serde_json::{Value, json};
+use zonewise_explain::Depth;
+
+use super::documents::{Cluster, is_on};
+
+fn explained(name: &str) -> Value {
+    Cluster::recorded(name).explanation().0
+}
+
+fn is_pod(object: &Value, name: &str) -> bool {
+    object["kind"] == "Pod" && object["metadata"]["name"] == name
+}
+
+/// The row of a zone in a list of rows.
+fn row<'a>(rows: &'a Value, zone: &str) -> &'a Value {
+    rows.as_array().unwrap().iter().find(|row| row["zone"] == zone).unwrap()
+}
+
+/// The rows of a matrix, and the overload of its endpoints by address.
+fn matrix(cluster: &Cluster) -> Value {
+    cluster.settled().matrices().0[0].clone()
+}
+
+/// The largest overload of any endpoint in a matrix.
+fn largest(matrix: &Value) -> f64 {
+    let loads = matrix["endpoints"].as_array().unwrap().iter();
+    loads.map(|load| load["overload"].as_f64().unwrap()).fold(-1.0, f64::max)
+}
+
+#[test]
+fn the_worst_endpoint_counts_and_not_the_first_by_name() {
+    let cluster = Cluster::recorded("R1-endpoints").settled();
+    let margin = cluster.explanation().0["margin"].clone();
+    let loss = row(&margin["endpoints"], "b");
+    assert_eq!(*loss, json!({"zone": "b", "has": 5, "survives": 0, "then": "TooFewForBalance"}));
+    let lost = |pod: &str| cluster.without(|object| is_pod(object, pod)).explanation().0;
+    let off = ["p1", "p2", "p3", "p5", "p6"].iter().filter(|pod| !is_on(&lost(pod))).count();
+    assert!(off > 0 && off < 5, "it matters which Pod of the zone is lost");
+}
+
+#[test]
+fn nodes_are_alike_only_if_their_pods_serve_the_same() {
+    let cluster = Cluster::recorded("R2-node").settled();
+    let margin = cluster.explanation().0["margin"].clone();
+    let critical: Vec<&str> = margin["criticalNodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| node["node"].as_str().unwrap())
+        .collect();
+    for node in ["a1", "b0", "b1", "b2", "c1", "c2", "c3"] {
+        let lost = cluster.without(|object| {
+            (object["kind"] == "Node" && object["metadata"]["name"] == node)
+                || (object["kind"] == "Pod" && object["spec"]["nodeName"] == node)
+        });
+        assert_eq!(critical.contains(&node), !is_on(&lost.explanation().0), "{node}");
+    }
+    assert!(critical.contains(&"b2"));
+}
+
+#[test]
+fn a_node_that_is_not_ready_is_critical_if_its_pods_are_needed() {
+    let mut cluster = Cluster::recorded("R1-endpoints");
+    for object in &mut cluster.objects {
+        if object["metadata"]["name"] == "b1" {
+            object["status"]["conditions"][0]["status"] = "False".into();
+        }
+    }
+    let cluster = cluster.settled();
+    let explanation = cluster.explanation().0;
+    assert!(is_on(&explanation), "{explanation}");
+    let lost = cluster
+        .without(|object| object["metadata"]["name"] == "b1" || object["spec"]["nodeName"] == "b1");
+    let named = explanation["margin"]["criticalNodes"].to_string().contains("\"b1\"");
+    assert_eq!(named, !is_on(&lost.explanation().0));
+}
+
+#[test]
+fn node_hints_work_without_a_zone() {
+    let explanation = explained("R3-samenode");
+    assert_eq!(explanation["reason"], "OwnNode");
+    assert_eq!(explanation["outcome"], "in-force");
+    assert_eq!(explanation["arithmetic"]["endpointsWithoutZone"], 1);
+    let settled = Cluster::recorded("R3-samenode").settled();
+    for node in ["a1", "b1", "x"] {
+        assert_eq!(settled.routes(node).0[0]["mode"], "same-node", "{node}");
+    }
+}
+
+#[test]
+fn ready_endpoints_are_never_called_none() {
+    let explanation = explained("R4-local-weighted");
+    assert_eq!(explanation["endpoints"], 4);
+    assert_eq!(explanation["reason"], "GroupsAssigned");
+    let settled = Cluster::recorded("R4-local-weighted").settled();
+    assert_eq!(settled.routes("a1").0[0]["mode"], "shares");
+    assert_eq!(settled.routes("b1").0[0]["mode"], "shares");
+}
+
+#[test]
+fn nothing_is_in_force_without_endpoints() {
+    for heuristic in ["local-opt", "local-weighted", "local", "local-shared", "shared-global"] {
+        let mut cluster = Cluster::recorded("R5-noendpoints");
+        for object in cluster.objects.iter_mut().filter(|object| object["kind"] == "Service") {
+            object["metadata"]["annotations"] =
+                json!({"zonewise.dev/routing-preference": format!("zonewise.dev/{heuristic}")});
+        }
+        let explanation = cluster.explanation().0;
+        assert!(!is_on(&explanation), "{heuristic}: {}", explanation["reason"]);
+        assert_eq!(explanation["margin"], Value::Null, "{heuristic}");
+        for score in explanation["inZoneByHeuristic"].as_array().unwrap() {
+            let asked = !["random", "spread"].contains(&score["heuristic"].as_str().unwrap());
+            assert!(!asked || score["reason"] != "GroupsAssigned", "{score}");
+        }
+    }
+    assert_eq!(explained("R5-noendpoints")["reason"], "NoEndpoints");
+}
+
+#[test]
+fn hints_that_every_proxy_ignores_are_not_in_force() {
+    let explanation = explained("R6-unplaced");
+    assert_eq!(explanation["reason"], "EndpointsWithoutZone");
+    assert_eq!(explanation["arithmetic"]["endpoints"], 1);
+    assert_eq!(explanation["outcome"], "fallback");
+}
+
+#[test]
+fn endpoints_outside_the_zones_that_send_keep_no_traffic_in_its_zone() {
+    for (annotations, distribution) in [
+        (json!({}), json!("PreferSameZone")),
+        (json!({}), json!("PreferSameNode")),
+        (json!({"endpointslice.kubernetes.io/subsetting": "Require"}), Value::Null),
+    ] {
+        let mut cluster = Cluster::recorded("R4-local-weighted").without(|one| is_pod(one, "p0"));
+        for object in cluster.objects.iter_mut().filter(|object| object["kind"] == "Service") {
+            object["metadata"]["annotations"] = annotations.clone();
+            object["spec"]["trafficDistribution"] = distribution.clone();
+        }
+        let explanation = cluster.explanation().0;
+        assert_eq!(explanation["reason"], "NoZoneWithEndpoints", "{annotations}{distribution}");
+        assert_eq!(explanation["outcome"], "fallback");
+        assert_eq!(cluster.settled().routes("a1").0[0]["mode"], "any");
+    }
+}
+
+#[test]
+fn costs_of_regional_services_are_those_of_crossing_zones() {
+    let cluster = Cluster::recorded("R7-region");
+    let (explanation, overview) = (cluster.explanation().0, cluster.overview().0);
+    // Every zone uses all three Pods, of which two are in a and one is in c.
+    assert_eq!(overview["inZone"], 0.333333);
+    let best = overview["best"].as_f64().unwrap();
+    assert!((best - 2.0 / 3.0).abs() < 1e-9, "{best}");
+    assert_eq!(explanation["cost"], overview["cost"]);
+    // What the explanation itself speaks of are regions: r1 sends two thirds and has two thirds.
+    assert_eq!(explanation["groupedBy"], "region");
+    let in_region = &explanation["inZone"];
+    assert!((in_region["now"].as_f64().unwrap() - 5.0 / 9.0).abs() < 1e-5, "{in_region}");
+    assert!((in_region["best"].as_f64().unwrap() - 1.0).abs() < 1e-9, "{in_region}");
+}
+
+#[test]
+fn no_cost_is_told_by_one_screen_alone() {
+    let cluster = Cluster::recorded("R7-region").without(|object| object["kind"] == "Pod");
+    let (explanation, overview) = (cluster.explanation().0, cluster.overview().0);
+    assert_eq!(explanation.get("cost"), None);
+    assert_eq!(overview.get("cost"), None);
+    assert_eq!(explanation["inZone"]["best"], Value::Null);
+}
+
+#[test]
+fn one_region_is_not_called_one_zone() {
+    let explanation = explained("R13-onezone");
+    assert_eq!(explanation["reason"], "OneRegionOnly");
+    assert!(!explanation["sentence"].as_str().unwrap().contains("one zone"));
+}
+
+#[test]
+fn all_figures_of_a_screen_have_one_basis() {
+    let cluster = Cluster::recorded("R8-basis");
+    let explanation = cluster.explanation().0;
+    assert_eq!(explanation["capacityBy"], "nodes");
+    assert_eq!(explanation["nodesWithoutCpu"], json!(["a2"]));
+    // Two of three nodes are in a, and all endpoints.
+    let share = row(&explanation["zones"], "a")["share"].as_f64().unwrap();
+    assert!((share - 2.0 / 3.0).abs() < 1e-9, "{share}");
+    for figure in ["now", "planned", "best"] {
+        let part = explanation["inZone"][figure].as_f64().unwrap();
+        assert!((part - 2.0 / 3.0).abs() < 1e-5, "{figure} {part}");
+    }
+    let full = cluster.plan(Depth::Full).0["explanation"]["inZone"]["planned"].clone();
+    let brief = cluster.plan(Depth::Arithmetic).0["explanation"]["inZone"]["planned"].clone();
+    assert!(brief.is_null() || brief == full, "{brief} {full}");
+}
+
+#[test]
+fn overload_is_that_of_the_endpoints_that_are_used() {
+    for name in
+        ["R9-samenode-overload", "R10-require", "R14-kept", "R15-local-opt", "R15-local-weighted"]
+    {
+        let cluster = Cluster::recorded(name);
+        let (explanation, matrix) = (cluster.explanation().0, matrix(&cluster));
+        let zones = explanation["zones"].as_array().unwrap();
+        let overload =
+            zones.iter().filter_map(|zone| zone["overload"].as_f64()).fold(-1.0, f64::max);
+        assert_eq!(overload, largest(&matrix), "{name}");
+        assert_eq!(explanation["inZone"]["planned"], matrix["inZone"], "{name}");
+    }
+}
+
+#[test]
+fn the_zones_of_same_node_have_the_overload_of_their_endpoints() {
+    let explanation = explained("R9-samenode-overload");
+    let overload = row(&explanation["zones"], "a")["overload"].as_f64().unwrap();
+    assert!((overload - 0.6).abs() < 1e-6, "{overload}");
+}
+
+#[test]
+fn c8_a_zone_without_endpoints_is_served_also_where_zones_are_required() {
+    let explanation = explained("R10-require");
+    let zone = row(&explanation["zones"], "b");
+    assert_eq!(*zone.pointer("/assigned").unwrap(), 2);
+    assert_eq!(*zone.pointer("/overload").unwrap(), 0.0);
+    let scores = explanation["inZoneByHeuristic"].as_array().unwrap();
+    let score = scores.iter().find(|score| score["heuristic"] == "require-zone").unwrap();
+    assert_eq!(score["inZone"], 0.5, "the model serves it too");
+}
+
+#[test]
+fn shares_that_are_kept_are_described_as_they_are() {
+    let explanation = explained("R14-kept");
+    let said = explanation["arithmetic"]["inZone"].as_f64().unwrap();
+    let planned = explanation["inZone"]["planned"].as_f64().unwrap();
+    assert!((said - planned).abs() < 1e-5, "{said} {planned}");
+    let overload = row(&explanation["zones"], "b")["overload"].as_f64().unwrap();
+    let most = explanation["arithmetic"]["maxOverload"].as_f64().unwrap();
+    assert!((overload - most).abs() < 1e-4, "{overload} {most}");
+}
+
+#[test]
+fn advice_has_no_step_too_many() {
+    let cluster = Cluster::recorded("R11-threshold");
+    let explanation = cluster.explanation().0;
+    let steps: Vec<&Value> = explanation["changes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|suggestion| &suggestion["steps"])
+        .collect();
+    let padding = json!([{"kind": "annotate", "key": "zonewise.dev/padding", "value": "0"}]);
+    assert!(steps.contains(&&padding), "{steps:?}");
+    let both = |steps: &&&Value| steps.to_string().contains("starting-threshold");
+    assert!(steps.iter().filter(both).all(|steps| steps.as_array().unwrap().len() == 1));
+}
+
+#[test]
+fn what_is_set_already_is_not_advised() {
+    let mut cluster = Cluster::recorded("R8-basis");
+    for object in cluster.objects.iter_mut().filter(|object| object["kind"] == "Service") {
+        object["metadata"]["annotations"] =
+            json!({"zonewise.dev/routing-preference": "zonewise.dev/balanced"});
+    }
+    let explanation = cluster.explanation().0;
+    assert_eq!(explanation["reason"], "NodeInformationMissing");
+    let changes = explanation["changes"].as_array().unwrap();
+    assert!(!changes.is_empty());
+    assert!(!explanation["changes"].to_string().contains("routing-preference"), "{changes:?}");
+}
+
+#[test]
+fn nodes_of_a_zone_that_differ_are_all_told() {
+    let cluster = Cluster::recorded("R12-modes");
+    assert_eq!(cluster.overview().0["modes"], json!(["same-node", "same-zone"]));
+    let matrix = cluster.matrices().0[0].clone();
+    let zone = row(&matrix["from"], "a");
+    assert_eq!(zone["mode"], "same-node,same-zone");
+    assert_eq!(
+        zone["ways"],
+        json!([
+            {"mode": "same-node", "reason": "SameNodeHints", "part": 0.5},
+            {"mode": "same-zone", "reason": "SameZoneHints", "part": 0.5},
+        ])
+    );
+}
+
+/// A slice that another controller writes, with a ready endpoint and no hints.
+fn foreign_slice() -> Value {
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"name": "web-other", "namespace": "shop", "uid": "other", "labels": {
+            "kubernetes.io/service-name": "web", "endpointslice.kubernetes.io/managed-by": "someone"}},
+        "addressType": "IPv4", "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        "endpoints": [{"addresses": ["10.9.9.9"], "conditions": {"ready": true}, "zone": "a"}],
+    })
+}
+
+#[test]
+fn slices_of_others_without_hints_turn_zone_routing_off_and_no_advice_ignores_them() {
+    let mut cluster = Cluster::recorded("R12-modes");
+    cluster.objects.push(foreign_slice());
+    let explanation = cluster.explanation().0;
+    assert_eq!(explanation["reason"], "HintMissing");
+    assert_eq!(explanation["outcome"], "fallback");
+    assert_eq!(explanation["margin"], Value::Null);
+    assert_eq!(explanation["changes"], json!([]));
+    assert_eq!(cluster.overview().0["reason"], "HintMissing");
+    assert_eq!(cluster.settled().routes("a1").0[0]["mode"], "any");
+}
+
+#[test]
+fn where_two_faults_meet_both_are_mended() {
+    // The value is misspelt, and nothing is known of the CPU of a node.
+    let mut cluster = Cluster::recorded("R8-basis");
+    for object in cluster.objects.iter_mut().filter(|object| object["kind"] == "Service") {
+        object["metadata"]["annotations"] =
+            json!({"zonewise.dev/routing-preference": "zonewise.dev/Balanced"});
+    }
+    let explanation = cluster.explanation().0;
+    let kinds = |suggestion: &Value| -> Vec<String> {
+        let steps = suggestion["steps"].as_array().unwrap().iter();
+        steps.map(|step| step["kind"].as_str().unwrap().to_owned()).collect()
+    };
+    let changes = explanation["changes"].as_array().unwrap();
+    assert!(changes.iter().any(|one| kinds(one) == ["annotate", "report-cpu"]), "{changes:?}");
+}
+
+#[test]
+fn one_pod_fewer_is_considered() {
+    // Four Pods in three zones of equal size: three Pods can be divided, four cannot.
+    let mut cluster = Cluster::recorded("R1-endpoints")
+        .without(|object| ["p3", "p5", "p6"].iter().any(|name| is_pod(object, name)));
+    for object in cluster.objects.iter_mut().filter(|object| object["kind"] == "Node") {
+        object["status"]["allocatable"]["cpu"] = "4".into();
+    }
+    let explanation = cluster.explanation().0;
+    assert_eq!(explanation["reason"], "TooFewForBalance");
+    let changes = explanation["changes"].as_array().unwrap();
+    let fewer = changes.iter().find(|one| one["steps"][0]["kind"] == "remove-pod").unwrap();
+    let pod = fewer["steps"][0]["pod"].as_str().unwrap();
+    let after = cluster.without(|object| is_pod(object, pod)).explanation().0;
+    assert_eq!(after["reason"], fewer["then"]);
+}
