@@ -47,6 +47,7 @@ bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in 
 	@ZONEWISE_REFERENCE=$$(scripts/reference bench) ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) \
 		cargo test --locked --workspace --bench proxies
 	@ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) cargo test --locked --workspace --bench dumps
+	@ZONEWISE_REFERENCE=$$(scripts/reference bench) UPDATE_DOCS=1 cargo test --locked --workspace --bench subsets
 
 lint: ## Check format, lints, documentation and dependencies
 	@scripts/setup lint

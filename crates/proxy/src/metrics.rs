@@ -140,6 +140,11 @@ impl Metrics {
         self.endpoint_pending.inc();
     }
 
+    /// How many changes of slices were counted.
+    pub(crate) fn slice_changes(&self) -> u64 {
+        self.endpoint_changes.get()
+    }
+
     /// Counts a change of a Service.
     pub(crate) fn service_change(&self) {
         self.service_changes.inc();

@@ -16,6 +16,7 @@ pub use crate::health::{
 pub use crate::index::{Index, WatchId};
 pub use crate::kernel::{CountedPort, Found, Kernel, KernelError, Mended, Rejected};
 use crate::metrics::Metrics;
+use crate::node::NodeInfo;
 pub use crate::proxy::inputs::programmed_service;
 pub use crate::report::Applied;
 pub use crate::rules::entries::{NodeSettings, routing_family};
@@ -45,13 +46,22 @@ impl Follower {
         Ok(Self { config, view, watches })
     }
 
-    /// Follows the node's zone, and returns the rules as text; `None` until everything is listed.
-    pub fn rules(&mut self) -> Option<String> {
+    /// Follows the node's zone; the node once everything is listed.
+    fn follow(&mut self) -> Option<NodeInfo> {
         let node = self.view.node()?;
         self.watches.follow(node.location());
-        if !self.view.is_complete() {
-            return None;
-        }
+        Some(node).filter(|_| self.view.is_complete())
+    }
+
+    /// Follows the node's zone. How many slices, new, changed or gone, the watches have delivered; `None`
+    /// until everything is listed.
+    pub fn slices_received(&mut self) -> Option<u64> {
+        self.follow().map(|_| self.view.metrics.slice_changes())
+    }
+
+    /// Follows the node's zone, and returns the rules as text; `None` until everything is listed.
+    pub fn rules(&mut self) -> Option<String> {
+        let node = self.follow()?;
         let reader = self.view.reader();
         let index = self.view.index();
         Some(dry_run::render(&self.config, &node, &reader, &index, &[]))

@@ -63,7 +63,7 @@ pub(crate) struct ClusterView {
     state: Mutex<State>,
     /// Which features decide about endpoints.
     pub(super) gates: FeatureGates,
-    pub(super) metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<Metrics>,
     /// Wakes the sync: the index, the node or the ServiceCIDRs have changed.
     pub changed: Notify,
     /// Wakes the departures task: a slice has left a watch.
