@@ -3,6 +3,7 @@
 use similar::{ChangeTag, TextDiff};
 use zonewise_slices::slice::Slice;
 
+use super::plan::settled_comment;
 use super::{BAD, BOLD, DIM, GOOD, clean, paint, yaml};
 use crate::plan::ServicePlan;
 
@@ -16,7 +17,7 @@ const CONTEXT: usize = 3;
 pub fn diff(plan: &ServicePlan) -> Result<String, serde_saphyr::ser::Error> {
     let stored = |name: &str| plan.stored.iter().find(|slice| slice.name() == name);
     let text = |slice: Option<&Slice>| slice.map_or_else(|| Ok(String::new()), yaml);
-    let mut out = String::new();
+    let mut out = settled_comment(plan);
     for slice in &plan.creates {
         out.push_str(&slice_diff(plan, slice.name(), "", &text(Some(slice))?));
     }

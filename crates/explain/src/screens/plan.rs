@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use zonewise_slices::slice::Slice;
 
 use super::table::table;
-use super::{counted, outcome, paint};
+use super::{clean, counted, outcome, paint};
 use crate::plan::ServicePlan;
 
 const HEADER: [&str; 7] =
@@ -56,6 +56,17 @@ fn writes(plan: &ServicePlan) -> String {
         (0, 0, 0) => "none".into(),
         (creates, updates, deletes) => format!("+{creates} ~{updates} -{deletes}{settled}"),
     }
+}
+
+/// A comment for diffs and YAML that marks the settled state; empty if everything is written at once.
+pub(super) fn settled_comment(plan: &ServicePlan) -> String {
+    if !plan.settled {
+        return String::new();
+    }
+    let service = clean(&plan.service);
+    format!(
+        "# {service}: settled state, a part of it is written when the Service has been quiet for a while\n"
+    )
 }
 
 /// The number of endpoints hinted to each zone once the plan is carried out.

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use zonewise_slices::slice::Slice;
 
+use super::plan::settled_comment;
 use crate::plan::ServicePlan;
 use crate::shell_quote::shell_quote;
 
@@ -37,6 +38,7 @@ impl List {
         if self.items == 0 && writes > 0 {
             text.push_str("apiVersion: v1\nkind: List\nitems:\n");
         }
+        text.push_str(&settled_comment(plan));
         for slice in plan.creates.iter().chain(&plan.updates) {
             self.items += 1;
             text.push_str(&item(slice)?);

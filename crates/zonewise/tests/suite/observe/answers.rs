@@ -201,6 +201,13 @@ fn b20_plan_shows_the_settled_state_and_explain_says_when_it_is_taken() {
     let screen = |arguments: &[&str]| run_on(arguments, dump.as_bytes()).out;
     let row = screen(&["plan", "-f", "-"]);
     assert!(row.contains("+0 ~1 -0 when quiet"), "{row}");
+    let mark = "# shop/web: settled state, a part of it is written when the Service has been quiet";
+    for output in [&["plan", "--diff", "-f", "-"][..], &["plan", "-o", "yaml", "-f", "-"]] {
+        let marked = screen(output);
+        assert!(marked.contains(mark), "{marked}");
+        let at_once = screen(&[output, &off[..]].concat());
+        assert!(!at_once.contains(mark), "{at_once}");
+    }
     let page = screen(&["explain", "shop/web", "-f", "-"]);
     assert!(
         page.contains("the controller takes it when the Service has been quiet for 15s"),
