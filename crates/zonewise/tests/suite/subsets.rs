@@ -23,27 +23,28 @@ use crate::nodes::{
 };
 use crate::observe::run::program;
 
-const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
+pub(crate) const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
 const PREFERENCE: &str = "zonewise.dev/routing-preference";
 const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
 /// With twelve endpoints, one of them is missed by chance once in more than a million times.
-const TRIES: usize = 200;
-const ZONES: [(&str, &str, &str); 3] = [("n1", "a", "r"), ("n2", "b", "r"), ("n3", "c", "s")];
+pub(crate) const TRIES: usize = 200;
+pub(crate) const ZONES: [(&str, &str, &str); 3] =
+    [("n1", "a", "r"), ("n2", "b", "r"), ("n3", "c", "s")];
 
 /// The cluster of the picture, with a Service that selects all pods.
-struct Subsets {
-    cluster: Cluster,
-    nodes: TestNodes,
+pub(crate) struct Subsets {
+    pub(crate) cluster: Cluster,
+    pub(crate) nodes: TestNodes,
     /// A pod that asks, on each node.
-    callers: BTreeMap<&'static str, NetnsPod>,
-    to: SocketAddr,
+    pub(crate) callers: BTreeMap<&'static str, NetnsPod>,
+    pub(crate) to: SocketAddr,
     /// The pods that have an object.
     present: BTreeSet<String>,
-    _controller: Process,
+    pub(crate) controller: Option<Process>,
 }
 
 impl Subsets {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let cluster = cluster().await;
         let mut nodes = TestNodes::new();
         let mut objects = Vec::new();
@@ -68,10 +69,10 @@ impl Subsets {
         let callers =
             names.map(|node| (node, nodes.add_pod(node, &format!("caller-{node}")))).into();
         let to = cluster_ip(&stored(&cluster, "web").await, false);
-        let _controller = controller(&cluster);
+        let controller = Some(controller(&cluster));
         let present = nodes.network.pods().iter().map(|pod| pod.name.clone());
         let present = present.filter(|name| !name.starts_with("caller")).collect();
-        let mut all = Self { cluster, nodes, callers, to, present, _controller };
+        let mut all = Self { cluster, nodes, callers, to, present, controller };
         for (node, ..) in ZONES {
             all.nodes.start_proxy(&all.cluster, node, &[]);
         }
@@ -79,7 +80,7 @@ impl Subsets {
     }
 
     /// Sets the annotations that request routing.
-    async fn annotate(&self, annotations: Value) {
+    pub(crate) async fn annotate(&self, annotations: Value) {
         let mut service = stored(&self.cluster, "web").await;
         service["apiVersion"] = json!("v1");
         service["kind"] = json!("Service");
@@ -89,7 +90,7 @@ impl Subsets {
     }
 
     /// Removes pods, or creates them again. Their servers go on answering.
-    async fn set_pods(&mut self, names: &[&str], present: bool) {
+    pub(crate) async fn set_pods(&mut self, names: &[&str], present: bool) {
         let wanted = |pod: &&NetnsPod| names.contains(&&*pod.name);
         let pods = self.nodes.network.pods();
         let objects: Vec<Value> =
@@ -101,6 +102,35 @@ impl Subsets {
             self.cluster.delete(&objects).await.unwrap();
             self.present.retain(|name| !names.contains(&&**name));
         }
+    }
+
+    /// Replaces a pod by another, as a rolling update does: the new one is ready before the old one begins to
+    /// terminate, and it is gone a while later.
+    async fn replace_pod(&mut self, old: &str, new: &str) {
+        self.set_pods(&[new], true).await;
+        self.have_endpoint(new, true).await;
+        let pods = self.nodes.network.pods();
+        let pod = pods.iter().find(|pod| pod.name == old).unwrap();
+        let objects = self.cluster.objects().unwrap();
+        objects.terminate(&[pod_object(pod, "web")]).await.unwrap();
+        self.set_pods(&[old], false).await;
+        self.have_endpoint(old, false).await;
+    }
+
+    /// Waits until the slices have an endpoint, or have it no more.
+    async fn have_endpoint(&self, name: &str, present: bool) {
+        eventually(|| async {
+            let written = self.written().await?;
+            let found = written.values().any(|names| names.contains(name));
+            (found == present).then_some(()).ok_or_else(|| format!("{name}: {written:?}"))
+        })
+        .await;
+    }
+
+    /// One thread that connects from every zone to the Service.
+    pub(crate) fn connections(&self, to: SocketAddr) -> Connections {
+        let from = |(node, ..): &(&str, _, _)| (self.callers[node].namespace.clone(), to);
+        Connections::start(ZONES.iter().map(from).collect())
     }
 
     /// Ready IPv4 endpoints by the subset label of their slice; an endpoint that is in two slices fails.
@@ -126,7 +156,12 @@ impl Subsets {
     }
 
     /// Waits until slices, packets of every node, and `zonewise route` agree with what is expected.
-    async fn expect(&self, step: &str, subsets: &[(&str, &[&str])], reached: [&[&str]; 3]) {
+    pub(crate) async fn expect(
+        &self,
+        step: &str,
+        subsets: &[(&str, &[&str])],
+        reached: [&[&str]; 3],
+    ) {
         let expected: BTreeMap<String, BTreeSet<String>> = subsets
             .iter()
             .map(|(label, zones)| ((*label).to_owned(), self.pods_of(zones)))
@@ -174,12 +209,12 @@ impl Subsets {
     }
 }
 
-const ALL: &[&str] = &["a", "b", "c"];
-const EACH_ITS_OWN: [&[&str]; 3] = [&["a"], &["b"], &["c"]];
-const EVERYWHERE: [&[&str]; 3] = [ALL; 3];
-const PER_ZONE: &[(&str, &[&str])] =
+pub(crate) const ALL: &[&str] = &["a", "b", "c"];
+pub(crate) const EACH_ITS_OWN: [&[&str]; 3] = [&["a"], &["b"], &["c"]];
+pub(crate) const EVERYWHERE: [&[&str]; 3] = [ALL; 3];
+pub(crate) const PER_ZONE: &[(&str, &[&str])] =
     &[("for-zone=a", &["a"]), ("for-zone=b", &["b"]), ("for-zone=c", &["c"])];
-const UNDIVIDED: &[(&str, &[&str])] = &[("", ALL)];
+pub(crate) const UNDIVIDED: &[(&str, &[&str])] = &[("", ALL)];
 
 /// Every value that requests subsets, switched on and off and on, under traffic: slices are divided as the
 /// documents say, every node reaches exactly what it should, `route` says the same, and nothing fails.
@@ -187,9 +222,7 @@ const UNDIVIDED: &[(&str, &[&str])] = &[("", ALL)];
 async fn a1_a11_a26_c2_c5_every_kind_of_subset_reaches_the_packets() {
     let mut subsets = Subsets::start().await;
     subsets.expect("no request", UNDIVIDED, EVERYWHERE).await;
-    let ways = |to| subsets.callers.values().map(move |pod| (pod.namespace.clone(), to));
-    let ways = ways(subsets.to).take(ZONES.len()).collect();
-    let connections = Connections::start(ways);
+    let connections = subsets.connections(subsets.to);
     let per_region: &[(&str, &[&str])] = &[("for-region=r", &["a", "b"]), ("for-region=s", &["c"])];
     let by_region: [&[&str]; 3] = [&["a", "b"], &["a", "b"], &["c"]];
     let steps = [
@@ -228,8 +261,7 @@ async fn a8_subsets_end_and_start_at_their_thresholds() {
     let mut subsets = Subsets::start().await;
     subsets.annotate(json!({SUBSETTING: "Auto"})).await;
     subsets.expect("twelve", PER_ZONE, EACH_ITS_OWN).await;
-    let ways = subsets.callers.values().map(|pod| (pod.namespace.clone(), subsets.to));
-    let connections = Connections::start(ways.take(ZONES.len()).collect());
+    let connections = subsets.connections(subsets.to);
     subsets.set_pods(&["a4", "b4", "c4"], false).await;
     subsets.expect("nine keep them", PER_ZONE, EACH_ITS_OWN).await;
     subsets.set_pods(&["a3", "b3", "c3"], false).await;
@@ -238,6 +270,29 @@ async fn a8_subsets_end_and_start_at_their_thresholds() {
     subsets.expect("eleven do not start them", UNDIVIDED, EVERYWHERE).await;
     subsets.set_pods(&["c4"], true).await;
     subsets.expect("twelve start them", PER_ZONE, EACH_ITS_OWN).await;
+    connections.more(30).await;
+    assert_eq!(connections.failures(), BTreeMap::new());
+    connections.end();
+}
+
+/// A rolling update replaces every Pod, the new one before the old one. Subsets stay in force, every zone ends
+/// with its own new Pods, and no connection fails.
+#[tokio::test(flavor = "multi_thread")]
+async fn a9_a26_a_rolling_update_keeps_subsets_and_fails_no_connection() {
+    let mut subsets = Subsets::start().await;
+    subsets.annotate(json!({SUBSETTING: "Auto"})).await;
+    subsets.expect("before", PER_ZONE, EACH_ITS_OWN).await;
+    let connections = subsets.connections(subsets.to);
+    for number in 1..=4 {
+        for (node, zone, _) in ZONES {
+            let (old, new) = (format!("{zone}{number}"), format!("{zone}{}", number + 4));
+            subsets.nodes.add_server(node, &new);
+            subsets.replace_pod(&old, &new).await;
+            let written = subsets.written().await.unwrap();
+            assert!(!written.contains_key(""), "{new}: subsets stay in force: {written:?}");
+        }
+    }
+    subsets.expect("after", PER_ZONE, EACH_ITS_OWN).await;
     connections.more(30).await;
     assert_eq!(connections.failures(), BTreeMap::new());
     connections.end();
