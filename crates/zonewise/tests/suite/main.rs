@@ -17,6 +17,7 @@ mod observe;
 mod proxy;
 mod repository;
 mod simulate;
+mod skew;
 mod subsets;
 mod switches;
 mod tables;
