@@ -12,6 +12,7 @@
 //!  time          timestamps in Kubernetes objects
 //!  duration      durations in configuration files and on command lines
 //!  fnv           hashes that never change
+//!  similar       what a misspelt word was probably meant to be
 //!  xml           text inside XML and HTML
 //! ```
 //!
@@ -28,6 +29,7 @@ pub mod keys;
 pub mod lenient;
 pub mod name;
 pub mod proxy_report;
+pub mod similar;
 #[doc(hidden)]
 pub mod testing;
 pub mod time;

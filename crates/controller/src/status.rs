@@ -2,30 +2,31 @@
 //! when something changes, not on every sync. Everything here is pure.
 
 use zonewise_common::event::{Event, EventType};
-use zonewise_common::keys::{
-    CONDITION_PREFIX, ROUTING_PREFERENCE, SUBSETTING, TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
-};
+use zonewise_common::keys::CONDITION_PREFIX;
 use zonewise_common::time::timestamp;
 use zonewise_slices::plan::Plan;
-use zonewise_slices::requested::{RequestNote, RequestedRouting};
+use zonewise_slices::requested::{RequestNote, RequestedRouting, TRAFFIC_DISTRIBUTION};
+use zonewise_slices::routing_keys::is_routing_key;
 use zonewise_slices::service::{Condition, Service};
 use zonewise_slices::settings::{Gate, Settings};
 use zonewise_topology::reason::{Code, NOTHING_TO_DO, Outcome};
 
 use crate::proxies::ServiceReadiness;
 
-/// The annotations whose users get conditions. Services with nothing but `spec.trafficDistribution` do
-/// not: the reference writes no conditions for it either, and a first start would otherwise write the
-/// status of thousands of Services.
-const KEYS_WITH_CONDITIONS: [&str; 4] =
-    [ROUTING_PREFERENCE, SUBSETTING, TOPOLOGY_MODE, TOPOLOGY_AWARE_HINTS];
+/// Characters of a value that a message shows: an annotation may have 256 KiB.
+const SHOWN_VALUE: usize = 63;
+/// Keys without effect that a message names.
+const SHOWN_NOTES: usize = 8;
 
 /// Whether a Service gets conditions and events about its routing. With `--compat upstream`, and with
 /// every feature gate off, none does: nothing of this controller's own is left on any object then.
+/// Services with nothing but `spec.trafficDistribution` get none either: the reference writes no conditions
+/// for it, and a first start would otherwise write the status of thousands of Services.
 pub(crate) fn has_conditions(service: &Service, settings: &Settings) -> bool {
     let features = Gate::ALL.into_iter().any(|gate| settings.gates.is_on(gate));
     let asked = service.topology_keys
-        || KEYS_WITH_CONDITIONS.iter().any(|key| service.annotations.get(key).is_some());
+        || !service.annotations.is_empty()
+        || service.labels.iter().any(|(key, _)| is_routing_key(key));
     asked && features && !settings.upstream && service.is_ours()
 }
 
@@ -126,27 +127,50 @@ fn sentence(code: Code) -> String {
     }
 }
 
-/// The condition `Accepted`: whether what the Service requests was understood. Its message names the key
-/// in effect, and the keys without effect with the reason.
+/// The condition `Accepted`: whether all that the Service requests was understood and takes effect. Its
+/// message names the key in effect, and the keys without effect with the reason.
 fn accepted(requested: &RequestedRouting) -> ConditionContent {
-    let counts = |note: &&RequestNote| {
-        [ROUTING_PREFERENCE, SUBSETTING].contains(&note.source) || !note.closed_gates.is_empty()
+    // `spec.trafficDistribution` beside an annotation is what proxies fall back to where this controller does
+    // not run. It is named, and is not a mistake.
+    let is_fallback = |note: &&RequestNote| {
+        note.source == TRAFFIC_DISTRIBUTION && note.reason.code() == Code::ChoiceOverridden
     };
-    let refused = requested.notes.iter().find(counts);
-    let code = refused.map_or(Code::Accepted, |note| note.reason.code());
-    let status = if refused.is_some() { "False" } else { "True" };
-    let in_force = format!("in force: {} `{}`", requested.source, requested.value);
-    let notes = requested.notes.iter().map(without_effect);
+    let ignored = requested.notes.iter().find(|note| !is_fallback(note));
+    let code = ignored.map_or(Code::Accepted, |note| note.reason.code());
+    let status = if ignored.is_some() { "False" } else { "True" };
+    let in_force = format!("in force: {} `{}`", requested.source, shortened(&requested.value));
+    let notes =
+        requested.notes.iter().take(SHOWN_NOTES).map(|note| without_effect(requested, note));
     let lines: Vec<String> = std::iter::once(in_force).chain(notes).collect();
     ConditionContent { suffix: "Accepted", status, code, message: lines.join("; ") }
 }
 
-/// A key without effect and the reason, with the names of the gates that are off.
-fn without_effect(note: &RequestNote) -> String {
-    let gates: Vec<&str> = note.closed_gates.iter().map(|gate| gate.name()).collect();
-    let gates = if gates.is_empty() { String::new() } else { format!(" ({})", gates.join(", ")) };
-    let sentence = note.reason.code().entry().sentence;
-    format!("{} `{}`: {sentence}{gates}", note.source, note.value)
+/// A key without effect and the reason.
+fn without_effect(requested: &RequestedRouting, note: &RequestNote) -> String {
+    format!("{} `{}`: {}", note.source, shortened(&note.value), requested.sentence(note))
+}
+
+fn shortened(value: &str) -> String {
+    match value.char_indices().nth(SHOWN_VALUE) {
+        Some((end, _)) => format!("{}…", &value[..end]),
+        None => value.to_owned(),
+    }
+}
+
+/// The event for keys without effect, when they are not those that the stored conditions name.
+pub(crate) fn ignored_event(now: &[Condition], before: &[Condition]) -> Option<Event> {
+    let kind = format!("{CONDITION_PREFIX}Accepted");
+    let find = |conditions: &'_ [Condition]| {
+        let found = conditions.iter().find(|condition| *condition.r#type == *kind);
+        found.map(|condition| (condition.status.clone(), condition.message.clone()))
+    };
+    let accepted = now.iter().find(|condition| *condition.r#type == *kind)?;
+    let changed = find(now) != find(before);
+    (changed && &*accepted.status == "False").then(|| Event {
+        kind: EventType::Warning,
+        reason: accepted.reason.to_string(),
+        message: accepted.message.to_string(),
+    })
 }
 
 /// Whether two sets of conditions are the same, apart from their times of transition.
@@ -209,6 +233,7 @@ mod tests {
     use std::sync::Arc;
 
     use serde_json::json;
+    use zonewise_common::keys::{ROUTING_PREFERENCE, TOPOLOGY_MODE};
     use zonewise_common::name::Name;
     use zonewise_slices::node::{Node, Nodes};
     use zonewise_slices::plan::{Input, plan};
@@ -342,6 +367,33 @@ mod tests {
             "{}",
             accepted.message
         );
+    }
+
+    #[test]
+    fn d10_d12_what_was_not_understood_is_said_once_as_an_event() {
+        let misspelt = json!({"zonewise.dev/routing-prefrence": "zonewise.dev/balanced"});
+        let wrong = json!({ROUTING_PREFERENCE: "zonewise.dev/balancd"});
+        let long = json!({ROUTING_PREFERENCE: format!("zonewise.dev/{}", "x".repeat(200_000))});
+        let rows = [
+            (misspelt, "KeyUnknown", "did you mean `zonewise.dev/routing-preference`?"),
+            (wrong, "PreferenceUnknown", "did you mean `zonewise.dev/balanced`?"),
+            (long, "PreferenceUnknown", "xxx…`: this routing preference"),
+        ];
+        for (annotations, reason, text) in rows {
+            let service = service(&annotations, &[]);
+            assert!(has_conditions(&service, &Settings::default()), "{annotations}");
+            let (requested, plan) = planned(&service, 2);
+            let now = conditions(&requested, &plan, &[], 0);
+            let event = ignored_event(&now, &[]).unwrap();
+            assert_eq!((event.kind, &*event.reason), (EventType::Warning, reason));
+            assert_eq!((&*now[0].status, &*now[0].reason), ("False", reason));
+            assert!(
+                event.message.contains(text) && event.message.len() < 1024,
+                "{}",
+                event.message
+            );
+            assert_eq!(ignored_event(&now, &now), None, "the next sync says nothing new");
+        }
     }
 
     #[test]

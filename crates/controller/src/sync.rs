@@ -275,7 +275,11 @@ impl<L: IndexListener> Syncer<L> {
         }
         self.report_transition(key, service, plan);
         let conditions = self.conditions(key, service, requested, plan);
-        self.write_conditions(key, service, conditions).await
+        let ignored = status::ignored_event(&conditions, &self.stored_conditions(key, service));
+        self.write_conditions(key, service, conditions).await?;
+        // After the write, so that an attempt that fails does not tell it twice.
+        self.emit(service, ignored.into_iter().collect());
+        Ok(())
     }
 
     /// The conditions that the Service has: those that this process wrote last, because the watch may be

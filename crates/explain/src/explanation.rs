@@ -8,7 +8,7 @@ use serde::Serialize;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_routing::FeatureGates;
 use zonewise_slices::node::Nodes;
-use zonewise_slices::requested::{Choice, Consumers};
+use zonewise_slices::requested::{Choice, Consumers, RequestNote, RequestedRouting};
 use zonewise_slices::service::Service;
 use zonewise_slices::slice::{Addresses, Slice};
 use zonewise_topology::allocation::{Allocation, Carrier};
@@ -22,6 +22,7 @@ use zonewise_topology::traffic::TrafficModel;
 
 use crate::change::ControllerView;
 use crate::cost::Crossing;
+use crate::ignored;
 use crate::margin::{Margin, margin};
 use crate::matrix::{Grouping, Matrix, Row, matrices, matrices_for};
 use crate::proxy_view::ProxyView;
@@ -76,8 +77,10 @@ pub struct Note {
     pub value: String,
     /// Why it is ignored.
     pub reason: Code,
-    /// The reason as a sentence.
+    /// The reason as a sentence, with what was probably meant.
     pub sentence: String,
+    /// Commands that correct or remove it.
+    pub commands: Vec<String>,
 }
 
 /// The reason in one address family.
@@ -203,7 +206,7 @@ pub fn explain(
         docs: numbers.reason.docs(),
         grouped_by: grouped_by(decision),
         numbers,
-        notes: decision.asked.notes.iter().map(Note::from).collect(),
+        notes: notes(controller_view, decision),
         families: families(decision),
         pods: pods(controller_view, decision),
         slices: slices(controller_view, decision),
@@ -219,6 +222,11 @@ pub fn explain(
         explanation.add_trials(controller_view, decision, proxy_view, proxy_kind)?;
     }
     Ok(explanation)
+}
+
+fn notes(controller_view: &ControllerView, decision: &Decision) -> Vec<Note> {
+    let (asked, service) = (&decision.asked, &controller_view.objects.service);
+    asked.notes.iter().map(|note| Note::of(asked, note, service)).collect()
 }
 
 impl Explanation {
@@ -414,18 +422,17 @@ fn families(decision: &Decision) -> Vec<FamilyReason> {
     decision.plan.families.iter().map(line).collect()
 }
 
-impl From<&zonewise_slices::requested::RequestNote> for Note {
-    fn from(note: &zonewise_slices::requested::RequestNote) -> Self {
+impl Note {
+    fn of(asked: &RequestedRouting, note: &RequestNote, service: &Service) -> Self {
         Self {
-            source: note.source.into(),
+            source: note.source.to_string(),
             value: note.value.clone(),
             reason: note.reason.code(),
-            sentence: note.reason.to_string(),
+            sentence: asked.sentence(note),
+            commands: ignored::commands(note, service),
         }
     }
-}
 
-impl Note {
     fn local_policy() -> Self {
         let entry = Code::LocalOnly.entry();
         Self {
@@ -433,6 +440,7 @@ impl Note {
             value: "Local".into(),
             reason: entry.code,
             sentence: entry.sentence.into(),
+            commands: Vec::new(),
         }
     }
 
@@ -447,6 +455,7 @@ impl Note {
             value: names.join(", "),
             reason: entry.code,
             sentence: format!("{}; {}", entry.sentence, entry.remedy),
+            commands: Vec::new(),
         }
     }
 }

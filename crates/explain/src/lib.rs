@@ -14,6 +14,7 @@
 mod change;
 mod cost;
 mod explanation;
+mod ignored;
 pub mod input;
 pub mod live;
 mod margin;

@@ -10,7 +10,7 @@ use zonewise_slices::service::Service;
 use zonewise_topology::reason::{Code, Outcome};
 
 use crate::cost::{Crossing, Prices};
-use crate::explanation::{Depth, current_traffic, explain, scores, zonal_best};
+use crate::explanation::{Depth, Note, current_traffic, explain, scores, zonal_best};
 use crate::plan::Planner;
 use crate::snapshot::Snapshot;
 
@@ -24,6 +24,8 @@ pub struct ServiceOverview {
     pub asked: String,
     /// The annotation or field that asks for it.
     pub source: String,
+    /// Annotations and fields that are ignored.
+    pub ignored: Vec<Note>,
     /// How close traffic is kept now: the modes that occur in any zone.
     pub modes: Vec<String>,
     /// Why the controller decides as it does.
@@ -93,6 +95,7 @@ fn of_service(
         service: service.key(),
         asked: decision.asked.value.clone(),
         source: decision.asked.source.into(),
+        ignored: explained.notes.clone(),
         modes: now.modes(),
         reason: numbers.reason,
         outcome: numbers.outcome,

@@ -16,12 +16,11 @@ use zonewise_common::keys::{
     TOPOLOGY_MODE,
 };
 use zonewise_slices::requested::{RequestNote, RequestedRouting};
-use zonewise_slices::settings::Gate;
 use zonewise_topology::capacity::WhyLeftOut;
-use zonewise_topology::heuristics;
 use zonewise_topology::reason::{Code, Reason};
 
 use crate::change::{Change, ControllerView};
+use crate::ignored;
 use crate::service_snapshot::Decision;
 
 /// Changes that together turn zone routing on.
@@ -345,15 +344,11 @@ fn annotate(key: &str, value: &str) -> Change {
 /// What makes an ignored annotation take effect, or what it was probably meant to be.
 fn corrected(note: &RequestNote) -> Vec<Change> {
     match note.reason.code() {
-        Code::GateOff => {
-            let turn_on = |gate: &Gate| Change::TurnOnGate { gate: gate.name().into() };
-            note.closed_gates.iter().map(turn_on).collect()
-        }
-        Code::TopologyModeUnknown | Code::SubsettingUnknown => vec![annotate(note.source, "Auto")],
+        Code::GateOff => ignored::changes(note),
+        _ if note.meant.is_some() => ignored::changes(note),
+        Code::TopologyModeUnknown | Code::SubsettingUnknown => vec![annotate(&note.source, "Auto")],
         Code::PreferenceReserved | Code::PreferenceUnknown if note.source == ROUTING_PREFERENCE => {
-            let name = note.value.rsplit('/').next().unwrap_or_default().to_lowercase();
-            let known = heuristics::names().into_iter().find(|known| *known == name);
-            vec![annotate(note.source, &format!("{DOMAIN}{}", known.unwrap_or("balanced")))]
+            vec![annotate(&note.source, &format!("{DOMAIN}balanced"))]
         }
         _ => Vec::new(),
     }

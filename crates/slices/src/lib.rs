@@ -4,6 +4,7 @@
 //! ```text
 //!  node service pod slice   Kubernetes JSON ⇄ small structs with only the fields that are used
 //!  labels wire              what these have in common
+//!  routing_keys             the annotations that request routing, and keys that look like one
 //!  requested                which routing a Service requests, and which of its keys wins
 //!  desired ports            Pods ─► endpoints and the ports they serve
 //!  decide                   heuristic ─► hints, subsets or zone shares of each endpoint
@@ -29,6 +30,7 @@ pub mod plan;
 pub mod pod;
 mod ports;
 pub mod requested;
+pub mod routing_keys;
 pub mod service;
 pub mod settings;
 pub mod slice;

@@ -8,21 +8,25 @@
 //! A value that is not understood, or that loses against an earlier key, is never dropped silently. It
 //! becomes a [`RequestNote`], which the controller shows in the Service's conditions.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use zonewise_common::keys::{
     DOMAIN, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING, TOPOLOGY_AWARE_HINTS,
     TOPOLOGY_MODE,
 };
+use zonewise_common::similar::closest;
 use zonewise_topology::heuristic::Heuristic;
+use zonewise_topology::heuristics;
 use zonewise_topology::heuristics::auto::Auto;
 use zonewise_topology::heuristics::local_subset::LocalSubset;
 use zonewise_topology::heuristics::random::Random;
 use zonewise_topology::heuristics::same_node::SameNode;
 use zonewise_topology::heuristics::same_zone::SameZone;
-use zonewise_topology::reason::Reason;
+use zonewise_topology::reason::{Code, Reason};
 use zonewise_topology::threshold::Start;
 
+use crate::routing_keys::{is_misspelt, is_routing_key, meant_key};
 use crate::service::Service;
 use crate::settings::{Gate, Settings};
 
@@ -43,13 +47,32 @@ pub struct RequestedRouting {
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestNote {
     /// The annotation or field.
-    pub source: &'static str,
+    pub source: Cow<'static, str>,
     /// Its value.
     pub value: String,
     /// Why it has no effect.
     pub reason: Reason,
     /// The feature gates that are off, if that is the reason.
     pub closed_gates: Vec<Gate>,
+    /// The key or value that was probably meant.
+    pub meant: Option<String>,
+}
+
+impl RequestedRouting {
+    /// Why a key has no effect, as a sentence: with the key that takes precedence, the gates that are off, or what was
+    /// probably meant.
+    pub fn sentence(&self, note: &RequestNote) -> String {
+        let sentence = note.reason.code().entry().sentence;
+        if note.reason.code() == Code::ChoiceOverridden {
+            return format!("{sentence}; here {} `{}` does", self.source, self.value);
+        }
+        let gates: Vec<&str> = note.closed_gates.iter().map(|gate| gate.name()).collect();
+        match &note.meant {
+            _ if !gates.is_empty() => format!("{sentence} ({})", gates.join(", ")),
+            Some(meant) => format!("{sentence}; did you mean `{meant}`?"),
+            None => sentence.to_owned(),
+        }
+    }
 }
 
 /// Which clients should use which endpoints.
@@ -172,6 +195,11 @@ pub fn requested_routing(service: &Service, settings: &Settings) -> RequestedRou
         reader.routing_preference();
     }
     reader.traffic_distribution();
+    if !settings.upstream {
+        reader.thresholds();
+        reader.misspelt_keys();
+        reader.labels();
+    }
     if service.topology_keys {
         reader.note("spec.topologyKeys", "", Reason::ChoiceOverridden);
     }
@@ -197,9 +225,19 @@ struct RequestReader<'a> {
 }
 
 impl RequestReader<'_> {
-    fn note(&mut self, source: &'static str, value: &str, reason: Reason) {
-        let closed_gates = Vec::new();
-        self.notes.push(RequestNote { source, value: value.into(), reason, closed_gates });
+    fn note(&mut self, source: impl Into<Cow<'static, str>>, value: &str, reason: Reason) {
+        self.note_meant(source, value, reason, None);
+    }
+
+    fn note_meant(
+        &mut self,
+        source: impl Into<Cow<'static, str>>,
+        value: &str,
+        reason: Reason,
+        meant: Option<String>,
+    ) {
+        let (source, value) = (source.into(), value.into());
+        self.notes.push(RequestNote { source, value, reason, closed_gates: Vec::new(), meant });
     }
 
     /// A value that was understood, of a key with a feature gate. It wins unless a gate that it needs is
@@ -209,8 +247,8 @@ impl RequestReader<'_> {
         if closed_gates.is_empty() {
             self.compete(source, value, choice);
         } else {
-            let (value, reason) = (value.into(), Reason::GateOff);
-            self.notes.push(RequestNote { source, value, reason, closed_gates });
+            let (source, value, reason) = (source.into(), value.into(), Reason::GateOff);
+            self.notes.push(RequestNote { source, value, reason, closed_gates, meant: None });
         }
     }
 
@@ -232,7 +270,10 @@ impl RequestReader<'_> {
                 self.accept(source, value, Choice::Heuristic(heuristic), Gate::Hints);
             }
             "Disabled" | "disabled" | "" => {}
-            _ => self.note(source, value, Reason::TopologyModeUnknown),
+            _ => {
+                let meant = closest(value, ["Auto", "Disabled"]).map(str::to_owned);
+                self.note_meant(source, value, Reason::TopologyModeUnknown, meant);
+            }
         }
     }
 
@@ -244,7 +285,10 @@ impl RequestReader<'_> {
             }
             Some(choice) => self.accept(SUBSETTING, value, choice, Gate::Subsetting),
             None if value.is_empty() => {}
-            None => self.note(SUBSETTING, value, Reason::SubsettingUnknown),
+            None => {
+                let meant = closest(value, APPROACHES).map(str::to_owned);
+                self.note_meant(SUBSETTING, value, Reason::SubsettingUnknown, meant);
+            }
         }
     }
 
@@ -291,7 +335,10 @@ impl RequestReader<'_> {
                 self.note(ROUTING_PREFERENCE, value, Reason::LocalPolicy);
             }
             Ok(choice) => self.accept(ROUTING_PREFERENCE, value, choice, Gate::Preference),
-            Err(reason) => self.note(ROUTING_PREFERENCE, value, reason),
+            Err(reason) => {
+                let meant = meant_preference(value, self.settings);
+                self.note_meant(ROUTING_PREFERENCE, value, reason, meant);
+            }
         }
     }
 
@@ -299,9 +346,58 @@ impl RequestReader<'_> {
         let Some(value) = self.service.traffic_distribution.as_deref() else { return };
         match traffic_distribution(self.service) {
             Some(near) => self.compete(TRAFFIC_DISTRIBUTION, value, Choice::Near(near)),
-            None => self.note(TRAFFIC_DISTRIBUTION, value, Reason::PreferenceUnknown),
+            None => {
+                let meant = closest(value, DISTRIBUTIONS).map(str::to_owned);
+                self.note_meant(TRAFFIC_DISTRIBUTION, value, Reason::PreferenceUnknown, meant);
+            }
         }
     }
+
+    /// Thresholds on a Service whose subsetting annotation, if any, does not use them.
+    fn thresholds(&mut self) {
+        let value = self.service.annotations.get(SUBSETTING).and_then(approach);
+        if matches!(value, Some(Approach::Subsets(_))) {
+            return;
+        }
+        for key in [STARTING_THRESHOLD, PADDING] {
+            if let Some(value) = self.service.annotations.get(key) {
+                self.note(key, value, Reason::ThresholdUnused);
+            }
+        }
+    }
+
+    fn misspelt_keys(&mut self) {
+        let service = self.service;
+        for (key, value) in service.annotations.iter().filter(|(key, _)| is_misspelt(key)) {
+            let meant = meant_key(key).map(str::to_owned);
+            self.note_meant(key.to_string(), value, Reason::KeyUnknown, meant);
+        }
+    }
+
+    fn labels(&mut self) {
+        let service = self.service;
+        for (key, value) in service.labels.iter().filter(|(key, _)| is_routing_key(key)) {
+            self.note(key.to_string(), value, Reason::KeyIsLabel);
+        }
+    }
+}
+
+/// The values of the subsetting annotation that documents name.
+const APPROACHES: [&str; 6] = ["Auto", "Require", "Region", "Random", "Prefer", "Disabled"];
+/// The values of `spec.trafficDistribution`.
+const DISTRIBUTIONS: [&str; 3] = ["PreferSameZone", "PreferSameNode", "PreferClose"];
+
+/// The routing preference that was probably meant: one without a domain, or a heuristic with its domain.
+fn meant_preference(value: &str, settings: &Settings) -> Option<String> {
+    if !value.contains('/')
+        && let Some(plain) = closest(value, ["Default", "Spread", "Zone"])
+    {
+        return Some(plain.to_owned());
+    }
+    let name = value.rsplit('/').next().unwrap_or_default();
+    let custom = settings.library.custom_names();
+    let known = closest(name, heuristics::names().into_iter().chain(custom))?;
+    Some(format!("{DOMAIN}{known}"))
 }
 
 /// What the subsetting annotation can request.

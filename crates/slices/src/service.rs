@@ -5,26 +5,14 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use zonewise_common::keys::{
-    CONDITION_PREFIX, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING,
-    TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
-};
+use zonewise_common::keys::CONDITION_PREFIX;
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name, Uid};
 use zonewise_common::time::seconds;
 
 use crate::labels::Labels;
+use crate::routing_keys::{is_misspelt, is_routing_key};
 use crate::slice::{AddressType, Owner, Protocol};
-
-/// The annotations that are kept in memory.
-const READ: [&str; 6] = [
-    TOPOLOGY_MODE,
-    TOPOLOGY_AWARE_HINTS,
-    SUBSETTING,
-    ROUTING_PREFERENCE,
-    STARTING_THRESHOLD,
-    PADDING,
-];
 
 /// The fields of a Service that are used.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -42,7 +30,7 @@ pub struct Service {
     pub deleting: bool,
     /// Its labels.
     pub labels: Labels,
-    /// Its annotations that request routing.
+    /// Its annotations that request routing, and those whose keys look like it.
     pub annotations: Labels,
     /// Its selector; `None` if it is absent or empty.
     pub selector: Option<Labels>,
@@ -227,7 +215,7 @@ impl From<Wire> for Service {
             created: seconds(metadata.creation_timestamp.as_deref()),
             deleting: metadata.deletion_timestamp.is_some(),
             labels: metadata.labels,
-            annotations: metadata.annotations.retain(|key| READ.contains(&key)),
+            annotations: metadata.annotations.retain(|key| is_routing_key(key) || is_misspelt(key)),
         }
     }
 }

@@ -74,17 +74,21 @@ fn nodes_with_cpu(cpu: &str) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b12_one_event_per_change_however_often_a_service_is_synced() {
+async fn b12_d10_one_event_per_change_however_often_a_service_is_synced() {
     let _turn = turn().await;
     let cluster = cluster().await;
     cluster.create(&[namespace("shop")]).await.unwrap();
     cluster.create(&zonal_pods("shop", "web", 3)).await.unwrap();
     let mut web = service("shop", "web", "web");
     web["metadata"]["annotations"] = json!({ MODE: "Auto" });
-    cluster.create(&[web.clone()]).await.unwrap();
+    let mut misspelt = service("shop", "misspelt", "web");
+    misspelt["metadata"]["annotations"] =
+        json!({ "zonewise.dev/routing-prefrence": "zonewise.dev/balanced" });
+    cluster.create(&[web.clone(), misspelt]).await.unwrap();
 
     let running = Running::start(&cluster, "").await;
     reports(&cluster, "web", &[("HintsAssigned", 1)]).await;
+    reports(&cluster, "misspelt", &[("KeyUnknown", 1)]).await;
     syncs(&cluster, &running, &mut web, "enabled").await;
     // Refused: a node without CPU. Then assigned again.
     cluster.update(&nodes_with_cpu("0")).await.unwrap();
@@ -107,6 +111,7 @@ async fn b12_one_event_per_change_however_often_a_service_is_synced() {
     syncs(&cluster, &running, &mut web, "restarted").await;
     all_events_are_written(&cluster, "second-marker").await;
     reports(&cluster, "web", &all).await;
+    reports(&cluster, "misspelt", &[("KeyUnknown", 1)]).await;
     assert_eq!(reported(&cluster, "first-marker").await.values().sum::<u64>(), 1);
     running.stop().await.unwrap();
 }

@@ -8,7 +8,7 @@ use super::table::{indented, table};
 use super::{
     BOLD, DIM, GOOD, WARN, clean, counted, maybe_percent, outcome, paint, percent, signed_percent,
 };
-use crate::explanation::{Explanation, ProxyOutcome, Settling};
+use crate::explanation::{Explanation, Note, ProxyOutcome, Settling};
 use crate::margin::{Loss, Margin};
 use crate::suggestions::Suggestion;
 
@@ -47,21 +47,21 @@ fn outcome_section(explanation: &Explanation) -> String {
     lines.extend(explanation.families.iter().filter(other).map(|family| {
         format!("in {}    {}: {}", family.family, outcome(family.outcome).1, family.reason)
     }));
-    lines.extend(explanation.notes.iter().map(|note| {
-        let value = clean(&note.value);
-        format!(
-            "{}    {} = {value}: {} ({})",
-            paint(WARN, "ignored"),
-            note.source,
-            note.sentence,
-            note.reason
-        )
-    }));
+    lines.extend(explanation.notes.iter().flat_map(ignored));
     lines.extend(explanation.settling.iter().map(settling));
     lines.push(format!("pods       {}", pods(explanation)));
     lines.push(format!("slices     {}", slices(explanation)));
     let title = format!("Service {} ({})", explanation.service, explanation.family);
     section(&clean(&title), &lines.join("\n"))
+}
+
+/// A key without effect, and the commands that correct it.
+fn ignored(note: &Note) -> Vec<String> {
+    let (key, value) = (clean(&note.source), clean(&note.value));
+    let word = paint(WARN, "ignored");
+    let line = format!("{word}    {key} = {value}: {} ({})", clean(&note.sentence), note.reason);
+    let commands = note.commands.iter().map(|command| format!("           {}", clean(command)));
+    std::iter::once(line).chain(commands).collect()
 }
 
 fn settling(settling: &Settling) -> String {

@@ -3,11 +3,15 @@
 use std::collections::BTreeSet;
 
 use super::table::table;
-use super::{BOLD, Width, maybe_percent, paint};
+use super::{BOLD, WARN, Width, clean, maybe_percent, paint};
+use crate::explanation::Note;
 use crate::overview::ServiceOverview;
 
 /// The heuristics that have a column unless all are shown.
 const SHOWN: [&str; 3] = ["auto", "same-zone", "balanced"];
+
+/// Marks a Service with annotations or fields that are ignored.
+const MARK: &str = "!";
 
 /// The table, and the sum of all costs.
 pub fn overview(lines: &[ServiceOverview], width: Width) -> String {
@@ -23,10 +27,20 @@ pub fn overview(lines: &[ServiceOverview], width: Width) -> String {
     }
     let rows = lines.iter().map(|line| row(line, &heuristics, priced)).collect();
     let mut text = table(&header, 4, rows) + "\n";
+    for line in lines {
+        line.ignored.iter().for_each(|note| text.push_str(&ignored(&line.service, note)));
+    }
     if priced {
         text.push_str(&format!("\n{}\n", paint(BOLD, &sum(lines))));
     }
     text
+}
+
+/// The line below the table about a key that is ignored.
+fn ignored(service: &str, note: &Note) -> String {
+    let (key, value) = (clean(&note.source), clean(&note.value));
+    let mark = paint(WARN, MARK);
+    format!("{mark} {}: {key} = {value}: {}\n", clean(service), clean(&note.sentence))
 }
 
 fn heuristics(lines: &[ServiceOverview], width: Width) -> Vec<&str> {
@@ -40,9 +54,10 @@ fn heuristics(lines: &[ServiceOverview], width: Width) -> Vec<&str> {
 
 fn row(line: &ServiceOverview, heuristics: &[&str], priced: bool) -> Vec<String> {
     let modes = if line.modes.is_empty() { "-".into() } else { line.modes.join(",") };
+    let mark = if line.ignored.is_empty() { String::new() } else { format!(" {MARK}") };
     let mut cells = vec![
         line.service.clone(),
-        line.asked.clone(),
+        format!("{}{mark}", line.asked),
         modes,
         line.reason.to_string(),
         line.endpoints.to_string(),

@@ -262,6 +262,10 @@ fn every_code_about_requests_is_reached() {
     }));
     reached.extend(notes(&[(PREFERENCE, "Near"), (MODE, "on"), (subsetting, "on")], |_| {}));
     reached.extend(notes(&[(PREFERENCE, "zonewise.dev/none")], |_| {}));
+    reached.extend(notes(&[("zonewise.dev/routing-prefrence", "Zone")], |_| {}));
+    reached.extend(notes(&[("zonewise.dev/padding", "1")], |cluster| {
+        cluster.service["metadata"]["labels"][MODE] = "Auto".into();
+    }));
     reached.insert(code(&crowded().sync()));
     let expected = BTreeSet::from([
         Code::ChoiceOverridden,
@@ -271,6 +275,9 @@ fn every_code_about_requests_is_reached() {
         Code::PreferenceUnknown,
         Code::SubsettingUnknown,
         Code::TopologyModeUnknown,
+        Code::KeyUnknown,
+        Code::KeyIsLabel,
+        Code::ThresholdUnused,
         Code::TooManyZonesForHints,
     ]);
     assert_eq!(reached, expected);
@@ -292,7 +299,7 @@ fn a23_the_removed_field_is_named() {
     cluster.service["spec"]["topologyKeys"] = json!(["topology.kubernetes.io/zone"]);
     let notes = cluster.requested_routing().notes;
     assert_eq!(
-        (notes[0].source, notes[0].reason.code()),
+        (&*notes[0].source, notes[0].reason.code()),
         ("spec.topologyKeys", Code::ChoiceOverridden)
     );
 }

@@ -15,7 +15,7 @@ define_reasons! {
     // What a decision about a Service says.
     decisions {
         ClusterWide => InForce,
-            "every zone uses every endpoint, as asked",
+            "every zone uses every endpoint",
             "nothing to do; choose another heuristic to keep traffic in its zone";
         OwnZone { zones_without_endpoints: u64 } => InForce,
             "each zone uses its own endpoints; zones without any use all",
@@ -150,6 +150,15 @@ define_reasons! {
         NoZoneWithEndpoints => Fallback,
             "no zone with ready worker nodes has an endpoint of its own, so every zone uses all",
             "run endpoints in the zones that have ready worker nodes";
+        KeyUnknown => Setting,
+            "no such key can be set on a Service",
+            "correct the key, or remove it";
+        KeyIsLabel => Setting,
+            "this key is a label here, and only annotations are read",
+            "set it as an annotation, and remove the label";
+        ThresholdUnused => Setting,
+            "thresholds count only together with the subsetting annotation, set to Auto or Region",
+            "remove the key, or set endpointslice.kubernetes.io/subsetting";
         TooManyZonesForHints { zones: u64, limit: u64 } => Fallback,
             "an endpoint would be hinted to more zones than the API allows",
             "choose a heuristic that gives each endpoint fewer zones",
