@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fastrand::Rng;
 use kube::Client;
 use serde_json::{Value, json};
-use tokio::task::{JoinSet, LocalSet};
+use tokio::task::JoinSet;
 use zonewise_proxy::config::Config;
 use zonewise_proxy::dry_run;
 use zonewise_proxy::testing::Follower;
@@ -153,7 +153,7 @@ struct Churn<'a> {
     written: BTreeMap<(String, String, String), Value>,
     relays: &'a [Gate],
     /// Makes the API server forget its history, if it can.
-    compact: &'a dyn Fn(),
+    compact: &'a (dyn Fn() + Sync),
     log: Vec<String>,
 }
 
@@ -235,7 +235,12 @@ fn difference(found: &str, expected: &str) -> String {
 }
 
 /// Runs one sequence of changes against a server. Ends with what was written deleted.
-async fn sequence(seed: u64, objects: Objects, access: [(Client, Gate); 2], compact: &dyn Fn()) {
+async fn sequence(
+    seed: u64,
+    objects: Objects,
+    access: [(Client, Gate); 2],
+    compact: &(dyn Fn() + Sync),
+) {
     let config = Config::new("n1");
     let [(one, first), (other, second)] = access;
     let mut with_subsets = Follower::start(&one, config.clone(), true).unwrap();
@@ -282,17 +287,12 @@ async fn c5_c7_c8_subset_watches_program_what_route_says_for_all_slices() {
     let seeds: Vec<u64> = (0..sequences()).collect();
     for chunk in seeds.chunks(AT_ONCE) {
         let mut running = JoinSet::new();
-        let local = LocalSet::new();
         for seed in chunk {
-            running.spawn_local_on(embedded_sequence(*seed), &local);
+            running.spawn(embedded_sequence(*seed));
         }
-        local
-            .run_until(async move {
-                while let Some(done) = running.join_next().await {
-                    done.unwrap();
-                }
-            })
-            .await;
+        while let Some(done) = running.join_next().await {
+            done.unwrap();
+        }
     }
 }
 
