@@ -31,14 +31,14 @@ fn forms() -> Vec<Step> {
                 "a chosen node port",
                 service(
                     "chosen",
-                    json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30123}]}),
+                    json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30010}]}),
                 ),
             ),
             (
                 "a taken node port",
                 service(
                     "taken",
-                    json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30123}]}),
+                    json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30010}]}),
                 ),
             ),
             (
@@ -146,7 +146,7 @@ fn forms() -> Vec<Step> {
             "services",
             service(
                 "next",
-                json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30123}]}),
+                json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30010}]}),
             ),
         ),
         delete("deleted", "services/plain"),
@@ -199,7 +199,7 @@ fn ports() -> Vec<Step> {
                 "a wrong protocol for applications",
                 with(json!([{"port": 80, "appProtocol": "no protocol"}])),
             ),
-            ("a node port where none is", with(json!([{"port": 80, "nodePort": 30500}]))),
+            ("a node port where none is", with(json!([{"port": 80, "nodePort": 30014}]))),
         ],
     )
 }
@@ -353,7 +353,7 @@ fn fields() -> Vec<Step> {
                 "wrong source ranges",
                 local("LoadBalancer", "loadBalancerSourceRanges", json!(["192.0.2.0"])),
             ),
-            ("a health port where none is", with("healthCheckNodePort", json!(30700))),
+            ("a health port where none is", with("healthCheckNodePort", json!(30015))),
             ("a name with a digit first", service("1one", json!({"ports": [{"port": 80}]}))),
             ("a name with a dot", service("a.b", json!({"ports": [{"port": 80}]}))),
             ("a long name", service(&"a".repeat(64), json!({"ports": [{"port": 80}]}))),

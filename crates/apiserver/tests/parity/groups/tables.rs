@@ -76,7 +76,7 @@ fn services() -> Vec<Step> {
             "services",
             service(
                 "nodeport",
-                json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30321}]}),
+                json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30011}]}),
             ),
         ),
         post(
@@ -99,7 +99,7 @@ fn services() -> Vec<Step> {
             "services",
             service(
                 "balancer",
-                json!({"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30322}]}),
+                json!({"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30012}]}),
             ),
         ),
         post(
@@ -107,7 +107,7 @@ fn services() -> Vec<Step> {
             "services",
             service(
                 "balanced",
-                json!({"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30323}]}),
+                json!({"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30013}]}),
             ),
         ),
         merge_patch(
