@@ -134,6 +134,15 @@ impl StatusError {
             .with_empty_details()
     }
 
+    /// A part of a Pod or Node that only its kubelet knows.
+    pub(crate) fn no_kubelet(subresource: &str) -> Self {
+        let message = format!(
+            "{subresource:?} needs a kubelet, and this API server has none: the Pods of a lab are network \
+             namespaces without containers"
+        );
+        Self::new(501, "NotImplemented", message)
+    }
+
     /// An object of this name exists.
     pub(crate) fn already_exists(kind: &Kind, name: &str) -> Self {
         let message = format!("{} {name:?} already exists", kind.qualified());

@@ -1,5 +1,5 @@
-//! Request bodies in protobuf, as kubectl's `create namespace`, `create configmap` and `create
-//! service` send them. Nothing here does I/O.
+//! Request bodies in protobuf, as kubectl's `create namespace`, `create configmap`, `create service`
+//! and `drain` send them. Nothing here does I/O.
 //!
 //! ```text
 //!  k8s\0 ─► Unknown { typeMeta: apiVersion, kind ─► table of the kind
@@ -83,6 +83,17 @@ const CONFIG_MAP: &[Field] = &[
     field(3, "binaryData", Entries, Bytes),
     field(4, "immutable", Explicit, Bool),
 ];
+
+const DELETE_OPTIONS: &[Field] = &[
+    field(1, "gracePeriodSeconds", Explicit, Integer),
+    field(2, "preconditions", Explicit, Message(PRECONDITIONS)),
+    field(3, "orphanDependents", Explicit, Bool),
+    field(4, "propagationPolicy", Explicit, Text),
+    field(5, "dryRun", List, Text),
+];
+
+const PRECONDITIONS: &[Field] =
+    &[field(1, "uid", Explicit, Text), field(2, "resourceVersion", Explicit, Text)];
 
 const SERVICE: &[Field] = &[
     field(1, "metadata", Plain, Message(METADATA)),
@@ -243,6 +254,8 @@ impl<'a> Envelope<'a> {
             ));
         }
         match (*api_version, *kind) {
+            // Sent in the version of the objects that are deleted, or in that of `meta.k8s.io`.
+            (_, "DeleteOptions") => Ok(DELETE_OPTIONS),
             ("v1", "Namespace") => Ok(NAMESPACE),
             ("v1", "ConfigMap") => Ok(CONFIG_MAP),
             ("v1", "Service") => Ok(SERVICE),

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use http::Method;
 use percent_encoding::percent_decode_str;
 
+use crate::kubectl::reviews::Review;
 use crate::objects::kind::Kind;
 use crate::status::{FieldError, StatusError};
 
@@ -70,6 +71,7 @@ pub(crate) enum NonResourceUrl {
     OpenApiV2,
     OpenApiV3,
     OpenApiV3Of(String, String),
+    Review(Review),
     Faults,
 }
 
@@ -130,6 +132,9 @@ pub(crate) fn route(path: &str) -> Result<Route, StatusError> {
     if let Some(url) = non_resource(&segments) {
         return Ok(Route::NonResource(url));
     }
+    if let Some(subresource) = of_kubelet(&segments) {
+        return Err(StatusError::no_kubelet(subresource));
+    }
     match &segments[..] {
         ["api", version, rest @ ..] => resource("", version, rest),
         ["apis", group, version, rest @ ..] => resource(group, version, rest),
@@ -156,9 +161,30 @@ fn non_resource(segments: &[&str]) -> Option<NonResourceUrl> {
         ["openapi", "v3", "apis", group, version] => {
             NonResourceUrl::OpenApiV3Of((*group).into(), (*version).into())
         }
+        ["apis", group, version, plural] => {
+            NonResourceUrl::Review(Review::find(group, version, plural)?)
+        }
         ["zonewise", "faults"] => NonResourceUrl::Faults,
         _ => return None,
     })
+}
+
+/// The part of a Pod or Node that kube-apiserver asks the kubelet for.
+fn of_kubelet<'a>(segments: &[&'a str]) -> Option<&'a str> {
+    match segments {
+        [
+            "api",
+            "v1",
+            "namespaces",
+            _,
+            "pods",
+            _,
+            part @ ("log" | "exec" | "attach" | "portforward" | "proxy"),
+            ..,
+        ]
+        | ["api", "v1", "nodes", _, part @ "proxy", ..] => Some(part),
+        _ => None,
+    }
 }
 
 fn resource(group: &str, version: &str, rest: &[&str]) -> Option<ResourcePath> {

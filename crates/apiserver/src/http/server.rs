@@ -30,7 +30,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
-use subtle::{Choice, ConstantTimeEq};
+use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch as signal};
@@ -41,6 +41,7 @@ use crate::http::faults::Faults;
 use crate::http::representation::{self, Encoder};
 use crate::http::request::{self, NonResourceUrl, Options, ResourcePath, Route, Verb};
 use crate::http::watch::{self, ConnectionAborted, Watch, WatchFilter, WatchSource, WatchTimes};
+use crate::kubectl::reviews::Review;
 use crate::kubectl::{discovery, openapi};
 use crate::objects::kind::Kind;
 use crate::operations::{self, ApiRequest, ApiState, garbage_collection};
@@ -224,9 +225,9 @@ async fn respond(
     if let Some(response) = without_token(&route, &parts.method) {
         return Ok(response);
     }
-    if !has_known_token(&shared.tokens, &parts.headers) {
+    let Some(user) = user(&shared.tokens, &parts.headers) else {
         return Ok(failure(&StatusError::unauthorized(), pretty));
-    }
+    };
     if route != Route::NonResource(NonResourceUrl::Faults) {
         let faults = shared.faults();
         tokio::time::sleep(faults.delay(random::fraction())).await;
@@ -240,6 +241,9 @@ async fn respond(
         Err(error) => return Ok(failure(&error, pretty)),
     };
     let response = match &route {
+        Route::NonResource(NonResourceUrl::Review(review)) => {
+            answer_review(*review, user, &parts, &body)
+        }
         Route::NonResource(url) => show_document(&shared, url, &parts, &body),
         Route::Resource(resource) => perform(&shared, resource, &parts, &body),
     };
@@ -276,15 +280,21 @@ fn without_token(route: &Route, method: &Method) -> Option<Response<Body>> {
     }
 }
 
-/// Whether the request has one of the tokens. How long this takes does not depend on how much of a
-/// token is right.
-fn has_known_token(tokens: &[Token], headers: &HeaderMap) -> bool {
+/// The user whose token the request has. How long this takes does not depend on how much of a token is
+/// right.
+fn user<'a>(tokens: &'a [Token], headers: &HeaderMap) -> Option<&'a str> {
     let given =
         headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let given = given.strip_prefix("Bearer ").unwrap_or_default().trim();
-    let matches = |token: &Token| token.secret.as_bytes().ct_eq(given.as_bytes());
-    let known = tokens.iter().fold(Choice::from(0), |known, token| known | matches(token));
-    bool::from(known) && !given.is_empty()
+    let matches = |token: &Token| bool::from(token.secret.as_bytes().ct_eq(given.as_bytes()));
+    // All tokens are compared, wherever the right one is.
+    let known = tokens.iter().fold(
+        None,
+        |known, token| {
+            if matches(token) { Some(&*token.user) } else { known }
+        },
+    );
+    known.filter(|_| !given.is_empty())
 }
 
 async fn read_body(mut body: Incoming) -> Result<Bytes, StatusError> {
@@ -372,11 +382,27 @@ fn show_document(
         NonResourceUrl::OpenApiV3Of(group, version) => {
             openapi::v3(group, version).ok_or_else(missing)?
         }
-        NonResourceUrl::Health | NonResourceUrl::Version | NonResourceUrl::Faults => {
-            return Err(missing());
-        }
+        NonResourceUrl::Health
+        | NonResourceUrl::Version
+        | NonResourceUrl::Review(_)
+        | NonResourceUrl::Faults => return Err(missing()),
     };
     Ok(json(200, &value, pretty(parts)))
+}
+
+/// Reviews are answered, and not stored.
+fn answer_review(
+    review: Review,
+    user: &str,
+    parts: &Parts,
+    body: &[u8],
+) -> Result<Response<Body>, StatusError> {
+    if parts.method != Method::POST {
+        return Err(StatusError::method_not_allowed());
+    }
+    // kubectl sends protobuf, and reads nothing but the status of the answer.
+    let asked: Value = serde_json::from_slice(body).unwrap_or_default();
+    Ok(json(201, &review.answer(user, &asked["spec"]), pretty(parts)))
 }
 
 fn show_faults(
@@ -530,7 +556,7 @@ mod tests {
         let known = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, text.parse().unwrap());
-            has_known_token(&tokens, &headers)
+            user(&tokens, &headers).is_some()
         };
         assert!(known("Bearer abc") && known("Bearer defg"));
         for wrong in
@@ -538,6 +564,6 @@ mod tests {
         {
             assert!(!known(wrong), "{wrong:?}");
         }
-        assert!(!has_known_token(&tokens, &HeaderMap::new()));
+        assert_eq!(user(&tokens, &HeaderMap::new()), None);
     }
 }

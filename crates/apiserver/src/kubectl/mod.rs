@@ -3,9 +3,11 @@
 //! ```text
 //!  discovery   /api, /apis: which groups, versions and resources are served
 //!  openapi     /openapi: as much of a schema as kubectl reads before it applies an object
+//!  reviews     what a user may do
 //!  table       the rows and columns of `kubectl get`
 //! ```
 
 pub(crate) mod discovery;
 pub(crate) mod openapi;
+pub(crate) mod reviews;
 pub(crate) mod table;

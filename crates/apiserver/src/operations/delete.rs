@@ -13,6 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{ApiRequest, ApiState, NAMESPACES, Outcome, kind_of, metadata, read};
+use crate::http::protobuf;
 use crate::http::request::{Propagation, propagation, refuse_options};
 use crate::objects::kind::Kind;
 use crate::status::{FieldError, StatusError};
@@ -102,6 +103,7 @@ fn success(kind: &Kind, object: &Object) -> Value {
 fn delete_options(request: &ApiRequest<'_>) -> Result<DeleteOptions, StatusError> {
     let body: Value = match request.body {
         [] => json!({}),
+        body if request.content_type == protobuf::MEDIA_TYPE => protobuf::decode(body)?,
         body => serde_json::from_slice(body).map_err(|error| {
             StatusError::bad_request(format!("couldn't read DeleteOptions: {error}"))
         })?,

@@ -11,6 +11,9 @@ use crate::normal::{Normal, age};
 use crate::requests::Words;
 use crate::servers::{Pair, Side};
 
+/// A command that takes longer is ended, with exit status 124.
+const LIMIT_SECONDS: &str = "60";
+
 /// Command lines for one namespace, one after the other; `< NAME` feeds a manifest to stdin.
 struct Session {
     name: &'static str,
@@ -38,7 +41,44 @@ const MANIFESTS: [(&str, &str); 10] = [
     ("events", include_str!("manifests/events.yaml")),
 ];
 
-const SESSIONS: [Session; 9] = [
+const SESSIONS: [Session; 10] = [
+    Session {
+        name: "k-first",
+        lines: &[
+            "create -f - < web",
+            "create -f - < nodes",
+            "get all -A -l group={ns}",
+            "get pods,svc -o wide",
+            "get pod/web-1 svc/web -o yaml",
+            "get nodes -l group={ns} -o json",
+            "get pods -w --request-timeout=1s",
+            "edit svc web",
+            "get svc web -o yaml",
+            "edit pod none",
+            "edit cm settings",
+            "scale pod web-1 --replicas=3",
+            "set image pod/web-1 main=example.com/web:2",
+            "expose pod web-1 --port=80 --name=exposed",
+            "get svc exposed -o yaml",
+            "logs none",
+            "logs web-1 -c none",
+            "exec none -- true",
+            "port-forward pod/web-1 18080:80",
+            "port-forward pod/none 18080:80",
+            "top pods",
+            "top nodes",
+            "explain pots",
+            "auth can-i create pods",
+            "auth can-i delete nodes --all-namespaces",
+            "auth whoami",
+            "wait --for=condition=Ready pod/web-2 --timeout=1s",
+            "wait --for=jsonpath={.spec.type}=ClusterIP svc/web --timeout=1s",
+            "drain {ns}-a1",
+            "drain {ns}-a1 --force --disable-eviction --grace-period=0",
+            "get pods",
+            "delete node {ns}-a1",
+        ],
+    },
     Session {
         name: "k-get",
         lines: &[
@@ -216,7 +256,7 @@ const SESSIONS: [Session; 9] = [
             "get svc headless -o yaml --show-managed-fields",
             "create service clusterip bare",
             "create service nodeport any --tcp=80:8080",
-            "create service nodeport node --tcp=80:8080 --node-port=31717",
+            "create service nodeport node --tcp=80:8080 --node-port=30016",
             "get svc node -o yaml --show-managed-fields",
             "create service nodeport low --tcp=80:8080 --node-port=80",
             "create service externalname outside --external-name=example.com",
@@ -240,6 +280,93 @@ const SESSIONS: [Session; 9] = [
         ],
     },
 ];
+
+/// What people try that the embedded server does not do, or not in full, and what kubectl then prints.
+const REFUSED: [(&str, &str); 18] = [
+    ("create -f - < map", "configmap/settings created\nexit 0\n"),
+    ("run web --image=example.com/web:1 --labels=app=web", "pod/web created\nexit 0\n"),
+    (
+        "patch pod web --subresource=status --type=merge -p '{\"status\":{\"phase\":\"Running\"}}'",
+        "pod/web patched\nexit 0\n",
+    ),
+    ("get deployments", "error: the server doesn't have a resource type \"deployments\"\nexit 1\n"),
+    (
+        "scale deployment web --replicas=3",
+        "error: the server doesn't have a resource type \"deployment\"\nexit 1\n",
+    ),
+    (
+        "rollout status deployment/web",
+        "error: the server doesn't have a resource type \"deployment\"\nexit 1\n",
+    ),
+    (
+        "create deployment web --image=example.com/web:1",
+        "error: failed to create deployment: the server could not find the requested resource \
+         (post deployments.apps)\nexit 1\n",
+    ),
+    (
+        "create secret generic one --from-literal=a=1",
+        "error: failed to create secret the server could not find the requested resource\nexit 1\n",
+    ),
+    (
+        "logs web",
+        "Error from server (NotImplemented): \"log\" needs a kubelet, and this API server has none: the \
+         Pods of a lab are network namespaces without containers\nexit 1\n",
+    ),
+    (
+        "logs -l app=web",
+        "Error from server (NotImplemented): \"log\" needs a kubelet, and this API server has none: the \
+         Pods of a lab are network namespaces without containers\nexit 1\n",
+    ),
+    (
+        "exec web -- true",
+        "error: unable to upgrade connection: \"exec\" needs a kubelet, and this API server has none: the \
+         Pods of a lab are network namespaces without containers\nexit 1\n",
+    ),
+    (
+        "attach web -q",
+        "error: unable to upgrade connection: \"attach\" needs a kubelet, and this API server has none: \
+         the Pods of a lab are network namespaces without containers\nexit 1\n",
+    ),
+    (
+        "port-forward pod/web 0:80",
+        "error: error upgrading connection: unable to upgrade connection: \"portforward\" needs a \
+         kubelet, and this API server has none: the Pods of a lab are network namespaces without \
+         containers\nexit 1\n",
+    ),
+    (
+        "cp web:/etc/hosts /tmp/none",
+        "error: unable to upgrade connection: \"exec\" needs a kubelet, and this API server has none: the \
+         Pods of a lab are network namespaces without containers\nexit 1\n",
+    ),
+    (
+        "explain service",
+        "KIND: Service\nVERSION: v1\n\nDESCRIPTION:\n    <empty>\nFIELDS:\n  apiVersion <string>\n    \
+         <no description>\n\n  kind <string>\n    <no description>\n\n  metadata <Object>\n    \
+         <no description>\n\n\nexit 0\n",
+    ),
+    (
+        "explain endpointslice.endpoints.hints",
+        "GROUP: discovery.k8s.io\nKIND: EndpointSlice\nVERSION: v1\n\nerror: field \"hints\" does not \
+         exist\nexit 1\n",
+    ),
+    (
+        "auth can-i --list",
+        "Resources Non-Resource URLs Resource Names Verbs\n*.* [] [] [*]\n            [*] [] [*]\nexit \
+         0\n",
+    ),
+    ("delete cm settings", "configmap \"settings\" deleted from {ns} namespace\nexit 0\n"),
+];
+
+#[test]
+fn kubectl_says_what_the_embedded_server_does_not_do() {
+    let pair = Pair::get();
+    let program = pair.cluster.program("kubectl");
+    let lines = REFUSED.map(|(line, _)| line);
+    let outputs = talk(&program, &pair.embedded, "k-refused", &lines);
+    for ((line, expected), found) in REFUSED.iter().zip(&outputs) {
+        assert_eq!(*found, expected.replace("{ns}", "k-refused"), "kubectl {line}");
+    }
+}
 
 /// Sessions that list kinds, of which the real server serves more.
 const WITHIN: [&str; 3] = ["api-resources", "api-versions", "api-resources -o wide"];
@@ -314,11 +441,15 @@ impl Kubectl<'_> {
     /// Stdout, stderr and the exit status.
     fn run(&self, arguments: &[String], input: &str) -> String {
         let cache: PathBuf = self.kubeconfig.with_extension("cache");
-        let mut child = Command::new(self.program)
+        // Nothing may hang.
+        let mut child = Command::new("timeout")
+            .arg(LIMIT_SECONDS)
+            .arg(self.program)
             .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
             .arg(format!("--cache-dir={}", cache.display()))
             .arg(format!("--namespace={}", self.namespace))
             .args(arguments)
+            .env("KUBE_EDITOR", "sed -i s/8080/9090/")
             .env("KUBECTL_EXTERNAL_DIFF", "diff -u0 --label before --label after")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
