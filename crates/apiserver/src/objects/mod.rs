@@ -5,6 +5,7 @@
 //!  kind        the table of served kinds
 //!  strategy    defaults, validation and immutable fields of each kind
 //!  allocation  cluster IPs and node ports of Services
+//!  types       fields whose types are checked
 //!  syntax      how names, labels and addresses are written
 //!  conversion  the two API versions of events
 //!  selectors   label and field selectors
@@ -24,3 +25,4 @@ pub(crate) mod schema;
 pub(crate) mod selectors;
 pub(crate) mod strategy;
 pub(crate) mod syntax;
+pub(crate) mod types;

@@ -22,6 +22,7 @@ use crate::objects::conversion;
 use crate::objects::kind::{KINDS, Kind};
 use crate::objects::patch::{self, PatchType};
 use crate::objects::strategy::{self, ResourcePart};
+use crate::objects::types;
 use crate::random;
 use crate::status::{FieldError, StatusError};
 use crate::store::Object;
@@ -456,7 +457,25 @@ fn parse(request: &ApiRequest<'_>) -> Result<Value, StatusError> {
     if object.is_null() {
         object = json!({});
     }
-    if object.is_object() { Ok(object) } else { Err(unreadable("this is not an object".into())) }
+    if !object.is_object() {
+        return Err(unreadable("this is not an object".into()));
+    }
+    check_identity(request.body, &object).map_err(unreadable)?;
+    Ok(object)
+}
+
+/// Kind and version are read before all else.
+fn check_identity(body: &[u8], object: &Value) -> Result<(), String> {
+    /// How much of a body kube-apiserver shows in this message.
+    const SHOWN: usize = 30;
+    let is_wrong = |field: &&str| !object[*field].is_null() && !object[*field].is_string();
+    let Some(field) = ["apiVersion", "kind"].into_iter().find(is_wrong) else { return Ok(()) };
+    let start = String::from_utf8_lossy(&body[..body.len().min(SHOWN)]);
+    let more = if body.len() > SHOWN { " ..." } else { "" };
+    Err(format!(
+        "json: cannot unmarshal {} into Go struct field .{field} of type string ({start}{more})",
+        types::type_name(&object[field])
+    ))
 }
 
 fn yaml(body: &[u8]) -> Result<Value, String> {
@@ -492,26 +511,22 @@ fn check_type(kind: &Kind, object: &mut Value) -> Result<(), StatusError> {
             given_version.rsplit('/').next().unwrap_or_default()
         )));
     }
-    let wrong = |what: &str| {
+    let wrong = |why: &str| {
         StatusError::bad_request(format!(
-            "{name} in version {version:?} cannot be handled as a {name}: json: cannot unmarshal \
-             {what}"
+            "{name} in version {:?} cannot be handled as a {name}: {why}",
+            kind.version
         ))
     };
     if object["metadata"].is_null() {
         object["metadata"] = json!({});
     }
     if metadata::metadata(object).is_none() {
-        return Err(wrong("metadata into Go struct field of type ObjectMeta"));
+        let found = types::type_name(&object["metadata"]);
+        return Err(wrong(&format!(
+            "json: cannot unmarshal {found} into Go struct field {name}.metadata of type v1.ObjectMeta"
+        )));
     }
-    for field in ["name", "namespace", "generateName", "uid", "resourceVersion"] {
-        let value = &object["metadata"][field];
-        if !value.is_null() && !value.is_string() {
-            return Err(wrong(&format!(
-                "{value} into Go struct field ObjectMeta.metadata.{field} of type string"
-            )));
-        }
-    }
+    types::check(kind, object).map_err(|why| wrong(&why))?;
     object["apiVersion"] = version.into();
     object["kind"] = name.into();
     Ok(())

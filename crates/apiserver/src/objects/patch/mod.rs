@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::objects::json::{is_deeper, size};
 use crate::objects::kind::Kind;
+use crate::objects::types::type_name;
 use crate::status::StatusError;
 
 mod strategic;
@@ -38,14 +39,7 @@ pub(crate) fn patch(
     patch: &Value,
 ) -> Result<Value, StatusError> {
     let wrong_type = |wanted: &str, prefix: &str| {
-        let found = match patch {
-            Value::Null => "null",
-            Value::Bool(_) => "bool",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        };
+        let found = type_name(patch);
         StatusError::bad_request(format!(
             "{prefix}json: cannot unmarshal {found} into Go value of type {wanted}"
         ))

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{config_map, lease, pod, service, slice};
+use super::{config_map, lease, node, pod, service, slice};
 use crate::requests::{Group, Step, delete, get, group, merge_patch, other, post, put};
 
 pub(crate) fn groups() -> Vec<Group> {
@@ -142,6 +142,14 @@ fn types() -> Vec<Step> {
     let cut = |name: &str, endpoints: Value| {
         post(name, "endpointslices?dryRun=All", slice("a", endpoints))
     };
+    let with = |name: &str, metadata: Value| {
+        map(name, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}))
+    };
+    let changed = |name: &str, mut object: Value, at: &str, value: Value| {
+        let plural = if object["kind"] == "Pod" { "pods" } else { "endpointslices" };
+        *object.pointer_mut(at).unwrap() = value;
+        post(name, &format!("{plural}?dryRun=All"), object)
+    };
     let unknown =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "color": "red"});
     let twice = concat!(
@@ -195,6 +203,64 @@ fn types() -> Vec<Step> {
         held("a time without a fraction", json!({"renewTime": "2025-01-01T00:00:00Z"})),
         held("no time", json!({"renewTime": "yesterday"})),
         held("a number as a holder", json!({"holderIdentity": 7})),
+        held("a duration as text", json!({"leaseDurationSeconds": "15"})),
+        held("no time of acquisition", json!({"acquireTime": "yesterday"})),
+        with("annotations of numbers", json!({"annotations": {"a": 1}})),
+        with("finalizers as text", json!({"finalizers": "a"})),
+        with("owners that are a map", json!({"ownerReferences": {}})),
+        with("a generateName that is a number", json!({"generateName": 7})),
+        with("a namespace that is a number", json!({"namespace": 7})),
+        with("a version that is a number", json!({"resourceVersion": 7})),
+        with("a uid that is a number", json!({"uid": 7})),
+        svc("a spec that is a list", json!([])),
+        svc("a type that is a number", json!({"ports": [{"port": 80}], "type": 7})),
+        svc("a name of a port that is a number", json!({"ports": [{"port": 80, "name": 7}]})),
+        svc("a node port as text", json!({"ports": [{"port": 80, "nodePort": "30020"}]})),
+        svc("external IPs as text", json!({"ports": [{"port": 80}], "externalIPs": "192.0.2.1"})),
+        svc(
+            "publishing as text",
+            json!({"ports": [{"port": 80}], "publishNotReadyAddresses": "true"}),
+        ),
+        svc(
+            "a distribution that is true",
+            json!({"ports": [{"port": 80}], "trafficDistribution": true}),
+        ),
+        cut("addresses as text", json!([{"addresses": "10.1.2.3"}])),
+        cut(
+            "a serving that is a number",
+            json!([{"addresses": ["10.1.2.3"], "conditions": {"serving": 1}}]),
+        ),
+        cut(
+            "a terminating that is a text",
+            json!([{"addresses": ["10.1.2.3"], "conditions": {"terminating": "no"}}]),
+        ),
+        cut("a zone that is a number", json!([{"addresses": ["10.1.2.3"], "zone": 1}])),
+        cut("a node that is a number", json!([{"addresses": ["10.1.2.3"], "nodeName": 1}])),
+        changed(
+            "an address type that is a number",
+            slice("a", json!([])),
+            "/addressType",
+            json!(4),
+        ),
+        changed("ports of a slice that are a map", slice("a", json!([])), "/ports", json!({})),
+        changed("a port of a slice as text", slice("a", json!([])), "/ports/0/port", json!("80")),
+        changed("a spec of a Pod that is a list", pod("a"), "/spec", json!([])),
+        changed("containers that are a map", pod("a"), "/spec/containers", json!({})),
+        post("a node of a Pod that is a number", "pods?dryRun=All", {
+            let mut pod = pod("a");
+            pod["spec"]["nodeName"] = json!(1);
+            pod
+        }),
+        post("IPs of a Pod as text", "pods?dryRun=All", {
+            let mut pod = pod("a");
+            pod["status"] = json!({"podIPs": "10.1.2.3"});
+            pod
+        }),
+        post("ranges of a node as text", "nodes?dryRun=All", {
+            let mut node = node("a");
+            node["spec"] = json!({"podCIDRs": "10.1.2.0/24"});
+            node
+        }),
         cut("endpoints that are a map", json!({})),
         cut(
             "a ready that is a text",
