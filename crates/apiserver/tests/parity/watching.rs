@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::groups::{config_map, labelled, pod};
+use crate::groups::{config_map, event, labelled, lease, new_event, node, pod, service, slice};
 use crate::normal::Normal;
 use crate::requests::{Step, Words, delete, get, merge_patch, post};
 use crate::servers::{Pair, Side};
@@ -44,7 +44,8 @@ impl<'a> Scene<'a> {
     }
 
     async fn watch_kind(&self, plural: &str, query: &str, accept: &str) -> Stream {
-        let path = format!("/api/v1/namespaces/{}/{plural}?watch=true&{query}", self.words["ns"]);
+        let step = get("watch", &format!("{plural}?watch=true&{query}"));
+        let path = step.request(&self.words).uri().to_string();
         Stream::open(self.side, &path, accept).await
     }
 
@@ -258,6 +259,65 @@ fn initial_events_end_with_a_bookmark() {
         events.extend(next);
         events
     });
+}
+
+/// Objects of each kind that informers follow in a lab.
+fn followed() -> Vec<(&'static str, Value)> {
+    vec![
+        ("pods", pod("one")),
+        ("services", service("one", json!({"clusterIP": "None", "ports": [{"port": 80}]}))),
+        ("endpointslices", slice("one", json!([{"addresses": ["10.1.2.3"]}]))),
+        ("leases", lease("one", json!({"holderIdentity": "me"}))),
+        ("events", event("one")),
+        ("newevents", new_event("two")),
+        ("nodes", node("{ns}-one")),
+        ("namespaces", labelled(space("{ns}-more"), json!({"group": "{ns}"}))),
+    ]
+}
+
+fn space(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+}
+
+/// What an informer of client-go asks for: a watch that begins with all objects; or, where a server does
+/// not know that, a list from the cache and a watch from its version.
+#[test]
+fn informers_are_served_for_every_kind() {
+    for (number, (plural, object)) in followed().into_iter().enumerate() {
+        on_both!(&format!("w-informer-{number}"), scene => {
+            let narrow = match plural {
+                "nodes" | "namespaces" => format!("&labelSelector=group%3D{}", scene.words["ns"]),
+                _ => String::new(),
+            };
+            let made = scene.send(post("make", plural, object.clone())).await;
+            let name = made["metadata"]["name"].as_str().unwrap();
+            let listing = format!("allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&\
+                sendInitialEvents=true&timeoutSeconds=300{narrow}");
+            let mut listed = scene.watch_kind(plural, &listing, JSON).await;
+            let mut events = listed.take(2).await;
+            let list = format!("{plural}?limit=500&resourceVersion=0{narrow}");
+            let list = scene.send(get("list", &list).header("accept", JSON)).await;
+            let version = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+            let following = format!("allowWatchBookmarks=true&resourceVersion={version}&\
+                timeoutSeconds=300{narrow}");
+            let mut watch = scene.watch_kind(plural, &following, JSON).await;
+            let patch = json!({"metadata": {"annotations": {"zonewise.dev/seen": "1"}}});
+            scene.send(merge_patch("change", &format!("{plural}/{name}"), patch)).await;
+            for stream in [&mut listed, &mut watch] {
+                let mut next = stream.take(1).await;
+                while next[0]["type"] == "BOOKMARK" {
+                    next = stream.take(1).await;
+                }
+                events.extend(next);
+            }
+            // The version of the whole server, and no empty fields, as docs/apiserver.md says.
+            let bookmark = events[1]["object"].as_object_mut().unwrap();
+            bookmark.retain(|key, _| ["apiVersion", "kind", "metadata"].contains(&key.as_str()));
+            bookmark["metadata"]["resourceVersion"] = json!("some");
+            events.push(list);
+            events
+        });
+    }
 }
 
 #[test]
