@@ -16,6 +16,7 @@ mod cost;
 mod explanation;
 mod ignored;
 pub mod input;
+pub mod lint;
 pub mod live;
 mod margin;
 mod matrix;

@@ -72,7 +72,7 @@ impl SnapshotBuilder {
         match item {
             Item::Found(found) => self.found(found),
             Item::Fault(fault) => self.remarks.faults.push(fault),
-            Item::Ignored { kind } => *self.remarks.ignored.entry(kind).or_default() += 1,
+            Item::Ignored { kind, .. } => *self.remarks.ignored.entry(kind).or_default() += 1,
         }
     }
 

@@ -65,6 +65,11 @@ pub(crate) enum Command {
     /// each kind of proxy does, and the smallest changes that turn zone routing on, or which losses
     /// turn it off. Without a Service: a table of all Services, and what crossing zones costs.
     Explain(Box<crate::observe::explain::Explain>),
+    /// Find settings in manifests that will have no effect
+    ///
+    /// Misspelt keys and values, keys that another key overrides, keys set as labels or on other kinds
+    /// than Services. Reads manifests before they are applied, or the Services of a cluster.
+    Lint(Box<crate::observe::lint::Lint>),
     /// Run a multi-zone cluster on this box, with real traffic, and watch it
     ///
     /// Network namespaces as nodes and Pods, an embedded API server (or yours), the controller, a

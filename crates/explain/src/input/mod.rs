@@ -65,6 +65,13 @@ pub struct LocatedObject {
     pub object: Object,
 }
 
+impl LocatedObject {
+    /// Whether it is a Service.
+    pub fn is_service(&self) -> bool {
+        matches!(self.object, Object::Service { .. })
+    }
+}
+
 /// An object that cannot be used. Reading continues with the next one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -87,7 +94,20 @@ pub enum Item {
     Ignored {
         /// Its kind.
         kind: String,
+        /// Annotations that do nothing there.
+        misplaced: Option<Box<Misplaced>>,
     },
+}
+
+/// Annotations that request routing, on an object that is not a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misplaced {
+    /// Where the object stands.
+    pub location: SourceLocation,
+    /// `Deployment shop/web`.
+    pub subject: String,
+    /// The annotations.
+    pub keys: Vec<String>,
 }
 
 /// What to read.

@@ -7,13 +7,14 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
+use zonewise_slices::routing_keys::{ROUTING_KEYS, is_routing_key};
 use zonewise_slices::service::Service;
 use zonewise_slices::slice::Slice;
 
 use super::fault;
 use super::location::{InputError, SourceLocation};
 use super::type_meta::{TypeMeta, syntax};
-use super::{Fault, Item, LocatedObject, Object, Options, chunks, json, yaml};
+use super::{Fault, Item, LocatedObject, Misplaced, Object, Options, chunks, json, yaml};
 
 /// The kinds that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +62,23 @@ impl ObjectContext<'_> {
     /// the kind of that object.
     fn inside(&self) -> Option<Item> {
         let kind = self.list?.kind.as_deref().filter(|kind| !kind.ends_with("List"))?;
-        Some(Item::Ignored { kind: kind.to_owned() })
+        Some(Item::Ignored { kind: kind.to_owned(), misplaced: None })
+    }
+
+    /// An object of a kind that is not used, with the annotations in it that only Services can have.
+    fn ignored(&self, kind: String, value: &Value) -> Item {
+        let annotations = value["metadata"]["annotations"].as_object();
+        let keys: Vec<String> = annotations
+            .into_iter()
+            .flat_map(|annotations| annotations.keys())
+            .filter(|key| is_routing_key(key))
+            .cloned()
+            .collect();
+        let misplaced = (!keys.is_empty()).then(|| {
+            let (location, subject) = (self.location.clone(), self.subject(value));
+            Box::new(Misplaced { location, subject, keys })
+        });
+        Item::Ignored { kind, misplaced }
     }
 
     /// Reads a text that begins like JSON.
@@ -91,9 +108,12 @@ impl ObjectContext<'_> {
     /// Reads an object that is not used, a list that could not be split, or a faulty object.
     fn untyped(&self, type_meta: &TypeMeta, text: &str) -> Result<Read, InputError> {
         match self.handling(type_meta) {
+            Ok(Handling::Other(kind)) if ROUTING_KEYS.iter().any(|key| text.contains(key)) => {
+                parsed(text, &self.location).map(|value| Read::One(self.ignored(kind, &value)))
+            }
             // It is not used, but text that follows it without a separator must be reported.
             Ok(Handling::Other(kind)) => parsed::<IgnoredAny>(text, &self.location)
-                .map(|IgnoredAny| Read::One(Item::Ignored { kind })),
+                .map(|IgnoredAny| Read::One(Item::Ignored { kind, misplaced: None })),
             _ => parsed(text, &self.location).map(|value| self.value(value)),
         }
     }
@@ -122,7 +142,7 @@ impl ObjectContext<'_> {
                 Read::One(self.inside().unwrap_or_else(|| self.fault(&value, fault)))
             }
             Ok(Handling::Kind(kind)) => Read::One(self.typed(kind, value)),
-            Ok(Handling::Other(kind)) => Read::One(Item::Ignored { kind }),
+            Ok(Handling::Other(kind)) => Read::One(self.ignored(kind, &value)),
             Ok(Handling::List) => self.items(&type_meta, value),
             Err(_) if value.is_array() => self.items(&type_meta, value),
             Err(message) => Read::One(self.fault(&value, &message)),
@@ -142,7 +162,7 @@ impl ObjectContext<'_> {
             return Read::One(if LISTS.contains(&kind) {
                 self.fault(&list, "a list needs `items`")
             } else {
-                Item::Ignored { kind: kind.to_owned() }
+                Item::Ignored { kind: kind.to_owned(), misplaced: None }
             });
         };
         match items {

@@ -156,6 +156,9 @@ define_reasons! {
         KeyIsLabel => Setting,
             "this key is a label here, and only annotations are read",
             "set it as an annotation, and remove the label";
+        KeyNotOnService => Setting,
+            "this annotation is read on Services only",
+            "set it on the Service";
         ThresholdUnused => Setting,
             "thresholds count only together with the subsetting annotation, set to Auto or Region",
             "remove the key, or set endpointslice.kubernetes.io/subsetting";

@@ -1,4 +1,4 @@
-//! The commands that only read: `plan`, `route` and `explain`.
+//! The commands that only read: `plan`, `route`, `explain` and `lint`.
 //!
 //! ```text
 //!  -f FILE…  ─► input ─┐
@@ -7,6 +7,7 @@
 //! ```
 
 pub(crate) mod explain;
+pub(crate) mod lint;
 pub(crate) mod plan;
 pub(crate) mod route;
 mod source;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use zonewise_cluster::connect::connect_to_context;
-use zonewise_explain::input::{self, Options};
+use zonewise_explain::input::{self, Item, Options};
 use zonewise_explain::live::{self, Scope};
 use zonewise_explain::{Remarks, Snapshot, SnapshotBuilder};
 use zonewise_topology::capacity::MissingCpu;
@@ -64,7 +64,8 @@ impl Source {
             self.read_cluster(wanted, &mut builder)?
         } else {
             let options = Options { keep_json: wanted.json };
-            if let Err(error) = read_files(&files(&self.files)?, &options, &mut builder) {
+            let mut add = |item| builder.add(item);
+            if let Err(error) = read_files(&files(&self.files)?, &options, &mut add) {
                 // Faults found before the error are printed too.
                 self.report_faults(&builder.finish(wanted.missing_cpu).1);
                 return Err(error);
@@ -75,6 +76,16 @@ impl Source {
         self.report(&remarks)?;
         warn_of_missing_kinds(&remarks, wanted, self.files.is_empty());
         Ok(Gathered { snapshot, service })
+    }
+
+    /// Whether objects are read from files.
+    pub(crate) fn is_files(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// Reads the objects of the files one by one.
+    pub(crate) fn each_item(&self, take: &mut dyn FnMut(Item)) -> Result<()> {
+        read_files(&files(&self.files)?, &Options::default(), take)
     }
 
     fn full(&self, service: Option<&ServiceName>, default: &str) -> Option<(String, String)> {
@@ -216,7 +227,7 @@ fn is_manifest(path: &Path) -> bool {
     matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
-fn read_files(files: &[PathBuf], options: &Options, builder: &mut SnapshotBuilder) -> Result<()> {
+fn read_files(files: &[PathBuf], options: &Options, take: &mut dyn FnMut(Item)) -> Result<()> {
     let total: u64 = files.iter().filter_map(|file| Some(file.metadata().ok()?.len())).sum();
     let bar = reading(total, total >= LARGE);
     let before = Cell::new(0);
@@ -231,7 +242,7 @@ fn read_files(files: &[PathBuf], options: &Options, builder: &mut SnapshotBuilde
         } else {
             Box::new(File::open(file).with_context(|| format!("cannot read {name}"))?)
         };
-        input::read(&name, source, options, &mut |item| builder.add(item), &|read| {
+        input::read(&name, source, options, take, &|read| {
             bar.set_position(before.get() + read);
         })?;
         before.set(before.get() + file.metadata().map_or(0, |data| data.len()));

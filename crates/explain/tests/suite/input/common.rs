@@ -21,7 +21,7 @@ pub(crate) fn told(text: impl AsRef<[u8]>) -> Vec<String> {
         Item::Fault(Fault { location, subject, message }) => {
             format!("{location}: {subject}: {message}")
         }
-        Item::Ignored { kind } => format!("ignored: {kind}"),
+        Item::Ignored { kind, .. } => format!("ignored: {kind}"),
     };
     items.into_iter().map(line).chain(end.map(|error| format!("error: {error}"))).collect()
 }

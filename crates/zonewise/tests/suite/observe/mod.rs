@@ -1,4 +1,4 @@
-//! `plan`, `route` and `explain` as people use them: every screen, wrong input, and whether what
+//! `plan`, `route`, `explain` and `lint` as people use them: every screen, wrong input, and whether what
 //! is advised works.
 #![allow(
     clippy::unwrap_used,
@@ -11,6 +11,7 @@ mod answers;
 #[cfg(feature = "expressions")]
 mod expressions;
 mod input;
+mod lint;
 mod live;
 mod pages;
 pub(crate) mod run;

@@ -4,7 +4,7 @@
 
 use crate::observe::run::{root, run};
 
-const PAGES: [&str; 4] = ["plan.md", "route.md", "explain.md", "why-no-hints.md"];
+const PAGES: [&str; 5] = ["plan.md", "route.md", "explain.md", "lint.md", "why-no-hints.md"];
 
 const FENCE: &str = "```console\n$ zonewise ";
 
