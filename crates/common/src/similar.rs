@@ -8,8 +8,8 @@ pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     let distance = |known: &str| strsim::osa_distance(&word, &known.to_lowercase());
     known
         .into_iter()
-        // Nothing is left of a short word that differs in two letters.
         .map(|known| (distance(known), known))
+        // Little is left of a short word that differs in two letters.
         .filter(|(distance, known)| *distance <= most && distance * 2 < known.chars().count())
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, known)| known)

@@ -160,13 +160,9 @@ fn shortened(value: &str) -> String {
 /// The event for keys without effect, when they are not those that the stored conditions name.
 pub(crate) fn ignored_event(now: &[Condition], before: &[Condition]) -> Option<Event> {
     let kind = format!("{CONDITION_PREFIX}Accepted");
-    let find = |conditions: &'_ [Condition]| {
-        let found = conditions.iter().find(|condition| *condition.r#type == *kind);
-        found.map(|condition| (condition.status.clone(), condition.message.clone()))
-    };
     let accepted = now.iter().find(|condition| *condition.r#type == *kind)?;
-    let changed = find(now) != find(before);
-    (changed && &*accepted.status == "False").then(|| Event {
+    let is_new = !contains_all(std::slice::from_ref(accepted), before);
+    (is_new && &*accepted.status == "False").then(|| Event {
         kind: EventType::Warning,
         reason: accepted.reason.to_string(),
         message: accepted.message.to_string(),
