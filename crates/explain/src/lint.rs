@@ -6,6 +6,7 @@
 //!                  └─ any other kind with such a key ────────────┴─► findings ─► lines, JSON, SARIF
 //! ```
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde_json::{Value, json};
 use zonewise_slices::requested::{RequestNote, requested_routing};
@@ -16,6 +17,10 @@ use zonewise_topology::reason::Code;
 use crate::ignored;
 use crate::input::{Item, LocatedObject, Object, SourceLocation};
 use crate::screens::clean;
+
+/// What a path in a URI cannot contain as it is.
+const NOT_IN_PATHS: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_').remove(b'~');
 
 /// A key that has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -31,6 +36,9 @@ pub struct Finding {
     pub object: String,
     /// The annotation, label or field.
     pub key: String,
+    /// Its value; absent on objects of other kinds than Service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
     /// Why it has no effect.
     pub reason: Code,
     /// The reason as a sentence, with what was probably meant.
@@ -61,6 +69,7 @@ pub fn of_service(service: &Service, settings: &Settings) -> Vec<Finding> {
         line: None,
         object: format!("Service {}", service.key()),
         key: note.source.to_string(),
+        value: Some(note.value.clone()),
         reason: note.reason.code(),
         sentence: requested.sentence(note),
         commands: ignored::commands(note, service),
@@ -75,6 +84,7 @@ fn misplaced_key(subject: &str, key: &str) -> Finding {
         line: None,
         object: subject.to_owned(),
         key: key.to_owned(),
+        value: None,
         reason: entry.code,
         sentence: format!("{}; {}", entry.sentence, entry.remedy),
         commands: Vec::new(),
@@ -92,8 +102,16 @@ impl Finding {
             (Some(file), Some(line)) => format!("{}:{line}: ", clean(file)),
             _ => String::new(),
         };
-        let (object, key) = (clean(&self.object), clean(&self.key));
-        format!("{place}{object}: {key}: {} [{}]", clean(&self.sentence), self.reason)
+        let (object, setting) = (clean(&self.object), clean(&self.setting()));
+        format!("{place}{object}: {setting}: {} [{}]", clean(&self.sentence), self.reason)
+    }
+
+    /// `key = value`.
+    fn setting(&self) -> String {
+        match &self.value {
+            Some(value) => format!("{} = {value}", self.key),
+            None => self.key.clone(),
+        }
     }
 }
 
@@ -128,12 +146,13 @@ pub fn sarif(findings: &[Finding]) -> Value {
 fn result(finding: &Finding) -> Value {
     let location = |file: &String| {
         let region = json!({"startLine": finding.line.unwrap_or(1)});
-        json!({"physicalLocation": {"artifactLocation": {"uri": file}, "region": region}})
+        let uri = utf8_percent_encode(file, NOT_IN_PATHS).to_string();
+        json!({"physicalLocation": {"artifactLocation": {"uri": uri}, "region": region}})
     };
     json!({
         "ruleId": finding.reason.to_string(),
         "level": "warning",
-        "message": {"text": format!("{}: {}: {}", finding.object, finding.key, finding.sentence)},
+        "message": {"text": format!("{}: {}: {}", finding.object, finding.setting(), finding.sentence)},
         "locations": finding.file.iter().map(location).collect::<Vec<_>>(),
     })
 }

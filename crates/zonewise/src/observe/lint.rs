@@ -1,12 +1,14 @@
 //! `zonewise lint`.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use zonewise_explain::input::Item;
+use zonewise_explain::input::{Fault, Item, Object};
 use zonewise_explain::lint::{self, Finding};
-use zonewise_explain::{Depth, screens};
+use zonewise_explain::{Depth, Planner, screens};
+use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
 
 use super::source::{Source, Wanted};
@@ -43,53 +45,79 @@ enum Format {
     Sarif,
 }
 
+/// What was looked at, and what was found.
+#[derive(Default)]
+struct Checked {
+    services: usize,
+    /// Objects that cannot be read.
+    faults: usize,
+    findings: Vec<Finding>,
+}
+
 pub(crate) fn run(arguments: Lint) -> Result<()> {
     let Lint { source, output, controller } = arguments;
     let planner = controller.planner(Depth::Arithmetic)?;
-    let (services, findings) = if source.is_files() {
+    let checked = if source.is_files() {
         in_files(&source, &planner.settings)?
     } else {
-        let wanted =
-            Wanted { service: None, pods: false, json: false, missing_cpu: planner.missing_cpu };
-        let snapshot = source.gather(&wanted)?.snapshot;
-        let services = chosen(&snapshot, None, source.namespace.as_deref())?;
-        let of = |service: &_| lint::of_service(service, &planner.settings);
-        (services.len(), services.iter().flat_map(|service| of(service)).collect())
+        in_cluster(&source, &planner)?
     };
-    print(&findings, output)?;
+    print(&checked.findings, output)?;
+    let Checked { services, faults, findings } = checked;
+    let of_services = screens::counted(services, "Service");
+    if faults > 0 && !source.keep_going {
+        let objects = screens::counted(faults, "object");
+        bail!(
+            "{objects} cannot be read; correct the files, or pass --keep-going to leave them out"
+        );
+    }
     if findings.is_empty() {
-        complain(&format!("{} checked, nothing found", screens::counted(services, "Service")));
+        complain(&format!("{of_services} checked, nothing found"));
         return Ok(());
     }
-    bail!(
-        "{} in {}",
-        screens::counted(findings.len(), "finding"),
-        screens::counted(services, "Service")
-    )
+    bail!("{} in {of_services}", screens::counted(findings.len(), "finding"))
 }
 
-/// The number of Services in the files, and the findings.
-fn in_files(source: &Source, settings: &Settings) -> Result<(usize, Vec<Finding>)> {
-    let (mut services, mut faults) = (0, 0);
-    let mut findings = Vec::new();
+fn in_cluster(source: &Source, planner: &Planner) -> Result<Checked> {
+    let wanted =
+        Wanted { service: None, pods: false, json: false, missing_cpu: planner.missing_cpu };
+    let snapshot = source.gather(&wanted)?.snapshot;
+    let services = chosen(&snapshot, None, source.namespace.as_deref())?;
+    let of = |service: &Arc<Service>| lint::of_service(service, &planner.settings);
+    let findings = services.iter().flat_map(of).collect();
+    Ok(Checked { services: services.len(), faults: 0, findings })
+}
+
+fn in_files(source: &Source, settings: &Settings) -> Result<Checked> {
+    let mut checked = Checked::default();
     source.each_item(&mut |item| {
-        findings.extend(lint::findings(&item, settings));
+        if !is_chosen(&item, source.namespace.as_deref()) {
+            return;
+        }
+        checked.findings.extend(lint::findings(&item, settings));
         match item {
-            Item::Found(found) => services += usize::from(found.is_service()),
+            Item::Found(found) => checked.services += usize::from(found.is_service()),
             Item::Fault(fault) => {
-                faults += 1;
-                complain(&format!(
-                    "error: {}: {}: {}",
-                    fault.location, fault.subject, fault.message
-                ));
+                checked.faults += 1;
+                let word = if source.keep_going { "warning" } else { "error" };
+                let Fault { location, subject, message } = fault;
+                complain(&format!("{word}: {location}: {subject}: {message}"));
             }
             Item::Ignored { .. } => {}
         }
     })?;
-    if faults > 0 {
-        bail!("{} cannot be read; correct the files", screens::counted(faults, "object"));
+    Ok(checked)
+}
+
+/// Whether an item is in the namespace that was asked for. The namespace of other kinds is not read.
+fn is_chosen(item: &Item, namespace: Option<&str>) -> bool {
+    match (item, namespace) {
+        (Item::Found(found), Some(namespace)) => match &found.object {
+            Object::Service { small, .. } => *small.namespace == *namespace,
+            Object::Node(_) | Object::Pod(_) | Object::Slice { .. } => true,
+        },
+        _ => true,
     }
-    Ok((services, findings))
 }
 
 fn print(findings: &[Finding], output: Format) -> Result<()> {

@@ -34,7 +34,7 @@ pub(crate) struct Source {
     pub(crate) namespace: Option<String>,
     /// Continue without objects that cannot be read, instead of stopping
     #[arg(long)]
-    keep_going: bool,
+    pub(crate) keep_going: bool,
 }
 
 /// What was read.

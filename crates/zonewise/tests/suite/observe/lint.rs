@@ -53,10 +53,17 @@ fn programs_get_a_log_of_code_scanning() {
 fn exit_codes_are_those_that_the_help_names() {
     const CLEAN: &str =
         "{kind: Service, apiVersion: v1, metadata: {name: web}, spec: {selector: {a: b}}}";
-    let rows: [(&[&str], &str, i32, &str); 5] = [
+    // A Service that cannot be read, and one that asks in vain.
+    const FAULTY: &str = "{kind: Service, apiVersion: v1, metadata: {name: web}, spec: {ports: 5}}
+---
+{kind: Service, apiVersion: v1, metadata: {name: web, namespace: shop, annotations: {zonewise.dev/padding: a}}}";
+    let rows: [(&[&str], &str, i32, &str); 8] = [
         (&["lint", "-f", "-"], CLEAN, 0, "1 Service checked, nothing found"),
         (&["lint", "-f", MANIFESTS], "", 1, "6 findings in 2 Services"),
         (&["lint", "-f", "-"], "a: [", 1, "standard input: document 1, line 1"),
+        (&["lint", "-f", "-"], FAULTY, 1, "1 object cannot be read"),
+        (&["lint", "-f", "-", "--keep-going"], FAULTY, 1, "1 finding in 1 Service"),
+        (&["lint", "-f", MANIFESTS, "-n", "default"], "", 1, "3 findings in 1 Service"),
         (&["lint", "-f", "no-such-file"], "", 1, "cannot read no-such-file"),
         (&["lint", "-f", "-", "-o", "xml"], "", 2, "sarif"),
     ];
@@ -65,4 +72,6 @@ fn exit_codes_are_those_that_the_help_names() {
         assert_eq!(ran.code, code, "{arguments:?}: {}", ran.err);
         assert!(ran.err.contains(expected), "{arguments:?}: {}", ran.err);
     }
+    let faulty = run_on(&["lint", "-f", "-"], FAULTY.as_bytes());
+    assert!(faulty.out.contains("ThresholdUnused"), "the other object is checked: {}", faulty.out);
 }
