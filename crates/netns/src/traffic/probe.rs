@@ -16,6 +16,13 @@ use nix::sys::socket::{
 use super::{ASK, HOLD};
 use crate::Namespace;
 
+/// How long a probe waits for the answer of a server that has accepted its connection.
+///
+/// The kernel accepts connections by itself, within the client's system call when both are on one machine: whether a
+/// packet was lost shows within milliseconds, however busy the machine is. The answer needs a thread of the server,
+/// which may wait long for a processor, and that says nothing about packets.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The protocol of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -91,15 +98,15 @@ impl From<io::Error> for ProbeResult {
     }
 }
 
-/// Probes over a new TCP connection.
+/// Probes over a new TCP connection that must be accepted within `timeout`.
 pub fn probe_tcp(namespace: &Namespace, to: SocketAddr, timeout: Duration) -> ProbeResult {
     namespace.enter(|| probe(Protocol::Tcp, None, to, timeout))
 }
 
 /// Probes over a new TCP connection from the calling thread, which has
-/// [joined](Namespace::join) a namespace.
+/// [joined](Namespace::join) a namespace. `timeout` holds for the connection and for its answer.
 pub fn probe_tcp_here(to: SocketAddr, timeout: Duration) -> ProbeResult {
-    probe(Protocol::Tcp, None, to, timeout)
+    connect_and_ask(Protocol::Tcp, None, to, timeout, timeout)
 }
 
 /// Probes with one datagram from a new source port.
@@ -144,7 +151,7 @@ pub fn probe_udp_many(
 #[derive(Debug)]
 pub struct OpenConnection {
     socket: ProbeSocket,
-    timeout: Duration,
+    answer_timeout: Duration,
 }
 
 #[derive(Debug)]
@@ -154,7 +161,7 @@ enum ProbeSocket {
 }
 
 impl OpenConnection {
-    /// Opens a TCP connection. `timeout` holds for this and for every request.
+    /// Opens a TCP connection, which must be accepted within `timeout`.
     pub fn tcp(
         namespace: &Namespace,
         to: SocketAddr,
@@ -163,7 +170,7 @@ impl OpenConnection {
         Self::open(namespace, Protocol::Tcp, None, to, timeout)
     }
 
-    /// Opens a UDP socket.
+    /// Opens a UDP socket. `timeout` holds for every request.
     pub fn udp(
         namespace: &Namespace,
         to: SocketAddr,
@@ -181,12 +188,12 @@ impl OpenConnection {
         timeout: Duration,
     ) -> Result<Self, ProbeResult> {
         let socket = namespace.enter(|| ProbeSocket::open(protocol, source, to, timeout))?;
-        Ok(Self { socket, timeout })
+        Ok(Self { socket, answer_timeout: answer_timeout(protocol, timeout) })
     }
 
     /// Sends one more request. The server that the connection leads to answers.
     pub fn probe(&mut self) -> ProbeResult {
-        self.socket.request(HOLD, self.timeout).unwrap_or_else(ProbeResult::from)
+        self.socket.request(HOLD, self.answer_timeout).unwrap_or_else(ProbeResult::from)
     }
 }
 
@@ -305,8 +312,26 @@ fn probe(
     to: SocketAddr,
     timeout: Duration,
 ) -> ProbeResult {
-    let result = ProbeSocket::open(protocol, source, to, timeout).and_then(|mut socket| {
-        let answer = socket.request(ASK, timeout)?;
+    connect_and_ask(protocol, source, to, timeout, answer_timeout(protocol, timeout))
+}
+
+/// A UDP datagram that got lost and a server that takes its time look alike: only the caller knows how long to wait.
+fn answer_timeout(protocol: Protocol, timeout: Duration) -> Duration {
+    match protocol {
+        Protocol::Tcp => timeout.max(ANSWER_TIMEOUT),
+        Protocol::Udp => timeout,
+    }
+}
+
+fn connect_and_ask(
+    protocol: Protocol,
+    source: Option<SocketAddr>,
+    to: SocketAddr,
+    for_connection: Duration,
+    for_answer: Duration,
+) -> ProbeResult {
+    let result = ProbeSocket::open(protocol, source, to, for_connection).and_then(|mut socket| {
+        let answer = socket.request(ASK, for_answer)?;
         socket.close();
         Ok(answer)
     });

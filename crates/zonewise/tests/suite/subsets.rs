@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use zonewise_netns::NetnsPod;
@@ -18,14 +19,15 @@ use zonewise_testbed::{Cluster, Process, User, eventually, eventually_equals};
 
 use crate::nodes::connections::Connections;
 use crate::nodes::{
-    PROBE_TIMEOUT, TestNodes, cluster, cluster_ip, controller, pod_object, responders,
-    service_object, stored,
+    TestNodes, cluster, cluster_ip, controller, pod_object, responders, service_object, stored,
 };
 use crate::observe::run::program;
 
 pub(crate) const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
 const PREFERENCE: &str = "zonewise.dev/routing-preference";
 const TOPOLOGY_MODE: &str = "service.kubernetes.io/topology-mode";
+/// A datagram is never sent again: all that it waits for is the server's thread.
+const UDP_TIMEOUT: Duration = Duration::from_secs(10);
 /// With twelve endpoints, one of them is missed by chance once in more than a million times.
 pub(crate) const TRIES: usize = 200;
 pub(crate) const ZONES: [(&str, &str, &str); 3] =
@@ -311,7 +313,7 @@ async fn c5_udp_flows_stay_with_endpoints_that_move_to_another_subset() {
     let caller = subsets.callers["n1"].namespace.clone();
     let mut flows: BTreeMap<String, OpenConnection> = BTreeMap::new();
     eventually_equals("a flow to every endpoint", subsets.pods_of(ALL), || {
-        let mut flow = OpenConnection::udp(&caller, subsets.to, PROBE_TIMEOUT).unwrap();
+        let mut flow = OpenConnection::udp(&caller, subsets.to, UDP_TIMEOUT).unwrap();
         flows.entry(flow.probe().to_string()).or_insert(flow);
         flows.keys().cloned().collect()
     })

@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use crate::nodes::connections::{Connections, LOST};
+use crate::nodes::connections::Connections;
 use crate::nodes::{
-    TestNodes, cluster, cluster_ip, node_port, pod_object, responders, service_object, set, stored,
+    PROBE_TIMEOUT, TestNodes, cluster, cluster_ip, node_port, pod_object, responders,
+    service_object, set, stored,
 };
 use serde_json::{Value, json};
 use zonewise_netns::traffic::OpenConnection;
@@ -72,7 +73,7 @@ async fn from_kube_proxy_to_ours_and_back_no_connection_fails() {
     let six = cluster_ip(&service, true);
     eventually_equals("kube-proxy", set(&["here", "there"]), || responders(&caller, six, 16)).await;
 
-    let mut connection = OpenConnection::tcp(&caller, to, LOST).unwrap();
+    let mut connection = OpenConnection::tcp(&caller, to, PROBE_TIMEOUT).unwrap();
     let before = connection.probe();
     let node = nodes.node("n1").namespace.clone();
     let port = node_port(&service, nodes.node("n1"), false);

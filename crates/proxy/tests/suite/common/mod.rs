@@ -22,6 +22,8 @@ use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader};
 
 /// Long enough for an answer on one machine, short enough to wait for none.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(400);
+/// For an answer that must come, however busy the machine is.
+pub(crate) const LONG: Duration = Duration::from_secs(30);
 
 /// One watch, as far as these tests are concerned.
 pub(crate) const WATCH: WatchId = WatchId(0);

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::common::objects::{endpoint, ports, slice};
 use crate::common::two_nodes::{FAMILIES, both_protocols, cluster_ip, full, node_port, vip};
-use crate::common::{PATIENCE, at};
+use crate::common::{LONG, at};
 use crate::conformance::cluster::{ConformanceCluster, ready, repeat};
 
 /// A client that keeps its port goes from one backend to the next: nobody there yet, one that is
@@ -137,7 +137,7 @@ fn other_flows_stay() {
     let (caller, client) = (cluster.nodes[0].caller.clone(), cluster.client.clone());
     for v6 in FAMILIES {
         let open =
-            |from, protocol, to| OpenConnection::open(from, protocol, None, to, PATIENCE).unwrap();
+            |from, protocol, to| OpenConnection::open(from, protocol, None, to, LONG).unwrap();
         let mut udp = open(&caller.namespace, Protocol::Udp, cluster_ip(1, v6));
         let mut tcp = open(&caller.namespace, Protocol::Tcp, cluster_ip(1, v6));
         let mut direct = open(&client.namespace, Protocol::Udp, at(first.address(v6), 30_001));

@@ -16,12 +16,10 @@ use zonewise_netns::Namespace;
 use zonewise_netns::traffic::OpenConnection;
 use zonewise_netns::traffic::Protocol::Tcp;
 
-use crate::common::at;
 use crate::common::objects::{ports, service, slice, with};
 use crate::common::two_nodes::{FAMILIES, cluster_ip, full, node_port};
+use crate::common::{LONG, at};
 use crate::conformance::cluster::{ConformanceCluster, ready};
-
-const LONG: Duration = Duration::from_secs(5);
 
 /// Sends back what one client says, over TCP and UDP.
 fn echo(namespace: &Namespace, address: SocketAddr) {

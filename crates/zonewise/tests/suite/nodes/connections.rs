@@ -11,8 +11,8 @@ use zonewise_netns::Namespace;
 use zonewise_netns::traffic::{ProbeResult, probe_tcp};
 use zonewise_testbed::eventually_equals;
 
-/// A packet that is lost is sent again after a second: that counts as lost.
-pub(crate) const LOST: Duration = Duration::from_millis(900);
+/// A connection that is not accepted until then has lost its first packet, which is sent again after a second.
+const LOST: Duration = Duration::from_millis(900);
 /// More connections than any test needs.
 const MOST: usize = 1_000_000;
 
