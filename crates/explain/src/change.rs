@@ -194,7 +194,7 @@ impl ControllerView {
     }
 
     /// Whether others write slices with endpoints for the Service.
-    fn has_foreign_endpoints(&self) -> bool {
+    pub(crate) fn has_foreign_endpoints(&self) -> bool {
         self.objects.slices.iter().any(|slice| {
             !slice.endpoints.is_empty()
                 && (slice.deleting || !self.settings.manages(slice.labels.get(MANAGED_BY)))

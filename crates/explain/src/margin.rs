@@ -9,13 +9,17 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use serde::Serialize;
 use zonewise_common::name::Name;
-use zonewise_slices::node::Node;
+use zonewise_slices::node::{Node, Nodes};
+use zonewise_slices::plan::{is_surely_in_force, kept_reason};
 use zonewise_slices::pod::Pod;
+use zonewise_slices::requested::{Choice, Consumers, requested_routing};
 use zonewise_slices::slice::{AddressType, Slice, Target};
-use zonewise_topology::reason::Code;
+use zonewise_topology::heuristic::Assignment;
+use zonewise_topology::reason::{Code, Reason};
+use zonewise_topology::region::Situation;
 
 use crate::change::ControllerView;
-use crate::service_snapshot::is_in_force;
+use crate::service_snapshot::{is_in_force, leading};
 
 /// Which losses leave zone routing on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -71,9 +75,8 @@ pub struct ZoneLoss {
 const MAX_LOSSES: usize = 25;
 /// The largest number of critical nodes that are named.
 const MAX_NODES: usize = 10;
-/// The number of zones, and of address families, for which the worst loss is tried. One would do but
-/// for rounding.
-const MAX_TARGETS: usize = 3;
+/// The number of zones for which the worst loss is tried. One would do but for rounding.
+const MAX_TARGETS: usize = 2;
 
 /// Which losses leave zone routing on; `None` if it is off.
 pub(crate) fn margin(view: &ControllerView) -> Option<Margin> {
@@ -84,12 +87,16 @@ pub(crate) fn margin(view: &ControllerView) -> Option<Margin> {
     let objects = view.objects.after(&decision.plan);
     let settled = ControllerView { objects, ..view.clone() };
     let loads = Loads::of(&settled);
+    let numbers = Numbers::of(&settled);
     let zones = zones(&settled);
-    let mut critical_nodes = critical_nodes(&settled, &loads);
+    let mut critical_nodes = critical_nodes(&settled, &loads, numbers.as_ref());
     let critical_nodes_in_all = critical_nodes.len();
     critical_nodes.truncate(MAX_NODES);
     Some(Margin {
-        endpoints: zones.par_iter().map(|zone| endpoints(&settled, &loads, zone)).collect(),
+        endpoints: zones
+            .par_iter()
+            .map(|zone| endpoints(&settled, &loads, numbers.as_ref(), zone))
+            .collect(),
         critical_nodes,
         critical_nodes_in_all,
         zones: zones.par_iter().map(|zone| zone_loss(&settled, zone)).collect(),
@@ -143,12 +150,12 @@ impl<'a> Loads<'a> {
         Self { of_pod, pods }
     }
 
-    /// The orders in which these Pods may be lost, to find the worst `lost` of them. Hints turn off when
-    /// the endpoints that are left for one zone are too few for its traffic. So it is worst to lose
-    /// those of one zone first: of the zone that then has the most traffic per endpoint.
-    fn worst(&self, view: &ControllerView, here: &[&'a str], lost: usize) -> Vec<Vec<&'a str>> {
+    /// The worst choices of `lost` of these Pods. Hints turn off when the endpoints that are left for one
+    /// zone are too few for its traffic. So it is worst to lose those of one zone: of the zone that then
+    /// has the most traffic per endpoint. And it matters how many of them are lost in each address family.
+    fn worst(&self, view: &ControllerView, here: &[&'a Pod], lost: usize) -> Vec<Vec<&'a str>> {
         let mut counts: BTreeMap<&Served, u64> = BTreeMap::new();
-        for served in here.iter().flat_map(|pod| &self.of_pod[pod]) {
+        for served in here.iter().flat_map(|pod| &self.of_pod[&*pod.name]) {
             *counts.entry(served).or_default() += 1;
         }
         let load = |served: &Served, here: u64| {
@@ -157,22 +164,40 @@ impl<'a> Loads<'a> {
         let mut targets: Vec<(f64, &Served)> =
             counts.into_iter().map(|(served, here)| (load(served, here), served)).collect();
         targets.sort_by(|a, b| b.0.total_cmp(&a.0));
-        let mut orders = vec![here.to_vec()];
+        let mut preferred = vec![None];
         for family in &view.objects.service.families {
             let mine = targets.iter().filter(|(_, served)| served.0 == *family);
-            orders.extend(mine.take(MAX_TARGETS).map(|(_, served)| {
-                let mut order = here.to_vec();
-                order.sort_by_key(|pod| !self.of_pod[pod].contains(*served));
-                order
-            }));
+            preferred.extend(mine.take(MAX_TARGETS).map(|(_, served)| Some(*served)));
         }
-        for order in &mut orders {
-            order.truncate(lost);
-            order.sort_unstable();
+        if preferred.len() > 1 {
+            preferred.remove(0);
         }
-        orders.sort();
-        orders.dedup();
-        orders
+        let choices = preferred.into_iter().flat_map(|served| self.preferring(served, here, lost));
+        let choices: BTreeSet<Vec<&str>> = choices.collect();
+        choices.into_iter().collect()
+    }
+
+    /// The choices of `lost` of these Pods that take those first which serve a zone: one for each way to
+    /// divide the loss between Pods of one address family and Pods of two.
+    fn preferring(
+        &self,
+        served: Option<&Served>,
+        here: &[&'a Pod],
+        lost: usize,
+    ) -> Vec<Vec<&'a str>> {
+        let mut order: Vec<&'a Pod> = here.to_vec();
+        let serves = |pod: &Pod| served.is_some_and(|one| self.of_pod[&*pod.name].contains(one));
+        order.sort_by_key(|pod| !serves(pod));
+        let (two, one): (Vec<&'a Pod>, Vec<&'a Pod>) =
+            order.into_iter().partition(|pod| pod.ips.len() > 1);
+        let divisions = lost.saturating_sub(one.len())..=lost.min(two.len());
+        let choice = |of_two: usize| {
+            let gone = two[..of_two].iter().chain(&one[..lost - of_two]);
+            let mut gone: Vec<&'a str> = gone.map(|pod| &*pod.name).collect();
+            gone.sort_unstable();
+            gone
+        };
+        divisions.map(choice).collect()
     }
 }
 
@@ -190,15 +215,129 @@ fn share(view: &ControllerView, name: &str) -> f64 {
     known.unwrap_or(0.0)
 }
 
-fn endpoints(view: &ControllerView, loads: &Loads<'_>, zone: &str) -> Loss {
+/// The numbers that the controller decides by, for each address family. They say what the loss of
+/// endpoints does without looking at all the others again.
+struct Numbers {
+    choice: Choice,
+    families: Vec<(AddressType, Situation, Option<Assignment>)>,
+}
+
+impl Numbers {
+    /// `None` where more than these numbers counts: slices of other writers, or the way of the reference.
+    fn of(view: &ControllerView) -> Option<Self> {
+        if view.settings.upstream || view.has_foreign_endpoints() {
+            return None;
+        }
+        let objects = &view.objects;
+        let slices = objects.own_slices(&view.settings);
+        let choice = requested_routing(&objects.service, &view.settings).choice;
+        let families = objects.service.families.iter().map(|family| {
+            let grounds = objects.input(&slices).grounds(&choice, family);
+            (family.clone(), grounds.situation, grounds.previous)
+        });
+        let families = families.collect();
+        Some(Self { choice, families })
+    }
+
+    /// Whether zone routing is on without some Pods.
+    fn is_on_without(&self, view: &ControllerView, loads: &Loads<'_>, gone: &[&Pod]) -> bool {
+        is_in_force(leading(self.families.iter().map(|(family, situation, previous)| {
+            let situation = self.without(view, situation.clone(), family, gone);
+            if is_surely_in_force(&self.choice, &situation) {
+                return Reason::HintsAssigned { moved: 0 };
+            }
+            let mut previous = previous.clone();
+            for pod in gone.iter().filter(|pod| has_address(pod, family)) {
+                let source = self.source(view, &situation, pod);
+                let mut served = loads.of_pod[&*pod.name].iter().filter(|one| one.0 == *family);
+                let only = served.next().filter(|_| served.next().is_none());
+                let consumer = only.and_then(|one| number(&situation, &one.1));
+                if let (Some(source), Some(consumer), Some(previous)) =
+                    (source, consumer, &mut previous)
+                {
+                    previous.remove_one(source, consumer);
+                }
+            }
+            kept_reason(&self.choice, &situation, previous.as_ref())
+        })))
+    }
+
+    /// Whether zone routing is surely on with other nodes, and without the Pods on those that are gone.
+    fn is_surely_on_with(&self, view: &ControllerView, nodes: &Nodes, gone: &[&Pod]) -> bool {
+        let capacity = match self.choice.consumers() {
+            None => &nodes.zones,
+            Some(Consumers::Zones) => &nodes.zones_counted,
+            Some(Consumers::Regions) => &nodes.regions_counted,
+        };
+        self.families.iter().all(|(family, situation, _)| {
+            let left = self.without(view, situation.clone(), family, gone);
+            let counts = left.names.iter().zip(&left.zones).filter(|(_, zone)| zone.endpoints > 0);
+            let counts = counts.map(|(name, zone)| (name.clone(), zone.endpoints)).collect();
+            let situation = Situation::new(capacity, &counts, left.unplaced);
+            is_surely_in_force(&self.choice, &situation)
+        })
+    }
+
+    fn without(
+        &self,
+        view: &ControllerView,
+        mut situation: Situation,
+        family: &AddressType,
+        gone: &[&Pod],
+    ) -> Situation {
+        for pod in gone.iter().filter(|pod| has_address(pod, family)) {
+            match self.source(view, &situation, pod) {
+                Some(source) => situation.zones[source].endpoints -= 1,
+                None => situation.unplaced -= 1,
+            }
+        }
+        situation
+    }
+
+    fn source(&self, view: &ControllerView, situation: &Situation, pod: &Pod) -> Option<usize> {
+        place_of(view, pod, &self.choice).and_then(|name| number(situation, name))
+    }
+}
+
+fn has_address(pod: &Pod, family: &AddressType) -> bool {
+    pod.ips.iter().any(|ip| AddressType::of(ip) == *family)
+}
+
+fn number(situation: &Situation, name: &str) -> Option<usize> {
+    situation.names.binary_search_by(|known| (**known).cmp(name)).ok()
+}
+
+/// The zone of a Pod, or its region for subsets of regions.
+fn place_of<'a>(view: &'a ControllerView, pod: &Pod, choice: &Choice) -> Option<&'a str> {
+    let node = view.objects.nodes.by_name.get(pod.node.as_ref()?)?;
+    match choice.consumers() {
+        Some(Consumers::Regions) => node.region.as_deref(),
+        Some(Consumers::Zones) | None => node.zone.as_deref(),
+    }
+}
+
+fn endpoints(
+    view: &ControllerView,
+    loads: &Loads<'_>,
+    numbers: Option<&Numbers>,
+    zone: &str,
+) -> Loss {
     let counts = |pod: &&Arc<Pod>| is_endpoint(view, pod) && zone_of(view, pod) == Some(zone);
-    let here: Vec<&str> = view.objects.pods.iter().filter(counts).map(|pod| &*pod.name).collect();
+    let here: Vec<&Pod> = view.objects.pods.iter().filter(counts).map(|pod| &**pod).collect();
     let (zone, has) = (zone.to_owned(), here.len() as u64);
     for lost in 1..=here.len().min(MAX_LOSSES) {
         for gone in loads.worst(view, &here, lost) {
-            let left = view.without_pods(|pod| gone.binary_search(&&*pod.name).is_ok());
-            if !left.is_on() {
-                let then = Some(left.reason().code());
+            let is_gone = |pod: &Pod| gone.binary_search(&&*pod.name).is_ok();
+            let left = || view.without_pods(is_gone);
+            let on = match numbers {
+                Some(numbers) => {
+                    let gone: Vec<&Pod> = here.iter().copied().filter(|pod| is_gone(pod)).collect();
+                    numbers.is_on_without(view, loads, &gone)
+                }
+                None => left().is_on(),
+            };
+            if !on {
+                let then = Some(left().reason().code());
                 return Loss { zone, has, survives: lost as u64 - 1, then };
             }
         }
@@ -209,11 +348,17 @@ fn endpoints(view: &ControllerView, loads: &Loads<'_>, zone: &str) -> Loss {
 /// Nodes whose loss alone turns zone routing off. Nodes that send the same and whose Pods serve the
 /// same zones give the same result, so only one of them is tried. Of nodes that do not count, only
 /// those with endpoints matter.
-fn critical_nodes(view: &ControllerView, loads: &Loads<'_>) -> Vec<CriticalNode> {
+fn critical_nodes(
+    view: &ControllerView,
+    loads: &Loads<'_>,
+    numbers: Option<&Numbers>,
+) -> Vec<CriticalNode> {
     let mut served: BTreeMap<&str, Vec<&BTreeSet<Served>>> = BTreeMap::new();
+    let mut pods: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     for pod in view.objects.pods.iter().filter(|pod| is_endpoint(view, pod)) {
         if let Some(node) = pod.node.as_deref() {
             served.entry(node).or_default().push(&loads.of_pod[&*pod.name]);
+            pods.entry(node).or_default().push(pod);
         }
     }
     served.values_mut().for_each(|pods| pods.sort());
@@ -226,7 +371,15 @@ fn critical_nodes(view: &ControllerView, loads: &Loads<'_>) -> Vec<CriticalNode>
         }
     }
     let alike: Vec<Vec<&Node>> = alike.into_values().collect();
-    let critical = alike.into_par_iter().filter_map(|nodes| {
+    let surely_on = |lost: &Node| {
+        let gone = pods.get(&*lost.name).map_or(&[][..], |pods| pods);
+        numbers.is_some_and(|numbers| {
+            let mut by_name = view.objects.nodes.by_name.clone();
+            by_name.remove(&lost.name);
+            numbers.is_surely_on_with(view, &Nodes::new(by_name, view.missing_cpu), gone)
+        })
+    };
+    let critical = alike.into_par_iter().filter(|nodes| !surely_on(nodes[0])).filter_map(|nodes| {
         let left = view.without_nodes(|node| node.name == nodes[0].name);
         (!left.is_on()).then(|| (nodes, left.reason().code()))
     });

@@ -143,9 +143,11 @@ pub(crate) fn matrices_for(
 ) -> Result<Vec<Vec<Matrix>>, serde_json::Error> {
     let parsed = proxy_view.parsed()?;
     let mut sums: Vec<Vec<Sums>> = gates.iter().map(|_| Vec::new()).collect();
+    let mut last = None;
     for (sender, share) in senders(proxy_view, nodes, grouping)? {
         let (zone, region) = (sender.zone.as_deref(), sender.region.as_deref());
-        let node_view = parsed.from(NodeLocation::new(&sender.node, zone, region))?;
+        let location = NodeLocation::new(&sender.node, zone, region);
+        let node_view = parsed.from(location, last.as_ref())?;
         for (gates, sums) in gates.iter().zip(&mut sums) {
             for (index, routed) in node_view.routes(gates).into_iter().enumerate() {
                 if sums.len() <= index {
@@ -154,6 +156,7 @@ pub(crate) fn matrices_for(
                 sums[index].add(&node_view, (&sender.row, share), &routed.route, grouping);
             }
         }
+        last = Some(node_view);
     }
     let finish = |sums: Vec<Sums>| sums.into_iter().map(Sums::finish).collect();
     Ok(sums.into_iter().map(finish).collect())

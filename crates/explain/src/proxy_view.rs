@@ -61,12 +61,19 @@ pub struct ParsedView<'a> {
 }
 
 impl ParsedView<'_> {
-    /// The Service as a node at a location sees it.
+    /// The Service as a node at a location sees it. The view of another node saves work.
     ///
     /// # Errors
     /// If a proxy could not read the Service.
-    pub fn from(&self, location: NodeLocation) -> Result<NodeView, serde_json::Error> {
-        let reader = ObjectReader::new(location);
+    pub fn from(
+        &self,
+        location: NodeLocation,
+        other: Option<&NodeView>,
+    ) -> Result<NodeView, serde_json::Error> {
+        let reader = match other {
+            Some(other) => other.reader.relocated(location),
+            None => ObjectReader::new(location),
+        };
         let service = reader.read_service(self.service)?;
         // Proxies do not watch the slices of headless Services.
         let slices = self.slices.iter().map(|slice| reader.read_parsed(slice));

@@ -48,7 +48,7 @@ pub fn route_lines(
     location: &NodeLocation,
     gates: &FeatureGates,
 ) -> Result<Vec<RouteLine>, serde_json::Error> {
-    let node_view = proxy_view.parsed()?.from(location.clone())?;
+    let node_view = proxy_view.parsed()?.from(location.clone(), None)?;
     if node_view.service.skipped {
         return Ok(Vec::new());
     }

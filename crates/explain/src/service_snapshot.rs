@@ -58,6 +58,14 @@ pub(crate) fn is_in_force(reason: Reason) -> bool {
     reason.outcome() == Outcome::InForce && reason.code() != Code::ClusterWide
 }
 
+/// The reason that stands for a Service, of those of its address families: the first that is not in
+/// force, otherwise the first.
+pub(crate) fn leading(reasons: impl Iterator<Item = Reason>) -> Reason {
+    let reasons: Vec<Reason> = reasons.collect();
+    let fallback = |reason: &&Reason| reason.outcome() != Outcome::InForce;
+    *reasons.iter().find(fallback).or(reasons.first()).unwrap_or(&Reason::ClusterWide)
+}
+
 impl ServiceSnapshot {
     /// The slices that this controller manages.
     pub fn own_slices(&self, settings: &Settings) -> Vec<Arc<Slice>> {
@@ -78,9 +86,16 @@ impl ServiceSnapshot {
 
     /// The reason of [`decide`](Self::decide), or another one with the same outcome. Much faster.
     pub fn kept_reason(&self, settings: &Settings) -> Reason {
+        if settings.upstream {
+            return self.decide(settings).reason();
+        }
         let slices = self.own_slices(settings);
-        let asked = requested_routing(&self.service, settings);
-        kept_reason(&self.input(&slices), &asked, settings)
+        let choice = requested_routing(&self.service, settings).choice;
+        let input = self.input(&slices);
+        leading(self.service.families.iter().map(|family| {
+            let grounds = input.grounds(&choice, family);
+            kept_reason(&choice, &grounds.situation, grounds.previous.as_ref())
+        }))
     }
 
     /// The input of the controller's functions.

@@ -67,17 +67,26 @@ fn needed(view: &ControllerView, mut steps: Vec<Change>) -> Vec<Change> {
     steps
 }
 
-/// A suggestion, if the steps turn zone routing on. Steps without which it turns on too are left out.
-fn verified(view: &ControllerView, mut steps: Vec<Change>) -> Option<Suggestion> {
-    if steps.len() > 1 && steps.len() <= MAX_STEPS {
-        for index in (0..steps.len()).rev() {
-            let mut fewer = steps.clone();
-            fewer.remove(index);
-            if !fewer.is_empty() && view.with_all(&fewer).is_on() {
-                steps = fewer;
-            }
-        }
+/// The steps without those that are not needed: without each of the others, zone routing stays off.
+fn fewest(view: &ControllerView, mut steps: Vec<Change>) -> Vec<Change> {
+    let mut index = 0;
+    while index < steps.len() && steps.len() > 1 && steps.len() <= MAX_STEPS {
+        let mut fewer = steps.clone();
+        fewer.remove(index);
+        // A step may be needed only as long as another one is there.
+        index = if view.with_all(&fewer).is_on() {
+            steps = fewer;
+            0
+        } else {
+            index + 1
+        };
     }
+    steps
+}
+
+/// A suggestion, if the steps turn zone routing on.
+fn verified(view: &ControllerView, steps: Vec<Change>) -> Option<Suggestion> {
+    let steps = fewest(view, steps);
     let after = view.with_all(&steps);
     let service = &view.objects.service;
     (!steps.is_empty() && after.is_on()).then(|| Suggestion {

@@ -143,11 +143,13 @@ impl ObjectReader {
         Self { location: location.normalized(), interner: Mutex::default() }
     }
 
-    /// A reader for the same node after its zone or region has changed. Zones keep their numbers.
+    /// A reader for another place: the same node after its zone or region has changed, or another node.
+    /// Zones keep their numbers, and the last zone shares are remembered.
     pub fn relocated(&self, location: NodeLocation) -> Self {
         let interner = self.interner();
         let (ids, zones) = (interner.ids.clone(), interner.zones.clone());
-        let known = Interner { ids, zones, ..Interner::default() };
+        let (last_text, last_parsed) = (interner.last_text.clone(), interner.last_parsed.clone());
+        let known = Interner { ids, zones, last_text, last_parsed, ..Interner::default() };
         Self { location: location.normalized(), interner: Mutex::new(known) }
     }
 

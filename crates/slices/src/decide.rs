@@ -9,13 +9,13 @@
 //! better a fresh decision would be is part of the result, and [`plan`](crate::plan) takes the fresh
 //! decision where that costs no write more, or once the Service has been quiet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zonewise_common::keys::ZONE_SHARES;
 use zonewise_common::name::Name;
 use zonewise_topology::allocation::{Allocation, Carrier, Label};
-use zonewise_topology::capacity::{Capacity, ZoneCapacity};
+use zonewise_topology::capacity::Capacity;
 use zonewise_topology::heuristic::{Assignment, Case, Heuristic};
 use zonewise_topology::heuristics::auto::Auto;
 use zonewise_topology::hints::{self, place, place_around};
@@ -47,8 +47,6 @@ pub(crate) struct Decision {
 pub(crate) enum Stance<'a> {
     /// Keep them as long as they are good enough.
     Keep,
-    /// The same, without asking what a fresh decision would give.
-    KeepOnly,
     /// Decide afresh.
     Afresh,
     /// Decide afresh, but for the endpoints for which this is true: their slices are not written.
@@ -103,21 +101,19 @@ pub(crate) fn decide(
     stance: &Stance<'_>,
 ) -> Decision {
     let afresh = matches!(stance, Stance::Afresh);
-    let compares = !matches!(stance, Stance::KeepOnly);
     match choice {
         Choice::ClusterWide => Decision::cluster_wide(Reason::ClusterWide),
         Choice::Near(near) => nearby(*near, desired, nodes),
         Choice::Heuristic(heuristic) => {
-            let input = HeuristicInput::new(desired, slices, nodes, None, afresh);
-            let mut input = HeuristicInput { compares, ..input };
+            let mut input = HeuristicInput::new(desired, slices, nodes, None, afresh);
             if let Stance::Around(fixed) = stance {
                 input.move_all_but(fixed, &**heuristic);
             }
             input.hints_or_shares(&**heuristic, slices)
         }
         Choice::Subsets(heuristic, consumers) => {
-            let input = HeuristicInput::new(desired, slices, nodes, Some(*consumers), afresh);
-            HeuristicInput { compares, ..input }.subsets(&**heuristic, *consumers)
+            HeuristicInput::new(desired, slices, nodes, Some(*consumers), afresh)
+                .subsets(&**heuristic, *consumers)
         }
     }
 }
@@ -133,23 +129,146 @@ fn nearby(near: Near, desired: &Desired<'_>, nodes: &Nodes) -> Decision {
     }
 }
 
-/// The reason to report when every endpoint is hinted to its own zone or node. Proxies ignore all zone
-/// hints if one endpoint has none; for node hints, it does not matter whether nodes have a zone.
+/// The reason to report when every endpoint is hinted to its own zone or node.
 pub(crate) fn near_reason(near: Near, desired: &Desired<'_>, nodes: &Nodes) -> Reason {
-    let ready = || desired.endpoints.iter().filter(|endpoint| endpoint.is_ready());
-    let zones: BTreeSet<&str> = ready().filter_map(|one| one.zone.as_deref()).collect();
-    let unplaced = ready().filter(|one| one.zone.is_none()).count() as u64;
-    let with_nodes = &nodes.zones.zones;
-    let has_endpoints = |zone: &&ZoneCapacity| zones.contains(&*zone.name);
-    let zones_without_endpoints =
-        (with_nodes.len() - with_nodes.iter().filter(has_endpoints).count()) as u64;
+    let ready = desired.endpoints.iter().filter(|endpoint| endpoint.is_ready());
+    let locations: Vec<Option<&str>> = ready.map(|endpoint| endpoint.zone.as_deref()).collect();
+    near_reason_of(near, &situation(&locations, nodes, None))
+}
+
+/// The same by numbers. Proxies ignore all zone hints if one endpoint has none; for node hints, it does
+/// not matter whether nodes have a zone.
+fn near_reason_of(near: Near, situation: &Situation) -> Reason {
+    let unplaced = situation.unplaced;
+    let sending = || situation.zones.iter().filter(|zone| zone.nodes > 0);
+    let bare = sending().filter(|zone| zone.endpoints == 0).count();
+    let zones_without_endpoints = bare as u64;
+    let placed = situation.zones.iter().any(|zone| zone.endpoints > 0);
     match near {
-        _ if unplaced == 0 && zones.is_empty() => Reason::NoEndpoints,
+        _ if unplaced == 0 && !placed => Reason::NoEndpoints,
         Near::Zone if unplaced > 0 => Reason::EndpointsWithoutZone { endpoints: unplaced },
-        Near::Node if zones.is_empty() => Reason::EndpointsWithoutZone { endpoints: unplaced },
-        _ if !with_nodes.iter().any(|zone| has_endpoints(&zone)) => Reason::NoZoneWithEndpoints,
+        Near::Node if !placed => Reason::EndpointsWithoutZone { endpoints: unplaced },
+        _ if bare == sending().count() => Reason::NoZoneWithEndpoints,
         Near::Zone => Reason::OwnZone { zones_without_endpoints },
         Near::Node => Reason::OwnNode { zones_without_endpoints, endpoints_without_zone: unplaced },
+    }
+}
+
+/// The reason for a decision that keeps what is in force if it may, by numbers alone. It has the same
+/// outcome as what [`decide`] gives for these numbers, and costs a small part of it.
+pub fn kept_reason(
+    choice: &Choice,
+    situation: &Situation,
+    previous: Option<&Assignment>,
+) -> Reason {
+    let run = |heuristic: &dyn Heuristic| {
+        let mut allocation = Allocation::new();
+        let case = Case::following(situation.region(), previous);
+        let reason = heuristic.allocate_named(&case, &situation.names, &mut allocation);
+        (allocation, reason)
+    };
+    match choice {
+        Choice::ClusterWide => Reason::ClusterWide,
+        Choice::Near(near) => near_reason_of(*near, situation),
+        Choice::Heuristic(heuristic) => {
+            let (allocation, reason) = run(&**heuristic);
+            let refused = || match carried(situation, &allocation) {
+                Carrier::Plain => None,
+                Carrier::Shares => shares_refused(situation, &allocation),
+                _ => hints_refused(situation, &allocation),
+            };
+            match reason.outcome() {
+                Outcome::InForce if situation.region().present() == 0 => Reason::NoEndpoints,
+                Outcome::InForce => refused().unwrap_or(reason),
+                _ => reason,
+            }
+        }
+        Choice::Subsets(heuristic, consumers) => {
+            let (allocation, reason) = run(&**heuristic);
+            subset_reason(situation, &allocation, reason, *consumers)
+        }
+    }
+}
+
+/// Whether [`kept_reason`] is in force, where that is known by a glance at the numbers; `false` means
+/// nothing.
+pub fn is_surely_in_force(choice: &Choice, situation: &Situation) -> bool {
+    match choice {
+        Choice::Heuristic(heuristic) => {
+            heuristic.is_surely_in_force(&situation.region())
+                && (!heuristic.gives_shares() || ZoneShares::surely_fit(situation))
+        }
+        Choice::ClusterWide | Choice::Near(_) | Choice::Subsets(..) => false,
+    }
+}
+
+/// How an allocation is written for a heuristic that gives hints or shares: subsets become hints, or
+/// shares where hints cannot express them.
+fn carried(situation: &Situation, allocation: &Allocation) -> Carrier {
+    match allocation.carrier() {
+        Carrier::Subsets if is_weighted(situation, allocation) => Carrier::Shares,
+        Carrier::Subsets => Carrier::Hints,
+        carrier => carrier,
+    }
+}
+
+/// Why the shares of an allocation cannot be written.
+fn shares_refused(situation: &Situation, allocation: &Allocation) -> Option<Reason> {
+    if ZoneShares::surely_fit(situation) {
+        return None;
+    }
+    match ZoneShares::of(situation, allocation) {
+        Some(shares) => shares.encode().err(),
+        None => Some(Reason::NoEndpoints),
+    }
+}
+
+/// Why the hints of an allocation cannot be written, or would not be used: proxies ignore all hints if
+/// one ready endpoint has none, and in a zone that no endpoint is hinted to.
+fn hints_refused(situation: &Situation, allocation: &Allocation) -> Option<Reason> {
+    let groups: Vec<(usize, Vec<u32>)> = (0..allocation.groups().len())
+        .map(|group| (group, consumers_of(situation, allocation, group)))
+        .filter(|(_, zones)| !zones.is_empty())
+        .collect();
+    let most = groups.iter().map(|(_, zones)| zones.len()).max().unwrap_or(0);
+    if most > MAX_HINTS {
+        let (zones, limit) = (most as u64, MAX_HINTS as u64);
+        return Some(Reason::TooManyZonesForHints { zones, limit });
+    }
+    let hinted =
+        |source: usize| groups.iter().map(|(group, _)| allocation.content(*group, source)).sum();
+    let unplaced: u64 = if situation.unplaced > 0 { hinted(situation.zones.len()) } else { 0 };
+    if unplaced < situation.unplaced {
+        return Some(Reason::EndpointsWithoutZone { endpoints: situation.unplaced - unplaced });
+    }
+    let sends = |zone: usize| situation.zones[zone].share > 0.0;
+    let by_group = groups.iter().any(|(group, zones)| {
+        allocation.groups()[*group].size > 0 && zones.iter().any(|&zone| sends(zone as usize))
+    });
+    // An endpoint that no group is meant for serves its own zone.
+    let by_zone = || {
+        let mut zones = (0..situation.zones.len()).filter(|&zone| sends(zone));
+        zones.any(|zone| hinted(zone) < situation.zones[zone].endpoints)
+    };
+    (!by_group && !by_zone()).then_some(Reason::NoZoneWithEndpoints)
+}
+
+/// The reason for subsets, once it is known which of them nodes use.
+fn subset_reason(
+    situation: &Situation,
+    allocation: &Allocation,
+    reason: Reason,
+    consumers: Consumers,
+) -> Reason {
+    let uses_own = |(zone, input): (usize, &Zone)| {
+        input.share > 0.0 && allocation.groups().get(zone).is_some_and(|group| group.size > 0)
+    };
+    match reason {
+        Reason::OneZoneOnly if consumers == Consumers::Regions => Reason::OneRegionOnly,
+        Reason::ZoneRequired { .. } if !situation.zones.iter().enumerate().any(uses_own) => {
+            Reason::NoZoneWithEndpoints
+        }
+        _ => reason,
     }
 }
 
@@ -168,8 +287,6 @@ struct HeuristicInput<'a> {
     subsets: Vec<Option<Subset>>,
     /// Whether endpoints are assigned anew, even if they could stay as they are.
     afresh: bool,
-    /// Whether it matters what a fresh decision would give.
-    compares: bool,
 }
 
 impl<'a> HeuristicInput<'a> {
@@ -208,8 +325,7 @@ impl<'a> HeuristicInput<'a> {
             (None, None) => Vec::new(),
         });
         let serves = serves.collect();
-        let (endpoints, compares) = (&*desired.endpoints, true);
-        Self { situation, endpoints, ready, sources, serves, subsets, afresh, compares }
+        Self { situation, endpoints: &desired.endpoints, ready, sources, serves, subsets, afresh }
     }
 
     /// The previous decision: the endpoints that serve exactly one zone.
@@ -241,8 +357,7 @@ impl<'a> HeuristicInput<'a> {
         kept: &Allocation,
         reason: Reason,
     ) -> Option<Improvement> {
-        let kept_some = matches!(reason, Reason::HintsKept { .. } | Reason::SubsetsKept { .. });
-        if !kept_some || !self.compares {
+        if !matches!(reason, Reason::HintsKept { .. } | Reason::SubsetsKept { .. }) {
             return None;
         }
         let (fresh, _) = self.run(heuristic, true);
@@ -285,59 +400,23 @@ impl<'a> HeuristicInput<'a> {
         if self.ready.is_empty() {
             return Decision::cluster_wide(Reason::NoEndpoints);
         }
-        match allocation.carrier() {
+        match carried(&self.situation, &allocation) {
             Carrier::Plain => Decision::cluster_wide(reason),
             Carrier::Shares => self.shares(&allocation, reason, slices),
-            Carrier::Subsets if is_weighted(&self.situation, &allocation) => {
-                self.shares(&allocation, reason, slices)
-            }
             Carrier::Hints | Carrier::NodeHints | Carrier::Subsets => {
+                if let Some(reason) = hints_refused(&self.situation, &allocation) {
+                    return Decision::cluster_wide(reason);
+                }
                 let improvement = self.improvement(heuristic, &allocation, reason);
-                Decision { improvement, ..self.hinted(&allocation, reason) }
+                let hints = self.hints(&allocation);
+                Decision { improvement, hints, ..Decision::cluster_wide(reason) }
             }
         }
     }
 
-    fn hinted(&self, allocation: &Allocation, reason: Reason) -> Decision {
-        match self.hints(allocation).and_then(|hints| self.effective(hints)) {
-            Ok(hints) => Decision { hints, ..Decision::cluster_wide(reason) },
-            Err(reason) => Decision::cluster_wide(reason),
-        }
-    }
-
-    /// The hints, if proxies use them: they ignore all hints if one ready endpoint has none, and in a
-    /// zone that no endpoint is hinted to.
-    fn effective(&self, hints: Vec<Option<Arc<Hints>>>) -> Result<Vec<Option<Arc<Hints>>>, Reason> {
-        let zones_of = |index: &usize| hints[*index].as_ref().map_or(&[][..], |one| &one.for_zones);
-        let without = self.ready.iter().filter(|index| zones_of(index).is_empty()).count();
-        if without > 0 {
-            return Err(Reason::EndpointsWithoutZone { endpoints: without as u64 });
-        }
-        let hinted: BTreeSet<&str> =
-            self.ready.iter().flat_map(zones_of).map(|zone| &**zone).collect();
-        if self.sending().any(|zone| hinted.contains(zone)) {
-            Ok(hints)
-        } else {
-            Err(Reason::NoZoneWithEndpoints)
-        }
-    }
-
-    /// The names of the zones that send traffic.
-    fn sending(&self) -> impl Iterator<Item = &str> {
-        let zones = self.situation.names.iter().zip(&self.situation.zones);
-        zones.filter(|(_, zone)| zone.share > 0.0).map(|(name, _)| &**name)
-    }
-
-    fn hints(&self, allocation: &Allocation) -> Result<Vec<Option<Arc<Hints>>>, Reason> {
+    fn hints(&self, allocation: &Allocation) -> Vec<Option<Arc<Hints>>> {
         let zones = |group| consumers_of(&self.situation, allocation, group);
         let groups: Vec<Vec<u32>> = (0..allocation.groups().len()).map(zones).collect();
-        let most = groups.iter().map(Vec::len).max().unwrap_or(0);
-        if most > MAX_HINTS {
-            return Err(Reason::TooManyZonesForHints {
-                zones: most as u64,
-                limit: MAX_HINTS as u64,
-            });
-        }
         let hints: Vec<Arc<Hints>> = groups
             .iter()
             .map(|zones| {
@@ -352,7 +431,7 @@ impl<'a> HeuristicInput<'a> {
             let own = || self.endpoints[endpoint].zone.as_ref().map(own_zone);
             of[endpoint] = hinted.map(Arc::clone).or_else(own);
         }
-        Ok(of)
+        of
     }
 
     fn zone_name(&self, zone: usize) -> Name {
@@ -400,7 +479,7 @@ impl<'a> HeuristicInput<'a> {
         match reason.outcome() {
             Outcome::InForce => {
                 let improvement = self.improvement(&Auto::KEP_2433, &allocation, reason);
-                (self.hints(&allocation).unwrap_or_default(), improvement)
+                (self.hints(&allocation), improvement)
             }
             _ => (Vec::new(), None),
         }
@@ -409,10 +488,8 @@ impl<'a> HeuristicInput<'a> {
     fn subsets(&self, heuristic: &dyn Heuristic, consumers: Consumers) -> Decision {
         let (allocation, reason) = self.run(heuristic, self.afresh);
         if reason.outcome() != Outcome::InForce || allocation.carrier() != Carrier::Subsets {
-            return Decision::cluster_wide(match (reason, consumers) {
-                (Reason::OneZoneOnly, Consumers::Regions) => Reason::OneRegionOnly,
-                _ => reason,
-            });
+            let reason = subset_reason(&self.situation, &allocation, reason, consumers);
+            return Decision::cluster_wide(reason);
         }
         let subset = |zone: usize| match consumers {
             Consumers::Zones => Subset::Zone(self.zone_name(zone)),
@@ -439,20 +516,14 @@ impl<'a> HeuristicInput<'a> {
                 of[endpoint] = subset(zone as usize);
             }
         }
-        let (required, reported) = match reason {
-            Reason::ZoneRequired { .. } => {
-                let uses_own = |(zone, input): (usize, &Zone)| {
-                    input.share > 0.0 && allocation.groups()[zone].size > 0
-                };
-                let any = self.situation.zones.iter().enumerate().any(uses_own);
-                (all, if any { reason } else { Reason::NoZoneWithEndpoints })
-            }
-            _ => (Vec::new(), reason),
+        let required = match reason {
+            Reason::ZoneRequired { .. } => all,
+            _ => Vec::new(),
         };
         Decision {
             subsets: Some(Subsets { of, required }),
             improvement: self.improvement(heuristic, &allocation, reason),
-            ..Decision::cluster_wide(reported)
+            ..Decision::cluster_wide(subset_reason(&self.situation, &allocation, reason, consumers))
         }
     }
 }

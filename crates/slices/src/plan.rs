@@ -23,8 +23,8 @@ use zonewise_common::time::timestamp;
 use zonewise_topology::reason::{Outcome, Reason};
 use zonewise_topology::settling::Improvement;
 
-pub use crate::decide::Grounds;
 use crate::decide::{self, Decision, Stance, decide, near_reason};
+pub use crate::decide::{Grounds, is_surely_in_force, kept_reason};
 use crate::desired::Desired;
 pub use crate::desired::MissingNode;
 use crate::node::Nodes;
@@ -199,25 +199,6 @@ pub fn plan(input: &Input<'_>, requested: &RequestedRouting, settings: &Settings
     plan.leftovers =
         input.slices.iter().filter(unsupported).map(|slice| slice_name(slice)).collect();
     plan
-}
-
-/// The reason of the leading family without the writes: much faster than a [plan](plan()), for asking
-/// many times whether zone routing is on. What is in force is kept here if it may be. A plan may take a
-/// fresh decision instead and say so, but where one of them is in force the other is too.
-pub fn kept_reason(input: &Input<'_>, requested: &RequestedRouting, settings: &Settings) -> Reason {
-    if settings.upstream {
-        return plan(input, requested, settings).reason();
-    }
-    let reason = |family: &AddressType| {
-        let planner = Planner { input, settings, family };
-        let slices: Vec<&Slice> =
-            input.slices.iter().map(|slice| &**slice).filter(|one| one.family == *family).collect();
-        let owned: Vec<&Slice> = planner.owned(&slices).collect();
-        decide(&requested.choice, &planner.desired(), &owned, input.nodes, &Stance::KeepOnly).reason
-    };
-    let reasons: Vec<Reason> = input.service.families.iter().map(reason).collect();
-    let fallback = |reason: &&Reason| reason.outcome() != Outcome::InForce;
-    *reasons.iter().find(fallback).or(reasons.first()).unwrap_or(&Reason::ClusterWide)
 }
 
 fn largest(improvements: impl Iterator<Item = Improvement>) -> Option<Improvement> {

@@ -208,8 +208,9 @@ impl Allocation {
     }
 
     fn serves(&self, zone: usize) -> bool {
-        (0..self.groups.len())
-            .any(|group| self.groups[group].size > 0 && self.weight(group, zone) > 0.0)
+        let used = |group: usize| self.groups[group].size > 0 && self.weight(group, zone) > 0.0;
+        // Most often, the first groups are the local ones.
+        (zone < self.groups.len() && used(zone)) || (0..self.groups.len()).any(used)
     }
 
     /// Drops the groups for which `keep` is false.

@@ -25,6 +25,13 @@ pub trait Heuristic: Send + Sync {
         self.allocate(case, out)
     }
 
+    /// Whether the outcome of [`allocate`](Self::allocate) is known to be in force without running it,
+    /// whatever is in force before. Only heuristics that can tell quickly say so; `false` means nothing.
+    fn is_surely_in_force(&self, region: &Region<'_>) -> bool {
+        let _ = region;
+        false
+    }
+
     /// Whether it answers with zone shares, whatever the input. Hints beside shares are an extra for
     /// proxies that do not know shares; without hints the heuristic still works.
     fn gives_shares(&self) -> bool {
@@ -43,6 +50,10 @@ impl<H: Heuristic + ?Sized> Heuristic for Arc<H> {
 
     fn allocate_named(&self, case: &Case<'_>, names: &[Box<str>], out: &mut Allocation) -> Reason {
         (**self).allocate_named(case, names, out)
+    }
+
+    fn is_surely_in_force(&self, region: &Region<'_>) -> bool {
+        (**self).is_surely_in_force(region)
     }
 
     fn gives_shares(&self) -> bool {
@@ -98,6 +109,12 @@ impl Assignment {
     /// Adds endpoints located at `source` that serve `consumer`.
     pub fn add(&mut self, source: usize, consumer: usize, endpoints: u64) {
         self.counts[source * self.zones + consumer] += endpoints;
+    }
+
+    /// Takes one endpoint away that is located at `source` and serves `consumer`.
+    pub fn remove_one(&mut self, source: usize, consumer: usize) {
+        let count = &mut self.counts[source * self.zones + consumer];
+        *count = count.saturating_sub(1);
     }
 
     /// Endpoints located at `source` that serve `consumer`.

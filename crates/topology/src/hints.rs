@@ -1,5 +1,7 @@
 //! From "so many endpoints of zone a serve zone b" to which ones: as few changes as possible.
 
+use std::collections::BTreeMap;
+
 use crate::allocation::{Allocation, Label};
 
 /// An endpoint to be placed.
@@ -34,24 +36,29 @@ pub fn place_around(
         free[group][source] -= u64::from(has_room);
         has_room
     };
+    let mut serving: BTreeMap<&[u32], Vec<usize>> = BTreeMap::new();
+    let mut local: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (index, group) in groups.iter().enumerate() {
+        serving.entry(&served[index]).or_default().push(index);
+        if let Label::Zone(zone) = group.label {
+            local.entry(zone).or_default().push(index);
+        }
+    }
     let mut places = vec![None; endpoints.len()];
     let (fixed, movable): (Vec<usize>, Vec<usize>) =
         (0..endpoints.len()).partition(|&index| is_fixed(index));
     for &index in fixed.iter().chain(&movable) {
         let endpoint = &endpoints[index];
-        places[index] = (0..groups.len())
-            .filter(|&group| served[group] == endpoint.serves)
-            .find(|&group| enter(group, endpoint.source));
+        let same = serving.get(endpoint.serves).into_iter().flatten().copied();
+        places[index] = same.into_iter().find(|&group| enter(group, endpoint.source));
     }
     for index in movable {
         if places[index].is_some() {
             continue;
         }
         let source = endpoints[index].source;
-        let own = Label::Zone(source as u32);
-        let local = (0..groups.len()).filter(|&group| groups[group].label == own);
-        let others = (0..groups.len()).filter(|&group| groups[group].label != own);
-        places[index] = local.chain(others).find(|&group| enter(group, source));
+        let local = local.get(&(source as u32)).into_iter().flatten().copied();
+        places[index] = local.chain(0..groups.len()).find(|&group| enter(group, source));
     }
     places
 }

@@ -128,6 +128,20 @@ impl ZoneShares {
         if text.len() > MAX_BYTES { Err(too_large(text.len())) } else { Ok(text) }
     }
 
+    /// Whether the shares of a situation fit into an annotation, whatever they are. If not, it depends on
+    /// their digits.
+    pub fn surely_fit(situation: &Situation) -> bool {
+        // A name is followed by a colon and a comma, with a share of six decimals between them; or with
+        // braces, or a number of endpoints.
+        const SHARE: usize = 10;
+        const OTHER: usize = 24;
+        let names = || situation.names.iter().map(|name| &**name).chain([""]);
+        let size: usize = names().map(|name| serde_json::Value::from(name).to_string().len()).sum();
+        let zones = situation.names.len() + 1;
+        let row = size + zones * SHARE;
+        zones * row + 2 * (size + zones * OTHER) + 2 * OTHER <= MAX_BYTES
+    }
+
     /// Whether these shares, computed for endpoints as they were, may stay in force although
     /// `fresh` would be right now: writing shares means writing every slice. They may while they
     /// load no endpoint much more and keep hardly less traffic in its zone.

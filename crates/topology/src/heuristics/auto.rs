@@ -70,6 +70,10 @@ impl Heuristic for Auto {
             }
         }
     }
+
+    fn is_surely_in_force(&self, region: &Region<'_>) -> bool {
+        self.refusal(region).is_none()
+    }
 }
 
 impl Auto {

@@ -43,6 +43,10 @@ impl Heuristic for Balanced {
         Reason::SharesBalanced { in_zone: region.best_in_zone(max_overload), max_overload }
     }
 
+    fn is_surely_in_force(&self, region: &Region<'_>) -> bool {
+        refusal(region).is_none()
+    }
+
     fn gives_shares(&self) -> bool {
         true
     }

@@ -18,7 +18,10 @@ pub(super) fn keep_assigned(
     out.zone_groups();
     for (zone, input) in region.zones.iter().enumerate() {
         out.put(zone, zone, input.endpoints - previous.assigned_from(zone));
-        for source in 0..region.sources() {
+    }
+    // Nearly all counts are 0 where there are many zones.
+    for source in 0..region.sources() {
+        for zone in (0..region.zones.len()).filter(|&zone| previous.count(source, zone) > 0) {
             out.put(zone, source, previous.count(source, zone));
         }
     }
