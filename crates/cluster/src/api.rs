@@ -35,8 +35,17 @@ pub enum ApiError {
     /// The namespace is being deleted, and nothing can be created in it.
     #[error("the namespace is being deleted: {0}")]
     NamespaceTerminating(String),
-    /// The service account lacks the permission, or its token is not accepted.
-    #[error("not allowed: {0}; apply zonewise's RBAC manifest (deploy/) to the cluster")]
+    /// The server does not accept the credentials: it does not know who asks.
+    #[error(
+        "the API server does not accept the credentials (401): {0}; check user, token and certificate in the \
+         kubeconfig, and log in again if they have expired"
+    )]
+    Unauthorized(String),
+    /// The server knows who asks, and that user or service account lacks the permission.
+    #[error(
+        "not allowed (403): {0}; the credentials are valid but lack this permission: apply zonewise's RBAC manifest \
+         (deploy/) to the cluster, and bind its role to this user or service account"
+    )]
     Forbidden(String),
     /// The resource version is too old: the server no longer has the history that the watch asked for.
     #[error("the resource version is too old: {0}")]
@@ -93,7 +102,8 @@ pub(crate) fn error(code: StatusCode, body: &[u8]) -> ApiError {
         StatusCode::CONFLICT if status.reason != "AlreadyExists" => ApiError::Conflict(message),
         StatusCode::NOT_FOUND => ApiError::NotFound(message),
         StatusCode::GONE => ApiError::Gone(message),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ApiError::Forbidden(message),
+        StatusCode::UNAUTHORIZED => ApiError::Unauthorized(message),
+        StatusCode::FORBIDDEN => ApiError::Forbidden(message),
         StatusCode::TOO_MANY_REQUESTS => ApiError::Unavailable(message),
         code if code.is_server_error() => ApiError::Unavailable(message),
         _ => ApiError::Refused(message),

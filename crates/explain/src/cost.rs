@@ -11,8 +11,8 @@ use crate::overview::Cost;
 pub struct Prices {
     /// The price of a GB that crosses zones, both directions together.
     pub per_gb: f64,
-    /// GB per month of each Service that is not in `bytes`.
-    pub gb: f64,
+    /// GB per month of each Service that is not in `bytes`; `None` if that is not known.
+    pub gb: Option<f64>,
     /// Bytes per month, by Service.
     pub bytes: BTreeMap<String, f64>,
 }
@@ -66,9 +66,14 @@ impl Prices {
         Ok(bytes)
     }
 
-    /// The cost of a Service; `None` if it is not known how much traffic stays in its zone, or could.
+    /// The traffic of a Service in GB per month, if it is known.
+    pub fn gb(&self, service: &str) -> Option<f64> {
+        self.bytes.get(service).map(|bytes| bytes / BYTES_PER_GB).or(self.gb)
+    }
+
+    /// The cost of a Service; `None` if its traffic is not known, or how much of it stays in its zone, or could.
     pub fn cost(&self, service: &str, crossing: Crossing) -> Option<Cost> {
-        let gb = self.bytes.get(service).map_or(self.gb, |bytes| bytes / BYTES_PER_GB);
+        let gb = self.gb(service)?;
         let paid = |part: f64| gb * (1.0 - part).max(0.0) * self.per_gb;
         let (now, best) = (crossing.in_zone?, crossing.best?);
         Some(Cost { gb, now: paid(now), best: paid(best.max(now)) })

@@ -80,12 +80,12 @@ impl Reader<'_> {
     }
 
     /// Reads one Service with its Pods and slices. A Service that does not exist is not an error
-    /// here; the command reports it.
+    /// here; the command reports it, with the Services that do exist.
     async fn service(&mut self, namespace: &str, name: &str) -> Result<(), ApiError> {
         let path = format!("{}/{name}", namespaced(namespace, SERVICES.path));
         let answer = api::get(self.client, &path).await;
         let body = match answer {
-            Err(ApiError::NotFound(_)) => return Ok(()),
+            Err(ApiError::NotFound(_)) => return self.list("Service", SERVICES.path, "").await,
             answer => answer?,
         };
         let text = String::from_utf8_lossy(&body);

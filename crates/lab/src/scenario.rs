@@ -440,7 +440,7 @@ impl Scenario {
         for reason in &act.expect.reason {
             let known = TABLE.iter().any(|entry| entry.code.to_string() == *reason);
             known.then_some(()).ok_or_else(|| {
-                format!("expect: {reason:?} is not a reason code (docs/reasons.md lists them)")
+                format!("expect: {reason:?} is not a reason code (`zonewise reasons` lists them)")
             })?;
         }
         act.steps.iter().try_for_each(|step| self.check_step(step))

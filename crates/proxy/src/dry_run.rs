@@ -51,6 +51,8 @@ struct Objects {
     services: Vec<(String, Value)>,
     slices: Vec<(String, Value)>,
     node: Option<NodeInfo>,
+    /// The names of Nodes that are not this one.
+    other_nodes: Vec<String>,
     service_cidrs: Vec<Cidr>,
 }
 
@@ -64,6 +66,18 @@ pub fn tables(config: &Config, files: &[(String, String)]) -> Result<String, Dry
         for document in documents(file, content)? {
             objects.take(file, document, &config.node_name)?;
         }
+    }
+    if objects.node.is_none() {
+        let names = if objects.other_nodes.is_empty() {
+            "none".into()
+        } else {
+            objects.other_nodes.join(", ")
+        };
+        tracing::warn!(
+            "the files have no Node `{}` (they have: {names}): its zone and addresses are not known, so no traffic \
+             is kept in a zone; correct --node-name, or add the Node",
+            config.node_name
+        );
     }
     let node = objects.node.unwrap_or_default();
     let location =
@@ -135,6 +149,9 @@ impl Objects {
             "Node" if object["metadata"]["name"] == node => {
                 let read = NodeInfo::read(&object.to_string());
                 self.node = Some(read.map_err(|error| wrong(file, &object, error))?);
+            }
+            "Node" => {
+                self.other_nodes.extend(object["metadata"]["name"].as_str().map(str::to_owned));
             }
             "ServiceCIDR" => {
                 let cidrs = object["spec"]["cidrs"].as_array().into_iter().flatten();

@@ -70,6 +70,10 @@ pub(crate) enum Command {
     /// Misspelt keys and values, keys that another key overrides, keys set as labels or on other kinds
     /// than Services. Reads manifests before they are applied, or the Services of a cluster.
     Lint(Box<crate::observe::lint::Lint>),
+    /// Explain reason codes: what happened, and what to do
+    ///
+    /// Conditions, events, metrics and all screens carry these codes.
+    Reasons(crate::observe::reasons::Reasons),
     /// Run a multi-zone cluster on this box, with real traffic, and watch it
     ///
     /// Network namespaces as nodes and Pods, an embedded API server (or yours), the controller, a

@@ -7,6 +7,7 @@ mod diff;
 mod explanation;
 mod overview;
 mod plan;
+mod reasons;
 mod route;
 mod table;
 mod yaml;
@@ -15,6 +16,7 @@ pub use diff::diff;
 pub use explanation::explanation;
 pub use overview::overview;
 pub use plan::{Totals, plan_row, totals};
+pub use reasons::reasons;
 pub use route::{matrix, routes};
 pub use table::table;
 pub use yaml::{List, yaml};
@@ -51,12 +53,12 @@ fn paint(style: Style, text: &str) -> String {
 }
 
 fn outcome(outcome: Outcome) -> (Style, &'static str) {
-    match outcome {
-        Outcome::InForce => (GOOD, "active"),
-        Outcome::Fallback => (WARN, "not active"),
-        Outcome::Failed => (BAD, "failed"),
-        Outcome::Setting => (WARN, "setting"),
-    }
+    let style = match outcome {
+        Outcome::InForce => GOOD,
+        Outcome::Fallback | Outcome::Setting => WARN,
+        Outcome::Failed => BAD,
+    };
+    (style, outcome.word())
 }
 
 fn percent(part: f64) -> String {
@@ -66,6 +68,29 @@ fn percent(part: f64) -> String {
 
 fn maybe_percent(part: Option<f64>) -> String {
     part.map_or_else(|| "-".into(), percent)
+}
+
+/// The width of terminals that every line of a screen should fit into.
+const COLUMNS: usize = 80;
+
+/// The text with line breaks between words, for a place that begins in column `indent`. Further lines are
+/// indented as much.
+fn wrapped(text: &str, indent: usize) -> String {
+    let (mut out, mut column) = (String::new(), indent);
+    for word in text.split(' ') {
+        let width = word.chars().count();
+        if column > indent && column + 1 + width > COLUMNS {
+            out.push('\n');
+            out.push_str(&" ".repeat(indent));
+            column = indent;
+        } else if column > indent {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += width;
+    }
+    out
 }
 
 /// `+12 %` or `-3 %`.

@@ -195,7 +195,9 @@ impl WatchListener for ServiceCidrListener {
     /// them. The proxy starts without them then.
     fn health(&mut self, health: Result<(), &ApiError>) {
         self.0.metrics.watch_health("servicecidrs", health.is_ok());
-        if let Err(ApiError::NotFound(_) | ApiError::Forbidden(_)) = health {
+        if let Err(ApiError::NotFound(_) | ApiError::Unauthorized(_) | ApiError::Forbidden(_)) =
+            health
+        {
             self.0.set_listed(List::ServiceCidrs);
         }
     }

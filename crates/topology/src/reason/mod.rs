@@ -40,6 +40,18 @@ pub enum Outcome {
     Setting,
 }
 
+impl Outcome {
+    /// The word that screens and pages have for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::InForce => "active",
+            Self::Fallback => "not active",
+            Self::Failed => "failed",
+            Self::Setting => "setting",
+        }
+    }
+}
+
 /// One line of [`TABLE`].
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Entry {
@@ -59,9 +71,9 @@ impl Code {
         &TABLE[self as usize]
     }
 
-    /// Where the documentation explains it.
+    /// The command that explains it.
     pub fn docs(self) -> String {
-        format!("docs/reasons.md#{}", page::anchor(self))
+        format!("zonewise reasons {self}")
     }
 }
 

@@ -2,31 +2,26 @@
 
 use std::fmt::Write as _;
 
-use super::{Code, TABLE};
+use super::TABLE;
 
 /// The whole page: one line for each code.
 pub fn page() -> String {
     let mut page = String::from(
         "# Reasons\n\nWhy a Service is routed the way it is. The codes are stable: events, conditions, metrics and\n\
-         documents carry them.\n\n| code | outcome | what happened | what to do |\n|---|---|---|---|\n",
+         documents carry them. `zonewise reasons` prints this page, `zonewise reasons CODE` one line of it. *Setting* means\n\
+         that an annotation or field has no effect.\n\n| code | outcome | what happened | what to do |\n|---|---|---|---|\n",
     );
     for entry in &TABLE {
-        let outcome = serde_json::to_string(&entry.outcome).unwrap_or_default();
         // Writing to a string cannot fail.
         let _ = writeln!(
             page,
             "| <a id=\"{}\"></a>`{}` | {} | {} | {} |",
-            anchor(entry.code),
+            entry.code.to_string().to_lowercase(),
             entry.code,
-            outcome.trim_matches('"'),
+            entry.outcome.word(),
             entry.sentence,
             entry.remedy
         );
     }
     page
-}
-
-/// The place of a code on the page.
-pub(super) fn anchor(code: Code) -> String {
-    code.to_string().to_lowercase()
 }

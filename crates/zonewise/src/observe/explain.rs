@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
+use zonewise_common::similar::closest;
 use zonewise_explain::{
     Cost, Depth, Explanation, Planner, Prices, ServiceOverview, Snapshot, explain, overview,
     screens,
@@ -15,7 +16,7 @@ use zonewise_explain::{
 use zonewise_slices::service::Service;
 
 use super::source::{Source, Wanted};
-use super::{ControllerFlags, Output, ServiceName, chosen, document, not_ours, ours, out};
+use super::{ControllerFlags, Output, ServiceName, document, not_ours, ours, out};
 use crate::args::Usage;
 use crate::output::complain;
 
@@ -31,7 +32,7 @@ Examples:
 
 docs/explain.md explains the output.")]
 pub(crate) struct Explain {
-    /// The Service as NAMESPACE/NAME, or NAME with -n [default: all Services]
+    /// The Service as NAMESPACE/NAME, or NAME with -n (svc/NAME as well) [default: all Services]
     #[arg(value_name = "SERVICE")]
     service: Option<ServiceName>,
     #[command(flatten)]
@@ -86,7 +87,7 @@ pub(crate) fn run(arguments: Explain) -> Result<()> {
         missing_cpu,
     })?;
     let snapshot = &gathered.snapshot;
-    let services = chosen(snapshot, gathered.service.as_ref(), source.namespace.as_deref())?;
+    let services = gathered.services()?;
     match (&gathered.service, services.first()) {
         (Some(_), Some(service)) => one(snapshot, service, &planner, prices.as_ref(), output),
         _ => all(snapshot, &services, &planner, prices.as_ref(), output),
@@ -108,7 +109,7 @@ fn prices(arguments: &Explain) -> Result<Option<Prices>> {
             Prices::read_bytes(&name, &text)?
         }
     };
-    Ok(Some(Prices { per_gb, gb: arguments.gb.unwrap_or(0.0), bytes }))
+    Ok(Some(Prices { per_gb, gb: arguments.gb, bytes }))
 }
 
 fn one(
@@ -130,6 +131,7 @@ fn one(
     let proxy_view = snapshot.proxy_view(service);
     let explanation =
         explain(&controller_view, &decision, &proxy_view, planner.depth, planner.proxy_kind)?;
+    warn_of_missing(&[&explanation.service], prices);
     let cost = prices.and_then(|prices| prices.cost(&explanation.service, explanation.crossing));
     if !output.is_screen() {
         return document(
@@ -149,12 +151,37 @@ fn one(
     Ok(out.flush()?)
 }
 
-/// Warns of names in the file of --bytes that no Service has.
+/// The number of names that a warning lists.
+const NAMED: usize = 10;
+
+/// Warns of names in the file of --bytes that no Service has, and of Services that it does not contain.
 fn warn_of_unknown(services: &[Arc<Service>], prices: Option<&Prices>) {
+    let Some(prices) = prices else { return };
     let known: BTreeSet<String> = services.iter().map(|service| service.key()).collect();
-    let unknown = prices.iter().flat_map(|prices| prices.bytes.keys());
-    for name in unknown.filter(|name| !known.contains(*name)).take(10) {
-        complain(&format!("warning: --bytes contains `{name}`, but there is no such Service"));
+    for name in prices.bytes.keys().filter(|name| !known.contains(*name)).take(NAMED) {
+        let meant = closest(name, known.iter().map(String::as_str));
+        let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
+        complain(&format!(
+            "warning: --bytes contains `{name}`, but there is no such Service{meant}"
+        ));
+    }
+    warn_of_missing(&known.iter().map(String::as_str).collect::<Vec<_>>(), Some(prices));
+}
+
+/// Warns of Services whose traffic is not known.
+fn warn_of_missing(services: &[&str], prices: Option<&Prices>) {
+    let Some(prices) = prices else { return };
+    let missing: Vec<&str> =
+        services.iter().copied().filter(|name| prices.gb(name).is_none()).collect();
+    if !missing.is_empty() {
+        let more = missing.len().saturating_sub(NAMED);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        complain(&format!(
+            "warning: the cost of {} is not known, because --bytes does not contain {}{more}; add them, \
+             or pass --gb for all others",
+            screens::counted(missing.len(), "Service"),
+            missing[..missing.len().min(NAMED)].join(", ")
+        ));
     }
 }
 

@@ -12,7 +12,7 @@ use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
 
 use super::source::{Source, Wanted};
-use super::{ControllerFlags, chosen, out};
+use super::{ControllerFlags, out};
 use crate::output::complain;
 
 #[derive(Args)]
@@ -81,8 +81,7 @@ pub(crate) fn run(arguments: Lint) -> Result<()> {
 fn in_cluster(source: &Source, planner: &Planner) -> Result<Checked> {
     let wanted =
         Wanted { service: None, pods: false, json: false, missing_cpu: planner.missing_cpu };
-    let snapshot = source.gather(&wanted)?.snapshot;
-    let services = chosen(&snapshot, None, source.namespace.as_deref())?;
+    let services = source.gather(&wanted)?.services()?;
     let of = |service: &Arc<Service>| lint::of_service(service, &planner.settings);
     let findings = services.iter().flat_map(of).collect();
     Ok(Checked { services: services.len(), faults: 0, findings })

@@ -1,4 +1,4 @@
-//! The commands that only read: `plan`, `route`, `explain` and `lint`.
+//! The commands that only read: `plan`, `route`, `explain`, `lint` and `reasons`.
 //!
 //! ```text
 //!  -f FILE…  ─► input ─┐
@@ -9,6 +9,7 @@
 pub(crate) mod explain;
 pub(crate) mod lint;
 pub(crate) mod plan;
+pub(crate) mod reasons;
 pub(crate) mod route;
 mod source;
 
@@ -19,9 +20,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use zonewise_common::name::Name;
 use zonewise_explain::screens::{self, Width};
-use zonewise_explain::{Depth, Planner, ProxyKind, Snapshot};
+use zonewise_explain::{Depth, Planner, ProxyKind};
 use zonewise_slices::service::Service;
 
 use crate::args::Usage;
@@ -123,20 +123,24 @@ fn document<T: Serialize>(value: &T, output: Output) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// A Service as given on the command line: `name` or `namespace/name`.
+/// A Service as given on the command line: `name`, `namespace/name`, or as kubectl names it, `svc/name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServiceName {
     namespace: Option<String>,
     name: String,
 }
 
+/// How kubectl writes the kind before the name. A namespace of such a name has to be given with -n.
+const KINDS: [&str; 3] = ["svc/", "service/", "services/"];
+
 impl std::str::FromStr for ServiceName {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("invalid Service `{text}`: use NAMESPACE/NAME or NAME");
-        let (namespace, name) = match text.split_once('/') {
+        let wrong = || format!("invalid Service `{text}`: use NAMESPACE/NAME, NAME or svc/NAME");
+        let without_kind = KINDS.iter().find_map(|kind| text.strip_prefix(kind));
+        let (namespace, name) = match without_kind.unwrap_or(text).split_once('/') {
             Some((namespace, name)) => (Some(namespace), name),
-            None => (None, text),
+            None => (None, without_kind.unwrap_or(text)),
         };
         let fine = |part: &str| !part.is_empty() && !part.contains(['/', ' ', '?', '#', '%']);
         let name = Some(name).filter(|name| fine(name)).ok_or_else(wrong)?;
@@ -145,38 +149,19 @@ impl std::str::FromStr for ServiceName {
     }
 }
 
-/// The selected Services: one, those of a namespace, or all.
-fn chosen(
-    snapshot: &Snapshot,
-    service: Option<&(String, String)>,
-    namespace: Option<&str>,
-) -> Result<Vec<Arc<Service>>> {
-    if let Some((namespace, name)) = service {
-        let key = (Name::from(namespace.as_str()), Name::from(name.as_str()));
-        let found = snapshot.service(&key).ok_or_else(|| missing(snapshot, namespace, name))?;
-        return Ok(vec![found]);
-    }
-    let wanted = |service: &&Arc<Service>| namespace.is_none_or(|name| *service.namespace == *name);
-    let found: Vec<Arc<Service>> = snapshot.services().filter(wanted).map(Arc::clone).collect();
-    if found.is_empty() {
-        let scope = namespace.map_or_else(String::new, |name| format!(" in namespace `{name}`"));
-        anyhow::bail!(
-            "there is no Service{scope}; add the output of `kubectl get services -A -o yaml`, or \
-             use another namespace"
-        );
-    }
-    Ok(found)
-}
-
 /// Why the controller writes no slices for a Service.
 fn not_ours(service: &Service) -> &'static str {
     if service.external_name { "is of type ExternalName" } else { "has no selector" }
 }
 
+/// The Service of the API server. Every cluster has it, and nobody expects anything of it.
+const API_SERVER: &str = "default/kubernetes";
+
 /// The Services whose slices the controller writes. Prints a warning with the number of others.
 fn ours(services: &[Arc<Service>]) -> Vec<Arc<Service>> {
-    let (ours, others): (Vec<_>, Vec<_>) =
+    let (ours, mut others): (Vec<_>, Vec<_>) =
         services.iter().map(Arc::clone).partition(|service| service.is_ours());
+    others.retain(|service| service.key() != API_SERVER);
     if !others.is_empty() {
         complain(&format!(
             "warning: {} without a selector or of type ExternalName left out: the controller writes \
@@ -187,12 +172,30 @@ fn ours(services: &[Arc<Service>]) -> Vec<Arc<Service>> {
     ours
 }
 
-/// The error for a Service that does not exist.
-fn missing(snapshot: &Snapshot, namespace: &str, name: &str) -> anyhow::Error {
-    let same_name = snapshot.services().find(|service| *service.name == *name);
-    let hint = match same_name {
-        Some(other) => format!("; there is {}", other.key()),
-        None => String::new(),
-    };
-    anyhow::anyhow!("there is no Service {namespace}/{name}{hint}")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_are_named_as_kubectl_names_them() {
+        let cases = [
+            ("web", Some((None, "web"))),
+            ("shop/web", Some((Some("shop"), "web"))),
+            ("svc/web", Some((None, "web"))),
+            ("service/web", Some((None, "web"))),
+            ("services/web", Some((None, "web"))),
+            ("svc/shop/web", Some((Some("shop"), "web"))),
+            ("svc/", None),
+            ("", None),
+            ("a/b/c", None),
+            ("/web", None),
+        ];
+        for (text, expected) in cases {
+            let expected = expected.map(|(namespace, name): (Option<&str>, &str)| ServiceName {
+                namespace: namespace.map(Into::into),
+                name: name.into(),
+            });
+            assert_eq!(text.parse::<ServiceName>().ok(), expected, "{text}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use zonewise_explain::screens::{self, Totals};
 use zonewise_explain::{Depth, ServicePlan};
 
 use super::source::{Source, Wanted};
-use super::{ControllerFlags, Out, Output, ServiceName, chosen, not_ours, ours, out};
+use super::{ControllerFlags, Out, Output, ServiceName, not_ours, ours, out};
 use crate::args::Usage;
 
 #[derive(Args)]
@@ -25,7 +25,7 @@ docs/plan.md explains the output.")]
 pub(crate) struct Plan {
     #[command(flatten)]
     source: Source,
-    /// Only this Service, as NAMESPACE/NAME, or NAME with -n
+    /// Only this Service, as NAMESPACE/NAME, or NAME with -n (svc/NAME as well)
     #[arg(long, value_name = "SERVICE")]
     service: Option<ServiceName>,
     /// Show the changes to stored slices as a diff
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: Plan) -> Result<()> {
     let wanted = Wanted { service: service.as_ref(), pods: true, json: explain, missing_cpu };
     let gathered = source.gather(&wanted)?;
     let snapshot = &gathered.snapshot;
-    let services = chosen(snapshot, gathered.service.as_ref(), source.namespace.as_deref())?;
+    let services = gathered.services()?;
     if let ([only], true) = (services.as_slice(), gathered.service.is_some())
         && !only.is_ours()
     {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use zonewise_common::keys::SERVICE_PROXY_NAME;
+use zonewise_common::similar::closest;
 use zonewise_explain::{Matrix, RouteLine, Snapshot, location_in, matrices, route_lines, screens};
 use zonewise_proxy::config::{GATES, Settings};
 use zonewise_routing::{FeatureGates, NodeLocation};
@@ -15,7 +16,7 @@ use zonewise_slices::service::Service;
 use zonewise_topology::capacity::MissingCpu;
 
 use super::source::{Source, Wanted};
-use super::{Output, ServiceName, chosen, document, out};
+use super::{Output, ServiceName, document, out};
 use crate::args::Usage;
 use crate::output::complain;
 
@@ -37,7 +38,7 @@ pub(crate) struct Route {
     /// Show the routes of an imaginary node in this zone
     #[arg(long, value_name = "ZONE", conflicts_with = "node")]
     from: Option<String>,
-    /// Only this Service, as NAMESPACE/NAME, or NAME with -n
+    /// Only this Service, as NAMESPACE/NAME, or NAME with -n (svc/NAME as well)
     #[arg(long, value_name = "SERVICE")]
     service: Option<ServiceName>,
     /// Show the traffic from every zone to every zone, and the expected load of each endpoint
@@ -66,8 +67,7 @@ pub(crate) fn run(arguments: &Route) -> Result<()> {
     let wanted = Wanted { service, pods: false, json: true, missing_cpu: MissingCpu::default() };
     let gathered = arguments.source.gather(&wanted)?;
     let snapshot = &gathered.snapshot;
-    let namespace = arguments.source.namespace.as_deref();
-    let mut services = chosen(snapshot, gathered.service.as_ref(), namespace)?;
+    let mut services = gathered.services()?;
     services.retain(|service| is_served(service, proxy_name.as_deref()));
     if arguments.matrix {
         if snapshot.zones().is_empty() {
@@ -130,11 +130,8 @@ fn location(snapshot: &Snapshot, arguments: &Route) -> Result<NodeLocation> {
             let zone = zone.as_deref().unwrap_or_default();
             let zones = snapshot.zones();
             if !zones.iter().any(|known| **known == *zone) {
-                let known: Vec<&str> = zones.iter().map(|zone| &**zone).collect();
-                complain(&format!(
-                    "warning: no node is in zone `{zone}`; the zones are {}",
-                    known.join(", ")
-                ));
+                let known = known("zone", zone, zones.iter().map(|zone| &**zone).collect());
+                complain(&format!("warning: no node is in zone `{zone}`; {known}"));
             }
             Ok(location_in(snapshot.nodes(), zone))
         }
@@ -142,13 +139,26 @@ fn location(snapshot: &Snapshot, arguments: &Route) -> Result<NodeLocation> {
 }
 
 fn no_node(snapshot: &Snapshot, node: &str) -> anyhow::Error {
-    let names: Vec<&str> = snapshot.nodes().by_name.keys().take(10).map(|name| &**name).collect();
-    let known = if names.is_empty() {
-        "the input has no Node: add the output of `kubectl get nodes -o yaml`".into()
-    } else {
-        format!("the nodes are {}", names.join(", "))
-    };
-    anyhow::anyhow!("there is no node `{node}`; {known}; or pass --from ZONE")
+    let names = snapshot.nodes().by_name.keys().map(|name| &**name).collect();
+    anyhow::anyhow!(
+        "there is no node `{node}`; {}; or pass --from ZONE",
+        known("node", node, names)
+    )
+}
+
+/// The number of names that are listed where none is similar to the given one.
+const LISTED: usize = 10;
+
+/// What a name was probably meant to be, or the names that there are.
+fn known(noun: &str, given: &str, names: Vec<&str>) -> String {
+    if let Some(meant) = closest(given, names.iter().copied()) {
+        return format!("did you mean `{meant}`?");
+    }
+    match names.len().saturating_sub(LISTED) {
+        _ if names.is_empty() => format!("no {noun} is known: is a Node missing?"),
+        0 => format!("the {noun}s are {}", names.join(", ")),
+        more => format!("the {noun}s are {} and {more} more", names[..LISTED].join(", ")),
+    }
 }
 
 fn matrices_of(

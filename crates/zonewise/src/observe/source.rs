@@ -1,19 +1,25 @@
 //! Where objects are read from: files, or a cluster.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use zonewise_cluster::connect::connect_to_context;
+use zonewise_cluster::connect::{Connection, connect_to_context};
+use zonewise_common::name::Name;
+use zonewise_common::similar::closest;
 use zonewise_explain::input::{self, Item, Options};
 use zonewise_explain::live::{self, Scope};
 use zonewise_explain::{Remarks, Snapshot, SnapshotBuilder};
+use zonewise_slices::service::Service;
 use zonewise_topology::capacity::MissingCpu;
 
 use super::ServiceName;
+use crate::args::Usage;
 use crate::output::complain;
 use crate::progress::reading;
 
@@ -32,6 +38,9 @@ pub(crate) struct Source {
     /// Only this namespace; also the namespace of a Service given without one
     #[arg(short = 'n', long, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
+    /// All namespaces; the same as no namespace
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
     /// Continue without objects that cannot be read, instead of stopping
     #[arg(long)]
     pub(crate) keep_going: bool,
@@ -42,6 +51,65 @@ pub(crate) struct Gathered {
     pub(crate) snapshot: Snapshot,
     /// Namespace and name of the selected Service.
     pub(crate) service: Option<(String, String)>,
+    namespace: Option<String>,
+    live: bool,
+}
+
+impl Gathered {
+    /// The selected Services: one, those of a namespace, or all.
+    pub(crate) fn services(&self) -> Result<Vec<Arc<Service>>> {
+        if let Some((namespace, name)) = &self.service {
+            let key = (Name::from(namespace.as_str()), Name::from(name.as_str()));
+            let found = self.snapshot.service(&key).ok_or_else(|| self.missing(namespace, name))?;
+            return Ok(vec![found]);
+        }
+        let namespace = self.namespace.as_deref();
+        let wanted =
+            |service: &&Arc<Service>| namespace.is_none_or(|name| *service.namespace == *name);
+        let found: Vec<Arc<Service>> =
+            self.snapshot.services().filter(wanted).map(Arc::clone).collect();
+        anyhow::ensure!(!found.is_empty(), self.without_services());
+        Ok(found)
+    }
+
+    /// The message if no Service was found.
+    fn without_services(&self) -> String {
+        let namespaces: BTreeSet<&str> =
+            self.snapshot.services().map(|service| &*service.namespace).collect();
+        match &self.namespace {
+            Some(given) => match closest(given, namespaces) {
+                Some(meant) => {
+                    format!("there is no Service in namespace `{given}`; did you mean `{meant}`?")
+                }
+                None => format!(
+                    "there is no Service in namespace `{given}`; pass another one with -n, or -A for all"
+                ),
+            },
+            None if self.live => "the cluster has no Service".into(),
+            None => {
+                "there is no Service; add the output of `kubectl get services -A -o yaml`".into()
+            }
+        }
+    }
+
+    /// The error for a Service that does not exist.
+    fn missing(&self, namespace: &str, name: &str) -> anyhow::Error {
+        let all = || self.snapshot.services();
+        let here = all().filter(|service| *service.namespace == *namespace);
+        let elsewhere: Vec<String> =
+            all().filter(|service| *service.name == *name).map(|service| service.key()).collect();
+        let similar = closest(name, here.map(|service| &*service.name));
+        let hint = match (elsewhere.as_slice(), similar) {
+            ([], None) => "; `zonewise explain -A` lists all".into(),
+            ([], Some(meant)) => format!("; did you mean {namespace}/{meant}?"),
+            (found, _) => {
+                let (first, more) = (&found[0], found.len() - 1);
+                let more = if more == 0 { String::new() } else { format!(" (and {more} more)") };
+                format!("; did you mean {first}{more}?")
+            }
+        };
+        anyhow::anyhow!("there is no Service {namespace}/{name}{hint}")
+    }
 }
 
 /// Which objects a command needs.
@@ -59,8 +127,12 @@ pub(crate) struct Wanted<'a> {
 impl Source {
     /// Reads the objects, and prints what was wrong with them.
     pub(crate) fn gather(&self, wanted: &Wanted<'_>) -> Result<Gathered> {
+        if self.all_namespaces && wanted.service.is_some() {
+            let message = "one Service has one namespace: leave --all-namespaces out";
+            return Err(Usage(message.into()).into());
+        }
         let mut builder = SnapshotBuilder::default();
-        let service = if self.files.is_empty() {
+        let service = if !self.is_files() {
             self.read_cluster(wanted, &mut builder)?
         } else {
             let options = Options { keep_json: wanted.json };
@@ -74,8 +146,9 @@ impl Source {
         };
         let (snapshot, remarks) = builder.finish(wanted.missing_cpu);
         self.report(&remarks)?;
-        warn_of_missing_kinds(&remarks, wanted, self.files.is_empty());
-        Ok(Gathered { snapshot, service })
+        warn_of_missing_kinds(&remarks, wanted, !self.is_files());
+        let namespace = self.namespace.clone();
+        Ok(Gathered { snapshot, service, namespace, live: !self.is_files() })
     }
 
     /// Whether objects are read from files.
@@ -103,7 +176,7 @@ impl Source {
     ) -> Result<Option<(String, String)>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let (client, default) =
+            let Connection { client, namespace: default, server } =
                 connect_to_context(self.kubeconfig.as_deref(), self.context.as_deref()).await?;
             let service = self.full(wanted.service, &default);
             let scope = match (&service, &self.namespace) {
@@ -113,7 +186,7 @@ impl Source {
             };
             live::read(&client, &scope, wanted.pods, &mut |item| builder.add(item))
                 .await
-                .context("cannot read the cluster")?;
+                .with_context(|| format!("cannot read the cluster at {server}"))?;
             Ok(service)
         })
     }
@@ -137,6 +210,9 @@ impl Source {
         if remarks.used.is_empty() && remarks.faults.is_empty() {
             let ignored: Vec<String> =
                 remarks.ignored.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+            if !self.is_files() {
+                bail!("the cluster has no Node, Pod, Service or EndpointSlice yet");
+            }
             let found = if ignored.is_empty() {
                 "the input is empty".into()
             } else {

@@ -61,7 +61,7 @@ impl Cluster {
     }
 
     fn prices() -> Prices {
-        Prices { per_gb: PRICE, gb: GB, bytes: Default::default() }
+        Prices { per_gb: PRICE, gb: Some(GB), bytes: Default::default() }
     }
 
     fn service(snapshot: &Snapshot) -> Arc<Service> {

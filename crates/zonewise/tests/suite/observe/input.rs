@@ -1,6 +1,6 @@
 //! Wrong input: the message names position and remedy, and the exit code is an error.
 
-use crate::observe::run::{cluster, document, run, run_on};
+use crate::observe::run::{cluster, document, root, run, run_on};
 use serde_json::json;
 
 const NODE: &str = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n";
@@ -10,7 +10,7 @@ type Row = (&'static [&'static str], &'static str, i32, &'static str);
 
 const PLAN: &[&str] = &["plan", "-f", "-"];
 
-const ROWS: [Row; 22] = [
+const ROWS: [Row; 32] = [
     (PLAN, "", 1, "the input is empty"),
     (PLAN, "# nothing\n---\n", 1, "kubectl get nodes,pods,services,endpointslices -A -o yaml"),
     (PLAN, "kind: ConfigMap\napiVersion: v1\nmetadata: {name: x}\n", 1, "but 1 ConfigMap"),
@@ -59,7 +59,7 @@ const ROWS: [Row; 22] = [
         &["plan", "-f", "examples/shop", "--service", "web"],
         "",
         1,
-        "there is no Service default/web; there is shop/web",
+        "there is no Service default/web; did you mean shop/web?",
     ),
     (
         &["plan", "-f", "examples/shop", "--max-endpoints-per-slice", "0"],
@@ -83,6 +83,16 @@ const ROWS: [Row; 22] = [
     (&["explain", "-f", "examples/shop", "--cost-per-gb", "-1"], "", 2, "cost-per-gb"),
     (&["explain", "-f", "examples/shop", "--cost-per-gb", "1"], "", 2, "--cost-per-gb needs --gb"),
     (&["explain"], "", 1, "pass --kubeconfig FILE"),
+    (&["explain", "-f", "examples/shop", "-n", "shp"], "", 1, "did you mean `shop`?"),
+    (&["explain", "-f", "examples/shop", "-n", "mars"], "", 1, "pass another one with -n, or -A"),
+    (&["explain", "-f", "examples/shop", "shop/wbe"], "", 1, "did you mean shop/web?"),
+    (&["explain", "-f", "examples/shop", "shop/q"], "", 1, "`zonewise explain -A` lists all"),
+    (&["explain", "-f", "examples/shop", "-A", "-n", "shop"], "", 2, "cannot be used with"),
+    (&["explain", "-f", "examples/shop", "-A", "web"], "", 2, "leave --all-namespaces out"),
+    (&["route", "-f", "examples/shop", "--from", "eu-aa"], "", 0, "did you mean `eu-a`?"),
+    (&["route", "-f", "examples/shop", "--node", "contrl"], "", 1, "did you mean `control`?"),
+    (&["reasons", "TooFewForBalnce"], "", 2, "did you mean `TooFewForBalance`?"),
+    (&["reasons", "mars"], "", 2, "`zonewise reasons` lists them all"),
 ];
 
 #[test]
@@ -176,4 +186,95 @@ fn hostile_numbers_and_names_do_no_harm() {
     objects[2]["metadata"]["labels"]["topology.kubernetes.io/zone"] = json!("'; rm -rf / #\n");
     let plan = document(&["plan"], &objects);
     assert_eq!(plan["services"][0]["explanation"]["reason"], "NodeInformationMissing");
+}
+
+#[test]
+fn services_are_named_as_kubectl_names_them() {
+    let expected = run(&["explain", "shop/web", "-f", "examples/shop"]);
+    for name in ["svc/web", "service/web", "services/web", "web", "svc/shop/web"] {
+        let ran = run(&["explain", name, "-n", "shop", "-f", "examples/shop"]);
+        assert_eq!((ran.code, &ran.out), (0, &expected.out), "{name}: {}", ran.err);
+    }
+    let plan = run(&["plan", "--service", "svc/web", "-n", "shop", "-f", "examples/shop"]);
+    assert!(plan.out.contains("1 Service: "), "{}{}", plan.out, plan.err);
+    let all = run(&["explain", "-f", "examples/shop", "-A"]);
+    assert_eq!(all.out, run(&["explain", "-f", "examples/shop"]).out);
+}
+
+/// The Service of the API server is in every cluster; that it has no selector is no news.
+#[test]
+fn the_service_of_the_api_server_is_no_reason_for_a_warning() {
+    let service = |namespace: &str| {
+        format!(
+            "kind: Service\napiVersion: v1\nmetadata: {{name: kubernetes, namespace: {namespace}}}\nspec: {{clusterIP: 10.96.0.1}}\n"
+        )
+    };
+    let warned = |namespace: &str| {
+        run_on(&["plan", "-f", "-", "-f", "examples/shop"], service(namespace).as_bytes()).err
+    };
+    assert_eq!(warned("default"), "");
+    assert!(warned("other").contains("1 Service without a selector"), "{}", warned("other"));
+}
+
+#[test]
+fn a_service_whose_traffic_is_not_known_costs_nothing_that_is_known() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, "shop/web,1000000000\nshop/crt,5\n").unwrap();
+    let path = file.path().to_str().unwrap();
+    let files = ["-f", "examples/shop", "-f", "examples/shop-slices.yaml"];
+    let priced = ["explain", "--cost-per-gb", "1", "--bytes", path, "-o", "json"];
+    let ran = run(&[&priced[..], &files].concat());
+    assert!(ran.err.contains("did you mean shop/cart?"), "{}", ran.err);
+    assert!(ran.err.contains("the cost of 5 Services is not known"), "{}", ran.err);
+    let document: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let priced: Vec<&str> = document["services"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|line| line.get("cost").is_some())
+        .map(|line| line["service"].as_str().unwrap())
+        .collect();
+    assert_eq!(priced, ["shop/web"]);
+}
+
+#[test]
+fn reasons_are_explained_one_by_one_or_all() {
+    let one = run(&["reasons", "toofewforbalance"]);
+    assert!(one.out.starts_with("TooFewForBalance (not active)\n"), "{}", one.out);
+    let page = std::fs::read_to_string(root().join("docs/reasons.md")).unwrap();
+    let all = run(&["reasons"]).out;
+    let codes = page
+        .lines()
+        .filter_map(|line| line.split('`').nth(1))
+        .filter(|code| *code != "zonewise reasons");
+    for code in codes {
+        assert!(all.lines().any(|line| line.starts_with(&format!("{code} ("))), "{code}");
+    }
+    assert_eq!(all.lines().find(|line| line.chars().count() > 80), None);
+}
+
+/// Whoever has a kubeconfig with a mistake sees the mistake once.
+#[test]
+fn errors_of_connections_name_server_and_context_once() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(
+        &file,
+        "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\nusers: [{name: u, user: {}}]\ncontexts: [{name: production, context: {cluster: c, user: u}}]\ncurrent-context: production\n",
+    )
+    .unwrap();
+    let path = file.path().to_str().unwrap();
+    let said = |arguments: &[&str]| run(&[&["explain"], arguments].concat()).err;
+    let refused = said(&["--kubeconfig", path]);
+    assert!(
+        refused.starts_with(
+            "error: cannot read the cluster at http://127.0.0.1:1 (context `production`): "
+        ),
+        "{refused}"
+    );
+    let context = said(&["--kubeconfig", path, "--context", "producton"]);
+    assert!(context.contains("did you mean `production`?"), "{context}");
+    for missing in [said(&[]), said(&["--kubeconfig", "/none"]), said(&["--context", "any"])] {
+        assert_eq!(missing.matches("No such file or directory").count(), 1, "{missing}");
+        assert_eq!(missing.lines().count(), 1, "{missing}");
+    }
 }

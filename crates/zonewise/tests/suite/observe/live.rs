@@ -117,12 +117,30 @@ async fn what_is_not_there_or_not_allowed_is_said() {
     let missing = live(&cluster, &["explain", "shop/none"]);
     assert_eq!(missing.code, 1);
     assert!(missing.err.contains("there is no Service shop/none"), "{}", missing.err);
+    let misspelt = live(&cluster, &["explain", "shop/wbe"]);
+    assert!(misspelt.err.contains("did you mean shop/web?"), "{}", misspelt.err);
     let kubeconfig = cluster.kubeconfig(User::Proxy).unwrap();
+    let text = std::fs::read_to_string(&kubeconfig).unwrap();
+    let strange = cluster.directory().join("strange.kubeconfig");
+    std::fs::write(&strange, text.replace("token: \"", "token: \"not-")).unwrap();
+    let unknown: Ran = program(&["explain", "--kubeconfig"]).arg(strange).output().unwrap().into();
+    let place = "cannot read the cluster at https://127.0.0.1:";
+    assert!(
+        unknown.err.contains(place) && unknown.err.contains("(context `testbed`)"),
+        "{}",
+        unknown.err
+    );
+    assert!(
+        unknown.err.contains("does not accept the credentials (401)")
+            && !unknown.err.contains("RBAC"),
+        "{}",
+        unknown.err
+    );
     let refused: Ran =
         program(&["explain", "--kubeconfig"]).arg(kubeconfig).output().unwrap().into();
     assert_eq!(refused.code, 1);
     assert!(
-        refused.err.contains("not allowed") && refused.err.contains("nodes"),
+        refused.err.contains("not allowed (403)") && refused.err.contains("nodes"),
         "{}",
         refused.err
     );
@@ -131,5 +149,9 @@ async fn what_is_not_there_or_not_allowed_is_said() {
     assert_eq!(gone.code, 1);
     assert!(gone.err.contains("the API server is not available"), "{}", gone.err);
     let context = live(&cluster, &["explain", "--context", "elsewhere"]);
-    assert!(context.code == 1 && context.err.contains("current context"), "{}", context.err);
+    assert!(
+        context.code == 1 && context.err.contains("its contexts are testbed"),
+        "{}",
+        context.err
+    );
 }
