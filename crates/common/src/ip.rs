@@ -17,6 +17,17 @@ pub fn parse_address(text: &str) -> Option<IpAddr> {
     exact.or_else(|| v6_with_leading_zeros(text)).map(|ip| IpAddr::V6(ip).to_canonical())
 }
 
+/// Whether an endpoint may have this address: not unspecified, loopback, link-local or multicast. The API server
+/// validates slices in the same way (`ValidateEndpointIP` in pkg/apis/core/validation); packets to such an address
+/// would reach something else on every node.
+pub fn may_be_endpoint(address: IpAddr) -> bool {
+    let link_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    !(address.is_unspecified() || address.is_loopback() || address.is_multicast() || link_local)
+}
+
 fn v4_with_leading_zeros(text: &str) -> Option<Ipv4Addr> {
     let mut parts = text.split('.').map(|part| u8::try_from(decimal(part)?).ok());
     let octets = [parts.next()??, parts.next()??, parts.next()??, parts.next()??];
@@ -39,6 +50,26 @@ pub(crate) fn decimal(text: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn endpoints_have_addresses_of_their_own() {
+        let may = |text: &&str| may_be_endpoint(parse_address(text).unwrap());
+        let fine = ["10.0.0.1", "169.253.0.1", "fd00::1", "2001:db8::1", "203.0.113.1"];
+        assert!(fine.iter().all(may));
+        let special = [
+            "0.0.0.0",
+            "127.0.0.1",
+            "127.9.9.9",
+            "169.254.169.254",
+            "224.0.0.1",
+            "::",
+            "::1",
+            "fe80::1",
+            "ff02::1",
+            "::ffff:127.0.0.1",
+        ];
+        assert!(!special.iter().any(may));
+    }
 
     #[test]
     fn addresses_with_leading_zeros_are_decimal() {

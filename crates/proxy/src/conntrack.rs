@@ -2,7 +2,7 @@
 //! long as packets come, even if the endpoint is gone. Such flows are removed, so that the next packet
 //! is sent to another endpoint.
 //!
-//! Only flows to Services that have changed are removed, and to NodePorts only on this node's own
+//! Only flows to Services that have changed are removed, at frontends that these Services have, and to NodePorts only on this node's own
 //! addresses: flows through this node to the same port of another machine stay.
 //!
 //! An endpoint that is in no slice which this node watches may have moved to a slice for another zone. It
@@ -16,7 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 use zonewise_common::name::{Key, Name};
 use zonewise_nft::Family;
 use zonewise_nft::conntrack::{Conntrack, Flow};
-use zonewise_routing::{self as routing, RoutedService, ServicePort, Target};
+use zonewise_routing::{self as routing, Frontend, RoutedService, Target};
 
 /// The protocol number of UDP.
 const UDP: u8 = 17;
@@ -69,28 +69,23 @@ impl Endpoints {
 }
 
 impl Frontends {
-    /// Adds a UDP port with the endpoints that serve it. Without endpoints its flows stay: there is no
-    /// better endpoint for them.
+    /// Adds the frontends of a UDP port that its Service has, with the endpoints that serve it. Without endpoints
+    /// its flows stay: there is no better endpoint for them.
     pub fn add(
         &mut self,
         service: &RoutedService,
-        port: &ServicePort,
+        frontends: impl Iterator<Item = Frontend>,
         serving: &[Target],
         known: Known,
     ) {
-        let Some(first) = serving.first() else { return };
-        let family = routing::Family::of(&first.address);
-        let addresses = service
-            .cluster_ips
-            .iter()
-            .chain(&service.external_ips)
-            .chain(&service.load_balancer_ips);
-        for address in addresses.filter(|address| routing::Family::of(address) == family) {
-            let frontend = SocketAddr::new(*address, port.port);
-            self.addresses.entry(frontend).or_default().extend(service, serving, known);
+        if serving.is_empty() {
+            return;
         }
-        if port.node_port != 0 {
-            let endpoints = self.nodeports.entry((family, port.node_port)).or_default();
+        for frontend in frontends {
+            let endpoints = match frontend.socket() {
+                Some(socket) => self.addresses.entry(socket).or_default(),
+                None => self.nodeports.entry((frontend.family, frontend.port)).or_default(),
+            };
             endpoints.extend(service, serving, known);
         }
     }
@@ -194,7 +189,9 @@ mod tests {
             slices: &[&slice],
         };
         let mut frontends = Frontends::default();
-        frontends.add(&service, &service.ports[0], &serving_targets(&query), known);
+        let claimed = service.frontends(&service.ports[0], routing::Family::V4).into_iter();
+        let claimed = claimed.map(|(frontend, _)| frontend);
+        frontends.add(&service, claimed, &serving_targets(&query), known);
         frontends
     }
 

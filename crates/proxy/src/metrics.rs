@@ -202,13 +202,22 @@ impl Ours {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use zonewise_routing::FeatureGates;
+
     use super::*;
+    use crate::kernel::KernelHandle;
+    use crate::table_metrics;
+    use crate::watches::ClusterView;
 
     #[test]
     fn b17_alerts_name_metrics_that_exist() {
         let rules = include_str!("../../../deploy/proxy/alerts.yaml");
         let registry = Registry::default();
-        Metrics::new(&registry).unwrap();
+        let metrics = Arc::new(Metrics::new(&registry).unwrap());
+        let cluster = ClusterView::new("n1", FeatureGates::default(), metrics);
+        table_metrics::register(&registry, &KernelHandle::default(), &cluster).unwrap();
         let known = format!("{registry:?}");
         let words = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let metrics: Vec<&str> = words

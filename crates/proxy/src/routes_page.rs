@@ -1,9 +1,12 @@
 //! The page `/routes`: every Service port with its endpoints on this node, and why these.
 
 use serde::Serialize;
+use zonewise_common::name::Key;
+use zonewise_routing::{Exposure, Frontend};
 
 use crate::kernel::KernelHandle;
-use crate::rules::entries::{ProgrammedService, Targets};
+use crate::rules::desired::Desired;
+use crate::rules::entries::{ProgrammedService, Targets, routing_family};
 use crate::rules::layout::{FAMILIES, family_name};
 use crate::watches::ClusterView;
 
@@ -23,12 +26,24 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     weights: Option<Box<[u32]>>,
     has_any_endpoints: bool,
+    /// Addresses and ports that the Service asks for and does not get.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused: Vec<RefusedFrontend>,
+}
+
+#[derive(Debug, Serialize)]
+struct RefusedFrontend {
+    /// Address and port, or the NodePort alone.
+    at: String,
+    why: String,
 }
 
 /// The page, as JSON.
 pub(crate) fn routes(kernel: &KernelHandle, cluster: &ClusterView) -> String {
-    let lines: Option<Vec<Line>> =
-        kernel.with(|kernel| kernel.desired().services().values().flat_map(lines).collect());
+    let lines: Option<Vec<Line>> = kernel.with(|kernel| {
+        let desired = kernel.desired();
+        desired.services().iter().flat_map(|(key, known)| lines(desired, key, known)).collect()
+    });
     let reader = cluster.reader();
     let location = reader.location();
     let document = serde_json::json!({
@@ -39,7 +54,7 @@ pub(crate) fn routes(kernel: &KernelHandle, cluster: &ClusterView) -> String {
 }
 
 /// The lines of one Service.
-fn lines(programmed: &ProgrammedService) -> Vec<Line> {
+fn lines(desired: &Desired, key: &Key, programmed: &ProgrammedService) -> Vec<Line> {
     let service = &programmed.service;
     let ports = service.ports.iter().zip(&programmed.ports);
     let families = ports.flat_map(|(port, routes)| {
@@ -59,8 +74,18 @@ fn lines(programmed: &ProgrammedService) -> Vec<Line> {
             local: texts(&route.local),
             weights: route.weights.clone(),
             has_any_endpoints: route.has_any,
+            refused: refused(desired, key, &service.frontends(port, routing_family(*family))),
         })
         .collect()
+}
+
+fn refused(desired: &Desired, key: &Key, claimed: &[(Frontend, Exposure)]) -> Vec<RefusedFrontend> {
+    let refusal = |(frontend, _): &(Frontend, Exposure)| {
+        let why = desired.ownership().refusal(key, frontend)?.to_string();
+        let at = frontend.socket().map_or_else(|| frontend.port.to_string(), |at| at.to_string());
+        Some(RefusedFrontend { at, why })
+    };
+    claimed.iter().filter_map(refusal).collect()
 }
 
 fn texts(targets: &Targets) -> Vec<String> {

@@ -34,9 +34,10 @@ fn tables(registry: &Registry, kernel: &KernelHandle) -> Result<(), MetricError>
             samples.push([], kernel.with(|kernel| value(kernel)).unwrap_or(0.0));
         })
     };
-    let contested = "Addresses and ports that more than one Service asks for";
+    let contested =
+        "Addresses and ports that Services ask for and do not get, because they belong to others";
     gauge("zonewise_proxy_contested_frontends", contested, Kind::Gauge, |kernel| {
-        kernel.desired().contested().count() as f64
+        kernel.desired().ownership().refused().count() as f64
     })?;
     let batches = "Batches that the kernel has accepted";
     gauge("zonewise_proxy_batches_total", batches, Kind::Counter, |kernel| kernel.batches() as f64)

@@ -16,10 +16,12 @@
 //! ```
 
 mod addresses;
+mod frontend;
 mod gates;
 mod location;
 mod merge;
 mod net;
+mod ownership;
 mod reader;
 mod route;
 mod service;
@@ -31,10 +33,12 @@ mod target;
 mod wire;
 
 pub use addresses::AddressList;
+pub use frontend::{Exposure, Frontend};
 pub use gates::FeatureGates;
 pub use location::NodeLocation;
 pub use merge::{count_local_ready, merge};
 pub use net::{Family, Protocol};
+pub use ownership::{Claim, Ownership, Protected, Refusal};
 pub use reader::{ObjectReader, ParsedSlice, ZoneId};
 pub use route::{Mode, Route, RouteQuery, route, serving_targets};
 pub use service::{RoutedService, ServicePort, TrafficPolicy};

@@ -61,6 +61,11 @@ impl Protocol {
         }
     }
 
+    /// The protocol of this number in IP headers.
+    pub fn of_number(number: u8) -> Option<Self> {
+        [Self::Tcp, Self::Udp, Self::Sctp].into_iter().find(|protocol| protocol.number() == number)
+    }
+
     /// The protocol of this API name; none means TCP.
     pub(crate) fn named(text: Option<&str>) -> Option<Self> {
         match text {

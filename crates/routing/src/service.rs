@@ -50,6 +50,8 @@ pub struct RoutedService {
     pub proxy_name: Option<Name>,
     /// No proxy serves it, because it is headless, an ExternalName, or has no usable cluster IP.
     pub skipped: bool,
+    /// When it was created, in seconds since 1970; 0 if the object does not say.
+    pub created: u32,
     /// The resource version; 0 if it is not a number.
     pub resource_version: u64,
 }
@@ -143,6 +145,7 @@ impl RoutedService {
             topology_auto,
             proxy_name,
             skipped,
+            created,
             resource_version: _,
         } = self;
         *namespace == other.namespace
@@ -159,6 +162,7 @@ impl RoutedService {
             && *topology_auto == other.topology_auto
             && *proxy_name == other.proxy_name
             && *skipped == other.skipped
+            && *created == other.created
     }
 }
 
@@ -294,9 +298,16 @@ impl Wire<'_> {
                 .filter(|_| spec.kind() == "LoadBalancer" && external == TrafficPolicy::Local),
             topology_auto: metadata.annotations.is_auto(),
             proxy_name: metadata.labels.proxy_name.as_deref().map(|text| interner.name(Some(text))),
+            created: created(metadata.creation_timestamp.as_deref()),
             resource_version: metadata.resource_version.as_deref().map_or(0, parse_version),
         }
     }
+}
+
+fn created(timestamp: Option<&str>) -> u32 {
+    zonewise_common::time::seconds(timestamp)
+        .and_then(|seconds| u32::try_from(seconds).ok())
+        .unwrap_or(0)
 }
 
 impl Annotations<'_> {

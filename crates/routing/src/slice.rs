@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use zonewise_common::ip::parse_address;
+use zonewise_common::ip::{may_be_endpoint, parse_address};
 use zonewise_common::keys;
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::Name;
@@ -331,6 +331,7 @@ impl Wire<'_> {
             // As in kube-proxy, only the first address counts, and only if it is of the slice's
             // address type.
             let address = parse_address(one.addresses.0.as_ref()?)?;
+            let address = Some(address).filter(|address| may_be_endpoint(*address))?;
             Some((address, (interner.zone(one.zone.as_deref().unwrap_or("")), one.flags(location))))
         };
         AddressList::of(family, self.endpoints.iter().filter_map(read))

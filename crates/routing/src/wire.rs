@@ -33,6 +33,8 @@ pub(crate) struct Meta<'a, L, A> {
     pub(crate) namespace: Option<Text<'a>>,
     #[serde(borrow)]
     pub(crate) resource_version: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(crate) creation_timestamp: Option<Text<'a>>,
     #[serde(deserialize_with = "lenient")]
     pub(crate) labels: L,
     #[serde(deserialize_with = "lenient")]

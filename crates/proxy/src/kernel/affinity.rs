@@ -4,13 +4,14 @@
 use std::net::{IpAddr, SocketAddr};
 
 use zonewise_nft::{Batch, Bytes, Data, DumpedElement, Family, Parts, Verb};
+use zonewise_routing::{Frontend, Protocol};
 
 use super::encode::{self, Names};
 use super::error_kind::ErrorKind;
 use super::{Kernel, KernelError};
 use crate::rules::TABLE;
 use crate::rules::delta::ElementId;
-use crate::rules::entries::{Frontend, Value};
+use crate::rules::entries::{Value, routing_family};
 use crate::rules::sets::Set;
 
 impl Kernel {
@@ -63,6 +64,8 @@ fn remembered(family: Family, seen: &DumpedElement<'_>) -> Option<Remembered> {
     let Some(Data::Value(data)) = seen.data else { return None };
     let mut data = Parts(data);
     let endpoint = SocketAddr::new(data.address(family)?, data.port()?);
+    let protocol = Protocol::of_number(protocol)?;
+    let family = routing_family(family);
     let at = |address| Frontend { address, family, protocol, port };
     Some(Remembered { client, frontends: [at(Some(address)), at(None)], endpoint })
 }

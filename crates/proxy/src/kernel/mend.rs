@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use zonewise_common::name::Key;
 use zonewise_nft::{Batch, Bytes, Data, DumpedElement, Family, Parts, Rule, RuleInfo, Verb};
-use zonewise_routing::ZoneId;
+use zonewise_routing::{Frontend, Protocol, ZoneId};
 
 use super::encode::{self, Names, counter_name};
 use super::{Census, Found, Kernel, KernelError};
@@ -16,7 +16,7 @@ use crate::config::CountBy;
 use crate::rules::TABLE;
 use crate::rules::chains::Chain;
 use crate::rules::delta::ElementId;
-use crate::rules::entries::{Entry, Frontend, Value};
+use crate::rules::entries::{Entry, Value, routing_family};
 use crate::rules::layout::{self, CHECK_CLUSTER_IPS};
 use crate::rules::sets::Set;
 use crate::rules::text::protocol_name;
@@ -311,10 +311,12 @@ impl Kernel {
                 self.socket.dump(family, TABLE, set.name(), &mut |seen: DumpedElement<'_>| {
                     let mut key = Parts(seen.key);
                     let address = if nodeport { None } else { key.address(family) };
-                    let (Some(protocol), Some(port)) = (key.protocol(), key.port()) else { return };
+                    let protocol = key.protocol().and_then(Protocol::of_number);
+                    let (Some(protocol), Some(port)) = (protocol, key.port()) else { return };
+                    let family = routing_family(family);
                     let frontend = Frontend { address, family, protocol, port };
                     if let Some((service, port)) = desired.owner(&frontend) {
-                        let protocol = protocol_name(protocol);
+                        let protocol = protocol_name(protocol.number());
                         let counted = CountedPort { service: service.clone(), protocol, port };
                         *sums.entry(counted).or_insert(0) += seen.packets.unwrap_or(0);
                     }

@@ -1,10 +1,12 @@
 //! What the rules are made from: configuration, node, Services and slices, as values that the kernel's
 //! tables take. Pure functions, shared by the sync loop, `--dry-run` and tests.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use zonewise_common::cidr::Cidr;
 use zonewise_common::name::Key;
-use zonewise_routing::{self as routing, RouteQuery, route};
+use zonewise_routing::{self as routing, Protected, RouteQuery, route};
 
 use crate::addresses::{NodeIps, NodePorts};
 use crate::config::{Config, DetectLocal};
@@ -32,12 +34,25 @@ pub(crate) fn options(config: &Config, node: &NodeInfo, nodeports: &[NodePorts; 
     }
 }
 
+/// The port of the kubelet's API on every node.
+const KUBELET_PORT: u16 = 10250;
+
 /// What the elements of all Services depend on.
-pub(crate) fn node_settings(config: &Config, ips: &NodeIps) -> NodeSettings {
+pub(crate) fn node_settings(
+    config: &Config,
+    node: &NodeInfo,
+    ips: &NodeIps,
+    service_cidrs: &[Cidr],
+) -> NodeSettings {
     NodeSettings {
         addresses: routing::Family::BOTH.map(|family| ips.known(family)),
         external_ips: config.allow_external_ips,
         count: config.count,
+        protected: Protected {
+            service_cidrs: service_cidrs.to_vec(),
+            node_addresses: node.ips().collect(),
+            node_ports: config.healthz.iter().map(SocketAddr::port).chain([KUBELET_PORT]).collect(),
+        },
     }
 }
 

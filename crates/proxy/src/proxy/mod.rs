@@ -122,6 +122,7 @@ pub async fn run(
         let events = ServiceEvents::new(client.clone());
         let families = families(Machine::default().has_ipv6());
         let (stale_flows, unsure) = StaleFlows::new(
+            kernel.clone(),
             Arc::clone(&cluster),
             Arc::clone(&metrics),
             config.routing,

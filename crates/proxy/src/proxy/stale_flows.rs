@@ -26,12 +26,14 @@ use zonewise_cluster::watch::{Backoff, random_part};
 use zonewise_common::name::{Key, Name};
 use zonewise_nft::Family;
 use zonewise_routing::{
-    FeatureGates, ObjectReader, Protocol, RouteQuery, RoutedService, RoutedSlice, serving_targets,
+    FeatureGates, Frontend, ObjectReader, Protocol, RouteQuery, RoutedService, RoutedSlice,
+    serving_targets,
 };
 
 use crate::addresses;
 use crate::conntrack::{self, Found, Frontends, Known};
 use crate::index::Index;
+use crate::kernel::KernelHandle;
 use crate::metrics::Metrics;
 use crate::rules::entries::routing_family;
 use crate::rules::layout::family_name;
@@ -43,6 +45,7 @@ const SPREAD: Duration = Duration::from_secs(1);
 /// What decides about flows: the cluster as this node knows it.
 #[derive(Clone)]
 pub(super) struct StaleFlows {
+    kernel: KernelHandle,
     cluster: Arc<ClusterView>,
     metrics: Arc<Metrics>,
     gates: FeatureGates,
@@ -81,13 +84,14 @@ pub(super) type Unsure = UnboundedReceiver<BTreeSet<Key>>;
 
 impl StaleFlows {
     pub(super) fn new(
+        kernel: KernelHandle,
         cluster: Arc<ClusterView>,
         metrics: Arc<Metrics>,
         gates: FeatureGates,
         families: Vec<Family>,
     ) -> (Self, Unsure) {
         let (unsure, services) = unbounded_channel();
-        (Self { cluster, metrics, gates, families, unsure }, services)
+        (Self { kernel, cluster, metrics, gates, families, unsure }, services)
     }
 
     /// Removes the stale flows of these Services, as far as the slices that this node knows tell. The
@@ -211,13 +215,18 @@ impl StaleFlows {
         services: impl Iterator<Item = &'k Key>,
         basis: Basis<'_>,
     ) -> BTreeMap<Family, Frontends> {
+        // The kernel's lock comes before that of the index.
+        let owned = self.kernel.with(|kernel| {
+            let desired = kernel.desired();
+            services.map(|key| (key, desired.owned(key))).collect::<Vec<_>>()
+        });
         let reader = self.cluster.reader();
         let index = self.cluster.index();
         let mut frontends: BTreeMap<Family, Frontends> = BTreeMap::new();
-        for key in services {
+        for (key, owned) in owned.unwrap_or_default() {
             let Some(service) = index.services().get(key) else { continue };
             let (slices, known) = basis.slices(&index, key);
-            self.add(&mut frontends, &reader, service, &slices, known);
+            self.add(&mut frontends, &reader, service, &owned, &slices, known);
         }
         frontends.retain(|_, frontends| !frontends.is_empty());
         frontends
@@ -228,6 +237,7 @@ impl StaleFlows {
         frontends: &mut BTreeMap<Family, Frontends>,
         reader: &ObjectReader,
         service: &RoutedService,
+        owned: &BTreeSet<Frontend>,
         slices: &[&RoutedSlice],
         known: Known,
     ) {
@@ -242,7 +252,9 @@ impl StaleFlows {
                     slices,
                 };
                 let serving = serving_targets(&query);
-                frontends.entry(family).or_default().add(service, port, &serving, known);
+                let claimed = service.frontends(port, query.family).into_iter();
+                let at = claimed.map(|(frontend, _)| frontend).filter(|at| owned.contains(at));
+                frontends.entry(family).or_default().add(service, at, &serving, known);
             }
         }
     }

@@ -1,40 +1,19 @@
 //! What the tables should hold.
 //!
-//! A frontend belongs to one Service. Where several Services claim the same (an external address with
-//! the same port, for example), the first by namespace and name gets it, not the oldest: what is in
-//! the kernel depends on the objects alone.
+//! A frontend belongs to one Service; `zonewise_routing::Ownership` decides to which. The elements of a
+//! Service are those of the frontends that it has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use zonewise_common::name::Key;
 use zonewise_nft::Bytes;
-use zonewise_routing::{ServicePort, ZoneId};
+use zonewise_routing::{Claim, Frontend, Ownership, ServicePort, ZoneId};
 
 use super::delta::Delta;
-use super::entries::{Entry, Frontend, NodeSettings, ProgrammedService, SharedElement, Value};
+use super::entries::{Entry, NodeSettings, ProgrammedService, SharedElement, Value};
 use super::layout::family_of;
 use super::sets::Set;
-
-/// The Services that claim a frontend, sorted; nearly always one.
-#[derive(Debug)]
-enum Claims {
-    One(Key),
-    Many(Vec<Key>),
-}
-
-impl Claims {
-    fn all(&self) -> &[Key] {
-        match self {
-            Self::One(key) => std::slice::from_ref(key),
-            Self::Many(keys) => keys,
-        }
-    }
-
-    fn owner(&self) -> Option<&Key> {
-        self.all().first()
-    }
-}
 
 /// How many Services use a shared element, and the zone it was first seen in.
 #[derive(Debug)]
@@ -86,7 +65,7 @@ impl SharedUses {
 pub struct Desired {
     node: NodeSettings,
     services: BTreeMap<Key, ProgrammedService>,
-    claims: BTreeMap<Frontend, Claims>,
+    ownership: Ownership,
     shared: SharedUses,
     nodeport_ips: Vec<IpAddr>,
 }
@@ -94,7 +73,8 @@ pub struct Desired {
 impl Desired {
     /// Nothing yet.
     pub fn new(node: NodeSettings) -> Self {
-        Self { node, ..Self::default() }
+        let ownership = Ownership::new(node.protected.clone());
+        Self { node, ownership, ..Self::default() }
     }
 
     /// What the elements of all Services depend on.
@@ -120,13 +100,25 @@ impl Desired {
             programmed.as_ref().map(|known| known.frontends(&self.node)).unwrap_or_default()
         };
         let (before, after) = (frontends(&old), frontends(&new));
-        let others = self.competitors(key, before.iter().chain(&after));
+        let mut others = self.ownership.competitors(key, before.iter().chain(&after));
+        let api_servers = is_kubernetes(key).then(|| api_servers(&new));
+        if let Some(api_servers) = &api_servers {
+            others.extend(self.ownership.claimants(self.ownership.api_servers()));
+            others.extend(self.ownership.claimants(api_servers));
+            others.remove(key);
+        }
         if let Some(delta) = delta.as_deref_mut() {
             self.entries_with_competitors(key, &old, &others)
                 .for_each(|entry| delta.removed(entry));
         }
-        before.iter().for_each(|frontend| self.release(key, frontend));
-        after.iter().for_each(|frontend| self.claim(key, *frontend));
+        before.iter().for_each(|(frontend, _)| self.ownership.release(frontend, key));
+        let created = new.as_ref().map_or(0, |new| new.service.created);
+        for (frontend, exposure) in after {
+            self.ownership.claim(frontend, Claim { exposure, created, service: key.clone() });
+        }
+        if let Some(api_servers) = api_servers {
+            self.ownership.set_api_servers(api_servers);
+        }
         if let Some(delta) = delta.as_deref_mut() {
             self.entries_with_competitors(key, &new, &others).for_each(|entry| delta.added(entry));
         }
@@ -151,6 +143,7 @@ impl Desired {
             .into_iter()
             .map(|key| (key.clone(), self.replace(&key, None, Some(delta))))
             .collect();
+        self.ownership.set_protected(node.protected.clone());
         self.node = node;
         for (key, programmed) in removed {
             self.replace(&key, programmed, Some(delta));
@@ -166,29 +159,33 @@ impl Desired {
         self.nodeport_ips.iter().map(nodeport_ip).for_each(take);
     }
 
-    /// Frontends that several Services claim: the Service that has it, and the others.
-    pub fn contested(&self) -> impl Iterator<Item = (&Frontend, &Key, &[Key])> {
-        self.claims.iter().filter_map(|(frontend, claims)| match claims.all() {
-            [owner, others @ ..] if !others.is_empty() => Some((frontend, owner, others)),
-            _ => None,
-        })
+    /// Which Service has which frontend.
+    pub fn ownership(&self) -> &Ownership {
+        &self.ownership
     }
 
     /// The Service that has a frontend, and the Service port behind it.
     pub fn owner(&self, frontend: &Frontend) -> Option<(&Key, u16)> {
-        let owner = self.claims.get(frontend)?.owner()?;
+        let owner = self.ownership.owner(frontend)?;
         let service = &self.services.get(owner)?.service;
         let behind = |port: &&ServicePort| {
             let number = if frontend.address.is_some() { port.port } else { port.node_port };
-            port.protocol.number() == frontend.protocol && number == frontend.port
+            port.protocol == frontend.protocol && number == frontend.port
         };
         Some((owner, service.ports.iter().find(behind)?.port))
+    }
+
+    /// The frontends that a Service has.
+    pub fn owned(&self, key: &Key) -> BTreeSet<Frontend> {
+        let claimed = self.services.get(key).map(|known| known.frontends(&self.node));
+        let frontends = claimed.into_iter().flatten().map(|(frontend, _)| frontend);
+        frontends.filter(|frontend| self.owns(key, frontend)).collect()
     }
 
     /// Whether a client may stay with an endpoint: decided by the first of these frontends that a
     /// Service has.
     pub fn is_sticky_to(&self, frontends: &[Frontend], inside: bool, endpoint: SocketAddr) -> bool {
-        let owned = |frontend: &Frontend| Some((*frontend, self.claims.get(frontend)?.owner()?));
+        let owned = |frontend: &Frontend| Some((*frontend, self.ownership.owner(frontend)?));
         let Some((frontend, owner)) = frontends.iter().find_map(owned) else { return false };
         self.services
             .get(owner)
@@ -206,7 +203,7 @@ impl Desired {
         &self,
         key: &Key,
         state: &Option<ProgrammedService>,
-        others: &[Key],
+        others: &BTreeSet<Key>,
     ) -> impl Iterator<Item = Entry> {
         let owns = |frontend: &Frontend| self.owns(key, frontend);
         let own = state.as_ref().map(|known| known.entries(&self.node, &owns)).unwrap_or_default();
@@ -214,44 +211,7 @@ impl Desired {
     }
 
     fn owns(&self, key: &Key, frontend: &Frontend) -> bool {
-        self.claims.get(frontend).and_then(Claims::owner) == Some(key)
-    }
-
-    /// Other Services that claim some of these frontends.
-    fn competitors<'a>(
-        &self,
-        key: &Key,
-        frontends: impl Iterator<Item = &'a Frontend>,
-    ) -> Vec<Key> {
-        let claims = frontends.filter_map(|frontend| self.claims.get(frontend));
-        let mut competitors: Vec<Key> =
-            claims.flat_map(Claims::all).filter(|other| *other != key).cloned().collect();
-        competitors.sort();
-        competitors.dedup();
-        competitors
-    }
-
-    fn claim(&mut self, key: &Key, frontend: Frontend) {
-        let claims = match self.claims.remove(&frontend) {
-            None => Claims::One(key.clone()),
-            Some(known) => {
-                let mut keys = known.all().to_vec();
-                keys.push(key.clone());
-                keys.sort();
-                Claims::Many(keys)
-            }
-        };
-        self.claims.insert(frontend, claims);
-    }
-
-    fn release(&mut self, key: &Key, frontend: &Frontend) {
-        let Some(claims) = self.claims.remove(frontend) else { return };
-        let left: Vec<Key> = claims.all().iter().filter(|other| *other != key).cloned().collect();
-        match <[Key; 1]>::try_from(left) {
-            Ok([only]) => drop(self.claims.insert(*frontend, Claims::One(only))),
-            Err(left) if left.is_empty() => {}
-            Err(left) => drop(self.claims.insert(*frontend, Claims::Many(left))),
-        }
+        self.ownership.owner(frontend) == Some(key)
     }
 
     fn share(
@@ -303,6 +263,17 @@ impl Desired {
             }
         }
     }
+}
+
+/// The Service whose endpoints are the API servers.
+fn is_kubernetes((namespace, name): &Key) -> bool {
+    &**namespace == "default" && &**name == "kubernetes"
+}
+
+fn api_servers(kubernetes: &Option<ProgrammedService>) -> BTreeSet<SocketAddr> {
+    let ports = kubernetes.iter().flat_map(|known| known.ports.iter().flatten().flatten());
+    let targets = ports.flat_map(|route| route.cluster.iter());
+    targets.map(|target| SocketAddr::new(target.address, target.port)).collect()
 }
 
 fn nodeport_ip(address: &IpAddr) -> Entry {

@@ -21,7 +21,8 @@ use zonewise_common::cidr::Cidr;
 use zonewise_common::name::Name;
 use zonewise_nft::{Bytes, Family};
 use zonewise_routing::{
-    self as routing, AddressList, EndpointFlags, Mode, RoutedService, ServicePort, Target, ZoneId,
+    self as routing, AddressList, EndpointFlags, Exposure, Frontend, Mode, Protected, Protocol,
+    RoutedService, Target, ZoneId,
 };
 use zonewise_topology::reason::Reason;
 
@@ -165,29 +166,14 @@ impl Entry {
     }
 }
 
-/// Where clients find a Service port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Frontend {
-    /// The address; `None` for a NodePort.
-    pub address: Option<IpAddr>,
-    /// The family.
-    pub family: Family,
-    /// The protocol's number.
-    pub protocol: u8,
-    /// The port.
-    pub port: u16,
+/// The key of a frontend's elements.
+pub(crate) fn frontend_key(frontend: &Frontend) -> Bytes {
+    let key = frontend.address.map_or_else(Bytes::new, |address| Bytes::new().address(address));
+    key.protocol(frontend.protocol.number()).port(frontend.port)
 }
 
-impl Frontend {
-    fn kind(self) -> FrontendKind {
-        if self.address.is_some() { FrontendKind::Address } else { FrontendKind::NodePort }
-    }
-
-    /// The key of its elements.
-    pub fn key(self) -> Bytes {
-        let key = self.address.map_or_else(Bytes::new, |address| Bytes::new().address(address));
-        key.protocol(self.protocol).port(self.port)
-    }
+fn frontend_kind(frontend: &Frontend) -> FrontendKind {
+    if frontend.address.is_some() { FrontendKind::Address } else { FrontendKind::NodePort }
 }
 
 /// What the elements of all Services depend on.
@@ -200,26 +186,27 @@ pub struct NodeSettings {
     pub external_ips: bool,
     /// What connections are counted by.
     pub count: CountBy,
-}
-
-/// Which of the Service's traffic policies a frontend has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Exposure {
-    ClusterIp,
-    /// The external traffic policy.
-    External {
-        /// Whether it is a load balancer's address, which may have source ranges.
-        load_balancer: bool,
-    },
+    /// What external IPs cannot take.
+    pub protected: Protected,
 }
 
 impl ProgrammedService {
-    /// Every frontend that it claims.
-    pub fn frontends(&self, node: &NodeSettings) -> Vec<Frontend> {
-        let mut all: Vec<Frontend> = self.each(node).map(|(frontend, _, _)| frontend).collect();
+    /// Every frontend that it claims, and what it is to the Service.
+    pub fn frontends(&self, node: &NodeSettings) -> Vec<(Frontend, Exposure)> {
+        let claimed = self.each(node).map(|(frontend, exposure, _)| (frontend, exposure));
+        let mut all: Vec<(Frontend, Exposure)> = claimed.chain(self.health_check()).collect();
         all.sort_unstable();
-        all.dedup();
+        all.dedup_by_key(|(frontend, _)| *frontend);
         all
+    }
+
+    /// The port where load balancers ask for the health of this node is a port of the node, like NodePorts.
+    fn health_check(&self) -> impl Iterator<Item = (Frontend, Exposure)> {
+        let port = self.service.health_check_node_port;
+        let at = |port| {
+            routing::Family::BOTH.map(|family| Frontend::node_port(family, Protocol::Tcp, port))
+        };
+        port.map(at).into_iter().flatten().map(|frontend| (frontend, Exposure::NodePort))
     }
 
     fn each<'a>(
@@ -232,40 +219,12 @@ impl ProgrammedService {
                 routes[family_index(family)].as_deref().map(|route| (port, family, route))
             })
         });
+        let served = move |exposure| exposure != Exposure::ExternalIp || node.external_ips;
         routes.flat_map(move |(port, family, route)| {
-            let frontends = self.frontends_of(port, family, node).into_iter();
-            frontends.map(move |(frontend, kind)| (frontend, kind, route))
+            let frontends = self.service.frontends(port, routing_family(family)).into_iter();
+            let frontends = frontends.filter(move |(_, exposure)| served(*exposure));
+            frontends.map(move |(frontend, exposure)| (frontend, exposure, route))
         })
-    }
-
-    fn frontends_of(
-        &self,
-        port: &ServicePort,
-        family: Family,
-        node: &NodeSettings,
-    ) -> Vec<(Frontend, Exposure)> {
-        let service = &self.service;
-        let mine = |address: &&IpAddr| family_of(address) == family;
-        let protocol = port.protocol.number();
-        let at = |address: &IpAddr| Frontend {
-            address: Some(*address),
-            family,
-            protocol,
-            port: port.port,
-        };
-        let external = |load_balancer| Exposure::External { load_balancer };
-        let cluster =
-            service.cluster_ips.iter().filter(mine).map(|ip| (at(ip), Exposure::ClusterIp));
-        let external_ips = service.external_ips.iter().filter(mine).filter(|_| node.external_ips);
-        let vips = service.load_balancer_ips.iter().filter(mine);
-        let mut frontends: Vec<(Frontend, Exposure)> = cluster.collect();
-        frontends.extend(vips.map(|ip| (at(ip), external(true))));
-        frontends.extend(external_ips.map(|ip| (at(ip), external(false))));
-        if port.node_port != 0 {
-            let frontend = Frontend { address: None, family, protocol, port: port.node_port };
-            frontends.push((frontend, external(false)));
-        }
-        frontends
     }
 
     /// Whether a client of this frontend may stay with this endpoint, because a new connection could
@@ -282,7 +241,7 @@ impl ProgrammedService {
         };
         let local = match exposure {
             Exposure::ClusterIp => self.service.internal_policy == routing::TrafficPolicy::Local,
-            Exposure::External { .. } => {
+            Exposure::LoadBalancer | Exposure::NodePort | Exposure::ExternalIp => {
                 self.service.external_policy == routing::TrafficPolicy::Local && !inside
             }
         };
@@ -296,7 +255,7 @@ impl ProgrammedService {
         let service = &*self.service;
         let comment = ServiceComment(format!("{}/{}", service.namespace, service.name).into());
         let mut writer = Writer { node, service, comment, entries: Vec::new() };
-        // An address may be both a load balancer's and an external IP; the first use counts.
+        // Two ports of a Service may have one number; the first counts.
         let mut seen = BTreeSet::new();
         for (frontend, exposure, route) in self.each(node) {
             if owns(&frontend) && seen.insert(frontend) {
@@ -378,7 +337,8 @@ impl Writer<'_> {
 
     fn add(&mut self, frontend: Frontend, sets: [Set; 2], value: Value) {
         let set = sets[usize::from(frontend.address.is_none())];
-        self.entries.push(Entry { family: frontend.family, set, key: frontend.key(), value });
+        let family = table_family(frontend.family);
+        self.entries.push(Entry { family, set, key: frontend_key(&frontend), value });
     }
 
     fn frontend(&mut self, frontend: Frontend, exposure: Exposure, route: &PortRoute) {
@@ -393,7 +353,9 @@ impl Writer<'_> {
         }
         let served = match exposure {
             Exposure::ClusterIp => self.cluster_ip(frontend, route),
-            Exposure::External { .. } => self.external(frontend, route),
+            Exposure::LoadBalancer | Exposure::NodePort | Exposure::ExternalIp => {
+                self.external(frontend, route)
+            }
         };
         if !served {
             self.add(
@@ -433,7 +395,7 @@ impl Writer<'_> {
             self.add(frontend, entry, to);
             return true;
         }
-        let to = self.to(Chain::ExternalLocal(frontend.kind()));
+        let to = self.to(Chain::ExternalLocal(frontend_kind(&frontend)));
         self.add(frontend, entry, to);
         if let Some(chain) = self.slots(frontend, PickPolicy::Plain, &route.cluster, weights) {
             let sets = [Set::ClusterPicks, Set::NodePortClusterPicks];
@@ -457,27 +419,30 @@ impl Writer<'_> {
         weights: Option<&[u32]>,
     ) -> Option<Chain> {
         let slots = routing::slots(targets.len(), weights);
-        let set = slot_map(policy, frontend.kind());
+        let set = slot_map(policy, frontend_kind(&frontend));
         let count = u32::try_from(slots.len()).ok().filter(|&count| count > 0)?;
-        let family = frontend.family;
+        let family = table_family(frontend.family);
         for (slot, &target) in (0..count).zip(&slots) {
             let target = targets.get(target as usize)?;
             let value = Value::Endpoint(Bytes::new().address(target.address).port(target.port));
-            self.entries.push(Entry { family, set, key: frontend.key().number(slot), value });
+            self.entries.push(Entry {
+                family,
+                set,
+                key: frontend_key(&frontend).number(slot),
+                value,
+            });
         }
         let sticky = self.service.affinity_seconds.is_some();
-        Some(Chain::Pick { policy, at: frontend.kind(), sticky, slots: count })
+        Some(Chain::Pick { policy, at: frontend_kind(&frontend), sticky, slots: count })
     }
 
     /// Adds the source ranges of a load balancer's address.
     fn guard(&mut self, frontend: Frontend, exposure: Exposure) {
-        let (Exposure::External { load_balancer: true }, Some(address)) =
-            (exposure, frontend.address)
-        else {
+        let (Exposure::LoadBalancer, Some(address)) = (exposure, frontend.address) else {
             return;
         };
-        let family = frontend.family;
-        let sources = self.service.source_ranges(routing_family(family));
+        let family = table_family(frontend.family);
+        let sources = self.service.source_ranges(frontend.family);
         if sources.is_empty() {
             return;
         }
@@ -489,8 +454,8 @@ impl Writer<'_> {
         let itself = node_may.then(|| Cidr::host(address));
         for source in outermost(sources.into_iter().chain(itself)) {
             let (first, last) = (source.address(), source.last());
-            let key = frontend.key().address(first);
-            let value = Value::Until(frontend.key().address(last));
+            let key = frontend_key(&frontend).address(first);
+            let value = Value::Until(frontend_key(&frontend).address(last));
             self.entries.push(Entry { family, set: Set::Sources, key, value });
         }
     }
@@ -501,6 +466,14 @@ pub fn routing_family(family: Family) -> routing::Family {
     match family {
         Family::Ip => routing::Family::V4,
         Family::Ip6 => routing::Family::V6,
+    }
+}
+
+/// The table of a family.
+pub(crate) fn table_family(family: routing::Family) -> Family {
+    match family {
+        routing::Family::V4 => Family::Ip,
+        routing::Family::V6 => Family::Ip6,
     }
 }
 

@@ -6,7 +6,9 @@
 )]
 
 use crate::common::objects::{endpoint, labelled, ports, service, slice, with};
-use crate::common::two_nodes::{FAMILIES, TwoNodeCluster, by_range, cluster_ip, full};
+use crate::common::two_nodes::{
+    FAMILIES, TwoNodeCluster, both_protocols, by_range, cluster_ip, full,
+};
 use crate::common::{Tables, ip, nft, usual_node};
 use serde_json::{Value, json};
 use zonewise_netns::Namespace;
@@ -60,26 +62,103 @@ fn ten_thousand_endpoints_are_one_chain() {
     tables.assert_mended();
 }
 
-/// Two Services that ask for the same external address: the first by name has it, whoever came
-/// first; the other gets it when the first goes.
+/// Two Services that ask for the same external address: the older has it, whatever its name and whichever was
+/// seen first; the other gets it when the first goes.
 #[test]
 fn a_contested_address_has_one_stable_owner() {
     let mut cluster = TwoNodeCluster::new(by_range());
     let vip = json!({"externalIPs": ["198.51.100.50"]});
     for (name, n) in [("zed", 1), ("abc", 2)] {
-        let object = with(full(name, n, json!({"type": "ClusterIP"})), vip.clone());
+        let mut object = with(full(name, n, json!({"type": "ClusterIP"})), vip.clone());
+        object["metadata"]["creationTimestamp"] = json!(format!("202{n}-01-01T00:00:00Z"));
         let pod = if name == "abc" { &cluster.here } else { &cluster.there };
         let member = endpoint(pod.address(false), &pod.node, &pod.zone);
         cluster.tables.service(&object).slice(&slice(name, &format!("{name}-1"), &[member]));
         cluster.tables.sync().assert_mended();
     }
     let to = crate::common::at(ip("198.51.100.50"), 80);
-    assert_eq!(cluster.answers(&cluster.caller.namespace, to, 6).text(), "here");
-    // TCP and UDP.
-    assert_eq!(cluster.tables.kernel.desired().contested().count(), 2);
-    cluster.tables.delete_service("ns", "abc").sync().assert_mended();
     assert_eq!(cluster.answers(&cluster.caller.namespace, to, 6).text(), "there");
-    assert_eq!(cluster.tables.kernel.desired().contested().count(), 0);
+    // TCP and UDP.
+    assert_eq!(refused(&cluster), 2);
+    cluster.tables.delete_service("ns", "zed").sync().assert_mended();
+    assert_eq!(cluster.answers(&cluster.caller.namespace, to, 6).text(), "here");
+    assert_eq!(refused(&cluster), 0);
+}
+
+fn refused(cluster: &TwoNodeCluster) -> usize {
+    cluster.tables.kernel.desired().ownership().refused().count()
+}
+
+/// A tenant's Service whose external IPs are the ClusterIP of another Service and the addresses of the node: it
+/// gets nothing that belongs to others, in whichever order the Services come and go, and it keeps the rest.
+#[test]
+fn external_ips_take_nothing_from_others() {
+    for thief_comes_first in [false, true] {
+        for v6 in FAMILIES {
+            let mut cluster = TwoNodeCluster::new(by_range());
+            let (dns, own) = (cluster_ip(1, v6), cluster.n1.address(v6));
+            let free = ip(if v6 { "2001:db8:1::77" } else { "198.51.100.77" });
+            let taken = json!({"externalIPs": [dns.ip(), own, free], "ports": [
+                {"name": "a", "port": 80, "protocol": "TCP"}, {"name": "b", "port": 80, "protocol": "UDP"},
+                {"name": "c", "port": 81, "protocol": "TCP"}, {"name": "d", "port": 30_001, "protocol": "TCP"},
+                {"name": "e", "port": 10_250, "protocol": "TCP"}, {"name": "f", "port": 6443, "protocol": "TCP"},
+            ]});
+            // The name sorts before all others, and nothing says that it is younger.
+            let thief = with(full("aaa", 9, json!({"type": "ClusterIP"})), taken);
+            let steal = |cluster: &mut TwoNodeCluster| {
+                let member = endpoint(cluster.here.address(v6), "n1", "a");
+                let object = slice("aaa", "aaa-1", &[member]);
+                let all = ["a", "b", "c", "d", "e", "f"];
+                let all = all.map(|name| (name, 8080, if name == "b" { "UDP" } else { "TCP" }));
+                cluster.tables.service(&thief).slice(&ports(object, &all));
+            };
+            let offer = |cluster: &mut TwoNodeCluster| {
+                let member = endpoint(cluster.there.address(v6), "n2", "b");
+                cluster.tables.service(&full("dns", 1, json!({})));
+                cluster.tables.slice(&both_protocols(slice("dns", "dns-1", &[member])));
+                let mut kubernetes = full("kubernetes", 2, json!({"type": "ClusterIP"}));
+                let mut api_servers =
+                    slice("kubernetes", "kubernetes-1", &[endpoint(own, "n1", "a")]);
+                for object in [&mut kubernetes, &mut api_servers] {
+                    object["metadata"]["namespace"] = json!("default");
+                }
+                api_servers = ports(api_servers, &[("http", 6443, "TCP")]);
+                cluster.tables.service(&kubernetes).slice(&api_servers);
+            };
+            if thief_comes_first {
+                steal(&mut cluster);
+                cluster.tables.sync();
+                offer(&mut cluster);
+            } else {
+                offer(&mut cluster);
+                cluster.tables.sync();
+                steal(&mut cluster);
+            }
+            cluster.tables.sync().assert_mended();
+            let from = cluster.client.namespace.clone();
+            let reached =
+                |address, port| cluster.answers(&from, crate::common::at(address, port), 4).text();
+            let rows = [
+                (dns.ip(), 80, "there"),
+                (dns.ip(), 81, "refused"),
+                (own, 80, "here"),
+                (own, 30_001, "there"),
+                (own, 10_250, "refused"),
+                (own, 6443, "refused"),
+                (free, 80, "here"),
+                (free, 81, "here"),
+                (free, 30_001, "here"),
+                (free, 6443, "here"),
+            ];
+            for (address, port, expected) in rows {
+                assert_eq!(reached(address, port), expected, "{address} port {port}");
+            }
+            assert_eq!(cluster.answers_udp(&from, dns, 4).text(), "there");
+            // UDP flows are looked for at these alone: changes of the thief remove no flow of the other.
+            let owned = cluster.tables.kernel.desired().owned(&("ns".into(), "aaa".into()));
+            assert!(owned.iter().all(|frontend| frontend.address != Some(dns.ip())));
+        }
+    }
 }
 
 /// Absurd objects: what can be used is used, the others are left out, nobody else suffers.

@@ -5,6 +5,7 @@
 
 mod common;
 mod order;
+mod ownership;
 mod policies;
 mod reader;
 mod reasons;

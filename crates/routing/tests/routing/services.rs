@@ -26,7 +26,7 @@ fn protocols_have_numbers() {
 fn a_service_is_read_whole() {
     let json = json!({
         "metadata": {
-            "name": "svc", "namespace": "ns", "resourceVersion": "12",
+            "name": "svc", "namespace": "ns", "resourceVersion": "12", "creationTimestamp": "2026-01-02T03:04:05Z",
             "labels": { "service.kubernetes.io/service-proxy-name": "zonewise" },
             "annotations": { "service.kubernetes.io/topology-mode": "Auto" },
         },
@@ -85,6 +85,7 @@ fn a_service_is_read_whole() {
             topology_auto: true,
             proxy_name: Some("zonewise".into()),
             skipped: false,
+            created: 1_767_323_045,
             resource_version: 12,
         }
     );
@@ -92,8 +93,14 @@ fn a_service_is_read_whole() {
     assert_eq!(texts(read.external_ips(Family::V4)), ["192.0.2.1"]);
     assert_eq!(texts(read.load_balancer_ips(Family::V6)), ["2001:db8::2"]);
     assert_eq!(texts(read.source_ranges(Family::V4)), ["203.0.113.0/25"]);
+}
+
+#[test]
+fn the_resource_version_is_not_content() {
+    let read = reader("a").read_service("{}").unwrap();
     assert!(read.same_content(&RoutedService { resource_version: 13, ..read.clone() }));
-    assert!(!read.same_content(&RoutedService { topology_auto: false, ..read.clone() }));
+    assert!(!read.same_content(&RoutedService { topology_auto: true, ..read.clone() }));
+    assert!(!read.same_content(&RoutedService { created: 13, ..read.clone() }));
 }
 
 #[test]

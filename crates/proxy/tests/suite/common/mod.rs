@@ -18,7 +18,7 @@ use zonewise_proxy::config::CountBy;
 use zonewise_proxy::testing::{
     Found, Index, Kernel, KernelError, NodeSettings, Options, Rejected, WatchId, programmed_service,
 };
-use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader};
+use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader, Protected};
 
 /// Long enough for an answer on one machine, short enough to wait for none.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(400);
@@ -41,7 +41,12 @@ pub(crate) struct Tables {
 
 /// What is not said otherwise: both families, addresses known, connections counted by zone.
 pub(crate) fn usual_node(addresses: [Option<IpAddr>; 2]) -> NodeSettings {
-    NodeSettings { addresses, external_ips: true, count: CountBy::Zones }
+    let protected = Protected {
+        node_addresses: addresses.into_iter().flatten().collect(),
+        node_ports: vec![10_250],
+        ..Protected::default()
+    };
+    NodeSettings { addresses, external_ips: true, count: CountBy::Zones, protected }
 }
 
 impl Tables {

@@ -231,7 +231,12 @@ fn frontends(tables: &Tables) -> BTreeMap<Family, Frontends> {
                 slices: &slices,
             };
             let serving = serving_targets(&query);
-            frontends.entry(family).or_default().add(service, port, &serving, Known::All);
+            let owned = tables.kernel.desired().owned(key);
+            let at = owned.into_iter().filter(|at| {
+                at.family == query.family
+                    && service.frontends(port, at.family).iter().any(|of| of.0 == *at)
+            });
+            frontends.entry(family).or_default().add(service, at, &serving, Known::All);
         }
     }
     frontends
