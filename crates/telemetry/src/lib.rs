@@ -32,6 +32,7 @@
 //! ```
 
 pub mod checks;
+mod connections;
 pub mod file;
 pub mod health;
 pub mod log;

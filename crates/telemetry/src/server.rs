@@ -4,8 +4,8 @@
 //!  TcpListener ─► Server ─ each request ─► PageHandler::handle(PageRequest) ─► Page
 //! ```
 //!
-//! One request per connection, few connections at once, and short timeouts: a slow client, or one that
-//! does not close its connection, cannot keep the next probe out.
+//! One request per connection, few connections at once, and short timeouts: a slow client, or many that ask
+//! nothing, cannot keep the next probe out (see [`crate::connections`]).
 
 use std::convert::Infallible;
 use std::io;
@@ -23,8 +23,10 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
+
+use crate::connections::{Connections, HasAsked};
 
 /// The content type of plain text.
 pub const TEXT: &str = "text/plain; charset=utf-8";
@@ -112,7 +114,7 @@ impl<F: Fn(PageRequest<'_>) -> Page + Send + Sync + 'static> PageHandler for F {
 /// Limits for clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Connections at once; the others wait in the kernel's queue.
+    /// Connections at once; one more closes another.
     pub(crate) connections: usize,
     /// Time until the request's head has arrived.
     pub(crate) head: Duration,
@@ -123,7 +125,7 @@ pub(crate) struct Limits {
 }
 
 pub(crate) const LIMITS: Limits = Limits {
-    connections: 64,
+    connections: 512,
     head: Duration::from_secs(5),
     total: Duration::from_secs(15),
     drain: Duration::from_secs(1),
@@ -135,7 +137,7 @@ pub(crate) const LIMITS: Limits = Limits {
 pub struct Server {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<JoinSet<()>>,
+    task: JoinHandle<Connections>,
     drain: Duration,
 }
 
@@ -148,7 +150,7 @@ impl Server {
     /// Accepts no more connections and gives the open ones a second.
     pub async fn stop(self) {
         let drain = self.drain;
-        finish(self.close_port().await, drain).await;
+        self.close_port().await.finish(drain).await;
     }
 
     /// Accepts no more connections; the port is free when this returns. The open ones get their second in
@@ -156,14 +158,14 @@ impl Server {
     pub async fn close(self) {
         let drain = self.drain;
         let connections = self.close_port().await;
-        tokio::spawn(finish(connections, drain));
+        tokio::spawn(connections.finish(drain));
     }
 
-    async fn close_port(self) -> JoinSet<()> {
+    async fn close_port(self) -> Connections {
         drop(self.stop);
         self.task.await.unwrap_or_else(|error| {
             tracing::error!(%error, "the HTTP server of health pages failed");
-            JoinSet::new()
+            Connections::new(0)
         })
     }
 }
@@ -193,16 +195,20 @@ async fn accept<H: PageHandler>(
     handler: Arc<H>,
     limits: Limits,
     mut stopped: oneshot::Receiver<()>,
-) -> JoinSet<()> {
-    let mut connections = JoinSet::new();
+) -> Connections {
+    let mut connections = Connections::new(limits.connections);
     loop {
         tokio::select! {
             _ = &mut stopped => break,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < limits.connections => {
+            () = connections.ended() => {}
+            accepted = listener.accept() => {
                 match accepted {
-                    Ok((stream, _)) => {
-                        connections.spawn(serve_connection(stream, Arc::clone(&handler), limits));
+                    Ok((stream, client)) => {
+                        let handler = Arc::clone(&handler);
+                        connections.make_room().await;
+                        connections.add(client.ip(), |has_asked| {
+                            serve_connection(stream, handler, limits, has_asked)
+                        });
                     }
                     Err(error) => {
                         tracing::warn!(%error, "the HTTP server of health pages cannot accept a connection");
@@ -216,14 +222,14 @@ async fn accept<H: PageHandler>(
     connections
 }
 
-/// Waits for open connections. Dropping the set closes those that are not done in time.
-async fn finish(mut connections: JoinSet<()>, drain: Duration) {
-    let drained = async { while connections.join_next().await.is_some() {} };
-    let _ = timeout(drain, drained).await;
-}
-
-async fn serve_connection<H: PageHandler>(stream: TcpStream, handler: Arc<H>, limits: Limits) {
+async fn serve_connection<H: PageHandler>(
+    stream: TcpStream,
+    handler: Arc<H>,
+    limits: Limits,
+    has_asked: HasAsked,
+) {
     let service = service_fn(move |request: Request<Incoming>| {
+        has_asked.set();
         let uri = request.uri();
         let page_request = PageRequest {
             method: request.method().as_str(),
