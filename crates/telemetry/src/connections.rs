@@ -3,14 +3,14 @@
 //! A client that opens many connections and asks nothing must not keep a probe waiting. When there are too many,
 //! one that has asked nothing yet is closed, of the client that has most of those. Each has a moment to ask.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::task::{AbortHandle, Id, JoinSet};
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 
 /// How long a connection stays open although others wait and it has asked nothing.
@@ -32,7 +32,6 @@ impl HasAsked {
 
 #[derive(Debug)]
 struct Open {
-    number: u64,
     since: Instant,
     client: IpAddr,
     has_asked: HasAsked,
@@ -44,22 +43,25 @@ struct Open {
 pub(crate) struct Connections {
     limit: usize,
     accepted: u64,
-    open: HashMap<Id, Open>,
+    /// By number, in the order in which they came.
+    open: BTreeMap<u64, Open>,
     tasks: JoinSet<()>,
 }
 
 impl Connections {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, accepted: 0, open: HashMap::new(), tasks: JoinSet::new() }
+        Self { limit, accepted: 0, open: BTreeMap::new(), tasks: JoinSet::new() }
     }
 
     /// Waits until there is room for one more, and closes another one if need be.
     pub(crate) async fn make_room(&mut self) {
         while self.open.len() >= self.limit {
-            let Some((id, age)) = self.least_worthy() else { return };
+            let Some((number, age)) = self.least_worthy() else { return };
             if age >= GRACE {
-                let closed = self.open.remove(&id);
-                closed.inspect(|open| open.task.abort());
+                let closed = self.open.remove(&number);
+                if let Some(open) = closed {
+                    open.task.abort();
+                }
             } else {
                 // Meanwhile some may end by themselves.
                 let _ = timeout(GRACE.saturating_sub(age), self.ended()).await;
@@ -75,19 +77,16 @@ impl Connections {
         self.accepted += 1;
         let has_asked = HasAsked::default();
         let task = self.tasks.spawn(serve(has_asked.clone()));
-        let (number, client, since) = (self.accepted, network(client), Instant::now());
-        let open = Open { number, since, client, has_asked, task };
-        self.open.insert(open.task.id(), open);
+        let (client, since) = (network(client), Instant::now());
+        self.open.insert(self.accepted, Open { since, client, has_asked, task });
     }
 
     /// Waits until one has ended; for ever while there are none.
     pub(crate) async fn ended(&mut self) {
-        let ended = match self.tasks.join_next_with_id().await {
-            Some(Ok((id, ()))) => id,
-            Some(Err(error)) => error.id(),
-            None => std::future::pending().await,
-        };
-        self.open.remove(&ended);
+        if self.tasks.join_next().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+        self.open.retain(|_, open| !open.task.is_finished());
     }
 
     /// Waits until all have ended. Dropping the set closes those that have not in time.
@@ -97,18 +96,18 @@ impl Connections {
     }
 
     /// One that has asked nothing yet, of the client that has most of those, and its age; among equals the oldest.
-    fn least_worthy(&self) -> Option<(Id, Duration)> {
-        let mut of_client: HashMap<(IpAddr, bool), usize> = HashMap::new();
+    fn least_worthy(&self) -> Option<(u64, Duration)> {
+        let mut of_client: BTreeMap<(IpAddr, bool), usize> = BTreeMap::new();
         for open in self.open.values() {
             *of_client.entry((open.client, open.has_asked.get())).or_default() += 1;
         }
-        let unworthiness = |open: &Open| {
+        let unworthiness = |number: u64, open: &Open| {
             let asked = open.has_asked.get();
             let equals = of_client.get(&(open.client, asked)).copied().unwrap_or(0);
-            (!asked, equals, std::cmp::Reverse(open.number))
+            (!asked, equals, std::cmp::Reverse(number))
         };
-        let found = self.open.iter().max_by_key(|(_, open)| unworthiness(open));
-        found.map(|(id, open)| (*id, open.since.elapsed()))
+        let found = self.open.iter().max_by_key(|(number, open)| unworthiness(**number, open));
+        found.map(|(number, open)| (*number, open.since.elapsed()))
     }
 }
 
@@ -149,8 +148,7 @@ mod tests {
 
     /// The number of the connection that is closed for the next one, from 1.
     fn closed(clients: &[&str]) -> Option<u64> {
-        let connections = connections(clients);
-        connections.least_worthy().map(|(id, _)| connections.open[&id].number)
+        connections(clients).least_worthy().map(|(number, _)| number)
     }
 
     #[tokio::test]
