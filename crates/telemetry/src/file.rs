@@ -64,9 +64,19 @@ pub fn decode<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, FileErro
         let plain = error.without_snippet().to_string();
         let message = plain.lines().next().unwrap_or_default();
         // The position is in front already.
-        let message = message.split(" at line ").next().unwrap_or(message).to_owned();
+        let message = without_rust_types(message.split(" at line ").next().unwrap_or(message));
         FileError::Invalid { position: position(file, error.location()), message }
     })
+}
+
+/// `invalid u64` says nothing to people who write YAML.
+fn without_rust_types(message: &str) -> String {
+    match message.split_once("invalid u") {
+        Some((before, bits)) if bits.starts_with(|first: char| first.is_ascii_digit()) => {
+            format!("{before}not a whole number, 0 or more")
+        }
+        _ => message.to_owned(),
+    }
 }
 
 /// File, line and column, for messages.
@@ -88,7 +98,11 @@ mod tests {
         let decode = |text: &str| decode::<BTreeMap<String, u8>>("c.yaml", text);
         assert_eq!(decode("a: 1\nb: 2\n").unwrap(), [("a".into(), 1), ("b".into(), 2)].into());
         let wrong = decode("a: 1\nb: two\n").unwrap_err().to_string();
-        assert!(wrong.starts_with("c.yaml:2:4: ") && !wrong.contains("at line"), "{wrong}");
+        assert_eq!(wrong, "c.yaml:2:4: not a whole number, 0 or more");
+        assert_eq!(
+            decode("a: -1\n").unwrap_err().to_string(),
+            "c.yaml:1:4: not a whole number, 0 or more"
+        );
     }
 
     #[test]
