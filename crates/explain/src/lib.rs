@@ -33,7 +33,7 @@ mod suggestions;
 
 pub use cost::{Crossing, Prices};
 pub use explanation::{Depth, Explanation, ProxyKind, explain};
-pub use matrix::{Matrix, location_in, matrices};
+pub use matrix::{Matrix, Row, location_in, matrices};
 pub use overview::{Cost, ServiceOverview, overview};
 pub use plan::{Planner, ServicePlan};
 pub use route::{RouteLine, route_lines};

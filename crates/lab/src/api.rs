@@ -12,6 +12,8 @@ pub(crate) const NODES: &str = "/api/v1/nodes";
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 /// Path of the lab's Services.
 pub(crate) const SERVICES: &str = "/api/v1/namespaces/default/services";
+/// Path of the Services of all namespaces.
+pub(crate) const ALL_SERVICES: &str = "/api/v1/services";
 /// Path of the EndpointSlices of those Services.
 pub(crate) const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
 

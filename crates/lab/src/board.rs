@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::kubelet::PodView;
 use crate::measure::{Counts, Matrix};
+use crate::prediction::Prediction;
 use crate::scenario::{Expect, Percent, Range};
 use crate::view::{Act, ActResult, Endpoint, Expectation, Phase, Programming, Service, View, Zone};
 use crate::watcher::{Routed, ServiceStatus};
@@ -35,6 +36,8 @@ pub(crate) struct Observation {
     pub(crate) zones: Vec<Zone>,
     /// Pods that run.
     pub(crate) pods: Vec<PodView>,
+    /// Services that users have created, in the order of their appearance. A name stays when its Service goes.
+    pub(crate) guests: Vec<String>,
     /// What each Service asks for, and the controller's reason.
     pub(crate) statuses: BTreeMap<String, ServiceStatus>,
     /// How the proxies route each Service.
@@ -47,7 +50,10 @@ pub(crate) struct Observation {
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     title: String,
+    /// The Services of the scenario, then those that users have created.
     services: Vec<String>,
+    /// How many of them are the scenario's.
+    own: usize,
     zones: Vec<String>,
     kubectl: String,
     observation: Observation,
@@ -87,6 +93,7 @@ impl Board {
         Self {
             title: title.to_owned(),
             services,
+            own: count,
             zones,
             kubectl,
             history: vec![Vec::new(); count],
@@ -102,11 +109,12 @@ impl Board {
                 self.endpoint_zones.insert(pod.name.clone(), zone);
             }
         }
+        self.admit(&observation.guests);
         self.observation = observation;
-        let (made, failed) = (
-            counts.iter().map(Counts::total).sum::<u64>(),
-            counts.iter().map(Counts::failures).sum::<u64>(),
-        );
+        // What users try with Services of their own is not the scenario's failure.
+        let own = counts.iter().take(self.own);
+        let (made, failed) =
+            (own.clone().map(Counts::total).sum::<u64>(), own.map(Counts::failures).sum::<u64>());
         self.connections += made;
         self.failed += failed;
         self.act_connections += made;
@@ -124,6 +132,43 @@ impl Board {
         self.ticks += 1;
         if self.ticks.is_multiple_of(TICKS_PER_VALUE) {
             self.remember();
+        }
+    }
+
+    /// Makes room for Services that users have created.
+    fn admit(&mut self, guests: &[String]) {
+        let known = self.services.len() - self.own;
+        for name in guests.iter().skip(known) {
+            self.services.push(name.clone());
+            self.history.push(Vec::new());
+            self.failed_by_service.push(0);
+        }
+    }
+
+    /// The Services that exist, by index: those of the scenario are always shown.
+    fn shown(&self) -> Vec<usize> {
+        let exists = |index: &usize| {
+            *index < self.own || self.observation.statuses.contains_key(&self.services[*index])
+        };
+        (0..self.services.len()).filter(exists).collect()
+    }
+
+    /// Selects the Service that is so many lines further down the list, or up.
+    pub(crate) fn select(&mut self, by: isize) {
+        let shown = self.shown();
+        let now = shown.iter().position(|index| *index == self.selected).unwrap_or(0);
+        let last = shown.len().saturating_sub(1);
+        if let Some(index) = shown.get(now.saturating_add_signed(by).min(last)) {
+            self.selected = *index;
+        }
+    }
+
+    /// Whether a Pod belongs to a Service.
+    fn selects(&self, service: usize, pod: &PodView) -> bool {
+        let name = &self.services[service];
+        match self.observation.statuses.get(name) {
+            _ if service < self.own => pod.is_of(name),
+            status => status.is_some_and(|status| status.selects(pod)),
         }
     }
 
@@ -191,11 +236,6 @@ impl Board {
         self.window = None;
     }
 
-    /// How many Services there are.
-    pub(crate) fn services(&self) -> usize {
-        self.services.len()
-    }
-
     /// All acts that have ended.
     pub(crate) fn ended(&self) -> &[ActResult] {
         &self.ended
@@ -213,7 +253,7 @@ impl Board {
 
     /// Names of the endpoints of a Service that take new connections.
     fn ready(&self, service: usize) -> Vec<String> {
-        let of = |pod: &&PodView| pod.app == self.services[service] && pod.ready && !pod.ending;
+        let of = |pod: &&PodView| self.selects(service, pod) && pod.ready && !pod.ending;
         self.observation.pods.iter().filter(of).map(|pod| pod.name.clone()).collect()
     }
 
@@ -234,7 +274,9 @@ impl Board {
     /// Connections of a Service in the last ticks.
     fn recent(&self, service: usize, ticks: usize) -> Counts {
         let mut counts = Counts::default();
-        self.lately.iter().rev().take(ticks).for_each(|tick| counts.add(&tick[service]));
+        // A Service that a user has created was not there in earlier ticks.
+        let ticks = self.lately.iter().rev().take(ticks);
+        ticks.filter_map(|tick| tick.get(service)).for_each(|tick| counts.add(tick));
         counts
     }
 
@@ -268,15 +310,16 @@ impl Board {
 
     /// Everything that the screen shows.
     pub(crate) fn view(&self, clock: Duration) -> View {
-        let selected = self.selected.min(self.services.len().saturating_sub(1));
+        let shown = self.shown();
+        let position = shown.iter().position(|index| *index == self.selected).unwrap_or(0);
+        let selected = shown.get(position).copied().unwrap_or(0);
         let counts = self.recent(selected, MATRIX_TICKS);
         let matrix = if self.lately.is_empty() {
             Matrix::new(&self.zones)
         } else {
             counts.matrix(&self.zones, &self.endpoint_zones)
         };
-        let services: Vec<Service> =
-            (0..self.services.len()).map(|one| self.service(one)).collect();
+        let services: Vec<Service> = shown.iter().map(|one| self.service(*one)).collect();
         View {
             title: self.title.clone(),
             clock,
@@ -285,7 +328,7 @@ impl Board {
             zones: self.observation.zones.clone(),
             rate: services.iter().map(|service| service.rate).sum(),
             services,
-            selected,
+            selected: position,
             matrix,
             endpoints: self.endpoints(selected),
             history: self.history[selected].clone(),
@@ -294,6 +337,7 @@ impl Board {
             programming: self.observation.programming,
             kubectl: self.kubectl.clone(),
             paused: self.paused,
+            help: false,
             trouble: self.trouble.clone(),
         }
     }
@@ -301,7 +345,7 @@ impl Board {
     fn endpoints(&self, service: usize) -> Vec<Endpoint> {
         let (ready, counts) = (self.ready(service), self.recent(service, LOAD_TICKS));
         let loads: BTreeMap<&String, f64> = ready.iter().zip(counts.loads(&ready)).collect();
-        let of = |pod: &&PodView| pod.app == self.services[service];
+        let of = |pod: &&PodView| self.selects(service, pod);
         let mut all: Vec<Endpoint> = self
             .observation
             .pods
@@ -323,8 +367,14 @@ fn join(texts: &BTreeSet<String>) -> String {
     texts.iter().cloned().collect::<Vec<_>>().join(",")
 }
 
-/// Compares what was measured with what the act expects, and stores the outcome in `result`.
-pub(crate) fn judge(result: &mut ActResult, expect: &Expect) {
+/// Compares what was measured with what the act expects, and stores the outcome in `result`. In another size than the
+/// scenario's, what was computed before and after the measurement takes the place of the act's shares and loads, and
+/// reasons are not compared.
+pub(crate) fn judge(result: &mut ActResult, expect: &Expect, computed: Option<&[Prediction]>) {
+    let expect = match computed {
+        Some(computed) => &computed_expectations(result, expect, computed),
+        None => expect,
+    };
     let mut all = Vec::new();
     let percent = |value: Option<f64>| value.map(Percent);
     let counted = result.matrix.total() as f64;
@@ -338,11 +388,31 @@ pub(crate) fn judge(result: &mut ActResult, expect: &Expect) {
     if !expect.reason.is_empty() {
         all.push(Expectation {
             expected: format!("reason {}", expect.reason.join(" or ")),
+            tolerance: None,
             found: result.reason.clone(),
             held: expect.reason.contains(&result.reason),
         });
     }
     result.expectations = all;
+}
+
+/// What an act expects in this size. Routing may have changed while it was measured, so every prediction counts.
+fn computed_expectations(result: &ActResult, expect: &Expect, computed: &[Prediction]) -> Expect {
+    let in_zone = || computed.iter().map(|one| Percent(one.in_zone(&result.matrix)));
+    let lowest = in_zone().reduce(|a, b| if a < b { a } else { b });
+    let highest = in_zone().reduce(|a, b| if a > b { a } else { b });
+    let overload = computed.iter().map(|one| Percent(one.overload));
+    let overload = overload.reduce(|a, b| if a > b { a } else { b });
+    let given = |range: &Range<Percent>| range.at_least.is_some() || range.at_most.is_some();
+    let mut expected =
+        Expect { service: expect.service.clone(), failed: expect.failed, ..Expect::default() };
+    if given(&expect.in_zone) {
+        expected.in_zone = Range { at_least: lowest, at_most: highest };
+    }
+    if given(&expect.overload) {
+        expected.overload = Range { at_least: None, at_most: overload };
+    }
+    expected
 }
 
 /// The kernel picks endpoints at random, so a short measurement differs from the true share. An
@@ -363,7 +433,7 @@ fn load_noise(result: &ActResult) -> impl Fn(&Percent) -> Percent {
     move |_| Percent(STANDARD_DEVIATIONS / each.max(1.0).sqrt())
 }
 
-fn bounds<T: PartialOrd + Display + Copy + Add<Output = T>>(
+fn bounds<T: PartialOrd + Default + Display + Copy + Add<Output = T>>(
     what: &str,
     range: Range<T>,
     found: Option<T>,
@@ -373,7 +443,9 @@ fn bounds<T: PartialOrd + Display + Copy + Add<Output = T>>(
     let text = found.as_ref().map_or_else(|| "nothing measured".into(), ToString::to_string);
     let mut expect = |words: &str, bound: &T, held: bool| {
         let expected = format!("{what} {words} {bound}");
-        all.push(Expectation { expected, found: text.clone(), held });
+        let tolerance = Some(noise(bound)).filter(|noise| *noise > T::default());
+        let tolerance = tolerance.map(|noise| noise.to_string());
+        all.push(Expectation { expected, tolerance, found: text.clone(), held });
     };
     if let Some(bound) = &range.at_least {
         expect("at least", bound, found.is_some_and(|found| found + noise(bound) >= *bound));
@@ -390,7 +462,8 @@ mod tests {
     fn pod(name: &str, zone: &str, ready: bool) -> PodView {
         PodView {
             name: name.into(),
-            app: "web".into(),
+            namespace: "default".into(),
+            labels: [("app".to_owned(), "web".to_owned())].into(),
             ours: true,
             node: format!("{zone}-1"),
             zone: zone.into(),
@@ -467,7 +540,7 @@ mod tests {
             let mut result =
                 ActResult { in_zone: Some(in_zone), matrix, endpoints: 1, ..ActResult::default() };
             let in_zone = Range { at_least: Some(Percent(0.9)), at_most: None };
-            judge(&mut result, &Expect { in_zone, ..Expect::default() });
+            judge(&mut result, &Expect { in_zone, ..Expect::default() }, None);
             result.held()
         };
         // One deviation of 100 draws at 0.9 is 0.03, of 10,000 it is 0.003.
@@ -481,12 +554,89 @@ mod tests {
     #[test]
     fn a_failed_connection_fails_an_act_that_says_nothing_about_it() {
         let mut result = ActResult { failed: 1, ..ActResult::default() };
-        judge(&mut result, &Expect::default());
+        judge(&mut result, &Expect::default(), None);
         let expected = Expectation {
             expected: "failed connections at most 0".into(),
+            tolerance: None,
             found: "1".into(),
             held: false,
         };
         assert_eq!(result.expectations, [expected]);
+    }
+
+    /// The tolerance is a part of the result: without it, `at most 34 %` and `found 40 %` contradict each other.
+    #[test]
+    fn an_expectation_says_what_chance_may_add() {
+        let mut matrix = Matrix::new(&["a".into()]);
+        matrix.connections[0][0] = 100;
+        let mut result = ActResult { in_zone: Some(0.95), matrix, ..ActResult::default() };
+        let in_zone = Range { at_least: Some(Percent(0.9)), at_most: None };
+        judge(&mut result, &Expect { in_zone, ..Expect::default() }, None);
+        let expected = Expectation {
+            expected: "in zone at least 90.0 %".into(),
+            tolerance: Some("12.0 %".into()),
+            found: "95.0 %".into(),
+            held: true,
+        };
+        assert_eq!(result.expectations[0], expected);
+    }
+
+    #[test]
+    fn in_another_size_what_was_computed_is_expected() {
+        let mut matrix = Matrix::new(&["a".into()]);
+        matrix.connections[0][0] = 1_000_000;
+        let mut result = ActResult {
+            in_zone: Some(0.5),
+            overload: Some(0.0),
+            endpoints: 1,
+            matrix,
+            ..ActResult::default()
+        };
+        let bound = Range { at_least: Some(Percent(0.9)), at_most: None };
+        let reason = vec!["SharesBalanced".into()];
+        let expect = Expect { in_zone: bound, overload: bound, reason, ..Expect::default() };
+        judge(&mut result, &expect, Some(&[Prediction::default()]));
+        let told: Vec<(&str, bool)> =
+            result.expectations.iter().map(|one| (&*one.expected, one.held)).collect();
+        assert_eq!(
+            told,
+            [
+                ("in zone at least 0.0 %", true),
+                ("in zone at most 0.0 %", false),
+                ("overload at most 0.0 %", true),
+                ("failed connections at most 0", true),
+            ]
+        );
+    }
+
+    /// A Service that a user creates is shown as long as it exists; its failures are not the scenario's.
+    #[test]
+    fn services_of_users_come_and_go() {
+        let mut board = board();
+        let status = ServiceStatus {
+            namespace: "default".into(),
+            selector: [("app".to_owned(), "web".to_owned())].into(),
+            ..ServiceStatus::default()
+        };
+        let seen = |there: bool| Observation {
+            guests: vec!["mine".into()],
+            statuses: there.then(|| ("mine".to_owned(), status.clone())).into_iter().collect(),
+            ..observation()
+        };
+        let failures = Counts { failed: [("refused".into(), 3)].into(), ..Counts::default() };
+        let counted = || [counts(10, 0), vec![failures.clone()]].concat();
+        board.tick(counts(10, 0), observation());
+        board.tick(counted(), seen(true));
+        board.select(1);
+        let view = board.view(Duration::ZERO);
+        let shown = |view: &View| -> Vec<(String, usize, u64)> {
+            let services = view.services.iter();
+            services.map(|one| (one.name.clone(), one.endpoints, one.failed)).collect()
+        };
+        assert_eq!(shown(&view), [("web".into(), 2, 0), ("mine".into(), 2, 3)]);
+        assert_eq!((view.selected, view.failed), (1, 0));
+        board.tick(counted(), seen(false));
+        let view = board.view(Duration::ZERO);
+        assert_eq!((shown(&view), view.selected), (vec![("web".into(), 2, 0)], 0));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -21,12 +22,13 @@ use zonewise_netns::{ClusterNetwork, NetnsNode};
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::api::{Api, NODES, PODS, SERVICES, SLICES};
-use crate::kubelet::{Kubelet, now};
+use crate::kubelet::{Kubelet, PodView, now};
 use crate::objects::{self, SERVICE_PORT};
 use crate::proxies::Proxy;
 use crate::relay::Relay;
 use crate::scenario::{Scenario, Service, Zone};
 use crate::traffic::{Target, Traffic};
+use crate::watcher::ServiceStatus;
 
 /// How to reach the API server.
 #[derive(Clone)]
@@ -51,6 +53,15 @@ pub(crate) struct Cluster {
     pub(crate) kubelet: Kubelet,
     /// The clients that make connections.
     pub(crate) traffic: Mutex<Traffic>,
+    /// Connections to the Services of the scenario, as last set.
+    targets: Mutex<Vec<Option<Target>>>,
+    /// Services that users have created, in the order of their appearance. Names are never taken away, because clients
+    /// count connections under their numbers.
+    guests: Mutex<Vec<String>>,
+    /// Users may create Services and Pods of their own: the API server is the lab's.
+    takes_guests: bool,
+    /// A network namespace of a client in each zone, as a path.
+    callers: Mutex<BTreeMap<String, PathBuf>>,
     inside: kube::Config,
     lab_nodes: Mutex<BTreeMap<String, LabNode>>,
     pods_made: AtomicUsize,
@@ -93,6 +104,8 @@ impl Drop for Controller {
 /// How long Pods may take to become ready.
 const TIMEOUT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(25);
+/// Connections per second to a Service that a user has created.
+const GUEST_CONNECTIONS: f64 = 30.0;
 
 impl Cluster {
     /// Starts everything except connections to the Services. `tell` is called with each step.
@@ -124,6 +137,10 @@ impl Cluster {
             zones,
             kubelet,
             traffic,
+            targets: Mutex::default(),
+            guests: Mutex::default(),
+            takes_guests: !access.lives_on,
+            callers: Mutex::default(),
             inside,
             lab_nodes: Mutex::default(),
             pods_made: AtomicUsize::new(0),
@@ -282,6 +299,7 @@ impl Cluster {
             Ok(there.map_or_else(|| network.add_pod(&on, &name), Ok)?)
         });
         let namespace = client.await?.namespace;
+        self.callers.lock().entry(node.zone.clone()).or_insert_with(|| namespace.path());
         self.traffic().start(&node.name, self.zone_index(&node.zone), namespace);
         Ok(())
     }
@@ -369,8 +387,47 @@ impl Cluster {
             let per_client = rates.iter().zip(&clients).map(|(rate, clients)| rate / clients);
             Some(Target { to: address(service)?, per_client: per_client.collect() })
         };
-        traffic.aim(self.services.iter().zip(rates).map(target).collect());
+        let mut targets: Vec<_> = self.services.iter().zip(rates).map(target).collect();
+        *self.targets.lock() = targets.clone();
+        // Those of users get theirs with the next observation.
+        targets.resize(targets.len() + self.guests().len(), None);
+        traffic.aim(targets);
         Ok(())
+    }
+
+    /// Services that users have created, in the order of their appearance.
+    pub(crate) fn guests(&self) -> Vec<String> {
+        self.guests.lock().clone()
+    }
+
+    /// Network namespaces of clients by zone, as paths.
+    pub(crate) fn callers(&self) -> BTreeMap<String, PathBuf> {
+        self.callers.lock().clone()
+    }
+
+    /// Lets the clients connect to Services that users have created, as long as they have ready Pods.
+    pub(crate) fn serve_guests(&self, statuses: &BTreeMap<String, ServiceStatus>) {
+        if !self.takes_guests {
+            return;
+        }
+        let mut guests = self.guests.lock();
+        let ours = |name: &String| self.services.iter().any(|service| service.name == *name);
+        for name in statuses.keys().filter(|name| !ours(name)) {
+            if !guests.contains(name) {
+                guests.push(name.clone());
+            }
+        }
+        let pods = self.kubelet.pods();
+        let traffic = self.traffic();
+        let clients: usize = (0..self.zones.len()).map(|zone| traffic.clients(zone)).sum();
+        let target = |name: &String| {
+            let status = statuses.get(name)?;
+            let ready = |pod: &PodView| status.selects(pod) && pod.ready && !pod.ending;
+            let per_client = vec![GUEST_CONNECTIONS / clients.max(1) as f64; self.zones.len()];
+            pods.iter().any(ready).then_some(Target { to: status.address()?, per_client })
+        };
+        let own = self.targets.lock().clone();
+        traffic.aim(own.into_iter().chain(guests.iter().map(target)).collect());
     }
 
     /// Stops the controller before anything else, so that it can still reach the API server, then the rest.

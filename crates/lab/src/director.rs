@@ -121,7 +121,7 @@ impl<'c> Director<'c> {
     // === Pods ===
 
     fn pods(&self, service: &str, zone: &str) -> Vec<PodView> {
-        let of = |pod: &PodView| pod.app == service && pod.zone == zone;
+        let of = |pod: &PodView| pod.is_of(service) && pod.zone == zone;
         self.ours().into_iter().filter(of).collect()
     }
 
@@ -140,14 +140,15 @@ impl<'c> Director<'c> {
 
     /// Replaces the Pods of a Service one by one: a new Pod is ready before an old one is deleted.
     async fn roll(&self, service: &str) -> anyhow::Result<()> {
-        for old in self.ours().iter().filter(|pod| pod.app == service) {
+        for old in self.ours().iter().filter(|pod| pod.is_of(service)) {
             self.replace(old).await?;
         }
         self.cluster.pods_ready().await
     }
 
     async fn replace(&self, old: &PodView) -> anyhow::Result<()> {
-        let names = self.cluster.create_pods(&old.app, &old.zone, 1).await?;
+        let app = old.labels.get("app").map_or("", String::as_str);
+        let names = self.cluster.create_pods(app, &old.zone, 1).await?;
         let deadline = tokio::time::Instant::now() + TIMEOUT;
         while !self.ours().iter().any(|pod| pod.ready && names.contains(&pod.name)) {
             let late = tokio::time::Instant::now() > deadline;

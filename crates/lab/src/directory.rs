@@ -4,19 +4,27 @@
 //!  /run/zonewise-lab/4711/kubeconfig     for kubectl
 //!                         lab.json       its process and when that started; the kubeconfig given with --api
 //!                         lab.log        the logs of controller and proxies
+//!                         zones.json     a network namespace of a client in each zone
+//!                         hosts          the addresses of all Services
 //! ```
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 /// The parent of all labs' directories. Only root may write here, so that no other user can parent a symbolic
 /// link where root is about to write.
 pub const LABS_DIRECTORY: &str = "/run/zonewise-lab";
+
+/// The file with a network namespace of a client in each zone.
+pub(crate) const ZONES: &str = "zones.json";
+/// The file with the addresses of all Services.
+pub(crate) const HOSTS: &str = "hosts";
 
 /// A running lab's directory; removed on drop.
 #[derive(Debug)]
@@ -142,6 +150,49 @@ pub fn find(parent: &Path) -> anyhow::Result<Vec<FoundLab>> {
     Ok(found)
 }
 
+/// Where a command of `zonewise lab exec` runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The network namespace of a client.
+    pub namespace: PathBuf,
+    /// A hosts file with all Services.
+    pub hosts: PathBuf,
+}
+
+/// The client of a zone, in the only lab that runs or in that of a process.
+///
+/// # Errors
+/// If there is no such lab or zone, or if several labs run.
+pub fn caller(labs: &[FoundLab], process: Option<u32>, zone: &str) -> anyhow::Result<Caller> {
+    let lab = running(labs, process)?;
+    let text = fs::read_to_string(lab.path.join(ZONES))
+        .context("the lab is still starting: try again when its cluster is up")?;
+    let zones: BTreeMap<String, PathBuf> = serde_json::from_str(&text)?;
+    let namespace = zones.get(zone).cloned().with_context(|| {
+        let known: Vec<&str> = zones.keys().map(String::as_str).collect();
+        format!("the lab has no zone {zone:?} (zones: {})", known.join(", "))
+    })?;
+    Ok(Caller { namespace, hosts: lab.path.join(HOSTS) })
+}
+
+fn running(labs: &[FoundLab], process: Option<u32>) -> anyhow::Result<&FoundLab> {
+    let all: Vec<(u32, &FoundLab)> = labs
+        .iter()
+        .filter(|lab| lab.runs)
+        .filter_map(|lab| Some((lab.owner.as_ref()?.pid, lab)))
+        .filter(|(pid, _)| process.is_none_or(|wanted| wanted == *pid))
+        .collect();
+    match (&all[..], process) {
+        ([(_, lab)], _) => Ok(lab),
+        ([], Some(process)) => bail!("no lab runs in process {process}"),
+        ([], None) => bail!("no lab runs: start one in another terminal with `sudo zonewise lab`"),
+        (several, _) => {
+            let pids: Vec<String> = several.iter().map(|(pid, _)| pid.to_string()).collect();
+            bail!("several labs run (processes {}): choose one with --lab PID", pids.join(", "))
+        }
+    }
+}
+
 /// Removes the directory of a lab that no longer runs.
 ///
 /// # Errors
@@ -203,6 +254,29 @@ mod tests {
         drop(directory);
         assert_eq!(find(parent.path()).unwrap(), []);
         assert_eq!(find(Path::new("/nowhere/at/all")).unwrap(), []);
+    }
+
+    #[test]
+    fn a_command_runs_in_the_only_lab_or_in_the_one_that_was_named() {
+        let parent = tempfile::tempdir().unwrap();
+        let lab = |pid: u32, runs: bool| {
+            let path = parent.path().join(pid.to_string());
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join(ZONES), r#"{"a": "/proc/1/fd/3"}"#).unwrap();
+            FoundLab { path, owner: Some(Owner { pid, started: 1, api: None }), runs }
+        };
+        let (one, two, gone) = (lab(1, true), lab(2, true), lab(3, false));
+        let wrong = |labs: &[FoundLab], process, zone: &str| {
+            caller(labs, process, zone).unwrap_err().to_string()
+        };
+        let found =
+            Caller { namespace: "/proc/1/fd/3".into(), hosts: parent.path().join("2").join(HOSTS) };
+        assert_eq!(caller(&[two.clone(), gone.clone()], None, "a").unwrap(), found);
+        assert_eq!(caller(&[one.clone(), two.clone()], Some(2), "a").unwrap(), found);
+        assert!(wrong(&[gone.clone()], None, "a").contains("no lab runs: start one"));
+        assert!(wrong(&[gone], Some(3), "a").contains("no lab runs in process 3"));
+        assert!(wrong(&[one.clone(), two], None, "a").contains("(processes 1, 2)"));
+        assert!(wrong(&[one], None, "x").contains("has no zone \"x\" (zones: a)"));
     }
 
     /// A symbolic link was placed where a file is about to be written.

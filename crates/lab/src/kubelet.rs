@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use serde_json::json;
@@ -24,9 +25,14 @@ use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_netns::traffic::Server;
 use zonewise_netns::{ClusterNetwork, NetnsNode, NetnsPod};
 
-use crate::api::Api;
+use crate::api::{Api, NODES};
 use crate::objects::{self, PORT};
 use crate::scenario::GRACE;
+use crate::scheduler::{Candidate, Placed, group, place, takes};
+use crate::watcher::shown_name;
+
+/// Pods that declare no port are reached here too: most images that people name serve on it.
+const HTTP_PORT: u16 = 80;
 
 /// Runs the Pods of the lab's nodes.
 #[derive(Debug)]
@@ -46,12 +52,16 @@ struct Shared {
 struct State {
     nodes: BTreeMap<String, NetnsNode>,
     pods: BTreeMap<Key, Running>,
+    /// Pods that were bound to a node and do not run yet.
+    bound: BTreeMap<Key, Placed>,
 }
 
 /// A Pod whose namespace and servers exist.
 struct Running {
     uid: String,
-    app: String,
+    labels: BTreeMap<String, String>,
+    /// Names and images of its containers.
+    containers: Vec<(String, String)>,
     ours: bool,
     pod: NetnsPod,
     servers: Vec<Server>,
@@ -62,10 +72,12 @@ struct Running {
 /// A Pod as other modules see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodView {
-    /// Its name.
+    /// Its name; with its namespace if that is not the lab's.
     pub(crate) name: String,
-    /// Its label `app`.
-    pub(crate) app: String,
+    /// Its namespace.
+    pub(crate) namespace: String,
+    /// Its labels when it was started.
+    pub(crate) labels: BTreeMap<String, String>,
     /// The lab created it. Pods that users create are run too, but the lab never deletes or replaces them.
     pub(crate) ours: bool,
     /// Name of its node.
@@ -76,6 +88,13 @@ pub(crate) struct PodView {
     pub(crate) ready: bool,
     /// It is being deleted.
     pub(crate) ending: bool,
+}
+
+impl PodView {
+    /// Whether it is a Pod of a Service of the scenario.
+    pub(crate) fn is_of(&self, service: &str) -> bool {
+        self.namespace == "default" && self.labels.get("app").is_some_and(|app| app == service)
+    }
 }
 
 impl std::fmt::Debug for Shared {
@@ -110,16 +129,34 @@ impl Kubelet {
     /// All running Pods, ordered by namespace and name.
     pub(crate) fn pods(&self) -> Vec<PodView> {
         let state = self.shared.state();
-        let view = |running: &Running| PodView {
+        let view = |(key, running): (&Key, &Running)| PodView {
             name: running.pod.name.clone(),
-            app: running.app.clone(),
+            namespace: key.0.to_string(),
+            labels: running.labels.clone(),
             ours: running.ours,
             node: running.pod.node.clone(),
             zone: running.pod.zone.clone(),
             ready: running.ready,
             ending: running.ending,
         };
-        state.pods.values().map(view).collect()
+        state.pods.iter().map(view).collect()
+    }
+}
+
+impl State {
+    /// All Pods that run or will run.
+    fn keys(&self) -> Vec<Key> {
+        self.pods.keys().chain(self.bound.keys()).cloned().collect()
+    }
+
+    /// All Pods that have a node.
+    fn placed(&self) -> Vec<Placed> {
+        let running = self.pods.iter().filter(|(_, running)| !running.ending);
+        let running = running.map(|(key, running)| Placed {
+            node: running.pod.node.clone(),
+            group: group(&key.0, &running.labels),
+        });
+        running.chain(self.bound.values().cloned()).collect()
     }
 }
 
@@ -157,11 +194,16 @@ struct Metadata {
 struct Spec {
     node_name: Option<String>,
     #[serde(default, deserialize_with = "lenient")]
+    node_selector: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "lenient")]
     containers: Vec<Container>,
 }
 
 #[derive(Deserialize)]
 struct Container {
+    name: String,
+    #[serde(default, deserialize_with = "lenient")]
+    image: String,
     #[serde(default, deserialize_with = "lenient")]
     ports: Vec<Port>,
 }
@@ -193,7 +235,12 @@ impl WatchedPod {
     fn ports(&self) -> BTreeSet<u16> {
         let ports = self.spec.containers.iter().flat_map(|container| &container.ports);
         let ports: BTreeSet<u16> = ports.map(|port| port.container_port).collect();
-        if ports.is_empty() { BTreeSet::from([PORT]) } else { ports }
+        if ports.is_empty() { BTreeSet::from([HTTP_PORT, PORT]) } else { ports }
+    }
+
+    fn labels(&self) -> BTreeMap<String, String> {
+        let labels = self.metadata.labels.iter();
+        labels.filter_map(|(key, value)| Some((key.clone(), value.clone()?))).collect()
     }
 }
 
@@ -244,11 +291,10 @@ async fn work(
     heard: mpsc::UnboundedSender<Event>,
     mut events: mpsc::UnboundedReceiver<Event>,
 ) {
-    let mut turn = 0;
     while let Some(event) = events.recv().await {
         match event {
             Event::WatchedPod(seen) => {
-                if let Err(error) = see(&shared, &seen, &mut turn).await {
+                if let Err(error) = see(&shared, &seen).await {
                     tracing::warn!(pod = %seen.metadata.name, "a Pod cannot be run yet: {error:#}");
                     let heard = heard.clone();
                     tokio::spawn(async move {
@@ -259,7 +305,7 @@ async fn work(
             }
             Event::Gone(key) => remove(&shared, &key).await,
             Event::Only(keys) => {
-                let known: Vec<Key> = shared.state().pods.keys().cloned().collect();
+                let known = shared.state().keys();
                 for key in known.iter().filter(|key| !keys.contains(*key)) {
                     remove(&shared, key).await;
                 }
@@ -268,14 +314,14 @@ async fn work(
     }
 }
 
-async fn see(shared: &Arc<Shared>, seen: &WatchedPod, turn: &mut usize) -> anyhow::Result<()> {
+async fn see(shared: &Arc<Shared>, seen: &WatchedPod) -> anyhow::Result<()> {
     let key = seen.key();
     if seen.metadata.deletion_timestamp.is_some() {
         end(shared, key, seen);
         return Ok(());
     }
     let Some(node) = &seen.spec.node_name else {
-        return bind(shared, seen, turn).await;
+        return bind(shared, seen).await;
     };
     let node = shared.state().nodes.get(node).cloned();
     let unready = shared.state().pods.get(&key).map(|running| !running.ready);
@@ -289,14 +335,29 @@ async fn see(shared: &Arc<Shared>, seen: &WatchedPod, turn: &mut usize) -> anyho
     }
 }
 
-/// The lab's scheduler: binds Pods to the nodes in turn.
-async fn bind(shared: &Arc<Shared>, seen: &WatchedPod, turn: &mut usize) -> anyhow::Result<()> {
+/// The lab's scheduler: binds a Pod to a node.
+async fn bind(shared: &Arc<Shared>, seen: &WatchedPod) -> anyhow::Result<()> {
     if !shared.bind_all && !seen.is_ours() {
         return Ok(());
     }
-    let nodes: Vec<String> = shared.state().nodes.keys().cloned().collect();
-    let Some(node) = nodes.get(*turn % nodes.len().max(1)) else { return Ok(()) };
-    *turn += 1;
+    let known = shared.api.list(NODES, "").await?;
+    let takes = |name: &str| {
+        let found = known.iter().find(|node| node["metadata"]["name"] == name);
+        found.is_some_and(|node| takes(node, &seen.spec.node_selector))
+    };
+    let group = group(&seen.metadata.namespace, &seen.labels());
+    let placed = {
+        let state = shared.state();
+        let nodes = state.nodes.values().filter(|node| takes(&node.name));
+        let candidate =
+            |node: &NetnsNode| Candidate { name: node.name.clone(), zone: node.zone.clone() };
+        let candidates: Vec<Candidate> = nodes.map(candidate).collect();
+        let node = place(&candidates, &state.placed(), &group).map(str::to_owned);
+        node.map(|node| Placed { node, group })
+    };
+    let placed = placed.context("no node takes it: all are cordoned, lost, or lack labels")?;
+    let node = placed.node.clone();
+    shared.state().bound.insert(seen.key(), placed);
     let Metadata { namespace, name, .. } = &seen.metadata;
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/binding");
     let binding = json!({
@@ -305,7 +366,10 @@ async fn bind(shared: &Arc<Shared>, seen: &WatchedPod, turn: &mut usize) -> anyh
     });
     match shared.api.create(&path, &binding).await {
         // It was deleted, or another client has bound it.
-        Err(ApiError::NotFound(_) | ApiError::Conflict(_)) => Ok(()),
+        Err(ApiError::NotFound(_) | ApiError::Conflict(_)) => {
+            shared.state().bound.remove(&seen.key());
+            Ok(())
+        }
         answer => Ok(answer.map(drop)?),
     }
 }
@@ -316,23 +380,29 @@ async fn begin(
     seen: &WatchedPod,
     node: NetnsNode,
 ) -> anyhow::Result<()> {
-    let (name, ports) = (seen.metadata.name.to_string(), seen.ports());
+    let name = shown_name(&seen.metadata.namespace, &seen.metadata.name);
+    let ports = seen.ports();
     let network = Arc::clone(&shared.network);
     let made = tokio::task::spawn_blocking(move || make(&network, &node, &name, ports)).await?;
     let (pod, servers) = made?;
-    let app = seen.metadata.labels.get("app").cloned().flatten().unwrap_or_default();
+    let labels = seen.labels();
     let (uid, ours) = (seen.metadata.uid.clone(), seen.is_ours());
-    let running = Running { uid, app, ours, pod, servers, ready: false, ending: false };
-    shared.state().pods.insert(key.clone(), running);
+    let containers = seen.spec.containers.iter();
+    let containers = containers.map(|one| (one.name.clone(), one.image.clone())).collect();
+    let (ready, ending) = (false, false);
+    let running = Running { uid, labels, containers, ours, pod, servers, ready, ending };
+    let mut state = shared.state();
+    state.bound.remove(key);
+    state.pods.insert(key.clone(), running);
     Ok(())
 }
 
 /// Sets a Pod's status to running and ready.
 async fn announce(shared: &Arc<Shared>, key: &Key) -> anyhow::Result<()> {
-    let address = shared.state().pods.get(key).map(|running| running.pod.v4);
-    let Some(address) = address else { return Ok(()) };
+    let known = shared.state().pods.get(key).map(|one| (one.pod.v4, one.containers.clone()));
+    let Some((address, containers)) = known else { return Ok(()) };
     let path = format!("/api/v1/namespaces/{}/pods/{}/status", key.0, key.1);
-    match shared.api.merge(&path, &objects::pod_running(address, &now())).await {
+    match shared.api.merge(&path, &objects::pod_running(address, &containers, &now())).await {
         // The Pod was deleted in the meantime.
         Err(ApiError::NotFound(_)) => remove(shared, key).await,
         answer => {
@@ -382,6 +452,7 @@ fn end(shared: &Arc<Shared>, key: Key, seen: &WatchedPod) {
 }
 
 async fn remove(shared: &Arc<Shared>, key: &Key) {
+    shared.state().bound.remove(key);
     let Some(running) = shared.state().pods.remove(key) else { return };
     let network = Arc::clone(&shared.network);
     let removed = tokio::task::spawn_blocking(move || {

@@ -16,7 +16,7 @@ use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::api::{Api, NODES, SERVICES};
 use crate::cluster::{Access, Cluster, clear};
-use crate::directory::LabDirectory;
+use crate::directory::{HOSTS, LabDirectory, ZONES};
 use crate::picture::{side_by_side, svg};
 use crate::runner::Runner;
 use crate::scenario::Scenario;
@@ -98,8 +98,11 @@ async fn live(
         () = quit.wait() => bail!("stopped before the cluster was up"),
         cluster = Cluster::start(&options.scenario, access, &tell) => cluster?,
     };
+    directory.write(ZONES, &serde_json::to_string_pretty(&cluster.callers())?)?;
+    directory.write(HOSTS, "127.0.0.1 localhost\n")?;
     listener.ready(&kubectl);
-    play(options, cluster, kubectl, started, quit, listener).await
+    let hosts = directory.path().join(HOSTS);
+    play(options, cluster, kubectl, hosts, started, quit, listener).await
 }
 
 const KUBECONFIG: &str = "kubeconfig";
@@ -108,12 +111,14 @@ async fn play(
     options: &Options,
     cluster: Cluster,
     kubectl: String,
+    hosts: PathBuf,
     started: Instant,
     quit: &Shutdown,
     listener: &dyn ProgressListener,
 ) -> anyhow::Result<Summary> {
     let cluster = Arc::new(cluster);
-    let runner = Runner::new(Arc::clone(&cluster), options.scenario.clone(), kubectl, started);
+    let scenario = options.scenario.clone();
+    let runner = Runner::new(Arc::clone(&cluster), scenario, kubectl, hosts, started);
     let views = runner.views();
     let screen = match options.interactive {
         true => Some(

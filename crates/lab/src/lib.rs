@@ -25,13 +25,16 @@ pub mod lab;
 mod measure;
 mod objects;
 mod picture;
+mod prediction;
 pub mod preflight;
 mod proxies;
 mod relay;
 pub mod report;
 mod runner;
 pub mod scenario;
+mod scheduler;
 mod screen;
+mod size;
 mod terminal;
 mod traffic;
 pub mod view;
@@ -40,6 +43,7 @@ mod words;
 
 pub use api::Api;
 pub use cluster::clear;
+pub use zonewise_netns::exec;
 
 /// What the tests of the screen draw with.
 #[doc(hidden)]

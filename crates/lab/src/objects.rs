@@ -66,15 +66,18 @@ pub(crate) fn pod(service: &str, name: &str, node: &str) -> Value {
 }
 
 /// A patch of a Pod's status: running and ready.
-pub(crate) fn pod_running(address: Ipv4Addr, now: &str) -> Value {
+pub(crate) fn pod_running(address: Ipv4Addr, containers: &[(String, String)], now: &str) -> Value {
+    let container = |(name, image): &(String, String)| {
+        json!({
+            "name": name, "image": image, "imageID": "", "ready": true,
+            "restartCount": 0, "started": true, "state": {"running": {"startedAt": now}},
+        })
+    };
     let conditions = ["PodScheduled", "Initialized", "ContainersReady", "Ready"];
     json!({"status": {
         "phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "startTime": now,
         "conditions": conditions.map(|kind| condition(kind, true, now)),
-        "containerStatuses": [{
-            "name": "server", "image": "zonewise.dev/lab:1", "imageID": "", "ready": true,
-            "restartCount": 0, "started": true, "state": {"running": {"startedAt": now}},
-        }],
+        "containerStatuses": containers.iter().map(container).collect::<Vec<_>>(),
     }})
 }
 

@@ -8,7 +8,13 @@ use crate::words::{fine_percent, grouped, seconds};
 
 /// The whole run as a table.
 pub fn table(summary: &Summary) -> String {
-    let parts = [clean(&summary.scenario), acts(summary), failures(summary), totals(summary)];
+    let parts = [
+        clean(&summary.scenario),
+        acts(summary),
+        failures(summary),
+        basis(summary).to_owned(),
+        totals(summary),
+    ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     format!("{}\n{}\n", parts.join("\n\n"), verdict(summary))
 }
@@ -47,7 +53,7 @@ fn failed(act: &ActResult) -> impl Iterator<Item = &Expectation> {
 }
 
 fn told(expectation: &Expectation) -> String {
-    format!("expected {}, found {}", clean(&expectation.expected), clean(&expectation.found))
+    clean(&expectation.sentence())
 }
 
 fn acts(summary: &Summary) -> String {
@@ -84,6 +90,15 @@ fn failures(summary: &Summary) -> String {
         failed(act).map(|one| format!("✗ {title}: {}", told(one))).collect::<Vec<_>>()
     };
     summary.acts.iter().flat_map(of_act).collect::<Vec<_>>().join("\n")
+}
+
+/// What the figures were compared with, if not with those of the scenario.
+fn basis(summary: &Summary) -> &'static str {
+    if summary.resized {
+        "the scenario was written for another size: shares and loads are compared with what `zonewise route --matrix` computes"
+    } else {
+        ""
+    }
 }
 
 fn totals(summary: &Summary) -> String {

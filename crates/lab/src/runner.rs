@@ -1,6 +1,7 @@
 //! Runs the acts of a scenario one after the other, and measures each.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,9 +15,10 @@ use zonewise_telemetry::shutdown::Shutdown;
 use crate::board::{Board, Observation, TICK, judge};
 use crate::cluster::{Cluster, NodeState};
 use crate::director::{Director, settle};
+use crate::prediction::Prediction;
 use crate::scenario::{Act, Scenario};
 use crate::view::{self, ActResult, ClusterSize, Phase, Summary, View, Zone};
-use crate::watcher::{SyncMetrics, programming, routed, routes_page, statuses, sync_metrics};
+use crate::watcher::{self, SyncMetrics, programming, routed, routes_page, statuses, sync_metrics};
 
 /// What the user has asked for while a scenario runs.
 #[derive(Debug, Default)]
@@ -44,11 +46,13 @@ const LOOK: Duration = Duration::from_millis(50);
 const NODES_PER_ROUND: usize = 8;
 
 impl Runner {
-    /// Starts to count connections and to observe the cluster. `started` is when the lab was started.
+    /// Starts to count connections and to observe the cluster. Addresses of Services are written to the file `hosts`.
+    /// `started` is when the lab was started.
     pub(crate) fn new(
         cluster: Arc<Cluster>,
         scenario: Scenario,
         kubectl: String,
+        hosts: PathBuf,
         started: Instant,
     ) -> Self {
         let services = cluster.services.iter().map(|service| service.name.clone()).collect();
@@ -68,6 +72,7 @@ impl Runner {
             Arc::clone(&runner.cluster),
             Arc::clone(&observation),
             Arc::clone(&runner.board),
+            hosts,
         ));
         runner.tasks.spawn(count(
             Arc::clone(&runner.cluster),
@@ -144,10 +149,21 @@ impl Runner {
         }
         let last = settle(&self.cluster).await?;
         let settled = (last > begun).then_some(last - begun);
+        let before = self.predict(service).await?;
         self.measure(act.measure.0).await;
         let mut result = self.board.lock().figures(service, settled);
-        judge(&mut result, &act.expect);
+        let after = self.predict(service).await?;
+        let computed: Vec<Prediction> = before.into_iter().chain(after).collect();
+        judge(&mut result, &act.expect, self.scenario.resized.then_some(&computed[..]));
         Ok(result)
+    }
+
+    /// What the objects lead to now, if the scenario does not say what is expected in this size.
+    async fn predict(&self, service: usize) -> anyhow::Result<Option<Prediction>> {
+        if !self.scenario.resized {
+            return Ok(None);
+        }
+        Prediction::compute(self.cluster.api.client(), &self.cluster.services[service].name).await
     }
 
     /// Measures for this long, or until the user continues with the next act.
@@ -197,6 +213,7 @@ impl Runner {
             },
             first_traffic: first.map_or(0.0, |first| (first - self.started).as_secs_f64()),
             acts: board.ended().to_vec(),
+            resized: self.scenario.resized,
             planned: self.scenario.acts.len(),
             connections,
             failed,
@@ -224,6 +241,7 @@ async fn count(
         let counts = cluster.traffic().drain();
         let mut seen = observation.lock().clone();
         seen.pods = cluster.kubelet.pods();
+        seen.guests = cluster.guests();
         seen.zones = zones(&cluster);
         let mut board = board.lock();
         board.tick(counts, seen);
@@ -236,12 +254,20 @@ async fn look(
     cluster: Arc<Cluster>,
     observation: Arc<Mutex<Observation>>,
     board: Arc<Mutex<Board>>,
+    hosts: PathBuf,
 ) {
+    let mut written = String::new();
     let (mut pages, mut all_metrics) = (BTreeMap::new(), BTreeMap::new());
     let mut turn = 0;
     loop {
         match statuses(&cluster.api).await {
             Ok(statuses) => {
+                cluster.serve_guests(&statuses);
+                let text = watcher::hosts(&statuses);
+                if text != written {
+                    write_hosts(&hosts, &text);
+                    written = text;
+                }
                 observation.lock().statuses = statuses;
                 board.lock().trouble = None;
             }
@@ -274,6 +300,14 @@ async fn look(
             observation.programming = programming(&all);
         }
         tokio::time::sleep(TICK).await;
+    }
+}
+
+/// Replaces the file as a whole, for commands that run meanwhile.
+fn write_hosts(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    if let Err(error) = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path)) {
+        tracing::warn!(%error, path = %path.display(), "the addresses of Services cannot be written");
     }
 }
 

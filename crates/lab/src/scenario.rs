@@ -25,9 +25,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::json;
 use zonewise_common::duration::ConfigDuration;
+use zonewise_slices::requested::requested_routing;
+use zonewise_slices::settings::Settings;
 use zonewise_telemetry::file::{self, FileError};
 use zonewise_topology::reason::TABLE;
+
+pub use crate::size::Size;
 
 /// Built-in scenarios: name and text.
 pub const BUILT_IN: [(&str, &str); 5] = [
@@ -61,6 +66,10 @@ pub struct Scenario {
     pub services: Vec<Service>,
     /// What happens, act by act.
     pub acts: Vec<Act>,
+    /// It is played in another size than it was written for: the shares and loads that its acts expect, and the
+    /// reasons, are those of the size it was written for.
+    #[serde(skip)]
+    pub resized: bool,
 }
 
 /// The cluster at the start.
@@ -120,7 +129,8 @@ pub struct Service {
 pub struct Act {
     /// Its title.
     pub title: String,
-    /// What to look at.
+    /// What to look at; may be left out.
+    #[serde(default)]
     pub look: String,
     /// The steps, in this order.
     #[serde(default, rename = "do")]
@@ -259,19 +269,6 @@ impl fmt::Display for Percent {
     }
 }
 
-/// The size of the cluster, as given on the command line.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Size {
-    /// At least this many zones.
-    pub zones: Option<usize>,
-    /// Nodes of each zone.
-    pub nodes: Option<usize>,
-    /// At least this many Services.
-    pub services: Option<usize>,
-    /// Additional round-trip time between zones.
-    pub delay: Option<ConfigDuration>,
-}
-
 impl Scenario {
     /// A built-in scenario, or one from a file.
     ///
@@ -309,28 +306,6 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// The same scenario in another size. Added zones and Services are copies of existing ones.
-    ///
-    /// # Errors
-    /// If it does not fit on one machine.
-    pub fn sized(mut self, size: Size) -> Result<Self, String> {
-        let last = self.cluster.zones.last().cloned();
-        while let (Some(last), true) = (&last, size.zones > Some(self.cluster.zones.len())) {
-            let name = format!("zone-{}", self.cluster.zones.len() + 1);
-            self.cluster.zones.push(Zone { name, ..last.clone() });
-        }
-        for zone in &mut self.cluster.zones {
-            zone.nodes = size.nodes.unwrap_or(zone.nodes);
-        }
-        let first = self.services.first().cloned();
-        while let (Some(first), true) = (&first, size.services > Some(self.services.len())) {
-            self.services.push(extra(first, self.services.len() + 1));
-        }
-        self.cluster.delay = size.delay.unwrap_or(self.cluster.delay);
-        self.check()?;
-        Ok(self)
-    }
-
     /// The same scenario with measuring times scaled so that all acts together take about this long.
     #[must_use]
     pub fn lasting(mut self, duration: Duration) -> Self {
@@ -350,7 +325,7 @@ impl Scenario {
         self.services.iter().flat_map(|service| service.endpoints.values()).sum()
     }
 
-    fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         self.check_cluster()?;
         self.check_services()?;
         if self.acts.is_empty() {
@@ -416,6 +391,12 @@ impl Scenario {
                 self.zone(zone).map_err(|error| format!("Service {:?}: {error}", service.name))?;
             }
             rate(service.connections)?;
+            let asked = service.annotations.iter().map(|(key, value)| understood(key, value));
+            let distribution = service.traffic_distribution.iter().map(|value| distribution(value));
+            asked
+                .chain(distribution)
+                .collect::<Result<(), String>>()
+                .map_err(|error| format!("Service {:?}: {error}", service.name))?;
         }
         for zone in &self.cluster.zones {
             let pods = self.services.iter().filter_map(|service| service.endpoints.get(&zone.name));
@@ -448,9 +429,15 @@ impl Scenario {
 
     fn check_step(&self, step: &Step) -> Result<(), String> {
         match step {
-            Step::Annotate { service, .. }
-            | Step::Distribute { service, .. }
-            | Step::Roll { service } => self.service(service).map(drop),
+            Step::Annotate { service, key, value } => {
+                self.service(service)?;
+                value.as_ref().map_or(Ok(()), |value| understood(key, value))
+            }
+            Step::Distribute { service, value } => {
+                self.service(service)?;
+                value.as_ref().map_or(Ok(()), |value| distribution(value))
+            }
+            Step::Roll { service } => self.service(service).map(drop),
             Step::Scale { service, zone, to } => {
                 self.service(service)?;
                 let zone = self.zone(zone)?;
@@ -502,7 +489,7 @@ impl Scenario {
 /// In less time, too few connections are made to measure anything.
 const MIN_MEASURE: Duration = Duration::from_millis(500);
 /// No cloud provider's region has this many zones.
-const ZONE_LIMIT: usize = 26;
+pub(crate) const ZONE_LIMIT: usize = 26;
 /// Controller and proxies have followed a step within about this time.
 const FOLLOW: Duration = Duration::from_millis(800);
 /// A deleted Pod serves for this long at most, then it is removed.
@@ -542,15 +529,26 @@ fn check_zones<'a>(act: &'a Act, away: &mut BTreeSet<&'a str>) -> Result<(), Str
     Ok(())
 }
 
-/// A copy of a Service under another name, with one Pod per zone and few connections.
-fn extra(like: &Service, number: usize) -> Service {
-    Service {
-        name: format!("{}-{number}", like.name),
-        endpoints: like.endpoints.keys().map(|zone| (zone.clone(), 1)).collect(),
-        annotations: like.annotations.clone(),
-        traffic_distribution: like.traffic_distribution.clone(),
-        connections: 2.0,
-    }
+/// Checks that the controller understands an annotation, if it is one that asks for routing or looks like it.
+fn understood(key: &str, value: &str) -> Result<(), String> {
+    requests(json!({"metadata": {"annotations": {key: value}}, "spec": {}}))
+}
+
+/// Checks that the controller understands a value of `spec.trafficDistribution`.
+fn distribution(value: &str) -> Result<(), String> {
+    requests(json!({"metadata": {}, "spec": {"trafficDistribution": value}}))
+}
+
+/// Checks what a Service requests, alone on that Service.
+fn requests(mut service: serde_json::Value) -> Result<(), String> {
+    service["metadata"]["name"] = "web".into();
+    service["metadata"]["namespace"] = "default".into();
+    service["metadata"]["uid"] = "web".into();
+    let service = serde_json::from_value(service).map_err(|error| error.to_string())?;
+    let requested = requested_routing(&service, &Settings::default());
+    requested.notes.first().map_or(Ok(()), |note| {
+        Err(format!("{}={}: {}", note.source, note.value, requested.sentence(note)))
+    })
 }
 
 /// Checks a name: valid for Kubernetes, and short enough for names that are derived from it.
@@ -630,21 +628,6 @@ mod tests {
             ),
             "{unknown}"
         );
-    }
-
-    #[test]
-    fn another_size_is_the_same_scenario() {
-        let size = Size { zones: Some(4), nodes: Some(20), services: Some(50), delay: None };
-        let scenario = Scenario::find("story").unwrap().sized(size).unwrap();
-        let zones: Vec<(&str, usize)> =
-            scenario.cluster.zones.iter().map(|zone| (&*zone.name, zone.nodes)).collect();
-        assert_eq!(zones, [("a", 20), ("b", 20), ("c", 20), ("zone-4", 20)]);
-        assert_eq!(scenario.services.len(), 50);
-        assert_eq!(scenario.services[49].name, "web-50");
-        assert_eq!(scenario.endpoints(), 10 + 49 * 3);
-        let size = Size { nodes: Some(usize::MAX), ..Size::default() };
-        let error = Scenario::find("story").unwrap().sized(size).unwrap_err();
-        assert!(error.contains("that fit on one machine"), "{error}");
     }
 
     #[test]

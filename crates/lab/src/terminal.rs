@@ -28,6 +28,7 @@ enum Action {
     Pause,
     Up,
     Down,
+    Help,
 }
 
 /// Draws a run until the user quits. The terminal is restored afterwards, also after a panic.
@@ -60,8 +61,10 @@ fn watch_and_draw(
     quit: &Shutdown,
 ) -> std::io::Result<()> {
     let colour = std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
+    let mut help = false;
     while !quit.is_down() {
-        let view = views.borrow().clone();
+        let mut view = views.borrow().clone();
+        view.help = help;
         terminal.draw(|frame| {
             draw(frame, &view);
             if !colour {
@@ -73,21 +76,18 @@ fn watch_and_draw(
         }
         let Event::Key(key) = event::read()? else { continue };
         match action(key) {
+            // The key that leaves a page first leaves the help.
+            Some(Action::Quit) if help && key.code == KeyCode::Esc => help = false,
             Some(Action::Quit) => return Ok(()),
             Some(Action::Next) => controls.next.store(true, Ordering::Relaxed),
             Some(Action::Pause) => drop(controls.paused.fetch_xor(true, Ordering::Relaxed)),
-            Some(Action::Up) => select(board, |now, _| now.saturating_sub(1)),
-            Some(Action::Down) => select(board, |now, last| (now + 1).min(last)),
+            Some(Action::Up) => board.lock().select(-1),
+            Some(Action::Down) => board.lock().select(1),
+            Some(Action::Help) => help = !help,
             None => {}
         }
     }
     Ok(())
-}
-
-fn select(board: &Mutex<Board>, to: impl Fn(usize, usize) -> usize) {
-    let mut board = board.lock();
-    let last = board.services().saturating_sub(1);
-    board.selected = to(board.selected, last);
 }
 
 fn action(key: KeyEvent) -> Option<Action> {
@@ -101,6 +101,7 @@ fn action(key: KeyEvent) -> Option<Action> {
         KeyCode::Char('q') | KeyCode::Esc => Some(Action::Quit),
         KeyCode::Char('n') | KeyCode::Right => Some(Action::Next),
         KeyCode::Char(' ' | 'p') => Some(Action::Pause),
+        KeyCode::Char('?' | 'h') => Some(Action::Help),
         KeyCode::Up | KeyCode::Char('k') => Some(Action::Up),
         KeyCode::Down | KeyCode::Char('j') => Some(Action::Down),
         _ => None,
@@ -121,5 +122,6 @@ mod tests {
         assert_eq!(key(KeyCode::Char('n'), plain), Some(Action::Next));
         assert_eq!(key(KeyCode::Char(' '), plain), Some(Action::Pause));
         assert_eq!(key(KeyCode::Down, plain), Some(Action::Down));
+        assert_eq!(key(KeyCode::Char('?'), KeyModifiers::SHIFT), Some(Action::Help));
     }
 }

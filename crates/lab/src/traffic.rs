@@ -106,6 +106,9 @@ impl Traffic {
     pub(crate) fn aim(&self, targets: Vec<Option<Target>>) {
         let mut state = self.shared.state();
         if state.targets != targets {
+            // Counts of a Service are kept under its number: numbers are added, and never taken away.
+            let known = state.ledger.len().max(targets.len());
+            state.ledger.resize_with(known, Counts::default);
             state.targets = targets;
             state.version += 1;
         }

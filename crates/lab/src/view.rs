@@ -41,6 +41,8 @@ pub struct View {
     pub kubectl: String,
     /// The user has paused the scenario.
     pub paused: bool,
+    /// The user has asked for help.
+    pub help: bool,
     /// The last error of the API server, until a request succeeds again.
     pub trouble: Option<String>,
 }
@@ -177,10 +179,22 @@ impl ActResult {
 pub struct Expectation {
     /// `in zone at least 90 %`.
     pub expected: String,
+    /// How far chance may move what is found beyond that: `1.2 %`; absent if not at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tolerance: Option<String>,
     /// `97.3 %`.
     pub found: String,
     /// Whether it held.
     pub held: bool,
+}
+
+impl Expectation {
+    /// `expected in zone at least 90 % (tolerance 1.2 %), found 33.1 %`.
+    pub fn sentence(&self) -> String {
+        let tolerance =
+            self.tolerance.as_ref().map(|tolerance| format!(" (tolerance {tolerance})"));
+        format!("expected {}{}, found {}", self.expected, tolerance.unwrap_or_default(), self.found)
+    }
 }
 
 /// The result of a whole run.
@@ -195,6 +209,9 @@ pub struct Summary {
     pub first_traffic: f64,
     /// All acts that ended.
     pub acts: Vec<ActResult>,
+    /// The scenario was played in another size than it was written for: shares and loads were compared with what
+    /// `zonewise route --matrix` computes.
+    pub resized: bool,
     /// Acts that the scenario has.
     pub planned: usize,
     /// Connections of the whole run.

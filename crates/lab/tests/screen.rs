@@ -141,11 +141,21 @@ fn result(title: &str, reason: &str, in_zone: f64, expectation: Expectation) -> 
 }
 
 fn held() -> Expectation {
-    Expectation { expected: "in zone at most 50 %".into(), found: "33.1 %".into(), held: true }
+    Expectation {
+        expected: "in zone at most 50 %".into(),
+        tolerance: Some("1.2 %".into()),
+        found: "33.1 %".into(),
+        held: true,
+    }
 }
 
 fn not_held() -> Expectation {
-    Expectation { expected: "in zone at least 90 %".into(), found: "33.1 %".into(), held: false }
+    Expectation {
+        expected: "in zone at least 90 %".into(),
+        tolerance: Some("1.2 %".into()),
+        found: "33.1 %".into(),
+        held: false,
+    }
 }
 
 fn before_the_first_act() -> View {
@@ -248,9 +258,21 @@ fn hostile_names() -> View {
     view
 }
 
+fn help() -> View {
+    let mut view = measuring();
+    view.help = true;
+    // Longer than the column at 80 characters.
+    view.services[1].asked = "preference=zonewise.dev/balanced".into();
+    view
+}
+
+fn a_long_request() -> View {
+    View { help: false, ..help() }
+}
+
 type Moment = (&'static str, fn() -> View);
 
-const MOMENTS: [Moment; 7] = [
+const MOMENTS: [Moment; 9] = [
     ("before", before_the_first_act),
     ("settling", settling),
     ("measuring", measuring),
@@ -258,6 +280,8 @@ const MOMENTS: [Moment; 7] = [
     ("dead-zone", a_dead_zone),
     ("fifty-services", fifty_services),
     ("hostile", hostile_names),
+    ("help", help),
+    ("long-request", a_long_request),
 ];
 
 #[test]
@@ -400,7 +424,9 @@ prop_compose! {
         ready in 0..2_usize,
     ) -> View {
         let zone = |name: &String| Zone { name: name.clone(), nodes: 2, ready, cores: rate };
-        let expectation = Expectation { expected: title.clone(), found: kubectl.clone(), held };
+        let expectation = Expectation {
+            expected: title.clone(), tolerance: trouble.clone(), found: kubectl.clone(), held,
+        };
         View {
             clock: Duration::from_secs(clock.into()),
             ended: vec![result(&title, &kubectl, share, expectation); ended],
@@ -408,6 +434,7 @@ prop_compose! {
             connections: clock.into(),
             failed: ready as u64,
             programming: paused.then_some(Programming { mean: rate, count: 1 }),
+            help: share > 2.0,
             title, act, services, selected, matrix, endpoints, history, rate, kubectl, paused, trouble,
         }
     }
@@ -525,6 +552,7 @@ fn summary() -> Summary {
             result("No topology", "ClusterWide", 0.331, held()),
             result("A zone loses its endpoints", "TooFewEndpoints", 0.331, not_held()),
         ],
+        resized: true,
         planned: 2,
         connections: 8_042,
         failed: 0,
@@ -553,7 +581,7 @@ fn an_act_is_one_line() {
              settled in 412 ms",
             "✗ A zone loses its endpoints (web): 33.1 % in zone, busiest endpoint +4 %, \
              4,021 connections, 0 failed, settled in 412 ms, \
-             expected in zone at least 90 %, found 33.1 %",
+             expected in zone at least 90 % (tolerance 1.2 %), found 33.1 %",
         ]
     );
     let hostile = ActResult { title: "a\n\u{1b}[2J".into(), ..ActResult::default() };
@@ -567,7 +595,9 @@ fn a_report_for_programs_is_a_document() {
             "title": title, "service": "web", "reason": reason, "held": held, "endpoints": 1,
             "matrix": {"zones": ["a"], "connections": [[7]]},
             "inZone": 0.331, "overload": 0.04, "connections": 4021, "failed": 0, "settled": 0.412,
-            "expectations": [{"expected": expected, "found": "33.1 %", "held": held}],
+            "expectations": [
+                {"expected": expected, "tolerance": "1.2 %", "found": "33.1 %", "held": held},
+            ],
         })
     };
     assert_eq!(
@@ -579,6 +609,7 @@ fn a_report_for_programs_is_a_document() {
             "scenario": "Three zones, one Service",
             "cluster": {"zones": 3, "nodes": 6, "services": 1, "endpoints": 9},
             "firstTraffic": 1.44,
+            "resized": true,
             "planned": 2,
             "connections": 8042,
             "failed": 0,

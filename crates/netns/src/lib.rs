@@ -50,6 +50,7 @@
 
 mod delay;
 mod error;
+mod exec;
 mod links;
 mod namespace;
 mod netlink;
@@ -58,6 +59,7 @@ mod routes;
 pub mod traffic;
 
 pub use error::Error;
+pub use exec::exec;
 pub use links::{Address, Link, add_bridge_port, bridge, veth};
 pub use namespace::Namespace;
 pub use network::{ClusterNetwork, NetnsClient, NetnsNode, NetnsPod};

@@ -36,10 +36,27 @@ const EXAMPLES: &str = "Examples:
   zonewise lab --scenario tiny-service       another built-in scenario (story, hot-zone, tiny-service, node-churn, subsets)
   zonewise lab --scenario mine.yaml -o json  your own; docs/lab.md has the reference
   zonewise lab --nodes 20 --services 50      the story in a larger cluster
+  zonewise lab --zones 5 --nodes 3           the story in another cluster
+  zonewise lab exec a -- curl http://web     call a Service from zone a of the lab that runs
   zonewise lab clean                         remove what labs have left that were killed";
 
 #[derive(Subcommand)]
 enum LabCommand {
+    /// Run a command as a client in a zone of the lab that runs
+    ///
+    /// The command runs on this machine, in the network of a client of that zone: it reaches Services and Pods of the
+    /// lab, and no other network. Services have the names that they have in a cluster: web, web.default,
+    /// web.default.svc.cluster.local.
+    Exec {
+        /// The zone
+        zone: String,
+        /// The process of the lab, if several run
+        #[arg(long, value_name = "PID")]
+        lab: Option<u32>,
+        /// The command and its arguments
+        #[arg(last = true, required = true, value_name = "COMMAND")]
+        command: Vec<OsString>,
+    },
     /// Remove what labs have left that were killed
     ///
     /// Namespaces, rules and servers go with the process, however it ends. What may be left is a
@@ -62,13 +79,13 @@ struct LabFlags {
     /// What is printed at the end
     #[arg(short, long, value_enum, value_name = "FORM", default_value_t = Form::Table)]
     output: Form,
-    /// Zones, at least
+    /// Zones [default: the scenario's]
     #[arg(long, value_name = "N")]
     zones: Option<usize>,
     /// Nodes of each zone [default: the scenario's]
     #[arg(long, value_name = "N")]
     nodes: Option<usize>,
-    /// Services, at least
+    /// Services [default: the scenario's]
     #[arg(long, value_name = "N")]
     services: Option<usize>,
     /// What a round trip between two zones takes longer than one inside a zone
@@ -102,6 +119,7 @@ enum Form {
 pub(crate) fn run(lab: Lab) -> anyhow::Result<()> {
     match lab.command {
         Some(LabCommand::Clean { api }) => clean(api.as_deref()),
+        Some(LabCommand::Exec { zone, lab, command }) => exec(&zone, lab, &command),
         None => play(&lab.flags),
     }
 }
@@ -248,6 +266,17 @@ fn be_root() -> anyhow::Result<()> {
 fn has_sudo() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join("sudo").is_file())
+}
+
+fn exec(zone: &str, process: Option<u32>, command: &[OsString]) -> anyhow::Result<()> {
+    be_root()?;
+    let labs = directory::find(Path::new(directory::LABS_DIRECTORY))?;
+    let caller = directory::caller(&labs, process, zone)?;
+    let Some((program, arguments)) = command.split_first() else { return Ok(()) };
+    // Only returns if it could not be started.
+    let error =
+        zonewise_lab::exec(&caller.namespace, &caller.hosts, Command::new(program).args(arguments));
+    Err(error).with_context(|| format!("cannot run {} in zone {zone}", program.display()))
 }
 
 fn clean(api: Option<&Path>) -> anyhow::Result<()> {

@@ -38,10 +38,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
 /// Expectations of an act that did not hold.
 pub(super) fn failures(act: &ActResult) -> impl Iterator<Item = String> {
     let failed = act.expectations.iter().filter(|expectation| !expectation.held);
-    failed.map(|expectation| {
-        let (expected, found) = (clean(&expectation.expected), clean(&expectation.found));
-        format!("expected {expected}, found {found}")
-    })
+    failed.map(|expectation| clean(&expectation.sentence()))
 }
 
 fn table(buffer: &mut Buffer, inner: Rect, view: &View) {

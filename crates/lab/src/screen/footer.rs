@@ -7,8 +7,8 @@ use ratatui::text::{Line, Span};
 use super::pen::{BAD, BOLD, DIM, HINT, clean, fit, put, put_right};
 use crate::view::View;
 
-const KEYS: [(&str, &str); 4] =
-    [("q", "quit"), ("↑↓", "Service"), ("space", "pause"), ("n", "next act")];
+const KEYS: [(&str, &str); 5] =
+    [("q", "quit"), ("↑↓", "Service"), ("space", "pause"), ("n", "next act"), ("?", "help")];
 
 /// Lines that it takes.
 pub(super) fn height(area: Rect, view: &View) -> u16 {
@@ -44,7 +44,10 @@ fn kubectl(view: &View) -> Line<'static> {
 }
 
 fn keys(view: &View) -> Line<'static> {
-    let spans = KEYS.iter().flat_map(|&(key, meaning)| {
+    // After the last act there is nothing to pause and nothing to go on to.
+    let over = view.act.is_none() && !view.ended.is_empty();
+    let useful = KEYS.iter().filter(|(key, _)| !(over && ["space", "n"].contains(key)));
+    let spans = useful.flat_map(|&(key, meaning)| {
         let meaning = if key == "space" && view.paused { "go on" } else { meaning };
         [Span::styled(key, BOLD), Span::styled(format!(" {meaning}   "), DIM)]
     });

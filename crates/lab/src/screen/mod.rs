@@ -17,6 +17,7 @@ mod ended;
 mod endpoints;
 mod footer;
 mod header;
+mod help;
 mod history;
 mod matrix;
 mod pen;
@@ -44,6 +45,9 @@ pub fn paint(buffer: &mut Buffer, view: &View) {
     endpoints::draw(buffer, areas.endpoints, view);
     ended::draw(buffer, areas.ended, view);
     footer::draw(buffer, areas.footer, view);
+    if view.help {
+        help::draw(buffer, view);
+    }
 }
 
 /// Takes the colours away; bold, dim and reversed stay.

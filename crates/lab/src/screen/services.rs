@@ -30,6 +30,8 @@ const COLUMNS: [Column; 9] = [
     Column { head: "CONN/S", width: 6, rank: 5, of: |one| Span::raw(format!("{:.0}", one.rate)) },
     Column { head: "FAILED", width: 6, rank: 3, of: failed },
 ];
+/// The column of what Services ask for.
+const ASKED: usize = 1;
 /// Columns from here on are numbers.
 const NUMBERS: usize = 4;
 
@@ -56,8 +58,11 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
     let place = if all > rows { format!("{} of {all}", selected + 1) } else { String::new() };
     let inner = panel(buffer, area, "Services", &Span::raw(place));
     let columns = columns(inner.width);
+    let asked = view.services.iter().map(|service| Span::raw(clean(&service.asked)).width());
+    let asked = asked.max().and_then(|width| u16::try_from(width).ok()).unwrap_or(0);
+    let widths = widths(&columns, inner.width, asked);
     let heads = |column: &Column| Span::styled(column.head, DIM);
-    put(buffer, inner, 0, line(&columns, inner.width, heads));
+    put(buffer, inner, 0, line(&widths, heads));
     // The selected one stays in the middle while others go by.
     let first = selected.saturating_sub(rows / 2).min(all.saturating_sub(rows));
     let shown = view.services.iter().enumerate().skip(first).take(rows);
@@ -67,20 +72,34 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
             0 => (column.of)(service).style(name),
             _ => (column.of)(service),
         };
-        put(buffer, inner, row, line(&columns, inner.width, text));
+        put(buffer, inner, row, line(&widths, text));
     }
 }
 
-fn line(columns: &[usize], width: u16, text: impl Fn(&Column) -> Span<'static>) -> Line<'static> {
-    let taken: u16 = columns.iter().map(|&column| COLUMNS[column].width + 1).sum();
-    // The name takes what the others leave.
-    let spare = (width + 1).saturating_sub(taken);
-    let cell = |&index: &usize| {
-        let column = &COLUMNS[index];
-        let width = if index == 0 { column.width + spare } else { column.width };
-        Cell { text: text(column), width, right: index >= NUMBERS }
+fn line(columns: &[(usize, u16)], text: impl Fn(&Column) -> Span<'static>) -> Line<'static> {
+    let cell = |&(index, width): &(usize, u16)| Cell {
+        text: text(&COLUMNS[index]),
+        width,
+        right: index >= NUMBERS,
     };
     row(columns.iter().map(cell).collect())
+}
+
+/// Columns with their widths. What is left over goes to what Services ask for, as much as the longest takes, and then
+/// to the name.
+fn widths(columns: &[usize], width: u16, asked: u16) -> Vec<(usize, u16)> {
+    let taken: u16 = columns.iter().map(|&column| COLUMNS[column].width + 1).sum();
+    let spare = (width + 1).saturating_sub(taken);
+    let more = match columns.contains(&ASKED) {
+        true => asked.saturating_sub(COLUMNS[ASKED].width).min(spare),
+        false => 0,
+    };
+    let wide = |&index: &usize| match index {
+        0 => (index, COLUMNS[index].width + spare - more),
+        ASKED => (index, COLUMNS[index].width + more),
+        _ => (index, COLUMNS[index].width),
+    };
+    columns.iter().map(wide).collect()
 }
 
 /// The columns that fit, in their order.

@@ -20,7 +20,7 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause after an error that may repeat at once, like too many open files.
 const ERROR_PAUSE: Duration = Duration::from_millis(10);
 
-/// A server that answers with its name and the client's address. Dropping it stops it and closes all
+/// A server that answers with its name and the client's address, to HTTP requests as an HTTP response. Dropping it stops it and closes all
 /// its connections.
 #[derive(Debug)]
 pub struct Server {
@@ -205,6 +205,19 @@ impl State {
     }
 }
 
+/// Whether the first line of a client is an HTTP request, such as one of curl.
+fn is_http(line: &str) -> bool {
+    line.trim_end().ends_with(" HTTP/1.1") || line.trim_end().ends_with(" HTTP/1.0")
+}
+
+/// The answer as an HTTP response.
+fn http(answer: &str) -> String {
+    let length = answer.len();
+    format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{answer}"
+    )
+}
+
 /// Serves one connection. The server closes first, so that a client may reuse its port at once.
 fn serve_connection(mut stream: &TcpStream, answer: &str) -> io::Result<()> {
     stream.set_read_timeout(Some(CLIENT_TIMEOUT))?;
@@ -212,6 +225,7 @@ fn serve_connection(mut stream: &TcpStream, answer: &str) -> io::Result<()> {
     loop {
         let mut line = String::new();
         let read = lines.read_line(&mut line);
+        let answer = if is_http(&line) { http(answer) } else { answer.to_owned() };
         stream.write_all(answer.as_bytes())?;
         if read.is_err() || line != HOLD {
             break;

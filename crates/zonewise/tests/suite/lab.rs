@@ -97,6 +97,22 @@ async fn an_api_server_that_others_use_is_refused() {
     assert_eq!(nodes.len(), 1, "theirs is still there, and alone");
 }
 
+/// Other sizes than those that scenarios were written for: what is expected is computed for them.
+#[test]
+fn the_story_holds_in_other_sizes() {
+    let large: &[&str] = &["--zones", "5", "--nodes", "3", "--services", "8"];
+    for size in [large, &["--zones", "2"]] {
+        let summary = summary(&[size, &["--duration", "25s"]].concat());
+        assert_eq!(outline(&summary), story(), "{size:?}");
+        assert_eq!(summary["resized"], true);
+        let zones = if size == large { 5 } else { 2 };
+        assert_eq!(summary["cluster"]["zones"], zones, "{size:?}");
+        let expectations = summary["acts"][0]["expectations"].as_array().unwrap();
+        assert_eq!(expectations[0]["expected"].as_str().unwrap().split(' ').nth(1), Some("zone"));
+        assert!(expectations[0]["tolerance"].as_str().unwrap().ends_with(" %"), "{expectations:?}");
+    }
+}
+
 /// The scenarios that come along, each in a short run.
 #[test]
 fn every_scenario_that_comes_along_holds() {
@@ -198,7 +214,7 @@ const LONG: &str = "
 title: Long
 cluster: {zones: [{name: a, nodes: 1}, {name: b, nodes: 1}]}
 services: [{name: web, endpoints: {a: 2, b: 2}, connections: 100}]
-acts: [{title: Long, look: The matrix., measure: 10m}]
+acts: [{title: Long, measure: 10m}]
 ";
 
 fn scenario(text: &str) -> tempfile::NamedTempFile {
@@ -362,6 +378,27 @@ fn what_is_wrong_with_a_scenario_is_said_before_anything_is_made() {
             "restore it first",
         ),
         ("title: empty\ncluster: {zones: []}\nservices: []\nacts: []\n", "at least one zone"),
+        (
+            &LONG.replace(
+                "measure: 10m",
+                "measure: 10m, do: [{scale: {service: web, zone: a, to: -1}}]",
+            ),
+            "not a whole number, 0 or more",
+        ),
+        (
+            &LONG.replace(
+                "connections: 100",
+                "connections: 100, annotations: {zonewise.dev/routing-preference: zonewise.dev/balancd}",
+            ),
+            "did you mean `zonewise.dev/balanced`?",
+        ),
+        (
+            &LONG.replace(
+                "measure: 10m",
+                "measure: 10m, do: [{distribute: {service: web, value: PreferNear}}]",
+            ),
+            "trafficDistribution=PreferNear",
+        ),
     ];
     for (content, expected) in rows {
         let file = scenario(content);
@@ -376,7 +413,7 @@ fn what_is_wrong_with_a_scenario_is_said_before_anything_is_made() {
 
 #[test]
 fn wrong_arguments_are_named() {
-    let rows: [(&[&str], i32, &str); 4] = [
+    let rows: [(&[&str], i32, &str); 7] = [
         (
             &["--scenario", "nonsense"],
             2,
@@ -384,6 +421,9 @@ fn wrong_arguments_are_named() {
         ),
         (&["--duration", "soon"], 2, "is not a duration"),
         (&["--nodes", "100", "--duration", "1s"], 2, "300 nodes are more than the 250"),
+        (&["--zones", "0", "--duration", "1s"], 2, "--zones 0: not between 1 and 26"),
+        (&["--zones", "1", "--duration", "1s"], 2, "without an endpoint: play it with more zones"),
+        (&["exec", "a", "--lab", "1", "--", "true"], 1, "no lab runs in process 1"),
         (
             &["--api", "/nowhere/kubeconfig", "--duration", "1s"],
             1,
