@@ -17,12 +17,13 @@ use zonewise_topology::heuristic::{Case, Heuristic};
 use zonewise_topology::heuristics;
 use zonewise_topology::reason::{Code, Outcome, Reason};
 use zonewise_topology::region::{Region, Situation};
-use zonewise_topology::settling::Improvement;
+use zonewise_topology::settling::Improvement as Fresh;
 use zonewise_topology::traffic::TrafficModel;
 
 use crate::change::ControllerView;
 use crate::cost::Crossing;
 use crate::ignored;
+use crate::improvements::{Improvement, improvements};
 use crate::margin::{Margin, margin};
 use crate::matrix::{Grouping, Matrix, Row, matrices, matrices_for};
 use crate::proxy_view::ProxyView;
@@ -61,6 +62,8 @@ pub struct Explanation {
     pub consumers: Vec<ProxyOutcome>,
     /// The smallest changes that turn zone routing on.
     pub changes: Vec<Suggestion>,
+    /// What makes zone routing better where it is on, but overloads endpoints or finds none in a zone.
+    pub improvements: Vec<Improvement>,
     /// Which losses leave zone routing on; absent if it is off.
     pub margin: Option<Margin>,
     /// What the cost of the Service depends on.
@@ -127,7 +130,7 @@ pub struct Slices {
 pub struct Settling {
     /// The figures of both.
     #[serde(flatten)]
-    pub improvement: Improvement,
+    pub improvement: Fresh,
     /// How long the Service must be quiet until the controller takes the fresh decision, such as `15s`;
     /// absent if it does not.
     pub after: Option<String>,
@@ -214,6 +217,7 @@ pub fn explain(
         in_zone_by_heuristic: Vec::new(),
         consumers: Vec::new(),
         changes: Vec::new(),
+        improvements: Vec::new(),
         margin: None,
         crossing: Crossing::default(),
         family,
@@ -251,6 +255,7 @@ impl Explanation {
             self.notes.push(Note::local_policy());
         } else {
             self.changes = suggestions(controller_view);
+            self.improvements = improvements(controller_view, decision, proxy_kind);
             self.margin = margin(controller_view);
         }
         if controller_view.overruled(decision).is_some() {
@@ -360,6 +365,11 @@ impl CurrentTraffic {
     /// routes the Service.
     pub(crate) fn in_zone(&self) -> Option<f64> {
         self.0.as_ref().and_then(|matrix| matrix.in_zone)
+    }
+
+    /// The overload of the most loaded endpoint.
+    pub(crate) fn max_overload(&self) -> Option<f64> {
+        self.0.as_ref().and_then(Matrix::max_overload)
     }
 
     /// The modes that occur in any zone, each once.
@@ -628,7 +638,7 @@ impl ProxyKind {
     }
 
     /// Which parts of slices it uses.
-    fn gates(self, service: &Service) -> FeatureGates {
+    pub(crate) fn gates(self, service: &Service) -> FeatureGates {
         let all = FeatureGates::default();
         let hints_only = FeatureGates { shares: false, subsetting: false, ..all };
         match self {

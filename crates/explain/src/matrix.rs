@@ -35,6 +35,13 @@ pub struct Matrix {
     pub endpoints: Vec<Load>,
 }
 
+impl Matrix {
+    /// The overload of the most loaded endpoint.
+    pub(crate) fn max_overload(&self) -> Option<f64> {
+        self.endpoints.iter().map(|load| load.overload).max_by(f64::total_cmp)
+    }
+}
+
 /// Traffic from one zone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -10,7 +10,8 @@ use zonewise_slices::service::Service;
 use zonewise_topology::reason::{Code, Outcome};
 
 use crate::cost::{Crossing, Prices};
-use crate::explanation::{Depth, Note, current_traffic, explain, scores, zonal_best};
+use crate::explanation::{Depth, Explanation, Note, current_traffic, explain, scores, zonal_best};
+use crate::improvements::is_overloaded;
 use crate::plan::Planner;
 use crate::snapshot::Snapshot;
 
@@ -39,6 +40,11 @@ pub struct ServiceOverview {
     pub in_zone: Option<f64>,
     /// The part of the traffic that crosses zones.
     pub cross_zone: Option<f64>,
+    /// How much more than an equal share of the traffic the most loaded endpoint gets now: 0.5 is 50 % more.
+    pub max_overload: Option<f64>,
+    /// Zones that send traffic and have no ready endpoint, although the Service has some elsewhere. Empty for
+    /// subsets of regions.
+    pub zones_without_endpoints: Vec<String>,
     /// The part that would stay in its zone, by heuristic, as the model of the simulator has it.
     pub by_heuristic: BTreeMap<String, f64>,
     /// The largest part that could stay in its zone without overloading an endpoint; absent without
@@ -59,6 +65,80 @@ pub struct Cost {
     pub now: f64,
     /// The price if as much as possible stayed in its zone.
     pub best: f64,
+}
+
+impl ServiceOverview {
+    /// What could be saved: money per month if its traffic is known, otherwise the part of the traffic that could
+    /// stay in its zone and does not.
+    fn saving(&self) -> Option<f64> {
+        let part = || Some((self.best? - self.in_zone?).max(0.0));
+        self.cost.as_ref().map(Cost::saving).or_else(part)
+    }
+
+    /// Whether zone routing is on and still leaves much to wish for: an endpoint gets far more than its share, or a
+    /// zone has no endpoint.
+    pub(crate) fn is_poor(&self) -> bool {
+        let on =
+            self.modes.iter().any(|mode| ["same-node", "same-zone", "shares"].contains(&&**mode));
+        on && (self.max_overload.is_some_and(is_overloaded)
+            || !self.zones_without_endpoints.is_empty())
+    }
+}
+
+impl Cost {
+    /// What could be saved per month.
+    pub fn saving(&self) -> f64 {
+        self.now - self.best
+    }
+}
+
+/// What Services are sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SortBy {
+    /// Where most can be saved first: money, or the part of the traffic where its amount is not known.
+    #[default]
+    Saving,
+    /// The most expensive first.
+    Cost,
+    /// Those of which least stays in its zone first.
+    InZone,
+    /// Those with the most loaded endpoint first.
+    Overload,
+    /// By namespace and name.
+    Name,
+}
+
+/// Sorts Services. Those of which the figure is not known are last; equal ones are in the order of their names.
+pub fn sort(lines: &mut [ServiceOverview], by: SortBy) {
+    let figure = |line: &ServiceOverview| match by {
+        // With prices, money comes before parts of unknown amounts.
+        SortBy::Saving => line.saving().map(|saving| (line.cost.is_some(), saving)),
+        SortBy::Cost => line.cost.map(|cost| (true, cost.now)),
+        SortBy::InZone => line.in_zone.map(|part| (true, -part)),
+        SortBy::Overload => line.max_overload.map(|most| (true, most)),
+        SortBy::Name => None,
+    };
+    lines.sort_by(|a, b| {
+        let known = match (figure(a), figure(b)) {
+            (Some(a), Some(b)) => b.0.cmp(&a.0).then(hundredths(b.1).cmp(&hundredths(a.1))),
+            (a, b) => b.is_some().cmp(&a.is_some()),
+        };
+        known.then_with(|| a.service.cmp(&b.service))
+    });
+}
+
+/// Figures that look alike count as equal, so that names decide.
+fn hundredths(figure: f64) -> i64 {
+    (figure * 100.0).round() as i64
+}
+
+fn zones_without_endpoints(explained: &Explanation) -> Vec<String> {
+    let numbers = &explained.numbers;
+    if numbers.endpoints == 0 || explained.grouped_by != "zone" {
+        return Vec::new();
+    }
+    let zones = numbers.zones.iter().filter(|zone| zone.share > 0.0 && zone.endpoints == 0);
+    zones.map(|zone| zone.zone.to_string()).collect()
 }
 
 /// The overview of Services, in their order.
@@ -102,6 +182,8 @@ fn of_service(
         endpoints: numbers.endpoints,
         in_zone: crossing.in_zone,
         cross_zone: crossing.in_zone.map(|part| 1.0 - part),
+        max_overload: now.max_overload(),
+        zones_without_endpoints: zones_without_endpoints(&explained),
         by_heuristic: by_heuristic
             .filter(|_| best.is_some())
             .filter_map(|score| Some((score.heuristic, score.in_zone?)))

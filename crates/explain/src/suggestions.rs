@@ -263,9 +263,9 @@ fn about_endpoints(reason: Reason) -> bool {
 }
 
 /// A zone with its ready endpoints and its share of the capacity.
-struct ZoneNeed {
-    zone: String,
-    endpoints: f64,
+pub(crate) struct ZoneNeed {
+    pub(crate) zone: String,
+    pub(crate) endpoints: f64,
     share: f64,
 }
 
@@ -277,7 +277,7 @@ impl ZoneNeed {
 }
 
 /// The zones with nodes, those that lack most endpoints first.
-fn needs(view: &ControllerView, decision: &Decision) -> Vec<ZoneNeed> {
+pub(crate) fn needs(view: &ControllerView, decision: &Decision) -> Vec<ZoneNeed> {
     let slices = view.objects.own_slices(&view.settings);
     let family = decision.family(&view.objects.service);
     let grounds = view.objects.input(&slices).grounds(&decision.asked.choice, family);
@@ -300,7 +300,7 @@ fn needs(view: &ControllerView, decision: &Decision) -> Vec<ZoneNeed> {
 }
 
 /// Adds `count` endpoints one by one, each to the zone that lacks most.
-fn spread(zones: &[ZoneNeed], count: u64) -> Vec<Change> {
+pub(crate) fn spread(zones: &[ZoneNeed], count: u64) -> Vec<Change> {
     let mut have: Vec<f64> = zones.iter().map(|zone| zone.endpoints).collect();
     let mut added = vec![0u64; zones.len()];
     for _ in 0..count {
@@ -346,7 +346,7 @@ fn ask_differently(view: &ControllerView, decision: &Decision) -> Vec<Vec<Change
     suggestions
 }
 
-fn annotate(key: &str, value: &str) -> Change {
+pub(crate) fn annotate(key: &str, value: &str) -> Change {
     Change::Annotate { key: key.into(), value: value.into() }
 }
 
@@ -376,7 +376,7 @@ fn lower_threshold(endpoints: u64, padding: u64) -> Vec<Vec<Change>> {
 }
 
 /// Removes the annotation that takes precedence over the routing preference.
-fn remove_stronger(asked: &RequestedRouting) -> Vec<Change> {
+pub(crate) fn remove_stronger(asked: &RequestedRouting) -> Vec<Change> {
     let wins = [TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE, SUBSETTING].contains(&asked.source);
     let key = asked.source.to_owned();
     wins.then_some(Change::RemoveAnnotation { key }).into_iter().collect()

@@ -20,6 +20,7 @@ pub fn explanation(explanation: &Explanation) -> String {
         traffic(explanation),
         consumers(&explanation.consumers),
         changes(&explanation.changes),
+        improvements(explanation),
         explanation.margin.as_ref().map(margin).unwrap_or_default(),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -242,6 +243,26 @@ fn changes(suggestions: &[Suggestion]) -> String {
         "What would turn zone routing on (any one of these)",
         &lines.collect::<Vec<_>>().join("\n"),
     )
+}
+
+fn improvements(explanation: &Explanation) -> String {
+    if explanation.improvements.is_empty() {
+        return String::new();
+    }
+    let figures = |in_zone: Option<f64>, most: Option<f64>| {
+        let most = most.map_or_else(|| "-".into(), signed_percent);
+        format!("{} stays in its zone, overload at most {most}", maybe_percent(in_zone))
+    };
+    let zones = explanation.numbers.zones.iter().filter_map(|zone| zone.overload);
+    let planned = explanation.numbers.in_zone.planned;
+    let mut lines = vec![format!("as planned: {}", figures(planned, zones.max_by(f64::total_cmp)))];
+    lines.extend(explanation.improvements.iter().enumerate().map(|(index, improvement)| {
+        let after = figures(Some(improvement.in_zone), Some(improvement.max_overload));
+        let gives = format!("gives {}: {after}", improvement.then);
+        let steps = improvement.sentences.join("\n     and ");
+        format!("{}. {steps}\n     {}", index + 1, paint(GOOD, &gives))
+    }));
+    section("What would make it better (any one of these)", &lines.join("\n"))
 }
 
 fn margin(margin: &Margin) -> String {

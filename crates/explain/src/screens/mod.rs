@@ -30,6 +30,8 @@ use zonewise_topology::reason::Outcome;
 pub enum Width {
     /// The most important columns.
     Usual,
+    /// The same on a screen with so many columns: what is too long is shortened.
+    Columns(usize),
     /// All columns and endpoints.
     Wide,
 }

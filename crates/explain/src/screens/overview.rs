@@ -2,78 +2,139 @@
 
 use std::collections::BTreeSet;
 
-use super::table::table;
-use super::{BOLD, WARN, Width, clean, maybe_percent, paint};
-use crate::explanation::Note;
-use crate::overview::ServiceOverview;
+use zonewise_common::keys::DOMAIN;
 
-/// The heuristics that have a column unless all are shown.
-const SHOWN: [&str; 3] = ["auto", "same-zone", "balanced"];
+use super::table::fitted;
+use super::{BOLD, WARN, Width, clean, maybe_percent, paint, percent, signed_percent, wrapped};
+use crate::explanation::Note;
+use crate::improvements::is_overloaded;
+use crate::overview::{Cost, ServiceOverview};
 
 /// Marks a Service with annotations or fields that are ignored.
-const MARK: &str = "!";
+const IGNORED: &str = "!";
+/// Marks a Service whose routing overloads endpoints, or that lacks them in a zone.
+const POOR: &str = "~";
 
-/// The table, and the sum of all costs.
+/// The table, what is noticeable, and the sum of all costs.
 pub fn overview(lines: &[ServiceOverview], width: Width) -> String {
-    let heuristics = heuristics(lines, width);
-    let title = |name: &&str| format!("{} (MODEL)", name.to_uppercase());
-    let titles: Vec<String> = heuristics.iter().map(title).collect();
-    let mut header = vec!["SERVICE", "ASKED", "MODE", "REASON", "ENDPOINTS", "IN ZONE", "CROSSES"];
-    header.extend(titles.iter().map(String::as_str));
-    header.push("BEST SAFE");
-    let priced = lines.iter().any(|line| line.cost.is_some());
-    if priced {
-        header.extend(["COST", "AT BEST"]);
-    }
-    let rows = lines.iter().map(|line| row(line, &heuristics, priced)).collect();
-    let mut text = table(&header, 4, rows) + "\n";
+    let columns = columns(lines, width);
+    let header: Vec<&str> = columns.iter().map(|column| column.title.as_str()).collect();
+    let row = |line: &ServiceOverview| columns.iter().map(|column| (column.cell)(line)).collect();
+    let texts = columns.iter().filter(|column| column.is_text).count();
+    let mut text = fitted(&header, texts, lines.iter().map(row).collect(), width) + "\n";
     for line in lines {
         line.ignored.iter().for_each(|note| text.push_str(&ignored(&line.service, note)));
     }
-    if priced {
+    lines.iter().filter(|line| line.is_poor()).take(SHOWN).for_each(|line| {
+        text.push_str(&poor(line));
+    });
+    if lines.iter().any(|line| line.cost.is_some()) {
         text.push_str(&format!("\n{}\n", paint(BOLD, &sum(lines))));
     }
     text
 }
 
+/// The number of poorly routed Services that have a line below the table. All have a mark in it.
+const SHOWN: usize = 5;
+
+/// A column of the table.
+struct Column<'a> {
+    title: String,
+    /// Whether it is text, which may be shortened. Columns of text come first.
+    is_text: bool,
+    cell: Box<dyn Fn(&ServiceOverview) -> String + 'a>,
+}
+
+fn column<'a>(
+    title: &str,
+    is_text: bool,
+    cell: impl Fn(&ServiceOverview) -> String + 'a,
+) -> Column<'a> {
+    Column { title: title.into(), is_text, cell: Box::new(cell) }
+}
+
+/// The columns. What is usually shown fits into 80 columns: with prices, what was asked for makes room for them.
+fn columns(lines: &[ServiceOverview], width: Width) -> Vec<Column<'_>> {
+    let (wide, priced) = (width == Width::Wide, lines.iter().any(|line| line.cost.is_some()));
+    let mut columns = vec![column("SERVICE", true, |line| line.service.clone())];
+    if lines.iter().any(|line| !marks(line).is_empty()) {
+        columns.insert(0, column("", true, marks));
+    }
+    if wide || !priced {
+        columns.push(column("ASKED", true, |line| asked(&line.asked)));
+    }
+    if wide {
+        columns.push(column("MODE", true, modes));
+    }
+    columns.push(column("REASON", true, |line| line.reason.to_string()));
+    if wide {
+        columns.push(column("ENDPOINTS", false, |line| line.endpoints.to_string()));
+    }
+    columns.push(column("IN ZONE", false, |line| maybe_percent(line.in_zone)));
+    if wide {
+        columns.push(column("CROSSES", false, |line| maybe_percent(line.cross_zone)));
+        columns.extend(heuristics(lines));
+    }
+    columns.push(column("BEST SAFE", false, |line| maybe_percent(line.best)));
+    columns.push(column("OVERLOAD", false, |line| {
+        line.max_overload.map_or_else(|| "-".into(), signed_percent)
+    }));
+    if priced {
+        columns.push(column("COST", false, |line| money(line, |cost| cost.now)));
+        columns.push(column("CAN SAVE", false, |line| money(line, Cost::saving)));
+    }
+    columns
+}
+
+/// One column for each heuristic.
+fn heuristics(lines: &[ServiceOverview]) -> Vec<Column<'_>> {
+    let all: BTreeSet<&str> =
+        lines.iter().flat_map(|line| line.by_heuristic.keys()).map(|name| &**name).collect();
+    let of = |name: &'_ str| {
+        let (title, name) = (format!("{} (MODEL)", name.to_uppercase()), name.to_owned());
+        column(&title, false, move |line| maybe_percent(line.by_heuristic.get(&name).copied()))
+    };
+    all.into_iter().map(of).collect()
+}
+
+/// The marks of a Service.
+fn marks(line: &ServiceOverview) -> String {
+    let marks = [(IGNORED, !line.ignored.is_empty()), (POOR, line.is_poor())];
+    marks.into_iter().filter(|(_, has)| *has).map(|(mark, _)| mark).collect()
+}
+
+/// What is asked for, without the domain of our own heuristics.
+fn asked(asked: &str) -> String {
+    asked.strip_prefix(DOMAIN).unwrap_or(asked).into()
+}
+
+fn modes(line: &ServiceOverview) -> String {
+    if line.modes.is_empty() { "-".into() } else { line.modes.join(",") }
+}
+
+fn money(line: &ServiceOverview, of: fn(&Cost) -> f64) -> String {
+    line.cost.as_ref().map_or_else(|| "-".into(), |cost| format!("{:.2}", of(cost)))
+}
+
 /// The line below the table about a key that is ignored.
 fn ignored(service: &str, note: &Note) -> String {
     let (key, value) = (clean(&note.source), clean(&note.value));
-    let mark = paint(WARN, MARK);
-    format!("{mark} {}: {key} = {value}: {}\n", clean(service), clean(&note.sentence))
+    let text = format!("{}: {key} = {value}: {}", clean(service), clean(&note.sentence));
+    format!("{} {}\n", paint(WARN, IGNORED), wrapped(&text, 2))
 }
 
-fn heuristics(lines: &[ServiceOverview], width: Width) -> Vec<&str> {
-    if width == Width::Usual {
-        return SHOWN.to_vec();
+/// The line below the table about a Service that is routed by zones, but poorly.
+fn poor(line: &ServiceOverview) -> String {
+    let service = clean(&line.service);
+    let mut what = Vec::new();
+    if let Some(most) = line.max_overload.filter(|most| is_overloaded(*most)) {
+        what.push(format!("one endpoint gets {} more than its share", percent(most)));
     }
-    let all: BTreeSet<&str> =
-        lines.iter().flat_map(|line| line.by_heuristic.keys()).map(|name| &**name).collect();
-    all.into_iter().collect()
-}
-
-fn row(line: &ServiceOverview, heuristics: &[&str], priced: bool) -> Vec<String> {
-    let modes = if line.modes.is_empty() { "-".into() } else { line.modes.join(",") };
-    let mark = if line.ignored.is_empty() { String::new() } else { format!(" {MARK}") };
-    let mut cells = vec![
-        line.service.clone(),
-        format!("{}{mark}", line.asked),
-        modes,
-        line.reason.to_string(),
-        line.endpoints.to_string(),
-        maybe_percent(line.in_zone),
-        maybe_percent(line.cross_zone),
-    ];
-    let score = |name: &&str| maybe_percent(line.by_heuristic.get(*name).copied());
-    cells.extend(heuristics.iter().map(score));
-    cells.push(maybe_percent(line.best));
-    if priced {
-        let money = |of: fn(&crate::overview::Cost) -> f64| {
-            line.cost.as_ref().map_or_else(|| "-".into(), |cost| format!("{:.2}", of(cost)))
-        };
-        cells.extend([money(|cost| cost.now), money(|cost| cost.best)]);
+    if !line.zones_without_endpoints.is_empty() {
+        what.push(format!("no endpoint in {}", clean(&line.zones_without_endpoints.join(", "))));
     }
-    cells
+    let text = format!("{service}: {}; see `zonewise explain {service}`", what.join(", "));
+    format!("{} {}\n", paint(WARN, POOR), wrapped(&text, 2))
 }
 
 fn sum(lines: &[ServiceOverview]) -> String {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use zonewise_slices::slice::Slice;
 
-use super::table::table;
-use super::{clean, counted, outcome, paint};
+use super::table::fitted;
+use super::{Width, clean, counted, outcome, paint};
 use crate::plan::ServicePlan;
 
 const HEADER: [&str; 7] =
@@ -91,7 +91,7 @@ fn add<'a>(slice: &'a Slice, zones: &mut BTreeMap<&'a str, usize>) {
 }
 
 /// The table and its last line.
-pub fn totals(rows: Vec<Vec<String>>, totals: &Totals) -> String {
+pub fn totals(rows: Vec<Vec<String>>, totals: &Totals, width: Width) -> String {
     let sum = format!(
         "{}: {} to create, {} to update, {} to delete",
         counted(totals.services, "Service"),
@@ -102,5 +102,5 @@ pub fn totals(rows: Vec<Vec<String>>, totals: &Totals) -> String {
     if rows.is_empty() {
         return format!("{sum}\n");
     }
-    format!("{}\n\n{}\n", table(&HEADER, 3, rows), paint(super::BOLD, &sum))
+    format!("{}\n\n{}\n", fitted(&HEADER, 3, rows, width), paint(super::BOLD, &sum))
 }

@@ -1,27 +1,39 @@
 //! The screens of `zonewise route`.
 
-use super::table::table;
+use super::table::{fitted, table};
 use super::{BOLD, Width, clean, maybe_percent, paint, percent, signed_percent};
 use crate::matrix::Matrix;
 use crate::route::RouteLine;
 
-/// The number of endpoints that are shown per line; the others are counted.
+/// The largest number of endpoints that are shown per line; the others are counted.
 const SHOWN: usize = 4;
 
-/// The table of routes.
+/// The table of routes. On a screen, each line shows as many endpoints as fit.
 pub fn routes(lines: &[RouteLine], width: Width) -> String {
-    let header = ["SERVICE", "PORT", "FAMILY", "MODE", "REASON", "ENDPOINTS"];
-    let row = |line: &RouteLine| {
-        vec![
-            line.service.clone(),
-            port(&line.port, &line.protocol),
-            line.family.clone(),
-            line.mode.clone(),
-            line.reason.to_string(),
-            endpoints(line, if width == Width::Wide { usize::MAX } else { SHOWN }),
-        ]
+    let rows = |most: usize| lines.iter().map(|line| row(line, most)).collect::<Vec<_>>();
+    let text = match width {
+        Width::Wide => table(&HEADER, HEADER.len(), rows(usize::MAX)),
+        Width::Usual => table(&HEADER, HEADER.len(), rows(SHOWN)),
+        Width::Columns(columns) => {
+            let fits = |text: &String| text.lines().all(|line| line.chars().count() <= columns);
+            let mut tables = (1..=SHOWN).rev().map(|most| table(&HEADER, HEADER.len(), rows(most)));
+            tables.find(fits).unwrap_or_else(|| fitted(&HEADER, HEADER.len(), rows(1), width))
+        }
     };
-    table(&header, header.len(), lines.iter().map(row).collect()) + "\n"
+    text + "\n"
+}
+
+const HEADER: [&str; 6] = ["SERVICE", "PORT", "FAMILY", "MODE", "REASON", "ENDPOINTS"];
+
+fn row(line: &RouteLine, most: usize) -> Vec<String> {
+    vec![
+        line.service.clone(),
+        port(&line.port, &line.protocol),
+        line.family.clone(),
+        line.mode.clone(),
+        line.reason.to_string(),
+        endpoints(line, most),
+    ]
 }
 
 fn port(name: &str, protocol: &str) -> String {

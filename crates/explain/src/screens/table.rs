@@ -2,7 +2,10 @@
 
 use comfy_table::{CellAlignment, Table};
 
-use super::clean;
+use super::{Width, clean};
+
+/// The space between columns.
+const GAP: usize = 2;
 
 /// A table. The columns from index `numbers` on are right-aligned.
 pub fn table(header: &[&str], numbers: usize, rows: Vec<Vec<String>>) -> String {
@@ -13,7 +16,7 @@ pub fn table(header: &[&str], numbers: usize, rows: Vec<Vec<String>>) -> String 
         table.add_row(row.iter().map(|cell| clean(cell)));
     }
     for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
+        column.set_padding((0, GAP as u16));
         if index >= numbers {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -22,8 +25,66 @@ pub fn table(header: &[&str], numbers: usize, rows: Vec<Vec<String>>) -> String 
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// The same for a screen of a certain width: text in the columns before index `numbers` is shortened as far as
+/// needed, where it is longest.
+pub(super) fn fitted(
+    header: &[&str],
+    numbers: usize,
+    mut rows: Vec<Vec<String>>,
+    width: Width,
+) -> String {
+    let Width::Columns(columns) = width else { return table(header, numbers, rows) };
+    let length = |cell: &String| clean(cell).chars().count();
+    let of_column = |index: usize| rows.iter().map(|row| length(&row[index])).max().unwrap_or(0);
+    let least: Vec<usize> = header.iter().map(|name| name.chars().count()).collect();
+    let mut widths: Vec<usize> =
+        least.iter().enumerate().map(|(index, name)| of_column(index).max(*name)).collect();
+    let all: usize = widths.iter().sum::<usize>() + GAP * header.len().saturating_sub(1);
+    for _ in columns..all {
+        let longest = (0..numbers).filter(|index| widths[*index] > least[*index]);
+        let Some(longest) = longest.max_by_key(|index| widths[*index]) else { break };
+        widths[longest] -= 1;
+    }
+    for row in &mut rows {
+        for (cell, width) in row.iter_mut().zip(&widths).take(numbers) {
+            *cell = shortened(cell, *width);
+        }
+    }
+    table(header, numbers, rows)
+}
+
+/// The text, or its beginning and an ellipsis.
+fn shortened(text: &str, width: usize) -> String {
+    let text = clean(text);
+    if text.chars().count() <= width {
+        return text;
+    }
+    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
+
 /// The text with every line indented.
 pub(super) fn indented(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(|line| format!("  {line}")).collect();
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_text_is_shortened_until_the_table_fits() {
+        let rows = || vec![vec!["shop/a-very-long-name".into(), "short".into(), "12 %".into()]];
+        let shown = |width| fitted(&["SERVICE", "ASKED", "IN ZONE"], 2, rows(), width);
+        assert_eq!(shown(Width::Usual), table(&["SERVICE", "ASKED", "IN ZONE"], 2, rows()));
+        assert_eq!(shown(Width::Columns(80)), shown(Width::Usual));
+        assert_eq!(
+            shown(Width::Columns(28)),
+            "SERVICE       ASKED  IN ZONE\nshop/a-very…  short     12 %"
+        );
+        // Titles and figures are never shortened.
+        assert_eq!(shown(Width::Columns(1)), "SERVICE  ASKED  IN ZONE\nshop/a…  short     12 %");
+    }
 }

@@ -1,22 +1,24 @@
 //! `zonewise explain`.
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
+use zonewise_common::duration::ConfigDuration;
 use zonewise_common::similar::closest;
 use zonewise_explain::{
-    Cost, Depth, Explanation, Planner, Prices, ServiceOverview, Snapshot, explain, overview,
-    screens,
+    Cost, Depth, Explanation, Planner, Prices, ServiceOverview, Snapshot, SortBy, explain,
+    overview, screens, sort,
 };
 use zonewise_slices::service::Service;
 
 use super::source::{Source, Wanted};
-use super::{ControllerFlags, Output, ServiceName, document, not_ours, ours, out};
+use super::{ControllerFlags, Output, ServiceName, not_ours, ours, print, rendered};
 use crate::args::Usage;
 use crate::output::complain;
 
@@ -26,6 +28,7 @@ Examples:
   zonewise explain                                   all Services of the cluster
   zonewise explain shop/web                          why this Service is routed as it is
   zonewise explain shop/web --compat upstream        why the built-in controller gives it no hints
+  zonewise explain -A --sort overload --watch        refreshed until Ctrl-C
   zonewise explain -f dump.yaml --cost-per-gb 0.02 --gb 500
   zonewise explain -f dump.yaml --cost-per-gb 0.02 --bytes month.csv
   kubectl zonewise explain web -n shop               as a kubectl plugin
@@ -46,11 +49,50 @@ pub(crate) struct Explain {
     /// CSV file with the bytes per month of each Service: lines of `namespace/service,bytes`
     #[arg(long, value_name = "FILE", requires = "cost_per_gb")]
     bytes: Option<PathBuf>,
+    /// What the table of all Services is sorted by
+    #[arg(
+        long,
+        value_enum,
+        value_name = "BY",
+        default_value = "saving",
+        conflicts_with = "service"
+    )]
+    sort: Sort,
+    /// Read again and show what has changed, every 5 s or as often as is said, until Ctrl-C
+    #[arg(short, long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5s")]
+    watch: Option<ConfigDuration>,
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
     output: Output,
     #[command(flatten)]
     controller: ControllerFlags,
+}
+
+/// What Services are sorted by.
+#[derive(Clone, Copy, ValueEnum)]
+enum Sort {
+    /// Where most can be saved first: money with --cost-per-gb, otherwise the part of the traffic
+    Saving,
+    /// The most expensive first
+    Cost,
+    /// Those of which least stays in its zone first
+    InZone,
+    /// Those with the most loaded endpoint first
+    Overload,
+    /// By namespace and name
+    Name,
+}
+
+impl From<Sort> for SortBy {
+    fn from(sort: Sort) -> Self {
+        match sort {
+            Sort::Saving => Self::Saving,
+            Sort::Cost => Self::Cost,
+            Sort::InZone => Self::InZone,
+            Sort::Overload => Self::Overload,
+            Sort::Name => Self::Name,
+        }
+    }
 }
 
 fn amount(text: &str) -> Result<f64, String> {
@@ -75,22 +117,69 @@ struct Overview<'a> {
     services: &'a [ServiceOverview],
 }
 
+/// What is asked, and how it is answered.
+struct Question {
+    service: Option<ServiceName>,
+    source: Source,
+    planner: Planner,
+    prices: Option<Prices>,
+    sort: SortBy,
+    output: Output,
+}
+
 pub(crate) fn run(arguments: Explain) -> Result<()> {
     let prices = prices(&arguments)?;
-    let Explain { service, source, output, controller, .. } = arguments;
+    let Explain { service, source, output, controller, sort, watch, .. } = arguments;
+    if matches!(sort, Sort::Cost) && prices.is_none() {
+        return Err(Usage("--sort cost needs --cost-per-gb".into()).into());
+    }
+    if watch.is_some() && source.reads_standard_input() {
+        return Err(Usage("--watch cannot read standard input again; use a file".into()).into());
+    }
     let planner = controller.planner(Depth::Full)?;
-    let missing_cpu = planner.missing_cpu;
-    let gathered = source.gather(&Wanted {
-        service: service.as_ref(),
-        pods: true,
-        json: true,
-        missing_cpu,
-    })?;
-    let snapshot = &gathered.snapshot;
-    let services = gathered.services()?;
-    match (&gathered.service, services.first()) {
-        (Some(_), Some(service)) => one(snapshot, service, &planner, prices.as_ref(), output),
-        _ => all(snapshot, &services, &planner, prices.as_ref(), output),
+    let question = Question { service, source, planner, prices, sort: sort.into(), output };
+    match watch {
+        None => print(&question.answer()?),
+        Some(period) => question.watch(period.0),
+    }
+}
+
+/// Clears a terminal and goes to its first line.
+const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
+
+impl Question {
+    fn answer(&self) -> Result<String> {
+        let gathered = self.source.gather(&Wanted {
+            service: self.service.as_ref(),
+            pods: true,
+            json: true,
+            missing_cpu: self.planner.missing_cpu,
+        })?;
+        let services = gathered.services()?;
+        match (&gathered.service, services.first()) {
+            (Some(_), Some(service)) => self.one(&gathered.snapshot, service),
+            _ => self.all(&gathered.snapshot, &services),
+        }
+    }
+
+    /// Answers again and again, and prints what differs from the answer before. A failure after the first answer may
+    /// pass.
+    fn watch(&self, period: Duration) -> Result<()> {
+        let terminal = std::io::stdout().is_terminal();
+        let mut shown = String::new();
+        loop {
+            match self.answer() {
+                Ok(text) if text == shown => {}
+                Ok(text) => {
+                    let before = if shown.is_empty() { "" } else { "\n" };
+                    print(&format!("{}{text}", if terminal { CLEAR } else { before }))?;
+                    shown = text;
+                }
+                Err(error) if shown.is_empty() => return Err(error),
+                Err(error) => complain(&format!("warning: {error:#}; trying again")),
+            }
+            std::thread::sleep(period);
+        }
     }
 }
 
@@ -112,43 +201,48 @@ fn prices(arguments: &Explain) -> Result<Option<Prices>> {
     Ok(Some(Prices { per_gb, gb: arguments.gb, bytes }))
 }
 
-fn one(
-    snapshot: &Snapshot,
-    service: &Arc<Service>,
-    planner: &Planner,
-    prices: Option<&Prices>,
-    output: Output,
-) -> Result<()> {
-    anyhow::ensure!(
-        service.is_ours(),
-        "Service {} {}, so the controller writes no EndpointSlices for it; its traffic goes to the \
-         endpoints in slices that others write",
-        service.key(),
-        not_ours(service)
-    );
-    let controller_view = planner.controller_view(snapshot, service);
-    let decision = controller_view.decide();
-    let proxy_view = snapshot.proxy_view(service);
-    let explanation =
-        explain(&controller_view, &decision, &proxy_view, planner.depth, planner.proxy_kind)?;
-    warn_of_missing(&[&explanation.service], prices);
-    let cost = prices.and_then(|prices| prices.cost(&explanation.service, explanation.crossing));
-    if !output.is_screen() {
-        return document(
-            &Document { kind: "Explanation", explanation: &explanation, cost },
-            output,
+impl Question {
+    fn one(&self, snapshot: &Snapshot, service: &Arc<Service>) -> Result<String> {
+        anyhow::ensure!(
+            service.is_ours(),
+            "Service {} {}, so the controller writes no EndpointSlices for it; its traffic goes to the \
+             endpoints in slices that others write",
+            service.key(),
+            not_ours(service)
         );
+        let (planner, prices) = (&self.planner, self.prices.as_ref());
+        let controller_view = planner.controller_view(snapshot, service);
+        let decision = controller_view.decide();
+        let proxy_view = snapshot.proxy_view(service);
+        let explanation =
+            explain(&controller_view, &decision, &proxy_view, planner.depth, planner.proxy_kind)?;
+        warn_of_missing(&[&explanation.service], prices);
+        let cost =
+            prices.and_then(|prices| prices.cost(&explanation.service, explanation.crossing));
+        if !self.output.is_screen() {
+            let document = Document { kind: "Explanation", explanation: &explanation, cost };
+            return rendered(&document, self.output);
+        }
+        let mut text = screens::explanation(&explanation);
+        if let Some(cost) = cost {
+            text.push_str(&format!(
+                "\nper month: {:.2} for the part of {} GB that crosses zones, {:.2} at best\n",
+                cost.now, cost.gb, cost.best
+            ));
+        }
+        Ok(text)
     }
-    let mut out = out();
-    out.write_all(screens::explanation(&explanation).as_bytes())?;
-    if let Some(cost) = cost {
-        writeln!(
-            out,
-            "\nper month: {:.2} for the part of {} GB that crosses zones, {:.2} at best",
-            cost.now, cost.gb, cost.best
-        )?;
+
+    fn all(&self, snapshot: &Snapshot, services: &[Arc<Service>]) -> Result<String> {
+        let services = ours(services);
+        warn_of_unknown(&services, self.prices.as_ref());
+        let mut lines = overview(snapshot, &services, &self.planner, self.prices.as_ref())?;
+        sort(&mut lines, self.sort);
+        if !self.output.is_screen() {
+            return rendered(&Overview { kind: "Overview", services: &lines }, self.output);
+        }
+        Ok(screens::overview(&lines, self.output.width()))
     }
-    Ok(out.flush()?)
 }
 
 /// The number of names that a warning lists.
@@ -183,22 +277,4 @@ fn warn_of_missing(services: &[&str], prices: Option<&Prices>) {
             missing[..missing.len().min(NAMED)].join(", ")
         ));
     }
-}
-
-fn all(
-    snapshot: &Snapshot,
-    services: &[Arc<Service>],
-    planner: &Planner,
-    prices: Option<&Prices>,
-    output: Output,
-) -> Result<()> {
-    let services = ours(services);
-    warn_of_unknown(&services, prices);
-    let lines = overview(snapshot, &services, planner, prices)?;
-    if !output.is_screen() {
-        return document(&Overview { kind: "Overview", services: &lines }, output);
-    }
-    let mut out = out();
-    out.write_all(screens::overview(&lines, output.width()).as_bytes())?;
-    Ok(out.flush()?)
 }

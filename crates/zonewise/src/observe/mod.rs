@@ -49,8 +49,20 @@ impl Output {
 
     /// How much is shown.
     fn width(self) -> Width {
-        if self == Self::Wide { Width::Wide } else { Width::Usual }
+        match columns() {
+            _ if self == Self::Wide => Width::Wide,
+            Some(columns) => Width::Columns(columns),
+            None => Width::Usual,
+        }
     }
+}
+
+/// The width of the terminal; otherwise what COLUMNS says. `None` if neither is known, as in a pipe: what is read by
+/// programs is not shortened.
+fn columns() -> Option<usize> {
+    let terminal = terminal_size::terminal_size_of(std::io::stdout());
+    let said = || std::env::var("COLUMNS").ok()?.parse().ok();
+    terminal.map(|(width, _)| usize::from(width.0)).or_else(said).filter(|columns| *columns > 0)
 }
 
 /// The proxy that runs on the nodes.
@@ -110,17 +122,24 @@ fn out() -> Out {
     BufWriter::new(anstream::AutoStream::auto(std::io::stdout().lock()))
 }
 
+/// Writes text for people or programs.
+fn print(text: &str) -> Result<()> {
+    let mut out = out();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// A document as JSON or YAML.
+fn rendered<T: Serialize>(value: &T, output: Output) -> Result<String> {
+    Ok(match output {
+        Output::Yaml => screens::yaml(value)?,
+        Output::Json | Output::Table | Output::Wide => serde_json::to_string_pretty(value)? + "\n",
+    })
+}
+
 /// Writes a document as JSON or YAML.
 fn document<T: Serialize>(value: &T, output: Output) -> Result<()> {
-    let mut out = out();
-    match output {
-        Output::Yaml => out.write_all(screens::yaml(value)?.as_bytes())?,
-        Output::Json | Output::Table | Output::Wide => {
-            serde_json::to_writer_pretty(&mut out, value)?;
-            out.write_all(b"\n")?;
-        }
-    }
-    Ok(out.flush()?)
+    print(&rendered(value, output)?)
 }
 
 /// A Service as given on the command line: `name`, `namespace/name`, or as kubectl names it, `svc/name`.

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use zonewise_explain::screens::{self, Totals};
+use zonewise_explain::screens::{self, Totals, Width};
 use zonewise_explain::{Depth, ServicePlan};
 
 use super::source::{Source, Wanted};
@@ -80,9 +80,12 @@ trait Printer {
 fn printer(output: Output, diff: bool, explain: bool) -> Box<dyn Printer> {
     match output {
         _ if diff => Box::new(Diff { explain, totals: Totals::default() }),
-        Output::Table | Output::Wide => {
-            Box::new(Table { explain, rows: Vec::new(), totals: Totals::default() })
-        }
+        Output::Table | Output::Wide => Box::new(Table {
+            explain,
+            rows: Vec::new(),
+            totals: Totals::default(),
+            width: output.width(),
+        }),
         Output::Json => Box::new(Json { first: true }),
         Output::Yaml => Box::new(Yaml { list: screens::List::default() }),
     }
@@ -92,6 +95,7 @@ struct Table {
     explain: bool,
     rows: Vec<Vec<String>>,
     totals: Totals,
+    width: Width,
 }
 
 impl Printer for Table {
@@ -106,7 +110,7 @@ impl Printer for Table {
 
     fn end(&mut self, out: &mut Out) -> Result<()> {
         let rows = std::mem::take(&mut self.rows);
-        Ok(out.write_all(screens::totals(rows, &self.totals).as_bytes())?)
+        Ok(out.write_all(screens::totals(rows, &self.totals, self.width).as_bytes())?)
     }
 }
 
@@ -126,7 +130,7 @@ impl Printer for Diff {
     }
 
     fn end(&mut self, out: &mut Out) -> Result<()> {
-        Ok(out.write_all(screens::totals(Vec::new(), &self.totals).as_bytes())?)
+        Ok(out.write_all(screens::totals(Vec::new(), &self.totals, Width::Usual).as_bytes())?)
     }
 }
 

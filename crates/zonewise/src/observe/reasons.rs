@@ -1,7 +1,5 @@
 //! `zonewise reasons`.
 
-use std::io::Write;
-
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
@@ -9,7 +7,7 @@ use zonewise_common::similar::closest;
 use zonewise_explain::screens;
 use zonewise_topology::reason::{Code, Entry, TABLE};
 
-use super::{Output, document, out};
+use super::{Output, document, print};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -54,7 +52,5 @@ pub(crate) fn run(arguments: &Reasons) -> Result<()> {
     if !arguments.output.is_screen() {
         return document(&Document { kind: "Reasons", reasons }, arguments.output);
     }
-    let mut out = out();
-    out.write_all(screens::reasons(&reasons).as_bytes())?;
-    Ok(out.flush()?)
+    print(&screens::reasons(&reasons))
 }

@@ -1,7 +1,6 @@
 //! `zonewise route`.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use zonewise_slices::service::Service;
 use zonewise_topology::capacity::MissingCpu;
 
 use super::source::{Source, Wanted};
-use super::{Output, ServiceName, document, out};
+use super::{Output, ServiceName, document, print};
 use crate::args::Usage;
 use crate::output::complain;
 
@@ -177,18 +176,14 @@ fn print_lines(lines: &[RouteLine], output: Output) -> Result<()> {
     if !output.is_screen() {
         return document(&lines, output);
     }
-    let mut out = out();
-    out.write_all(screens::routes(lines, output.width()).as_bytes())?;
-    Ok(out.flush()?)
+    print(&screens::routes(lines, output.width()))
 }
 
 fn print_matrices(matrices: &[Matrix], output: Output) -> Result<()> {
     if !output.is_screen() {
         return document(&matrices, output);
     }
-    let mut out = out();
-    for matrix in matrices {
-        writeln!(out, "{}", screens::matrix(matrix))?;
-    }
-    Ok(out.flush()?)
+    let screens: Vec<String> =
+        matrices.iter().map(|matrix| screens::matrix(matrix) + "\n").collect();
+    print(&screens.concat())
 }

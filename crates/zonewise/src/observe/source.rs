@@ -156,6 +156,11 @@ impl Source {
         !self.files.is_empty()
     }
 
+    /// Whether objects are read from standard input, which can be read only once.
+    pub(crate) fn reads_standard_input(&self) -> bool {
+        self.files.iter().any(|file| file == Path::new("-"))
+    }
+
     /// Reads the objects of the files one by one.
     pub(crate) fn each_item(&self, take: &mut dyn FnMut(Item)) -> Result<()> {
         read_files(&files(&self.files)?, &Options::default(), take)

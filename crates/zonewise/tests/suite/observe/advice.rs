@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::observe::run::{cluster, document, node, pod};
+use crate::observe::run::{cluster, document, node, pod, run_on};
 
 /// Makes a change; returns flags it needs.
 fn make(change: &Value, objects: &mut Vec<Value>) -> Vec<String> {
@@ -289,4 +289,55 @@ fn what_it_survives_it_survives_and_one_more_turns_it_off() {
             );
         }
     }
+}
+
+/// Zone routing that is on, and how it could be better: the planned figures, the first way, and its figures.
+#[test]
+fn poor_routing_gets_advice_that_holds() {
+    let close = |zones: &[(&str, usize)]| {
+        let mut objects = cluster(&json!({}), zones);
+        objects[0]["spec"]["trafficDistribution"] = json!("PreferClose");
+        objects
+    };
+    let four_and_one = close(&[("4", 4), ("4", 1)]);
+    let no_pod_in_c = close(&[("4", 3), ("4", 3), ("4", 0)]);
+    for objects in [four_and_one, no_pod_in_c] {
+        let told = explain(&objects, &[]);
+        assert!(is_on(&told) && told["changes"] == json!([]), "{told:#}");
+        let ways = told["improvements"].as_array().unwrap();
+        assert_eq!(ways[0]["steps"][0]["kind"], "add-endpoints", "{ways:#?}");
+        for way in ways {
+            let mut after = objects.clone();
+            for step in way["steps"].as_array().unwrap() {
+                assert_eq!(make(step, &mut after), Vec::<String>::new());
+            }
+            let then = explain(&after, &[]);
+            let zones = then["zones"].as_array().unwrap().iter();
+            let most = zones.filter_map(|zone| zone["overload"].as_f64()).max_by(f64::total_cmp);
+            assert_eq!(then["reason"], way["then"], "{way:#}");
+            assert_eq!(then["inZone"]["planned"], way["inZone"], "{way:#}");
+            assert_eq!(most, way["maxOverload"].as_f64(), "{way:#}");
+            assert!(most <= Some(0.2), "{way:#}");
+        }
+    }
+    let even = explain(&close(&[("4", 3), ("4", 3)]), &[]);
+    assert_eq!(even["improvements"], json!([]));
+}
+
+/// The overview points at Services whose routing is on but poor.
+#[test]
+fn the_overview_marks_poor_routing() {
+    let mut objects = cluster(&json!({}), &[("4", 4), ("4", 1)]);
+    objects[0]["spec"]["trafficDistribution"] = json!("PreferClose");
+    let dump = |objects: &[Value]| {
+        json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()
+    };
+    let plan = run_on(&["plan", "-o", "json", "-f", "-"], dump(&objects).as_bytes()).out;
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    objects.extend(plan["services"][0]["creates"].as_array().unwrap().clone());
+    let line = &document(&["explain"], &objects)["services"][0];
+    assert_eq!((&line["inZone"], &line["maxOverload"]), (&json!(1.0), &json!(1.5)));
+    let screen = run_on(&["explain", "-f", "-"], dump(&objects).as_bytes()).out;
+    assert!(screen.contains("~  shop/web"), "{screen}");
+    assert!(screen.contains("one endpoint gets 150 % more than its share"), "{screen}");
 }

@@ -41,7 +41,13 @@ pub(crate) fn run(arguments: &[&str]) -> Ran {
 
 /// Runs with a text on standard input.
 pub(crate) fn run_on(arguments: &[&str], input: &[u8]) -> Ran {
+    run_with(arguments, input, &[])
+}
+
+/// The same with other variables of the environment.
+pub(crate) fn run_with(arguments: &[&str], input: &[u8], variables: &[(&str, &str)]) -> Ran {
     let mut child = program(arguments)
+        .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -1,6 +1,8 @@
 //! Every screen, word for word. To renew them: `UPDATE_SCREENS=1 make test`, then read the change.
 
-use crate::observe::run::{root, run, run_on};
+use std::io::BufRead;
+
+use crate::observe::run::{program, root, run, run_on, run_with};
 
 /// Name and arguments.
 const SCREENS: [(&str, &[&str]); 20] = [
@@ -199,4 +201,103 @@ fn completions_and_man_pages_know_every_command() {
         );
         assert!(folder.path().join(format!("zonewise-{command}.1")).exists(), "{command}");
     }
+}
+
+/// Names of any length, at every usual width.
+#[test]
+fn no_row_of_a_table_is_wider_than_the_terminal() {
+    let shop = std::fs::read_to_string(root().join("examples/shop/services.yaml")).unwrap();
+    let long = shop.replace("name: cart", "name: cart-with-a-name-that-nobody-can-remember-at-all");
+    assert_ne!(shop, long);
+    let commands: [&[&str]; 4] = [
+        &["explain", "-f", "-", "-f", "examples/shop/nodes.yaml"],
+        &[
+            "explain",
+            "-f",
+            "-",
+            "-f",
+            "examples/shop-slices.yaml",
+            "--cost-per-gb",
+            "2",
+            "--gb",
+            "500",
+        ],
+        &["plan", "-f", "-"],
+        &[
+            "route",
+            "-f",
+            "-",
+            "-f",
+            "examples/shop/nodes.yaml",
+            "-f",
+            "examples/shop-slices.yaml",
+            "--node",
+            "a1",
+        ],
+    ];
+    for command in commands {
+        let columns = |columns: &str| run_with(command, long.as_bytes(), &[("COLUMNS", columns)]);
+        let ran = columns("80");
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let wide = ran.out.lines().find(|line| line.chars().count() > 80);
+        assert_eq!(wide, None, "{command:?}");
+        assert!(
+            ran.out.contains('…') && !columns("").out.contains('…'),
+            "{command:?}\n{}",
+            ran.out
+        );
+    }
+}
+
+#[test]
+fn services_are_sorted_by_what_can_be_saved_or_as_asked() {
+    let files = ["-f", "examples/shop", "-f", "examples/shop-slices.yaml", "-o", "json"];
+    let order = |flags: &[&str]| {
+        let ran = run(&[&["explain"], flags, &files].concat());
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let document: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        let services = document["services"].as_array().unwrap().clone();
+        services
+            .iter()
+            .map(|line| line["service"].as_str().unwrap().trim_start_matches("shop/").to_owned())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert_eq!(order(&[]), "legacy typo web cart dns search");
+    assert_eq!(order(&["--sort", "name"]), "cart dns legacy search typo web");
+    assert_eq!(order(&["--sort", "in-zone"]), "legacy typo web search cart dns");
+    assert_eq!(order(&["--sort", "overload"]), "cart dns legacy search typo web");
+    let priced = ["--cost-per-gb", "1", "--gb", "1"];
+    assert_eq!(
+        order(&[&["--sort", "cost"], &priced[..]].concat()),
+        "legacy typo web search cart dns"
+    );
+    assert!(run(&["explain", "--sort", "cost"]).err.contains("needs --cost-per-gb"));
+}
+
+/// A file that changes while it is watched.
+#[test]
+fn watching_shows_what_has_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("objects.yaml");
+    let shop = std::fs::read_to_string(root().join("examples/shop/services.yaml")).unwrap();
+    std::fs::write(&file, &shop).unwrap();
+    let mut child = program(&["explain", "--watch=20ms", "--sort", "name", "-f"])
+        .arg(&file)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = lines.find(|line| line.as_ref().unwrap().contains("shop/cart")).unwrap().unwrap();
+    // A file that appears whole: it is never read half written.
+    let renamed = folder.path().join("new");
+    std::fs::write(&renamed, shop.replace("name: cart", "name: basket")).unwrap();
+    std::fs::rename(&renamed, &file).unwrap();
+    let second = lines.find(|line| line.as_ref().unwrap().contains("shop/basket"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(first.contains("shop/cart") && second.is_some());
+    let stdin = run(&["explain", "--watch", "-f", "-"]);
+    assert!(stdin.code == 2 && stdin.err.contains("standard input"), "{}", stdin.err);
 }
