@@ -39,6 +39,7 @@ bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in 
 	@scripts/setup bench
 	@cargo bench --locked --package zonewise-simulator --bench instructions
 	@cargo bench --locked --package zonewise-simulator --bench rows
+	@cargo bench --locked --package zonewise-explain --bench shapes
 	@cargo build --release --locked --package zonewise
 	@scripts/bench-peer $(ZONEWISE) "$(PEER)"
 	@HINTS_PEER=$$(scripts/reference bench)/hints cargo bench --locked --package zonewise-slices --bench hints

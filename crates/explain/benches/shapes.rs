@@ -21,11 +21,13 @@ use zonewise_topology::capacity::MissingCpu;
 const SHAPES: [(usize, f64); 3] = [(3, 0.1), (100, 0.5), (400, 3.0)];
 
 /// What the Service asks for, and the Pods in a zone.
-const ASKED: [(&str, &str, usize); 4] = [
+const ASKED: [(&str, &str, usize); 6] = [
     ("Auto, in force", "Auto", 3),
     ("Auto, too few endpoints", "Auto", 0),
     ("balanced", "zonewise.dev/balanced", 2),
-    ("PreferSameZone", "Zone", 2),
+    ("Zone", "Zone", 2),
+    ("local-shared", "zonewise.dev/local-shared", 2),
+    ("local-subset", "zonewise.dev/local-subset", 6),
 ];
 
 fn main() {

@@ -14,6 +14,7 @@ use zonewise_slices::plan::{is_surely_in_force, kept_reason};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::requested::{Choice, Consumers, requested_routing};
 use zonewise_slices::slice::{AddressType, Slice, Target};
+use zonewise_topology::capacity::Capacity;
 use zonewise_topology::heuristic::Assignment;
 use zonewise_topology::reason::{Code, Reason};
 use zonewise_topology::region::Situation;
@@ -67,8 +68,8 @@ pub struct ZoneLoss {
     pub zone: String,
     /// Whether zone routing stays on in the other zones.
     pub survives: bool,
-    /// The reason after the loss.
-    pub then: Code,
+    /// The reason after the loss; absent if zone routing stays on.
+    pub then: Option<Code>,
 }
 
 /// The largest number of lost endpoints that is tried per zone.
@@ -87,7 +88,7 @@ pub(crate) fn margin(view: &ControllerView) -> Option<Margin> {
     let objects = view.objects.after(&decision.plan);
     let settled = ControllerView { objects, ..view.clone() };
     let loads = Loads::of(&settled);
-    let numbers = Numbers::of(&settled);
+    let numbers = Numbers::of(&settled, &loads);
     let zones = zones(&settled);
     let mut critical_nodes = critical_nodes(&settled, &loads, numbers.as_ref());
     let critical_nodes_in_all = critical_nodes.len();
@@ -99,7 +100,7 @@ pub(crate) fn margin(view: &ControllerView) -> Option<Margin> {
             .collect(),
         critical_nodes,
         critical_nodes_in_all,
-        zones: zones.par_iter().map(|zone| zone_loss(&settled, zone)).collect(),
+        zones: zones.par_iter().map(|zone| zone_loss(&settled, numbers.as_ref(), zone)).collect(),
     })
 }
 
@@ -215,16 +216,32 @@ fn share(view: &ControllerView, name: &str) -> f64 {
     known.unwrap_or(0.0)
 }
 
-/// The numbers that the controller decides by, for each address family. They say what the loss of
-/// endpoints does without looking at all the others again.
-struct Numbers {
+/// The numbers that the controller decides by, in each address family. They say what a loss does without
+/// looking at all objects again.
+struct Numbers<'a> {
     choice: Choice,
-    families: Vec<(AddressType, Situation, Option<Assignment>)>,
+    families: Vec<FamilyNumbers<'a>>,
 }
 
-impl Numbers {
+/// The ready endpoints of one address family.
+struct FamilyNumbers<'a> {
+    /// The zones or regions of the endpoints.
+    places: Vec<&'a str>,
+    endpoints: Vec<PlacedPod<'a>>,
+}
+
+/// A ready endpoint.
+struct PlacedPod<'a> {
+    pod: &'a Pod,
+    /// The index of its zone or region.
+    place: Option<usize>,
+    /// The zones or regions that it serves.
+    serves: Vec<Name>,
+}
+
+impl<'a> Numbers<'a> {
     /// `None` where more than these numbers counts: slices of other writers, or the way of the reference.
-    fn of(view: &ControllerView) -> Option<Self> {
+    fn of(view: &'a ControllerView, loads: &Loads<'_>) -> Option<Self> {
         if view.settings.upstream || view.has_foreign_endpoints() {
             return None;
         }
@@ -232,79 +249,92 @@ impl Numbers {
         let slices = objects.own_slices(&view.settings);
         let choice = requested_routing(&objects.service, &view.settings).choice;
         let families = objects.service.families.iter().map(|family| {
+            let numbers = FamilyNumbers::of(view, loads, &choice, family);
             let grounds = objects.input(&slices).grounds(&choice, family);
-            (family.clone(), grounds.situation, grounds.previous)
+            let all = grounds.situation.region().present() == numbers.endpoints.len() as u64;
+            all.then_some(numbers)
         });
-        let families = families.collect();
-        Some(Self { choice, families })
+        let families: Option<Vec<FamilyNumbers<'a>>> = families.collect();
+        families.map(|families| Self { choice, families })
     }
 
-    /// Whether zone routing is on without some Pods.
-    fn is_on_without(&self, view: &ControllerView, loads: &Loads<'_>, gone: &[&Pod]) -> bool {
-        is_in_force(leading(self.families.iter().map(|(family, situation, previous)| {
-            let situation = self.without(view, situation.clone(), family, gone);
-            if is_surely_in_force(&self.choice, &situation) {
-                return Reason::HintsAssigned { moved: 0 };
-            }
-            let mut previous = previous.clone();
-            for pod in gone.iter().filter(|pod| has_address(pod, family)) {
-                let source = self.source(view, &situation, pod);
-                let mut served = loads.of_pod[&*pod.name].iter().filter(|one| one.0 == *family);
-                let only = served.next().filter(|_| served.next().is_none());
-                let consumer = only.and_then(|one| number(&situation, &one.1));
-                if let (Some(source), Some(consumer), Some(previous)) =
-                    (source, consumer, &mut previous)
-                {
-                    previous.remove_one(source, consumer);
-                }
-            }
-            kept_reason(&self.choice, &situation, previous.as_ref())
-        })))
-    }
-
-    /// Whether zone routing is surely on with other nodes, and without the Pods on those that are gone.
-    fn is_surely_on_with(&self, view: &ControllerView, nodes: &Nodes, gone: &[&Pod]) -> bool {
+    /// Whether zone routing is on with these nodes and without some Pods.
+    fn is_on(&self, nodes: &Nodes, is_left: impl Fn(&Pod) -> bool) -> bool {
         let capacity = match self.choice.consumers() {
             None => &nodes.zones,
             Some(Consumers::Zones) => &nodes.zones_counted,
             Some(Consumers::Regions) => &nodes.regions_counted,
         };
-        self.families.iter().all(|(family, situation, _)| {
-            let left = self.without(view, situation.clone(), family, gone);
-            let counts = left.names.iter().zip(&left.zones).filter(|(_, zone)| zone.endpoints > 0);
-            let counts = counts.map(|(name, zone)| (name.clone(), zone.endpoints)).collect();
-            let situation = Situation::new(capacity, &counts, left.unplaced);
-            is_surely_in_force(&self.choice, &situation)
-        })
+        is_in_force(leading(self.families.iter().map(|numbers| {
+            let left: Vec<&PlacedPod<'_>> =
+                numbers.endpoints.iter().filter(|endpoint| is_left(endpoint.pod)).collect();
+            let situation = numbers.situation(capacity, &left);
+            if is_surely_in_force(&self.choice, &situation) {
+                return Reason::HintsAssigned { moved: 0 };
+            }
+            let previous = numbers.previous(&situation, &left);
+            kept_reason(&self.choice, &situation, previous.as_ref())
+        })))
+    }
+}
+
+impl<'a> FamilyNumbers<'a> {
+    fn of(
+        view: &'a ControllerView,
+        loads: &Loads<'_>,
+        choice: &Choice,
+        family: &AddressType,
+    ) -> Self {
+        let known = |pod: &&Pod| {
+            pod.node.as_ref().is_some_and(|node| view.objects.nodes.by_name.contains_key(node))
+        };
+        let pods = view.objects.pods.iter().map(|pod| &**pod).filter(known);
+        let pods: Vec<&Pod> =
+            pods.filter(|pod| is_endpoint(view, pod) && has_address(pod, family)).collect();
+        let places: BTreeSet<&str> =
+            pods.iter().filter_map(|pod| place_of(view, pod, choice)).collect();
+        let places: Vec<&str> = places.into_iter().collect();
+        let endpoints = pods.into_iter().map(|pod| {
+            let serves = loads.of_pod[&*pod.name].iter().filter(|served| served.0 == *family);
+            PlacedPod {
+                pod,
+                place: place_of(view, pod, choice)
+                    .and_then(|name| places.binary_search(&name).ok()),
+                serves: serves.map(|served| Name::clone(&served.1)).collect(),
+            }
+        });
+        Self { endpoints: endpoints.collect(), places }
     }
 
-    fn without(
-        &self,
-        view: &ControllerView,
-        mut situation: Situation,
-        family: &AddressType,
-        gone: &[&Pod],
-    ) -> Situation {
-        for pod in gone.iter().filter(|pod| has_address(pod, family)) {
-            match self.source(view, &situation, pod) {
-                Some(source) => situation.zones[source].endpoints -= 1,
-                None => situation.unplaced -= 1,
+    fn situation(&self, capacity: &Capacity, left: &[&PlacedPod<'_>]) -> Situation {
+        let mut counts = vec![0; self.places.len()];
+        left.iter().filter_map(|endpoint| endpoint.place).for_each(|place| counts[place] += 1);
+        let unplaced = left.iter().filter(|endpoint| endpoint.place.is_none()).count();
+        let named = self.places.iter().zip(counts).filter(|(_, count)| *count > 0);
+        let counts = named.map(|(name, count)| ((*name).into(), count)).collect();
+        Situation::new(capacity, &counts, unplaced as u64)
+    }
+
+    /// The previous decision: the endpoints that serve exactly one zone.
+    fn previous(&self, situation: &Situation, left: &[&PlacedPod<'_>]) -> Option<Assignment> {
+        let number = |name: &str| situation.names.binary_search_by(|one| (**one).cmp(name)).ok();
+        let sources: Vec<Option<usize>> = self.places.iter().map(|name| number(name)).collect();
+        let mut assignment = Assignment::empty(situation.names.len());
+        let mut any = false;
+        for endpoint in left {
+            let mut serves = endpoint.serves.iter().filter_map(|name| number(name));
+            if let (Some(consumer), None) = (serves.next(), serves.next()) {
+                let source = endpoint.place.and_then(|place| sources[place]);
+                assignment.add(source.unwrap_or(assignment.unplaced()), consumer, 1);
+                any = true;
             }
         }
-        situation
-    }
-
-    fn source(&self, view: &ControllerView, situation: &Situation, pod: &Pod) -> Option<usize> {
-        place_of(view, pod, &self.choice).and_then(|name| number(situation, name))
+        any.then_some(assignment)
     }
 }
 
 fn has_address(pod: &Pod, family: &AddressType) -> bool {
     pod.ips.iter().any(|ip| AddressType::of(ip) == *family)
-}
-
-fn number(situation: &Situation, name: &str) -> Option<usize> {
-    situation.names.binary_search_by(|known| (**known).cmp(name)).ok()
 }
 
 /// The zone of a Pod, or its region for subsets of regions.
@@ -319,7 +349,7 @@ fn place_of<'a>(view: &'a ControllerView, pod: &Pod, choice: &Choice) -> Option<
 fn endpoints(
     view: &ControllerView,
     loads: &Loads<'_>,
-    numbers: Option<&Numbers>,
+    numbers: Option<&Numbers<'_>>,
     zone: &str,
 ) -> Loss {
     let counts = |pod: &&Arc<Pod>| is_endpoint(view, pod) && zone_of(view, pod) == Some(zone);
@@ -330,10 +360,7 @@ fn endpoints(
             let is_gone = |pod: &Pod| gone.binary_search(&&*pod.name).is_ok();
             let left = || view.without_pods(is_gone);
             let on = match numbers {
-                Some(numbers) => {
-                    let gone: Vec<&Pod> = here.iter().copied().filter(|pod| is_gone(pod)).collect();
-                    numbers.is_on_without(view, loads, &gone)
-                }
+                Some(numbers) => numbers.is_on(&view.objects.nodes, |pod| !is_gone(pod)),
                 None => left().is_on(),
             };
             if !on {
@@ -351,14 +378,12 @@ fn endpoints(
 fn critical_nodes(
     view: &ControllerView,
     loads: &Loads<'_>,
-    numbers: Option<&Numbers>,
+    numbers: Option<&Numbers<'_>>,
 ) -> Vec<CriticalNode> {
     let mut served: BTreeMap<&str, Vec<&BTreeSet<Served>>> = BTreeMap::new();
-    let mut pods: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     for pod in view.objects.pods.iter().filter(|pod| is_endpoint(view, pod)) {
         if let Some(node) = pod.node.as_deref() {
             served.entry(node).or_default().push(&loads.of_pod[&*pod.name]);
-            pods.entry(node).or_default().push(pod);
         }
     }
     served.values_mut().for_each(|pods| pods.sort());
@@ -371,17 +396,9 @@ fn critical_nodes(
         }
     }
     let alike: Vec<Vec<&Node>> = alike.into_values().collect();
-    let surely_on = |lost: &Node| {
-        let gone = pods.get(&*lost.name).map_or(&[][..], |pods| pods);
-        numbers.is_some_and(|numbers| {
-            let mut by_name = view.objects.nodes.by_name.clone();
-            by_name.remove(&lost.name);
-            numbers.is_surely_on_with(view, &Nodes::new(by_name, view.missing_cpu), gone)
-        })
-    };
-    let critical = alike.into_par_iter().filter(|nodes| !surely_on(nodes[0])).filter_map(|nodes| {
-        let left = view.without_nodes(|node| node.name == nodes[0].name);
-        (!left.is_on()).then(|| (nodes, left.reason().code()))
+    let critical = alike.into_par_iter().filter_map(|nodes| {
+        let then = reason_if_off(view, numbers, |node| node.name == nodes[0].name)?;
+        Some((nodes, then))
     });
     let critical: Vec<(Vec<&Node>, Code)> = critical.collect();
     let named = critical.into_iter().flat_map(|(nodes, then)| {
@@ -392,7 +409,28 @@ fn critical_nodes(
     named
 }
 
-fn zone_loss(view: &ControllerView, zone: &str) -> ZoneLoss {
-    let reason = view.without_nodes(|node| node.zone.as_deref() == Some(zone)).reason();
-    ZoneLoss { zone: zone.into(), survives: is_in_force(reason), then: reason.code() }
+fn zone_loss(view: &ControllerView, numbers: Option<&Numbers<'_>>, zone: &str) -> ZoneLoss {
+    let then = reason_if_off(view, numbers, |node| node.zone.as_deref() == Some(zone));
+    ZoneLoss { zone: zone.into(), survives: then.is_none(), then }
+}
+
+/// The reason why zone routing is off without some nodes and the Pods on them; `None` if it stays on.
+fn reason_if_off(
+    view: &ControllerView,
+    numbers: Option<&Numbers<'_>>,
+    gone: impl Fn(&Node) -> bool,
+) -> Option<Code> {
+    let on = numbers.is_some_and(|numbers| {
+        let mut by_name = view.objects.nodes.by_name.clone();
+        by_name.retain(|_, node| !gone(node));
+        let nodes = Nodes::new(by_name, view.missing_cpu);
+        let is_left =
+            |pod: &Pod| pod.node.as_ref().is_some_and(|node| nodes.by_name.contains_key(node));
+        numbers.is_on(&nodes, is_left)
+    });
+    if on {
+        return None;
+    }
+    let left = view.without_nodes(gone);
+    (!left.is_on()).then(|| left.reason().code())
 }

@@ -214,7 +214,7 @@ fn carried(situation: &Situation, allocation: &Allocation) -> Carrier {
 
 /// Why the shares of an allocation cannot be written.
 fn shares_refused(situation: &Situation, allocation: &Allocation) -> Option<Reason> {
-    if ZoneShares::surely_fit(situation) {
+    if situation.region().present() > 0 && ZoneShares::surely_fit_of(situation, allocation) {
         return None;
     }
     match ZoneShares::of(situation, allocation) {

@@ -111,12 +111,6 @@ impl Assignment {
         self.counts[source * self.zones + consumer] += endpoints;
     }
 
-    /// Takes one endpoint away that is located at `source` and serves `consumer`.
-    pub fn remove_one(&mut self, source: usize, consumer: usize) {
-        let count = &mut self.counts[source * self.zones + consumer];
-        *count = count.saturating_sub(1);
-    }
-
     /// Endpoints located at `source` that serve `consumer`.
     pub fn count(&self, source: usize, consumer: usize) -> u64 {
         self.counts[source * self.zones + consumer]

@@ -87,6 +87,20 @@ impl From<&DecodeError> for Reason {
     }
 }
 
+/// The most bytes of a share in the annotation, for each source that it can be of: the name with its
+/// quotes, a colon, six decimals and a comma.
+fn sizes(situation: &Situation) -> Vec<usize> {
+    const SHARE: usize = 10;
+    let names = situation.names.iter().map(|name| &**name).chain([""]);
+    names.map(|name| serde_json::Value::from(name).to_string().len() + SHARE).collect()
+}
+
+/// The most bytes of what is around the shares: every name twice, with braces or a number of endpoints.
+fn frame(sizes: &[usize]) -> usize {
+    const OTHER: usize = 24;
+    2 * (sizes.iter().sum::<usize>() + (sizes.len() + 1) * OTHER)
+}
+
 fn too_large(bytes: usize) -> Reason {
     Reason::SharesTooLarge { bytes: bytes as u64, limit: MAX_BYTES as u64 }
 }
@@ -129,17 +143,29 @@ impl ZoneShares {
     }
 
     /// Whether the shares of a situation fit into an annotation, whatever they are. If not, it depends on
-    /// their digits.
+    /// how many there are, and on their digits.
     pub fn surely_fit(situation: &Situation) -> bool {
-        // A name is followed by a colon and a comma, with a share of six decimals between them; or with
-        // braces, or a number of endpoints.
-        const SHARE: usize = 10;
-        const OTHER: usize = 24;
-        let names = || situation.names.iter().map(|name| &**name).chain([""]);
-        let size: usize = names().map(|name| serde_json::Value::from(name).to_string().len()).sum();
-        let zones = situation.names.len() + 1;
-        let row = size + zones * SHARE;
-        zones * row + 2 * (size + zones * OTHER) + 2 * OTHER <= MAX_BYTES
+        let sizes = sizes(situation);
+        let row: usize = sizes.iter().sum();
+        frame(&sizes) + sizes.len() * row <= MAX_BYTES
+    }
+
+    /// The same for the shares of an allocation.
+    pub fn surely_fit_of(situation: &Situation, allocation: &Allocation) -> bool {
+        let sizes = sizes(situation);
+        let all: usize = sizes.iter().sum();
+        let group = |group: usize| -> usize {
+            let sources = (0..allocation.sources()).filter(|&at| allocation.content(group, at) > 0);
+            sources.map(|source| sizes[source]).sum()
+        };
+        let groups: Vec<usize> = (0..allocation.groups().len()).map(group).collect();
+        let row = |zone: usize| -> usize {
+            let used = groups.iter().enumerate();
+            let used = used.filter(|(group, _)| allocation.weight(*group, zone) > 0.0);
+            let size: usize = used.map(|(_, size)| size).sum();
+            if size == 0 { all } else { size }
+        };
+        frame(&sizes) + (0..situation.zones.len()).map(row).sum::<usize>() <= MAX_BYTES
     }
 
     /// Whether these shares, computed for endpoints as they were, may stay in force although

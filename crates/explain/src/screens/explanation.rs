@@ -280,8 +280,11 @@ fn margin(margin: &Margin) -> String {
         }
     });
     lines.extend(margin.zones.iter().map(|zone| {
-        let word = if zone.survives { "stays on" } else { "turns off" };
-        format!("{word} after losing zone {}: {}", clean(&zone.zone), zone.then)
+        let name = clean(&zone.zone);
+        match zone.then {
+            Some(then) => format!("turns off after losing zone {name}: {then}"),
+            None => format!("stays on after losing zone {name}"),
+        }
     }));
     section("When zone routing stays on", &lines.join("\n"))
 }
