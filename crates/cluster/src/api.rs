@@ -26,6 +26,10 @@ pub enum ApiError {
     /// as well, so all callers should wait.
     #[error("the API server is not available: {0}")]
     Unavailable(String),
+    /// The server failed at this request, or took too long for this write. A webhook of the object's namespace may
+    /// be the cause, so that requests about other objects may succeed.
+    #[error("the API server failed at this request: {0}")]
+    Failed(String),
     /// The object has changed since the version that the write was based on.
     #[error("conflict: {0}")]
     Conflict(String),
@@ -58,7 +62,7 @@ pub enum ApiError {
 impl ApiError {
     /// Whether any other request would fail now as well.
     pub fn is_general(&self) -> bool {
-        matches!(self, Self::Unavailable(_))
+        matches!(self, Self::Unavailable(_) | Self::Unauthorized(_))
     }
 }
 
@@ -104,8 +108,10 @@ pub(crate) fn error(code: StatusCode, body: &[u8]) -> ApiError {
         StatusCode::GONE => ApiError::Gone(message),
         StatusCode::UNAUTHORIZED => ApiError::Unauthorized(message),
         StatusCode::FORBIDDEN => ApiError::Forbidden(message),
-        StatusCode::TOO_MANY_REQUESTS => ApiError::Unavailable(message),
-        code if code.is_server_error() => ApiError::Unavailable(message),
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+            ApiError::Unavailable(message)
+        }
+        code if code.is_server_error() => ApiError::Failed(message),
         _ => ApiError::Refused(message),
     }
 }
@@ -115,9 +121,12 @@ pub(crate) async fn send(
     client: &Client,
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
-    let limit = if request.method() == Method::GET { READ_TIMEOUT } else { WRITE_TIMEOUT };
-    let late = |_| ApiError::Unavailable(format!("no answer within {} s", limit.as_secs()));
-    let answer = timeout(limit, client.send(request)).await.map_err(late)?;
+    let (limit, late): (_, fn(String) -> ApiError) = match *request.method() {
+        Method::GET => (READ_TIMEOUT, ApiError::Unavailable),
+        _ => (WRITE_TIMEOUT, ApiError::Failed),
+    };
+    let answer = timeout(limit, client.send(request)).await;
+    let answer = answer.map_err(|_| late(format!("no answer within {} s", limit.as_secs())))?;
     let response = answer.map_err(|error| ApiError::Unavailable(with_causes(&error)))?;
     if response.status().is_success() {
         return Ok(response);

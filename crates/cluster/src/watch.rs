@@ -24,7 +24,7 @@ use kube::client::Body;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use zonewise_common::json_list::Cutter;
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name};
@@ -95,19 +95,32 @@ pub trait WatchListener: Send {
     fn health(&mut self, health: Result<(), &ApiError>);
 }
 
+/// A watch that ends by itself before this was closed too early. It is opened again at most once in this time.
+const SHORT: Duration = Duration::from_secs(1);
+
 /// Lists and watches a resource until the future is dropped.
 pub async fn follow<L: WatchListener>(client: Client, resource: Resource, mut listener: L) {
     let mut backoff = Backoff::default();
     let mut version: Option<String> = None;
     loop {
-        let result = match version.take() {
+        let (began, from) = (Instant::now(), version.take());
+        let result = match from.clone() {
             None => list(&client, &resource, &mut listener).await,
             Some(from) => watch(&client, &resource, from, &mut listener).await,
         };
         match result {
             Ok(next) => {
                 listener.health(Ok(()));
-                backoff.reset();
+                let lasted = began.elapsed();
+                if from.is_some() && lasted < SHORT {
+                    // A load balancer in between, or a server that stops, closes watches at once. The delay grows
+                    // only while they bring nothing.
+                    let new = from.as_ref() != Some(&next);
+                    let delay = if new { jittered(SHORT) } else { backoff.next().max(SHORT) };
+                    sleep(delay.saturating_sub(lasted)).await;
+                } else {
+                    backoff.reset();
+                }
                 version = Some(next);
             }
             Err(Interrupted { error, version: kept }) => {
@@ -135,7 +148,7 @@ impl From<ApiError> for Interrupted {
 
 /// How long to wait before a failed list or watch is tried again: 0.5 s, doubling up to 30 s, with
 /// jitter so that many processes do not come back at the same moment.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Backoff {
     failures: u32,
 }
@@ -418,6 +431,9 @@ fn event<L: WatchListener>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     /// An object with a field that can be wrong.
@@ -497,7 +513,42 @@ mod tests {
         let line = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}"#;
         assert!(matches!(calls(&[line]).2, Some(ApiError::Gone(_))));
         let line = r#"{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd"}}"#;
-        assert!(matches!(calls(&[line]).2, Some(ApiError::Unavailable(_))));
+        assert!(matches!(calls(&[line]).2, Some(ApiError::Failed(_))));
+    }
+
+    /// A server whose lists are empty and whose watches end at once; each brings an event, or none.
+    async fn requests_in_a_minute(with_events: bool) -> usize {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&requests);
+        let answer = move |request: Request<Body>| {
+            let number = count.fetch_add(1, Ordering::SeqCst) + 10;
+            let watch = request.uri().query().unwrap_or_default().contains("watch=true");
+            let body = match (watch, with_events) {
+                (false, _) => r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#.to_owned(),
+                (true, false) => String::new(),
+                (true, true) => format!(
+                    r#"{{"type":"BOOKMARK","object":{{"metadata":{{"resourceVersion":"{number}"}}}}}}{}"#,
+                    '\n'
+                ),
+            };
+            async {
+                Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(
+                    body.into_bytes(),
+                )))
+            }
+        };
+        let client = Client::new(tower::service_fn(answer), "default");
+        let minute = Duration::from_secs(60);
+        let _ = timeout(minute, follow(client, PODS, RecordingListener::default())).await;
+        requests.load(Ordering::SeqCst)
+    }
+
+    /// A load balancer that closes streams early costs at most one request per second, fewer if nothing happens.
+    #[tokio::test(start_paused = true)]
+    async fn watches_that_end_at_once_are_not_opened_in_a_tight_loop() {
+        let (idle, busy) = (requests_in_a_minute(false).await, requests_in_a_minute(true).await);
+        assert!((4..=12).contains(&idle), "{idle} requests without an event");
+        assert!((40..=82).contains(&busy), "{busy} requests with an event each");
     }
 
     #[test]

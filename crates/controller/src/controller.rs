@@ -14,11 +14,10 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::events::{EventRecorder, Reporter};
 use zonewise_cluster::lease::{self, Claim, Leadership};
-use zonewise_cluster::watch::Backoff;
 use zonewise_common::keys::{CONTROLLER, MANAGED_BY};
 use zonewise_common::name::{Key, Name};
 use zonewise_inventory::follow::{Cause, IndexListener, WatchedIndex};
@@ -33,6 +32,7 @@ use zonewise_telemetry::metrics::{self, MetricError, Registry};
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::config::{Config, ConfigFile};
+use crate::faults::{Fault, Faults};
 use crate::metrics::Metrics;
 use crate::proxies::ProxyReadiness;
 use crate::queue::Queue;
@@ -288,12 +288,15 @@ impl Controller {
         nodes.send_replace(Arc::new(self.nodes()));
         self.enqueue_by_proxy_reports();
         self.enqueue_all();
-        let workers = self.workers(metrics, receiver);
+        let mut workers = self.workers(metrics, receiver);
         let lost = async {
             claims.wait_for(|claim| matches!(claim, Claim::Follower { .. })).await.is_ok()
         };
         let result = tokio::select! {
             _ = lost => Err(RunError::LeaseLost),
+            // Workers end when the process shuts down, and when they may not write any more, even if the change of
+            // the leader was not seen.
+            _ = workers.join_next() => if self.shutdown.is_down() { Ok(()) } else { Err(RunError::LeaseLost) },
             () = self.follow_nodes(&nodes) => Ok(()),
             () = self.follow_proxies() => Ok(()),
             () = self.follow_configuration(&mut file, metrics) => Ok(()),
@@ -342,11 +345,11 @@ impl Controller {
             events: EventRecorder::start(self.client.clone(), self.reporter()),
             leadership: self.leadership.clone(),
         });
-        let backoff = Arc::new(SharedBackoff::default());
+        let faults = Arc::new(Faults::new(self.config.workers));
         let mut workers = JoinSet::new();
         for _ in 0..self.config.workers {
             let (syncer, queue) = (Arc::clone(&syncer), Arc::clone(&enqueuer.queue));
-            workers.spawn(worker(syncer, queue, Arc::clone(&backoff), self.shutdown.clone()));
+            workers.spawn(worker(syncer, queue, Arc::clone(&faults), self.shutdown.clone()));
         }
         workers
     }
@@ -477,80 +480,47 @@ impl Controller {
 async fn worker(
     syncer: Arc<Syncer<ServiceEnqueuer>>,
     queue: Arc<Queue>,
-    backoff: Arc<SharedBackoff>,
+    faults: Arc<Faults>,
     shutdown: Shutdown,
 ) {
     loop {
         tokio::select! {
             () = shutdown.wait() => return,
-            () = backoff.wait() => {}
+            () = faults.wait() => {}
         }
         let (key, causes) = tokio::select! {
             () = shutdown.wait() => return,
             next = queue.next() => next,
         };
+        let namespace = &key.0;
+        if let Err(later) = faults.start(namespace) {
+            queue.add_for(key.clone(), causes, later);
+            queue.done(&key);
+            continue;
+        }
         match syncer.sync(&key, causes).await {
             SyncOutcome::Done(again) => {
-                backoff.succeeded();
+                faults.ended(namespace, Fault::None);
                 if let Some(delay) = again {
                     queue.add(key.clone(), Cause::Quiet, delay);
                 }
             }
             SyncOutcome::Retry(delay) => {
-                backoff.succeeded();
+                faults.ended(namespace, Fault::None);
                 queue.add(key.clone(), Cause::Service, delay);
             }
+            SyncOutcome::Failed(delay, error) => {
+                let pause = faults.ended(namespace, Fault::OneObject(&error));
+                pause.inspect(|_| syncer.metrics.own.pauses.inc());
+                queue.add(key.clone(), Cause::Service, delay.max(pause.unwrap_or_default()));
+            }
             SyncOutcome::Unavailable(error) => {
-                let delay = backoff.failed(&error);
-                queue.add(key.clone(), Cause::Service, delay);
+                let pause = faults.ended(namespace, Fault::Server(&error));
+                syncer.metrics.own.pauses.inc();
+                queue.add(key.clone(), Cause::Service, pause.unwrap_or_default());
             }
             SyncOutcome::NotLeading => return,
         }
         queue.done(&key);
-    }
-}
-
-/// While the API server is not available, all workers wait together, so that ten thousand Services do
-/// not mean ten thousand attempts.
-#[derive(Default)]
-struct SharedBackoff {
-    state: Mutex<BackoffState>,
-}
-
-#[derive(Default)]
-struct BackoffState {
-    /// Until when all workers wait.
-    until: Option<Instant>,
-    backoff: Backoff,
-}
-
-impl SharedBackoff {
-    async fn wait(&self) {
-        let until = self.state.lock().until;
-        if let Some(until) = until {
-            sleep_until(until).await;
-        }
-    }
-
-    fn succeeded(&self) {
-        let mut state = self.state.lock();
-        state.until = None;
-        state.backoff.reset();
-    }
-
-    fn failed(&self, error: &str) -> Duration {
-        let mut state = self.state.lock();
-        let now = Instant::now();
-        if let Some(until) = state.until.filter(|until| *until > now) {
-            return until - now;
-        }
-        let delay = state.backoff.next();
-        state.until = Some(now + delay);
-        tracing::warn!(
-            error,
-            seconds = delay.as_secs_f64(),
-            "the API server is not available; all workers wait"
-        );
-        delay
     }
 }

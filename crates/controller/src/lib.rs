@@ -15,6 +15,7 @@
 
 pub mod config;
 mod controller;
+mod faults;
 mod metrics;
 mod proxies;
 mod queue;

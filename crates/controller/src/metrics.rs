@@ -37,6 +37,7 @@ pub(crate) struct OwnMetrics {
     pub(crate) unreadable: Family<Counter, 1>,
     pub(crate) watch_failures: Family<Counter, 1>,
     pub(crate) retries: Counter,
+    pub(crate) pauses: Counter,
     pub(crate) second_writers: Counter,
     pub(crate) reloads: Family<Counter, 1>,
 }
@@ -283,6 +284,10 @@ impl OwnMetrics {
                 "zonewise_watch_failures_total",
                 "Lists and watches that failed",
                 ["resource"],
+            )?,
+            pauses: single(
+                "zonewise_write_pauses_total",
+                "Syncs after which all workers waited, because no write succeeded",
             )?,
             retries: single(
                 "zonewise_sync_retries_total",

@@ -57,11 +57,18 @@ impl Queue {
 
     /// Adds a Service that is due after `delay`.
     pub(crate) fn add(&self, key: Key, cause: Cause, delay: Duration) {
+        let mut causes = Causes::default();
+        causes.add(cause);
+        self.add_for(key, causes, delay);
+    }
+
+    /// Adds a Service that is due after `delay`, for these causes.
+    pub(crate) fn add_for(&self, key: Key, causes: Causes, delay: Duration) {
         let due = Instant::now() + delay;
         let mut guard = self.state();
         let state = &mut *guard;
         let entry = state.entries.entry(key.clone()).or_default();
-        entry.causes.add(cause);
+        entry.causes.0 |= causes.0;
         state.added += 1;
         let earlier = entry.due.is_some_and(|known| known <= due);
         if earlier {

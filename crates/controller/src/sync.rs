@@ -57,6 +57,9 @@ pub(crate) enum SyncOutcome {
     Done(Option<Duration>),
     /// Something failed that concerns only this Service. It is synced again after this delay.
     Retry(Duration),
+    /// The write of an object failed on the server's side, or took too long. The Service is synced again after the
+    /// delay.
+    Failed(Duration, String),
     /// The API server is not available. All workers should wait.
     Unavailable(String),
     /// This replica does not lead any more.
@@ -418,7 +421,13 @@ impl<L: IndexListener> Syncer<L> {
             self.emit(service, vec![status::sync_failed_event(service, &failure.to_string())]);
             tracing::warn!(service = service.key(), error = %failure, failures = retries, "a sync failed");
         }
-        self.retry(key, service, retries)
+        match (self.retry(key, service, retries), failure) {
+            (
+                SyncOutcome::Retry(delay),
+                SyncError::Write { source: ApiError::Failed(error), .. },
+            ) => SyncOutcome::Failed(delay, error),
+            (outcome, _) => outcome,
+        }
     }
 
     /// Tries again later, or gives the Service up until something about it changes.

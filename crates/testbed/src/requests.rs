@@ -52,6 +52,11 @@ const KINDS: &[Kind] = &[
     namespaced("Deployment", "/apis/apps/v1", "deployments"),
     namespaced("Role", RBAC, "roles"),
     namespaced("RoleBinding", RBAC, "rolebindings"),
+    cluster_scoped(
+        "ValidatingWebhookConfiguration",
+        "/apis/admissionregistration.k8s.io/v1",
+        "validatingwebhookconfigurations",
+    ),
     cluster_scoped("ClusterRole", RBAC, "clusterroles"),
     cluster_scoped("ClusterRoleBinding", RBAC, "clusterrolebindings"),
 ];

@@ -150,6 +150,79 @@ async fn one_bad_service_never_stops_the_others() {
     running.stop().await.unwrap();
 }
 
+/// A webhook that is asked about every slice of a namespace.
+fn webhook(namespace: &str, address: std::net::SocketAddr) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": namespace},
+        "webhooks": [{
+            "name": format!("{namespace}.example.com"), "admissionReviewVersions": ["v1"],
+            "sideEffects": "None", "failurePolicy": "Fail", "timeoutSeconds": 30,
+            "clientConfig": {"url": format!("https://{address}/")},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+            "rules": [{
+                "apiGroups": ["discovery.k8s.io"], "apiVersions": ["v1"], "resources": ["endpointslices"],
+                "operations": ["CREATE", "UPDATE", "DELETE"],
+            }],
+        }],
+    })
+}
+
+/// One namespace's webhook closes every connection, so that the API server answers 500; another's never answers.
+/// Their Services get an event and are tried again; no worker waits because of them, and changes in a third
+/// namespace are written.
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_webhooks_delay_their_own_namespace_alone() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    let broken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let slow = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let hooks = [("broken", broken.local_addr().unwrap()), ("slow", slow.local_addr().unwrap())];
+    let closing = tokio::spawn(async move { while broken.accept().await.is_ok() {} });
+    let holding = tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok(connection) = slow.accept().await {
+            held.push(connection);
+        }
+    });
+    let mut objects: Vec<Value> = hooks.map(|(space, address)| webhook(space, address)).into();
+    objects.extend(["broken", "slow", "shop"].map(namespace));
+    cluster.create(&objects).await.unwrap();
+    let mut objects = vec![service("shop", "web", "web")];
+    for (space, _) in hooks {
+        objects.extend((0..8).map(|n| service(space, &format!("app-{n}"), "app")));
+        objects.push(pod(space, "app-0", "app", "a1", "10.9.0.1"));
+    }
+    cluster.create(&objects).await.unwrap();
+    let running = Running::start(&cluster, "").await;
+    let failures = || async {
+        let counts = running.metric("endpoint_slice_controller_syncs").await;
+        counts.get("result=\"error\"").copied().unwrap_or(0.0)
+    };
+    for round in 1..=4 {
+        let before = failures().await;
+        cluster.create(&pods("web", round * 3..round * 3 + 3)).await.unwrap();
+        settled(&cluster, "web", 3 * round).await;
+        eventually(|| async {
+            let failed = failures().await - before;
+            if failed >= 2.0 { Ok(()) } else { Err(format!("{failed} writes have failed")) }
+        })
+        .await;
+    }
+    assert_eq!(running.metric("zonewise_write_pauses_total").await.get(""), Some(&0.0));
+    for (space, _) in hooks {
+        eventually(|| async {
+            let events = cluster.list("Event", Some(space)).await.unwrap();
+            let told = |event: &Value| event["reason"] == "FailedToUpdateEndpointSlices";
+            if events.iter().any(told) { Ok(()) } else { Err(format!("{space}: {events:?}")) }
+        })
+        .await;
+    }
+    running.stop().await.unwrap();
+    closing.abort();
+    holding.abort();
+}
+
 /// A second writer is reported, and its writes are corrected after longer and longer delays.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_writer_is_said_not_fought() {
