@@ -271,11 +271,12 @@ fn check(
         }
         checked.insert(to, (part * f64::from(ONE)).round() as u32);
     }
-    let sum: u32 = checked.values().sum();
-    if sum == ONE {
+    // Thousands of zones, each with everything, would wrap a smaller number round to ONE.
+    let sum: u64 = checked.values().map(|part| u64::from(*part)).sum();
+    if sum == u64::from(ONE) {
         Ok(checked)
     } else {
-        let sum = (f64::from(sum) / f64::from(ONE)).to_string();
+        let sum = (to_f64(sum) / f64::from(ONE)).to_string();
         Err(DecodeError::Sum { from: from.to_owned(), sum })
     }
 }

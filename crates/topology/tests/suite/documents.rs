@@ -68,6 +68,16 @@ fn zone_shares_that_cannot_be_trusted_are_refused() {
     }
 }
 
+/// 4,295 zones that get everything each, and one that gets the rest up to 2^32 + 1,000,000 millionths.
+#[test]
+fn shares_that_add_up_to_more_than_everything_are_refused_however_many() {
+    let zones = (0..4296).map(|zone| format!("\"z{zone}\":1")).collect::<Vec<_>>().join(",");
+    let parts = zones.replace("\"z4295\":1", "\"z4295\":0.967296");
+    let text = format!("{{\"v\":1,\"endpoints\":{{{zones}}},\"from\":{{\"a\":{{{parts}}}}}}}");
+    let refused = DecodeError::Sum { from: "a".to_owned(), sum: "4295.967296".to_owned() };
+    assert_eq!(ZoneShares::decode(&text), Err(refused));
+}
+
 #[test]
 fn an_explanation_shows_the_arithmetic() {
     let node = |name: &'static str, zone: &'static str, cores: u64| NodeCapacity {
