@@ -113,18 +113,19 @@ fn every_requirement_has_a_test_and_every_id_is_a_requirement() {
     }
 }
 
-/// The page that follows the conformance tests of Kubernetes names tests as well.
+/// The pages about Kubernetes' conformance tests and about faults name tests as well.
 #[test]
-fn every_test_on_the_page_of_conformance_exists() {
+fn every_test_that_a_page_names_exists() {
     let sources: Vec<String> = rust_files(Path::new("crates")).iter().map(read).collect();
     let known: BTreeSet<&str> = sources.iter().flat_map(|source| tests(source)).collect();
-    let page = read("docs/conformance.md");
     let is_name = |word: &&str| {
         word.matches('_').count() > 1
             && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
     };
-    for name in page.split('`').skip(1).step_by(2).filter(is_name) {
-        assert!(known.contains(name), "docs/conformance.md names `{name}`, which is no test");
+    for page in ["docs/conformance.md", "docs/reliability.md"] {
+        for name in read(page).split('`').skip(1).step_by(2).filter(is_name) {
+            assert!(known.contains(name), "{page} names `{name}`, which is no test");
+        }
     }
 }
 
