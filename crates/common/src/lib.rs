@@ -10,6 +10,7 @@
 //!  ip            IP addresses, with the leading zeros that old clusters hold
 //!  cidr          blocks of IP addresses
 //!  time          timestamps in Kubernetes objects
+//!  document      the head of documents that programs read
 //!  duration      durations in configuration files and on command lines
 //!  fnv           hashes that never change
 //!  similar       what a misspelt word was probably meant to be
@@ -20,6 +21,7 @@
 //! two crates would otherwise each hold a copy that has to stay equal.
 
 pub mod cidr;
+pub mod document;
 pub mod duration;
 pub mod event;
 pub mod fnv;

@@ -138,10 +138,10 @@ fn accepted(requested: &RequestedRouting) -> ConditionContent {
     let ignored = requested.notes.iter().find(|note| !is_fallback(note));
     let code = ignored.map_or(Code::Accepted, |note| note.reason.code());
     let status = if ignored.is_some() { "False" } else { "True" };
-    let in_force = format!("in force: {} `{}`", requested.source, shortened(&requested.value));
+    let active = format!("active: {} `{}`", requested.source, shortened(&requested.value));
     let notes =
         requested.notes.iter().take(SHOWN_NOTES).map(|note| without_effect(requested, note));
-    let lines: Vec<String> = std::iter::once(in_force).chain(notes).collect();
+    let lines: Vec<String> = std::iter::once(active).chain(notes).collect();
     ConditionContent { suffix: "Accepted", status, code, message: lines.join("; ") }
 }
 

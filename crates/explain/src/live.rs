@@ -54,6 +54,19 @@ pub async fn read(
     }
 }
 
+/// Reads the Services of one namespace, or of all.
+///
+/// # Errors
+/// If the API server cannot be reached, or does not allow reading.
+pub async fn services(
+    client: &Client,
+    namespace: Option<&str>,
+    take: &mut (dyn FnMut(Item) + Send),
+) -> Result<(), ApiError> {
+    let path = namespace.map_or_else(|| SERVICES.path.into(), |one| namespaced(one, SERVICES.path));
+    Reader { client, pods: false, take }.list("Service", &path, "").await
+}
+
 /// The path of a resource in one namespace: `/api/v1/pods` becomes `/api/v1/namespaces/NAME/pods`.
 fn namespaced(namespace: &str, path: &str) -> String {
     let (group, kind) = path.rsplit_once('/').unwrap_or(("", path));

@@ -91,7 +91,8 @@ pub(crate) enum Command {
     Apiserver(Box<crate::apiserver::Flags>),
     /// Print a completion script for a shell
     ///
-    /// For example: zonewise completions bash > /etc/bash_completion.d/zonewise
+    /// For example: zonewise completions bash > /etc/bash_completion.d/zonewise. Names of Services are completed too.
+    /// For `kubectl zonewise`, put a link to this program into the PATH: kubectl_complete-zonewise.
     Completions {
         #[arg(value_enum)]
         shell: clap_complete::Shell,

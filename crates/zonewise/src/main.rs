@@ -8,6 +8,7 @@
 #[cfg(feature = "lab")]
 mod apiserver;
 mod args;
+mod completion;
 mod controller;
 #[cfg(feature = "lab")]
 mod lab;
@@ -28,6 +29,13 @@ use clap::{CommandFactory, FromArgMatches};
 use args::{Arguments, Command, Usage};
 
 fn main() -> ExitCode {
+    if called_as().as_deref() == Some(completion::KUBECTL) {
+        return match completion::answer_kubectl() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
+    completion::answer_shells();
     let arguments = arguments();
     let result = match arguments.command {
         #[cfg(feature = "simulator")]
@@ -44,9 +52,8 @@ fn main() -> ExitCode {
         #[cfg(feature = "lab")]
         Command::Apiserver(flags) => apiserver::run(*flags),
         Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "zonewise", &mut script);
-            std::io::stdout().write_all(&script).map_err(Into::into)
+            let script = completion::script(shell);
+            script.and_then(|script| std::io::stdout().write_all(&script)).map_err(Into::into)
         }
         Command::Man { folder } => {
             clap_mangen::generate_to(Arguments::command(), folder).map_err(Into::into)
@@ -63,12 +70,16 @@ fn main() -> ExitCode {
     }
 }
 
+/// The name by which this program was called.
+fn called_as() -> Option<String> {
+    let called = std::env::args_os().next()?;
+    Some(Path::new(&called).file_name()?.to_string_lossy().into_owned())
+}
+
 /// The command line. `kubectl zonewise` runs this program as `kubectl-zonewise`; help then shows the
 /// name that users typed.
 fn arguments() -> Arguments {
-    let called = std::env::args_os().next();
-    let called = called.as_deref().map(Path::new).and_then(Path::file_name);
-    let command = match called.and_then(|name| name.to_str()) {
+    let command = match called_as().as_deref() {
         Some("kubectl-zonewise") => Arguments::command().bin_name("kubectl zonewise"),
         _ => Arguments::command(),
     };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde::Serialize;
+use zonewise_common::document::{API_VERSION, Document};
 use zonewise_topology::reason::{Code, Reason};
 
 use crate::dataset::{Cell, Problem};
@@ -13,14 +14,13 @@ use crate::summary::{Column, HeuristicSummary, Summary};
 
 /// Writes the summary as one document.
 pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, &Document::new(summary))?;
+    serde_json::to_writer_pretty(&mut *out, &Document::new("Simulation", Content::new(summary)))?;
     writeln!(out)
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Document<'a> {
-    kind: &'static str,
+struct Content<'a> {
     dataset: &'a str,
     zones: &'a [String],
     rows: u64,
@@ -35,12 +35,11 @@ struct ProblemLine<'a> {
     message: &'a str,
 }
 
-impl<'a> Document<'a> {
+impl<'a> Content<'a> {
     fn new(summary: &'a Summary) -> Self {
         let line =
             |problem: &'a Problem| ProblemLine { place: &problem.place, message: &problem.message };
         Self {
-            kind: "Simulation",
             dataset: &summary.dataset,
             zones: &summary.zones,
             rows: summary.rows,
@@ -140,7 +139,7 @@ pub struct JsonRows<W> {
 impl<W: Write> JsonRows<W> {
     /// Begins the document.
     pub fn new(mut out: W) -> io::Result<Self> {
-        write!(out, "{{\"kind\":\"SimulationRows\",\"rows\":[")?;
+        write!(out, "{{\"apiVersion\":\"{API_VERSION}\",\"kind\":\"SimulationRows\",\"rows\":[")?;
         Ok(Self { out, any: false })
     }
 

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
+use zonewise_common::document::Document;
 
 use super::{Format, counted};
 use crate::dataset::csv::quote;
@@ -12,8 +13,7 @@ use crate::timeline::scenario::Scenario;
 use crate::timeline::{StepResult, TimelineResult};
 
 #[derive(Serialize)]
-struct Document<'a> {
-    kind: &'static str,
+struct Content<'a> {
     scenario: &'a str,
     heuristics: &'a [TimelineResult],
 }
@@ -28,8 +28,8 @@ pub fn write(
     match format {
         Format::Csv => csv(results, out),
         Format::Json => {
-            let document =
-                Document { kind: "Timeline", scenario: &scenario.title, heuristics: results };
+            let content = Content { scenario: &scenario.title, heuristics: results };
+            let document = Document::new("Timeline", content);
             serde_json::to_writer_pretty(&mut *out, &document)?;
             writeln!(out)
         }

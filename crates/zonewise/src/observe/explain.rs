@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
+use clap_complete::engine::ArgValueCompleter;
 use serde::Serialize;
+use zonewise_common::document::Document;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_common::similar::closest;
 use zonewise_explain::{
@@ -20,6 +22,7 @@ use zonewise_slices::service::Service;
 use super::source::{Source, Wanted};
 use super::{ControllerFlags, Output, ServiceName, not_ours, ours, print, rendered};
 use crate::args::Usage;
+use crate::completion::services;
 use crate::output::complain;
 
 #[derive(Args)]
@@ -36,7 +39,7 @@ Examples:
 docs/explain.md explains the output.")]
 pub(crate) struct Explain {
     /// The Service as NAMESPACE/NAME, or NAME with -n (svc/NAME as well) [default: all Services]
-    #[arg(value_name = "SERVICE")]
+    #[arg(value_name = "SERVICE", add = ArgValueCompleter::new(services))]
     service: Option<ServiceName>,
     #[command(flatten)]
     source: Source,
@@ -102,8 +105,7 @@ fn amount(text: &str) -> Result<f64, String> {
 
 /// The document for one Service.
 #[derive(Serialize)]
-struct Document<'a> {
-    kind: &'static str,
+struct One<'a> {
     #[serde(flatten)]
     explanation: &'a Explanation,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,8 +114,7 @@ struct Document<'a> {
 
 /// The document for all Services.
 #[derive(Serialize)]
-struct Overview<'a> {
-    kind: &'static str,
+struct All<'a> {
     services: &'a [ServiceOverview],
 }
 
@@ -220,7 +221,7 @@ impl Question {
         let cost =
             prices.and_then(|prices| prices.cost(&explanation.service, explanation.crossing));
         if !self.output.is_screen() {
-            let document = Document { kind: "Explanation", explanation: &explanation, cost };
+            let document = Document::new("Explanation", One { explanation: &explanation, cost });
             return rendered(&document, self.output);
         }
         let mut text = screens::explanation(&explanation);
@@ -239,7 +240,7 @@ impl Question {
         let mut lines = overview(snapshot, &services, &self.planner, self.prices.as_ref())?;
         sort(&mut lines, self.sort);
         if !self.output.is_screen() {
-            return rendered(&Overview { kind: "Overview", services: &lines }, self.output);
+            return rendered(&Document::new("Overview", All { services: &lines }), self.output);
         }
         Ok(screens::overview(&lines, self.output.width()))
     }

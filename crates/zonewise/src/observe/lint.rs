@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
+use serde::Serialize;
+use zonewise_common::document::Document;
 use zonewise_explain::input::{Fault, Item, Object};
 use zonewise_explain::lint::{self, Finding};
 use zonewise_explain::{Depth, Planner, screens};
@@ -39,7 +41,7 @@ pub(crate) struct Lint {
 enum Format {
     /// One line per finding: FILE:LINE: OBJECT: KEY: WHY
     Text,
-    /// A list of findings
+    /// A document with a list of findings
     Json,
     /// Static Analysis Results Interchange Format 2.1.0
     Sarif,
@@ -119,6 +121,12 @@ fn is_chosen(item: &Item, namespace: Option<&str>) -> bool {
     }
 }
 
+/// The document.
+#[derive(Serialize)]
+struct Found<'a> {
+    findings: &'a [Finding],
+}
+
 fn print(findings: &[Finding], output: Format) -> Result<()> {
     let mut out = out();
     match output {
@@ -131,7 +139,8 @@ fn print(findings: &[Finding], output: Format) -> Result<()> {
             }
         }
         Format::Json => {
-            serde_json::to_writer_pretty(&mut out, findings)?;
+            let document = Document::new("Findings", Found { findings });
+            serde_json::to_writer_pretty(&mut out, &document)?;
             writeln!(out)?;
         }
         Format::Sarif => {

@@ -11,7 +11,7 @@ pub(crate) mod lint;
 pub(crate) mod plan;
 pub(crate) mod reasons;
 pub(crate) mod route;
-mod source;
+pub(crate) mod source;
 
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;

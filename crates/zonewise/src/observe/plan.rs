@@ -4,12 +4,15 @@ use std::io::Write;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
+use zonewise_common::document::API_VERSION;
 use zonewise_explain::screens::{self, Totals, Width};
 use zonewise_explain::{Depth, ServicePlan};
 
 use super::source::{Source, Wanted};
 use super::{ControllerFlags, Out, Output, ServiceName, not_ours, ours, out};
 use crate::args::Usage;
+use crate::completion::services;
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -26,7 +29,7 @@ pub(crate) struct Plan {
     #[command(flatten)]
     source: Source,
     /// Only this Service, as NAMESPACE/NAME, or NAME with -n (svc/NAME as well)
-    #[arg(long, value_name = "SERVICE")]
+    #[arg(long, value_name = "SERVICE", add = ArgValueCompleter::new(services))]
     service: Option<ServiceName>,
     /// Show the changes to stored slices as a diff
     #[arg(long, conflicts_with = "output")]
@@ -140,17 +143,21 @@ struct Json {
 
 impl Printer for Json {
     fn service(&mut self, plan: &ServicePlan, out: &mut Out) -> Result<()> {
-        let start: &[u8] = if self.first { b"{\"kind\":\"Plan\",\"services\":[\n" } else { b",\n" };
+        let start = if self.first { head() } else { ",\n".into() };
         self.first = false;
-        out.write_all(start)?;
+        out.write_all(start.as_bytes())?;
         Ok(serde_json::to_writer(out, plan)?)
     }
 
     fn end(&mut self, out: &mut Out) -> Result<()> {
-        let end: &[u8] =
-            if self.first { b"{\"kind\":\"Plan\",\"services\":[]}\n" } else { b"\n]}\n" };
-        Ok(out.write_all(end)?)
+        let end = if self.first { head() + "]}\n" } else { "\n]}\n".into() };
+        Ok(out.write_all(end.as_bytes())?)
     }
+}
+
+/// The beginning of the document, which is written Service by Service.
+fn head() -> String {
+    format!("{{\"apiVersion\":\"{API_VERSION}\",\"kind\":\"Plan\",\"services\":[\n")
 }
 
 struct Yaml {

@@ -2,12 +2,15 @@
 
 use anyhow::Result;
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
 use serde::Serialize;
+use zonewise_common::document::Document;
 use zonewise_common::similar::closest;
 use zonewise_explain::screens;
 use zonewise_topology::reason::{Code, Entry, TABLE};
 
 use super::{Output, document, print};
+use crate::completion::codes;
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -19,7 +22,7 @@ Examples:
 docs/reasons.md is the same as a page.")]
 pub(crate) struct Reasons {
     /// The code, as conditions, events, metrics and `zonewise explain` show it [default: all]
-    #[arg(value_name = "CODE", value_parser = code)]
+    #[arg(value_name = "CODE", value_parser = code, add = ArgValueCompleter::new(codes))]
     code: Option<Code>,
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
@@ -39,8 +42,7 @@ fn code(text: &str) -> Result<Code, String> {
 
 /// The document.
 #[derive(Serialize)]
-struct Document<'a> {
-    kind: &'static str,
+struct Listed<'a> {
     reasons: Vec<&'a Entry>,
 }
 
@@ -50,7 +52,7 @@ pub(crate) fn run(arguments: &Reasons) -> Result<()> {
         None => TABLE.iter().collect(),
     };
     if !arguments.output.is_screen() {
-        return document(&Document { kind: "Reasons", reasons }, arguments.output);
+        return document(&Document::new("Reasons", Listed { reasons }), arguments.output);
     }
     print(&screens::reasons(&reasons))
 }

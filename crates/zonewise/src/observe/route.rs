@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
+use serde::Serialize;
+use zonewise_common::document::Document;
 use zonewise_common::keys::SERVICE_PROXY_NAME;
 use zonewise_common::similar::closest;
 use zonewise_explain::{Matrix, RouteLine, Snapshot, location_in, matrices, route_lines, screens};
@@ -17,6 +20,7 @@ use zonewise_topology::capacity::MissingCpu;
 use super::source::{Source, Wanted};
 use super::{Output, ServiceName, document, print};
 use crate::args::Usage;
+use crate::completion::services;
 use crate::output::complain;
 
 #[derive(Args)]
@@ -38,7 +42,7 @@ pub(crate) struct Route {
     #[arg(long, value_name = "ZONE", conflicts_with = "node")]
     from: Option<String>,
     /// Only this Service, as NAMESPACE/NAME, or NAME with -n (svc/NAME as well)
-    #[arg(long, value_name = "SERVICE")]
+    #[arg(long, value_name = "SERVICE", add = ArgValueCompleter::new(services))]
     service: Option<ServiceName>,
     /// Show the traffic from every zone to every zone, and the expected load of each endpoint
     #[arg(long, conflicts_with_all = ["node", "from"])]
@@ -129,7 +133,8 @@ fn location(snapshot: &Snapshot, arguments: &Route) -> Result<NodeLocation> {
             let zone = zone.as_deref().unwrap_or_default();
             let zones = snapshot.zones();
             if !zones.iter().any(|known| **known == *zone) {
-                let known = known("zone", zone, zones.iter().map(|zone| &**zone).collect());
+                let known =
+                    known("zone", zone, &zones.iter().map(|zone| &**zone).collect::<Vec<_>>());
                 complain(&format!("warning: no node is in zone `{zone}`; {known}"));
             }
             Ok(location_in(snapshot.nodes(), zone))
@@ -138,10 +143,10 @@ fn location(snapshot: &Snapshot, arguments: &Route) -> Result<NodeLocation> {
 }
 
 fn no_node(snapshot: &Snapshot, node: &str) -> anyhow::Error {
-    let names = snapshot.nodes().by_name.keys().map(|name| &**name).collect();
+    let names: Vec<&str> = snapshot.nodes().by_name.keys().map(|name| &**name).collect();
     anyhow::anyhow!(
         "there is no node `{node}`; {}; or pass --from ZONE",
-        known("node", node, names)
+        known("node", node, &names)
     )
 }
 
@@ -149,7 +154,7 @@ fn no_node(snapshot: &Snapshot, node: &str) -> anyhow::Error {
 const LISTED: usize = 10;
 
 /// What a name was probably meant to be, or the names that there are.
-fn known(noun: &str, given: &str, names: Vec<&str>) -> String {
+fn known(noun: &str, given: &str, names: &[&str]) -> String {
     if let Some(meant) = closest(given, names.iter().copied()) {
         return format!("did you mean `{meant}`?");
     }
@@ -172,16 +177,26 @@ fn matrices_of(
     Ok(all)
 }
 
+#[derive(Serialize)]
+struct Routes<'a> {
+    routes: &'a [RouteLine],
+}
+
+#[derive(Serialize)]
+struct Matrices<'a> {
+    matrices: &'a [Matrix],
+}
+
 fn print_lines(lines: &[RouteLine], output: Output) -> Result<()> {
     if !output.is_screen() {
-        return document(&lines, output);
+        return document(&Document::new("Routes", Routes { routes: lines }), output);
     }
     print(&screens::routes(lines, output.width()))
 }
 
 fn print_matrices(matrices: &[Matrix], output: Output) -> Result<()> {
     if !output.is_screen() {
-        return document(&matrices, output);
+        return document(&Document::new("Matrices", Matrices { matrices }), output);
     }
     let screens: Vec<String> =
         matrices.iter().map(|matrix| screens::matrix(matrix) + "\n").collect();

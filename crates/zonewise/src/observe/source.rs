@@ -6,13 +6,16 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
+use tokio::time::timeout;
 use zonewise_cluster::connect::{Connection, connect_to_context};
 use zonewise_common::name::Name;
 use zonewise_common::similar::closest;
-use zonewise_explain::input::{self, Item, Options};
+use zonewise_explain::input::{self, Item, LocatedObject, Object, Options};
 use zonewise_explain::live::{self, Scope};
 use zonewise_explain::{Remarks, Snapshot, SnapshotBuilder};
 use zonewise_slices::service::Service;
@@ -20,23 +23,24 @@ use zonewise_topology::capacity::MissingCpu;
 
 use super::ServiceName;
 use crate::args::Usage;
+use crate::completion::namespaces;
 use crate::output::complain;
 use crate::progress::reading;
 
-#[derive(Args)]
+#[derive(Args, Default)]
 pub(crate) struct Source {
     /// File or folder with Nodes, Pods, Services and EndpointSlices in YAML or JSON, or `-` for
     /// standard input; repeatable [default: read the cluster of the kubeconfig]
     #[arg(short = 'f', long = "filename", value_name = "FILE", conflicts_with_all = ["kubeconfig", "context"])]
-    files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
     /// Kubeconfig file [default: KUBECONFIG, ~/.kube/config, or the Pod's service account]
     #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig
     #[arg(long, value_name = "NAME")]
-    context: Option<String>,
+    pub(crate) context: Option<String>,
     /// Only this namespace; also the namespace of a Service given without one
-    #[arg(short = 'n', long, value_name = "NAME")]
+    #[arg(short = 'n', long, value_name = "NAME", add = ArgValueCompleter::new(namespaces))]
     pub(crate) namespace: Option<String>,
     /// All namespaces; the same as no namespace
     #[arg(short = 'A', long, conflicts_with = "namespace")]
@@ -166,6 +170,33 @@ impl Source {
         read_files(&files(&self.files)?, &Options::default(), take)
     }
 
+    /// The namespaces and names of all Services, for shells; none if they cannot be read soon.
+    pub(crate) fn service_names(&self) -> Vec<(String, String)> {
+        let mut names = Vec::new();
+        let mut take = |item| names.extend(service_name(item));
+        if self.is_files() {
+            // What was read before an error is of use, too.
+            let _ =
+                files(&self.files).map(|files| read_files(&files, &Options::default(), &mut take));
+            let wanted = |name: &(String, String)| {
+                self.namespace.as_ref().is_none_or(|namespace| *namespace == name.0)
+            };
+            names.retain(wanted);
+        } else if let Ok(runtime) =
+            tokio::runtime::Builder::new_current_thread().enable_all().build()
+        {
+            let listing = async { timeout(PATIENCE, self.list_services(&mut take)).await };
+            let _ = runtime.block_on(listing);
+        }
+        names
+    }
+
+    async fn list_services(&self, take: &mut (dyn FnMut(Item) + Send)) -> Result<()> {
+        let (kubeconfig, context) = (self.kubeconfig.as_deref(), self.context.as_deref());
+        let client = connect_to_context(kubeconfig, context).await?.client;
+        Ok(live::services(&client, self.namespace.as_deref(), take).await?)
+    }
+
     fn full(&self, service: Option<&ServiceName>, default: &str) -> Option<(String, String)> {
         let namespace = self.namespace.as_deref().unwrap_or(default);
         service.map(|service| {
@@ -247,6 +278,18 @@ impl Source {
         for fault in remarks.faults.iter().take(SHOWN) {
             complain(&format!("{word}: {}: {}: {}", fault.location, fault.subject, fault.message));
         }
+    }
+}
+
+/// How long people wait for a completion.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+fn service_name(item: Item) -> Option<(String, String)> {
+    match item {
+        Item::Found(LocatedObject { object: Object::Service { small, .. }, .. }) => {
+            Some((small.namespace.to_string(), small.name.to_string()))
+        }
+        Item::Found(_) | Item::Fault(_) | Item::Ignored { .. } => None,
     }
 }
 

@@ -193,7 +193,7 @@ impl Subsets {
     fn routed(&self, node: &str) -> BTreeSet<String> {
         let lines = self.ask(&["route", "--node", node, "--service", "default/web", "-o", "json"]);
         let is_http = |line: &&Value| line["port"] == "http" && line["family"] == "IPv4";
-        let line = lines.as_array().unwrap().iter().find(is_http).unwrap();
+        let line = lines["routes"].as_array().unwrap().iter().find(is_http).unwrap();
         let endpoints = line["cluster"].as_array().unwrap().iter();
         let name = |endpoint: &Value| {
             let address: SocketAddr = endpoint.as_str().unwrap().parse().unwrap();

@@ -250,7 +250,7 @@ fn d1_d3_d4_b10_route_uses_the_endpoints_the_reference_uses() {
     let check = |case: &Value| {
         let node = case["node"].as_str().unwrap();
         let document = zonewise(&["route", "--node", node], &route_case(case));
-        let line = &document[0];
+        let line = &document["routes"][0];
         let answer =
             [&line["cluster"], &line["local"], &line["allReachable"], &line["hasAnyEndpoints"]];
         let expected =

@@ -7,7 +7,7 @@ use crate::observe::run::{cluster, document, node, pod, run_on};
 const AUTO: &str = "service.kubernetes.io/topology-mode";
 
 /// The objects with the slices that a plan writes for them.
-fn settled(mut objects: Vec<Value>) -> Vec<Value> {
+pub(super) fn settled(mut objects: Vec<Value>) -> Vec<Value> {
     let plan = document(&["plan"], &objects);
     objects.extend(plan["services"][0]["creates"].as_array().unwrap().clone());
     objects
@@ -27,7 +27,7 @@ fn b10_a_policy_of_local_stays_on_the_node_whatever_hints_say() {
     let mut objects = cluster(&json!({AUTO: "Auto"}), &[("4", 3), ("4", 3), ("4", 3)]);
     objects[0]["spec"]["internalTrafficPolicy"] = json!("Local");
     let objects = settled(objects);
-    let matrix = document(&["route", "--matrix"], &objects);
+    let matrix = document(&["route", "--matrix"], &objects)["matrices"].clone();
     assert_eq!(matrix[0]["inZone"], json!(1.0), "{matrix:#}");
     let loads: Vec<&Value> =
         matrix[0]["endpoints"].as_array().unwrap().iter().map(|one| &one["overload"]).collect();
@@ -142,7 +142,7 @@ fn the_later_of_two_slices_counts_for_plan_and_route() {
     };
     let mut objects = cluster(&json!({}), &[("4", 1)]);
     objects.extend([slice("9", "10.9.9.1"), slice("5", "10.9.9.2")]);
-    let route = document(&["route", "--node", "a"], &objects);
+    let route = &document(&["route", "--node", "a"], &objects)["routes"];
     assert_eq!(route[0]["cluster"], json!(["10.9.9.2:8080"]));
     let dump = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
     let diff = run_on(&["plan", "-f", "-", "--diff"], dump.as_bytes());
@@ -153,7 +153,7 @@ fn the_later_of_two_slices_counts_for_plan_and_route() {
 fn a_service_of_another_proxy_is_not_routed_here() {
     let mut objects = settled(cluster(&json!({}), &[("4", 1)]));
     objects[0]["metadata"]["labels"] = json!({"service.kubernetes.io/service-proxy-name": "other"});
-    assert_eq!(document(&["route", "--node", "a"], &objects), json!([]));
+    assert_eq!(document(&["route", "--node", "a"], &objects)["routes"], json!([]));
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn nodes_that_do_not_report_cpu_send_too() {
     objects.push(node("mute", "c", "4"));
     objects.last_mut().unwrap()["status"]["allocatable"] = json!({});
     objects.push(pod(7, "mute"));
-    let matrix = document(&["route", "--matrix"], &settled(objects));
+    let matrix = &document(&["route", "--matrix"], &settled(objects))["matrices"];
     let shares: Vec<&Value> =
         matrix[0]["from"].as_array().unwrap().iter().map(|row| &row["share"]).collect();
     assert_eq!(shares, [&json!(0.333333); 3]);

@@ -94,7 +94,7 @@ async fn what_plan_writes_the_api_server_takes_and_then_nothing_is_left_to_do() 
     assert!(again.out.ends_with("0 to create, 0 to update, 0 to delete\n"), "{}", again.out);
     let matrix =
         json(&live(&cluster, &["route", "--matrix", "--service", "shop/web", "-o", "json"]));
-    assert_eq!(matrix[0]["inZone"], json!(1.0), "{matrix:#}");
+    assert_eq!(matrix["matrices"][0]["inZone"], json!(1.0), "{matrix:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,6 +107,14 @@ async fn it_is_a_plugin_of_kubectl() {
     assert!(listed.out.contains("kubectl-zonewise"), "{}{}", listed.out, listed.err);
     let help = kubectl(&cluster, plugins.path(), &["zonewise", "--help"], "");
     assert!(help.out.contains("Usage: kubectl zonewise <COMMAND>"), "{}", help.out);
+    let completer = plugins.path().join("kubectl_complete-zonewise");
+    std::os::unix::fs::symlink(program, completer).unwrap();
+    let completed = |words: &[&str]| {
+        kubectl(&cluster, plugins.path(), &[&["__complete", "zonewise"], words].concat(), "").out
+    };
+    assert!(completed(&["expl"]).starts_with("explain\t"), "{}", completed(&["expl"]));
+    assert_eq!(completed(&["explain", "-n", "shop", "w"]), "web\n:4\n");
+    assert_eq!(completed(&["explain", "o"]), "other/web\n:4\n");
     let told = kubectl(&cluster, plugins.path(), &["zonewise", "explain", "web", "-n", "shop"], "");
     assert!(told.out.contains("HintsAssigned"), "{}{}", told.out, told.err);
 }

@@ -15,4 +15,5 @@ mod lint;
 mod live;
 mod pages;
 pub(crate) mod run;
+mod schemas;
 mod screens;

@@ -177,6 +177,7 @@ fn installing_puts_everything_in_its_place() {
     for file in [
         "bin/zonewise",
         "bin/kubectl-zonewise",
+        "bin/kubectl_complete-zonewise",
         "share/man/man1/zonewise.1",
         "share/man/man1/zonewise-explain.1",
         "share/bash-completion/completions/zonewise",
@@ -189,17 +190,41 @@ fn installing_puts_everything_in_its_place() {
 
 #[test]
 fn completions_and_man_pages_know_every_command() {
-    let script = run(&["completions", "bash"]).out;
     let folder = tempfile::tempdir().unwrap();
     let ran = run(&["man", folder.path().to_str().unwrap()]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     for command in ["simulate", "controller", "proxy", "plan", "route", "explain"] {
-        assert!(
-            script.contains(&format!("zonewise__{command}"))
-                || script.contains(&format!("zonewise__subcmd__{command}")),
-            "{command}"
-        );
+        assert!(completed(&["zonewise", command]).contains(&command.to_owned()), "{command}");
         assert!(folder.path().join(format!("zonewise-{command}.1")).exists(), "{command}");
+    }
+}
+
+/// What bash is told to complete the last word with.
+fn completed(words: &[&str]) -> Vec<String> {
+    let mut command = program(&["--"]);
+    command.args(words).env("ZONEWISE_COMPLETE", "bash").env("_CLAP_IFS", "\n");
+    command.env("_CLAP_COMPLETE_INDEX", (words.len() - 1).to_string());
+    let ended = command.output().unwrap();
+    assert!(ended.status.success() && ended.stderr.is_empty(), "{words:?}: {ended:?}");
+    String::from_utf8(ended.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn shells_complete_names_too() {
+    let shop = |words: &[&str]| {
+        completed(&[&["zonewise", "explain", "-f", "examples/shop"], words].concat())
+    };
+    assert_eq!(shop(&["shop/c"]), ["shop/cart"]);
+    assert_eq!(shop(&["shop/"]).len(), 6);
+    assert_eq!(shop(&["-n", "shop", "l"]), ["legacy"]);
+    assert_eq!(shop(&["-n", "sh"]), ["shop"]);
+    assert_eq!(completed(&["zonewise", "reasons", "ClusterW"]), ["ClusterWide"]);
+    assert_eq!(completed(&["zonewise", "explain", "--sort", "o"]), ["overload"]);
+    // Without a cluster there is nothing to name, and no error.
+    assert_eq!(completed(&["zonewise", "explain", "shop/"]), [""; 0]);
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = run(&["completions", shell]).out;
+        assert!(script.contains("ZONEWISE_COMPLETE"), "{shell}: {script}");
     }
 }
 

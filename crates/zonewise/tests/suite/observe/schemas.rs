@@ -1,0 +1,347 @@
+//! Every document that a program can read validates against its JSON Schema in `docs/schemas`. The schemas are strict:
+//! a field that they do not name is a failure, and so is one that is missing.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value, json};
+
+use crate::observe::answers::settled;
+use crate::observe::run::{cluster, document, node, root, run};
+
+fn folder() -> PathBuf {
+    root().join("docs/schemas/v1")
+}
+
+/// The keywords that the schemas use. Any other one would be ignored silently, so that is a failure.
+const KEYWORDS: [&str; 15] = [
+    "$schema",
+    "$defs",
+    "$ref",
+    "title",
+    "description",
+    "type",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "enum",
+    "pattern",
+    "minimum",
+    "oneOf",
+    "const",
+];
+
+/// The only pattern in use: a reason code.
+const CODE: &str = "^[A-Z][A-Za-z]+$";
+
+/// A schema, as far as our documents need it.
+struct Schema {
+    root: Value,
+}
+
+impl Schema {
+    fn read(name: &str) -> Self {
+        let text = std::fs::read_to_string(folder().join(format!("{name}.schema.json"))).unwrap();
+        Self { root: serde_json::from_str(&text).unwrap() }
+    }
+
+    /// What is wrong with a document.
+    fn faults(&self, document: &Value) -> Vec<String> {
+        let mut faults = Vec::new();
+        self.check(&self.root, document, "$", &mut faults);
+        faults
+    }
+
+    fn check(&self, schema: &Value, value: &Value, path: &str, faults: &mut Vec<String>) {
+        let Some(schema) = schema.as_object() else {
+            if schema == &json!(false) {
+                faults.push(format!("{path}: not in the schema"));
+            }
+            return;
+        };
+        for keyword in schema.keys() {
+            assert!(KEYWORDS.contains(&keyword.as_str()), "the validator does not know {keyword}");
+        }
+        if let Some(name) = schema.get("$ref") {
+            let name = name.as_str().unwrap().strip_prefix("#/$defs/").unwrap();
+            let target = self.root["$defs"].get(name);
+            self.check(target.unwrap_or_else(|| panic!("no $defs/{name}")), value, path, faults);
+        }
+        if let Some(kinds) = schema.get("type").filter(|kinds| !has_type(value, kinds)) {
+            return faults.push(format!("{path}: {value} is not {kinds}"));
+        }
+        if let Some(choices) = schema.get("enum")
+            && !choices.as_array().unwrap().contains(value)
+        {
+            faults.push(format!("{path}: {value} is not one of {choices}"));
+        }
+        if let Some(pattern) = schema.get("pattern") {
+            assert_eq!(pattern, CODE, "the validator knows one pattern");
+            let text = value.as_str().unwrap_or_default();
+            let letters = text.chars().all(|letter| letter.is_ascii_alphabetic());
+            if !(text.starts_with(|first: char| first.is_ascii_uppercase()) && letters) {
+                faults.push(format!("{path}: {value} is no reason code"));
+            }
+        }
+        if let (Some(least), Some(number)) = (schema.get("minimum"), value.as_f64())
+            && number < least.as_f64().unwrap()
+        {
+            faults.push(format!("{path}: {value} is less than {least}"));
+        }
+        if let Some(choices) = schema.get("oneOf") {
+            self.check_one_of(choices.as_array().unwrap(), value, path, faults);
+        }
+        if let (Some(items), Some(values)) = (schema.get("items"), value.as_array()) {
+            for (index, value) in values.iter().enumerate() {
+                self.check(items, value, &format!("{path}[{index}]"), faults);
+            }
+        }
+        if let Some(object) = value.as_object() {
+            self.check_object(schema, object, path, faults);
+        }
+    }
+
+    fn check_one_of(&self, choices: &[Value], value: &Value, path: &str, faults: &mut Vec<String>) {
+        let tried = choices.iter().map(|choice| {
+            let mut faults = Vec::new();
+            self.check(choice, value, path, &mut faults);
+            faults
+        });
+        let tried: Vec<Vec<String>> = tried.collect();
+        match tried.iter().filter(|faults| faults.is_empty()).count() {
+            1 => {}
+            0 => faults.extend(tried.into_iter().min_by_key(Vec::len).unwrap_or_default()),
+            several => faults.push(format!("{path}: {several} alternatives match")),
+        }
+    }
+
+    fn check_object(
+        &self,
+        schema: &Map<String, Value>,
+        object: &Map<String, Value>,
+        path: &str,
+        faults: &mut Vec<String>,
+    ) {
+        let required = schema.get("required").and_then(Value::as_array);
+        for name in required.into_iter().flatten().map(|name| name.as_str().unwrap()) {
+            if !object.contains_key(name) {
+                faults.push(format!("{path}.{name}: missing"));
+            }
+        }
+        let everything = Value::Bool(true);
+        let others = schema.get("additionalProperties").unwrap_or(&everything);
+        for (name, value) in object {
+            let named = schema.get("properties").and_then(|properties| properties.get(name));
+            self.check(named.unwrap_or(others), value, &format!("{path}.{name}"), faults);
+        }
+    }
+}
+
+fn has_type(value: &Value, kinds: &Value) -> bool {
+    let kinds: Vec<&str> = match kinds {
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+        kind => kind.as_str().into_iter().collect(),
+    };
+    kinds.iter().any(|kind| match *kind {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_u64() || value.is_i64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        other => panic!("the validator does not know the type {other}"),
+    })
+}
+
+/// The document that a command prints; a finding of `lint` is no failure here.
+fn printed(arguments: &[&str]) -> Value {
+    let ran = run(&[arguments, &["-o", "json"]].concat());
+    serde_json::from_str(&ran.out)
+        .unwrap_or_else(|error| panic!("{arguments:?}: {error}\n{}", ran.err))
+}
+
+const SHOP: [&str; 4] = ["-f", "examples/shop", "-f", "examples/shop-slices.yaml"];
+
+/// Clusters in which every kind of advice, note and loss occurs.
+fn clusters() -> Vec<Vec<Value>> {
+    const AUTO: &str = "service.kubernetes.io/topology-mode";
+    const PREFERENCE: &str = "zonewise.dev/routing-preference";
+    const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
+    let mut close = cluster(&json!({}), &[("4", 4), ("4", 1), ("4", 0)]);
+    close[0]["spec"]["trafficDistribution"] = json!("PreferClose");
+    let mut local = cluster(&json!({AUTO: "Auto"}), &[("4", 3), ("4", 3)]);
+    local[0]["spec"]["internalTrafficPolicy"] = json!("Local");
+    let mut headless = cluster(&json!({AUTO: "Auto"}), &[("4", 3), ("4", 3)]);
+    headless[0]["spec"]["clusterIP"] = json!("None");
+    headless[0]["spec"]["clusterIPs"] = json!(["None"]);
+    let mut unlabelled = cluster(&json!({AUTO: "Auto"}), &[("4", 3), ("4", 3)]);
+    let b = unlabelled.iter_mut().find(|one| one["metadata"]["name"] == "b");
+    b.unwrap()["metadata"]["labels"] = json!({});
+    // Slices that were written when the zones were alike.
+    let mut older = settled(cluster(&json!({AUTO: "Auto"}), &[("10", 5), ("10", 5)]));
+    for (name, cpu) in [("a", "12500m"), ("b", "7500m")] {
+        let known = |one: &&mut Value| one["kind"] == "Node" && one["metadata"]["name"] == name;
+        *older.iter_mut().find(known).unwrap() = node(name, name, cpu);
+    }
+    vec![
+        cluster(&json!({}), &[("4", 2), ("4", 2), ("4", 2)]),
+        cluster(&json!({AUTO: "Auto"}), &[("4", 2), ("4", 1), ("4", 1)]),
+        cluster(&json!({AUTO: "Auto"}), &[("8", 2), ("8", 1), ("4", 0)]),
+        cluster(&json!({AUTO: "auto", "zonewise.dev/balancd": "x"}), &[("4", 5), ("4", 5)]),
+        cluster(&json!({AUTO: "Auto"}), &[("4", 4)]),
+        cluster(&json!({AUTO: "Auto"}), &[("4", 3), ("4", 3), ("4", 3)]),
+        cluster(&json!({PREFERENCE: "zonewise.dev/balanced"}), &[("8", 1), ("4", 1), ("4", 1)]),
+        cluster(&json!({SUBSETTING: "Auto"}), &[("4", 2), ("4", 2)]),
+        cluster(&json!({SUBSETTING: "Region"}), &[("4", 2), ("4", 2)]),
+        close,
+        local,
+        headless,
+        unlabelled,
+        older,
+    ]
+}
+
+/// The document of each command, with the name of its schema.
+fn documents() -> Vec<(&'static str, Value)> {
+    let of_shop = |arguments: &[&str]| printed(&[arguments, &SHOP[..]].concat());
+    let mut all = vec![
+        ("plan", of_shop(&["plan"])),
+        ("plan", of_shop(&["plan", "--explain"])),
+        ("plan", printed(&["plan", "-f", "examples/shop"])),
+        ("overview", of_shop(&["explain"])),
+        ("overview", of_shop(&["explain", "--cost-per-gb", "1", "--gb", "1"])),
+        ("routes", of_shop(&["route", "--node", "a1"])),
+        ("routes", of_shop(&["route", "--from", "nowhere"])),
+        ("matrices", of_shop(&["route", "--matrix"])),
+        ("findings", printed(&["lint", "-f", "testdata/lint"])),
+        ("findings", printed(&["lint", "-f", "examples/shop"])),
+        ("reasons", printed(&["reasons"])),
+        ("reasons", printed(&["reasons", "ClusterWide"])),
+        (
+            "simulation",
+            printed(&["simulate", "--zones", "2", "--nodes", "0..2", "--endpoints", "0..3"]),
+        ),
+        (
+            "simulation-rows",
+            printed(&[
+                "simulate",
+                "--rows",
+                "--zones",
+                "2",
+                "--nodes",
+                "0..2",
+                "--endpoints",
+                "0..3",
+            ]),
+        ),
+        ("timeline", printed(&["simulate", "timeline", "--scenario", "node-loss"])),
+    ];
+    // Two nodes of a zone that do not do the same.
+    let mut same_node = cluster(&json!({}), &[("4", 1), ("4", 1)]);
+    same_node[0]["spec"]["trafficDistribution"] = json!("PreferSameNode");
+    same_node.push(node("a2", "a", "4"));
+    all.push(("matrices", document(&["route", "--matrix"], &settled(same_node))));
+    for service in ["cart", "dns", "legacy", "search", "typo", "web"] {
+        let name = format!("shop/{service}");
+        all.push(("explanation", of_shop(&["explain", &name])));
+        all.push(("explanation", of_shop(&["explain", &name, "--cost-per-gb", "1", "--gb", "1"])));
+    }
+    for objects in &clusters() {
+        all.push(("explanation", document(&["explain", "shop/web"], objects)));
+        let gate_off = ["explain", "shop/web", "--feature-gates", "TopologyAwareHints=false"];
+        all.push(("explanation", document(&gate_off, objects)));
+        all.push((
+            "explanation",
+            document(&["explain", "web", "-n", "shop", "--compat", "upstream"], objects),
+        ));
+        all.push(("overview", document(&["explain"], objects)));
+        all.push(("plan", document(&["plan", "--explain"], objects)));
+        all.push(("plan", document(&["plan", "--compat", "upstream"], objects)));
+        let gate_off = ["plan", "--explain", "--feature-gates", "TopologyAwareHints=false"];
+        all.push(("plan", document(&gate_off, objects)));
+    }
+    all
+}
+
+static DOCUMENTS: LazyLock<Vec<(&'static str, Value)>> = LazyLock::new(documents);
+
+#[test]
+fn every_document_validates_against_its_schema() {
+    let documents = &*DOCUMENTS;
+    for (name, document) in documents {
+        let faults = Schema::read(name).faults(document);
+        assert!(faults.is_empty(), "{name}: {}\n{document:#}", faults.join("\n"));
+    }
+    let used: BTreeSet<String> =
+        documents.iter().map(|(name, _)| format!("{name}.schema.json")).collect();
+    let files = std::fs::read_dir(folder()).unwrap();
+    let there: BTreeSet<String> =
+        files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(there, used, "a schema without a document, or the other way round");
+}
+
+/// What no test reaches could be anything: every field of every schema occurs in some document.
+#[test]
+fn every_field_of_a_schema_occurs() {
+    let documents = &*DOCUMENTS;
+    let names: BTreeSet<&str> = documents.iter().map(|(name, _)| *name).collect();
+    for name in names {
+        let mut fields = BTreeSet::new();
+        documents.iter().filter(|(of, _)| *of == name).for_each(|(_, one)| keys(one, &mut fields));
+        let mut described = BTreeSet::new();
+        described_fields(&Schema::read(name).root, &mut described);
+        let missing: Vec<&String> = described.difference(&fields).collect();
+        assert!(missing.is_empty(), "{name}: no document has {missing:?}");
+    }
+}
+
+fn keys(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(object) => object.iter().for_each(|(key, value)| {
+            found.insert(key.clone());
+            keys(value, found);
+        }),
+        Value::Array(values) => values.iter().for_each(|value| keys(value, found)),
+        _ => {}
+    }
+}
+
+fn described_fields(schema: &Value, found: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(object) => {
+            let properties = object.get("properties").and_then(Value::as_object);
+            found.extend(properties.into_iter().flat_map(Map::keys).cloned());
+            object.values().for_each(|value| described_fields(value, found));
+        }
+        Value::Array(values) => values.iter().for_each(|value| described_fields(value, found)),
+        _ => {}
+    }
+}
+
+/// The validator itself: a document with any field too many, missing or of another type is refused.
+#[test]
+fn a_changed_document_is_refused() {
+    let schema = Schema::read("explanation");
+    let fine = printed(&["explain", "shop/web", "-f", "examples/shop"]);
+    let changed = |change: &dyn Fn(&mut Value)| {
+        let mut document = fine.clone();
+        change(&mut document);
+        schema.faults(&document)
+    };
+    assert_eq!(changed(&|_| ()), Vec::<String>::new());
+    assert_eq!(changed(&|one| one["more"] = json!(1)), ["$.more: not in the schema"]);
+    assert_eq!(changed(&|one| one["reason"] = json!("no code")).len(), 1);
+    assert_eq!(changed(&|one| one["zones"][0]["nodes"] = json!("2")).len(), 1);
+    assert_eq!(changed(&|one| one["zones"][0]["nodes"] = json!(-2)).len(), 1);
+    assert_eq!(changed(&|one| one["outcome"] = json!("in force")).len(), 1);
+    assert_eq!(changed(&|one| one["apiVersion"] = json!("output.zonewise.dev/v2")).len(), 1);
+    let kind = changed(&|one| one["changes"][0]["steps"][0]["kind"] = json!("pray"));
+    assert!(!kind.is_empty());
+    let gone = changed(&|one| {
+        one.as_object_mut().unwrap().remove("inZone");
+    });
+    assert_eq!(gone, ["$.inZone: missing"]);
+}
