@@ -55,6 +55,15 @@ use crate::objects::allocation::Allocator;
 use crate::operations::{ApiState, seed};
 use crate::store::Store;
 
+/// What the tests of this crate need and no other crate uses.
+#[doc(hidden)]
+pub mod testing {
+    /// The names of the schemas of all served kinds.
+    pub fn schema_names() -> Vec<String> {
+        crate::kubectl::openapi::schema_names()
+    }
+}
+
 /// The name of the cluster and of the context in kubeconfigs.
 const NAME: &str = "zonewise-lab";
 
@@ -75,6 +84,8 @@ pub struct Config {
     pub bookmark_interval: Duration,
     /// Faults that are on from the start.
     pub faults: Faults,
+    /// Whether the server keeps Deployments and ReplicaSets, as kube-controller-manager does.
+    pub workloads: bool,
 }
 
 impl Default for Config {
@@ -90,6 +101,7 @@ impl Default for Config {
             history: 10_000,
             bookmark_interval: Duration::from_secs(60),
             faults: Faults::default(),
+            workloads: true,
         }
     }
 }
@@ -181,9 +193,10 @@ impl Server {
             tokens: if config.tokens.is_empty() { admin() } else { config.tokens },
             bookmark_interval: config.bookmark_interval,
             stop: signal::Sender::new(false),
-            garbage: Notify::new(),
+            workloads: config.workloads,
+            work: Notify::new(),
         });
-        tokio::spawn(server::run_garbage_collector(Arc::clone(&shared)));
+        tokio::spawn(server::run_controllers(Arc::clone(&shared)));
         let serving = tokio::spawn(server::serve(Arc::clone(&shared), listener, tls));
         Ok(Self { address, authority, shared, serving })
     }

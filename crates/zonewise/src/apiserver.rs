@@ -35,7 +35,7 @@ Faults:
   stale=2s             reads with resourceVersion=0 are this old, watch events this late
 They can be changed while the server runs: PUT /zonewise/faults with {\"errors\":\"5%\"}.
 
-All objects are in memory and are lost when the server ends. Pods are stored, but do not run.")]
+All objects are in memory and are lost when the server ends. Deployments make Pods, but Pods do not run.")]
 pub(crate) struct Flags {
     /// Address and port to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443")]
@@ -58,6 +58,9 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", default_value_t = Config::default().history,
         value_parser = RangedU64ValueParser::<usize>::new().range(100..))]
     history: usize,
+    /// Leave Deployments and ReplicaSets to kube-controller-manager
+    #[arg(long)]
+    no_workloads: bool,
     /// A fault to switch on, as NAME=VALUE (repeatable); see below
     #[arg(long = "fault", value_name = "NAME=VALUE")]
     faults: Vec<String>,
@@ -126,6 +129,7 @@ impl Flags {
     fn config(self) -> Result<Config, Usage> {
         let usage = |error: FaultError| Usage(format!("--fault: {error}"));
         let mut config = Config {
+            workloads: !self.no_workloads,
             address: self.address,
             tls: !self.plain_http,
             history: self.history,

@@ -1,5 +1,5 @@
-//! Request bodies in protobuf, as kubectl's `create namespace`, `create configmap`, `create service`
-//! and `drain` send them. Nothing here does I/O.
+//! Request bodies in protobuf, as kubectl's `create namespace`, `create configmap`, `create service`,
+//! `create deployment` and `drain` send them. Nothing here does I/O.
 //!
 //! ```text
 //!  k8s\0 ─► Unknown { typeMeta: apiVersion, kind ─► table of the kind
@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use crate::status::StatusError;
 
-use FieldType::{Bool, Bytes, IntOrString, Integer, Message, Text, Time};
+use FieldType::{Bool, Bytes, IntOrString, Integer, Message, Part, Text, Time};
 use Presence::{Explicit, List, Map as Entries, Plain};
 
 /// The media type of these bodies.
@@ -39,6 +39,8 @@ enum FieldType {
     IntOrString,
     Time,
     Message(&'static [Field]),
+    /// A message whose table has not all fields: a body that uses others is refused, so that nothing is lost.
+    Part(&'static [Field]),
 }
 
 /// How often a value occurs, and what its zero value means.
@@ -164,6 +166,47 @@ const CONDITION: &[Field] = &[
     field(6, "message", Plain, Text),
 ];
 
+/// As `kubectl create deployment` sends it.
+const DEPLOYMENT: &[Field] = &[
+    field(1, "metadata", Plain, Message(METADATA)),
+    field(2, "spec", Plain, Part(DEPLOYMENT_SPEC)),
+];
+
+const DEPLOYMENT_SPEC: &[Field] = &[
+    field(1, "replicas", Explicit, Integer),
+    field(2, "selector", Explicit, Part(&[field(1, "matchLabels", Entries, Text)])),
+    field(3, "template", Plain, Part(POD_TEMPLATE)),
+    field(4, "strategy", Plain, Part(&[field(1, "type", Plain, Text)])),
+    field(5, "minReadySeconds", Plain, Integer),
+    field(6, "revisionHistoryLimit", Explicit, Integer),
+    field(7, "paused", Plain, Bool),
+    field(9, "progressDeadlineSeconds", Explicit, Integer),
+];
+
+const POD_TEMPLATE: &[Field] = &[
+    field(1, "metadata", Plain, Message(METADATA)),
+    field(2, "spec", Plain, Part(&[field(2, "containers", List, Part(CONTAINER))])),
+];
+
+const CONTAINER: &[Field] = &[
+    field(1, "name", Plain, Text),
+    field(2, "image", Plain, Text),
+    field(3, "command", List, Text),
+    field(4, "args", List, Text),
+    field(6, "ports", List, Part(CONTAINER_PORT)),
+];
+
+const CONTAINER_PORT: &[Field] = &[
+    field(1, "name", Plain, Text),
+    field(3, "containerPort", Explicit, Integer),
+    field(4, "protocol", Plain, Text),
+];
+
+const SCALE: &[Field] = &[
+    field(1, "metadata", Plain, Message(METADATA)),
+    field(2, "spec", Plain, Message(&[field(1, "replicas", Plain, Integer)])),
+];
+
 /// Without `managedFields`, which the server writes itself.
 const METADATA: &[Field] = &[
     field(1, "name", Plain, Text),
@@ -259,6 +302,8 @@ impl<'a> Envelope<'a> {
             ("v1", "Namespace") => Ok(NAMESPACE),
             ("v1", "ConfigMap") => Ok(CONFIG_MAP),
             ("v1", "Service") => Ok(SERVICE),
+            ("apps/v1", "Deployment") => Ok(DEPLOYMENT),
+            ("autoscaling/v1", "Scale") => Ok(SCALE),
             _ => Err(format!(
                 "kind {kind:?} of version {api_version:?} is not supported in protobuf: {REMEDY}"
             )),
@@ -275,6 +320,22 @@ fn message(bytes: &[u8], fields: &[Field]) -> Result<Map<String, Value>, DecodeE
         }
     }
     Ok(object)
+}
+
+/// Fields outside of the table must have their zero values, which Go sends too.
+fn refuse_others(bytes: &[u8], fields: &[Field]) -> Result<(), DecodeError> {
+    for part in Parts(bytes) {
+        let (number, wire) = part?;
+        let is_zero = match wire {
+            Wire::Integer(number) => number == 0,
+            Wire::Bytes(bytes) => bytes.is_empty(),
+            Wire::Fixed => false,
+        };
+        if !is_zero && !fields.iter().any(|field| field.number == number) {
+            return Err("it has fields that are read from JSON alone");
+        }
+    }
+    Ok(())
 }
 
 /// Adds one value of a field. If a field that is not a list is repeated, the last value counts.
@@ -335,6 +396,10 @@ fn value(field_type: FieldType, wire: Wire<'_>) -> Result<Value, DecodeError> {
         IntOrString => int_or_string(wire.bytes()?)?,
         Time => time(wire.bytes()?)?,
         Message(fields) => message(wire.bytes()?, fields)?.into(),
+        Part(fields) => {
+            refuse_others(wire.bytes()?, fields)?;
+            message(wire.bytes()?, fields)?.into()
+        }
     })
 }
 

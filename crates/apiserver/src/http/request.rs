@@ -57,6 +57,7 @@ impl ResourcePath {
 pub(crate) enum Subresource {
     Status,
     Binding,
+    Scale,
 }
 
 /// A path that does not lead to objects: a "non-resource URL" in Kubernetes.
@@ -201,6 +202,7 @@ fn resource(group: &str, version: &str, rest: &[&str]) -> Option<ResourcePath> {
         [] => (None, None),
         [name] => (Some(*name), None),
         [name, "status"] if kind.has_status => (Some(*name), Some(Subresource::Status)),
+        [name, "scale"] if kind.has_scale => (Some(*name), Some(Subresource::Scale)),
         [name, "binding"] if kind.plural == "pods" => (Some(*name), Some(Subresource::Binding)),
         _ => return None,
     };

@@ -44,7 +44,7 @@ use crate::http::watch::{self, ConnectionAborted, Watch, WatchFilter, WatchSourc
 use crate::kubectl::reviews::Review;
 use crate::kubectl::{discovery, openapi};
 use crate::objects::kind::Kind;
-use crate::operations::{self, ApiRequest, ApiState, garbage_collection};
+use crate::operations::{self, ApiRequest, ApiState, garbage_collection, workloads};
 use crate::status::StatusError;
 use crate::store::{Compacted, WatchEvent};
 use crate::{Token, random};
@@ -80,8 +80,10 @@ pub(crate) struct Shared {
     /// Time between bookmarks of a watch.
     pub(crate) bookmark_interval: Duration,
     pub(crate) stop: signal::Sender<bool>,
-    /// Wakes the garbage collector.
-    pub(crate) garbage: Notify,
+    /// Whether Deployments and ReplicaSets are kept.
+    pub(crate) workloads: bool,
+    /// Wakes [`run_controllers`].
+    pub(crate) work: Notify,
 }
 
 impl Shared {
@@ -107,16 +109,38 @@ impl WatchSource for Shared {
     }
 }
 
-/// Collects garbage whenever a request has left some, until the server stops.
-pub(crate) async fn run_garbage_collector(shared: Arc<Shared>) {
+/// Does what follows from requests, until the server stops: collects garbage, and keeps Deployments and ReplicaSets.
+pub(crate) async fn run_controllers(shared: Arc<Shared>) {
     let mut stop = shared.stop.subscribe();
+    let mut next = None;
     loop {
+        let later = async {
+            match next {
+                Some(time) => tokio::time::sleep(time).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            () = shared.garbage.notified() => {}
+            () = shared.work.notified() => {}
+            () = later => {}
             _ = stop.wait_for(|stop| *stop) => return,
         }
-        garbage_collection::collect(&mut shared.state.lock(), Timestamp::now());
+        next = work(&shared);
     }
+}
+
+/// Works until nothing is left. Returns when to look again, if that depends on time.
+fn work(shared: &Shared) -> Option<Duration> {
+    let mut state = shared.state.lock();
+    garbage_collection::collect(&mut state, Timestamp::now());
+    if !shared.workloads {
+        state.workloads_due = false;
+        return None;
+    }
+    let next = workloads::reconcile(&mut state, Timestamp::now());
+    // Old ReplicaSets that were deleted.
+    garbage_collection::collect(&mut state, Timestamp::now());
+    next
 }
 
 /// Serves until the server stops, then lets open requests end.
@@ -458,8 +482,8 @@ fn perform(
             stale_version,
         };
         let outcome = operations::perform(&mut state, verb, &request);
-        if !state.to_collect.is_empty() {
-            shared.garbage.notify_one();
+        if !state.to_collect.is_empty() || state.workloads_due {
+            shared.work.notify_one();
         }
         outcome?
     };

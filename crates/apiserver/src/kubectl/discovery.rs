@@ -6,6 +6,8 @@ use crate::objects::kind::{KINDS, Kind};
 
 const VERBS: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// Group and version of the Scale that Deployments and ReplicaSets have.
+const SCALE: (&str, &str) = ("autoscaling", "v1");
 const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// A subresource as discovery lists it.
@@ -19,6 +21,9 @@ fn subresources(kind: &Kind) -> Vec<SubresourceInfo> {
     let mut all = Vec::new();
     if kind.kind == "Pod" {
         all.push(SubresourceInfo { name: "binding", kind: "Binding", verbs: &["create"] });
+    }
+    if kind.has_scale {
+        all.push(SubresourceInfo { name: "scale", kind: "Scale", verbs: &STATUS_VERBS });
     }
     if kind.has_status {
         all.push(SubresourceInfo { name: "status", kind: kind.kind, verbs: &STATUS_VERBS });
@@ -34,7 +39,7 @@ fn verbs(kind: &Kind) -> Vec<&'static str> {
 
 /// Whether `kubectl get all` shows this kind.
 fn in_all(kind: &Kind) -> bool {
-    matches!(kind.kind, "Pod" | "Service")
+    matches!(kind.kind, "Pod" | "Service" | "Deployment" | "ReplicaSet")
 }
 
 /// Groups and versions, the core group first.
@@ -101,10 +106,15 @@ fn with_subresources(kind: &'static Kind) -> Vec<Value> {
     });
     add_names_and_categories(kind, &mut own);
     let parts = subresources(kind).into_iter().map(|subresource| {
-        json!({
+        let mut part = json!({
             "name": format!("{}/{}", kind.plural, subresource.name), "singularName": "",
             "namespaced": kind.namespaced, "kind": subresource.kind, "verbs": subresource.verbs,
-        })
+        });
+        if subresource.kind == "Scale" {
+            part["group"] = SCALE.0.into();
+            part["version"] = SCALE.1.into();
+        }
+        part
     });
     [own].into_iter().chain(parts).collect()
 }
@@ -152,7 +162,12 @@ fn aggregated_resource(kind: &'static Kind) -> Value {
         resource["subresources"] = subresources
             .iter()
             .map(|SubresourceInfo { name, kind, verbs }| {
-                json!({"subresource": name, "responseKind": of(kind), "verbs": verbs})
+                let mut kind = of(kind);
+                if kind["kind"] == "Scale" {
+                    kind["group"] = SCALE.0.into();
+                    kind["version"] = SCALE.1.into();
+                }
+                json!({"subresource": name, "responseKind": kind, "verbs": verbs})
             })
             .collect();
     }
@@ -185,8 +200,8 @@ mod tests {
             }))
         );
         assert_eq!(group(""), None);
-        assert_eq!(group("apps"), None);
-        assert_eq!(groups()["groups"].as_array().map(Vec::len), Some(4));
+        assert_eq!(group("batch"), None);
+        assert_eq!(groups()["groups"].as_array().map(Vec::len), Some(5));
     }
 
     #[test]
@@ -200,7 +215,7 @@ mod tests {
                     "kind": "Lease", "verbs": VERBS}],
             }))
         );
-        assert_eq!(resources("apps", "v1"), None);
+        assert_eq!(resources("batch", "v1"), None);
         let core = resources("", "v1").unwrap();
         let find = |name: &str| {
             let all = core["resources"].as_array().unwrap();
@@ -243,8 +258,13 @@ mod tests {
             .iter()
             .map(|one| one["metadata"]["name"].clone())
             .collect();
-        let wanted =
-            ["events.k8s.io", "networking.k8s.io", "coordination.k8s.io", "discovery.k8s.io"];
+        let wanted = [
+            "apps",
+            "events.k8s.io",
+            "networking.k8s.io",
+            "coordination.k8s.io",
+            "discovery.k8s.io",
+        ];
         assert_eq!(names, wanted);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  discovery   /api, /apis: which groups, versions and resources are served
-//!  openapi     /openapi: as much of a schema as kubectl reads before it applies an object
+//!  openapi     /openapi: schemas, for `kubectl explain` and before kubectl applies an object
 //!  reviews     what a user may do
 //!  table       the rows and columns of `kubectl get`
 //! ```

@@ -1,15 +1,55 @@
-//! As much of an OpenAPI description as kubectl needs before it applies an object. No I/O.
+//! As much of an OpenAPI description as kubectl reads. No I/O.
 //!
-//! kubectl looks for one thing: whether patches of a kind support `fieldValidation`. Schemas allow
-//! unknown fields, so that kubectl refuses nothing by itself. Strategic merge patches are not
-//! listed: kubectl would compute them from the schemas, while it has the merge keys of all served
-//! kinds built in.
+//! Before it applies an object, kubectl looks for one thing: whether patches of a kind support
+//! `fieldValidation`. `kubectl explain` reads the schemas: they are those of kube-apiserver, as far as
+//! the served kinds use them, from a file that a test compares with kube-apiserver. Strategic merge
+//! patches are not listed: kubectl would compute them from the schemas, while it has the merge keys of
+//! all served kinds built in.
 
+use std::io::Read;
+use std::sync::LazyLock;
+
+use flate2::read::GzDecoder;
 use serde_json::{Map, Value, json};
 use zonewise_common::fnv::fnv64;
 
 use crate::kubectl::discovery::group_versions;
 use crate::objects::kind::{KINDS, Kind};
+
+/// All schemas by their names.
+static SCHEMAS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+    let mut text = String::new();
+    let packed = &include_bytes!("../../schemas.json.gz")[..];
+    // The file is a part of the program, and a test reads it.
+    let read = GzDecoder::new(packed).read_to_string(&mut text);
+    read.ok().and_then(|_| serde_json::from_str(&text).ok()).unwrap_or_default()
+});
+
+/// A schema, and all that it refers to.
+fn add_schema(name: &str, schemas: &mut Map<String, Value>) {
+    if schemas.contains_key(name) {
+        return;
+    }
+    let Some(schema) = SCHEMAS.get(name) else { return };
+    schemas.insert(name.to_owned(), schema.clone());
+    references(schema).iter().for_each(|name| add_schema(name, schemas));
+}
+
+/// The names of the schemas that a schema refers to.
+fn references(schema: &Value) -> Vec<&str> {
+    match schema {
+        Value::Object(fields) => {
+            let own = fields.get("$ref").and_then(Value::as_str);
+            let own = own.and_then(|path| path.strip_prefix(COMPONENTS));
+            own.into_iter().chain(fields.values().flat_map(references)).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(references).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Where documents have their schemas.
+const COMPONENTS: &str = "#/components/schemas/";
 
 /// `/openapi/v2`.
 pub(crate) fn v2() -> Value {
@@ -69,9 +109,8 @@ pub(crate) fn v3(group: &str, version: &str) -> Option<Value> {
     let mut paths = Map::new();
     let mut schemas = Map::new();
     for kind in KINDS.iter().filter(|kind| kind.group == group && kind.version == version) {
-        schemas.insert(schema_name(kind), schema(kind));
-        let reference =
-            json!({"schema": {"$ref": format!("#/components/schemas/{}", schema_name(kind))}});
+        add_schema(&schema_name(kind), &mut schemas);
+        let reference = json!({"schema": {"$ref": format!("{COMPONENTS}{}", schema_name(kind))}});
         let patch = json!({
             "operationId": operation(kind), "parameters": parameters(true),
             "requestBody": {"required": true, "content": {
@@ -101,8 +140,20 @@ fn identity(kind: &Kind) -> Value {
 
 /// `io.k8s.api.discovery.v1.EndpointSlice`.
 fn schema_name(kind: &Kind) -> String {
-    let group = kind.group.strip_suffix(".k8s.io").unwrap_or("core");
-    format!("io.k8s.api.{group}.{}.{}", kind.version, kind.kind)
+    format!("io.k8s.api.{}.{}.{}", short_group(kind), kind.version, kind.kind)
+}
+
+/// The names of the schemas of all served kinds.
+pub(crate) fn schema_names() -> Vec<String> {
+    KINDS.iter().map(schema_name).collect()
+}
+
+/// `discovery` for `discovery.k8s.io`, `core` for the core group.
+fn short_group(kind: &Kind) -> &'static str {
+    match kind.group {
+        "" => "core",
+        group => group.strip_suffix(".k8s.io").unwrap_or(group),
+    }
 }
 
 fn schema(kind: &Kind) -> Value {
@@ -126,8 +177,7 @@ fn path(kind: &Kind) -> String {
 }
 
 fn operation(kind: &Kind) -> String {
-    let group: String = kind.group.strip_suffix(".k8s.io").unwrap_or("core").into();
-    format!("patch_{group}_{}_{}", kind.version, kind.kind)
+    format!("patch_{}_{}_{}", short_group(kind), kind.version, kind.kind)
 }
 
 /// The query parameters of a patch, in the notation of OpenAPI 3 or 2.
@@ -164,7 +214,22 @@ mod tests {
             assert_eq!(known, ["dryRun", "fieldManager", "fieldValidation", "force"]);
             assert!(v2()["paths"].get(path(kind)).is_some());
         }
-        assert_eq!(v3("apps", "v1"), None);
+        assert_eq!(v3("batch", "v1"), None);
+    }
+
+    /// `kubectl explain` follows every reference.
+    #[test]
+    fn every_document_has_all_schemas_that_it_refers_to() {
+        for kind in &KINDS {
+            let document = v3(kind.group, kind.version).unwrap();
+            let schemas = document["components"]["schemas"].as_object().unwrap();
+            assert!(schemas.contains_key(&schema_name(kind)), "{kind:?}");
+            let missing: Vec<&str> = references(&document)
+                .into_iter()
+                .filter(|name| !schemas.contains_key(*name))
+                .collect();
+            assert_eq!(missing, Vec::<&str>::new());
+        }
     }
 
     #[test]
@@ -181,6 +246,7 @@ mod tests {
             paths,
             [
                 "api/v1",
+                "apis/apps/v1",
                 "apis/coordination.k8s.io/v1",
                 "apis/discovery.k8s.io/v1",
                 "apis/events.k8s.io/v1",

@@ -25,13 +25,15 @@ pub(crate) struct Kind {
     pub(crate) has_status: bool,
     /// Whether `metadata.generation` counts changes of the spec.
     pub(crate) has_generation: bool,
+    /// Whether there is a `/scale` subresource, which reads and writes the number of replicas.
+    pub(crate) has_scale: bool,
     /// The resource that objects of this kind are stored as, if it is another one:
     /// `events.k8s.io/v1` and `v1` serve the same events.
     pub(crate) stored_as: Option<GroupResource>,
 }
 
 /// All served kinds, in the order of discovery.
-pub(crate) static KINDS: [Kind; 10] = [
+pub(crate) static KINDS: [Kind; 12] = [
     Kind {
         kind: "ConfigMap",
         plural: "configmaps",
@@ -73,6 +75,28 @@ pub(crate) static KINDS: [Kind; 10] = [
         singular: "service",
         short: &["svc"],
         has_status: true,
+        ..Kind::DEFAULTS
+    },
+    Kind {
+        group: "apps",
+        kind: "Deployment",
+        plural: "deployments",
+        singular: "deployment",
+        short: &["deploy"],
+        has_status: true,
+        has_generation: true,
+        has_scale: true,
+        ..Kind::DEFAULTS
+    },
+    Kind {
+        group: "apps",
+        kind: "ReplicaSet",
+        plural: "replicasets",
+        singular: "replicaset",
+        short: &["rs"],
+        has_status: true,
+        has_generation: true,
+        has_scale: true,
         ..Kind::DEFAULTS
     },
     Kind {
@@ -122,6 +146,7 @@ impl Kind {
         namespaced: true,
         has_status: false,
         has_generation: false,
+        has_scale: false,
         stored_as: None,
     };
 

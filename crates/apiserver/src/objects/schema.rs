@@ -68,8 +68,10 @@ const LISTS: [Rule; 27] = [
 ];
 
 /// Maps that are one field for server-side apply.
-const ATOMIC_MAPS: [(&str, &str); 11] = [
+const ATOMIC_MAPS: [(&str, &str); 13] = [
     ("", "metadata.ownerReferences[]"),
+    ("Deployment", "spec.selector"),
+    ("ReplicaSet", "spec.selector"),
     ("Service", "spec.selector"),
     ("Event", "involvedObject"),
     ("Event", "regarding"),
@@ -83,7 +85,14 @@ const ATOMIC_MAPS: [(&str, &str); 11] = [
 ];
 
 fn rule(kind: &Kind, path: &str) -> Option<&'static Rule> {
-    LISTS.iter().find(|(of, at, ..)| *at == path && (of.is_empty() || *of == kind.kind))
+    let (kind, path) = of_template(kind, path);
+    LISTS.iter().find(|(of, at, ..)| *at == path && (of.is_empty() || *of == kind))
+}
+
+/// The template of a Deployment or a ReplicaSet is merged as a Pod.
+fn of_template<'p>(kind: &Kind, path: &'p str) -> (&'static str, &'p str) {
+    let inside = path.strip_prefix("spec.template.").filter(|_| kind.has_scale);
+    inside.map_or((kind.kind, path), |inside| ("Pod", inside))
 }
 
 pub(crate) fn patch_strategy(kind: &Kind, path: &str) -> PatchStrategy {
@@ -97,7 +106,8 @@ pub(crate) fn list_type(kind: &Kind, path: &str) -> ListType {
 /// Whether a map is one field. In the table `valueFrom` stands for each of its entries.
 pub(crate) fn is_atomic_map(kind: &Kind, path: &str) -> bool {
     let at = |path: &str| {
-        ATOMIC_MAPS.iter().any(|(of, at)| *at == path && (of.is_empty() || *of == kind.kind))
+        let (kind, path) = of_template(kind, path);
+        ATOMIC_MAPS.iter().any(|(of, at)| *at == path && (of.is_empty() || *of == kind))
     };
     match path.rsplit_once('.') {
         _ if path.ends_with(".valueFrom") => false,

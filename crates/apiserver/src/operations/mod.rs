@@ -6,6 +6,8 @@
 //!  delete              delete, deletecollection  ─► removed, or marked with a deletionTimestamp
 //!  garbage_collection  afterwards: dependents without owners, finalizers, terminating namespaces
 //!  metadata            names, preconditions, and the metadata that the server owns
+//!  scale               `/scale`: the number of replicas of a Deployment or a ReplicaSet
+//!  workloads           afterwards: ReplicaSets and Pods of Deployments
 //!  seed                the objects that every cluster has from its start
 //! ```
 //!
@@ -16,7 +18,9 @@ pub(crate) mod garbage_collection;
 pub(crate) mod metadata;
 pub(crate) mod paging;
 mod read;
+mod scale;
 pub(crate) mod seed;
+pub(crate) mod workloads;
 mod write;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -46,6 +50,8 @@ pub(crate) struct ApiState {
     pub(crate) allocator: Allocator,
     /// Objects that [`garbage_collection`] has to look at.
     pub(crate) to_collect: BTreeSet<ObjectRef>,
+    /// A Deployment, a ReplicaSet or a Pod has changed since [`workloads`] looked.
+    pub(crate) workloads_due: bool,
     /// Every write of an event, oldest first, so that events can expire.
     event_writes: VecDeque<EventWrite>,
 }
@@ -105,6 +111,9 @@ pub(crate) fn perform(
     request: &ApiRequest<'_>,
 ) -> Result<Outcome, StatusError> {
     request.options.check_write(verb)?;
+    if request.resource.subresource == Some(Subresource::Scale) {
+        return scale::perform(state, verb, request);
+    }
     match verb {
         Verb::Get => read::get(state, request),
         Verb::List => read::list(state, request).map(Outcome::List),
@@ -123,13 +132,20 @@ pub(crate) fn perform(
 
 impl ApiState {
     pub(crate) fn new(store: Store, allocator: Allocator) -> Self {
-        Self { store, allocator, to_collect: BTreeSet::new(), event_writes: VecDeque::new() }
+        Self {
+            store,
+            allocator,
+            to_collect: BTreeSet::new(),
+            workloads_due: false,
+            event_writes: VecDeque::new(),
+        }
     }
 
     /// Stores an object, and queues it for garbage collection if it may be due.
     fn put(&mut self, resource: GroupResource, key: &str, value: Value) -> Arc<Object> {
         let now = Instant::now();
         let object = self.store.put(resource, key, value, now);
+        self.workloads_due |= workloads::concerns(resource);
         if resource == EVENTS {
             let version = self.store.version();
             self.event_writes.push_back(EventWrite { at: now, key: key.into(), version });
@@ -156,6 +172,7 @@ impl ApiState {
     /// wait for it, and its namespace.
     fn remove(&mut self, resource: GroupResource, key: &str) -> Option<Arc<Object>> {
         let object = self.store.remove(resource, key, Instant::now())?;
+        self.workloads_due |= workloads::concerns(resource);
         if resource == SERVICES {
             self.allocator.release(&object.value);
         }

@@ -179,20 +179,44 @@ fn replace(
         .map(|object| Outcome::Object(200, object))
 }
 
+/// Replaces the stored object; the writer becomes the manager of what it changes.
+pub(super) fn replace_tracked(
+    state: &mut ApiState,
+    request: &ApiRequest<'_>,
+    stored: &Arc<Object>,
+    object: Value,
+) -> Result<Outcome, StatusError> {
+    replace(state, request, stored, object, ManagedFields::Track)
+}
+
+/// The type of the patch in the body, other than an apply.
+fn patch_type(request: &ApiRequest<'_>) -> Result<PatchType, StatusError> {
+    match request.content_type {
+        "application/json-patch+json" => Ok(PatchType::Json),
+        "application/merge-patch+json" => Ok(PatchType::Merge),
+        "application/strategic-merge-patch+json" => Ok(PatchType::Strategic),
+        _ => {
+            let error = StatusError::unsupported_media_type("415: Unsupported Media Type");
+            Err(error.with_empty_details())
+        }
+    }
+}
+
+/// A document with the patch of the body.
+pub(super) fn patched(request: &ApiRequest<'_>, before: &Value) -> Result<Value, StatusError> {
+    let change: Value = serde_json::from_slice(request.body)
+        .map_err(|error| StatusError::bad_request(format!("error decoding patch: {error}")))?;
+    patch::patch(request.kind(), patch_type(request)?, before, &change)
+}
+
 pub(super) fn patch(
     state: &mut ApiState,
     request: &ApiRequest<'_>,
 ) -> Result<Outcome, StatusError> {
-    let patch_type = match request.content_type {
-        "application/json-patch+json" => PatchType::Json,
-        "application/merge-patch+json" => PatchType::Merge,
-        "application/strategic-merge-patch+json" => PatchType::Strategic,
-        "application/apply-patch+yaml" => return apply(state, request),
-        _ => {
-            let error = StatusError::unsupported_media_type("415: Unsupported Media Type");
-            return Err(error.with_empty_details());
-        }
-    };
+    if request.content_type == "application/apply-patch+yaml" {
+        return apply(state, request);
+    }
+    let patch_type = patch_type(request)?;
     if request.options.force.is_some() {
         let why = "may not be specified for non-apply patch";
         return refuse_options("PatchOptions", &[FieldError::forbidden("force", why)])
@@ -283,8 +307,11 @@ fn check_applied(request: &ApiRequest<'_>, applied: &Value) -> Result<(), Status
 }
 
 fn writer<'a>(request: &ApiRequest<'a>, time: &'a str) -> Writer<'a> {
-    let subresource =
-        (request.resource.subresource == Some(Subresource::Status)).then_some("status");
+    let subresource = match request.resource.subresource {
+        Some(Subresource::Status) => Some("status"),
+        Some(Subresource::Scale) => Some("scale"),
+        Some(Subresource::Binding) | None => None,
+    };
     Writer { manager: request.manager(), subresource, time }
 }
 
@@ -439,7 +466,7 @@ fn parse_typed(request: &ApiRequest<'_>) -> Result<Value, StatusError> {
     Ok(object)
 }
 
-fn parse(request: &ApiRequest<'_>) -> Result<Value, StatusError> {
+pub(super) fn parse(request: &ApiRequest<'_>) -> Result<Value, StatusError> {
     let unreadable = |error: String| {
         StatusError::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): couldn't get version/kind; \

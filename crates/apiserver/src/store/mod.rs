@@ -211,6 +211,11 @@ impl Store {
         self.collections.get(&resource)?.objects.get(key)
     }
 
+    /// All objects of a resource as they are now.
+    pub(crate) fn objects(&self, resource: GroupResource) -> impl Iterator<Item = &Arc<Object>> {
+        self.collections.get(&resource).into_iter().flat_map(|known| known.objects.values())
+    }
+
     /// The object with this uid.
     pub(crate) fn find_by_uid(&self, uid: &str) -> Option<&ObjectRef> {
         self.by_uid.get(uid)

@@ -281,7 +281,7 @@ pub(crate) const DIFFERENCES: &[Listed] = &[
         "/body/resources/*/storageVersionHash",
         "There are no storage versions.",
     ),
-    listed("discovery", &["openapi v3"], "", "Only the parts that kubectl reads before an apply."),
+    listed("discovery", &["openapi v3"], "", "Only the parts that kubectl reads."),
     listed("discovery", &["version"], "/body", "The version of Kubernetes with a suffix."),
     listed(
         "wrong-paths",
@@ -293,6 +293,12 @@ pub(crate) const DIFFERENCES: &[Listed] = &[
         ],
         "",
         "There is no index of paths; invalid paths get another error.",
+    ),
+    listed(
+        "scale",
+        &["after"],
+        "/body/metadata/managedFields",
+        "Managers of what `/scale` has written are listed in another order.",
     ),
     listed("k-get", &["get --raw /version"], "", "The version of Kubernetes with a suffix."),
     listed("k-ask", &["version"], "", "Likewise."),

@@ -10,6 +10,8 @@
 //!  kubectl      the stock kubectl on both servers
 //!  expired      both servers after a compaction
 //!  embedded     what only the embedded server does: tokens, garbage collection, ending namespaces
+//!  workloads    Deployments and ReplicaSets, which the embedded server keeps by itself
+//!  schemas      the file of schemas is that of kube-apiserver
 //!  faults       the faults of the embedded server
 //! ```
 #![allow(
@@ -29,6 +31,8 @@ mod groups;
 mod kubectl;
 mod normal;
 mod requests;
+mod schemas;
 mod servers;
 mod stream;
 mod watching;
+mod workloads;

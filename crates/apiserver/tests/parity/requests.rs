@@ -142,13 +142,15 @@ fn patched(name: &str, path: &str, form: &str, body: &Value) -> Step {
     Step::new(Method::PATCH, name, path).raw(form, body.to_string())
 }
 
-const SERVED: [(&str, &str, bool); 10] = [
+const SERVED: [(&str, &str, bool); 12] = [
     ("configmaps", "/api/v1", true),
     ("pods", "/api/v1", true),
     ("services", "/api/v1", true),
     ("events", "/api/v1", true),
     ("nodes", "/api/v1", false),
     ("namespaces", "/api/v1", false),
+    ("deployments", "/apis/apps/v1", true),
+    ("replicasets", "/apis/apps/v1", true),
     ("leases", "/apis/coordination.k8s.io/v1", true),
     ("endpointslices", "/apis/discovery.k8s.io/v1", true),
     ("newevents", "/apis/events.k8s.io/v1", true),

@@ -58,7 +58,9 @@ impl Pair {
         let cluster = runtime.block_on(Cluster::start_with(options())).unwrap();
         let kubeconfig = cluster.kubeconfig(User::Admin).unwrap();
         let real = runtime.block_on(Side::new("real", kubeconfig));
-        let server = runtime.block_on(Server::start(Default::default())).unwrap();
+        // No controller of Kubernetes runs beside the real server either.
+        let config = zonewise_apiserver::Config { workloads: false, ..Default::default() };
+        let server = runtime.block_on(Server::start(config)).unwrap();
         let kubeconfig = cluster.directory().join("embedded.kubeconfig");
         std::fs::write(&kubeconfig, server.kubeconfig()).unwrap();
         let embedded = runtime.block_on(Side::new("embedded", kubeconfig));

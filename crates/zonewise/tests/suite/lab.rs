@@ -308,6 +308,70 @@ async fn kubectl_changes_a_service_and_the_traffic_follows() {
     assert!(out.as_str().unwrap().contains("all expectations held"), "{out} {said}");
 }
 
+/// A Deployment of one's own: spread over the zones, called by its name from a zone, scaled, restarted, drained.
+#[test]
+fn a_deployment_runs_and_is_called_from_a_zone() {
+    let program = zonewise_testbed::program("kubectl").unwrap();
+    let file = scenario(LONG);
+    let (running, kubeconfig) = Running::start(file.path());
+    let kubectl = |line: &str| {
+        let output = Command::new(&program)
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .args(line.split_whitespace())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    // Pods that are being deleted are listed until they are gone.
+    let run_on = |expected: &[&str]| {
+        let mut found = Vec::new();
+        for _ in 0..600 {
+            let nodes = kubectl("get pods -l app=mine -o jsonpath={.items[*].spec.nodeName}");
+            found = nodes.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
+            found.sort();
+            if found == expected {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        panic!("Pods run on {found:?} and not on {expected:?}");
+    };
+    kubectl("create deployment mine --image=any --replicas=4");
+    kubectl("rollout status deployment/mine --timeout=180s");
+    run_on(&["a-1", "a-1", "b-1", "b-1"]);
+    kubectl("expose deployment mine --port=80");
+    let pid = running.child.id().to_string();
+    let call = || {
+        let curl = ["curl", "-s", "--max-time", "10", "http://mine.default"];
+        lab(&["exec", "a", "--lab", &pid, "--"]).args(curl).output().unwrap()
+    };
+    let mut answer = call();
+    // Slices, rules and the name come a moment later.
+    for _ in 0..600 {
+        if answer.status.success() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+        answer = call();
+    }
+    assert!(text(&answer.stdout).starts_with("mine-"), "{}", text(&answer.stderr));
+    let wrong = lab(&["exec", "x", "--lab", &pid, "--", "true"]).output().unwrap();
+    let said = text(&wrong.stderr);
+    assert!(said.contains("the lab has no zone \"x\" (zones: a, b)"), "{said}");
+
+    kubectl("scale deployment mine --replicas=2");
+    kubectl("rollout status deployment/mine --timeout=180s");
+    run_on(&["a-1", "b-1"]);
+    kubectl("rollout restart deployment/mine");
+    kubectl("rollout status deployment/mine --timeout=180s");
+    kubectl("drain a-1 --force --ignore-daemonsets --timeout=180s");
+    kubectl("rollout status deployment/mine --timeout=180s");
+    run_on(&["b-1", "b-1"]);
+    kubectl("delete deployment mine --timeout=180s");
+    run_on(&[]);
+}
+
 /// On a terminal: the screen comes, `q` leaves, and the terminal is as it was.
 #[test]
 fn a_terminal_shows_the_matrix_and_q_leaves() {

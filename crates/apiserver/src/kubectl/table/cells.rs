@@ -7,6 +7,7 @@ use super::age::since;
 use super::pods;
 use crate::objects::json::{list, text, text_or};
 use crate::objects::kind::Kind;
+use crate::objects::strategy::selector_text;
 
 fn joined_or_none(values: impl IntoIterator<Item = String>) -> String {
     let joined = values.into_iter().collect::<Vec<_>>().join(",");
@@ -32,6 +33,19 @@ pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         "Service" => plain(service(object), vec![pairs(object, "/spec/selector")]),
         "Node" => node(object, &name, &age),
         "EndpointSlice" => plain(slice(object), vec![]),
+        "Deployment" => {
+            let ready = number(object, "/status/readyReplicas");
+            let wanted = number(object, "/spec/replicas");
+            let numbers = ["updatedReplicas", "availableReplicas"]
+                .map(|key| number(object, &format!("/status/{key}")).into());
+            let middle = [Value::from(format!("{ready}/{wanted}"))].into_iter().chain(numbers);
+            workload(object, &name, middle.collect(), &age)
+        }
+        "ReplicaSet" => {
+            let pointers = ["/spec/replicas", "/status/replicas", "/status/readyReplicas"];
+            let middle = pointers.map(|pointer| number(object, pointer).into());
+            workload(object, &name, middle.into(), &age)
+        }
         "Lease" => plain(vec![text(object, "/spec/holderIdentity").into()], vec![]),
         "Namespace" => plain(vec![text(object, "/status/phase").into()], vec![]),
         "ServiceCIDR" => plain(vec![joined_or_none(strings(list(object, "/spec/cidrs")))], vec![]),
@@ -42,6 +56,22 @@ pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         "Event" => event(object, name, now),
         _ => plain(vec![], vec![]),
     }
+}
+
+fn number(object: &Value, pointer: &str) -> i64 {
+    crate::objects::json::number(object, pointer).unwrap_or(0)
+}
+
+/// The cells of a Deployment or a ReplicaSet.
+fn workload(object: &Value, name: &str, middle: Vec<Value>, age: &str) -> Vec<Value> {
+    let containers = list(object, "/spec/template/spec/containers");
+    let all = |pointer: &str| {
+        let values: Vec<&str> = containers.iter().map(|one| text(one, pointer)).collect();
+        values.join(",")
+    };
+    let selector = selector_text(&object["spec"]["selector"]);
+    let wide = [all("/name"), all("/image"), selector].map(Value::from);
+    [name.into()].into_iter().chain(middle).chain([age.into()]).chain(wide).collect()
 }
 
 fn pairs(object: &Value, pointer: &str) -> String {

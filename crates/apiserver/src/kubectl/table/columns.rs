@@ -61,6 +61,26 @@ const EVENTS: [Column; 10] = [
     Column("Count", "How often it happened.", true),
     Column("Name", "The name of the object.", true),
 ];
+const DEPLOYMENTS: [Column; 8] = [
+    NAME,
+    Column("Ready", "Pods that are ready, of those that are wanted.", false),
+    Column("Up-to-date", "Pods of the current template.", false),
+    Column("Available", "Pods that have been ready for long enough.", false),
+    AGE,
+    Column("Containers", "Names of the containers.", true),
+    Column("Images", "Images of the containers.", true),
+    Column("Selector", "Labels of the pods.", true),
+];
+const REPLICA_SETS: [Column; 8] = [
+    NAME,
+    Column("Desired", "Pods that are wanted.", false),
+    Column("Current", "Pods that exist.", false),
+    Column("Ready", "Pods that are ready.", false),
+    AGE,
+    Column("Containers", "Names of the containers.", true),
+    Column("Images", "Images of the containers.", true),
+    Column("Selector", "Labels of the pods.", true),
+];
 const LEASES: [Column; 3] = [NAME, Column("Holder", "Who holds the lease.", false), AGE];
 const NAMESPACES: [Column; 3] = [NAME, Column("Status", "Active or Terminating.", false), AGE];
 const MAPS: [Column; 3] = [NAME, Column("Data", "The number of keys.", false), AGE];
@@ -74,6 +94,8 @@ fn columns(kind: &Kind) -> &'static [Column] {
         "Node" => &NODES,
         "EndpointSlice" => &SLICES,
         "Event" => &EVENTS,
+        "Deployment" => &DEPLOYMENTS,
+        "ReplicaSet" => &REPLICA_SETS,
         "Lease" => &LEASES,
         "Namespace" => &NAMESPACES,
         "ConfigMap" => &MAPS,
@@ -82,10 +104,18 @@ fn columns(kind: &Kind) -> &'static [Column] {
     }
 }
 
+/// The type of the cells of a column. kube-apiserver calls most numbers strings.
+fn cell_type(kind: &Kind, column: &str) -> &'static str {
+    match (kind.kind, column) {
+        ("ReplicaSet", "Desired" | "Current" | "Ready") => "integer",
+        _ => "string",
+    }
+}
+
 pub(super) fn definitions(kind: &Kind) -> Value {
     let one = |Column(name, description, wide): &Column| {
         json!({
-            "name": name, "type": "string", "format": if *name == "Name" { "name" } else { "" },
+            "name": name, "type": cell_type(kind, name), "format": if *name == "Name" { "name" } else { "" },
             "description": description, "priority": i32::from(*wide),
         })
     };

@@ -185,6 +185,11 @@ fn empty_object(kind: &Kind) -> Value {
             "deprecatedLastTimestamp": null, "involvedObject": {}, "regarding": {},
             "reportingComponent": "", "reportingInstance": "",
         }),
+        "Deployment" | "ReplicaSet" => {
+            let template = json!({"metadata": {}, "spec": {"containers": []}});
+            let spec = json!({"strategy": {}, "template": template});
+            json!({"metadata": {}, "spec": spec, "status": {"replicas": 0}})
+        }
         "EndpointSlice" | "ConfigMap" => json!({"metadata": {}}),
         _ => json!({"metadata": {}, "spec": {}, "status": {}}),
     }

@@ -23,9 +23,11 @@ mod pod;
 mod service;
 mod service_cidr;
 mod slice;
+mod workload;
 mod zero_values;
 
 pub(crate) use service::{has_address, has_health_port, has_node_ports};
+pub(crate) use workload::selector_text;
 
 /// The part of an object that a request writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +109,8 @@ fn restore_unwritten(kind: &Kind, part: ResourcePart, stored: Option<&Value>, ob
 }
 
 /// For `/status`: only the spec is restored, so that labels, annotations and finalizers can be
-/// written too. Of Pods the owner references are restored as well, of ServiceCIDRs all metadata.
+/// written too. Of Pods the owner references are restored as well, of Deployments the labels, of
+/// ServiceCIDRs all metadata.
 fn restore_all_but_status(kind: &Kind, stored: &Value, object: &mut Value) {
     put(object, "spec", stored.get("spec"));
     match kind.kind {
@@ -115,6 +118,11 @@ fn restore_all_but_status(kind: &Kind, stored: &Value, object: &mut Value) {
             let owners = stored.pointer("/metadata/ownerReferences");
             if let Some(metadata) = object.get_mut("metadata") {
                 put(metadata, "ownerReferences", owners);
+            }
+        }
+        "Deployment" => {
+            if let Some(metadata) = object.get_mut("metadata") {
+                put(metadata, "labels", stored.pointer("/metadata/labels"));
             }
         }
         "ServiceCIDR" => put(object, "metadata", stored.get("metadata")),
@@ -147,6 +155,8 @@ fn defaults(kind: &Kind, part: ResourcePart, stored: Option<&Value>, object: &mu
         "EndpointSlice" => slice::defaults(object),
         "Node" => node::defaults(object),
         "Namespace" => namespace::defaults(stored, object),
+        "Deployment" => workload::deployment_defaults(object),
+        "ReplicaSet" => workload::replica_set_defaults(object),
         "ServiceCIDR" => {
             map(object, "status");
         }
@@ -170,6 +180,7 @@ fn check(
         ("Namespace", ResourcePart::Status) => namespace::check_status(object),
         ("ConfigMap", _) => config_map::check(stored, object),
         ("Lease", _) => lease::check(object),
+        ("Deployment" | "ReplicaSet", ResourcePart::Main) => workload::check(kind, stored, object),
         ("ServiceCIDR", ResourcePart::Main) => service_cidr::check(stored, object),
         ("Event", _) => event::check(kind, stored, object),
         _ => Vec::new(),

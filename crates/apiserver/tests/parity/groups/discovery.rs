@@ -11,6 +11,7 @@ pub(crate) fn groups() -> Vec<Group> {
             get("core versions", "/api"),
             get("groups", "/apis"),
             get("core", "/api/v1"),
+            get("apps", "/apis/apps"),
             get("coordination", "/apis/coordination.k8s.io"),
             get("coordination v1", "/apis/coordination.k8s.io/v1"),
             get("discovery", "/apis/discovery.k8s.io"),

@@ -9,6 +9,7 @@ mod reading;
 mod services;
 mod slices;
 mod tables;
+mod workloads;
 mod writing;
 mod wrong;
 
@@ -29,6 +30,7 @@ pub(crate) fn all() -> Vec<Group> {
         writing::groups(),
         applying::groups(),
         tables::groups(),
+        workloads::groups(),
         wrong::groups(),
     ]
     .into_iter()

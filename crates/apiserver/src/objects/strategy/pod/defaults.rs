@@ -6,6 +6,14 @@ use super::CONTAINERS;
 use crate::objects::json::{default, items, list, map};
 
 pub(in crate::objects::strategy) fn defaults(stored: Option<&Value>, pod: &mut Value) {
+    template_defaults(pod);
+    default(map(pod, "spec"), "enableServiceLinks", true);
+    admission_defaults(stored, pod);
+    status_defaults(stored, pod);
+}
+
+/// What Pods and templates of Pods have in common.
+pub(in crate::objects::strategy) fn template_defaults(pod: &mut Value) {
     let host = pod.pointer("/spec/hostNetwork") == Some(&Value::Bool(true));
     for pointer in CONTAINERS {
         items(pod, pointer)
@@ -20,7 +28,6 @@ pub(in crate::objects::strategy) fn defaults(stored: Option<&Value>, pod: &mut V
         ("dnsPolicy", json!("ClusterFirst")),
         ("securityContext", json!({})),
         ("schedulerName", json!("default-scheduler")),
-        ("enableServiceLinks", json!(true)),
     ] {
         default(spec, key, value);
     }
@@ -29,8 +36,6 @@ pub(in crate::objects::strategy) fn defaults(stored: Option<&Value>, pod: &mut V
         spec.insert("serviceAccountName".into(), account.clone());
         spec.insert("serviceAccount".into(), account);
     }
-    admission_defaults(stored, pod);
-    status_defaults(stored, pod);
 }
 
 /// What the admission plugins Priority and DefaultTolerationSeconds of kube-apiserver add.

@@ -4,6 +4,6 @@ mod check;
 mod defaults;
 
 pub(super) use check::{check, check_status};
-pub(super) use defaults::defaults;
+pub(super) use defaults::{defaults, template_defaults};
 
 const CONTAINERS: [&str; 2] = ["/spec/containers", "/spec/initContainers"];
