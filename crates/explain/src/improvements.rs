@@ -47,8 +47,9 @@ struct Figures {
 const WORTH: f64 = 0.05;
 /// More endpoints than this are not suggested.
 const MAX_ADDED: u64 = 20;
-/// Bounds the work of one search to about a second: the number of tries times zones times Pods.
-const MAX_EFFORT: usize = 1_000_000;
+/// Bounds the work of one search to a fraction of a second: the number of tries times zones times Pods. Nothing is
+/// searched for Services that are larger.
+const MAX_EFFORT: usize = 200_000;
 
 /// What makes zone routing better, the change that keeps what the Service asks for first. None if it is off, or
 /// good already.

@@ -133,8 +133,9 @@ fn poor(line: &ServiceOverview) -> String {
     if !line.zones_without_endpoints.is_empty() {
         what.push(format!("no endpoint in {}", clean(&line.zones_without_endpoints.join(", "))));
     }
-    let text = format!("{service}: {}; see `zonewise explain {service}`", what.join(", "));
-    format!("{} {}\n", paint(WARN, POOR), wrapped(&text, 2))
+    // The command stays on one line: the spaces in it do not break.
+    let text = format!("{service}: {}; see `zonewise\u{a0}explain\u{a0}{service}`", what.join(", "));
+    format!("{} {}\n", paint(WARN, POOR), wrapped(&text, 2).replace('\u{a0}', " "))
 }
 
 fn sum(lines: &[ServiceOverview]) -> String {
