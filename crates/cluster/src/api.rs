@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
@@ -162,6 +162,17 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
 /// Reads what is at a path and returns the whole answer.
 pub async fn get(client: &Client, path: &str) -> Result<bytes::Bytes, ApiError> {
     call(client, Method::GET, path, JSON, Vec::new()).await
+}
+
+/// Reads what is at a path and returns the whole answer with its headers.
+pub async fn get_with_headers(
+    client: &Client,
+    path: &str,
+) -> Result<(HeaderMap, bytes::Bytes), ApiError> {
+    let request = Request::get(path).body(Body::empty());
+    let response = send(client, request.map_err(|error| invalid_path(path, &error))?).await?;
+    let headers = response.headers().clone();
+    Ok((headers, read(response).await?))
 }
 
 /// Sends a request and returns the whole answer.

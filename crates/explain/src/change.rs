@@ -8,7 +8,6 @@ use std::sync::Arc;
 use serde::Serialize;
 use zonewise_common::keys::{MANAGED_BY, ZONE};
 use zonewise_common::name::Name;
-use zonewise_routing::FeatureGates;
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::pod::{NamedPort, Pod};
 use zonewise_slices::service::{Service, TargetPort};
@@ -17,7 +16,8 @@ use zonewise_slices::slice::AddressType;
 use zonewise_topology::capacity::MissingCpu;
 use zonewise_topology::reason::Reason;
 
-use crate::matrix::{Row, matrices};
+use crate::environment::ProxyKind;
+use crate::matrix::{Matrix, Row, matrices};
 use crate::proxy_view::ProxyView;
 use crate::service_snapshot::{Decision, ServiceSnapshot, is_in_force};
 use crate::shell_quote::shell_quote;
@@ -161,6 +161,17 @@ impl ControllerView {
         on && (!self.has_foreign_endpoints() || self.overruled(&self.decide()).is_none())
     }
 
+    /// The same with the built-in controller in place of zonewise's.
+    pub fn built_in(&self) -> Self {
+        let settings = Settings { upstream: true, ..Settings::default() };
+        let missing_cpu = MissingCpu::default();
+        let mut view = Self { settings, missing_cpu, ..self.clone() };
+        if self.missing_cpu != missing_cpu {
+            view.edit_nodes(|_| {});
+        }
+        view
+    }
+
     /// The reason for what proxies do once the controller has written what it decides.
     pub fn reason(&self) -> Reason {
         let decision = self.decide();
@@ -173,13 +184,25 @@ impl ControllerView {
         if !decision.is_on() || !self.has_foreign_endpoints() {
             return None;
         }
+        let matrix = self.matrix_with(decision, ProxyKind::Zonewise)?;
+        let used = matrix.from.iter().any(Row::is_near);
+        matrix.from.first().filter(|_| !used).map(|row| row.why)
+    }
+
+    /// Whether one kind of proxy keeps traffic closer anywhere, once the controller has written what it
+    /// decides.
+    pub(crate) fn is_near_with(&self, kind: ProxyKind) -> bool {
+        let matrix = self.matrix_with(&self.decide(), kind);
+        matrix.is_some_and(|matrix| matrix.from.iter().any(Row::is_near))
+    }
+
+    fn matrix_with(&self, decision: &Decision, kind: ProxyKind) -> Option<Matrix> {
         // Everything that is read here was read before, or is written by ourselves.
         let planned = self.planned(decision).ok()?;
         let family = decision.family(&self.objects.service).to_string();
-        let all = matrices(&planned, &self.objects.nodes, &FeatureGates::default()).ok()?;
-        let matrix = all.into_iter().find(|matrix| matrix.family == family)?;
-        let used = matrix.from.iter().any(Row::is_near);
-        matrix.from.first().filter(|_| !used).map(|row| row.why)
+        let gates = kind.gates(&self.objects.service);
+        let all = matrices(&planned, &self.objects.nodes, &gates).ok()?;
+        all.into_iter().find(|matrix| matrix.family == family)
     }
 
     /// The Service and its slices as proxies read them once the plan is carried out.

@@ -1,12 +1,11 @@
 //! Everything about one Service: what was asked for, the arithmetic, the outcome, what proxies do
 //! with it, what would turn zone routing on and what would turn it off.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::Serialize;
 use zonewise_common::duration::ConfigDuration;
-use zonewise_routing::FeatureGates;
 use zonewise_slices::node::Nodes;
 use zonewise_slices::requested::{Choice, Consumers, RequestNote, RequestedRouting};
 use zonewise_slices::service::Service;
@@ -22,13 +21,18 @@ use zonewise_topology::traffic::TrafficModel;
 
 use crate::change::ControllerView;
 use crate::cost::Crossing;
+use crate::environment::{Component, Environment, ProxyKind};
 use crate::ignored;
 use crate::improvements::{Improvement, improvements};
 use crate::margin::{Margin, margin};
-use crate::matrix::{Grouping, Matrix, Row, matrices, matrices_for};
+use crate::matrix::{Grouping, Matrix, Routers, Row, matrices_for};
+use crate::now::Now;
+use crate::plan::Planner;
 use crate::proxy_view::ProxyView;
+use crate::service_kind::ServiceKind;
 use crate::service_snapshot::Decision;
 use crate::suggestions::{Suggestion, suggestions};
+use crate::verdict::{Decided, Verdict, verdict};
 
 /// The document that `zonewise explain` and `zonewise plan --explain` print.
 #[derive(Clone, Debug, Serialize)]
@@ -36,6 +40,11 @@ use crate::suggestions::{Suggestion, suggestions};
 pub struct Explanation {
     /// The Service.
     pub service: String,
+    /// What the Service is to proxies.
+    pub service_kind: ServiceKind,
+    /// What is active here and now; absent if only the arithmetic was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// The address family that it is about: the first one whose outcome is not what was asked for,
     /// otherwise the first one.
     pub family: String,
@@ -190,8 +199,7 @@ pub enum Depth {
     Full,
 }
 
-/// Explains a Service. `proxy_view` is what proxies read of it now, `proxy_kind` is the proxy that
-/// runs on the nodes.
+/// Explains a Service as the planner says. `proxy_view` is what proxies read of it now.
 ///
 /// # Errors
 /// If a proxy could not read one of the objects.
@@ -199,13 +207,16 @@ pub fn explain(
     controller_view: &ControllerView,
     decision: &Decision,
     proxy_view: &ProxyView<'_>,
-    depth: Depth,
-    proxy_kind: ProxyKind,
+    planner: &Planner,
 ) -> Result<Explanation, serde_json::Error> {
     let numbers = numbers(controller_view, decision);
-    let family = decision.family(&controller_view.objects.service).to_string();
+    let service = &controller_view.objects.service;
+    let service_kind = ServiceKind::of(service, proxy_view.is_local()?);
+    let family = decision.family(service).to_string();
     let mut explanation = Explanation {
-        service: controller_view.objects.service.key(),
+        service: service.key(),
+        service_kind,
+        verdict: None,
         docs: numbers.reason.docs(),
         grouped_by: grouped_by(decision),
         numbers,
@@ -222,8 +233,8 @@ pub fn explain(
         crossing: Crossing::default(),
         family,
     };
-    if depth == Depth::Full {
-        explanation.add_trials(controller_view, decision, proxy_view, proxy_kind)?;
+    if planner.depth == Depth::Full {
+        explanation.add_trials(controller_view, decision, proxy_view, planner)?;
     }
     Ok(explanation)
 }
@@ -240,7 +251,7 @@ impl Explanation {
         controller_view: &ControllerView,
         decision: &Decision,
         proxy_view: &ProxyView<'_>,
-        proxy_kind: ProxyKind,
+        planner: &Planner,
     ) -> Result<(), serde_json::Error> {
         self.in_zone_by_heuristic = scores(controller_view, decision);
         let planned = controller_view.planned(decision)?;
@@ -250,30 +261,36 @@ impl Explanation {
             by_kind(controller_view, &planned)?
         };
         self.consumers = consumers(controller_view, decision, &by_kind);
-        if proxy_view.is_local()? {
-            // Traffic stays on its node whatever the hints say: there is nothing to turn on or off.
-            self.notes.push(Note::local_policy());
-        } else {
-            self.changes = suggestions(controller_view);
-            self.improvements = improvements(controller_view, decision, proxy_kind);
+        // Of other Services, nothing can be turned on or off.
+        if self.service_kind == ServiceKind::Routed {
+            self.changes = suggestions(controller_view, &planner.environment);
+            self.improvements = improvements(controller_view, decision, planner.proxy_kind);
             self.margin = margin(controller_view);
         }
         if controller_view.overruled(decision).is_some() {
             self.notes.push(Note::foreign_slices(controller_view));
         }
-        let now = current_traffic(controller_view, proxy_view, proxy_kind, &self.family)?;
+        let environment = &planner.environment;
+        let now = current_traffic(controller_view, proxy_view, environment, &self.family)?;
         self.crossing =
             Crossing { in_zone: now.in_zone(), best: zonal_best(controller_view, decision) };
-        let of_kind = by_kind.into_iter().find(|(kind, _)| *kind == proxy_kind);
+        let needs = needs(controller_view, decision, &by_kind, &self.family);
+        let of_kind = by_kind.into_iter().find(|(kind, _)| *kind == planner.proxy_kind);
         let zonal =
             of_kind.and_then(|(_, all)| all.into_iter().find(|one| one.family == self.family));
+        let stays = zonal.as_ref().and_then(|matrix| matrix.in_zone);
         if self.grouped_by == "region" {
-            let regions = regional(controller_view, decision, &planned, proxy_kind, &self.family)?;
-            let now = regional_now(controller_view, proxy_view, proxy_kind, &self.family)?;
+            let regions =
+                regional(controller_view, decision, &planned, planner.proxy_kind, &self.family)?;
+            let now = regional_now(controller_view, proxy_view, environment, &self.family)?;
             self.fill(now, regions);
         } else {
             self.fill(now.in_zone(), zonal);
         }
+        let (reason, sentence) = (self.numbers.reason, self.numbers.sentence.as_str());
+        let built_in_agrees = controller_view.built_in().reason().code() == reason;
+        let decided = Decided { reason, sentence, in_zone: stays, needs: &needs, built_in_agrees };
+        self.verdict = Some(verdict(self.service_kind, environment, &now, Some(decided)));
         Ok(())
     }
 
@@ -295,9 +312,32 @@ fn by_kind(
     controller_view: &ControllerView,
     planned: &ProxyView<'_>,
 ) -> Result<Vec<(ProxyKind, Vec<Matrix>)>, serde_json::Error> {
-    let gates = ProxyKind::ALL.map(|kind| kind.gates(&controller_view.objects.service));
-    let all = matrices_for(planned, &controller_view.objects.nodes, &gates, Grouping::Zones)?;
-    Ok(ProxyKind::ALL.into_iter().zip(all).collect())
+    let service = &controller_view.objects.service;
+    let routers = ProxyKind::ZONAL.map(|kind| Routers::Same(kind.gates(service)));
+    let all = matrices_for(planned, &controller_view.objects.nodes, &routers, Grouping::Zones)?;
+    Ok(ProxyKind::ZONAL.into_iter().zip(all).collect())
+}
+
+/// What of zonewise the decision needs: its controller, if the built-in one does not give the same outcome;
+/// its proxy, if kube-proxy does something else with what is written.
+fn needs(
+    controller_view: &ControllerView,
+    decision: &Decision,
+    by_kind: &[(ProxyKind, Vec<Matrix>)],
+    family: &str,
+) -> Vec<Component> {
+    if !decision.is_on() {
+        return Vec::new();
+    }
+    let rows = |wanted: ProxyKind| {
+        let (_, all) = by_kind.iter().find(|(kind, _)| *kind == wanted)?;
+        let matrix = all.iter().find(|matrix| matrix.family == family)?;
+        Some(matrix.from.iter().map(|row| (&row.mode, &row.to)).collect::<Vec<_>>())
+    };
+    let proxy = rows(ProxyKind::Zonewise) != rows(ProxyKind::KubeProxy);
+    let controller = proxy || !controller_view.built_in().is_on();
+    let needed = [(controller, Component::Controller), (proxy, Component::Proxy)];
+    needed.into_iter().filter(|(needed, _)| *needed).map(|(_, component)| component).collect()
 }
 
 /// The region of each endpoint, by its address.
@@ -327,8 +367,8 @@ fn regional(
     let nodes = &controller_view.objects.nodes;
     let slices = controller_view.objects.slices_after(&decision.plan);
     let regions = regions_of(&slices, nodes);
-    let gates = [proxy_kind.gates(&controller_view.objects.service)];
-    let all = matrices_for(planned, nodes, &gates, Grouping::Regions(&regions))?;
+    let routers = [Routers::Same(proxy_kind.gates(&controller_view.objects.service))];
+    let all = matrices_for(planned, nodes, &routers, Grouping::Regions(&regions))?;
     Ok(all.into_iter().flatten().find(|matrix| matrix.family == family))
 }
 
@@ -336,16 +376,13 @@ fn regional(
 fn regional_now(
     controller_view: &ControllerView,
     proxy_view: &ProxyView<'_>,
-    proxy_kind: ProxyKind,
+    environment: &Environment,
     family: &str,
 ) -> Result<Option<f64>, serde_json::Error> {
-    let nodes = &controller_view.objects.nodes;
+    let (nodes, service) = (&controller_view.objects.nodes, &controller_view.objects.service);
     let regions = regions_of(controller_view.objects.slices.iter().map(|slice| &**slice), nodes);
-    let gates = [proxy_kind.gates(&controller_view.objects.service)];
-    let all = matrices_for(proxy_view, nodes, &gates, Grouping::Regions(&regions))?;
-    let stored = !controller_view.objects.slices.is_empty();
-    let matrix = all.into_iter().flatten().find(|matrix| matrix.family == family);
-    Ok(matrix.filter(|_| stored).and_then(|matrix| matrix.in_zone))
+    let (proxies, grouping) = (&environment.by_node, Grouping::Regions(&regions));
+    Ok(Now::of(proxy_view, nodes, service, proxies, family, grouping)?.in_zone())
 }
 
 /// The largest part of the traffic that could stay in its zone without overload, whatever the Service
@@ -357,45 +394,18 @@ pub(crate) fn zonal_best(controller_view: &ControllerView, decision: &Decision) 
     numbers::best(&input.grounds(&Choice::ClusterWide, family).situation.region())
 }
 
-/// Where traffic goes with the slices that are stored.
-pub(crate) struct CurrentTraffic(Option<Matrix>);
-
-impl CurrentTraffic {
-    /// The part of the traffic that stays in its zone; `None` if no slice is stored or no proxy
-    /// routes the Service.
-    pub(crate) fn in_zone(&self) -> Option<f64> {
-        self.0.as_ref().and_then(|matrix| matrix.in_zone)
-    }
-
-    /// The overload of the most loaded endpoint.
-    pub(crate) fn max_overload(&self) -> Option<f64> {
-        self.0.as_ref().and_then(Matrix::max_overload)
-    }
-
-    /// The modes that occur in any zone, each once.
-    pub(crate) fn modes(&self) -> Vec<String> {
-        let rows = self.0.iter().flat_map(|matrix| &matrix.from);
-        let modes: BTreeSet<&str> = rows.flat_map(|row| row.mode.split(',')).collect();
-        modes.into_iter().map(str::to_owned).collect()
-    }
-}
-
-/// Where the traffic of an address family goes with the slices that are stored and one kind of proxy.
+/// Where the traffic of an address family goes now, by zones.
 ///
 /// # Errors
 /// If a proxy could not read one of the objects.
 pub(crate) fn current_traffic(
     controller_view: &ControllerView,
     proxy_view: &ProxyView<'_>,
-    proxy_kind: ProxyKind,
+    environment: &Environment,
     family: &str,
-) -> Result<CurrentTraffic, serde_json::Error> {
-    if controller_view.objects.slices.is_empty() {
-        return Ok(CurrentTraffic(None));
-    }
-    let gates = proxy_kind.gates(&controller_view.objects.service);
-    let mut all = matrices(proxy_view, &controller_view.objects.nodes, &gates)?.into_iter();
-    Ok(CurrentTraffic(all.find(|matrix| matrix.family == family)))
+) -> Result<Now, serde_json::Error> {
+    let (nodes, service) = (&controller_view.objects.nodes, &controller_view.objects.service);
+    Now::of(proxy_view, nodes, service, &environment.by_node, family, Grouping::Zones)
 }
 
 fn grouped_by(decision: &Decision) -> &'static str {
@@ -440,17 +450,6 @@ impl Note {
             reason: note.reason.code(),
             sentence: asked.sentence(note),
             commands: ignored::commands(note, service),
-        }
-    }
-
-    fn local_policy() -> Self {
-        let entry = Code::LocalOnly.entry();
-        Self {
-            source: "spec.internalTrafficPolicy".into(),
-            value: "Local".into(),
-            reason: entry.code,
-            sentence: entry.sentence.into(),
-            commands: Vec::new(),
         }
     }
 
@@ -599,55 +598,4 @@ fn zones(matrix: &Matrix) -> Vec<ProxyZone> {
         reason: row.reason,
     };
     matrix.from.iter().map(zone).collect()
-}
-
-/// The proxy that runs on the nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ProxyKind {
-    /// `zonewise proxy`.
-    #[default]
-    Zonewise,
-    /// kube-proxy.
-    KubeProxy,
-    /// Cilium.
-    Cilium,
-}
-
-impl ProxyKind {
-    /// All kinds.
-    const ALL: [Self; 3] = [Self::Zonewise, Self::KubeProxy, Self::Cilium];
-
-    /// The name of the program.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Zonewise => "zonewise proxy",
-            Self::KubeProxy => "kube-proxy",
-            Self::Cilium => "Cilium",
-        }
-    }
-
-    fn remark(self) -> &'static str {
-        match self {
-            Self::Zonewise => "uses node hints, zone shares, zone hints and subsets",
-            Self::KubeProxy => "uses node and zone hints; ignores zone shares and subset labels",
-            Self::Cilium => {
-                "uses hints with loadBalancer.serviceTopology=true, and then only where the Service \
-                 has trafficDistribution or the topology annotation"
-            }
-        }
-    }
-
-    /// Which parts of slices it uses.
-    pub(crate) fn gates(self, service: &Service) -> FeatureGates {
-        let all = FeatureGates::default();
-        let hints_only = FeatureGates { shares: false, subsetting: false, ..all };
-        match self {
-            Self::Zonewise => all,
-            Self::KubeProxy => hints_only,
-            Self::Cilium => {
-                let routing_preference = service.traffic_distribution.is_some();
-                FeatureGates { routing_preference, ..hints_only }
-            }
-        }
-    }
 }

@@ -6,7 +6,8 @@ use zonewise_common::keys::{DOMAIN, ROUTING_PREFERENCE};
 use zonewise_topology::reason::Code;
 
 use crate::change::{Change, ControllerView};
-use crate::explanation::{ProxyKind, zonal_best};
+use crate::environment::ProxyKind;
+use crate::explanation::zonal_best;
 use crate::matrix::matrices;
 use crate::service_snapshot::Decision;
 use crate::suggestions::{annotate, needs, remove_stronger, spread};

@@ -13,6 +13,7 @@
 
 mod change;
 mod cost;
+pub mod environment;
 mod explanation;
 mod ignored;
 mod improvements;
@@ -21,25 +22,33 @@ pub mod lint;
 pub mod live;
 mod margin;
 mod matrix;
+mod now;
 mod overview;
 mod plan;
 mod proxy_view;
 mod route;
 pub mod screens;
+mod service_kind;
 mod service_snapshot;
 mod shell_quote;
 mod slice_names;
 mod snapshot;
 mod suggestions;
+mod unmanaged;
+mod verdict;
 
 pub use cost::{Crossing, Prices};
-pub use explanation::{Depth, Explanation, ProxyKind, explain};
-pub use matrix::{Matrix, Row, location_in, matrices};
+pub use environment::{Environment, ProxyKind};
+pub use explanation::{Depth, Explanation, explain};
+pub use matrix::{Matrix, Row, location_in, matrices, matrices_of_nodes};
 pub use overview::{Cost, ServiceOverview, SortBy, overview, sort};
 pub use plan::{Planner, ServicePlan};
 pub use route::{RouteLine, route_lines};
+pub use service_kind::ServiceKind;
 pub use shell_quote::shell_quote;
 pub use snapshot::{Remarks, Snapshot, SnapshotBuilder};
+pub use unmanaged::{Unmanaged, unmanaged};
+pub use verdict::{State, Verdict};
 
 /// What the tests of this crate need and no other crate uses.
 #[doc(hidden)]

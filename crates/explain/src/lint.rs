@@ -57,7 +57,7 @@ pub fn findings(item: &Item, settings: &Settings) -> Vec<Finding> {
             let finding = |key: &String| misplaced_key(&misplaced.subject, key);
             misplaced.keys.iter().map(|key| finding(key).at(&misplaced.location)).collect()
         }
-        Item::Found(_) | Item::Fault(_) | Item::Ignored { .. } => Vec::new(),
+        Item::Found(_) | Item::Fault(_) | Item::Ignored { .. } | Item::Clue { .. } => Vec::new(),
     }
 }
 

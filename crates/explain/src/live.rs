@@ -1,5 +1,9 @@
 //! Reads the objects of a running cluster: one list per kind, and only what a command needs.
 
+mod facts;
+
+pub use facts::facts;
+
 use kube::Client;
 use zonewise_cluster::api::{self, ApiError};
 use zonewise_cluster::watch::{NODES, PODS, SERVICES, SLICES, list_each, query_parameter};

@@ -10,9 +10,11 @@ use std::net::IpAddr;
 use serde::Serialize;
 use zonewise_routing::{FeatureGates, Mode, NodeLocation, Route, Target, TrafficPolicy};
 use zonewise_slices::node::{Node, Nodes};
+use zonewise_slices::service::Service;
 use zonewise_topology::capacity::{Basis, Capacity};
 use zonewise_topology::reason::{Code, Reason};
 
+use crate::environment::NodeProxies;
 use crate::proxy_view::{NodeView, PortRoute, ProxyView};
 
 /// Traffic of one port of a Service.
@@ -31,6 +33,11 @@ pub struct Matrix {
     pub from: Vec<Row>,
     /// The part of all traffic that stays in its zone; absent if some zone reaches no endpoint.
     pub in_zone: Option<f64>,
+    /// The part of all traffic that is dropped, because the node that it starts on may use no endpoint.
+    pub dropped: f64,
+    /// The nodes that drop it, where nodes of one zone can differ.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dropping_nodes: Vec<String>,
     /// The load of each endpoint.
     pub endpoints: Vec<Load>,
 }
@@ -60,6 +67,8 @@ pub struct Row {
     pub ways: Vec<Way>,
     /// Parts of its traffic by the zone of the endpoint; the empty name stands for no zone.
     pub to: BTreeMap<String, f64>,
+    /// The part of its traffic that is dropped.
+    pub dropped: f64,
     /// The reason with its figures.
     #[serde(skip)]
     pub(crate) why: Reason,
@@ -123,6 +132,28 @@ struct SenderKey {
     region: Option<String>,
     /// The node; empty if it does not matter which one.
     node: String,
+    /// What its proxy uses, for each set of proxies that is asked about.
+    gates: Vec<FeatureGates>,
+}
+
+/// The proxies of all nodes: which parts of slices each uses.
+#[derive(Clone, Copy)]
+pub(crate) enum Routers<'a> {
+    /// The same on every node.
+    Same(FeatureGates),
+    /// Proxies of several kinds, and the Service that they route.
+    Mixed(&'a NodeProxies, &'a Service),
+}
+
+impl Routers<'_> {
+    fn on(self, node: &Node) -> FeatureGates {
+        match self {
+            Self::Same(gates) => gates,
+            Self::Mixed(proxies, service) => {
+                proxies.of(&node.name).unwrap_or_default().gates(service)
+            }
+        }
+    }
 }
 
 /// The matrices of a Service, one per port and address family.
@@ -134,33 +165,48 @@ pub fn matrices(
     nodes: &Nodes,
     gates: &FeatureGates,
 ) -> Result<Vec<Matrix>, serde_json::Error> {
-    let all = matrices_for(proxy_view, nodes, &[*gates], Grouping::Zones)?;
+    let all = matrices_for(proxy_view, nodes, &[Routers::Same(*gates)], Grouping::Zones)?;
     Ok(all.into_iter().flatten().collect())
 }
 
-/// The matrices of a Service for several settings of the proxy.
+/// The matrices of a Service with the proxies that nodes have. All of them must be known.
+///
+/// # Errors
+/// If a proxy could not read one of the objects.
+pub fn matrices_of_nodes(
+    proxy_view: &ProxyView<'_>,
+    nodes: &Nodes,
+    service: &Service,
+    proxies: &NodeProxies,
+) -> Result<Vec<Matrix>, serde_json::Error> {
+    let routers = [Routers::Mixed(proxies, service)];
+    let all = matrices_for(proxy_view, nodes, &routers, Grouping::Zones)?;
+    Ok(all.into_iter().flatten().collect())
+}
+
+/// The matrices of a Service for several sets of proxies.
 ///
 /// # Errors
 /// If a proxy could not read one of the objects.
 pub(crate) fn matrices_for(
     proxy_view: &ProxyView<'_>,
     nodes: &Nodes,
-    gates: &[FeatureGates],
+    routers: &[Routers<'_>],
     grouping: Grouping<'_>,
 ) -> Result<Vec<Vec<Matrix>>, serde_json::Error> {
     let parsed = proxy_view.parsed()?;
-    let mut sums: Vec<Vec<Sums>> = gates.iter().map(|_| Vec::new()).collect();
+    let mut sums: Vec<Vec<Sums>> = routers.iter().map(|_| Vec::new()).collect();
     let mut last = None;
-    for (sender, share) in senders(proxy_view, nodes, grouping)? {
+    for (sender, share) in senders(proxy_view, nodes, routers, grouping)? {
         let (zone, region) = (sender.zone.as_deref(), sender.region.as_deref());
         let location = NodeLocation::new(&sender.node, zone, region);
         let node_view = parsed.from(location, last.as_ref())?;
-        for (gates, sums) in gates.iter().zip(&mut sums) {
+        for (gates, sums) in sender.gates.iter().zip(&mut sums) {
             for (index, routed) in node_view.routes(gates).into_iter().enumerate() {
                 if sums.len() <= index {
                     sums.push(Sums::new(&node_view, &routed, grouping));
                 }
-                sums[index].add(&node_view, (&sender.row, share), &routed.route, grouping);
+                sums[index].add(&node_view, (&sender, share), &routed.route, grouping);
             }
         }
         last = Some(node_view);
@@ -174,6 +220,7 @@ pub(crate) fn matrices_for(
 fn senders(
     proxy_view: &ProxyView<'_>,
     nodes: &Nodes,
+    routers: &[Routers<'_>],
     grouping: Grouping<'_>,
 ) -> Result<BTreeMap<SenderKey, f64>, serde_json::Error> {
     let hinted = || proxy_view.slices.iter().any(|json| json.contains("\"forNodes\""));
@@ -195,6 +242,7 @@ fn senders(
             zone: node.zone.as_ref().map(ToString::to_string),
             region: node.region.as_ref().map(ToString::to_string),
             node: if each_node { node.name.to_string() } else { String::new() },
+            gates: routers.iter().map(|routers| routers.on(node)).collect(),
         };
         *senders.entry(key).or_default() += share(node, row, capacity);
     }
@@ -240,9 +288,53 @@ struct RowSums {
     /// Its part of all traffic.
     share: f64,
     /// What its nodes do, and which part of all traffic they send.
-    ways: BTreeMap<(Mode, Code), (Reason, f64)>,
+    ways: BTreeMap<(RowMode, Code), (Reason, f64)>,
     /// The part of all traffic that it sends to each endpoint.
     to: Vec<f64>,
+    /// The part of all traffic that it sends and that reaches no endpoint.
+    dropped: f64,
+}
+
+/// How close nodes keep traffic to the cluster IP.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum RowMode {
+    /// On the node itself, whatever hints say: `internalTrafficPolicy` is Local.
+    Local,
+    /// As the route says.
+    Routed(Mode),
+}
+
+impl RowMode {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => LOCAL,
+            Self::Routed(mode) => mode.as_str(),
+        }
+    }
+}
+
+/// The mode of nodes that use their own endpoints only.
+pub(crate) const LOCAL: &str = "local";
+
+/// How close a node keeps traffic to the cluster IP, and why. A Service with the policy Local for that
+/// traffic can have a route for other traffic too.
+fn way(node_view: &NodeView, route: &Route, endpoints: usize) -> (RowMode, Reason) {
+    match (node_view.service.internal_policy, route.reason) {
+        (TrafficPolicy::Cluster, reason) => (RowMode::Routed(route.mode), reason),
+        (TrafficPolicy::Local, reason @ Reason::OnlyTerminating { .. }) => (RowMode::Local, reason),
+        (TrafficPolicy::Local, _) if endpoints == 0 => (RowMode::Local, Reason::NoLocalEndpoint),
+        (TrafficPolicy::Local, _) => {
+            (RowMode::Local, Reason::LocalOnly { endpoints: endpoints as u64 })
+        }
+    }
+}
+
+/// The name of how close a route keeps traffic.
+pub(crate) fn mode_name(route: &Route) -> &'static str {
+    match route.reason.code() {
+        Code::LocalOnly | Code::NoLocalEndpoint => LOCAL,
+        _ => route.mode.as_str(),
+    }
 }
 
 /// An endpoint, with its part of all traffic.
@@ -261,6 +353,8 @@ impl Sums {
             family: routed.family.to_string(),
             from: Vec::new(),
             in_zone: None,
+            dropped: 0.0,
+            dropping_nodes: Vec::new(),
             endpoints: Vec::new(),
         };
         let (index, endpoints) = (BTreeMap::new(), Vec::new());
@@ -284,15 +378,23 @@ impl Sums {
     fn add(
         &mut self,
         node_view: &NodeView,
-        (zone, share): (&str, f64),
+        (sender, share): (&SenderKey, f64),
         route: &Route,
         grouping: Grouping<'_>,
     ) {
-        let index = self.row(zone);
+        let index = self.row(&sender.row);
         self.rows[index].share += share;
-        let way = self.rows[index].ways.entry((route.mode, route.reason.code()));
-        way.or_insert((route.reason, 0.0)).1 += share;
-        for (target, part) in parts(node_view, route) {
+        let parts = parts(node_view, route);
+        let (mode, reason) = way(node_view, route, parts.len());
+        let way = self.rows[index].ways.entry((mode, reason.code()));
+        way.or_insert((reason, 0.0)).1 += share;
+        if parts.is_empty() && share > 0.0 {
+            self.rows[index].dropped += share;
+            self.matrix
+                .dropping_nodes
+                .extend(Some(&sender.node).filter(|node| !node.is_empty()).cloned());
+        }
+        for (target, part) in parts {
             let endpoint = self.endpoint(node_view, target, grouping);
             self.endpoints[endpoint].load += part * share;
             let to = &mut self.rows[index].to;
@@ -305,7 +407,8 @@ impl Sums {
         let known = self.rows.iter().rposition(|row| row.zone == zone);
         known.unwrap_or_else(|| {
             let zone = zone.to_owned();
-            self.rows.push(RowSums { zone, share: 0.0, ways: BTreeMap::new(), to: Vec::new() });
+            let (ways, to) = (BTreeMap::new(), Vec::new());
+            self.rows.push(RowSums { zone, share: 0.0, ways, to, dropped: 0.0 });
             self.rows.len() - 1
         })
     }
@@ -318,6 +421,7 @@ impl Sums {
         let overloads: Vec<f64> =
             endpoints.iter().map(|endpoint| round(endpoint.load / fair - 1.0)).collect();
         let in_zone: f64 = rows.iter().map(|row| row.at_home(&endpoints)).sum();
+        let dropped: f64 = rows.iter().map(|row| row.dropped).sum();
         let from = rows.into_iter().filter_map(|row| row.finish(&endpoints, &overloads)).collect();
         let load = |(endpoint, overload): (EndpointSums, f64)| Load {
             endpoint: endpoint.text,
@@ -327,7 +431,13 @@ impl Sums {
         let mut loads: Vec<Load> = endpoints.into_iter().zip(overloads).map(load).collect();
         loads.sort_by(|a, b| a.endpoint.cmp(&b.endpoint));
         let all = sent > 0.0 && arrived > sent * 0.999;
-        Matrix { from, in_zone: all.then(|| round(in_zone / sent)), endpoints: loads, ..matrix }
+        Matrix {
+            from,
+            in_zone: all.then(|| round(in_zone / sent)),
+            dropped: if sent > 0.0 { round(dropped / sent) } else { 0.0 },
+            endpoints: loads,
+            ..matrix
+        }
     }
 }
 
@@ -356,11 +466,12 @@ impl RowSums {
         let mut ways = Vec::new();
         for ((mode, code), (_, part)) in self.ways.iter().filter(|_| self.ways.len() > 1) {
             let part = round(part / self.share);
-            ways.push(Way { mode: mode.to_string(), reason: *code, part });
+            ways.push(Way { mode: mode.as_str().to_owned(), reason: *code, part });
         }
         let (_, (why, _)) = self.ways.first_key_value()?;
         Some(Row {
             share: round(self.share),
+            dropped: if self.share > 0.0 { round(self.dropped / self.share) } else { 0.0 },
             mode: modes.join(","),
             reason: why.code(),
             ways,
@@ -381,11 +492,18 @@ impl Row {
 
     /// Whether some node keeps its traffic closer than it would without zone routing.
     pub(crate) fn is_near(&self) -> bool {
-        !self
-            .mode
-            .split(',')
-            .all(|mode| mode == Mode::Any.as_str() || mode == Mode::Terminating.as_str())
+        self.mode.split(',').any(is_near)
     }
+
+    /// Whether every node of the zone does.
+    pub(crate) fn is_near_everywhere(&self) -> bool {
+        self.mode.split(',').all(is_near)
+    }
+}
+
+/// Whether a mode keeps traffic closer than without zone routing.
+fn is_near(mode: &str) -> bool {
+    ![Mode::Any.as_str(), Mode::Terminating.as_str(), LOCAL].contains(&mode)
 }
 
 /// The endpoints for traffic to the cluster IP, each with its part of the traffic.

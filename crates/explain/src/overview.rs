@@ -10,10 +10,15 @@ use zonewise_slices::service::Service;
 use zonewise_topology::reason::{Code, Outcome};
 
 use crate::cost::{Crossing, Prices};
+use crate::environment::Environment;
 use crate::explanation::{Depth, Explanation, Note, current_traffic, explain, scores, zonal_best};
 use crate::improvements::is_overloaded;
+use crate::now::Now;
 use crate::plan::Planner;
+use crate::service_kind::ServiceKind;
 use crate::snapshot::Snapshot;
+use crate::unmanaged;
+use crate::verdict::{State, state};
 
 /// One Service of the overview.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -21,6 +26,10 @@ use crate::snapshot::Snapshot;
 pub struct ServiceOverview {
     /// The Service.
     pub service: String,
+    /// What it is to proxies.
+    pub service_kind: ServiceKind,
+    /// What is active here and now.
+    pub state: State,
     /// What is asked for.
     pub asked: String,
     /// The annotation or field that asks for it.
@@ -29,10 +38,11 @@ pub struct ServiceOverview {
     pub ignored: Vec<Note>,
     /// How close traffic is kept now: the modes that occur in any zone.
     pub modes: Vec<String>,
-    /// Why the controller decides as it does.
-    pub reason: Code,
-    /// What that means for routing.
-    pub outcome: Outcome,
+    /// Why the controller decides as it does, whether it runs or not; absent if zone routing does not
+    /// apply to the Service.
+    pub reason: Option<Code>,
+    /// What that means for routing, where that controller runs.
+    pub outcome: Option<Outcome>,
     /// Ready endpoints.
     pub endpoints: u64,
     /// The part of the traffic that stays in its zone with the slices that are stored; absent if no
@@ -40,6 +50,9 @@ pub struct ServiceOverview {
     pub in_zone: Option<f64>,
     /// The part of the traffic that crosses zones.
     pub cross_zone: Option<f64>,
+    /// The part of the traffic that is dropped, because the node that it starts on may use no endpoint;
+    /// absent if that is not known.
+    pub dropped: Option<f64>,
     /// How much more than an equal share of the traffic the most loaded endpoint gets now: 0.5 is 50 % more.
     pub max_overload: Option<f64>,
     /// Zones that send traffic and have no ready endpoint, although the Service has some elsewhere. Empty for
@@ -160,29 +173,29 @@ fn of_service(
     planner: &Planner,
     prices: Option<&Prices>,
 ) -> Result<ServiceOverview, serde_json::Error> {
+    if !service.is_ours() {
+        return of_unmanaged(snapshot, service, planner);
+    }
     let controller_view = planner.controller_view(snapshot, service);
     let decision = controller_view.decide();
     let proxy_view = snapshot.proxy_view(service);
-    let explained =
-        explain(&controller_view, &decision, &proxy_view, Depth::Arithmetic, planner.proxy_kind)?;
+    let arithmetic = Planner { depth: Depth::Arithmetic, ..planner.clone() };
+    let explained = explain(&controller_view, &decision, &proxy_view, &arithmetic)?;
     let numbers = &explained.numbers;
     let now =
-        current_traffic(&controller_view, &proxy_view, planner.proxy_kind, &explained.family)?;
-    let best = zonal_best(&controller_view, &decision);
+        current_traffic(&controller_view, &proxy_view, &planner.environment, &explained.family)?;
+    let kind = explained.service_kind;
+    let decided = kind == ServiceKind::Routed;
+    let best = zonal_best(&controller_view, &decision).filter(|_| decided);
     let crossing = Crossing { in_zone: now.in_zone(), best };
     let by_heuristic = scores(&controller_view, &decision).into_iter();
     Ok(ServiceOverview {
-        service: service.key(),
         asked: decision.asked.value.clone(),
         source: decision.asked.source.into(),
         ignored: explained.notes.clone(),
-        modes: now.modes(),
-        reason: numbers.reason,
-        outcome: numbers.outcome,
+        reason: decided.then_some(numbers.reason),
+        outcome: decided.then_some(numbers.outcome),
         endpoints: numbers.endpoints,
-        in_zone: crossing.in_zone,
-        cross_zone: crossing.in_zone.map(|part| 1.0 - part),
-        max_overload: now.max_overload(),
         zones_without_endpoints: zones_without_endpoints(&explained),
         by_heuristic: by_heuristic
             .filter(|_| best.is_some())
@@ -190,5 +203,46 @@ fn of_service(
             .collect(),
         best,
         cost: prices.and_then(|prices| prices.cost(&service.key(), crossing)),
+        ..with_traffic(service, kind, &planner.environment, &now)
     })
+}
+
+/// A Service whose slices the controller does not write.
+fn of_unmanaged(
+    snapshot: &Snapshot,
+    service: &Service,
+    planner: &Planner,
+) -> Result<ServiceOverview, serde_json::Error> {
+    let kind = ServiceKind::of(service, snapshot.proxy_view(service).is_local()?);
+    let now = unmanaged::current(snapshot, service, &planner.environment)?;
+    Ok(with_traffic(service, kind, &planner.environment, &now))
+}
+
+/// A Service with where its traffic goes now, and nothing else.
+fn with_traffic(
+    service: &Service,
+    service_kind: ServiceKind,
+    environment: &Environment,
+    now: &Now,
+) -> ServiceOverview {
+    ServiceOverview {
+        service: service.key(),
+        service_kind,
+        state: state(service_kind, environment, now),
+        asked: String::new(),
+        source: String::new(),
+        ignored: Vec::new(),
+        modes: now.modes(),
+        reason: None,
+        outcome: None,
+        endpoints: now.matrix().map_or(0, |matrix| matrix.endpoints.len() as u64),
+        in_zone: now.in_zone(),
+        cross_zone: now.in_zone().map(|part| 1.0 - part),
+        dropped: now.matrix().map(|matrix| matrix.dropped),
+        max_overload: now.max_overload(),
+        zones_without_endpoints: Vec::new(),
+        by_heuristic: BTreeMap::new(),
+        best: None,
+        cost: None,
+    }
 }

@@ -11,7 +11,8 @@ use zonewise_slices::slice::Slice;
 use zonewise_topology::capacity::MissingCpu;
 
 use crate::change::ControllerView;
-use crate::explanation::{Depth, Explanation, ProxyKind, explain};
+use crate::environment::{Component, Decider, Environment, ProxyKind};
+use crate::explanation::{Depth, Explanation, explain};
 use crate::slice_names;
 use crate::snapshot::Snapshot;
 
@@ -65,6 +66,7 @@ impl From<&Event> for EventLine {
 }
 
 /// Plans Services as a controller with these settings does.
+#[derive(Clone)]
 pub struct Planner {
     /// The settings of the controller.
     pub settings: Settings,
@@ -72,11 +74,20 @@ pub struct Planner {
     pub missing_cpu: MissingCpu,
     /// How much of the explanation is computed.
     pub depth: Depth,
-    /// The proxy that runs on the nodes.
+    /// The proxy that runs on the nodes once the plan is carried out.
     pub proxy_kind: ProxyKind,
+    /// What runs in the cluster now.
+    pub environment: Environment,
 }
 
 impl Planner {
+    /// Finds out what runs in the cluster of a snapshot. What is `assumed` counts as running.
+    pub fn observe(&mut self, snapshot: &Snapshot, assumed: &[Component]) {
+        let decider = if self.settings.upstream { Decider::BuiltIn } else { Decider::Zonewise };
+        self.environment =
+            Environment { decider, ..snapshot.environment(assumed, self.proxy_kind) };
+    }
+
     /// A Service with everything that the controller decides by.
     pub fn controller_view(&self, snapshot: &Snapshot, service: &Arc<Service>) -> ControllerView {
         ControllerView {
@@ -99,8 +110,7 @@ impl Planner {
         let controller_view = self.controller_view(snapshot, service);
         let decision = controller_view.decide();
         let proxy_view = snapshot.proxy_view(service);
-        let explanation =
-            explain(&controller_view, &decision, &proxy_view, self.depth, self.proxy_kind)?;
+        let explanation = explain(&controller_view, &decision, &proxy_view, self)?;
         let creates =
             slice_names::with_names(service, &decision.plan, &controller_view.objects.slices);
         let plan = decision.plan;

@@ -4,6 +4,7 @@ use serde::Serialize;
 use zonewise_routing::{FeatureGates, NodeLocation, Target};
 use zonewise_topology::reason::Code;
 
+use crate::matrix::mode_name;
 use crate::proxy_view::{NodeView, PortRoute, ProxyView};
 
 /// One port of a Service in one address family.
@@ -64,7 +65,7 @@ fn line(node_view: &NodeView, PortRoute { port, family, route }: &PortRoute<'_>)
         port: port.name.to_string(),
         protocol: port.protocol.to_string(),
         family: family.to_string(),
-        mode: route.mode.to_string(),
+        mode: mode_name(route).to_owned(),
         reason: route.reason.code(),
         sentence: route.reason.to_string(),
         notes: route.notes.iter().map(|note| note.code()).collect(),

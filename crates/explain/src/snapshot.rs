@@ -11,6 +11,7 @@ use zonewise_slices::node::Nodes;
 use zonewise_slices::service::Service;
 use zonewise_topology::capacity::MissingCpu;
 
+use crate::environment::{Component, Environment, Facts, ProxyKind, environment};
 use crate::input::{self, Fault, Item, LocatedObject, Object};
 use crate::matrix;
 use crate::proxy_view::ProxyView;
@@ -22,6 +23,8 @@ pub struct Snapshot {
     nodes: Arc<Nodes>,
     /// The JSON of Services and slices, which proxies read.
     json: Json,
+    /// What was seen of the programs that run.
+    facts: Facts,
 }
 
 #[derive(Default)]
@@ -62,6 +65,7 @@ pub struct SnapshotBuilder {
     /// index.
     services: Vec<Service>,
     json: Json,
+    facts: Facts,
     locations: BTreeMap<(&'static str, Name, Name), input::SourceLocation>,
     remarks: Remarks,
 }
@@ -73,7 +77,16 @@ impl SnapshotBuilder {
             Item::Found(found) => self.found(found),
             Item::Fault(fault) => self.remarks.faults.push(fault),
             Item::Ignored { kind, .. } => *self.remarks.ignored.entry(kind).or_default() += 1,
+            Item::Clue { kind, clue } => {
+                *self.remarks.ignored.entry(kind).or_default() += 1;
+                self.facts.add(clue);
+            }
         }
+    }
+
+    /// Takes what was seen of the programs that run in a cluster, in place of what objects show of them.
+    pub fn set_facts(&mut self, facts: Facts) {
+        self.facts = facts;
     }
 
     fn found(&mut self, LocatedObject { location, object }: LocatedObject) {
@@ -87,6 +100,7 @@ impl SnapshotBuilder {
                 self.index.apply_node(node);
             }
             Object::Pod(pod) => {
+                self.facts.add_pod(&pod);
                 self.index.apply_pod(pod);
             }
             Object::Service { small, json } => {
@@ -124,7 +138,7 @@ impl SnapshotBuilder {
             self.index.apply_service(service);
         }
         let nodes = Arc::new(Nodes::new(self.index.nodes().clone(), missing_cpu));
-        (Snapshot { index: self.index, nodes, json: self.json }, self.remarks)
+        (Snapshot { index: self.index, nodes, json: self.json, facts: self.facts }, self.remarks)
     }
 }
 
@@ -165,6 +179,12 @@ impl Snapshot {
         &self.nodes
     }
 
+    /// What runs in the cluster. What is `assumed` counts as running; `proxy_kind` is the proxy that is
+    /// assumed.
+    pub fn environment(&self, assumed: &[Component], proxy_kind: ProxyKind) -> Environment {
+        environment(&self.facts, self.nodes.by_name.keys(), assumed, proxy_kind)
+    }
+
     /// Every Service, by namespace and name.
     pub fn services(&self) -> impl Iterator<Item = &Arc<Service>> {
         self.index.services()
@@ -184,6 +204,12 @@ impl Snapshot {
             nodes: Arc::clone(&self.nodes),
             service: Arc::clone(service),
         }
+    }
+
+    /// The names of the slices of a Service, whoever wrote them.
+    pub fn slice_names(&self, service: &Service) -> Vec<String> {
+        let key = (Name::clone(&service.namespace), Name::clone(&service.name));
+        self.index.slices_of(&key).iter().map(|slice| slice.name().to_owned()).collect()
     }
 
     /// A Service as proxies read it.

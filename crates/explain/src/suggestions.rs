@@ -20,6 +20,7 @@ use zonewise_topology::capacity::WhyLeftOut;
 use zonewise_topology::reason::{Code, Reason};
 
 use crate::change::{Change, ControllerView};
+use crate::environment::{Component, Environment, ProxyKind};
 use crate::ignored;
 use crate::service_snapshot::Decision;
 
@@ -32,10 +33,47 @@ pub struct Suggestion {
     pub sentences: Vec<String>,
     /// The reason after the changes.
     pub then: Code,
+    /// What of zonewise must run for that.
+    pub needs: Vec<Component>,
 }
 
-/// All suggestions, first the one that keeps what the Service asks for. None if zone routing is on.
-pub fn suggestions(view: &ControllerView) -> Vec<Suggestion> {
+/// All suggestions. If zonewise's controller is not known to run, those come first that work without
+/// zonewise; apart from that, first the one that keeps what the Service asks for. None if zone routing
+/// is on with what runs here.
+pub fn suggestions(view: &ControllerView, environment: &Environment) -> Vec<Suggestion> {
+    if environment.has_controller() {
+        return with_zonewise(view);
+    }
+    let mut all = with_zonewise(view);
+    for suggestion in without_zonewise(view) {
+        if !all.iter().any(|known| known.steps == suggestion.steps) {
+            all.push(suggestion);
+        }
+    }
+    all.sort_by_key(|suggestion| !suggestion.needs.is_empty());
+    all
+}
+
+/// The suggestions that work with the built-in controller and kube-proxy.
+fn without_zonewise(view: &ControllerView) -> Vec<Suggestion> {
+    let mut found = with_zonewise(&view.built_in());
+    found.retain(|suggestion| suggestion.needs.is_empty());
+    found
+}
+
+/// What of zonewise must run for zone routing to be on after some steps: its proxy, if kube-proxy would use
+/// all endpoints; its controller, if a step sets it up or if the built-in one would leave zone routing off.
+fn needed_components(view: &ControllerView, steps: &[Change]) -> Vec<Component> {
+    let sets_up = |step: &Change| matches!(step, Change::TurnOnGate { .. } | Change::CountNodes);
+    let own_setting = !view.settings.upstream && steps.iter().any(sets_up);
+    let proxy = !view.is_near_with(ProxyKind::KubeProxy);
+    let controller = proxy || own_setting || !view.built_in().is_on();
+    let needed = [(controller, Component::Controller), (proxy, Component::Proxy)];
+    needed.into_iter().filter(|(needed, _)| *needed).map(|(_, component)| component).collect()
+}
+
+/// The suggestions for the controller of the view.
+fn with_zonewise(view: &ControllerView) -> Vec<Suggestion> {
     let decision = view.decide();
     if view.is_on() || !view.objects.service.is_ours() {
         return Vec::new();
@@ -91,6 +129,7 @@ fn verified(view: &ControllerView, steps: Vec<Change>) -> Option<Suggestion> {
     let service = &view.objects.service;
     (!steps.is_empty() && after.is_on()).then(|| Suggestion {
         sentences: steps.iter().map(|step| step.sentence(service)).collect(),
+        needs: needed_components(&after, &steps),
         steps,
         then: after.reason().code(),
     })

@@ -1,7 +1,7 @@
 //! Feature gates that decide which parts of an EndpointSlice the proxy may use.
 
 /// The gates that routing depends on. All are on by default.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FeatureGates {
     /// Gate `TopologyAwareHints`. Off: neither hints nor zone shares are used.
     pub hints: bool,

@@ -28,6 +28,7 @@ use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
 use zonewise_slices::slice::Slice;
 
+use crate::environment::Clue;
 use chunks::{Batch, Chunk, End, Limits, Splitter};
 pub use location::{InputError, SourceLocation};
 use object::ObjectContext;
@@ -96,6 +97,13 @@ pub enum Item {
         kind: String,
         /// Annotations that do nothing there.
         misplaced: Option<Box<Misplaced>>,
+    },
+    /// An object that is not used for routing, and that says something about the programs that run.
+    Clue {
+        /// Its kind.
+        kind: String,
+        /// What it says.
+        clue: Clue,
     },
 }
 

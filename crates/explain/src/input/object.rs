@@ -15,6 +15,7 @@ use super::fault;
 use super::location::{InputError, SourceLocation};
 use super::type_meta::{TypeMeta, syntax};
 use super::{Fault, Item, LocatedObject, Misplaced, Object, Options, chunks, json, yaml};
+use crate::environment::Clue;
 
 /// The kinds that are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,8 +66,12 @@ impl ObjectContext<'_> {
         Some(Item::Ignored { kind: kind.to_owned(), misplaced: None })
     }
 
-    /// An object of a kind that is not used, with the annotations in it that only Services can have.
+    /// An object of a kind that is not used for routing: with what it says about the programs that run,
+    /// or with the annotations in it that only Services can have.
     fn ignored(&self, kind: String, value: &Value) -> Item {
+        if let Some(clue) = Clue::of(&kind, value) {
+            return Item::Clue { kind, clue };
+        }
         let annotations = value["metadata"]["annotations"].as_object();
         let keys: Vec<String> = annotations
             .into_iter()
@@ -108,7 +113,9 @@ impl ObjectContext<'_> {
     /// Reads an object that is not used, a list that could not be split, or a faulty object.
     fn untyped(&self, type_meta: &TypeMeta, text: &str) -> Result<Read, InputError> {
         match self.handling(type_meta) {
-            Ok(Handling::Other(kind)) if ROUTING_KEYS.iter().any(|key| text.contains(key)) => {
+            Ok(Handling::Other(kind))
+                if Clue::is_kind(&kind) || ROUTING_KEYS.iter().any(|key| text.contains(key)) =>
+            {
                 parsed(text, &self.location).map(|value| Read::One(self.ignored(kind, &value)))
             }
             // It is not used, but text that follows it without a separator must be reported.

@@ -4,25 +4,33 @@ use zonewise_topology::capacity::{Basis, LeftOut, WhyLeftOut};
 use zonewise_topology::explanation::ZoneRow;
 use zonewise_topology::reason::NOTHING_TO_DO;
 
+use std::collections::BTreeSet;
+
 use super::table::{indented, table};
 use super::{
-    BOLD, DIM, GOOD, WARN, clean, counted, maybe_percent, outcome, paint, percent, signed_percent,
+    BOLD, DIM, GOOD, WARN, Width, clean, counted, maybe_percent, paint, percent, signed_percent,
 };
+use crate::environment::{Environment, ProxyKind};
 use crate::explanation::{Explanation, Note, ProxyOutcome, Settling};
 use crate::margin::{Loss, Margin};
+use crate::service_kind::ServiceKind;
 use crate::suggestions::Suggestion;
 
-/// The whole screen.
-pub fn explanation(explanation: &Explanation) -> String {
-    let parts = [
-        outcome_section(explanation),
-        capacity(explanation),
-        traffic(explanation),
-        consumers(&explanation.consumers),
-        changes(&explanation.changes),
-        improvements(explanation),
-        explanation.margin.as_ref().map(margin).unwrap_or_default(),
-    ];
+/// The whole screen: what is active and why, what to do, then the details.
+pub fn explanation(explanation: &Explanation, here: &Environment, width: Width) -> String {
+    let routed = explanation.service_kind == ServiceKind::Routed;
+    let mut parts = vec![answer(explanation, here)];
+    if routed {
+        parts.push(changes(explanation, here));
+        parts.push(improvements(explanation));
+    }
+    parts.push(details(explanation));
+    if routed {
+        parts.push(capacity(explanation, width));
+        parts.push(traffic(explanation, width));
+        parts.push(consumers(&explanation.consumers, here, width));
+        parts.extend(explanation.margin.as_ref().map(margin));
+    }
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     parts.join("\n")
 }
@@ -31,25 +39,38 @@ fn section(title: &str, body: &str) -> String {
     format!("{}\n{}\n", paint(BOLD, title), indented(body))
 }
 
-fn outcome_section(explanation: &Explanation) -> String {
+/// What is active and why, what runs, and keys without effect.
+fn answer(explanation: &Explanation, here: &Environment) -> String {
+    let mut lines = Vec::new();
+    let verdict = explanation.verdict.as_ref();
+    lines.extend(verdict.map(|one| super::environment::verdict(&explanation.service, one)));
+    lines.push(super::environment(here));
+    lines.extend(explanation.notes.iter().flat_map(ignored));
+    lines.join("\n") + "\n"
+}
+
+fn details(explanation: &Explanation) -> String {
     let numbers = &explanation.numbers;
-    let (style, word) = outcome(numbers.outcome);
     let mut lines = vec![
         format!("asked      {} ({})", clean(&numbers.asked.value), numbers.asked.source),
         format!("heuristic  {}", clean(&numbers.heuristic)),
-        format!("outcome    {}: {}", paint(style, word), numbers.reason),
-        format!("           {}", numbers.sentence),
     ];
-    if numbers.remedy != NOTHING_TO_DO {
-        lines.push(format!("           {}", paint(DIM, numbers.remedy)));
+    if explanation.service_kind == ServiceKind::Routed {
+        lines.push(format!("decision   {} ({})", numbers.reason, explanation.docs));
+        if numbers.remedy != NOTHING_TO_DO {
+            lines.push(format!("           {}", paint(DIM, numbers.remedy)));
+        }
+        let other =
+            |family: &&crate::explanation::FamilyReason| family.family != explanation.family;
+        lines.extend(
+            explanation
+                .families
+                .iter()
+                .filter(other)
+                .map(|family| format!("in {}    {}", family.family, family.reason)),
+        );
+        lines.extend(explanation.settling.iter().map(settling));
     }
-    lines.push(format!("           {}", paint(DIM, &explanation.docs)));
-    let other = |family: &&crate::explanation::FamilyReason| family.family != explanation.family;
-    lines.extend(explanation.families.iter().filter(other).map(|family| {
-        format!("in {}    {}: {}", family.family, outcome(family.outcome).1, family.reason)
-    }));
-    lines.extend(explanation.notes.iter().flat_map(ignored));
-    lines.extend(explanation.settling.iter().map(settling));
     lines.push(format!("pods       {}", pods(explanation)));
     lines.push(format!("slices     {}", slices(explanation)));
     let title = format!("Service {} ({})", explanation.service, explanation.family);
@@ -60,8 +81,8 @@ fn outcome_section(explanation: &Explanation) -> String {
 fn ignored(note: &Note) -> Vec<String> {
     let (key, value) = (clean(&note.source), clean(&note.value));
     let word = paint(WARN, "ignored");
-    let line = format!("{word}    {key} = {value}: {} ({})", clean(&note.sentence), note.reason);
-    let commands = note.commands.iter().map(|command| format!("           {}", clean(command)));
+    let line = format!("{word}: {key} = {value}: {} ({})", clean(&note.sentence), note.reason);
+    let commands = note.commands.iter().map(|command| format!("    {}", clean(command)));
     std::iter::once(line).chain(commands).collect()
 }
 
@@ -108,35 +129,33 @@ fn slices(explanation: &Explanation) -> String {
     format!("{} stored{others}; {writes}", slices.stored)
 }
 
-fn capacity(explanation: &Explanation) -> String {
+/// The columns that show the arithmetic of `auto`, which the usual width leaves out.
+const OF_AUTO: [&str; 3] = ["EXPECTED", "MIN", "MAX"];
+
+fn capacity(explanation: &Explanation, width: Width) -> String {
     let numbers = &explanation.numbers;
     let group = if explanation.grouped_by == "region" { "REGION" } else { "ZONE" };
-    let header = [
-        group,
-        "NODES",
-        "CORES",
-        "SHARE",
-        "ENDPOINTS",
-        "EXPECTED",
-        "MIN",
-        "MAX",
-        "ASSIGNED",
-        "OVERLOAD",
-    ];
+    let mut header = vec![group, "NODES", "CORES", "SHARE", "ENDPOINTS"];
+    if width == Width::Wide {
+        header.extend(OF_AUTO);
+    }
+    header.extend(["ASSIGNED", "OVERLOAD"]);
     let row = |zone: &ZoneRow| {
-        vec![
+        let mut cells = vec![
             zone.zone.to_string(),
             zone.nodes.to_string(),
             format!("{}", (zone.cpu * 100.0).round() / 100.0),
             percent(zone.share),
             zone.endpoints.to_string(),
-            format!("{:.2}", zone.expected),
-            zone.min.to_string(),
+        ];
+        if width == Width::Wide {
             // 0: there are too few endpoints to give every zone its minimum.
-            if zone.max == 0 { "–".into() } else { zone.max.to_string() },
-            zone.assigned.map_or_else(|| "-".into(), |count| count.to_string()),
-            zone.overload.map_or_else(|| "-".into(), signed_percent),
-        ]
+            let max = if zone.max == 0 { "–".into() } else { zone.max.to_string() };
+            cells.extend([format!("{:.2}", zone.expected), zone.min.to_string(), max]);
+        }
+        cells.push(zone.assigned.map_or_else(|| "-".into(), |count| count.to_string()));
+        cells.push(zone.overload.map_or_else(|| "-".into(), signed_percent));
+        cells
     };
     let mut body = table(&header, 1, numbers.zones.iter().map(row).collect());
     let left_out = left_out(&numbers.nodes_left_out);
@@ -176,15 +195,15 @@ fn names(all: impl ExactSizeIterator<Item = String>) -> String {
     named.join(", ")
 }
 
-fn traffic(explanation: &Explanation) -> String {
+fn traffic(explanation: &Explanation, width: Width) -> String {
     let in_zone = explanation.numbers.in_zone;
     let mut lines = vec![format!(
-        "now {}, with this outcome {}, best possible without overload {}",
+        "now {}, once the decision is carried out {}, at best without overload {}",
         maybe_percent(in_zone.now),
         maybe_percent(in_zone.planned),
         maybe_percent(in_zone.best)
     )];
-    if !explanation.in_zone_by_heuristic.is_empty() {
+    if width == Width::Wide && !explanation.in_zone_by_heuristic.is_empty() {
         let header = ["HEURISTIC", "REASON", "IN ZONE (MODEL)", "OVERLOAD (MODEL)"];
         let rows = explanation.in_zone_by_heuristic.iter().map(|score| {
             vec![
@@ -199,54 +218,87 @@ fn traffic(explanation: &Explanation) -> String {
     section(&format!("Traffic that stays in its {}", explanation.grouped_by), &lines.join("\n"))
 }
 
-fn consumers(consumers: &[ProxyOutcome]) -> String {
+fn consumers(consumers: &[ProxyOutcome], here: &Environment, width: Width) -> String {
+    let shown = |one: &&ProxyOutcome| width == Width::Wide || is_of_interest(one.consumer, here);
+    let consumers: Vec<&ProxyOutcome> = consumers.iter().filter(shown).collect();
     if consumers.is_empty() {
         return String::new();
     }
+    let families: BTreeSet<&str> = consumers.iter().map(|one| one.family.as_str()).collect();
+    let several = families.len() > 1;
+    let mut header = vec!["PROXY", "FROM", "MODE", "REASON", "IN ZONE"];
+    if several {
+        header.insert(1, "FAMILY");
+    }
     let rows = consumers.iter().flat_map(|consumer| {
         consumer.from.iter().map(|zone| {
-            vec![
+            let mut cells = vec![
                 consumer.consumer.to_owned(),
-                consumer.family.clone(),
                 zone.zone.to_string(),
                 zone.mode.clone(),
                 zone.reason.to_string(),
                 percent(zone.in_zone),
-            ]
+            ];
+            if several {
+                cells.insert(1, consumer.family.clone());
+            }
+            cells
         })
     });
-    let rows: Vec<Vec<String>> = rows.collect();
-    let mut lines = Vec::new();
-    if !rows.is_empty() {
-        lines.push(table(&["PROXY", "FAMILY", "FROM", "MODE", "REASON", "IN ZONE"], 5, rows));
-    }
+    let mut lines = vec![table(&header, header.len() - 1, rows.collect())];
     let mut remarks: Vec<String> =
         consumers.iter().map(|one| format!("{}: {}", one.consumer, one.remark)).collect();
     remarks.dedup();
     lines.extend(remarks.iter().map(|remark| paint(DIM, remark)));
-    section("What proxies will do", &lines.join("\n"))
+    section("What proxies do once the decision is carried out", &lines.join("\n"))
 }
 
-fn changes(suggestions: &[Suggestion]) -> String {
-    if suggestions.is_empty() {
+/// Whether a proxy runs here, is zonewise's, or may run because it is not known what does.
+fn is_of_interest(proxy: &str, here: &Environment) -> bool {
+    let runs = here.proxies.iter().any(|group| group.proxy == proxy);
+    let known = here.proxies.iter().any(|group| ProxyKind::named(group.proxy).is_some());
+    runs || !known || proxy == ProxyKind::Zonewise.name()
+}
+
+fn changes(explanation: &Explanation, here: &Environment) -> String {
+    let change = |suggestion: &Suggestion| {
+        let steps = suggestion.sentences.join("\n     and ");
+        (steps, format!("gives {}{}", suggestion.then, needs(suggestion, here)))
+    };
+    let changes = explanation.changes.iter().map(change).chain(install(explanation));
+    let line = |(index, (steps, gives)): (usize, (String, String))| {
+        format!("{}. {steps}\n     {}", index + 1, paint(GOOD, &gives))
+    };
+    let lines: Vec<String> = changes.enumerate().map(line).collect();
+    if lines.is_empty() {
         return String::new();
     }
-    let lines = suggestions.iter().enumerate().map(|(index, suggestion)| {
-        let steps = suggestion.sentences.join("\n     and ");
-        format!(
-            "{}. {steps}\n     {}",
-            index + 1,
-            paint(GOOD, &format!("gives {}", suggestion.then))
-        )
-    });
-    section(
-        "What would turn zone routing on (any one of these)",
-        &lines.collect::<Vec<_>>().join("\n"),
-    )
+    section("Fix: any one of these turns zone routing on", &lines.join("\n"))
+}
+
+/// Running what the decision needs and what does not run here, with what that gives.
+fn install(explanation: &Explanation) -> Option<(String, String)> {
+    let verdict = explanation.verdict.as_ref().filter(|verdict| !verdict.missing.is_empty())?;
+    let names: Vec<&str> = verdict.missing.iter().map(|component| component.name()).collect();
+    let pages: Vec<String> = names.iter().map(|name| format!("docs/{name}.md")).collect();
+    let steps = format!("run zonewise's {} ({})", names.join(" and "), pages.join(", "));
+    Some((steps, format!("gives {}", explanation.numbers.reason)))
+}
+
+/// What a suggestion needs, where zonewise does not run.
+fn needs(suggestion: &Suggestion, here: &Environment) -> String {
+    let names: Vec<&str> = suggestion.needs.iter().map(|component| component.name()).collect();
+    match names.as_slice() {
+        _ if here.has_controller() => String::new(),
+        [] => "; works without zonewise".into(),
+        names => format!("; needs zonewise's {}", names.join(" and ")),
+    }
 }
 
 fn improvements(explanation: &Explanation) -> String {
-    if explanation.improvements.is_empty() {
+    // They compare with the decision, which must have effect for that.
+    let has_effect = explanation.verdict.as_ref().is_some_and(|one| one.missing.is_empty());
+    if explanation.improvements.is_empty() || !has_effect {
         return String::new();
     }
     let figures = |in_zone: Option<f64>, most: Option<f64>| {

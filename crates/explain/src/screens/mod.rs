@@ -4,6 +4,7 @@
 //! wanted.
 
 mod diff;
+mod environment;
 mod explanation;
 mod overview;
 mod plan;
@@ -13,6 +14,7 @@ mod table;
 mod yaml;
 
 pub use diff::diff;
+pub use environment::{environment, planned_by, unmanaged};
 pub use explanation::explanation;
 pub use overview::overview;
 pub use plan::{Totals, plan_row, totals};
@@ -63,7 +65,8 @@ fn outcome(outcome: Outcome) -> (Style, &'static str) {
     (style, outcome.word())
 }
 
-fn percent(part: f64) -> String {
+/// `12 %`.
+pub(crate) fn percent(part: f64) -> String {
     // Adding 0 turns −0 into 0.
     format!("{:.0} %", (part * 100.0).round() + 0.0)
 }

@@ -5,10 +5,16 @@ use std::collections::BTreeSet;
 use zonewise_common::keys::DOMAIN;
 
 use super::table::fitted;
-use super::{BOLD, WARN, Width, clean, maybe_percent, paint, percent, signed_percent, wrapped};
+use super::{
+    BOLD, WARN, Width, clean, counted, environment, maybe_percent, paint, percent, signed_percent,
+    wrapped,
+};
+use crate::environment::{Decider, Environment};
 use crate::explanation::Note;
 use crate::improvements::is_overloaded;
 use crate::overview::{Cost, ServiceOverview};
+use crate::service_kind::ServiceKind;
+use crate::verdict::State;
 
 /// Marks a Service with annotations or fields that are ignored.
 const IGNORED: &str = "!";
@@ -16,12 +22,13 @@ const IGNORED: &str = "!";
 const POOR: &str = "~";
 
 /// The table, what is noticeable, and the sum of all costs.
-pub fn overview(lines: &[ServiceOverview], width: Width) -> String {
-    let columns = columns(lines, width);
+pub fn overview(lines: &[ServiceOverview], here: &Environment, width: Width) -> String {
+    let columns = columns(lines, here, width);
     let header: Vec<&str> = columns.iter().map(|column| column.title.as_str()).collect();
     let row = |line: &ServiceOverview| columns.iter().map(|column| (column.cell)(line)).collect();
     let texts = columns.iter().filter(|column| column.is_text).count();
-    let mut text = fitted(&header, texts, lines.iter().map(row).collect(), width) + "\n";
+    let table = fitted(&header, texts, lines.iter().map(row).collect(), width);
+    let mut text = format!("{}\n{table}\n", first_lines(lines, here));
     for line in lines {
         line.ignored.iter().for_each(|note| text.push_str(&ignored(&line.service, note)));
     }
@@ -54,7 +61,7 @@ fn column<'a>(
 }
 
 /// The columns. What is usually shown fits into 80 columns: with prices, what was asked for makes room for them.
-fn columns(lines: &[ServiceOverview], width: Width) -> Vec<Column<'_>> {
+fn columns<'a>(lines: &'a [ServiceOverview], here: &Environment, width: Width) -> Vec<Column<'a>> {
     let (wide, priced) = (width == Width::Wide, lines.iter().any(|line| line.cost.is_some()));
     let mut columns = vec![column("SERVICE", true, |line| line.service.clone())];
     if lines.iter().any(|line| !marks(line).is_empty()) {
@@ -66,7 +73,8 @@ fn columns(lines: &[ServiceOverview], width: Width) -> Vec<Column<'_>> {
     if wide {
         columns.push(column("MODE", true, modes));
     }
-    columns.push(column("REASON", true, |line| line.reason.to_string()));
+    columns.push(column("ACTIVE", true, |line| active(line.state).into()));
+    columns.push(column(reason_title(here), true, reason));
     if wide {
         columns.push(column("ENDPOINTS", false, |line| line.endpoints.to_string()));
     }
@@ -103,8 +111,56 @@ fn marks(line: &ServiceOverview) -> String {
     marks.into_iter().filter(|(_, has)| *has).map(|(mark, _)| mark).collect()
 }
 
+/// What is active here and now, in how many Services, and what runs.
+fn first_lines(lines: &[ServiceOverview], here: &Environment) -> String {
+    let count = |state: State| lines.iter().filter(|line| line.state == state).count();
+    let all = counted(lines.len(), "Service");
+    let mut parts = vec![format!("zone routing is active for {} of {all}", count(State::Active))];
+    for (state, word) in [(State::PartlyActive, "partly active"), (State::Unknown, "unknown")] {
+        let some = Some(count(state)).filter(|count| *count > 0);
+        parts.extend(some.map(|count| format!("{word} for {count}")));
+    }
+    format!("{}\n{}", paint(BOLD, &parts.join(", ")), environment(here))
+}
+
+/// What is active, in one word.
+fn active(state: State) -> &'static str {
+    match state {
+        State::Active => "yes",
+        State::PartlyActive => "partly",
+        State::NotActive => "no",
+        State::Local => "local",
+        State::NotApplicable => "-",
+        State::Unknown => "unknown",
+    }
+}
+
+/// What a controller decides is the reason only where it runs.
+fn reason_title(here: &Environment) -> &'static str {
+    match here.decider {
+        _ if here.has_decider() => "REASON",
+        Decider::Zonewise => "IF ZONEWISE RAN",
+        Decider::BuiltIn => "IF BUILT-IN RAN",
+    }
+}
+
+/// The reason, or what the Service is if there is none.
+fn reason(line: &ServiceOverview) -> String {
+    let what = match line.service_kind {
+        ServiceKind::Routed => "-",
+        ServiceKind::Headless => "(headless)",
+        ServiceKind::ExternalName => "(ExternalName)",
+        ServiceKind::WithoutSelector => "(no selector)",
+        ServiceKind::LocalPolicy => "(policy Local)",
+    };
+    line.reason.map_or_else(|| what.into(), |code| code.to_string())
+}
+
 /// What is asked for, without the domain of our own heuristics.
 fn asked(asked: &str) -> String {
+    if asked.is_empty() {
+        return "-".into();
+    }
     asked.strip_prefix(DOMAIN).unwrap_or(asked).into()
 }
 
@@ -134,7 +190,8 @@ fn poor(line: &ServiceOverview) -> String {
         what.push(format!("no endpoint in {}", clean(&line.zones_without_endpoints.join(", "))));
     }
     // The command stays on one line: the spaces in it do not break.
-    let text = format!("{service}: {}; see `zonewise\u{a0}explain\u{a0}{service}`", what.join(", "));
+    let text =
+        format!("{service}: {}; see `zonewise\u{a0}explain\u{a0}{service}`", what.join(", "));
     format!("{} {}\n", paint(WARN, POOR), wrapped(&text, 2).replace('\u{a0}', " "))
 }
 

@@ -72,6 +72,10 @@ pub fn matrix(matrix: &Matrix) -> String {
     let mut header = vec!["FROM", "TRAFFIC", "MODE", "REASON"];
     let named: Vec<String> = zones.iter().map(|zone| format!("TO {}", zone_name(zone))).collect();
     header.extend(named.iter().map(String::as_str));
+    let drops = matrix.dropped > 0.0;
+    if drops {
+        header.push("DROPPED");
+    }
     let rows = matrix.from.iter().map(|row| {
         let mut cells =
             vec![clean(&row.zone), percent(row.share), row.mode.clone(), row.reason.to_string()];
@@ -80,18 +84,42 @@ pub fn matrix(matrix: &Matrix) -> String {
                 .iter()
                 .map(|zone| row.to.get(zone).map_or_else(|| "-".into(), |part| percent(*part))),
         );
+        cells.extend(drops.then(|| percent(row.dropped)));
         cells
     });
     let endpoints = matrix.endpoints.iter().map(|load| {
         vec![load.endpoint.clone(), zone_name(&load.zone), signed_percent(load.overload)]
     });
     format!(
-        "{}\n{}\n\nstays in its zone: {}\n\n{}\n",
+        "{}\n{}\n\nstays in its zone: {}\n{}\n{}\n",
         paint(BOLD, &clean(&title)),
         table(&header, 4, rows.collect()),
         maybe_percent(matrix.in_zone),
+        dropped(matrix),
         table(&["ENDPOINT", "ZONE", "OVERLOAD"], 2, endpoints.collect())
     )
+}
+
+/// The number of nodes that are named; the others are counted.
+const NAMED: usize = 5;
+
+/// Who drops traffic; empty if nobody does.
+fn dropped(matrix: &Matrix) -> String {
+    if matrix.dropped == 0.0 {
+        return String::new();
+    }
+    let nodes = &matrix.dropping_nodes;
+    let more = match nodes.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let named: Vec<String> = nodes.iter().take(NAMED).map(|node| clean(node)).collect();
+    let who = if named.is_empty() {
+        "there is no endpoint that these nodes may use".into()
+    } else {
+        format!("there is no endpoint on {}{more}", named.join(", "))
+    };
+    format!("dropped: {}, because {who}\n", percent(matrix.dropped))
 }
 
 fn zone_name(zone: &str) -> String {

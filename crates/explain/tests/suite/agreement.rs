@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use zonewise_common::name::Name;
 use zonewise_explain::testing::{Change, ControllerView, ServiceSnapshot, suggestions};
+use zonewise_explain::{Environment, ProxyKind};
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::settings::Settings;
@@ -107,7 +108,7 @@ proptest! {
     #[test]
     fn every_suggestion_turns_zone_routing_on(asked in preferences(), zones in zones()) {
         let view = view(&asked, &zones);
-        for suggestion in suggestions(&view) {
+        for suggestion in suggestions(&view, &Environment::assumed(ProxyKind::Zonewise)) {
             let decision = view.with_all(&suggestion.steps).decide();
             prop_assert!(decision.is_on());
             prop_assert_eq!(decision.reason().code(), suggestion.then);

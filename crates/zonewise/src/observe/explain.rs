@@ -13,14 +13,15 @@ use serde::Serialize;
 use zonewise_common::document::Document;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_common::similar::closest;
+use zonewise_explain::environment::Component;
 use zonewise_explain::{
-    Cost, Depth, Explanation, Planner, Prices, ServiceOverview, Snapshot, SortBy, explain,
-    overview, screens, sort,
+    Cost, Depth, Environment, Explanation, Planner, Prices, ServiceOverview, Snapshot, SortBy,
+    Unmanaged, explain, overview, screens, sort, unmanaged,
 };
 use zonewise_slices::service::Service;
 
 use super::source::{Source, Wanted};
-use super::{ControllerFlags, Output, ServiceName, not_ours, ours, print, rendered};
+use super::{ControllerFlags, Output, ServiceName, print, rendered};
 use crate::args::Usage;
 use crate::completion::services;
 use crate::output::complain;
@@ -106,15 +107,25 @@ fn amount(text: &str) -> Result<f64, String> {
 /// The document for one Service.
 #[derive(Serialize)]
 struct One<'a> {
+    environment: &'a Environment,
     #[serde(flatten)]
     explanation: &'a Explanation,
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<Cost>,
 }
 
+/// The document for a Service whose slices the controller does not write.
+#[derive(Serialize)]
+struct OneUnmanaged<'a> {
+    environment: &'a Environment,
+    #[serde(flatten)]
+    unmanaged: &'a Unmanaged,
+}
+
 /// The document for all Services.
 #[derive(Serialize)]
 struct All<'a> {
+    environment: &'a Environment,
     services: &'a [ServiceOverview],
 }
 
@@ -123,6 +134,8 @@ struct Question {
     service: Option<ServiceName>,
     source: Source,
     planner: Planner,
+    /// What the flags say that runs.
+    assumed: Vec<Component>,
     prices: Option<Prices>,
     sort: SortBy,
     output: Output,
@@ -137,8 +150,10 @@ pub(crate) fn run(arguments: Explain) -> Result<()> {
     if watch.is_some() && source.reads_standard_input() {
         return Err(Usage("--watch cannot read standard input again; use a file".into()).into());
     }
+    let assumed = controller.assumed();
     let planner = controller.planner(Depth::Full)?;
-    let question = Question { service, source, planner, prices, sort: sort.into(), output };
+    let sort = sort.into();
+    let question = Question { service, source, planner, assumed, prices, sort, output };
     match watch {
         None => print(&question.answer()?),
         Some(period) => question.watch(period.0),
@@ -157,9 +172,11 @@ impl Question {
             missing_cpu: self.planner.missing_cpu,
         })?;
         let services = gathered.services()?;
+        let mut planner = self.planner.clone();
+        planner.observe(&gathered.snapshot, &self.assumed);
         match (&gathered.service, services.first()) {
-            (Some(_), Some(service)) => self.one(&gathered.snapshot, service),
-            _ => self.all(&gathered.snapshot, &services),
+            (Some(_), Some(service)) => self.one(&gathered.snapshot, service, &planner),
+            _ => self.all(&gathered.snapshot, &services, &planner),
         }
     }
 
@@ -203,28 +220,29 @@ fn prices(arguments: &Explain) -> Result<Option<Prices>> {
 }
 
 impl Question {
-    fn one(&self, snapshot: &Snapshot, service: &Arc<Service>) -> Result<String> {
-        anyhow::ensure!(
-            service.is_ours(),
-            "Service {} {}, so the controller writes no EndpointSlices for it; its traffic goes to the \
-             endpoints in slices that others write",
-            service.key(),
-            not_ours(service)
-        );
-        let (planner, prices) = (&self.planner, self.prices.as_ref());
+    fn one(
+        &self,
+        snapshot: &Snapshot,
+        service: &Arc<Service>,
+        planner: &Planner,
+    ) -> Result<String> {
+        let (environment, prices) = (&planner.environment, self.prices.as_ref());
+        if !service.is_ours() {
+            return self.one_unmanaged(&unmanaged(snapshot, service, environment)?, environment);
+        }
         let controller_view = planner.controller_view(snapshot, service);
         let decision = controller_view.decide();
         let proxy_view = snapshot.proxy_view(service);
-        let explanation =
-            explain(&controller_view, &decision, &proxy_view, planner.depth, planner.proxy_kind)?;
+        let explanation = explain(&controller_view, &decision, &proxy_view, planner)?;
         warn_of_missing(&[&explanation.service], prices);
         let cost =
             prices.and_then(|prices| prices.cost(&explanation.service, explanation.crossing));
         if !self.output.is_screen() {
-            let document = Document::new("Explanation", One { explanation: &explanation, cost });
+            let one = One { environment, explanation: &explanation, cost };
+            let document = Document::new("Explanation", one);
             return rendered(&document, self.output);
         }
-        let mut text = screens::explanation(&explanation);
+        let mut text = screens::explanation(&explanation, environment, self.output.width());
         if let Some(cost) = cost {
             text.push_str(&format!(
                 "\nper month: {:.2} for the part of {} GB that crosses zones, {:.2} at best\n",
@@ -234,15 +252,30 @@ impl Question {
         Ok(text)
     }
 
-    fn all(&self, snapshot: &Snapshot, services: &[Arc<Service>]) -> Result<String> {
-        let services = ours(services);
-        warn_of_unknown(&services, self.prices.as_ref());
-        let mut lines = overview(snapshot, &services, &self.planner, self.prices.as_ref())?;
+    fn one_unmanaged(&self, unmanaged: &Unmanaged, environment: &Environment) -> Result<String> {
+        if !self.output.is_screen() {
+            let one = OneUnmanaged { environment, unmanaged };
+            let document = Document::new("UnmanagedExplanation", one);
+            return rendered(&document, self.output);
+        }
+        Ok(screens::unmanaged(unmanaged, environment))
+    }
+
+    fn all(
+        &self,
+        snapshot: &Snapshot,
+        services: &[Arc<Service>],
+        planner: &Planner,
+    ) -> Result<String> {
+        let environment = &planner.environment;
+        warn_of_unknown(services, self.prices.as_ref());
+        let mut lines = overview(snapshot, services, planner, self.prices.as_ref())?;
         sort(&mut lines, self.sort);
         if !self.output.is_screen() {
-            return rendered(&Document::new("Overview", All { services: &lines }), self.output);
+            let all = All { environment, services: &lines };
+            return rendered(&Document::new("Overview", all), self.output);
         }
-        Ok(screens::overview(&lines, self.output.width()))
+        Ok(screens::overview(&lines, environment, self.output.width()))
     }
 }
 

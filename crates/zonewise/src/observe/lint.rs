@@ -104,7 +104,7 @@ fn in_files(source: &Source, settings: &Settings) -> Result<Checked> {
                 let Fault { location, subject, message } = fault;
                 complain(&format!("{word}: {location}: {subject}: {message}"));
             }
-            Item::Ignored { .. } => {}
+            Item::Ignored { .. } | Item::Clue { .. } => {}
         }
     })?;
     Ok(checked)

@@ -20,8 +20,9 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use zonewise_explain::environment::Component;
 use zonewise_explain::screens::{self, Width};
-use zonewise_explain::{Depth, Planner, ProxyKind};
+use zonewise_explain::{Depth, Environment, Planner, ProxyKind};
 use zonewise_slices::service::Service;
 
 use crate::args::Usage;
@@ -86,12 +87,42 @@ impl From<ConsumerFlag> for ProxyKind {
     }
 }
 
+/// A part of zonewise that is to be taken as running.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AsIf {
+    /// zonewise controller
+    Controller,
+    /// zonewise proxy on every node
+    Proxy,
+}
+
+/// What is assumed to run, whatever is seen of the cluster.
+#[derive(Args)]
+pub(crate) struct AsIfFlags {
+    /// Answer as if these parts of zonewise ran [default: what is seen of the cluster]
+    #[arg(long, value_enum, value_name = "PARTS", value_delimiter = ',')]
+    as_if: Vec<AsIf>,
+}
+
+impl AsIfFlags {
+    fn assumed(&self) -> Vec<Component> {
+        let component = |part: &AsIf| match part {
+            AsIf::Controller => Component::Controller,
+            AsIf::Proxy => Component::Proxy,
+        };
+        self.as_if.iter().map(component).collect()
+    }
+}
+
 /// Flags for commands that show what the controller and the proxies would do.
 #[derive(Args)]
 pub(crate) struct ControllerFlags {
-    /// The proxy that runs on the nodes [default: zonewise, or kube-proxy with --compat upstream]
+    /// Answer as if this proxy ran on every node [default: the proxies that are seen; for plans,
+    /// zonewise, or kube-proxy with --compat upstream]
     #[arg(long, value_enum, value_name = "NAME")]
     consumer: Option<ConsumerFlag>,
+    #[command(flatten)]
+    as_if: AsIfFlags,
     /// Configuration file of the controller (ControllerConfiguration); flags take precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -100,14 +131,25 @@ pub(crate) struct ControllerFlags {
 }
 
 impl ControllerFlags {
-    /// Plans as that controller would.
+    /// What the flags say that runs.
+    fn assumed(&self) -> Vec<Component> {
+        let mut assumed = self.as_if.assumed();
+        if self.consumer.is_some() && !assumed.contains(&Component::Proxy) {
+            assumed.push(Component::Proxy);
+        }
+        assumed
+    }
+
+    /// Plans as that controller would. What runs in the cluster is not known yet.
     fn planner(self, depth: Depth) -> Result<Planner, Usage> {
         let config = configuration(self.config.as_deref(), self.slices)
             .map_err(|error| Usage(format!("{error:#}")))?;
         let usual =
             if config.settings.upstream { ProxyKind::KubeProxy } else { ProxyKind::Zonewise };
+        let proxy_kind = self.consumer.map_or(usual, Into::into);
         Ok(Planner {
-            proxy_kind: self.consumer.map_or(usual, Into::into),
+            proxy_kind,
+            environment: Environment::assumed(proxy_kind),
             settings: config.settings,
             missing_cpu: config.missing_cpu,
             depth,

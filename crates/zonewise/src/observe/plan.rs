@@ -7,7 +7,7 @@ use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use zonewise_common::document::API_VERSION;
 use zonewise_explain::screens::{self, Totals, Width};
-use zonewise_explain::{Depth, ServicePlan};
+use zonewise_explain::{Depth, Environment, ServicePlan};
 
 use super::source::{Source, Wanted};
 use super::{ControllerFlags, Out, Output, ServiceName, not_ours, ours, out};
@@ -51,11 +51,13 @@ pub(crate) fn run(arguments: Plan) -> Result<()> {
         return Err(Usage(message.into()).into());
     }
     let depth = if explain { Depth::Full } else { Depth::Arithmetic };
-    let planner = controller.planner(depth)?;
+    let assumed = controller.assumed();
+    let mut planner = controller.planner(depth)?;
     let missing_cpu = planner.missing_cpu;
     let wanted = Wanted { service: service.as_ref(), pods: true, json: explain, missing_cpu };
     let gathered = source.gather(&wanted)?;
     let snapshot = &gathered.snapshot;
+    planner.observe(snapshot, &assumed);
     let services = gathered.services()?;
     if let ([only], true) = (services.as_slice(), gathered.service.is_some())
         && !only.is_ours()
@@ -67,8 +69,9 @@ pub(crate) fn run(arguments: Plan) -> Result<()> {
         );
     }
     let services = ours(&services);
-    let mut printer = printer(output, diff, explain);
+    let mut printer = printer(output, diff, explain, &planner.environment);
     let mut out = out();
+    printer.begin(&mut out)?;
     planner.each::<anyhow::Error>(snapshot, &services, |plan| printer.service(&plan, &mut out))?;
     printer.end(&mut out)?;
     Ok(out.flush()?)
@@ -76,37 +79,50 @@ pub(crate) fn run(arguments: Plan) -> Result<()> {
 
 /// Writes plans one by one.
 trait Printer {
+    fn begin(&mut self, out: &mut Out) -> Result<()>;
     fn service(&mut self, plan: &ServicePlan, out: &mut Out) -> Result<()>;
     fn end(&mut self, out: &mut Out) -> Result<()>;
 }
 
-fn printer(output: Output, diff: bool, explain: bool) -> Box<dyn Printer> {
+fn printer<'a>(
+    output: Output,
+    diff: bool,
+    explain: bool,
+    environment: &'a Environment,
+) -> Box<dyn Printer + 'a> {
+    let (width, totals) = (output.width(), Totals::default());
+    let explained = explain.then_some((environment, width));
     match output {
-        _ if diff => Box::new(Diff { explain, totals: Totals::default() }),
-        Output::Table | Output::Wide => Box::new(Table {
-            explain,
-            rows: Vec::new(),
-            totals: Totals::default(),
-            width: output.width(),
-        }),
-        Output::Json => Box::new(Json { first: true }),
+        _ if diff => Box::new(Diff { environment, explained, totals }),
+        Output::Table | Output::Wide => {
+            Box::new(Table { environment, explained, rows: Vec::new(), totals, width })
+        }
+        Output::Json => Box::new(Json { environment, first: true }),
         Output::Yaml => Box::new(Yaml { list: screens::List::default() }),
     }
 }
 
-struct Table {
-    explain: bool,
+/// What the screens of explanations need; `None` without --explain.
+type Explained<'a> = Option<(&'a Environment, Width)>;
+
+struct Table<'a> {
+    environment: &'a Environment,
+    explained: Explained<'a>,
     rows: Vec<Vec<String>>,
     totals: Totals,
     width: Width,
 }
 
-impl Printer for Table {
+impl Printer for Table<'_> {
+    fn begin(&mut self, out: &mut Out) -> Result<()> {
+        Ok(writeln!(out, "{}", screens::planned_by(self.environment))?)
+    }
+
     fn service(&mut self, plan: &ServicePlan, out: &mut Out) -> Result<()> {
         self.totals.add(plan);
         self.rows.push(screens::plan_row(plan));
-        if self.explain {
-            writeln!(out, "{}", screens::explanation(&plan.explanation))?;
+        if let Some((environment, width)) = self.explained {
+            writeln!(out, "{}", screens::explanation(&plan.explanation, environment, width))?;
         }
         Ok(())
     }
@@ -117,17 +133,22 @@ impl Printer for Table {
     }
 }
 
-struct Diff {
-    explain: bool,
+struct Diff<'a> {
+    environment: &'a Environment,
+    explained: Explained<'a>,
     totals: Totals,
 }
 
-impl Printer for Diff {
+impl Printer for Diff<'_> {
+    fn begin(&mut self, out: &mut Out) -> Result<()> {
+        Ok(writeln!(out, "{}", screens::planned_by(self.environment))?)
+    }
+
     fn service(&mut self, plan: &ServicePlan, out: &mut Out) -> Result<()> {
         self.totals.add(plan);
         let diff = screens::diff(plan)?;
-        if self.explain && !diff.is_empty() {
-            writeln!(out, "{}", screens::explanation(&plan.explanation))?;
+        if let Some((environment, width)) = self.explained.filter(|_| !diff.is_empty()) {
+            writeln!(out, "{}", screens::explanation(&plan.explanation, environment, width))?;
         }
         Ok(out.write_all(diff.as_bytes())?)
     }
@@ -137,27 +158,29 @@ impl Printer for Diff {
     }
 }
 
-struct Json {
+struct Json<'a> {
+    environment: &'a Environment,
     first: bool,
 }
 
-impl Printer for Json {
+impl Printer for Json<'_> {
+    fn begin(&mut self, out: &mut Out) -> Result<()> {
+        write!(out, "{{\"apiVersion\":\"{API_VERSION}\",\"kind\":\"Plan\",\"environment\":")?;
+        serde_json::to_writer(&mut *out, self.environment)?;
+        Ok(out.write_all(b",\"services\":[\n")?)
+    }
+
     fn service(&mut self, plan: &ServicePlan, out: &mut Out) -> Result<()> {
-        let start = if self.first { head() } else { ",\n".into() };
+        if !self.first {
+            out.write_all(b",\n")?;
+        }
         self.first = false;
-        out.write_all(start.as_bytes())?;
         Ok(serde_json::to_writer(out, plan)?)
     }
 
     fn end(&mut self, out: &mut Out) -> Result<()> {
-        let end = if self.first { head() + "]}\n" } else { "\n]}\n".into() };
-        Ok(out.write_all(end.as_bytes())?)
+        Ok(out.write_all(b"\n]}\n")?)
     }
-}
-
-/// The beginning of the document, which is written Service by Service.
-fn head() -> String {
-    format!("{{\"apiVersion\":\"{API_VERSION}\",\"kind\":\"Plan\",\"services\":[\n")
 }
 
 struct Yaml {
@@ -165,6 +188,10 @@ struct Yaml {
 }
 
 impl Printer for Yaml {
+    fn begin(&mut self, _: &mut Out) -> Result<()> {
+        Ok(())
+    }
+
     fn service(&mut self, plan: &ServicePlan, out: &mut Out) -> Result<()> {
         Ok(out.write_all(self.list.add(plan)?.as_bytes())?)
     }

@@ -11,14 +11,18 @@ use serde::Serialize;
 use zonewise_common::document::Document;
 use zonewise_common::keys::SERVICE_PROXY_NAME;
 use zonewise_common::similar::closest;
-use zonewise_explain::{Matrix, RouteLine, Snapshot, location_in, matrices, route_lines, screens};
+use zonewise_explain::environment::Component;
+use zonewise_explain::{
+    Environment, Matrix, ProxyKind, RouteLine, Snapshot, location_in, matrices, matrices_of_nodes,
+    route_lines, screens,
+};
 use zonewise_proxy::config::{GATES, Settings};
 use zonewise_routing::{FeatureGates, NodeLocation};
 use zonewise_slices::service::Service;
 use zonewise_topology::capacity::MissingCpu;
 
 use super::source::{Source, Wanted};
-use super::{Output, ServiceName, document, print};
+use super::{AsIfFlags, Output, ServiceName, document, print};
 use crate::args::Usage;
 use crate::completion::services;
 use crate::output::complain;
@@ -47,6 +51,8 @@ pub(crate) struct Route {
     /// Show the traffic from every zone to every zone, and the expected load of each endpoint
     #[arg(long, conflicts_with_all = ["node", "from"])]
     matrix: bool,
+    #[command(flatten)]
+    as_if: AsIfFlags,
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
     output: Output,
@@ -72,21 +78,92 @@ pub(crate) fn run(arguments: &Route) -> Result<()> {
     let snapshot = &gathered.snapshot;
     let mut services = gathered.services()?;
     services.retain(|service| is_served(service, proxy_name.as_deref()));
+    let routers = Routers { flags: arguments.flags_of_proxy().then_some(routing), arguments };
+    let environment = snapshot.environment(&routers.assumed(), ProxyKind::Zonewise);
+    let unrouted = services.iter().filter(|service| !is_routed(service));
+    unrouted.for_each(|service| complain(&format!("warning: {}", not_routed(service))));
     if arguments.matrix {
         if snapshot.zones().is_empty() {
             complain("warning: no node has a zone label, so it is not known where traffic starts");
         }
-        return print_matrices(&matrices_of(snapshot, &services, &routing)?, arguments.output);
+        let matrices = routers.matrices(snapshot, &services, &environment)?;
+        return print_matrices(
+            &matrices,
+            (&routers.first_lines(&environment), &environment),
+            arguments.output,
+        );
     }
     let location = location(snapshot, arguments)?;
     let mut all = Vec::new();
     for service in &services {
-        all.extend(route_lines(&snapshot.proxy_view(service), &location, &routing)?);
+        let gates = routers.on(arguments.node.as_deref(), service, &environment);
+        all.extend(route_lines(&snapshot.proxy_view(service), &location, &gates)?);
     }
-    if let ([only], true) = (services.as_slice(), all.is_empty()) {
-        complain(&format!("warning: {}", unrouted(only)));
+    print_lines(&all, (&routers.first_lines(&environment), &environment), arguments.output)
+}
+
+impl Route {
+    /// Whether the flags of the proxy say what it uses.
+    fn flags_of_proxy(&self) -> bool {
+        self.config.is_some() || self.feature_gates.is_some()
     }
-    print_lines(&all, arguments.output)
+}
+
+/// Which proxies route: those that were seen; zonewise's where none was seen or where flags say so.
+struct Routers<'a> {
+    /// The feature gates of zonewise's proxy, if flags set them.
+    flags: Option<FeatureGates>,
+    arguments: &'a Route,
+}
+
+impl Routers<'_> {
+    fn assumed(&self) -> Vec<Component> {
+        let mut assumed = self.arguments.as_if.assumed();
+        if self.flags.is_some() && !assumed.contains(&Component::Proxy) {
+            assumed.push(Component::Proxy);
+        }
+        assumed
+    }
+
+    /// What the proxy of a node uses.
+    fn on(&self, node: Option<&str>, service: &Service, here: &Environment) -> FeatureGates {
+        let kind = node.map_or_else(|| here.only_proxy(), |node| here.by_node.of(node));
+        self.flags.unwrap_or_else(|| kind.unwrap_or_default().gates(service))
+    }
+
+    fn matrices(
+        &self,
+        snapshot: &Snapshot,
+        services: &[Arc<Service>],
+        here: &Environment,
+    ) -> Result<Vec<Matrix>> {
+        let mut all = Vec::new();
+        let proxies = here.by_node.or(ProxyKind::Zonewise);
+        for service in services {
+            let (proxy_view, nodes) = (snapshot.proxy_view(service), snapshot.nodes());
+            all.extend(match &self.flags {
+                Some(gates) => matrices(&proxy_view, nodes, gates)?,
+                None => matrices_of_nodes(&proxy_view, nodes, service, &proxies)?,
+            });
+        }
+        Ok(all)
+    }
+
+    /// Whose routes these are, and what runs.
+    fn first_lines(&self, here: &Environment) -> String {
+        let known = match &self.arguments.node {
+            Some(node) => here.by_node.of(node).map(ProxyKind::name),
+            None if self.arguments.matrix => {
+                here.all_proxies_known().then_some("the proxy of each node")
+            }
+            None => here.only_proxy().map(ProxyKind::name),
+        };
+        let whose = match known {
+            Some(name) => format!("as {name} routes"),
+            None => "as zonewise's proxy routes; it is not known whether it runs".into(),
+        };
+        format!("{whose}\n{}\n\n", screens::environment(here))
+    }
 }
 
 /// The feature gates and the name of the proxy, from its configuration file and flags.
@@ -116,7 +193,13 @@ fn is_served(service: &Service, proxy_name: Option<&str>) -> bool {
     wanted == proxy_name
 }
 
-fn unrouted(service: &Service) -> String {
+/// Whether proxies route a Service: it has a cluster IP.
+fn is_routed(service: &Service) -> bool {
+    !service.external_name && !service.headless
+}
+
+/// Why a Service is not listed.
+fn not_routed(service: &Service) -> String {
     let why = if service.external_name {
         "is of type ExternalName: it is a DNS alias, and no proxy routes it"
     } else {
@@ -165,40 +248,39 @@ fn known(noun: &str, given: &str, names: &[&str]) -> String {
     }
 }
 
-fn matrices_of(
-    snapshot: &Snapshot,
-    services: &[Arc<Service>],
-    routing: &FeatureGates,
-) -> Result<Vec<Matrix>> {
-    let mut all = Vec::new();
-    for service in services {
-        all.extend(matrices(&snapshot.proxy_view(service), snapshot.nodes(), routing)?);
-    }
-    Ok(all)
-}
+/// The first lines of a screen, and what runs.
+type First<'a> = (&'a str, &'a Environment);
 
 #[derive(Serialize)]
 struct Routes<'a> {
+    environment: &'a Environment,
     routes: &'a [RouteLine],
 }
 
 #[derive(Serialize)]
 struct Matrices<'a> {
+    environment: &'a Environment,
     matrices: &'a [Matrix],
 }
 
-fn print_lines(lines: &[RouteLine], output: Output) -> Result<()> {
+fn print_lines(lines: &[RouteLine], (first, here): First<'_>, output: Output) -> Result<()> {
     if !output.is_screen() {
-        return document(&Document::new("Routes", Routes { routes: lines }), output);
+        return document(
+            &Document::new("Routes", Routes { environment: here, routes: lines }),
+            output,
+        );
     }
-    print(&screens::routes(lines, output.width()))
+    print(&format!("{first}{}", screens::routes(lines, output.width())))
 }
 
-fn print_matrices(matrices: &[Matrix], output: Output) -> Result<()> {
+fn print_matrices(matrices: &[Matrix], (first, here): First<'_>, output: Output) -> Result<()> {
     if !output.is_screen() {
-        return document(&Document::new("Matrices", Matrices { matrices }), output);
+        return document(
+            &Document::new("Matrices", Matrices { environment: here, matrices }),
+            output,
+        );
     }
     let screens: Vec<String> =
         matrices.iter().map(|matrix| screens::matrix(matrix) + "\n").collect();
-    print(&screens.concat())
+    print(&format!("{first}{}", screens.concat()))
 }

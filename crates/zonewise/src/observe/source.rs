@@ -223,6 +223,7 @@ impl Source {
             live::read(&client, &scope, wanted.pods, &mut |item| builder.add(item))
                 .await
                 .with_context(|| format!("cannot read the cluster at {server}"))?;
+            builder.set_facts(live::facts(&client).await);
             Ok(service)
         })
     }
@@ -289,7 +290,7 @@ fn service_name(item: Item) -> Option<(String, String)> {
         Item::Found(LocatedObject { object: Object::Service { small, .. }, .. }) => {
             Some((small.namespace.to_string(), small.name.to_string()))
         }
-        Item::Found(_) | Item::Fault(_) | Item::Ignored { .. } => None,
+        Item::Found(_) | Item::Fault(_) | Item::Ignored { .. } | Item::Clue { .. } => None,
     }
 }
 

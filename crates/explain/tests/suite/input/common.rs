@@ -22,6 +22,7 @@ pub(crate) fn told(text: impl AsRef<[u8]>) -> Vec<String> {
             format!("{location}: {subject}: {message}")
         }
         Item::Ignored { kind, .. } => format!("ignored: {kind}"),
+        Item::Clue { kind, .. } => format!("clue: {kind}"),
     };
     items.into_iter().map(line).chain(end.map(|error| format!("error: {error}"))).collect()
 }

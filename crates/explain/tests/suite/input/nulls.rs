@@ -15,7 +15,7 @@ fn readable(text: &str) -> (Vec<Object>, bool) {
     let faulty = items.iter().any(|item| !matches!(item, Item::Found(_)));
     let object = |item| match item {
         Item::Found(found) => Some(apart(found.object).0),
-        Item::Fault(_) | Item::Ignored { .. } => None,
+        Item::Fault(_) | Item::Ignored { .. } | Item::Clue { .. } => None,
     };
     (items.into_iter().filter_map(object).collect(), faulty)
 }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use zonewise_explain::input::{self, Options};
 use zonewise_explain::screens::{self, Width};
 use zonewise_explain::{
-    Depth, Planner, Prices, ProxyKind, Snapshot, SnapshotBuilder, explain, matrices, overview,
-    route_lines,
+    Depth, Environment, Planner, Prices, ProxyKind, Snapshot, SnapshotBuilder, explain, matrices,
+    overview, route_lines,
 };
 use zonewise_routing::FeatureGates;
 use zonewise_slices::service::Service;
@@ -57,7 +57,9 @@ impl Cluster {
     fn planner(&self, depth: Depth) -> Planner {
         let settings = Settings { upstream: self.upstream, ..Settings::default() };
         let missing_cpu = self.missing_cpu();
-        Planner { settings, missing_cpu, depth, proxy_kind: ProxyKind::Zonewise }
+        let proxy_kind = ProxyKind::Zonewise;
+        let environment = Environment::assumed(proxy_kind);
+        Planner { settings, missing_cpu, depth, proxy_kind, environment }
     }
 
     fn prices() -> Prices {
@@ -75,14 +77,13 @@ impl Cluster {
         let view = planner.controller_view(&snapshot, &service);
         let proxies = snapshot.proxy_view(&service);
         let decision = view.decide();
-        let explained =
-            explain(&view, &decision, &proxies, planner.depth, planner.proxy_kind).unwrap();
+        let explained = explain(&view, &decision, &proxies, &planner).unwrap();
         let cost = Self::prices().cost(&explained.service, explained.crossing);
         let mut document = serde_json::to_value(&explained).unwrap();
         if let Some(cost) = cost {
             document["cost"] = serde_json::to_value(cost).unwrap();
         }
-        (document, screens::explanation(&explained))
+        (document, screens::explanation(&explained, &planner.environment, Width::Wide))
     }
 
     /// The Service's row in the document of `zonewise explain`, and the screen.
@@ -91,7 +92,10 @@ impl Cluster {
         let services = [Self::service(&snapshot)];
         let prices = Self::prices();
         let lines = overview(&snapshot, &services, &planner, Some(&prices)).unwrap();
-        (serde_json::to_value(&lines[0]).unwrap(), screens::overview(&lines, Width::Usual))
+        (
+            serde_json::to_value(&lines[0]).unwrap(),
+            screens::overview(&lines, &planner.environment, Width::Usual),
+        )
     }
 
     /// The Service's part of the document of `zonewise plan`, and its row on the screen.

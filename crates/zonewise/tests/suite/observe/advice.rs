@@ -46,7 +46,7 @@ fn named<'a>(objects: &'a mut [Value], name: &str) -> &'a mut Value {
 }
 
 fn explain(objects: &[Value], flags: &[String]) -> Value {
-    let mut arguments = vec!["explain", "shop/web"];
+    let mut arguments = vec!["explain", "shop/web", "--as-if", "controller,proxy"];
     arguments.extend(flags.iter().map(String::as_str));
     document(&arguments, objects)
 }
@@ -203,6 +203,35 @@ fn every_way_that_is_told_turns_it_on() {
     }
 }
 
+/// What is told to work without zonewise does, with the built-in controller and kube-proxy; and where it is
+/// not known that zonewise runs, it comes first.
+#[test]
+fn what_works_without_zonewise_is_told_and_works() {
+    let mut told = 0;
+    for (objects, flags, reason, _) in off() {
+        if !flags.is_empty() {
+            continue;
+        }
+        let before = document(&["explain", "shop/web"], &objects);
+        let ways = before["changes"].as_array().unwrap();
+        let without = |way: &&Value| way["needs"] == json!([]);
+        let first = ways.iter().take_while(without).count();
+        assert_eq!(first, ways.iter().filter(without).count(), "{reason}: {ways:#?}");
+        for way in ways.iter().take(first) {
+            let mut objects = objects.clone();
+            let steps = way["steps"].as_array().unwrap();
+            let needed: Vec<String> =
+                steps.iter().flat_map(|step| make(step, &mut objects)).collect();
+            assert_eq!(needed, Vec::<String>::new(), "{way:#}");
+            let flags = ["explain", "shop/web", "--compat", "upstream", "--consumer", "kube-proxy"];
+            let after = document(&flags, &objects);
+            assert!(is_on(&after), "{reason}, {way:#}: {:#}", after["sentence"]);
+            told += 1;
+        }
+    }
+    assert!(told > 5, "{told} ways");
+}
+
 /// One endpoint fewer than advised, in any zone, is not enough.
 #[test]
 fn the_change_is_the_smallest() {
@@ -334,9 +363,9 @@ fn the_overview_marks_poor_routing() {
     let plan = run_on(&["plan", "-o", "json", "-f", "-"], dump(&objects).as_bytes()).out;
     let plan: Value = serde_json::from_str(&plan).unwrap();
     objects.extend(plan["services"][0]["creates"].as_array().unwrap().clone());
-    let line = &document(&["explain"], &objects)["services"][0];
+    let line = &document(&["explain", "--as-if", "proxy"], &objects)["services"][0];
     assert_eq!((&line["inZone"], &line["maxOverload"]), (&json!(1.0), &json!(1.5)));
-    let screen = run_on(&["explain", "-f", "-"], dump(&objects).as_bytes()).out;
+    let screen = run_on(&["explain", "-f", "-", "--as-if", "proxy"], dump(&objects).as_bytes()).out;
     assert!(screen.contains("~  shop/web"), "{screen}");
     assert!(screen.contains("one endpoint gets 150 % more than its share"), "{screen}");
 }

@@ -14,7 +14,8 @@ pub(super) fn settled(mut objects: Vec<Value>) -> Vec<Value> {
 }
 
 fn explain(objects: &[Value], flags: &[&str]) -> Value {
-    document(&[&["explain", "shop/web"], flags].concat(), objects)
+    let as_if = ["explain", "shop/web", "--as-if", "controller,proxy"];
+    document(&[&as_if, flags].concat(), objects)
 }
 
 fn consumer<'a>(explanation: &'a Value, name: &str, family: &str) -> &'a Value {
@@ -34,7 +35,7 @@ fn b10_a_policy_of_local_stays_on_the_node_whatever_hints_say() {
     assert_eq!(loads, [&json!(0.0); 9]);
     let told = explain(&objects, &[]);
     assert_eq!((&told["changes"], &told["margin"]), (&json!([]), &Value::Null));
-    assert_eq!(told["notes"][0]["reason"], "LocalOnly", "{:#}", told["notes"]);
+    assert_eq!(told["verdict"]["state"], "local", "{:#}", told["verdict"]);
 }
 
 #[test]

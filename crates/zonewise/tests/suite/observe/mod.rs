@@ -11,9 +11,11 @@ mod answers;
 #[cfg(feature = "expressions")]
 mod expressions;
 mod input;
+mod kinds;
 mod lint;
 mod live;
 mod pages;
 pub(crate) mod run;
+mod running;
 mod schemas;
 mod screens;

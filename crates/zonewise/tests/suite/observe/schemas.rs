@@ -244,6 +244,7 @@ fn documents() -> Vec<(&'static str, Value)> {
     same_node[0]["spec"]["trafficDistribution"] = json!("PreferSameNode");
     same_node.push(node("a2", "a", "4"));
     all.push(("matrices", document(&["route", "--matrix"], &settled(same_node))));
+    all.extend(with_dropped_traffic());
     for service in ["cart", "dns", "legacy", "search", "typo", "web"] {
         let name = format!("shop/{service}");
         all.push(("explanation", of_shop(&["explain", &name])));
@@ -263,6 +264,22 @@ fn documents() -> Vec<(&'static str, Value)> {
         let gate_off = ["plan", "--explain", "--feature-gates", "TopologyAwareHints=false"];
         all.push(("plan", document(&gate_off, objects)));
     }
+    all
+}
+
+/// Documents about nodes that drop traffic, also that of a Service whose slices others write.
+fn with_dropped_traffic() -> Vec<(&'static str, Value)> {
+    let mut local = cluster(&json!({}), &[("4", 1), ("4", 0)]);
+    local[0]["spec"]["internalTrafficPolicy"] = json!("Local");
+    local.push(node("a2", "a", "4"));
+    let mut local = settled(local);
+    let mut all = vec![("matrices", document(&["route", "--matrix", "--as-if", "proxy"], &local))];
+    let unmanaged = ["explain", "shop/web", "--as-if", "proxy"];
+    local[0]["spec"]["selector"] = Value::Null;
+    all.push(("unmanaged-explanation", document(&unmanaged, &local)));
+    all.push(("overview", document(&["explain"], &local)));
+    local[0]["spec"]["type"] = json!("ExternalName");
+    all.push(("unmanaged-explanation", document(&["explain", "shop/web"], &local)));
     all
 }
 
