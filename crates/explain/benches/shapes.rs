@@ -13,7 +13,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use zonewise_explain::input::{self, Options};
-use zonewise_explain::{Depth, Planner, ProxyKind, SnapshotBuilder, explain, screens};
+use zonewise_explain::screens::{self, Width};
+use zonewise_explain::{Depth, Environment, Planner, ProxyKind, SnapshotBuilder, explain};
 use zonewise_slices::settings::Settings;
 use zonewise_topology::capacity::MissingCpu;
 
@@ -62,14 +63,15 @@ fn explained(dump: &str) -> (String, usize) {
         missing_cpu: MissingCpu::Refuse,
         depth: Depth::Full,
         proxy_kind: ProxyKind::Zonewise,
+        environment: Environment::assumed(ProxyKind::Zonewise),
     };
     let service = Arc::clone(snapshot.services().next().unwrap());
     let view = planner.controller_view(&snapshot, &service);
     let decision = view.decide();
     let proxies = snapshot.proxy_view(&service);
-    let explained = explain(&view, &decision, &proxies, planner.depth, planner.proxy_kind).unwrap();
+    let explained = explain(&view, &decision, &proxies, &planner).unwrap();
     let document = serde_json::to_string(&explained).unwrap();
-    let screen = screens::explanation(&explained);
+    let screen = screens::explanation(&explained, &planner.environment, Width::Usual);
     (explained.numbers.reason.to_string(), document.len() + screen.len())
 }
 

@@ -251,3 +251,86 @@ fn why_not(kind: ServiceKind) -> &'static str {
         ServiceKind::Routed => "the controller writes its EndpointSlices",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::{Finding, RunState};
+
+    /// A cluster of three nodes with these controllers, and zonewise's proxy on some nodes.
+    fn here(controller: RunState, built_in: RunState, proxies: usize) -> Environment {
+        let finding = |state| Finding { state, evidence: String::new() };
+        let mut here = Environment::assumed(ProxyKind::Zonewise);
+        here.controller = finding(controller);
+        here.built_in_controller = finding(built_in);
+        here.nodes = 3;
+        here.proxies[0].nodes = proxies;
+        here
+    }
+
+    #[test]
+    fn a_decision_is_the_reason_only_where_what_it_needs_runs() {
+        use RunState::{NotFound, Running, Stopped, Unknown};
+        let both = [Component::Controller, Component::Proxy];
+        let plain = "SharesBalanced: even";
+        let would = |what: &str| {
+            format!(
+                "if zonewise ran here ({what}): SharesBalanced: even; 71 % of the traffic would stay in its \
+                 zone"
+            )
+        };
+        for (controller, built_in, proxies, needs, agrees, expected) in [
+            (Running, NotFound, 3, &both[..], false, plain.to_owned()),
+            (Running, NotFound, 1, &both, false, would("its proxy: on 1 of 3 nodes")),
+            (Stopped, Running, 3, &both, false, would("its controller: stopped")),
+            (
+                NotFound,
+                Running,
+                0,
+                &both,
+                false,
+                would("its controller: not found, its proxy: on 0 of 3 nodes"),
+            ),
+            (Unknown, Unknown, 0, &[], true, would("its controller: unknown")),
+            (NotFound, Running, 0, &[], true, plain.to_owned()),
+            (NotFound, Stopped, 0, &[], true, would("its controller: not found")),
+        ] {
+            let environment = here(controller, built_in, proxies);
+            let decided = Decided {
+                reason: Code::SharesBalanced,
+                sentence: "even",
+                in_zone: Some(0.71),
+                needs,
+                built_in_agrees: agrees,
+            };
+            let told = verdict(ServiceKind::Routed, &environment, &Now::Nowhere, Some(decided));
+            assert_eq!(told.why, expected);
+            assert_eq!(told.needs, needs);
+            let missing = told.missing.len();
+            assert_eq!(
+                missing == 0,
+                !told.why.contains("proxy:") && (controller == Running || needs.is_empty())
+            );
+        }
+    }
+
+    #[test]
+    fn the_built_in_controller_s_decision_is_told_as_its_own() {
+        let mut environment = here(RunState::Running, RunState::NotFound, 3);
+        environment.decider = Decider::BuiltIn;
+        let decided = Decided {
+            reason: Code::HintsAssigned,
+            sentence: "hinted",
+            in_zone: None,
+            needs: &[],
+            built_in_agrees: true,
+        };
+        let why = |environment: &Environment| {
+            verdict(ServiceKind::Routed, environment, &Now::Nowhere, Some(decided)).why
+        };
+        let would = "if the built-in controller runs here (not found): HintsAssigned: hinted";
+        assert_eq!(why(&environment), would);
+        environment.built_in_controller.state = RunState::Running;
+        assert_eq!(why(&environment), "HintsAssigned: hinted");
+    }
+}

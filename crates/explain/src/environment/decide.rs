@@ -253,7 +253,7 @@ mod tests {
         for object in objects {
             match object["kind"].as_str() {
                 Some("Pod") => {
-                    facts.add_pod(&serde_json::from_value::<Pod>(object.clone()).unwrap())
+                    facts.add_pod(&serde_json::from_value::<Pod>(object.clone()).unwrap());
                 }
                 Some(kind) => facts.add(Clue::of(kind, object).unwrap()),
                 None => facts.add(Clue::of("Lease", object).unwrap()),
