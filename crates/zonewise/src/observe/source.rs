@@ -303,7 +303,8 @@ fn warn_of_missing_kinds(remarks: &Remarks, wanted: &Wanted<'_>, live: bool) {
         }
         format!("; add the output of `kubectl get {resource} -o yaml`")
     };
-    if missing("Node") {
+    // `lint` looks at Services alone.
+    if (wanted.pods || wanted.json) && missing("Node") {
         let pods = if wanted.pods { ", and every Pod is on an unknown node" } else { "" };
         complain(&format!(
             "warning: there is no Node, so no zone is known{pods}{}",
