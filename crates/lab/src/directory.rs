@@ -273,7 +273,7 @@ mod tests {
             Caller { namespace: "/proc/1/fd/3".into(), hosts: parent.path().join("2").join(HOSTS) };
         assert_eq!(caller(&[two.clone(), gone.clone()], None, "a").unwrap(), found);
         assert_eq!(caller(&[one.clone(), two.clone()], Some(2), "a").unwrap(), found);
-        assert!(wrong(&[gone.clone()], None, "a").contains("no lab runs: start one"));
+        assert!(wrong(std::slice::from_ref(&gone), None, "a").contains("no lab runs: start one"));
         assert!(wrong(&[gone], Some(3), "a").contains("no lab runs in process 3"));
         assert!(wrong(&[one.clone(), two], None, "a").contains("(processes 1, 2)"));
         assert!(wrong(&[one], None, "x").contains("has no zone \"x\" (zones: a)"));

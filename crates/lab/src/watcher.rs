@@ -198,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    fn service(annotations: Value) -> Value {
+    fn service(annotations: &Value) -> Value {
         json!({
             "metadata": {
                 "name": "web", "namespace": "shop", "uid": "u", "annotations": annotations,
@@ -224,7 +224,7 @@ mod tests {
             asked: "trafficDistribution=PreferSameZone".into(),
             reason: Some("SharesBalanced".into()),
         };
-        assert_eq!(service_status(&service(json!({}))), expected);
+        assert_eq!(service_status(&service(&json!({}))), expected);
         assert_eq!(service_status(&json!({"metadata": {}, "spec": {}})), ServiceStatus::default());
     }
 
@@ -241,7 +241,7 @@ mod tests {
         for (annotations, expected) in cases {
             let annotations: serde_json::Map<String, Value> =
                 annotations.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
-            assert_eq!(asked(&service(annotations.into())), expected);
+            assert_eq!(asked(&service(&annotations.into())), expected);
         }
     }
 
