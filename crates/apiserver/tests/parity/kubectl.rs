@@ -9,7 +9,7 @@ use std::thread;
 use crate::differences::{Entry, Listed};
 use crate::normal::{Normal, age};
 use crate::requests::Words;
-use crate::servers::{Pair, Side};
+use crate::servers::{Pair, Scratch, Side};
 
 /// A command that takes longer is ended, with exit status 124.
 const LIMIT_SECONDS: &str = "60";
@@ -367,6 +367,32 @@ fn kubectl_says_what_the_embedded_server_does_not_do() {
     let outputs = talk(&program, &pair.embedded, "k-refused", &lines);
     for ((line, expected), found) in REFUSED.iter().zip(&outputs) {
         assert_eq!(*found, expected.replace("{ns}", "k-refused"), "kubectl {line}");
+    }
+}
+
+/// The example of the documentation, and what the server itself prints, can be applied again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn manifests_can_be_applied_twice() {
+    let scratch = Scratch::start().await;
+    let program = zonewise_testbed::program("kubectl").unwrap();
+    let kubectl =
+        Kubectl { program: &program, kubeconfig: &scratch.side.kubeconfig, namespace: "shop" };
+    let shop = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/shop");
+    let run = |line: &str, input: &str| {
+        let output = kubectl.run(&split(line), input);
+        assert!(output.ends_with("exit 0\n"), "{line}: {output}");
+        output
+    };
+    for how in ["", "", " --server-side --force-conflicts", " --server-side --force-conflicts"] {
+        run(&format!("apply -f {shop}{how}"), "");
+    }
+    let all =
+        "get nodes,namespaces,pods,services,endpointslices -A -l component!=apiserver -o yaml";
+    for _ in 0..2 {
+        let printed = run(all, "");
+        let printed = printed.strip_suffix("exit 0\n").unwrap();
+        assert!(printed.contains("name: cart-0"), "{printed}");
+        run("apply -f -", printed);
     }
 }
 
