@@ -269,10 +269,12 @@ impl<'a> Numbers<'a> {
             let left: Vec<&PlacedPod<'_>> =
                 numbers.endpoints.iter().filter(|endpoint| is_left(endpoint.pod)).collect();
             let situation = numbers.situation(capacity, &left);
-            if is_surely_in_force(&self.choice, &situation) {
+            let ways = numbers.ways(&situation, &left);
+            let serving = serving(&ways, &situation);
+            if is_surely_in_force(&self.choice, &situation, serving.as_deref()) {
                 return Reason::HintsAssigned { moved: 0 };
             }
-            let previous = numbers.previous(&situation, &left);
+            let previous = serving.map(|_| assignment(&ways, &situation));
             kept_reason(&self.choice, &situation, previous.as_ref())
         })))
     }
@@ -315,22 +317,42 @@ impl<'a> FamilyNumbers<'a> {
         Situation::new(capacity, &counts, unplaced as u64)
     }
 
-    /// The previous decision: the endpoints that serve exactly one zone.
-    fn previous(&self, situation: &Situation, left: &[&PlacedPod<'_>]) -> Option<Assignment> {
+    /// Where the endpoints are, and what each serves if that is exactly one zone or region.
+    fn ways(&self, situation: &Situation, left: &[&PlacedPod<'_>]) -> Vec<Way> {
         let number = |name: &str| situation.names.binary_search_by(|one| (**one).cmp(name)).ok();
         let sources: Vec<Option<usize>> = self.places.iter().map(|name| number(name)).collect();
-        let mut assignment = Assignment::empty(situation.names.len());
-        let mut any = false;
-        for endpoint in left {
+        let way = |endpoint: &&PlacedPod<'_>| {
             let mut serves = endpoint.serves.iter().filter_map(|name| number(name));
-            if let (Some(consumer), None) = (serves.next(), serves.next()) {
-                let source = endpoint.place.and_then(|place| sources[place]);
-                assignment.add(source.unwrap_or(assignment.unplaced()), consumer, 1);
-                any = true;
-            }
-        }
-        any.then_some(assignment)
+            let serves = serves.next().filter(|_| serves.next().is_none());
+            Way { source: endpoint.place.and_then(|place| sources[place]), serves }
+        };
+        left.iter().map(way).collect()
     }
+}
+
+/// Where an endpoint is, and what it serves, as numbers of zones or regions.
+struct Way {
+    source: Option<usize>,
+    serves: Option<usize>,
+}
+
+/// How many endpoints serve each zone or region if what is in force is kept; `None` if nothing is.
+/// Endpoints of which it says nothing serve their own.
+fn serving(ways: &[Way], situation: &Situation) -> Option<Vec<u64>> {
+    let mut serving = vec![0; situation.names.len()];
+    ways.iter().filter_map(|way| way.serves.or(way.source)).for_each(|zone| serving[zone] += 1);
+    ways.iter().any(|way| way.serves.is_some()).then_some(serving)
+}
+
+/// The decision that is in force: the endpoints that serve exactly one zone or region.
+fn assignment(ways: &[Way], situation: &Situation) -> Assignment {
+    let mut assignment = Assignment::empty(situation.names.len());
+    for way in ways {
+        if let Some(serves) = way.serves {
+            assignment.add(way.source.unwrap_or(assignment.unplaced()), serves, 1);
+        }
+    }
+    assignment
 }
 
 fn has_address(pod: &Pod, family: &AddressType) -> bool {

@@ -191,14 +191,16 @@ pub fn kept_reason(
 }
 
 /// Whether [`kept_reason`] is in force, where that is known by a glance at the numbers; `false` means
-/// nothing.
-pub fn is_surely_in_force(choice: &Choice, situation: &Situation) -> bool {
+/// nothing. `serving` is the number of endpoints that serve each zone by what is in force, if anything is.
+pub fn is_surely_in_force(choice: &Choice, situation: &Situation, serving: Option<&[u64]>) -> bool {
+    let surely =
+        |heuristic: &dyn Heuristic| heuristic.is_surely_in_force(&situation.region(), serving);
     match choice {
         Choice::Heuristic(heuristic) => {
-            heuristic.is_surely_in_force(&situation.region())
-                && (!heuristic.gives_shares() || ZoneShares::surely_fit(situation))
+            surely(&**heuristic) && (!heuristic.gives_shares() || ZoneShares::surely_fit(situation))
         }
-        Choice::ClusterWide | Choice::Near(_) | Choice::Subsets(..) => false,
+        Choice::Subsets(heuristic, _) => surely(&**heuristic),
+        Choice::ClusterWide | Choice::Near(_) => false,
     }
 }
 

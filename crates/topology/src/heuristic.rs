@@ -25,10 +25,11 @@ pub trait Heuristic: Send + Sync {
         self.allocate(case, out)
     }
 
-    /// Whether the outcome of [`allocate`](Self::allocate) is known to be in force without running it,
-    /// whatever is in force before. Only heuristics that can tell quickly say so; `false` means nothing.
-    fn is_surely_in_force(&self, region: &Region<'_>) -> bool {
-        let _ = region;
+    /// Whether the outcome of [`allocate`](Self::allocate) is known to be in force without running it.
+    /// `serving` is the number of endpoints that serve each zone by what is in force before, if anything
+    /// is. Only heuristics that can tell quickly say so; `false` means nothing.
+    fn is_surely_in_force(&self, region: &Region<'_>, serving: Option<&[u64]>) -> bool {
+        let _ = (region, serving);
         false
     }
 
@@ -52,8 +53,8 @@ impl<H: Heuristic + ?Sized> Heuristic for Arc<H> {
         (**self).allocate_named(case, names, out)
     }
 
-    fn is_surely_in_force(&self, region: &Region<'_>) -> bool {
-        (**self).is_surely_in_force(region)
+    fn is_surely_in_force(&self, region: &Region<'_>, serving: Option<&[u64]>) -> bool {
+        (**self).is_surely_in_force(region, serving)
     }
 
     fn gives_shares(&self) -> bool {

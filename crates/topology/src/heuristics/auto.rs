@@ -71,7 +71,7 @@ impl Heuristic for Auto {
         }
     }
 
-    fn is_surely_in_force(&self, region: &Region<'_>) -> bool {
+    fn is_surely_in_force(&self, region: &Region<'_>, _: Option<&[u64]>) -> bool {
         self.refusal(region).is_none()
     }
 }

@@ -43,7 +43,7 @@ impl Heuristic for Balanced {
         Reason::SharesBalanced { in_zone: region.best_in_zone(max_overload), max_overload }
     }
 
-    fn is_surely_in_force(&self, region: &Region<'_>) -> bool {
+    fn is_surely_in_force(&self, region: &Region<'_>, _: Option<&[u64]>) -> bool {
         refusal(region).is_none()
     }
 

@@ -13,7 +13,8 @@
 //! `local` differs: it finishes one receiver before the next and orders by ratio.
 
 use super::zone_groups::{
-    first_by, highest_overload, keep_assigned, overload_too_high, place_unplaced, too_many,
+    first_by, highest_overload, keep_assigned, overload_too_high, overload_with, place_unplaced,
+    too_many,
 };
 use crate::allocation::{Allocation, Carrier};
 use crate::heuristic::{Assignment, Case, Heuristic};
@@ -51,6 +52,13 @@ impl Heuristic for LocalSubset {
             _ => out.everywhere(region, Carrier::Plain),
         }
         reason
+    }
+
+    fn is_surely_in_force(&self, region: &Region<'_>, serving: Option<&[u64]>) -> bool {
+        let kept = |serving: &[u64]| {
+            region.unplaced == 0 && overload_with(region, |zone| serving[zone]) < OVERLOAD_THRESHOLD
+        };
+        serving.is_some_and(kept) && self.refusal(region, true).is_none()
     }
 }
 

@@ -40,9 +40,14 @@ pub(super) fn place_unplaced(region: &Region<'_>, out: &mut Allocation, endpoint
 
 /// The largest expected overload of any zone.
 pub(super) fn highest_overload(region: &Region<'_>, out: &Allocation) -> f64 {
+    overload_with(region, |zone| out.groups()[zone].size)
+}
+
+/// The same, if so many endpoints serve each zone.
+pub(super) fn overload_with(region: &Region<'_>, serving: impl Fn(usize) -> u64) -> f64 {
     (0..region.zones.len())
         .filter(|&zone| region.zones[zone].share > 0.0)
-        .map(|zone| region.expected(zone) / to_f64(out.groups()[zone].size) - 1.0)
+        .map(|zone| region.expected(zone) / to_f64(serving(zone)) - 1.0)
         .fold(0.0, f64::max)
 }
 
