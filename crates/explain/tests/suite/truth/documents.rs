@@ -94,7 +94,7 @@ impl Cluster {
         let lines = overview(&snapshot, &services, &planner, Some(&prices)).unwrap();
         (
             serde_json::to_value(&lines[0]).unwrap(),
-            screens::overview(&lines, &planner.environment, Width::Usual),
+            screens::overview(&lines, &planner.environment, Width::Wide),
         )
     }
 

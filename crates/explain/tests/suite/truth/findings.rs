@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 use zonewise_explain::Depth;
 
 use super::documents::{Cluster, is_on};
+use super::draw::ready_pod;
+use super::fields::Report;
+use super::trials;
 
 fn explained(name: &str) -> Value {
     Cluster::recorded(name).explanation().0
@@ -341,4 +344,45 @@ fn one_pod_fewer_is_considered() {
     let pod = fewer["steps"][0]["pod"].as_str().unwrap();
     let after = cluster.without(|object| is_pod(object, pod)).explanation().0;
     assert_eq!(after["reason"], fewer["then"]);
+}
+
+fn node(name: &str, zone: &str, cpu: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {"topology.kubernetes.io/zone": zone}},
+        "status": {
+            "allocatable": {"cpu": cpu}, "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    })
+}
+
+#[test]
+fn advice_counts_new_pods_in_every_address_family() {
+    let (v4, v6) =
+        (|n| json!({"ip": format!("10.0.0.{n}")}), |n| json!({"ip": format!("fd00::{n}")}));
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": "web", "namespace": "shop", "uid": "svc-uid",
+            "annotations": {"service.kubernetes.io/topology-mode": "Auto"},
+        },
+        "spec": {
+            "clusterIP": "10.96.0.2", "clusterIPs": ["10.96.0.2", "fd00:96::2"],
+            "ipFamilies": ["IPv4", "IPv6"], "selector": {"app": "web"},
+            "ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}],
+        },
+    });
+    // One more Pod in b mends IPv4. It also has an IPv6 address, and three endpoints are too few there.
+    let cluster = Cluster::of(vec![
+        node("a1", "a", "7"),
+        node("b1", "b", "9500m"),
+        service,
+        ready_pod("p0", "a1", &[v4(1)]),
+        ready_pod("p1", "b1", &[v4(2), v6(2)]),
+        ready_pod("p2", "a1", &[v4(3), v6(3)]),
+    ]);
+    let explanation = cluster.explanation().0;
+    assert_eq!(explanation["reason"], "TooFewForBalance");
+    assert_ne!(explanation["changes"], json!([]));
+    trials::advice(&mut Report::default(), &cluster, &explanation);
 }

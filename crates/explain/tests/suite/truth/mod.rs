@@ -1,4 +1,12 @@
 //! What the documents of `plan`, `route` and `explain` say is what happens.
 
+mod claims;
 mod documents;
+mod draw;
+mod fields;
+mod figures;
 mod findings;
+mod model;
+mod reasons;
+mod screens;
+mod trials;
