@@ -372,7 +372,8 @@ impl ControllerView {
             node: None,
             hostname: None,
             subdomain: None,
-            ips: model.map_or_else(|| wanted_addresses(service), |pod| pod.ips.clone()),
+            // Also if other Pods lack one: those were made before the cluster had both families.
+            ips: wanted_addresses(service),
             named_ports: model
                 .map_or_else(|| wanted_ports(service), |pod| Arc::clone(&pod.named_ports)),
             ready_since: None,
