@@ -41,9 +41,16 @@ pub(super) fn fitted(
         least.iter().enumerate().map(|(index, name)| of_column(index).max(*name)).collect();
     let all: usize = widths.iter().sum::<usize>() + GAP * header.len().saturating_sub(1);
     for _ in columns..all {
-        let longest = (0..numbers).filter(|index| widths[*index] > least[*index]);
-        let Some(longest) = longest.max_by_key(|index| widths[*index]) else { break };
-        widths[longest] -= 1;
+        let longest = |can: &dyn Fn(usize) -> bool| {
+            let longer = (0..numbers).filter(|index| widths[*index] > least[*index]);
+            longer.filter(|index| can(*index)).max_by_key(|index| widths[*index])
+        };
+        // Names are copied and codes are looked up, so they are shortened last.
+        let others = longest(&|index| {
+            !["SERVICE", "REASON"].contains(&header[index]) && widths[index] > READABLE
+        });
+        let Some(index) = others.or_else(|| longest(&|_| true)) else { break };
+        widths[index] -= 1;
     }
     for row in &mut rows {
         for (cell, width) in row.iter_mut().zip(&widths).take(numbers) {
@@ -52,6 +59,9 @@ pub(super) fn fitted(
     }
     table(header, numbers, rows)
 }
+
+/// What is shorter than this is hard to recognise.
+const READABLE: usize = 8;
 
 /// The text, or its beginning and an ellipsis.
 fn shortened(text: &str, width: usize) -> String {
@@ -83,6 +93,11 @@ mod tests {
         assert_eq!(
             shown(Width::Columns(28)),
             "SERVICE       ASKED  IN ZONE\nshop/a-very…  short     12 %"
+        );
+        let rows = || vec![vec!["PreferSameNode".into(), "TooFewForBalance".into()]];
+        assert_eq!(
+            fitted(&["ASKED", "REASON"], 2, rows(), Width::Columns(26)),
+            "ASKED     REASON\nPreferS…  TooFewForBalance"
         );
         // Titles and figures are never shortened.
         assert_eq!(shown(Width::Columns(1)), "SERVICE  ASKED  IN ZONE\nshop/a…  short     12 %");
