@@ -370,6 +370,10 @@ fn a_deployment_runs_and_is_called_from_a_zone() {
     run_on(&["b-1", "b-1"]);
     kubectl("delete deployment mine --timeout=180s");
     run_on(&[]);
+    // A lab that is told to end leaves nothing.
+    running.signal("-TERM");
+    running.end();
+    assert!(!kubeconfig.exists());
 }
 
 /// On a terminal: the screen comes, `q` leaves, and the terminal is as it was.
