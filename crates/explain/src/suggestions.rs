@@ -93,7 +93,7 @@ fn with_zonewise(view: &ControllerView) -> Vec<Suggestion> {
 }
 
 /// The largest number of steps of which each is tried without.
-const MAX_STEPS: usize = 8;
+const MAX_STEPS: usize = 16;
 
 /// The steps without those that change nothing, because what they would set is there already.
 fn needed(view: &ControllerView, mut steps: Vec<Change>) -> Vec<Change> {

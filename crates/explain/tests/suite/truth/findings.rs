@@ -386,3 +386,13 @@ fn advice_counts_new_pods_in_every_address_family() {
     assert_ne!(explanation["changes"], json!([]));
     trials::advice(&mut Report::default(), &cluster, &explanation);
 }
+
+#[test]
+fn advice_with_many_steps_has_none_too_many() {
+    let cluster = Cluster { count_nodes: true, ..Cluster::recorded("R16-steps") };
+    let explanation = cluster.explanation().0;
+    let longest = explanation["changes"].as_array().unwrap().iter();
+    let longest = longest.map(|change| change["steps"].as_array().unwrap().len()).max();
+    assert!(longest > Some(6), "{longest:?}");
+    trials::advice(&mut Report::default(), &cluster, &explanation);
+}
