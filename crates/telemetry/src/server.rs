@@ -5,7 +5,7 @@
 //! ```
 //!
 //! One request per connection, few connections at once, and short timeouts: a slow client, or many that ask
-//! nothing, cannot keep the next probe out (see [`crate::connections`]).
+//! nothing, cannot keep the next probe out (see `connections.rs`).
 
 use std::convert::Infallible;
 use std::io;

@@ -238,8 +238,11 @@ fn state(report: &mut Report, facts: &Facts<'_>, explanation: &Value) {
     // Everything of zonewise is assumed to run.
     report.whole("explain.verdict.missing", &said["missing"], json!([]));
     let sentence = text(&said["sentence"]);
-    let figure = now(facts, By::Zones).map_or(String::new(), |part| percent(&json!(part)));
-    let right = sentence.starts_with(&format!("{word}: ")) && sentence.contains(&figure);
+    // Figures have six digits: one that is half a percent may be rounded up or down.
+    let rounded = |part: f64| [-1e-6, 1e-6].map(|digit| percent(&json!(part + digit)));
+    let figure = now(facts, By::Zones)
+        .is_none_or(|part| rounded(part).iter().any(|figure| sentence.contains(figure.as_str())));
+    let right = sentence.starts_with(&format!("{word}: ")) && figure;
     report.holds("explain.verdict.sentence", right, &sentence);
     let names_reason = text(&said["why"]).contains(explanation["reason"].as_str().unwrap());
     report.holds("explain.verdict.why", names_reason, said);
