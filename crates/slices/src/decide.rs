@@ -79,7 +79,7 @@ pub struct Grounds<'a> {
     pub previous: Option<Assignment>,
 }
 
-/// The numbers that [`decide`] bases its decision on.
+/// The numbers that `decide` bases its decision on.
 pub(crate) fn grounds<'a>(
     choice: &Choice,
     desired: &Desired<'_>,
@@ -155,7 +155,7 @@ fn near_reason_of(near: Near, situation: &Situation) -> Reason {
 }
 
 /// The reason for a decision that keeps what is in force if it may, by numbers alone. It has the same
-/// outcome as what [`decide`] gives for these numbers, and costs a small part of it.
+/// outcome as what `decide` gives for these numbers, and costs a small part of it.
 pub fn kept_reason(
     choice: &Choice,
     situation: &Situation,
