@@ -376,7 +376,7 @@ async fn manifests_can_be_applied_twice() {
     let scratch = Scratch::start().await;
     let program = zonewise_testbed::program("kubectl").unwrap();
     let kubectl =
-        Kubectl { program: &program, kubeconfig: &scratch.side.kubeconfig, namespace: "shop" };
+        Kubectl { program: &program, kubeconfig: &scratch.side.kubeconfig, namespace: None };
     let shop = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/shop");
     let run = |line: &str, input: &str| {
         let output = kubectl.run(&split(line), input);
@@ -432,7 +432,7 @@ fn both<T: Send>(pair: &Pair, talk: impl Fn(&Side) -> T + Sync) -> Vec<T> {
 
 /// All outputs of a session.
 fn talk(program: &Path, side: &Side, namespace: &str, lines: &[&str]) -> Vec<String> {
-    let kubectl = Kubectl { program, kubeconfig: &side.kubeconfig, namespace };
+    let kubectl = Kubectl { program, kubeconfig: &side.kubeconfig, namespace: Some(namespace) };
     let words = Words::from([("ns", namespace.to_owned())]);
     let space = format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}");
     let made = kubectl.run(&split("create -f -"), &space);
@@ -462,7 +462,8 @@ fn talk(program: &Path, side: &Side, namespace: &str, lines: &[&str]) -> Vec<Str
 struct Kubectl<'a> {
     program: &'a Path,
     kubeconfig: &'a Path,
-    namespace: &'a str,
+    /// The namespace of what names none; objects that name another are refused.
+    namespace: Option<&'a str>,
 }
 
 impl Kubectl<'_> {
@@ -475,7 +476,7 @@ impl Kubectl<'_> {
             .arg(self.program)
             .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
             .arg(format!("--cache-dir={}", cache.display()))
-            .arg(format!("--namespace={}", self.namespace))
+            .args(self.namespace.map(|namespace| format!("--namespace={namespace}")))
             .args(arguments)
             .env("KUBE_EDITOR", "sed -i s/8080/9090/")
             .env("KUBECTL_EXTERNAL_DIFF", "diff -u0 --label before --label after")
