@@ -157,10 +157,25 @@ pub(crate) fn retry_delay(failures: u32, upstream: bool) -> Option<Duration> {
     (!upstream || failures <= MAX_RETRIES).then_some(delay)
 }
 
+/// The delay after a failure that is the server's, not the Service's: it may end at any moment, and what has changed
+/// meanwhile must not wait for a quarter of an hour then. The reference makes no difference.
+pub(crate) fn server_retry_delay(delay: Duration, upstream: bool) -> Duration {
+    const LONGEST: Duration = Duration::from_secs(30);
+    if upstream { delay } else { delay.min(LONGEST) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use zonewise_topology::settling::Quality;
+
+    #[test]
+    fn after_a_failure_of_the_server_it_is_tried_again_within_half_a_minute() {
+        let seconds =
+            |delay, upstream| server_retry_delay(Duration::from_secs(delay), upstream).as_secs();
+        assert_eq!([4, 1000].map(|delay| seconds(delay, false)), [4, 30]);
+        assert_eq!([4, 1000].map(|delay| seconds(delay, true)), [4, 1000]);
+    }
 
     #[test]
     fn a_service_is_tried_again_later_and_later() {

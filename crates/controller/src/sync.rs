@@ -34,7 +34,7 @@ use zonewise_slices::slice::Slice;
 use crate::metrics::{Metrics, SyncLabels};
 use crate::proxies::ProxyReadiness;
 use crate::queue::Causes;
-use crate::state::{ServiceStates, retry_delay};
+use crate::state::{ServiceStates, retry_delay, server_retry_delay};
 use crate::status;
 
 /// What every worker needs for a sync.
@@ -425,7 +425,10 @@ impl<L: IndexListener> Syncer<L> {
             (
                 SyncOutcome::Retry(delay),
                 SyncError::Write { source: ApiError::Failed(error), .. },
-            ) => SyncOutcome::Failed(delay, error),
+            ) => {
+                let upstream = self.settings.borrow().upstream;
+                SyncOutcome::Failed(server_retry_delay(delay, upstream), error)
+            }
             (outcome, _) => outcome,
         }
     }
