@@ -47,6 +47,7 @@ bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in 
 		cargo test --locked --workspace --bench side_by_side
 	@ZONEWISE_REFERENCE=$$(scripts/reference bench) ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) \
 		cargo test --locked --workspace --bench proxies
+	@cargo test --locked --workspace --bench tables
 	@ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) cargo test --locked --workspace --bench dumps
 	@ZONEWISE_REFERENCE=$$(scripts/reference bench) UPDATE_DOCS=1 cargo test --locked --workspace --bench subsets
 

@@ -11,11 +11,13 @@
 //! * `rules`: what the kernel's tables hold, as data.
 //! * `kernel`: the tables in the kernel, kept equal to that; `conntrack`: stale UDP flows.
 //! * [`config`], `setup`, `addresses`: configuration, kernel settings, addresses of the node.
-//! * `health`, `metrics`, `table_metrics`, `routes_page`, `events`, `report`: what others can see.
+//! * `health`, `metrics`, `table_metrics`, `routes_page`, `events`, `report`: what others can see;
+//!   `published`, `connections`: where they have it from without waiting for the kernel.
 //! * [`other_proxies`]: finding and removing the rules of kube-proxy. [`dry_run`]: rules without a kernel.
 
 mod addresses;
 pub mod config;
+mod connections;
 mod conntrack;
 pub mod dry_run;
 mod events;
@@ -26,6 +28,7 @@ mod metrics;
 mod node;
 pub mod other_proxies;
 mod proxy;
+mod published;
 mod report;
 mod routes_page;
 mod rules;

@@ -207,7 +207,7 @@ mod tests {
     use zonewise_routing::FeatureGates;
 
     use super::*;
-    use crate::kernel::KernelHandle;
+    use crate::published::Published;
     use crate::table_metrics;
     use crate::watches::ClusterView;
 
@@ -217,7 +217,7 @@ mod tests {
         let registry = Registry::default();
         let metrics = Arc::new(Metrics::new(&registry).unwrap());
         let cluster = ClusterView::new("n1", FeatureGates::default(), metrics);
-        table_metrics::register(&registry, &KernelHandle::default(), &cluster).unwrap();
+        table_metrics::register(&registry, &Arc::new(Published::default()), &cluster).unwrap();
         let known = format!("{registry:?}");
         let words = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let metrics: Vec<&str> = words

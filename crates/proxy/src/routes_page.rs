@@ -1,93 +1,124 @@
 //! The page `/routes`: every Service port with its endpoints on this node, and why these.
 
-use serde::Serialize;
-use zonewise_common::name::Key;
-use zonewise_routing::{Exposure, Frontend};
+use std::fmt::Display;
 
-use crate::kernel::KernelHandle;
-use crate::rules::desired::Desired;
-use crate::rules::entries::{ProgrammedService, Targets, routing_family};
+use serde::{Serialize, Serializer};
+use zonewise_nft::Family;
+use zonewise_routing::{Exposure, Frontend, NodeLocation, Protocol, ServicePort};
+use zonewise_topology::reason::{Code, Reason};
+
+use crate::published::{Published, PublishedService};
+use crate::rules::entries::{Targets, routing_family};
 use crate::rules::layout::{FAMILIES, family_name};
 use crate::watches::ClusterView;
 
+/// The page. It may have tens of thousands of lines, so that each is made when it is written.
+#[derive(Serialize)]
+struct Document<'a> {
+    node: &'a str,
+    region: Option<&'a str>,
+    routes: Lines<'a>,
+    zone: Option<&'a str>,
+}
+
+struct Lines<'a>(&'a [PublishedService]);
+
+impl Serialize for Lines<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().flat_map(lines))
+    }
+}
+
 /// One Service port in one family; `zonewise route` shows the same.
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Line {
-    service: String,
-    port: String,
-    protocol: String,
+struct Line<'a> {
+    cluster: Endpoints<'a>,
     family: &'static str,
-    mode: &'static str,
-    reason: String,
-    sentence: String,
-    cluster: Vec<String>,
-    local: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    weights: Option<Box<[u32]>>,
     has_any_endpoints: bool,
+    local: Endpoints<'a>,
+    mode: &'static str,
+    port: &'a str,
+    protocol: Text<Protocol>,
+    reason: Code,
     /// Addresses and ports that the Service asks for and does not get.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused: Vec<RefusedFrontend>,
+    sentence: Text<&'a Reason>,
+    service: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weights: Option<&'a [u32]>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Serialize)]
 struct RefusedFrontend {
     /// Address and port, or the NodePort alone.
     at: String,
     why: String,
 }
 
+/// As text.
+struct Text<T>(T);
+
+impl<T: Display> Serialize for Text<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+/// As a list of texts.
+struct Endpoints<'a>(&'a Targets);
+
+impl Serialize for Endpoints<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(Text))
+    }
+}
+
 /// The page, as JSON.
-pub(crate) fn routes(kernel: &KernelHandle, cluster: &ClusterView) -> String {
-    let lines: Option<Vec<Line>> = kernel.with(|kernel| {
-        let desired = kernel.desired();
-        desired.services().iter().flat_map(|(key, known)| lines(desired, key, known)).collect()
-    });
+pub(crate) fn routes(published: &Published, cluster: &ClusterView) -> String {
     let reader = cluster.reader();
-    let location = reader.location();
-    let document = serde_json::json!({
-        "node": location.node, "zone": location.zone, "region": location.region,
-        "routes": lines.unwrap_or_default(),
-    });
-    document.to_string()
+    let NodeLocation { node, zone, region } = reader.location();
+    let (zone, region) = (zone.as_deref(), region.as_deref());
+    let services = published.services();
+    // A document of texts and numbers can always be written.
+    serde_json::to_string(&Document { node, region, routes: Lines(&services), zone })
+        .unwrap_or_default()
 }
 
 /// The lines of one Service.
-fn lines(desired: &Desired, key: &Key, programmed: &ProgrammedService) -> Vec<Line> {
-    let service = &programmed.service;
-    let ports = service.ports.iter().zip(&programmed.ports);
+fn lines(known: &PublishedService) -> impl Iterator<Item = Line<'_>> {
+    let service = &known.programmed.service;
+    let ports = service.ports.iter().zip(&*known.programmed.ports);
     let families = ports.flat_map(|(port, routes)| {
         let routes = FAMILIES.iter().zip(routes);
         routes.filter_map(move |(family, route)| Some((port, family, route.as_ref()?)))
     });
-    families
-        .map(|(port, family, route)| Line {
-            service: format!("{}/{}", service.namespace, service.name),
-            port: port.name.to_string(),
-            protocol: port.protocol.to_string(),
-            family: family_name(*family),
-            mode: route.mode.as_str(),
-            reason: route.reason.code().to_string(),
-            sentence: route.reason.to_string(),
-            cluster: texts(&route.cluster),
-            local: texts(&route.local),
-            weights: route.weights.clone(),
-            has_any_endpoints: route.has_any,
-            refused: refused(desired, key, &service.frontends(port, routing_family(*family))),
-        })
-        .collect()
+    families.map(move |(port, family, route)| Line {
+        cluster: Endpoints(&route.cluster),
+        family: family_name(*family),
+        has_any_endpoints: route.has_any,
+        local: Endpoints(&route.local),
+        mode: route.mode.as_str(),
+        port: &port.name,
+        protocol: Text(port.protocol),
+        reason: route.reason.code(),
+        refused: refused(known, port, *family),
+        sentence: Text(&route.reason),
+        service: format!("{}/{}", service.namespace, service.name),
+        weights: route.weights.as_deref(),
+    })
 }
 
-fn refused(desired: &Desired, key: &Key, claimed: &[(Frontend, Exposure)]) -> Vec<RefusedFrontend> {
-    let refusal = |(frontend, _): &(Frontend, Exposure)| {
-        let why = desired.ownership().refusal(key, frontend)?.to_string();
+fn refused(known: &PublishedService, port: &ServicePort, family: Family) -> Vec<RefusedFrontend> {
+    if known.refused.is_empty() {
+        return Vec::new();
+    }
+    let refusal = |(frontend, _): (Frontend, Exposure)| {
+        let why = known.refusal(&frontend)?.to_string();
         let at = frontend.socket().map_or_else(|| frontend.port.to_string(), |at| at.to_string());
         Some(RefusedFrontend { at, why })
     };
-    claimed.iter().filter_map(refusal).collect()
-}
-
-fn texts(targets: &Targets) -> Vec<String> {
-    targets.iter().map(|target| target.to_string()).collect()
+    let claimed = known.programmed.service.frontends(port, routing_family(family));
+    claimed.into_iter().filter_map(refusal).collect()
 }

@@ -8,21 +8,37 @@ use zonewise_telemetry::metrics::{MetricError, Registry};
 
 pub use crate::addresses::{NodePorts, interface_addresses};
 use crate::config::Config;
+pub use crate::connections::{CountedPort, by_service, by_zone};
 pub use crate::conntrack::{Frontends, Known, find, remove};
 use crate::dry_run;
 pub use crate::health::{
     Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, PortError, serve,
 };
 pub use crate::index::{Index, WatchId};
-pub use crate::kernel::{CountedPort, Found, Kernel, KernelError, Mended, Rejected};
+pub use crate::kernel::{Found, Kernel, KernelError, KernelHandle, Mended, Rejected};
 use crate::metrics::Metrics;
 use crate::node::NodeInfo;
 pub use crate::proxy::inputs::programmed_service;
+use crate::proxy::with_routes;
+pub use crate::published::Published;
 pub use crate::report::Applied;
 pub use crate::rules::entries::{NodeSettings, routing_family};
 pub use crate::rules::layout::{FAMILIES, LocalTraffic, Options};
 pub use crate::rules::{TABLE, text};
+use crate::table_metrics;
 use crate::watches::{ClusterView, Watches};
+
+/// `/metrics` and `/routes` of a proxy that has published this.
+///
+/// # Errors
+/// If two metrics have one name.
+pub fn table_pages(node: &str, published: &Arc<Published>) -> Result<MetricsPages, MetricError> {
+    let registry = Registry::default();
+    let metrics = Arc::new(Metrics::new(&registry)?);
+    let cluster = ClusterView::new(node, FeatureGates::default(), metrics);
+    table_metrics::register(&registry, published, &cluster)?;
+    Ok(with_routes(MetricsPages::new(registry, String::new()), published, &cluster))
+}
 
 /// A proxy without a kernel: its watches, and the rules that follow from what they have delivered. The
 /// watches end when it is dropped.

@@ -1,4 +1,5 @@
-//! The one way to the kernel's tables, shared by the sync loop, the metrics and the page `/routes`.
+//! The one way to the kernel's tables, shared by the sync loop and the search for stale flows. Pages show
+//! what is published instead (`crate::published`), because work on the tables may take seconds.
 
 use std::sync::Arc;
 
@@ -11,17 +12,17 @@ use super::Kernel;
 /// There are none before the first sync has written them and while they are replaced because options
 /// have changed; only the sync loop writes them ([`Self::set`], [`Self::close`]).
 #[derive(Clone, Default)]
-pub(crate) struct KernelHandle(Arc<Mutex<Option<Kernel>>>);
+pub struct KernelHandle(Arc<Mutex<Option<Kernel>>>);
 
 impl KernelHandle {
     /// Calls `work` with the tables, alone; `None` without calling it while there are no tables. Do not
     /// lock the index inside (see `watches/view.rs` for the order of locks).
-    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Kernel) -> T) -> Option<T> {
+    pub fn with<T>(&self, work: impl FnOnce(&mut Kernel) -> T) -> Option<T> {
         self.0.lock().as_mut().map(work)
     }
 
     /// The tables have been written.
-    pub(crate) fn set(&self, kernel: Kernel) {
+    pub fn set(&self, kernel: Kernel) {
         *self.0.lock() = Some(kernel);
     }
 

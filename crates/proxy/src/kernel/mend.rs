@@ -6,31 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use zonewise_common::name::Key;
-use zonewise_nft::{Batch, Bytes, Data, DumpedElement, Family, Parts, Rule, RuleInfo, Verb};
-use zonewise_routing::{Frontend, Protocol, ZoneId};
+use zonewise_nft::{Batch, Bytes, Data, DumpedElement, Family, Rule, RuleInfo, Verb};
+use zonewise_routing::ZoneId;
 
 use super::encode::{self, Names, counter_name};
 use super::{Census, Found, Kernel, KernelError};
-use crate::config::CountBy;
 use crate::rules::TABLE;
 use crate::rules::chains::Chain;
 use crate::rules::delta::ElementId;
-use crate::rules::entries::{Entry, Value, routing_family};
+use crate::rules::entries::{Entry, Value};
 use crate::rules::layout::{self, CHECK_CLUSTER_IPS};
 use crate::rules::sets::Set;
-use crate::rules::text::protocol_name;
-
-/// What connections are counted for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CountedPort {
-    /// Namespace and name of the Service.
-    pub service: Key,
-    /// The name of the protocol.
-    pub protocol: String,
-    /// The Service port.
-    pub port: u16,
-}
 
 /// What was not as it should be, and has been repaired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -283,52 +269,5 @@ impl Kernel {
         let used = used.map(|(_, chain)| (chain.to_string(), chain.rules(family, &self.options)));
         let fixed = layout::fixed_chains(family, &self.options);
         base.chain(fixed).chain(used).chain([strays]).collect()
-    }
-
-    /// The connections counted so far, by name of the zone's counter.
-    pub fn zone_connections(&mut self) -> Result<BTreeMap<String, u64>, KernelError> {
-        let mut sums = BTreeMap::new();
-        for family in self.families.clone() {
-            for counter in self.socket.counters(family, TABLE)? {
-                *sums.entry(counter.name).or_insert(0) += counter.packets;
-            }
-        }
-        Ok(sums)
-    }
-
-    /// Connections per Service, protocol and Service port, where they are counted.
-    ///
-    /// # Errors
-    /// If the kernel cannot be read.
-    pub fn service_connections(&mut self) -> Result<BTreeMap<CountedPort, u64>, KernelError> {
-        let mut sums = BTreeMap::new();
-        if self.options.count < CountBy::Services {
-            return Ok(sums);
-        }
-        let desired = &self.desired;
-        for family in self.families.clone() {
-            for (set, nodeport) in [(Set::Connections, false), (Set::NodePortConnections, true)] {
-                self.socket.dump(family, TABLE, set.name(), &mut |seen: DumpedElement<'_>| {
-                    let mut key = Parts(seen.key);
-                    let address = if nodeport { None } else { key.address(family) };
-                    let protocol = key.protocol().and_then(Protocol::of_number);
-                    let (Some(protocol), Some(port)) = (protocol, key.port()) else { return };
-                    let family = routing_family(family);
-                    let frontend = Frontend { address, family, protocol, port };
-                    if let Some((service, port)) = desired.owner(&frontend) {
-                        let protocol = protocol_name(protocol.number());
-                        let counted = CountedPort { service: service.clone(), protocol, port };
-                        *sums.entry(counted).or_insert(0) += seen.packets.unwrap_or(0);
-                    }
-                })?;
-            }
-        }
-        Ok(sums)
-    }
-
-    /// The zones of all counters, by name of the counter.
-    pub fn counters_of_zones(&self) -> BTreeMap<String, ZoneId> {
-        let name = |zone| counter_name(&(self.zone_names)(zone));
-        self.counters.iter().map(|(_, zone)| (name(*zone), *zone)).collect()
     }
 }

@@ -20,6 +20,7 @@ mod handle;
 mod mend;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use thiserror::Error;
 use zonewise_common::cidr::Cidr;
@@ -27,6 +28,7 @@ use zonewise_common::name::Key;
 use zonewise_nft::{Batch, CommitError, Family, Socket, TableFlags};
 use zonewise_routing::ZoneId;
 
+use crate::published::Published;
 use crate::rules::TABLE;
 use crate::rules::chains::Chain;
 use crate::rules::delta::{Delta, ElementId};
@@ -36,8 +38,8 @@ use crate::rules::layout::{self, CHECK_CLUSTER_IPS, Options};
 
 pub(crate) use encode::counter_name;
 use error_kind::ErrorKind;
-pub(crate) use handle::KernelHandle;
-pub use mend::{CountedPort, Mended};
+pub use handle::KernelHandle;
+pub use mend::Mended;
 
 /// Why the kernel could not be brought to the desired state.
 #[derive(Debug, Error)]
@@ -108,6 +110,8 @@ pub struct Kernel {
     generation: u32,
     /// How many batches the kernel has accepted.
     batches: u64,
+    /// What the pages show.
+    published: Arc<Published>,
 }
 
 /// What the desired elements need, counted in one pass.
@@ -150,6 +154,7 @@ impl Kernel {
             supports_owners: None,
             generation: 0,
             batches: 0,
+            published: Arc::default(),
         })
     }
 
@@ -163,6 +168,20 @@ impl Kernel {
     pub fn with_nodeport_ips(mut self, addresses: Vec<std::net::IpAddr>) -> Self {
         self.desired.set_nodeport_ips(addresses, &mut Delta::default());
         self
+    }
+
+    /// Shows what changes on these pages.
+    #[must_use]
+    pub fn publishing(mut self, published: Arc<Published>) -> Self {
+        self.published = published;
+        self
+    }
+
+    /// Shows the pages what has changed.
+    fn publish(&mut self) {
+        let touched = self.desired.take_touched();
+        self.published.update(&self.desired, touched);
+        self.published.set_zones(self.counters.iter().map(|(_, zone)| *zone).collect());
     }
 
     /// What should be in the kernel.
@@ -208,6 +227,17 @@ impl Kernel {
         updates: Vec<Update>,
         service_cidrs: Vec<Cidr>,
     ) -> Result<(Found, Vec<Rejected>), KernelError> {
+        let started = self.start_with(updates, service_cidrs)?;
+        self.published.clear();
+        self.publish();
+        Ok(started)
+    }
+
+    fn start_with(
+        &mut self,
+        updates: Vec<Update>,
+        service_cidrs: Vec<Cidr>,
+    ) -> Result<(Found, Vec<Rejected>), KernelError> {
         self.service_cidrs = service_cidrs;
         for (key, programmed) in updates {
             self.desired.replace(&key, programmed, None);
@@ -249,12 +279,18 @@ impl Kernel {
         let updates: Vec<Update> =
             keys.into_iter().map(|key| take(&mut self.desired, key)).collect();
         self.build()?;
-        self.apply(updates)
+        self.apply_all(updates)
     }
 
     /// Changes Services, in one batch if the kernel accepts all of them. Otherwise those it accepts are
     /// changed, and the others are returned. On an error nothing has changed.
     pub fn apply(&mut self, updates: Vec<Update>) -> Result<Vec<Rejected>, KernelError> {
+        let result = self.apply_all(updates);
+        self.publish();
+        result
+    }
+
+    fn apply_all(&mut self, updates: Vec<Update>) -> Result<Vec<Rejected>, KernelError> {
         let Err((error, updates)) = self.attempt(updates) else { return Ok(Vec::new()) };
         match ErrorKind::of(&error) {
             // Repair the tables first, then try again.
@@ -335,7 +371,9 @@ impl Kernel {
     pub fn set_node(&mut self, node: NodeSettings) -> Result<(), KernelError> {
         let mut delta = Delta::default();
         self.desired.set_node(node, &mut delta);
-        self.commit_or_mend(&delta)
+        let result = self.commit_or_mend(&delta);
+        self.publish();
+        result
     }
 
     /// Sets the ranges that ClusterIPs come from.
@@ -400,6 +438,7 @@ impl Kernel {
     fn send(&mut self, batch: &Batch) -> Result<(), KernelError> {
         self.socket.commit(batch)?;
         self.batches += 1;
+        self.published.set_batches(self.batches);
         if !self.owned {
             self.generation = self.socket.generation().unwrap_or(0);
         }

@@ -62,6 +62,7 @@ impl Proxy<'_> {
         let result = block_in_place(|| {
             let (options, families) = (inputs.options.clone(), self.families.clone());
             let kernel = Kernel::open(options, families, settings, self.zone_names())?;
+            let kernel = kernel.publishing(Arc::clone(&self.published));
             let mut kernel = kernel.with_nodeport_ips(inputs.listed_nodeport_ips());
             let (found, rejected) = kernel.start(updates, inputs.service_cidrs.clone())?;
             Ok((kernel, found, rejected))

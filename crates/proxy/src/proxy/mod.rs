@@ -48,6 +48,7 @@ use crate::kernel::{Kernel, KernelError, KernelHandle, Update};
 use crate::metrics::Metrics;
 use crate::node::NodeInfo;
 use crate::other_proxies::{self, OtherProxy};
+use crate::published::Published;
 use crate::report::Applied;
 use crate::rules::entries;
 use crate::rules::layout::{FAMILIES, family_name};
@@ -99,8 +100,9 @@ pub async fn run(
     let health = Health::new(config.sync_period);
     let cluster = ClusterView::new(&config.node_name, config.routing, Arc::clone(&metrics));
     let kernel = KernelHandle::default();
-    table_metrics::register(&registry, &kernel, &cluster)?;
-    let servers = servers(&config, &health, registry, &kernel, &cluster).await?;
+    let published = Arc::new(Published::default());
+    table_metrics::register(&registry, &published, &cluster)?;
+    let servers = servers(&config, &health, registry, &published, &cluster).await?;
     let started = jiff::Timestamp::now().as_microsecond();
     let mut watches =
         Watches::start(&client, &cluster, &config.node_name, config.proxy_name.as_deref());
@@ -134,6 +136,7 @@ pub async fn run(
             families,
             cluster: Arc::clone(&cluster),
             kernel,
+            published,
             in_kernel: TableInputs::default(),
             rejected: BTreeMap::new(),
             stale_flows,
@@ -162,7 +165,7 @@ async fn servers(
     config: &Config,
     health: &Health,
     registry: Registry,
-    kernel: &KernelHandle,
+    published: &Arc<Published>,
     cluster: &Arc<ClusterView>,
 ) -> Result<Vec<Served>, RunError> {
     let hard = config.bind_hard_fail;
@@ -172,12 +175,21 @@ async fn servers(
         servers.push(serve("health checks", address, hard, pages).await?);
     }
     if let Some(address) = config.metrics {
-        let (kernel, cluster) = (kernel.clone(), Arc::clone(cluster));
-        let pages = MetricsPages::new(registry, config.configz())
-            .with("/routes", move || routes_page::routes(&kernel, &cluster));
+        let pages = MetricsPages::new(registry, config.configz());
+        let pages = with_routes(pages, published, cluster);
         servers.push(serve("metrics", address, hard, pages).await?);
     }
     Ok(servers)
+}
+
+/// Adds the page `/routes`.
+pub(crate) fn with_routes(
+    pages: MetricsPages,
+    published: &Arc<Published>,
+    cluster: &Arc<ClusterView>,
+) -> MetricsPages {
+    let (published, cluster) = (Arc::clone(published), Arc::clone(cluster));
+    pages.with("/routes", move || routes_page::routes(&published, &cluster))
 }
 
 /// Looks for the rules of other proxies, and logs what it finds.
@@ -205,6 +217,8 @@ struct Proxy<'a> {
     /// What the watches have learned. The loop takes changes from its index.
     cluster: Arc<ClusterView>,
     kernel: KernelHandle,
+    /// What the pages show of the kernel's tables.
+    published: Arc<Published>,
     /// What the tables in the kernel depend on besides Services. Written when the kernel has accepted
     /// it.
     in_kernel: TableInputs,

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use zonewise_common::name::Key;
 use zonewise_nft::Bytes;
-use zonewise_routing::{Claim, Frontend, Ownership, ServicePort, ZoneId};
+use zonewise_routing::{Claim, Frontend, Ownership, Refusal, ZoneId};
 
 use super::delta::Delta;
 use super::entries::{Entry, NodeSettings, ProgrammedService, SharedElement, Value};
@@ -68,6 +68,8 @@ pub struct Desired {
     ownership: Ownership,
     shared: SharedUses,
     nodeport_ips: Vec<IpAddr>,
+    /// Services that have changed, or whose frontends may have, since this was last asked for.
+    touched: BTreeSet<Key>,
 }
 
 impl Desired {
@@ -123,10 +125,24 @@ impl Desired {
             self.entries_with_competitors(key, &new, &others).for_each(|entry| delta.added(entry));
         }
         self.share(&old, &new, delta);
+        self.touched.extend(others);
+        self.touched.insert(key.clone());
         if let Some(new) = new {
             self.services.insert(key.clone(), new);
         }
         old
+    }
+
+    /// The Services that have changed, or whose frontends may have, since this was last called.
+    pub(crate) fn take_touched(&mut self) -> BTreeSet<Key> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// The frontends that a Service asks for and does not get, and why.
+    pub(crate) fn refused(&self, key: &Key) -> Box<[(Frontend, Refusal)]> {
+        let claimed = self.services.get(key).map(|known| known.frontends(&self.node));
+        let frontends = claimed.into_iter().flatten().map(|(frontend, _)| frontend);
+        frontends.filter_map(|at| Some((at, self.ownership.refusal(key, &at)?))).collect()
     }
 
     /// The addresses that accept NodePorts.
@@ -162,17 +178,6 @@ impl Desired {
     /// Which Service has which frontend.
     pub fn ownership(&self) -> &Ownership {
         &self.ownership
-    }
-
-    /// The Service that has a frontend, and the Service port behind it.
-    pub fn owner(&self, frontend: &Frontend) -> Option<(&Key, u16)> {
-        let owner = self.ownership.owner(frontend)?;
-        let service = &self.services.get(owner)?.service;
-        let behind = |port: &&ServicePort| {
-            let number = if frontend.address.is_some() { port.port } else { port.node_port };
-            port.protocol == frontend.protocol && number == frontend.port
-        };
-        Some((owner, service.ports.iter().find(behind)?.port))
     }
 
     /// The frontends that a Service has.

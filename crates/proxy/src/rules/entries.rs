@@ -33,12 +33,14 @@ use super::sets::Set;
 use crate::config::CountBy;
 
 /// A Service with the routes of its ports: all that its elements are made from.
+///
+/// Clones share everything: the pages show what the sync loop works with.
 #[derive(Clone, Debug)]
 pub struct ProgrammedService {
     /// The Service.
     pub service: Arc<RoutedService>,
     /// The routes of each Service port, by `family_index`.
-    pub ports: Box<[[Option<Box<PortRoute>>; 2]]>,
+    pub ports: Arc<[[Option<Box<PortRoute>>; 2]]>,
 }
 
 /// The endpoints of one Service port in one family.
@@ -213,7 +215,7 @@ impl ProgrammedService {
         &'a self,
         node: &'a NodeSettings,
     ) -> impl Iterator<Item = (Frontend, Exposure, &'a PortRoute)> {
-        let ports = self.service.ports.iter().zip(&self.ports);
+        let ports = self.service.ports.iter().zip(&*self.ports);
         let routes = ports.flat_map(|(port, routes)| {
             FAMILIES.into_iter().filter_map(move |family| {
                 routes[family_index(family)].as_deref().map(|route| (port, family, route))

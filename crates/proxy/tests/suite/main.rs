@@ -14,6 +14,7 @@ mod health;
 mod kernel;
 mod law;
 mod other_proxies;
+mod pages;
 mod requests;
 mod topology;
 mod walks;

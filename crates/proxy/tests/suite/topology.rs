@@ -9,6 +9,8 @@ use crate::common::objects::{annotated, endpoint, slice};
 use crate::common::two_nodes::{TwoNodeCluster, both_protocols, by_range, cluster_ip, full};
 use serde_json::json;
 use zonewise_netns::traffic::probe_tcp_many;
+use zonewise_nft::Socket;
+use zonewise_proxy::testing::by_zone;
 
 const TRIES: usize = 200;
 
@@ -94,7 +96,7 @@ fn connections_are_counted_by_zone() {
     ];
     cluster.tables.slice(&both_protocols(slice("svc", "svc-1", &members))).sync();
     let (here, there) = counted(&cluster);
-    let counted = cluster.tables.kernel.zone_connections().unwrap();
+    let counted = cluster.n1.namespace.enter(|| by_zone(&mut Socket::open().unwrap())).unwrap();
     let expected = [("zone-a".to_owned(), here as u64), ("zone-b".to_owned(), there as u64)];
     assert_eq!(counted, expected.into());
 }

@@ -16,7 +16,8 @@ use zonewise_netns::Namespace;
 use zonewise_nft::Family;
 use zonewise_proxy::config::CountBy;
 use zonewise_proxy::testing::{
-    Found, Index, Kernel, KernelError, NodeSettings, Options, Rejected, WatchId, programmed_service,
+    Found, Index, Kernel, KernelError, NodeSettings, Options, Published, Rejected, WatchId,
+    programmed_service,
 };
 use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader, Protected};
 
@@ -34,6 +35,8 @@ pub(crate) struct Tables {
     pub(crate) reader: Arc<ObjectReader>,
     pub(crate) gates: FeatureGates,
     pub(crate) kernel: Kernel,
+    /// What the pages show.
+    pub(crate) published: Arc<Published>,
     pub(crate) options: Options,
     pub(crate) ranges: Vec<Cidr>,
     started: bool,
@@ -64,11 +67,22 @@ impl Tables {
         });
         let families = vec![Family::Ip, Family::Ip6];
         node.count = options.count;
+        let published = Arc::new(Published::default());
         let kernel = namespace
             .enter(|| Kernel::open(options.clone(), families, node, names))
-            .expect("netlink works; this test needs root");
+            .expect("netlink works; this test needs root")
+            .publishing(Arc::clone(&published));
         let (index, gates) = (Index::default(), FeatureGates::default());
-        Self { index, reader, gates, kernel, options, ranges: Vec::new(), started: false }
+        Self {
+            index,
+            reader,
+            gates,
+            kernel,
+            published,
+            options,
+            ranges: Vec::new(),
+            started: false,
+        }
     }
 
     pub(crate) fn service(&mut self, object: &Value) -> &mut Self {

@@ -1,0 +1,113 @@
+//! `/metrics` and `/routes` answer whatever the sync loop does with the kernel's tables.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed unwrap is the failure report"
+)]
+
+use std::sync::{Arc, mpsc};
+
+use crate::common::objects::{endpoint, service, slice, with};
+use crate::common::two_nodes::{TwoNodeCluster, by_range, cluster_ip, full};
+use crate::common::{LONG, Tables, ip, usual_node};
+use serde_json::{Value, json};
+use zonewise_netns::Namespace;
+use zonewise_nft::Socket;
+use zonewise_proxy::config::CountBy;
+use zonewise_proxy::testing::{
+    CountedPort, KernelHandle, Options, Published, by_service, table_pages,
+};
+use zonewise_routing::NodeLocation;
+use zonewise_telemetry::server::{PageHandler, PageRequest};
+
+/// The pages of these tables, asked on a thread of its own; the test fails if one of them waits.
+fn ask(published: &Arc<Published>, namespace: &Namespace) -> [String; 2] {
+    let (answers, answered) = mpsc::channel();
+    let published = Arc::clone(published);
+    let namespace = namespace.clone();
+    std::thread::spawn(move || {
+        let pages = namespace.enter(|| table_pages("n1", &published)).unwrap();
+        for path in ["/metrics", "/routes"] {
+            let page = pages.handle(PageRequest { method: "GET", path, query: "" });
+            answers.send(page.body).unwrap();
+        }
+    });
+    [(); 2].map(|()| answered.recv_timeout(LONG).expect("the page does not wait for the tables"))
+}
+
+fn routes(page: &str) -> Value {
+    serde_json::from_str::<Value>(page).unwrap()["routes"].clone()
+}
+
+/// The kernel's lock is held, as it is while tables of any size are read or written: the pages answer with what
+/// the last sync has left.
+#[test]
+fn pages_do_not_wait_for_the_kernels_lock() {
+    let namespace = Namespace::new("pages").unwrap();
+    let node = usual_node([Some(ip("192.168.0.1")), None]);
+    let location = NodeLocation::new("n1", Some("a"), None);
+    let mut tables = Tables::new(&namespace, location, Options::default(), node);
+    let published = Arc::clone(&tables.published);
+    let taken = json!({"externalIPs": ["198.51.100.1"]});
+    tables
+        .service(&with(service("a", &["10.96.0.1"]), taken.clone()))
+        .service(&with(service("b", &["10.96.0.2"]), taken))
+        .slice(&slice("a", "a-1", &[endpoint(ip("10.244.0.1"), "n1", "a")]))
+        .sync();
+    tables.service(&service("c", &["10.96.0.3"])).delete_service("ns", "a").sync();
+    let handle = KernelHandle::default();
+    handle.set(tables.kernel);
+    let [metrics, page] = handle.with(|_| ask(&published, &namespace)).unwrap();
+    let named: Vec<Value> =
+        routes(&page).as_array().unwrap().iter().map(|line| line["service"].clone()).collect();
+    assert_eq!(named, ["ns/b", "ns/c"]);
+    assert!(metrics.contains("zonewise_proxy_contested_frontends 0"), "{metrics}");
+    assert!(metrics.contains("zonewise_proxy_service_ports{mode=\"any\""), "{metrics}");
+    assert!(metrics.contains("zonewise_proxy_batches_total"), "{metrics}");
+}
+
+/// What a Service asks for and does not get is shown for the Service that lost it, when the other one comes and
+/// when it goes.
+#[test]
+fn pages_follow_what_others_take() {
+    let namespace = Namespace::new("taken").unwrap();
+    let node = usual_node([Some(ip("192.168.0.1")), None]);
+    let location = NodeLocation::new("n1", Some("a"), None);
+    let mut tables = Tables::new(&namespace, location, Options::default(), node);
+    let published = Arc::clone(&tables.published);
+    let taken = json!({"externalIPs": ["198.51.100.1"]});
+    let refused = |published: &Arc<Published>| {
+        let [metrics, page] = ask(published, &namespace);
+        let count = metrics.lines().find(|line| line.starts_with("zonewise_proxy_contested"));
+        let lines = routes(&page);
+        let refused = lines.as_array().unwrap().iter().filter(|line| line["refused"].is_array());
+        let names: Vec<String> = refused.map(|line| line["service"].to_string()).collect();
+        (count.unwrap().rsplit(' ').next().unwrap().to_owned(), names)
+    };
+    tables.service(&with(service("b", &["10.96.0.2"]), taken.clone())).sync();
+    assert_eq!(refused(&published), ("0".into(), vec![]));
+    tables.service(&with(service("a", &["10.96.0.1"]), taken)).sync();
+    assert_eq!(refused(&published), ("1".into(), vec!["\"ns/b\"".into()]));
+    tables.delete_service("ns", "a").sync();
+    assert_eq!(refused(&published), ("0".into(), vec![]));
+}
+
+/// Connections by Service port, read on a socket of their own.
+#[test]
+fn connections_are_counted_by_service_port() {
+    let mut cluster = TwoNodeCluster::new(Options { count: CountBy::Services, ..by_range() });
+    cluster.offer(&full("web", 1, json!({})));
+    cluster.tables.sync();
+    cluster.answers(&cluster.caller.namespace, cluster_ip(1, false), 3);
+    let counted = cluster
+        .n1
+        .namespace
+        .enter(|| by_service(&mut Socket::open().unwrap(), &cluster.tables.published))
+        .unwrap();
+    let port = |protocol: &str| CountedPort {
+        service: ("ns".into(), "web".into()),
+        protocol: protocol.into(),
+        port: 80,
+    };
+    assert_eq!(counted, [(port("tcp"), 3), (port("udp"), 0)].into());
+}
