@@ -37,8 +37,12 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::http::header::AUTHORIZATION;
+use ::http::{HeaderValue, Request, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::Full;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use thiserror::Error;
@@ -47,10 +51,13 @@ use tokio::sync::{Notify, watch as signal};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use zonewise_common::cidr::Cidr;
+use zonewise_common::clock;
 
 pub use crate::http::faults::{FaultError, Faults};
+pub use crate::http::server::Body;
 use crate::http::server::{self, Shared};
 use crate::http::tls;
+pub use crate::http::watch::ConnectionAborted;
 use crate::objects::allocation::Allocator;
 use crate::operations::{ApiState, seed};
 use crate::store::Store;
@@ -181,22 +188,7 @@ impl Server {
             Some(tls) => (Some(tls.authority), Some(TlsAcceptor::from(tls.config))),
             None => (None, None),
         };
-        let now = Timestamp::now();
-        let store = Store::new(config.history, first_version(now));
-        let mut state = ApiState::new(store, Allocator::new(config.service_ranges));
-        seed::seed(&mut state, address.port(), now)
-            .map_err(|error| StartError::Seed(error.message))?;
-        let admin = || vec![Token { user: "admin".into(), secret: random::token() }];
-        let shared = Arc::new(Shared {
-            state: Mutex::new(state),
-            faults: Mutex::new(config.faults),
-            tokens: if config.tokens.is_empty() { admin() } else { config.tokens },
-            bookmark_interval: config.bookmark_interval,
-            stop: signal::Sender::new(false),
-            workloads: config.workloads,
-            work: Notify::new(),
-        });
-        tokio::spawn(server::run_controllers(Arc::clone(&shared)));
+        let shared = shared(config, address.port())?;
         let serving = tokio::spawn(server::serve(Arc::clone(&shared), listener, tls));
         Ok(Self { address, authority, shared, serving })
     }
@@ -275,6 +267,75 @@ users:
         self.shared.stop.send_replace(true);
         // An error means that the task has panicked, so it has ended as well.
         let _ = (&mut self.serving).await;
+    }
+}
+
+/// The state of a server that begins, with the tasks that work on it.
+fn shared(config: Config, port: u16) -> Result<Arc<Shared>, StartError> {
+    let now = clock::now();
+    let store = Store::new(config.history, first_version(now));
+    let mut state = ApiState::new(store, Allocator::new(config.service_ranges));
+    seed::seed(&mut state, port, now).map_err(|error| StartError::Seed(error.message))?;
+    let admin = || vec![Token { user: "admin".into(), secret: random::token() }];
+    let shared = Arc::new(Shared {
+        state: Mutex::new(state),
+        faults: Mutex::new(config.faults),
+        tokens: if config.tokens.is_empty() { admin() } else { config.tokens },
+        bookmark_interval: config.bookmark_interval,
+        stop: signal::Sender::new(false),
+        workloads: config.workloads,
+        work: Notify::new(),
+    });
+    tokio::spawn(server::run_controllers(Arc::clone(&shared)));
+    Ok(shared)
+}
+
+/// A server without a socket: requests are function calls. For simulations, where no time passes on the way.
+/// `address` and `tls` of its configuration have no meaning.
+#[derive(Clone)]
+pub struct InProcess {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for InProcess {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("InProcess")
+    }
+}
+
+impl InProcess {
+    /// Starts a server.
+    ///
+    /// # Errors
+    /// If the initial objects cannot be created.
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        let port = config.address.port();
+        Ok(Self { shared: shared(config, port)? })
+    }
+
+    /// Answers a request as its first user.
+    ///
+    /// # Errors
+    /// If a fault cuts the connection.
+    pub async fn respond(
+        &self,
+        mut request: Request<Bytes>,
+    ) -> Result<Response<Body>, ConnectionAborted> {
+        let token = self.shared.tokens.first().map_or("", |token| &token.secret);
+        if let Ok(value) = HeaderValue::try_from(format!("Bearer {token}")) {
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
+        server::respond(Arc::clone(&self.shared), request.map(Full::new)).await
+    }
+
+    /// As [`Server::set_faults`].
+    pub fn set_faults(&self, faults: Faults) {
+        *self.shared.faults.lock() = faults;
+    }
+
+    /// As [`Server::compact`].
+    pub fn compact(&self) {
+        self.shared.state.lock().store.compact();
     }
 }
 

@@ -1,5 +1,5 @@
-//! All randomness of the server. Tokens and uids come from the cryptographic generator of the TLS
-//! library; names of objects and the timing of faults need no secrecy and use `fastrand`.
+//! All randomness of the server. Tokens come from the cryptographic generator of the TLS library; uids and names
+//! of objects and the timing of faults need no secrecy and use `fastrand`, so that a simulation can seed them.
 
 use rustls::crypto::ring::default_provider;
 
@@ -35,7 +35,8 @@ pub(crate) fn name_suffix() -> String {
 
 /// A UUID of version 4 for `metadata.uid`.
 pub(crate) fn uid() -> String {
-    uuid::Builder::from_random_bytes(bytes()).into_uuid().to_string()
+    let random = fastrand::u128(..).to_ne_bytes();
+    uuid::Builder::from_random_bytes(random).into_uuid().to_string()
 }
 
 #[cfg(test)]

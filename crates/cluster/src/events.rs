@@ -15,6 +15,7 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use zonewise_common::clock;
 use zonewise_common::event::{Event, EventType};
 use zonewise_common::keys::COMPONENT;
 use zonewise_common::name::Uid;
@@ -85,7 +86,7 @@ async fn write_all(
     let mut correlator = EventCorrelator::default();
     while let Some((object, event)) = events.recv().await {
         let Some(write) = correlator.next(&object, &event, Instant::now()) else { continue };
-        let now = jiff::Timestamp::now().as_second();
+        let now = clock::now().as_second();
         let result = match write {
             EventWrite::Create { name } => {
                 create(&client, reporter, &object, &event, &name, now).await
@@ -222,7 +223,7 @@ impl EventCorrelator {
             return Some(EventWrite::Count { name: written.name.clone(), count: written.count });
         }
         self.serial = self.serial.wrapping_add(1);
-        let nanos = jiff::Timestamp::now().as_nanosecond() as u64;
+        let nanos = clock::now().as_nanosecond() as u64;
         let name = format!("{}.{nanos:x}{:x}", object.name, self.serial);
         self.written.insert(key, WrittenEvent { name: name.clone(), count: 1 });
         Some(EventWrite::Create { name })

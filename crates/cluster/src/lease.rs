@@ -60,10 +60,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use zonewise_common::clock;
 use zonewise_common::name::SYSTEM_NAMESPACE;
 
 pub use election::{Action, Answer, Election};
@@ -288,7 +288,8 @@ pub fn run<S: LeaseStore>(
         store,
         release_limit: config.renew_deadline,
         lease: format!("{}/{}", config.namespace, config.name),
-        election: Election::new(config, random()),
+        // The seed spreads retries; unlike an identity it need not differ between machines.
+        election: Election::new(config, fastrand::u64(..)),
         claim: ClaimGuard(leadership.clone()),
         failures: FailureLog::default(),
     };
@@ -336,7 +337,7 @@ impl<S: LeaseStore> Candidate<S> {
 
     /// Waits once or sends one request. Returns false when there is nothing left to do.
     async fn step(&mut self) -> bool {
-        let action = self.election.next(Instant::now(), Timestamp::now());
+        let action = self.election.next(Instant::now(), clock::now());
         self.publish();
         match action {
             Action::Wait(until) => sleep_until(until).await,

@@ -9,6 +9,7 @@
 //!  lenient       reading Kubernetes JSON: absent, null and empty are the same
 //!  ip            IP addresses, with the leading zeros that old clusters hold
 //!  cidr          blocks of IP addresses
+//!  clock         the wall clock, or that of a simulation
 //!  time          timestamps in Kubernetes objects
 //!  document      the head of documents that programs read
 //!  duration      durations in configuration files and on command lines
@@ -21,6 +22,7 @@
 //! two crates would otherwise each hold a copy that has to stay equal.
 
 pub mod cidr;
+pub mod clock;
 pub mod document;
 pub mod duration;
 pub mod event;

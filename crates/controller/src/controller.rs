@@ -272,6 +272,7 @@ impl Controller {
     async fn work(&self, metrics: &Arc<Metrics>) -> Result<(), RunError> {
         let mut complete = self.watched.listener.complete.subscribe();
         tokio::select! {
+            biased;
             _ = complete.wait_for(|complete| *complete) => {}
             () = self.shutdown.wait() => return Ok(()),
         }
@@ -279,6 +280,7 @@ impl Controller {
         let mut file = self.config.file.clone();
         let mut claims = self.leadership.claims();
         tokio::select! {
+            biased;
             _ = claims.wait_for(|claim| matches!(claim, Claim::Leader { .. })) => {}
             () = self.follow_nodes(&nodes) => {}
             () = self.follow_configuration(&mut file, metrics) => {}
@@ -293,6 +295,7 @@ impl Controller {
             claims.wait_for(|claim| matches!(claim, Claim::Follower { .. })).await.is_ok()
         };
         let result = tokio::select! {
+            biased;
             _ = lost => Err(RunError::LeaseLost),
             // Workers end when the process shuts down, and when they may not write any more, even if the change of
             // the leader was not seen.
@@ -485,10 +488,12 @@ async fn worker(
 ) {
     loop {
         tokio::select! {
+            biased;
             () = shutdown.wait() => return,
             () = faults.wait() => {}
         }
         let (key, causes) = tokio::select! {
+            biased;
             () = shutdown.wait() => return,
             next = queue.next() => next,
         };

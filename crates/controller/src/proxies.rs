@@ -40,6 +40,7 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::watch::{self, Resource, WatchListener};
+use zonewise_common::clock;
 use zonewise_common::name::Key;
 use zonewise_common::proxy_report::{self, LEASES, ProxyReport};
 
@@ -343,7 +344,7 @@ impl ProxyReadiness {
 }
 
 fn now() -> Millis {
-    Timestamp::now().as_millisecond()
+    clock::now().as_millisecond()
 }
 
 /// Receives the Leases of proxies from the watch.

@@ -93,6 +93,7 @@ impl Queue {
             };
             match due {
                 Some(due) => tokio::select! {
+                    biased;
                     () = sleep_until(due) => {}
                     () = self.wake.notified() => {}
                 },

@@ -18,6 +18,7 @@ use zonewise_cluster::api::ApiError;
 use zonewise_cluster::events::{EventRecorder, InvolvedObject};
 use zonewise_cluster::lease::Leadership;
 use zonewise_cluster::watch::version_number;
+use zonewise_common::clock;
 use zonewise_common::event::Event;
 use zonewise_common::keys::{MANAGED_BY, TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE};
 use zonewise_common::name::{Key, Name};
@@ -327,7 +328,7 @@ impl<L: IndexListener> Syncer<L> {
             self.readiness.forget(key);
             return Vec::new();
         }
-        let now = jiff::Timestamp::now().as_second();
+        let now = clock::now().as_second();
         let before = self.stored_conditions(key, service);
         let mut conditions = status::conditions(requested, plan, &before, now);
         let was = status::previous_ready_status(&conditions, &before);

@@ -56,7 +56,11 @@ impl Conntrack {
     /// # Errors
     /// The kernel has no netfilter, or too many files are open.
     pub fn open() -> io::Result<Self> {
-        Ok(Self { link: Link::open()? })
+        Ok(Self::over(Link::open()?))
+    }
+
+    pub(crate) fn over(link: Link) -> Self {
+        Self { link }
     }
 
     /// Calls `each` for every flow of a family, or only for those of one protocol. Protocols
@@ -113,23 +117,40 @@ impl Conntrack {
 }
 
 fn encode(out: &mut Vec<u8>, flow: &Flow) {
-    wire::nest(out, abi::CTA_TUPLE_ORIG, |out| {
-        wire::nest(out, abi::CTA_TUPLE_IP, |out| {
-            SOURCE.write(out, flow.original.src);
-            DESTINATION.write(out, flow.original.dst);
-        });
-        wire::nest(out, abi::CTA_TUPLE_PROTO, |out| {
-            wire::bytes(out, abi::CTA_PROTO_NUM, &[flow.protocol]);
-            wire::bytes(out, abi::CTA_PROTO_SRC_PORT, &flow.original.sport.to_be_bytes());
-            wire::bytes(out, abi::CTA_PROTO_DST_PORT, &flow.original.dport.to_be_bytes());
-        });
-    });
+    encode_tuple(out, abi::CTA_TUPLE_ORIG, flow.protocol, &flow.original);
     if let Some(id) = flow.id {
         wire::be32(out, abi::CTA_ID, id);
     }
     if flow.zone != 0 {
         wire::bytes(out, abi::CTA_ZONE, &flow.zone.to_be_bytes());
     }
+}
+
+fn encode_tuple(out: &mut Vec<u8>, kind: u16, protocol: u8, tuple: &Tuple) {
+    wire::nest(out, kind, |out| {
+        wire::nest(out, abi::CTA_TUPLE_IP, |out| {
+            SOURCE.write(out, tuple.src);
+            DESTINATION.write(out, tuple.dst);
+        });
+        wire::nest(out, abi::CTA_TUPLE_PROTO, |out| {
+            wire::bytes(out, abi::CTA_PROTO_NUM, &[protocol]);
+            wire::bytes(out, abi::CTA_PROTO_SRC_PORT, &tuple.sport.to_be_bytes());
+            wire::bytes(out, abi::CTA_PROTO_DST_PORT, &tuple.dport.to_be_bytes());
+        });
+    });
+}
+
+/// A flow as the kernel lists it.
+pub(crate) fn encode_whole(out: &mut Vec<u8>, flow: &Flow) {
+    encode(out, flow);
+    encode_tuple(out, abi::CTA_TUPLE_REPLY, flow.protocol, &flow.reply);
+    let status = if flow.destination_translated { abi::IPS_DST_NAT } else { 0 };
+    wire::be32(out, abi::CTA_STATUS, status);
+}
+
+/// The protocol and the original direction in a message.
+pub(crate) fn original(attributes: Attributes<'_>) -> Option<(u8, Tuple)> {
+    tuple(attributes.get(abi::CTA_TUPLE_ORIG)?.nested())
 }
 
 /// An address of a tuple: each family has an attribute of its own.
@@ -162,7 +183,7 @@ impl AddressAttributes {
 fn flow(message: &Message<'_>) -> Option<Flow> {
     let attributes = message.attributes();
     let number = |kind| attributes.get(kind).and_then(Attribute::be32);
-    let (protocol, original) = tuple(attributes.get(abi::CTA_TUPLE_ORIG)?.nested())?;
+    let (protocol, original) = original(attributes)?;
     let (_, reply) = tuple(attributes.get(abi::CTA_TUPLE_REPLY)?.nested())?;
     let status = number(abi::CTA_STATUS).unwrap_or_default();
     Some(Flow {

@@ -9,6 +9,9 @@
 //!   conntrack::Conntrack::flows, delete             ◄─► kernel
 //! ```
 //!
+//! [`Network`] says which kernel answers: that of the machine, or [`simulated`], one in memory that tests
+//! can make fail.
+//!
 //! The `nft` program is never run, but it can list everything that is written: sets carry the types of
 //! their keys and data, objects their comments. `abi` has the kernel's numbers.
 //!
@@ -21,9 +24,11 @@ mod batch;
 mod error;
 mod expression;
 mod link;
+mod network;
 mod parse;
 mod rule;
 mod set;
+pub mod simulated;
 mod socket;
 mod value;
 mod wire;
@@ -32,6 +37,7 @@ pub mod conntrack;
 
 pub use batch::{BaseChain, Batch, ChainKind, Elements, Hook, TableFlags, Verb};
 pub use error::{CommitError, Refusal};
+pub use network::Network;
 pub use rule::{Field, Rule, Statement};
 pub use set::{SetFlags, SetSpec, Type};
 pub use socket::{ChainInfo, CounterInfo, DumpedElement, RuleInfo, SetInfo, Socket, TableInfo};

@@ -13,6 +13,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg, sock
 
 use crate::abi;
 use crate::parse::{Message, Messages, acknowledgement};
+use crate::simulated;
 
 /// How long to wait for a response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -36,11 +37,24 @@ pub(crate) enum Received<'a> {
 
 /// The socket with its read buffer.
 pub(crate) struct Link {
-    socket: Socket,
+    transport: Transport,
     port: u32,
     buffer: Vec<u8>,
-    send_buffer: usize,
     sequence: u32,
+}
+
+/// What answers.
+enum Transport {
+    /// The kernel of this machine.
+    Kernel(KernelSocket),
+    /// A kernel in memory.
+    Simulated(simulated::Connection),
+}
+
+struct KernelSocket {
+    socket: Socket,
+    /// The size of the kernel's send buffer.
+    send_buffer: usize,
 }
 
 impl std::fmt::Debug for Link {
@@ -50,24 +64,20 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
+    /// Opens a socket in the network namespace of this thread.
     pub(crate) fn open() -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_NETFILTER)?;
-        let address = socket.bind_auto()?;
-        // A connected socket receives messages from the kernel only.
-        socket.connect(&SocketAddr::new(0, 0))?;
-        socket.set_ext_ack(true)?;
-        socket.set_cap_ack(true)?;
-        // Without CAP_NET_ADMIN the default size has to do.
-        let _ = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER);
-        let send_buffer = sockopt::socket_send_buffer_size(&socket)?;
-        let port = address.port_number();
-        Ok(Self {
-            socket,
-            port,
-            buffer: vec![0; READ_BUFFER],
-            send_buffer,
-            sequence: FIRST_SEQUENCE,
-        })
+        let (socket, port) = KernelSocket::open()?;
+        Ok(Self::new(Transport::Kernel(socket), port, READ_BUFFER))
+    }
+
+    /// A connection to a kernel in memory.
+    pub(crate) fn simulated(connection: simulated::Connection) -> Self {
+        let port = connection.port();
+        Self::new(Transport::Simulated(connection), port, 0)
+    }
+
+    fn new(transport: Transport, port: u32, buffer: usize) -> Self {
+        Self { transport, port, buffer: vec![0; buffer], sequence: FIRST_SEQUENCE }
     }
 
     /// The socket's netlink port id.
@@ -84,30 +94,10 @@ impl Link {
     /// Discards late responses to earlier requests, then sends all parts as one datagram.
     pub(crate) fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         self.drain()?;
-        let length: usize = parts.iter().map(|part| part.len()).sum();
-        self.grow_send_buffer(length)?;
-        loop {
-            let mut control = SendAncillaryBuffer::default();
-            match sendmsg(&self.socket, parts, &mut control, SendFlags::empty()) {
-                Ok(_) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+        match &mut self.transport {
+            Transport::Kernel(socket) => socket.send(parts),
+            Transport::Simulated(connection) => connection.send(parts),
         }
-    }
-
-    /// Grows the send buffer: the kernel only accepts a datagram that fits as a whole.
-    fn grow_send_buffer(&mut self, length: usize) -> io::Result<()> {
-        const SLACK: usize = 4096;
-        let needed = length.saturating_add(SLACK);
-        if needed > self.send_buffer {
-            if i32::try_from(needed).is_err() {
-                return Err(Errno::MSGSIZE.into());
-            }
-            sockopt::set_socket_send_buffer_size_force(&self.socket, needed)?;
-            self.send_buffer = needed;
-        }
-        Ok(())
     }
 
     fn drain(&mut self) -> io::Result<()> {
@@ -117,45 +107,20 @@ impl Link {
 
     /// Reads without waiting.
     pub(crate) fn receive(&mut self) -> io::Result<Received<'_>> {
-        let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-        loop {
-            match recv(&self.socket, &mut self.buffer[..], flags) {
-                Ok((read, whole)) if whole > read => {
-                    return Err(io::Error::new(
-                        io::ErrorKind::InvalidData,
-                        "a response of the kernel was truncated",
-                    ));
-                }
-                Ok((read, _)) => return Ok(Received::Messages(Messages(&self.buffer[..read]))),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(Received::Nothing),
-                Err(Errno::NOBUFS) => return Ok(Received::Overrun),
-                Err(error) => return Err(error.into()),
-            }
+        match &mut self.transport {
+            Transport::Kernel(socket) => socket.receive(&mut self.buffer),
+            Transport::Simulated(connection) => Ok(connection.receive(&mut self.buffer)),
         }
     }
 
     /// Waits until there is something to read.
     pub(crate) fn wait(&self) -> io::Result<()> {
-        let deadline = Instant::now() + RESPONSE_TIMEOUT;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "no response from the kernel within 30 seconds",
-                ));
-            }
-            let seconds = i64::try_from(left.as_secs()).unwrap_or(1);
-            let timeout = Timespec { tv_sec: seconds, tv_nsec: left.subsec_nanos().into() };
-            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
-                Ok(0) | Err(Errno::INTR) => {}
-                Ok(_) => return Ok(()),
-                Err(error) => return Err(error.into()),
-            }
+        match &self.transport {
+            Transport::Kernel(socket) => socket.wait(),
+            // It has answered before, or it never will.
+            Transport::Simulated(_) => Err(no_response()),
         }
     }
-
     /// Sends one request and calls `each` for every response, up to the end of the dump or the
     /// acknowledgement; a request for neither has exactly one response.
     pub(crate) fn request(
@@ -188,6 +153,91 @@ impl Link {
             return Err(io::Error::new(io::ErrorKind::Interrupted, text));
         }
         Ok(())
+    }
+}
+
+fn no_response() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "no response from the kernel within 30 seconds")
+}
+
+impl KernelSocket {
+    /// Opens a socket; returns its port id as well.
+    fn open() -> io::Result<(Self, u32)> {
+        let mut socket = Socket::new(NETLINK_NETFILTER)?;
+        let address = socket.bind_auto()?;
+        // A connected socket receives messages from the kernel only.
+        socket.connect(&SocketAddr::new(0, 0))?;
+        socket.set_ext_ack(true)?;
+        socket.set_cap_ack(true)?;
+        // Without CAP_NET_ADMIN the default size has to do.
+        let _ = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER);
+        let send_buffer = sockopt::socket_send_buffer_size(&socket)?;
+        Ok((Self { socket, send_buffer }, address.port_number()))
+    }
+
+    fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        self.grow_send_buffer(length)?;
+        loop {
+            let mut control = SendAncillaryBuffer::default();
+            match sendmsg(&self.socket, parts, &mut control, SendFlags::empty()) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Grows the send buffer: the kernel only accepts a datagram that fits as a whole.
+    fn grow_send_buffer(&mut self, length: usize) -> io::Result<()> {
+        const SLACK: usize = 4096;
+        let needed = length.saturating_add(SLACK);
+        if needed > self.send_buffer {
+            if i32::try_from(needed).is_err() {
+                return Err(Errno::MSGSIZE.into());
+            }
+            sockopt::set_socket_send_buffer_size_force(&self.socket, needed)?;
+            self.send_buffer = needed;
+        }
+        Ok(())
+    }
+
+    fn receive<'b>(&mut self, buffer: &'b mut [u8]) -> io::Result<Received<'b>> {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+        let read = loop {
+            match recv(&self.socket, &mut *buffer, flags) {
+                Ok((read, whole)) if whole > read => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        "a response of the kernel was truncated",
+                    ));
+                }
+                Ok((read, _)) => break read,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(Received::Nothing),
+                Err(Errno::NOBUFS) => return Ok(Received::Overrun),
+                Err(error) => return Err(error.into()),
+            }
+        };
+        Ok(Received::Messages(Messages(&buffer[..read])))
+    }
+
+    /// Waits until there is something to read.
+    fn wait(&self) -> io::Result<()> {
+        let deadline = Instant::now() + RESPONSE_TIMEOUT;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(no_response());
+            }
+            let seconds = i64::try_from(left.as_secs()).unwrap_or(1);
+            let timeout = Timespec { tv_sec: seconds, tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 }
 

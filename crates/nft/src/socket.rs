@@ -110,7 +110,11 @@ impl Socket {
     /// # Errors
     /// The kernel has no netfilter, or too many files are open.
     pub fn open() -> io::Result<Self> {
-        Ok(Self { link: Link::open()? })
+        Ok(Self::over(Link::open()?))
+    }
+
+    pub(crate) fn over(link: Link) -> Self {
+        Self { link }
     }
 
     /// The socket's netlink port id: [`TableInfo::owner`] of the tables it owns.

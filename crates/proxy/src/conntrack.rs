@@ -14,8 +14,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use zonewise_common::name::{Key, Name};
-use zonewise_nft::Family;
-use zonewise_nft::conntrack::{Conntrack, Flow};
+use zonewise_nft::conntrack::Flow;
+use zonewise_nft::{Family, Network};
 use zonewise_routing::{self as routing, Frontend, RoutedService, Target};
 
 /// The protocol number of UDP.
@@ -127,8 +127,13 @@ pub struct Found {
 }
 
 /// Looks for stale flows of a family.
-pub fn find(family: Family, frontends: &Frontends, own: &BTreeSet<IpAddr>) -> io::Result<Found> {
-    let mut conntrack = Conntrack::open()?;
+pub fn find(
+    network: &Network,
+    family: Family,
+    frontends: &Frontends,
+    own: &BTreeSet<IpAddr>,
+) -> io::Result<Found> {
+    let mut conntrack = network.conntrack()?;
     for attempt in 1.. {
         let mut found = Found::default();
         let listed =
@@ -148,9 +153,9 @@ pub fn find(family: Family, frontends: &Frontends, own: &BTreeSet<IpAddr>) -> io
 }
 
 /// Removes flows, and returns how many.
-pub fn remove(flows: &[Flow]) -> io::Result<usize> {
+pub fn remove(network: &Network, flows: &[Flow]) -> io::Result<usize> {
     if !flows.is_empty() {
-        let mut conntrack = Conntrack::open()?;
+        let mut conntrack = network.conntrack()?;
         for flow in flows {
             conntrack.delete(flow)?;
         }

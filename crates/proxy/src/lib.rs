@@ -10,7 +10,7 @@
 //! * `proxy`: the sync loop, and the process around it.
 //! * `rules`: what the kernel's tables hold, as data.
 //! * `kernel`: the tables in the kernel, kept equal to that; `conntrack`: stale UDP flows.
-//! * [`config`], `setup`, `addresses`: configuration, kernel settings, addresses of the node.
+//! * [`config`], `setup`, `host`, `addresses`: configuration, kernel settings, the machine and its addresses.
 //! * `health`, `metrics`, `table_metrics`, `routes_page`, `events`, `report`: what others can see;
 //!   `published`, `connections`: where they have it from without waiting for the kernel.
 //! * [`other_proxies`]: finding and removing the rules of kube-proxy. [`dry_run`]: rules without a kernel.
@@ -22,6 +22,7 @@ mod conntrack;
 pub mod dry_run;
 mod events;
 mod health;
+mod host;
 mod index;
 mod kernel;
 mod metrics;
@@ -38,5 +39,6 @@ mod table_metrics;
 pub mod testing;
 mod watches;
 
-pub use proxy::{RunError, run};
+pub use host::Host;
+pub use proxy::{RunError, run, run_on};
 pub use setup::{Incomplete, Machine, SetupError};

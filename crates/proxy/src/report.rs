@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::Client;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use zonewise_cluster::api;
 use zonewise_cluster::watch::jittered;
+use zonewise_common::clock;
 use zonewise_common::name::Key;
 use zonewise_common::proxy_report::ProxyReport;
 
@@ -76,7 +76,7 @@ async fn write(client: &Client, node: &NodeInfo, applied: &Applied) -> Result<()
         lease: ProxyReport::lease(&node.name),
         applied: Some(applied.version),
         refused: applied.refused.clone(),
-        renewed: Some(Timestamp::now()),
+        renewed: Some(clock::now()),
         duration: Some(LIFE),
     };
     let path = format!("{}?fieldManager={MANAGER}&force=true", ProxyReport::path(&node.name));

@@ -104,6 +104,7 @@ impl Shutdown {
                 this.reached(|state| state != State::Running).await
             {
                 tokio::select! {
+                    biased;
                     () = elapsed(since, this.grace) => {}
                     _ = this.reached(|state| state == State::Forced) => {}
                 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
@@ -23,11 +23,10 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use hyper::body::{Frame, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
 use subtle::ConstantTimeEq;
@@ -35,7 +34,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, mpsc, watch as signal};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
+use zonewise_common::clock;
 
 use crate::http::faults::Faults;
 use crate::http::representation::{self, Encoder};
@@ -121,6 +122,7 @@ pub(crate) async fn run_controllers(shared: Arc<Shared>) {
             }
         };
         tokio::select! {
+            biased;
             () = shared.work.notified() => {}
             () = later => {}
             _ = stop.wait_for(|stop| *stop) => return,
@@ -132,14 +134,14 @@ pub(crate) async fn run_controllers(shared: Arc<Shared>) {
 /// Works until nothing is left. Returns when to look again, if that depends on time.
 fn work(shared: &Shared) -> Option<Duration> {
     let mut state = shared.state.lock();
-    garbage_collection::collect(&mut state, Timestamp::now());
+    garbage_collection::collect(&mut state, clock::now());
     if !shared.workloads {
         state.workloads_due = false;
         return None;
     }
-    let next = workloads::reconcile(&mut state, Timestamp::now());
+    let next = workloads::reconcile(&mut state, clock::now());
     // Old ReplicaSets that were deleted.
-    garbage_collection::collect(&mut state, Timestamp::now());
+    garbage_collection::collect(&mut state, clock::now());
     next
 }
 
@@ -199,9 +201,25 @@ where
     let _ = connection.await;
 }
 
+/// The body of a request.
+pub(crate) trait RequestBody:
+    hyper::body::Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static> + Send + Unpin
+{
+}
+
+impl<B> RequestBody for B where
+    B: hyper::body::Body<Data = Bytes, Error: std::error::Error + Send + Sync + 'static>
+        + Send
+        + Unpin
+{
+}
+
 /// The body of a response.
-pub(crate) enum Body {
+#[derive(Debug)]
+pub enum Body {
+    /// All of it.
     Whole(Option<Bytes>),
+    /// What a watch writes.
     Stream(mpsc::Receiver<Result<Bytes, ConnectionAborted>>),
 }
 
@@ -235,9 +253,10 @@ impl hyper::body::Body for Body {
     }
 }
 
-async fn respond(
+/// Answers one request.
+pub(crate) async fn respond<B: RequestBody>(
     shared: Arc<Shared>,
-    request: Request<Incoming>,
+    request: Request<B>,
 ) -> Result<Response<Body>, ConnectionAborted> {
     let (parts, body) = request.into_parts();
     let pretty = pretty(&parts);
@@ -321,7 +340,7 @@ fn user<'a>(tokens: &'a [Token], headers: &HeaderMap) -> Option<&'a str> {
     known.filter(|_| !given.is_empty())
 }
 
-async fn read_body(mut body: Incoming) -> Result<Bytes, StatusError> {
+async fn read_body<B: RequestBody>(mut body: B) -> Result<Bytes, StatusError> {
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
@@ -337,7 +356,7 @@ async fn read_body(mut body: Incoming) -> Result<Bytes, StatusError> {
 
 /// Reads the rest of a body that is too large, within limits. A client that is still sending when the
 /// connection ends may not see the response.
-async fn discard(body: &mut Incoming) {
+async fn discard<B: RequestBody>(body: &mut B) {
     let mut left = MAX_DISCARDED_BYTES;
     while let Some(Ok(frame)) = body.frame().await {
         let bytes = frame.data_ref().map_or(0, Bytes::len);
@@ -461,7 +480,7 @@ fn perform(
     let verb = request::verb(&parts.method, resource, &options)?;
     let representation =
         representation::negotiate(header(&parts.headers, &ACCEPT), &options.include_object)?;
-    let encoder = Encoder { kind: resource.kind, representation, now: Timestamp::now() };
+    let encoder = Encoder { kind: resource.kind, representation, now: clock::now() };
     if verb == Verb::Watch {
         return start_watch(shared, resource, &options, encoder);
     }

@@ -13,12 +13,12 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch as signal};
-use tokio::time::{Instant as Tick, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use crate::http::representation::{Encoder, Representation, json};
 use crate::http::request::Options;
@@ -35,7 +35,7 @@ const CHUNK: usize = 64 * 1024;
 /// Closes the connection in the middle of a response.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was aborted")]
-pub(crate) struct ConnectionAborted;
+pub struct ConnectionAborted;
 
 /// Takes the bytes of a response that stays open.
 pub(crate) type Sink = mpsc::Sender<Result<Bytes, ConnectionAborted>>;
@@ -268,9 +268,10 @@ impl<S: WatchSource> Watch<S> {
     async fn wait(&mut self, until: Instant) -> Result<(), End> {
         let abort = self.times.abort.unwrap_or(until + Duration::from_secs(1));
         tokio::select! {
+            biased;
             changed = self.changed.changed() => changed.map_err(|_| End::Closed),
-            () = sleep_until(Tick::from_std(until)) => Ok(()),
-            () = sleep_until(Tick::from_std(abort)) => Err(End::Aborted),
+            () = sleep_until(until) => Ok(()),
+            () = sleep_until(abort) => Err(End::Aborted),
             () = self.sink.closed() => Err(End::Closed),
             _ = self.stop.wait_for(|stop| *stop) => Err(End::Closed),
         }
@@ -284,6 +285,7 @@ impl<S: WatchSource> Watch<S> {
         let bytes = std::mem::take(chunk).into();
         let mut stop = self.stop.clone();
         tokio::select! {
+            biased;
             sent = self.sink.send(Ok(bytes)) => sent.map_err(|_| End::Closed),
             _ = stop.wait_for(|stop| *stop) => Err(End::Closed),
         }

@@ -25,10 +25,11 @@ mod write;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::http::request::{Options, ResourcePath, Subresource, Verb};
 use crate::objects::allocation::Allocator;

@@ -209,7 +209,7 @@ fn page(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use tokio::time::Instant;
 
     use serde_json::json;
 

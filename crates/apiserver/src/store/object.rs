@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
 use crate::objects::json::size;
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::Serialize;
+use zonewise_common::clock;
 use zonewise_routing::Family;
 
 /// A point in time, by the monotonic clock and by the wall clock.
@@ -27,7 +28,7 @@ pub struct Moment {
 impl Moment {
     /// This moment.
     pub fn now() -> Self {
-        Self { instant: Instant::now(), wall: Timestamp::now() }
+        Self { instant: Instant::now(), wall: clock::now() }
     }
 }
 

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use zonewise_common::cidr::Cidr;
 use zonewise_common::name::Key;
-use zonewise_nft::{Batch, CommitError, Family, Socket, TableFlags};
+use zonewise_nft::{Batch, CommitError, Family, Network, Socket, TableFlags};
 use zonewise_routing::ZoneId;
 
 use crate::published::Published;
@@ -134,13 +134,14 @@ const CHUNK: usize = 4 << 10;
 impl Kernel {
     /// Opens a netlink socket; changes nothing.
     pub fn open(
+        network: &Network,
         options: Options,
         families: Vec<Family>,
         node: NodeSettings,
         zone_names: ZoneNames,
     ) -> Result<Self, KernelError> {
         Ok(Self {
-            socket: Socket::open()?,
+            socket: network.socket()?,
             options,
             families,
             service_cidrs: Vec::new(),

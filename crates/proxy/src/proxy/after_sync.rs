@@ -1,14 +1,15 @@
 //! What follows a batch that the kernel has accepted: measurements, health checks of Services, stale
 //! UDP flows, session affinity, and the report to the controller.
 
-use tokio::task::block_in_place;
 use tokio::time::Instant;
+use zonewise_common::clock;
 use zonewise_common::name::Key;
 use zonewise_routing::{self as routing, TrafficPolicy};
 use zonewise_topology::reason::Code;
 
 use super::{HealthChecks, Proxy};
 use crate::health::{HealthPort, Moment};
+use crate::host::blocking;
 use crate::index::{Changes, Index};
 use crate::kernel::{Kernel, Rejected};
 use crate::rules::entries;
@@ -71,7 +72,7 @@ impl Proxy<'_> {
 
     fn measure(&self, changes: &Changes, began: Instant, first: bool) {
         let took = began.elapsed().as_secs_f64();
-        let now = jiff::Timestamp::now();
+        let now = clock::now();
         for &family in &self.families {
             let label = [family_name(family)];
             self.reports.metrics.sync.with(label).observe(took);
@@ -92,7 +93,7 @@ impl Proxy<'_> {
     /// Removes UDP flows that conntrack would still send to endpoints that are gone.
     fn remove_stale_flows(&self, changes: &Changes, first: bool) {
         let services = self.looked_at(changes, first);
-        block_in_place(|| self.stale_flows.remove(services.iter()));
+        blocking(|| self.stale_flows.remove(services.iter()));
     }
 
     /// The Services that a sync was about: all of them the first time.

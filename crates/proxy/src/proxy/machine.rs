@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep};
 use zonewise_cluster::watch::Backoff;
 use zonewise_common::cidr::Cidr;
@@ -14,6 +13,7 @@ use zonewise_routing as routing;
 
 use super::{Proxy, inputs};
 use crate::addresses::{self, NodeIps, NodePorts};
+use crate::host::blocking;
 use crate::kernel::{Kernel, KernelError, ZoneNames};
 use crate::other_proxies;
 use crate::rules::entries::NodeSettings;
@@ -59,9 +59,10 @@ impl Proxy<'_> {
         let all: Vec<Key> = self.cluster.index().services().keys().cloned().collect();
         let updates = self.updates(all.iter());
         let services = updates.len();
-        let result = block_in_place(|| {
+        let result = blocking(|| {
             let (options, families) = (inputs.options.clone(), self.families.clone());
-            let kernel = Kernel::open(options, families, settings, self.zone_names())?;
+            let network = self.host.network();
+            let kernel = Kernel::open(network, options, families, settings, self.zone_names())?;
             let kernel = kernel.publishing(Arc::clone(&self.published));
             let mut kernel = kernel.with_nodeport_ips(inputs.listed_nodeport_ips());
             let (found, rejected) = kernel.start(updates, inputs.service_cidrs.clone())?;
@@ -88,7 +89,7 @@ impl Proxy<'_> {
             return;
         }
         let others = std::mem::take(&mut self.other_proxies);
-        let removal = block_in_place(|| other_proxies::remove(&others));
+        let removal = blocking(|| other_proxies::remove(&others));
         removal.removed.iter().for_each(|what| tracing::info!(what, "removed"));
         removal.problems.iter().for_each(|problem| tracing::error!("{problem}"));
     }
@@ -149,7 +150,7 @@ impl Proxy<'_> {
 
     /// The addresses that are to accept NodePorts, and warnings about them.
     fn find_nodeports(&self) -> (BTreeMap<routing::Family, NodePorts>, Vec<String>) {
-        let interfaces = match addresses::interface_addresses() {
+        let interfaces = match self.host.interface_addresses() {
             Ok(interfaces) => interfaces,
             Err(error) => {
                 tracing::warn!(%error, "cannot read the addresses of this machine; NodePorts stay on the addresses they are on");

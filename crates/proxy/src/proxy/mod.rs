@@ -31,9 +31,9 @@ use kube::Client;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep};
 use zonewise_cluster::watch::Backoff;
+use zonewise_common::clock;
 use zonewise_common::name::Key;
 use zonewise_nft::Family;
 use zonewise_telemetry::metrics::{self, MetricError, Registry};
@@ -44,6 +44,7 @@ use crate::events::ServiceEvents;
 use crate::health::{
     BindError, Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, Served, serve,
 };
+use crate::host::{Host, blocking};
 use crate::kernel::{Kernel, KernelError, KernelHandle, Update};
 use crate::metrics::Metrics;
 use crate::node::NodeInfo;
@@ -52,7 +53,6 @@ use crate::published::Published;
 use crate::report::Applied;
 use crate::rules::entries;
 use crate::rules::layout::{FAMILIES, family_name};
-use crate::setup::Machine;
 use crate::watches::{ClusterView, Watches};
 use crate::{routes_page, table_metrics};
 use inputs::programmed_service;
@@ -91,7 +91,21 @@ pub async fn run(
     take_over: bool,
     shutdown: Shutdown,
 ) -> Result<(), RunError> {
-    let others = find_other_proxies(take_over);
+    run_on(Host::default(), client, config, take_over, shutdown).await
+}
+
+/// Like [`run`], on another machine.
+///
+/// # Errors
+/// If it cannot start.
+pub async fn run_on(
+    host: Host,
+    client: Client,
+    config: Config,
+    take_over: bool,
+    shutdown: Shutdown,
+) -> Result<(), RunError> {
+    let others = find_other_proxies(&host, take_over);
     // Received from here on: without a handler SIGUSR1 would end the process.
     let verify_signal = signal(SignalKind::user_defined1()).ok();
     let registry = Registry::default();
@@ -103,7 +117,7 @@ pub async fn run(
     let published = Arc::new(Published::default());
     table_metrics::register(&registry, &published, &cluster)?;
     let servers = servers(&config, &health, registry, &published, &cluster).await?;
-    let started = jiff::Timestamp::now().as_microsecond();
+    let started = clock::now().as_microsecond();
     let mut watches =
         Watches::start(&client, &cluster, &config.node_name, config.proxy_name.as_deref());
     let work = async {
@@ -122,8 +136,9 @@ pub async fn run(
             applied.subscribe(),
         ));
         let events = ServiceEvents::new(client.clone());
-        let families = families(Machine::default().has_ipv6());
+        let families = families(host.has_ipv6());
         let (stale_flows, unsure) = StaleFlows::new(
+            host.clone(),
             kernel.clone(),
             Arc::clone(&cluster),
             Arc::clone(&metrics),
@@ -132,6 +147,7 @@ pub async fn run(
         );
         let settling = tokio::spawn(stale_flows.clone().settle(client.clone(), unsure));
         let mut proxy = Proxy {
+            host,
             config: &config,
             families,
             cluster: Arc::clone(&cluster),
@@ -151,6 +167,7 @@ pub async fn run(
         result
     };
     let result = tokio::select! {
+        biased;
         () = shutdown.wait() => Ok(()),
         result = work => result,
     };
@@ -193,7 +210,10 @@ pub(crate) fn with_routes(
 }
 
 /// Looks for the rules of other proxies, and logs what it finds.
-fn find_other_proxies(take_over: bool) -> Vec<OtherProxy> {
+fn find_other_proxies(host: &Host, take_over: bool) -> Vec<OtherProxy> {
+    if host.is_simulated() {
+        return Vec::new();
+    }
     let found = other_proxies::find().unwrap_or_else(|error| {
         tracing::warn!(%error, "cannot look for rules of another proxy");
         Vec::new()
@@ -211,6 +231,7 @@ fn families(has_ipv6: bool) -> Vec<Family> {
 /// The sync loop and its state. Only its own task changes any of it; `cluster`, `kernel` and parts of
 /// `reports` are shared with other tasks and have locks of their own.
 struct Proxy<'a> {
+    host: Host,
     config: &'a Config,
     /// IPv4, and IPv6 where the kernel has it.
     families: Vec<Family>,
@@ -297,7 +318,7 @@ impl Proxy<'_> {
             Due::RemoveUnused => self.remove_unused(),
             Due::CheckTables => self.check_tables(),
             Due::CheckAddresses => self.check_addresses().await,
-            Due::CheckFlows => block_in_place(|| self.stale_flows.check_elsewhere()),
+            Due::CheckFlows => blocking(|| self.stale_flows.check_elsewhere()),
             Due::Verify => self.verify(),
         }
         false
@@ -305,7 +326,7 @@ impl Proxy<'_> {
 
     /// A change waits for a sync from now on.
     fn queued(&self) {
-        let now = jiff::Timestamp::now().as_millisecond() as f64 / 1000.0;
+        let now = clock::now().as_millisecond() as f64 / 1000.0;
         for &family in &self.families {
             self.reports.health.queued(entries::routing_family(family), Moment::now());
             self.reports.metrics.queued.with([family_name(family)]).set(now);
@@ -325,7 +346,7 @@ impl Proxy<'_> {
         &self,
         work: impl FnOnce(&mut Kernel) -> Result<T, KernelError>,
     ) -> Result<T, KernelError> {
-        block_in_place(|| self.kernel.with(work)).unwrap_or_else(|| Ok(T::default()))
+        blocking(|| self.kernel.with(work)).unwrap_or_else(|| Ok(T::default()))
     }
 
     /// The node's eligibility or its zone may have changed.

@@ -84,8 +84,11 @@ impl Schedule {
             }
         };
         let signal = self.verify_signal.as_mut();
+        // In this order, and not in a random one, so that a simulation can be repeated. Changes come last: the
+        // others come at most once per period and so keep no change waiting, but an endless stream of
+        // changes would keep them waiting.
         tokio::select! {
-            () = changed.notified() => Due::Sync,
+            biased;
             () = remove_unused => Due::RemoveUnused,
             _ = self.check_tables.tick() => Due::CheckTables,
             _ = self.check_addresses.tick() => Due::CheckAddresses,
@@ -93,6 +96,7 @@ impl Schedule {
             () = sleep_until(self.verify_at) => Due::Verify,
             Some(()) = async { signal?.recv().await } => Due::Verify,
             _ = self.retry_rejected.tick() => Due::RetryRejected,
+            () = changed.notified() => Due::Sync,
         }
     }
 

@@ -20,7 +20,6 @@ use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep};
 use zonewise_cluster::watch::{Backoff, random_part};
 use zonewise_common::name::{Key, Name};
@@ -30,8 +29,8 @@ use zonewise_routing::{
     serving_targets,
 };
 
-use crate::addresses;
 use crate::conntrack::{self, Found, Frontends, Known};
+use crate::host::{Host, blocking};
 use crate::index::Index;
 use crate::kernel::KernelHandle;
 use crate::metrics::Metrics;
@@ -45,6 +44,7 @@ const SPREAD: Duration = Duration::from_secs(1);
 /// What decides about flows: the cluster as this node knows it.
 #[derive(Clone)]
 pub(super) struct StaleFlows {
+    host: Host,
     kernel: KernelHandle,
     cluster: Arc<ClusterView>,
     metrics: Arc<Metrics>,
@@ -84,6 +84,7 @@ pub(super) type Unsure = UnboundedReceiver<BTreeSet<Key>>;
 
 impl StaleFlows {
     pub(super) fn new(
+        host: Host,
         kernel: KernelHandle,
         cluster: Arc<ClusterView>,
         metrics: Arc<Metrics>,
@@ -91,7 +92,7 @@ impl StaleFlows {
         families: Vec<Family>,
     ) -> (Self, Unsure) {
         let (unsure, services) = unbounded_channel();
-        (Self { kernel, cluster, metrics, gates, families, unsure }, services)
+        (Self { host, kernel, cluster, metrics, gates, families, unsure }, services)
     }
 
     /// Removes the stale flows of these Services, as far as the slices that this node knows tell. The
@@ -116,7 +117,7 @@ impl StaleFlows {
             match self.all_slices(&client, &services).await {
                 Ok(slices) => {
                     backoff.reset();
-                    block_in_place(|| {
+                    blocking(|| {
                         self.remove_by(services.iter(), &slices);
                         self.note_elsewhere(&services);
                     });
@@ -179,7 +180,7 @@ impl StaleFlows {
         let mut unsure = BTreeSet::new();
         for (family, found) in self.find(&frontends) {
             unsure.extend(found.unsure);
-            match conntrack::remove(&found.stale) {
+            match conntrack::remove(self.host.network(), &found.stale) {
                 Ok(removed) => {
                     self.metrics.flows_deleted.with([family_name(family)]).add(removed as u64);
                 }
@@ -195,13 +196,14 @@ impl StaleFlows {
             return BTreeMap::new();
         }
         let own: BTreeSet<IpAddr> =
-            addresses::interface_addresses().unwrap_or_default().into_iter().collect();
+            self.host.interface_addresses().unwrap_or_default().into_iter().collect();
         let find = |(&family, frontends): (&Family, &Frontends)| {
             let began = Instant::now();
-            let found = conntrack::find(family, frontends, &own).unwrap_or_else(|error| {
-                tracing::warn!(%error, "cannot look for stale UDP flows");
-                Found::default()
-            });
+            let found = conntrack::find(self.host.network(), family, frontends, &own)
+                .unwrap_or_else(|error| {
+                    tracing::warn!(%error, "cannot look for stale UDP flows");
+                    Found::default()
+                });
             let took = began.elapsed().as_secs_f64();
             self.metrics.conntrack.with([family_name(family)]).observe(took);
             (family, found)

@@ -131,6 +131,7 @@ impl Missing {
 
 async fn wait_for_change(cluster: &ClusterView) {
     tokio::select! {
+        biased;
         () = cluster.changed.notified() => {}
         () = sleep(CHECK_TABLES) => {}
     }

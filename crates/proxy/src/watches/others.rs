@@ -97,11 +97,12 @@ pub(super) async fn follow_needs(client: Client, view: Arc<ClusterView>) {
             due.map_or(at, |due| due.min(at))
         });
         tokio::select! {
-            () = view.needs.notified() => {}
+            biased;
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                 due = None;
                 running = start(&client, &view, &mut watches);
             }
+            () = view.needs.notified() => {}
         }
     }
 }

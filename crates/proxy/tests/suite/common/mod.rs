@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 use zonewise_common::cidr::Cidr;
 use zonewise_netns::Namespace;
-use zonewise_nft::Family;
+use zonewise_nft::{Family, Network};
 use zonewise_proxy::config::CountBy;
 use zonewise_proxy::testing::{
     Found, Index, Kernel, KernelError, NodeSettings, Options, Published, Rejected, WatchId,
@@ -69,7 +69,7 @@ impl Tables {
         node.count = options.count;
         let published = Arc::new(Published::default());
         let kernel = namespace
-            .enter(|| Kernel::open(options.clone(), families, node, names))
+            .enter(|| Kernel::open(&Network::default(), options.clone(), families, node, names))
             .expect("netlink works; this test needs root")
             .publishing(Arc::clone(&published));
         let (index, gates) = (Index::default(), FeatureGates::default());

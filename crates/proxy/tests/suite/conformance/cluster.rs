@@ -17,8 +17,8 @@ use zonewise_common::cidr::Cidr;
 use zonewise_netns::Namespace;
 use zonewise_netns::network::{ClusterNetwork, NetnsClient, NetnsNode, NetnsPod};
 use zonewise_netns::traffic::{ProbeResult, Protocol, Server, probe_from, probe_tcp, probe_udp};
-use zonewise_nft::Family;
 use zonewise_nft::conntrack::Conntrack;
+use zonewise_nft::{Family, Network};
 use zonewise_proxy::testing::{
     FAMILIES as TABLES, Frontends, Known, LocalTraffic, Options, find, interface_addresses, remove,
     routing_family,
@@ -196,9 +196,12 @@ impl ProxyNode {
         let frontends = frontends(&self.tables);
         self.node.namespace.enter(|| {
             let own: BTreeSet<IpAddr> = interface_addresses().unwrap().into_iter().collect();
+            let here = Network::default();
             frontends
                 .iter()
-                .map(|(family, of)| remove(&find(*family, of, &own).unwrap().stale).unwrap())
+                .map(|(family, of)| {
+                    remove(&here, &find(&here, *family, of, &own).unwrap().stale).unwrap()
+                })
                 .sum()
         })
     }

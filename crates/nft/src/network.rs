@@ -1,0 +1,44 @@
+//! Where netlink sockets lead.
+
+use std::io;
+
+use crate::conntrack::Conntrack;
+use crate::link::Link;
+use crate::simulated::Process;
+use crate::socket::Socket;
+
+/// The kernel that sockets talk to: by default that of this machine, in the network namespace of the thread
+/// that opens the socket.
+#[derive(Clone, Debug, Default)]
+pub struct Network(Option<Process>);
+
+impl Network {
+    /// A kernel in memory, as one of its processes sees it.
+    #[must_use]
+    pub const fn simulated(process: Process) -> Self {
+        Self(Some(process))
+    }
+
+    /// Opens a socket for nftables.
+    ///
+    /// # Errors
+    /// The kernel has no netfilter, or too many files are open.
+    pub fn socket(&self) -> io::Result<Socket> {
+        self.link().map(Socket::over)
+    }
+
+    /// Opens a socket for connection tracking.
+    ///
+    /// # Errors
+    /// As [`Network::socket`].
+    pub fn conntrack(&self) -> io::Result<Conntrack> {
+        self.link().map(Conntrack::over)
+    }
+
+    fn link(&self) -> io::Result<Link> {
+        match &self.0 {
+            None => Link::open(),
+            Some(process) => process.connect().map(Link::simulated),
+        }
+    }
+}
