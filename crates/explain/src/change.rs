@@ -184,8 +184,9 @@ impl ControllerView {
         if !decision.is_on() || !self.has_foreign_endpoints() {
             return None;
         }
+        // With the traffic policy Local, proxies use no hints, whoever wrote them.
         let matrix = self.matrix_with(decision, ProxyKind::Zonewise)?;
-        let used = matrix.from.iter().any(Row::is_near);
+        let used = matrix.is_local() || matrix.from.iter().any(Row::is_near);
         matrix.from.first().filter(|_| !used).map(|row| row.why)
     }
 

@@ -272,8 +272,9 @@ impl Explanation {
         }
         let environment = &planner.environment;
         let now = current_traffic(controller_view, proxy_view, environment, &self.family)?;
-        self.crossing =
-            Crossing { in_zone: now.in_zone(), best: zonal_best(controller_view, decision) };
+        let best = zonal_best(controller_view, decision);
+        let best = best.filter(|_| self.service_kind == ServiceKind::Routed);
+        self.crossing = Crossing { in_zone: now.in_zone(), best };
         let needs = needs(controller_view, decision, &by_kind, &self.family);
         let of_kind = by_kind.into_iter().find(|(kind, _)| *kind == planner.proxy_kind);
         let zonal =

@@ -43,6 +43,11 @@ pub struct Matrix {
 }
 
 impl Matrix {
+    /// Whether traffic stays on its node: `internalTrafficPolicy` is Local.
+    pub(crate) fn is_local(&self) -> bool {
+        self.from.iter().all(|row| row.mode == LOCAL)
+    }
+
     /// The overload of the most loaded endpoint.
     pub(crate) fn max_overload(&self) -> Option<f64> {
         self.endpoints.iter().map(|load| load.overload).max_by(f64::total_cmp)
@@ -318,15 +323,17 @@ pub(crate) const LOCAL: &str = "local";
 
 /// How close a node keeps traffic to the cluster IP, and why. A Service with the policy Local for that
 /// traffic can have a route for other traffic too.
-fn way(node_view: &NodeView, route: &Route, endpoints: usize) -> (RowMode, Reason) {
-    match (node_view.service.internal_policy, route.reason) {
-        (TrafficPolicy::Cluster, reason) => (RowMode::Routed(route.mode), reason),
-        (TrafficPolicy::Local, reason @ Reason::OnlyTerminating { .. }) => (RowMode::Local, reason),
-        (TrafficPolicy::Local, _) if endpoints == 0 => (RowMode::Local, Reason::NoLocalEndpoint),
-        (TrafficPolicy::Local, _) => {
-            (RowMode::Local, Reason::LocalOnly { endpoints: endpoints as u64 })
+fn way(node_view: &NodeView, route: &Route, used: &[(&Target, f64)]) -> (RowMode, Reason) {
+    let endpoints = used.len() as u64;
+    let reason = match node_view.service.internal_policy {
+        TrafficPolicy::Cluster => return (RowMode::Routed(route.mode), route.reason),
+        TrafficPolicy::Local if used.is_empty() => Reason::NoLocalEndpoint,
+        TrafficPolicy::Local if used.iter().all(|(target, _)| target.flags.ready()) => {
+            Reason::LocalOnly { endpoints }
         }
-    }
+        TrafficPolicy::Local => Reason::OnlyTerminating { endpoints },
+    };
+    (RowMode::Local, reason)
 }
 
 /// The name of how close a route keeps traffic.
@@ -385,7 +392,7 @@ impl Sums {
         let index = self.row(&sender.row);
         self.rows[index].share += share;
         let parts = parts(node_view, route);
-        let (mode, reason) = way(node_view, route, parts.len());
+        let (mode, reason) = way(node_view, route, &parts);
         let way = self.rows[index].ways.entry((mode, reason.code()));
         way.or_insert((reason, 0.0)).1 += share;
         if parts.is_empty() && share > 0.0 {

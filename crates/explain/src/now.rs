@@ -16,6 +16,8 @@ pub(crate) enum Now {
     Known(Box<Matrix>),
     /// Not all proxies are known, and it matters: with each kind where it is not known.
     ByProxy(Vec<(ProxyKind, Matrix)>),
+    /// Slices are stored, but no node counts: it is not known where traffic starts.
+    NoSender,
     /// No slice is stored, or no proxy routes the Service.
     Nowhere,
 }
@@ -47,7 +49,11 @@ impl Now {
         let all = matrices_for(proxy_view, nodes, &routers, grouping)?;
         let of_family = |all: Vec<Matrix>| all.into_iter().find(|matrix| matrix.family == family);
         let found = kinds.iter().zip(all).filter_map(|(kind, all)| Some((*kind, of_family(all)?)));
-        Ok(Self::merged(found.collect()))
+        let found: Vec<(ProxyKind, Matrix)> = found.collect();
+        if found.is_empty() && proxy_view.routes_family(family)? {
+            return Ok(Self::NoSender);
+        }
+        Ok(Self::merged(found))
     }
 
     fn merged(mut all: Vec<(ProxyKind, Matrix)>) -> Self {
@@ -64,7 +70,7 @@ impl Now {
     pub(crate) fn matrix(&self) -> Option<&Matrix> {
         match self {
             Self::Known(matrix) => Some(matrix),
-            Self::ByProxy(_) | Self::Nowhere => None,
+            Self::ByProxy(_) | Self::NoSender | Self::Nowhere => None,
         }
     }
 

@@ -215,7 +215,9 @@ fn of_unmanaged(
 ) -> Result<ServiceOverview, serde_json::Error> {
     let kind = ServiceKind::of(service, snapshot.proxy_view(service).is_local()?);
     let now = unmanaged::current(snapshot, service, &planner.environment)?;
-    Ok(with_traffic(service, kind, &planner.environment, &now))
+    let family = unmanaged::family(service);
+    let endpoints = snapshot.proxy_view(service).ready_endpoints(&family)?;
+    Ok(ServiceOverview { endpoints, ..with_traffic(service, kind, &planner.environment, &now) })
 }
 
 /// A Service with where its traffic goes now, and nothing else.
@@ -235,7 +237,7 @@ fn with_traffic(
         modes: now.modes(),
         reason: None,
         outcome: None,
-        endpoints: now.matrix().map_or(0, |matrix| matrix.endpoints.len() as u64),
+        endpoints: 0,
         in_zone: now.in_zone(),
         cross_zone: now.in_zone().map(|part| 1.0 - part),
         dropped: now.matrix().map(|matrix| matrix.dropped),

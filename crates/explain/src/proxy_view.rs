@@ -44,6 +44,28 @@ impl ProxyView<'_> {
             == TrafficPolicy::Local)
     }
 
+    /// Whether proxies route an address family of the Service.
+    ///
+    /// # Errors
+    /// If a proxy could not read the Service.
+    pub(crate) fn routes_family(&self, family: &str) -> Result<bool, serde_json::Error> {
+        let service = ObjectReader::new(NodeLocation::default()).read_service(&self.service)?;
+        let mut families = Family::BOTH.into_iter().filter(|one| one.to_string() == family);
+        Ok(!service.skipped && families.any(|family| service.cluster_ip(family).is_some()))
+    }
+
+    /// The number of ready endpoints of the first port, in an address family.
+    ///
+    /// # Errors
+    /// If a proxy could not read one of the objects.
+    pub(crate) fn ready_endpoints(&self, family: &str) -> Result<u64, serde_json::Error> {
+        let node_view = self.parsed()?.from(NodeLocation::default(), None)?;
+        let families = Family::BOTH.into_iter().filter(|one| one.to_string() == family);
+        let ports = node_view.service.ports.first().into_iter();
+        let both = ports.flat_map(|port| families.clone().map(move |family| (port, family)));
+        Ok(both.map(|(port, family)| node_view.ready(port, family).len() as u64).sum())
+    }
+
     /// The same with its slices parsed, for many nodes to see it.
     ///
     /// # Errors

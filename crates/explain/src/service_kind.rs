@@ -35,6 +35,17 @@ impl ServiceKind {
         }
     }
 
+    /// What is shown in place of a reason, in tables; `None` if zone routing can apply to it.
+    pub(crate) fn remark(self) -> Option<&'static str> {
+        match self {
+            Self::Routed => None,
+            Self::Headless => Some("(headless)"),
+            Self::ExternalName => Some("(ExternalName)"),
+            Self::WithoutSelector => Some("(no selector)"),
+            Self::LocalPolicy => Some("(policy Local)"),
+        }
+    }
+
     /// Whether proxies route it.
     pub fn has_proxy(self) -> bool {
         !matches!(self, Self::Headless | Self::ExternalName)

@@ -47,13 +47,18 @@ pub fn unmanaged(
     })
 }
 
+/// The first address family, which stands for the Service.
+pub(crate) fn family(service: &Service) -> String {
+    service.families.first().map(ToString::to_string).unwrap_or_default()
+}
+
 /// Where the traffic of its first address family goes.
 pub(crate) fn current(
     snapshot: &Snapshot,
     service: &Service,
     environment: &Environment,
 ) -> Result<Now, serde_json::Error> {
-    let family = service.families.first().map(ToString::to_string).unwrap_or_default();
+    let family = family(service);
     let (proxies, nodes) = (&environment.by_node, snapshot.nodes());
     Now::of(&snapshot.proxy_view(service), nodes, service, proxies, &family, Grouping::Zones)
 }

@@ -106,15 +106,14 @@ pub(crate) fn state(kind: ServiceKind, environment: &Environment, now: &Now) -> 
         (ServiceKind::LocalPolicy, _) => State::Local,
         // A cluster shows all its slices.
         (_, Now::Nowhere) if environment.source == FactSource::Cluster => State::NotActive,
-        (_, Now::Nowhere | Now::ByProxy(_)) => State::Unknown,
+        (_, Now::Nowhere | Now::NoSender | Now::ByProxy(_)) => State::Unknown,
+        (_, Now::Known(matrix)) if matrix.is_local() => State::Local,
         (_, Now::Known(matrix)) => state_of(matrix),
     }
 }
 
 fn state_of(matrix: &Matrix) -> State {
-    if matrix.from.is_empty() {
-        State::Unknown
-    } else if matrix.from.iter().all(Row::is_near_everywhere) {
+    if matrix.from.iter().all(Row::is_near_everywhere) {
         State::Active
     } else if matrix.from.iter().any(Row::is_near) {
         State::PartlyActive
@@ -137,8 +136,9 @@ fn sentence(kind: ServiceKind, state: State, environment: &Environment, now: &No
             "headless, so clients get every address by DNS and choose themselves".into()
         }
         (_, Now::Nowhere) => nowhere(environment).into(),
+        (_, Now::NoSender) => "no node that counts has a zone label".into(),
         (_, Now::ByProxy(all)) => by_proxy(all),
-        (ServiceKind::LocalPolicy, Now::Known(matrix)) => local(matrix),
+        (_, Now::Known(matrix)) if matrix.is_local() => local(matrix),
         (_, Now::Known(matrix)) => known(state, matrix),
     }
 }
@@ -156,7 +156,6 @@ fn known(state: State, matrix: &Matrix) -> String {
     }
     let stays = stays(matrix);
     match state {
-        State::Unknown => "no node that counts has a zone label".into(),
         State::NotActive => format!("every node uses all endpoints; {stays}"),
         State::PartlyActive => {
             let far = matrix.from.iter().filter(|row| !row.is_near_everywhere());
@@ -179,7 +178,8 @@ fn stays(matrix: &Matrix) -> String {
 
 fn local(matrix: &Matrix) -> String {
     if matrix.dropping_nodes.is_empty() {
-        return "traffic stays on its node; every node has an endpoint, and none is dropped".into();
+        return "traffic stays on its node; every node that counts has an endpoint, and none is dropped"
+            .into();
     }
     let (nodes, dropped) = (&matrix.dropping_nodes, percent(matrix.dropped));
     let named: Vec<&str> = nodes.iter().take(NAMED).map(String::as_str).collect();

@@ -180,10 +180,10 @@ impl<'a> ProxyFacts<'a> {
         match (own, replacement) {
             (Some(true), _) if kube_proxy => unknown("zonewise proxy and kube-proxy both run"),
             (Some(true), Some(Some(_))) => unknown("zonewise proxy and Cilium both run"),
-            (Some(true), _) => (Some(ProxyKind::Zonewise), "a Lease of zonewise proxy".into()),
             (_, None) if cilium => {
                 unknown("Cilium runs, but its ConfigMap cilium-config cannot be seen")
             }
+            (Some(true), _) => (Some(ProxyKind::Zonewise), "a Lease of zonewise proxy".into()),
             (_, Some(Some(_))) if kube_proxy => {
                 unknown("kube-proxy and Cilium in its place both run")
             }
@@ -356,6 +356,8 @@ mod tests {
             (vec![pod("cilium", "a"), beside(), ours()], Some(ProxyKind::Zonewise)),
             (vec![pod("cilium", "a"), replacing("true"), pod("kube-proxy", "a")], None),
             (vec![pod("cilium", "a"), replacing("true"), ours()], None),
+            // Cilium may route Services as well: it is not known what it does.
+            (vec![pod("cilium", "a"), ours()], None),
             (vec![pod("cilium", "a"), pod("kube-proxy", "a")], None),
             (vec![pod("coredns", "a")], None),
         ] {

@@ -203,11 +203,16 @@ impl Environment {
         if self.proxies.is_empty() {
             return "proxies unknown".into();
         }
-        let group = |group: &ProxyGroup| {
-            let mode = group.mode.as_ref().map_or_else(String::new, |mode| format!(" ({mode})"));
-            format!("{}{mode} on {} of {} nodes", group.proxy_of_nodes(), group.nodes, self.nodes)
+        // Groups can differ in what was seen alone.
+        let same = |one: &&ProxyGroup, other: &&ProxyGroup| one.proxy == other.proxy;
+        let all: Vec<&ProxyGroup> = self.proxies.iter().collect();
+        let group = |groups: &[&ProxyGroup]| {
+            let first = groups[0];
+            let mode = first.mode.as_ref().map_or_else(String::new, |mode| format!(" ({mode})"));
+            let nodes: usize = groups.iter().map(|group| group.nodes).sum();
+            format!("{}{mode} on {nodes} of {} nodes", first.proxy_of_nodes(), self.nodes)
         };
-        self.proxies.iter().map(group).collect::<Vec<_>>().join(", ")
+        all.chunk_by(same).map(group).collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -13,7 +13,6 @@ use crate::environment::{Decider, Environment};
 use crate::explanation::Note;
 use crate::improvements::is_overloaded;
 use crate::overview::{Cost, ServiceOverview};
-use crate::service_kind::ServiceKind;
 use crate::verdict::State;
 
 /// Marks a Service with annotations or fields that are ignored.
@@ -146,14 +145,8 @@ fn reason_title(here: &Environment) -> &'static str {
 
 /// The reason, or what the Service is if there is none.
 fn reason(line: &ServiceOverview) -> String {
-    let what = match line.service_kind {
-        ServiceKind::Routed => "-",
-        ServiceKind::Headless => "(headless)",
-        ServiceKind::ExternalName => "(ExternalName)",
-        ServiceKind::WithoutSelector => "(no selector)",
-        ServiceKind::LocalPolicy => "(policy Local)",
-    };
-    line.reason.map_or_else(|| what.into(), |code| code.to_string())
+    let what = || line.service_kind.remark().unwrap_or("-").into();
+    line.reason.map_or_else(what, |code| code.to_string())
 }
 
 /// What is asked for, without the domain of our own heuristics.

@@ -38,10 +38,15 @@ impl Totals {
 pub fn plan_row(plan: &ServicePlan) -> Vec<String> {
     let numbers = &plan.explanation.numbers;
     let slices = plan.creates.len() + plan.updates.len() + plan.unchanged.len();
+    // No proxy does anything with the decision about a Service that zone routing cannot apply to.
+    let [reason, outcome] = match plan.explanation.service_kind.remark() {
+        Some(remark) => [remark.into(), "-".into()],
+        None => [numbers.reason.to_string(), outcome(numbers.outcome).1.into()],
+    };
     vec![
         plan.service.clone(),
-        numbers.reason.to_string(),
-        outcome(numbers.outcome).1.into(),
+        reason,
+        outcome,
         numbers.endpoints.to_string(),
         slices.to_string(),
         writes(plan),

@@ -7,9 +7,13 @@ use zonewise_explain::Depth;
 
 use super::documents::{Cluster, GB, PRICE, is_on};
 use super::fields::Report;
-use super::figures::{By, Endpoint, Matrix, Node, PROXIES, World, matrix, way};
-use super::reasons;
+use super::figures::{
+    By, Endpoint, Matrix, Node, PROXIES, World, anywhere, matrix, mixed_matrix, on_node, usable,
+    way,
+};
+use super::here::{self, Here, Now};
 use super::screens::{MARKS, percent, plain, row, signed, table, text};
+use super::{reasons, verdicts};
 
 /// Everything about one cluster that the claims are compared with.
 pub(crate) struct Facts<'a> {
@@ -19,6 +23,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) family: String,
     pub(crate) by: By,
     pub(crate) foreign: bool,
+    pub(crate) here: Here,
 }
 
 impl Facts<'_> {
@@ -33,6 +38,16 @@ impl Facts<'_> {
         };
         self.endpoints().iter().filter(at).count() as u64
     }
+
+    /// Whether zone routing can apply to the Service.
+    pub(crate) fn is_routed(&self) -> bool {
+        self.world.kind() == "routed"
+    }
+
+    /// Where traffic goes with the slices that are stored and the proxies that run.
+    pub(crate) fn now(&self, by: By) -> Now {
+        self.here.now(&self.world, &self.family, by)
+    }
 }
 
 /// Checks all documents of a cluster.
@@ -44,14 +59,16 @@ pub(crate) fn check(report: &mut Report, cluster: &Cluster, explanation: &Value)
         family: explanation["family"].as_str().unwrap().to_owned(),
         by: if explanation["groupedBy"] == "region" { By::Regions } else { By::Zones },
         foreign: cluster.objects.iter().any(|one| one["metadata"]["name"] == "web-other"),
+        here: Here::of(cluster),
     };
+    here::check(report, cluster, &facts.here);
     report.document("explain", explanation);
     asked(report, &facts, explanation);
     counts(report, &facts, explanation);
-    verdict(report, &facts, explanation);
+    outcome(report, &facts, explanation);
     reasons::check(report, &facts, explanation);
     notes(report, &facts, explanation);
-    state(report, &facts, explanation);
+    verdicts::check(report, &facts, explanation);
     zones(report, &facts, explanation);
     traffic(report, &facts, explanation);
     consumers(report, &facts, explanation);
@@ -66,20 +83,58 @@ const AUTO: &str = "service.kubernetes.io/topology-mode";
 const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
 const PREFERENCE: &str = "zonewise.dev/routing-preference";
 
+/// A key of the Service that asks for something that is understood.
+struct Request {
+    key: &'static str,
+    value: String,
+    /// Why it has no effect, apart from others that win.
+    refused: Option<&'static str>,
+    /// The feature gates that are off.
+    closed: Vec<&'static str>,
+}
+
 /// The keys of the Service that ask for something that is understood, in the order in which they win.
-pub(crate) fn keys(world: &World<'_>) -> Vec<(&'static str, String)> {
+fn requests(world: &World<'_>) -> Vec<Request> {
     let annotation = |key: &str| world.service["metadata"]["annotations"][key].as_str();
     let ours = !world.cluster.upstream;
     let preference = annotation(PREFERENCE).filter(|value| ours && !value.ends_with("balancd"));
     let subsetting = annotation(SUBSETTING).filter(|_| ours);
     let distribution = world.service["spec"]["trafficDistribution"].as_str();
+    let is_local = world.is_local() || world.is_local_outside();
+    let request = |key: &'static str, value: &str| {
+        let asked = (key, value.to_owned());
+        let written = match &*heuristic(Some(&asked)) {
+            "random" | "balanced" => None,
+            "local-subset" | "require-zone" => Some("TopologyAwareSubsetting"),
+            _ => Some("TopologyAwareHints"),
+        };
+        let gates = match key {
+            AUTO | SUBSETTING => vec![written],
+            PREFERENCE => vec![Some("ServiceRoutingPreference"), written],
+            _ => Vec::new(),
+        };
+        let off = |gate: &&'static str| world.cluster.gates_off.contains(gate);
+        let closed: Vec<&str> = gates.into_iter().flatten().filter(off).collect();
+        let refused = match written {
+            Some("TopologyAwareSubsetting") if is_local => Some("LocalPolicy"),
+            _ if !closed.is_empty() => Some("GateOff"),
+            _ => None,
+        };
+        Request { key, value: value.to_owned(), refused, closed }
+    };
     let keys = [
         (AUTO, annotation(AUTO)),
         (SUBSETTING, subsetting),
         (PREFERENCE, preference),
         ("spec.trafficDistribution", distribution),
     ];
-    keys.into_iter().filter_map(|(key, value)| Some((key, value?.to_owned()))).collect()
+    keys.into_iter().filter_map(|(key, value)| Some(request(key, value?))).collect()
+}
+
+/// Those of them that nothing refuses.
+pub(crate) fn keys(world: &World<'_>) -> Vec<(&'static str, String)> {
+    let all = requests(world).into_iter().filter(|request| request.refused.is_none());
+    all.map(|request| (request.key, request.value)).collect()
 }
 
 /// The name of the heuristic that a key asks for.
@@ -119,6 +174,16 @@ fn notes(report: &mut Report, facts: &Facts<'_>, explanation: &Value) {
     let mut truth: Vec<(&str, String, &str)> = Vec::new();
     let lost = keys(world).into_iter().skip(1);
     truth.extend(lost.map(|(key, value)| (key, value, "ChoiceOverridden")));
+    for request in requests(world) {
+        let refused = request.refused.map(|why| (request.key, request.value.clone(), why));
+        truth.extend(refused);
+        let of_request = |note: &&Value| note["source"] == request.key;
+        let note = explanation["notes"].as_array().unwrap().iter().find(of_request);
+        for gate in request.closed.iter().filter(|_| request.refused == Some("GateOff")) {
+            let named = note.is_some_and(|note| text(&note["sentence"]).contains(gate));
+            report.holds("explain.notes[].sentence", named, explanation);
+        }
+    }
     let ours = |key: &str| annotations[key].as_str().filter(|_| !world.cluster.upstream);
     if let Some(value) = ours(PREFERENCE).filter(|value| value.ends_with("balancd")) {
         truth.push((PREFERENCE, value.to_owned(), "PreferenceUnknown"));
@@ -190,14 +255,14 @@ fn counts(report: &mut Report, facts: &Facts<'_>, explanation: &Value) {
 }
 
 /// Zone routing is said to be on exactly where proxies keep traffic closer.
-fn verdict(report: &mut Report, facts: &Facts<'_>, explanation: &Value) {
+fn outcome(report: &mut Report, facts: &Facts<'_>, explanation: &Value) {
     let families = explanation["families"].as_array().unwrap();
     let mut leading = families[0]["family"].clone();
     for family in families.iter().rev() {
         if family["outcome"] != "in-force" {
             leading = family["family"].clone();
         }
-        if !facts.foreign {
+        if !facts.foreign && facts.is_routed() {
             let (said, near) = (is_on(family), near(facts, &text(&family["family"])));
             let why = format!("{family}, but whether nodes keep traffic near: {near:?}");
             report.holds("explain.families[].outcome", near.is_none_or(|near| near == said), why);
@@ -211,6 +276,7 @@ fn verdict(report: &mut Report, facts: &Facts<'_>, explanation: &Value) {
     let why = format!("{} {}: {near:?}", explanation["reason"], explanation["outcome"]);
     // Hints of other writers keep traffic near whatever the controller decides.
     let right = match is_on(explanation) {
+        _ if !facts.is_routed() => true,
         true => near.iter().all(|near| *near != Some(false)),
         false => facts.foreign || near.iter().any(|near| *near != Some(true)),
     };
@@ -227,40 +293,6 @@ fn near(facts: &Facts<'_>, family: &str) -> Option<bool> {
         mode != "any" && mode != "terminating"
     };
     (counted || !facts.planned.nodes.iter().any(is_near)).then_some(counted)
-}
-
-/// What is active now is told by what proxies do with the stored slices.
-fn state(report: &mut Report, facts: &Facts<'_>, explanation: &Value) {
-    let said = &explanation["verdict"];
-    let (state, word) = active(facts);
-    report.equal("explain.serviceKind", &explanation["serviceKind"], "routed");
-    report.equal("explain.verdict.state", &said["state"], state);
-    // Everything of zonewise is assumed to run.
-    report.whole("explain.verdict.missing", &said["missing"], json!([]));
-    let sentence = text(&said["sentence"]);
-    // Figures have six digits: one that is half a percent may be rounded up or down.
-    let rounded = |part: f64| [-1e-6, 1e-6].map(|digit| percent(&json!(part + digit)));
-    let figure = now(facts, By::Zones)
-        .is_none_or(|part| rounded(part).iter().any(|figure| sentence.contains(figure.as_str())));
-    let right = sentence.starts_with(&format!("{word}: ")) && figure;
-    report.holds("explain.verdict.sentence", right, &sentence);
-    let names_reason = text(&said["why"]).contains(explanation["reason"].as_str().unwrap());
-    report.holds("explain.verdict.why", names_reason, said);
-}
-
-/// What is active with the stored slices, and the word for it.
-fn active(facts: &Facts<'_>) -> (&'static str, &'static str) {
-    let traffic = matrix(&facts.world, &facts.family, PROXIES[0], By::Zones);
-    let stored = facts.world.cluster.objects.iter().any(|one| one["kind"] == "EndpointSlice");
-    let near = traffic.rows.values().filter(|row| row.is_near()).count();
-    let fully = traffic.rows.values().filter(|row| row.is_near_everywhere()).count();
-    match traffic.rows.len() {
-        0 => ("unknown", "unknown"),
-        _ if !stored => ("unknown", "unknown"),
-        all if fully == all => ("active", "active"),
-        _ if near > 0 => ("partlyActive", "partly active"),
-        _ => ("notActive", "not active"),
-    }
 }
 
 /// The rows of zones or regions.
@@ -305,15 +337,9 @@ fn zones(report: &mut Report, facts: &Facts<'_>, explanation: &Value) {
     }
 }
 
-/// Traffic that stays at home with the slices that are stored, which may be none.
-fn now(facts: &Facts<'_>, by: By) -> Option<f64> {
-    let stored = facts.world.cluster.objects.iter().any(|one| one["kind"] == "EndpointSlice");
-    let traffic = matrix(&facts.world, &facts.family, PROXIES[0], by);
-    traffic.in_zone.filter(|_| stored)
-}
-
 fn cost(facts: &Facts<'_>) -> Option<Value> {
-    let (now, best) = (now(facts, By::Zones)?, facts.world.best(&facts.family, By::Zones)?);
+    let now = facts.now(By::Zones).in_zone().filter(|_| facts.is_routed())?;
+    let best = facts.world.best(&facts.family, By::Zones)?;
     let paid = |part: f64| GB * (1.0 - part) * PRICE;
     Some(json!({"gb": GB, "now": paid(now), "best": paid(best.max(now))}))
 }
@@ -335,7 +361,7 @@ fn check_cost(report: &mut Report, path: &str, said: Option<&Value>, facts: &Fac
 fn traffic(report: &mut Report, facts: &Facts<'_>, explanation: &Value) {
     let planned = matrix(&facts.planned, &facts.family, PROXIES[0], facts.by).in_zone;
     let said = &explanation["inZone"];
-    report.equal("explain.inZone.now", &said["now"], json!(now(facts, facts.by)));
+    report.equal("explain.inZone.now", &said["now"], json!(facts.now(facts.by).in_zone()));
     report.equal("explain.inZone.planned", &said["planned"], json!(planned));
     let best = facts.world.best(&facts.family, facts.by);
     report.equal("explain.inZone.best", &said["best"], json!(best));
@@ -343,6 +369,13 @@ fn traffic(report: &mut Report, facts: &Facts<'_>, explanation: &Value) {
 }
 
 fn consumers(report: &mut Report, facts: &Facts<'_>, explanation: &Value) {
+    if facts.world.kind() == "headless" {
+        let said = &explanation["consumers"];
+        report.equal("explain.consumers[].consumer", &said[0]["consumer"], "clients");
+        report.equal("explain.consumers[].from", &said[0]["from"], json!([]));
+        report.equal("explain.consumers[].inZone", &said[0]["inZone"], Value::Null);
+        return;
+    }
     let families = facts.world.families();
     let pairs: Vec<(usize, &String)> =
         (0..3).flat_map(|proxy| families.iter().map(move |family| (proxy, family))).collect();
@@ -461,12 +494,15 @@ fn plan(report: &mut Report, cluster: &Cluster, settled: &Cluster, explanation: 
     }
     let hints: Vec<String> = hints.iter().map(|(zone, count)| format!("{zone}:{count}")).collect();
     let hints = if hints.is_empty() { "-".to_owned() } else { hints.join(" ") };
-    let on = explanation["families"][0]["outcome"] == "in-force";
-    let why = format!("{row:?} {writes} {hints} {on}");
+    let why = format!("{row:?} {writes} {hints}");
     let cells = [&text(&explanation["endpoints"]), &after.to_string()];
+    let decided = match World::of(cluster).kind() {
+        "headless" => row[1] == "(headless)" && row[2] == "-",
+        "localPolicy" => row[1] == "(policy Local)" && row[2] == "-",
+        _ => explanation["reason"] == *row[1] && row[2].contains("active"),
+    };
     let right = row[0] == "shop/web"
-        && explanation["reason"] == *row[1]
-        && row[2].contains("active")
+        && decided
         && [&row[3], &row[4]] == cells
         && row[5].starts_with(&writes)
         && row[6] == hints;
@@ -543,39 +579,23 @@ fn endpoint_of(pod: &Value, node: &Node, ip: &str) -> Value {
 fn overview(report: &mut Report, facts: &Facts<'_>, cluster: &Cluster, explanation: &Value) {
     let (said, screen) = cluster.overview();
     report.document("overview", &said);
-    report.equal("overview.state", &said["state"], active(facts).0);
-    for key in ["service", "reason", "outcome", "endpoints", "serviceKind"] {
+    for key in ["service", "endpoints", "serviceKind"] {
         report.equal(&format!("overview.{key}"), &said[key], explanation[key].clone());
+    }
+    for key in ["reason", "outcome"] {
+        let decided = if facts.is_routed() { explanation[key].clone() } else { Value::Null };
+        report.equal(&format!("overview.{key}"), &said[key], decided);
     }
     report.equal("overview.asked", &said["asked"], explanation["asked"]["value"].clone());
     report.equal("overview.source", &said["source"], explanation["asked"]["source"].clone());
-    let in_zone = now(facts, By::Zones);
-    report.equal("overview.inZone", &said["inZone"], json!(in_zone));
-    report.equal("overview.crossZone", &said["crossZone"], json!(in_zone.map(|part| 1.0 - part)));
-    report.equal("overview.best", &said["best"], json!(facts.world.best(&facts.family, By::Zones)));
+    traffic_now(report, &said, &facts.world, &facts.now(By::Zones));
+    let best = facts.world.best(&facts.family, By::Zones).filter(|_| facts.is_routed());
+    report.equal("overview.best", &said["best"], json!(best));
     check_cost(report, "overview.cost", said.get("cost"), facts);
-    let stored = cluster.objects.iter().any(|one| one["kind"] == "EndpointSlice");
-    let traffic = matrix(&facts.world, &facts.family, PROXIES[0], By::Zones);
-    let mut modes: Vec<String> = traffic
-        .rows
-        .values()
-        .filter(|_| stored)
-        .flat_map(|row| row.mode().split(',').map(str::to_owned).collect::<Vec<_>>())
-        .collect();
-    modes.sort();
-    modes.dedup();
-    let sends = stored && !traffic.rows.is_empty();
-    let most = traffic.overload.values().copied().reduce(f64::max).filter(|_| sends);
-    report.equal("overview.maxOverload", &said["maxOverload"], json!(most));
     let places = facts.world.places(By::Zones).into_keys();
-    let none = traffic.rows.values().filter(|row| row.used.is_empty());
-    let dropped: f64 = none.map(|row| row.share).sum();
-    let dropped = sends.then_some(dropped);
-    report.equal("overview.dropped", &said["dropped"], json!(dropped));
     let bare = facts.by == By::Zones && !facts.endpoints().is_empty();
     let bare: Vec<String> = places.filter(|name| bare && facts.endpoints_at(name) == 0).collect();
     report.whole("overview.zonesWithoutEndpoints", &said["zonesWithoutEndpoints"], json!(bare));
-    report.whole("overview.modes", &said["modes"], json!(modes));
     report.whole("overview.ignored", &said["ignored"], own_notes(explanation));
     for score in explanation["inZoneByHeuristic"].as_array().unwrap() {
         let name = score["heuristic"].as_str().unwrap();
@@ -583,7 +603,22 @@ fn overview(report: &mut Report, facts: &Facts<'_>, cluster: &Cluster, explanati
             report.equal("overview.byHeuristic.*", said, score["inZone"].clone());
         }
     }
-    overview_screen(report, &said, &plain(&screen));
+    overview_screen(report, &said, &plain(&screen), &facts.here);
+}
+
+/// What the overview says of the traffic of a Service.
+pub(crate) fn traffic_now(report: &mut Report, said: &Value, world: &World<'_>, now: &Now) {
+    report.equal("overview.state", &said["state"], verdicts::active(world, now).0);
+    let in_zone = now.in_zone();
+    report.equal("overview.inZone", &said["inZone"], json!(in_zone));
+    report.equal("overview.crossZone", &said["crossZone"], json!(in_zone.map(|part| 1.0 - part)));
+    let matrix = now.matrix();
+    let most = matrix.and_then(Matrix::most);
+    report.equal("overview.maxOverload", &said["maxOverload"], json!(most));
+    let dropped = matrix.map(|matrix| matrix.dropped);
+    report.equal("overview.dropped", &said["dropped"], json!(dropped));
+    let modes = matrix.map(Matrix::modes).unwrap_or_default();
+    report.whole("overview.modes", &said["modes"], json!(modes));
 }
 
 /// What is ignored of the Service itself.
@@ -592,22 +627,52 @@ fn own_notes(explanation: &Value) -> Value {
     notes.filter(|note| note["source"] != "slices of other writers").cloned().collect()
 }
 
-fn overview_screen(report: &mut Report, said: &Value, screen: &str) {
+pub(crate) fn overview_screen(report: &mut Report, said: &Value, screen: &str, here: &Here) {
     let shown = table(screen, &["SERVICE"]);
     let modes: Vec<String> = said["modes"].as_array().unwrap().iter().map(text).collect();
     let modes = if modes.is_empty() { "-".to_owned() } else { modes.join(",") };
     let ignored = said["ignored"].as_array().unwrap();
     let asked = text(&said["asked"]);
+    let asked_cell = match asked.strip_prefix("zonewise.dev/").unwrap_or(&asked) {
+        "" => "-".to_owned(),
+        asked => asked.to_owned(),
+    };
     let money = |of: &dyn Fn(&Value) -> f64| {
         said.get("cost").map_or_else(|| "-".to_owned(), |cost| format!("{:.2}", of(cost)))
     };
     let paid = |cost: &Value, key: &str| cost[key].as_f64().unwrap();
+    let running = |state: &str| ["running", "assumed"].contains(&state);
+    let reason_title = match here.tells_built_in {
+        true if running(here.built_in) => "REASON",
+        true => "IF BUILT-IN RAN",
+        false if running(here.controller) => "REASON",
+        false => "IF ZONEWISE RAN",
+    };
+    report.holds("overview screen", shown[0].contains_key(reason_title), screen);
+    let reason = match said["serviceKind"].as_str().unwrap() {
+        "headless" => "(headless)".into(),
+        "externalName" => "(ExternalName)".into(),
+        "withoutSelector" => "(no selector)".into(),
+        "localPolicy" => "(policy Local)".into(),
+        _ => text(&said["reason"]),
+    };
+    let (active, counted) = match said["state"].as_str().unwrap() {
+        "active" => ("yes", "is active for 1 of 1 Service"),
+        "partlyActive" => ("partly", "is active for 0 of 1 Service, partly active for 1"),
+        "notActive" => ("no", "is active for 0 of 1 Service"),
+        "local" => ("local", "is active for 0 of 1 Service"),
+        "notApplicable" => ("-", "is active for 0 of 1 Service"),
+        _ => ("unknown", "is active for 0 of 1 Service, unknown for 1"),
+    };
+    let first = screen.lines().next().unwrap();
+    report.holds("overview screen", first.ends_with(counted), screen);
     let model = |name: &str| percent(said["byHeuristic"].get(name).unwrap_or(&Value::Null));
     let truth = [
         ("SERVICE", text(&said["service"])),
-        ("ASKED", asked.strip_prefix("zonewise.dev/").unwrap_or(&asked).to_owned()),
+        ("ASKED", asked_cell),
         ("MODE", modes),
-        ("REASON", text(&said["reason"])),
+        ("ACTIVE", active.to_owned()),
+        (reason_title, reason),
         ("ENDPOINTS", text(&said["endpoints"])),
         ("IN ZONE", percent(&said["inZone"])),
         ("CROSSES", percent(&said["crossZone"])),
@@ -643,40 +708,93 @@ fn endpoint(address: &str) -> String {
     if address.contains(':') { format!("[{address}]:8080") } else { format!("{address}:8080") }
 }
 
-fn routes(report: &mut Report, facts: &Facts<'_>, cluster: &Cluster) {
+/// What a node does, from the point of view of both traffic policies.
+struct Truth {
+    mode: &'static str,
+    reason: &'static str,
+    /// Endpoints for the policy Cluster, with their parts, and for the policy Local.
+    cluster: Option<Vec<(String, f64)>>,
+    local: Option<Vec<String>>,
+    all: Option<Vec<String>>,
+    has_any: bool,
+}
+
+fn truth_of(facts: &Facts<'_>, family: &str, node: &Node) -> Truth {
+    let world = &facts.world;
+    let (has_usable, has_some) = usable(world, family);
+    let uses_cluster = !world.is_local() || world.has_node_port();
+    let uses_local = world.is_local() || world.is_local_outside();
+    let far = anywhere(world, family, node, facts.here.shown(node));
+    let near = on_node(world, family, node);
+    let names = |to: &[(String, f64)]| -> Vec<String> {
+        let mut names: Vec<String> = to.iter().map(|(one, _)| endpoint(one)).collect();
+        names.sort();
+        names
+    };
+    let local = Some(names(&near.to)).filter(|list| uses_local && !list.is_empty());
+    if !has_some {
+        let (mode, reason) = ("any", "NoEndpoints");
+        return Truth { mode, reason, cluster: None, local: None, all: None, has_any: false };
+    }
+    if !uses_cluster {
+        let mode = if near.reason == "OnlyTerminating" { "terminating" } else { "local" };
+        let all = local.clone();
+        return Truth { mode, reason: near.reason, cluster: None, local, all, has_any: has_usable };
+    }
+    let mut all = names(&far.to);
+    // Where all ready endpoints are used, those on this node are among them, unless they are used
+    // because none of them is ready.
+    all.extend(local.iter().flatten().cloned());
+    all.sort();
+    all.dedup();
+    let has_any = if uses_local { has_usable } else { !far.to.is_empty() };
+    let cluster = far.to.into_iter().map(|(one, part)| (endpoint(&one), part)).collect();
+    Truth {
+        mode: far.mode,
+        reason: far.reason,
+        cluster: Some(cluster),
+        local,
+        all: Some(all),
+        has_any,
+    }
+}
+
+/// The list of a document, sorted; `null` and an empty list are the same.
+fn sorted(list: &Value) -> Vec<String> {
+    let mut list: Vec<String> = list.as_array().into_iter().flatten().map(text).collect();
+    list.sort();
+    list
+}
+
+pub(crate) fn routes(report: &mut Report, facts: &Facts<'_>, cluster: &Cluster) {
     for node in &facts.world.nodes {
         let (lines, screen) = cluster.routes(&node.name);
         report.document("route", &lines);
         let lines = lines.as_array().unwrap();
-        let families = facts.world.families();
+        let families = facts.world.routed_families();
         report.holds("route[]", lines.len() == families.len(), lines.len());
         for (said, family) in lines.iter().zip(&families) {
-            let truth = way(&facts.world, family, node, PROXIES[0]);
+            let truth = truth_of(facts, family, node);
             report.equal("route[].service", &said["service"], "shop/web");
             report.equal("route[].port", &said["port"], "http");
             report.equal("route[].protocol", &said["protocol"], "TCP");
             report.equal("route[].family", &said["family"], family.as_str());
             report.equal("route[].mode", &said["mode"], truth.mode);
             report.equal("route[].reason", &said["reason"], truth.reason);
-            let any = !truth.to.is_empty();
-            report.equal("route[].hasAnyEndpoints", &said["hasAnyEndpoints"], any);
-            report.equal("route[].local", &said["local"], Value::Null);
-            let mut to: Vec<(String, f64)> =
-                truth.to.into_iter().map(|(one, part)| (endpoint(&one), part)).collect();
-            to.sort_by(|a, b| a.0.cmp(&b.0));
-            let names: Vec<&String> = to.iter().map(|(one, _)| one).collect();
-            let mut listed: Vec<&str> = said["cluster"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(Value::as_str)
-                .collect();
-            listed.sort_unstable();
-            report.whole("route[].cluster", &json!(listed), json!(names));
-            report.whole("route[].allReachable", &said["allReachable"], said["cluster"].clone());
+            report.equal("route[].hasAnyEndpoints", &said["hasAnyEndpoints"], truth.has_any);
+            let to = truth.cluster.unwrap_or_default();
+            let mut names: Vec<&String> = to.iter().map(|(one, _)| one).collect();
+            names.sort();
+            report.whole("route[].cluster", &json!(sorted(&said["cluster"])), json!(names));
+            let local = truth.local.unwrap_or_default();
+            report.whole("route[].local", &json!(sorted(&said["local"])), json!(local));
+            let all = truth.all.unwrap_or_default();
+            report.whole("route[].allReachable", &json!(sorted(&said["allReachable"])), json!(all));
             weights(report, said, &to);
         }
-        routes_screen(report, lines, &plain(&screen));
+        if !lines.is_empty() {
+            routes_screen(report, lines, &plain(&screen));
+        }
     }
 }
 
@@ -689,7 +807,8 @@ fn routes_screen(report: &mut Report, lines: &[Value], screen: &str) {
             ("REASON", text(&said["reason"])),
         ];
         row(report, "route screen", shown, &truth);
-        for endpoint in said["cluster"].as_array().into_iter().flatten() {
+        let both = ["cluster", "local"].map(|key| said[key].as_array().into_iter().flatten());
+        for endpoint in both.into_iter().flatten() {
             let listed = shown["ENDPOINTS"].contains(&text(endpoint));
             report.holds("route screen", listed, screen);
         }
@@ -706,61 +825,81 @@ fn weights(report: &mut Report, said: &Value, to: &[(String, f64)]) {
     }
 }
 
-fn matrices(report: &mut Report, facts: &Facts<'_>, cluster: &Cluster) {
+pub(crate) fn matrices(report: &mut Report, facts: &Facts<'_>, cluster: &Cluster) {
     let (documents, screens) = cluster.matrices();
     report.document("matrix", &documents);
     let documents = documents.as_array().unwrap();
-    for ((said, family), screen) in documents.iter().zip(facts.world.families()).zip(&screens) {
-        let truth = matrix(&facts.world, &family, PROXIES[0], By::Zones);
-        report.equal("matrix[].service", &said["service"], "shop/web");
-        report.equal("matrix[].port", &said["port"], "http");
-        report.equal("matrix[].protocol", &said["protocol"], "TCP");
-        report.equal("matrix[].family", &said["family"], family.as_str());
-        report.equal("matrix[].inZone", &said["inZone"], json!(truth.in_zone));
-        rows(report, "matrix[].from[]", &said["from"], &truth);
-        for row in said["from"].as_array().unwrap() {
-            let of = &truth.rows[row["zone"].as_str().unwrap()];
-            report.equal("matrix[].from[].share", &row["share"], of.share);
-            let to = row["to"].as_object().unwrap();
-            report.holds("matrix[].from[].to", to.len() == of.to.len(), row);
-            for (zone, part) in to {
-                report.equal("matrix[].from[].to.*", part, of.to[zone]);
-            }
-            let dropped = if of.used.is_empty() { 1.0 } else { 0.0 };
-            report.equal("matrix[].from[].dropped", &row["dropped"], dropped);
-            ways(report, row.get("ways").unwrap_or(&Value::Null), &of.parts());
-        }
-        let none = truth.rows.values().filter(|row| row.used.is_empty());
-        let dropped: f64 = none.map(|row| row.share).sum();
-        report.equal("matrix[].dropped", &said["dropped"], dropped);
-        let loads = said["endpoints"].as_array().unwrap();
-        report.holds("matrix[].endpoints[]", loads.len() == truth.overload.len(), loads.len());
-        for load in loads {
-            let name = load["endpoint"].as_str().unwrap();
-            let address = name.strip_suffix(":8080").unwrap().trim_matches(['[', ']']);
-            let overload = truth.overload[address];
-            report.checks("matrix[].endpoints[].endpoint");
-            report.equal("matrix[].endpoints[].overload", &load["overload"], overload);
-            let zone = &*truth.homes[address];
-            report.equal("matrix[].endpoints[].zone", &load["zone"], zone);
-        }
+    let families = facts.world.routed_families();
+    let sends = !facts.world.counted(By::Zones).is_empty();
+    let expected = if sends { families.len() } else { 0 };
+    report.holds("matrix[]", documents.len() == expected, documents.len());
+    for ((said, family), screen) in documents.iter().zip(families).zip(&screens) {
+        let proxy_of = |node: &Node| facts.here.shown(node);
+        let truth = mixed_matrix(&facts.world, &family, &proxy_of, By::Zones);
+        one_matrix(report, "matrix[]", said, (&facts.world, &family, &truth));
         matrix_screen(report, said, &plain(screen));
     }
 }
 
-fn ways(report: &mut Report, said: &Value, truth: &[(&str, &str, f64)]) {
-    let said = said.as_array().map_or(&[][..], |said| said);
-    report.holds("matrix[].from[].ways", said.len() == truth.len(), json!(said));
-    for (mode, reason, part) in truth {
-        let way = said.iter().find(|way| way["mode"] == *mode && way["reason"] == *reason);
-        let way = way.unwrap_or(&Value::Null);
-        report.equal("matrix[].from[].ways[].mode", &way["mode"], *mode);
-        report.equal("matrix[].from[].ways[].reason", &way["reason"], *reason);
-        report.equal("matrix[].from[].ways[].part", &way["part"], *part);
+/// One matrix of a document.
+pub(crate) fn one_matrix(
+    report: &mut Report,
+    path: &str,
+    said: &Value,
+    (world, family, truth): (&World<'_>, &str, &Matrix),
+) {
+    report.equal(&format!("{path}.service"), &said["service"], "shop/web");
+    report.equal(&format!("{path}.port"), &said["port"], "http");
+    report.equal(&format!("{path}.protocol"), &said["protocol"], "TCP");
+    report.equal(&format!("{path}.family"), &said["family"], family);
+    report.equal(&format!("{path}.inZone"), &said["inZone"], json!(truth.in_zone));
+    rows(report, &format!("{path}.from[]"), &said["from"], truth);
+    for row in said["from"].as_array().unwrap() {
+        let of = &truth.rows[row["zone"].as_str().unwrap()];
+        report.equal(&format!("{path}.from[].share"), &row["share"], of.share);
+        let to = row["to"].as_object().unwrap();
+        report.holds(&format!("{path}.from[].to"), to.len() == of.to.len(), row);
+        for (zone, part) in to {
+            report.equal(&format!("{path}.from[].to.*"), part, of.to[zone]);
+        }
+        report.equal(&format!("{path}.from[].dropped"), &row["dropped"], of.dropped);
+        ways(report, path, row.get("ways").unwrap_or(&Value::Null), &of.parts());
+    }
+    report.equal(&format!("{path}.dropped"), &said["dropped"], truth.dropped);
+    // Nodes are named where those of one zone can differ.
+    let by_node =
+        |one: &Value| one["kind"] == "EndpointSlice" && one.to_string().contains("forNodes");
+    let differ = world.is_local() || world.cluster.objects.iter().any(by_node);
+    let dropping: Vec<&String> = truth.dropping.iter().filter(|_| differ).collect();
+    let listed = said.get("droppingNodes").map(sorted).unwrap_or_default();
+    report.whole(&format!("{path}.droppingNodes"), &json!(listed), json!(dropping));
+    let loads = said["endpoints"].as_array().unwrap();
+    report.holds(&format!("{path}.endpoints[]"), loads.len() == truth.overload.len(), loads.len());
+    for load in loads {
+        let name = load["endpoint"].as_str().unwrap();
+        let address = name.strip_suffix(":8080").unwrap().trim_matches(['[', ']']);
+        let overload = truth.overload[address];
+        report.checks(&format!("{path}.endpoints[].endpoint"));
+        report.equal(&format!("{path}.endpoints[].overload"), &load["overload"], overload);
+        let zone = &*truth.homes[address];
+        report.equal(&format!("{path}.endpoints[].zone"), &load["zone"], zone);
     }
 }
 
-fn matrix_screen(report: &mut Report, said: &Value, screen: &str) {
+fn ways(report: &mut Report, path: &str, said: &Value, truth: &[(&str, &str, f64)]) {
+    let (path, said) =
+        (format!("{path}.from[].ways"), said.as_array().map_or(&[][..], |said| said));
+    report.holds(&path, said.len() == truth.len(), json!(said));
+    for (mode, reason, part) in truth {
+        let way = said.iter().find(|way| way["mode"] == *mode && way["reason"] == *reason);
+        let way = way.unwrap_or(&Value::Null);
+        report.equal(&format!("{path}[].mode"), &way["mode"], *mode);
+        report.equal(&format!("{path}[].reason"), &way["reason"], *reason);
+        report.equal(&format!("{path}[].part"), &way["part"], *part);
+    }
+}
+
+pub(crate) fn matrix_screen(report: &mut Report, said: &Value, screen: &str) {
     let rows = said["from"].as_array().unwrap();
     for (shown, said) in table(screen, &["FROM", "TRAFFIC"]).iter().zip(rows) {
         let mut truth = vec![
@@ -769,6 +908,9 @@ fn matrix_screen(report: &mut Report, said: &Value, screen: &str) {
             ("MODE".to_owned(), text(&said["mode"])),
             ("REASON".to_owned(), text(&said["reason"])),
         ];
+        if shown.contains_key("DROPPED") {
+            truth.push(("DROPPED".to_owned(), percent(&said["dropped"])));
+        }
         for (zone, part) in said["to"].as_object().unwrap() {
             let zone = if zone.is_empty() { "no zone" } else { zone };
             let column = format!("TO {zone}");
@@ -787,4 +929,11 @@ fn matrix_screen(report: &mut Report, said: &Value, screen: &str) {
     }
     let stays = format!("stays in its zone: {}", percent(&said["inZone"]));
     report.holds("matrix screen", screen.contains(&stays), screen);
+    let drops = said["dropped"].as_f64().unwrap() > 0.0;
+    let dropped = format!("dropped: {}, because", percent(&said["dropped"]));
+    report.holds("matrix screen", screen.contains(&dropped) == drops, screen);
+    let dropping = said["droppingNodes"].as_array().into_iter().flatten().take(5);
+    for node in dropping.map(text) {
+        report.holds("matrix screen", screen.contains(&node), screen);
+    }
 }

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use zonewise_explain::environment::Component;
 use zonewise_explain::input::{self, Options};
 use zonewise_explain::screens::{self, Width};
 use zonewise_explain::{
-    Depth, Environment, Planner, Prices, ProxyKind, Snapshot, SnapshotBuilder, explain, matrices,
-    overview, route_lines,
+    Depth, Environment, Matrix, Planner, Prices, ProxyKind, Snapshot, SnapshotBuilder, explain,
+    matrices, matrices_of_nodes, overview, route_lines, unmanaged,
 };
 use zonewise_routing::FeatureGates;
 use zonewise_slices::service::Service;
-use zonewise_slices::settings::Settings;
+use zonewise_slices::settings::{Gate, Settings};
 use zonewise_topology::capacity::MissingCpu;
 
 /// A price and an amount of traffic, so that documents contain costs.
@@ -19,16 +20,22 @@ pub(crate) const PRICE: f64 = 0.02;
 pub(crate) const GB: f64 = 500.0;
 
 /// The objects of a cluster with one Service, `shop/web`, and the settings of the controller.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Cluster {
     pub(crate) objects: Vec<Value>,
     pub(crate) count_nodes: bool,
     pub(crate) upstream: bool,
+    /// The feature gates of the controller that are off.
+    pub(crate) gates_off: Vec<&'static str>,
+    /// The feature gates of zonewise's proxy that are off, if flags set them.
+    pub(crate) proxy_gates_off: Option<Vec<&'static str>>,
+    /// What is assumed to run, apart from what the objects show; `None` if all of zonewise runs.
+    pub(crate) here: Option<Vec<Component>>,
 }
 
 impl Cluster {
     pub(crate) fn of(objects: Vec<Value>) -> Self {
-        Self { objects, count_nodes: false, upstream: false }
+        Self { objects, ..Self::default() }
     }
 
     /// A cluster from `testdata/truth`.
@@ -54,12 +61,48 @@ impl Cluster {
         snapshot
     }
 
-    fn planner(&self, depth: Depth) -> Planner {
-        let settings = Settings { upstream: self.upstream, ..Settings::default() };
+    fn planner(&self, snapshot: &Snapshot, depth: Depth) -> Planner {
+        let mut settings = Settings { upstream: self.upstream, ..Settings::default() };
+        for gate in Gate::ALL.into_iter().filter(|gate| self.gates_off.contains(&gate.name())) {
+            settings.gates.set(gate, false);
+        }
         let missing_cpu = self.missing_cpu();
         let proxy_kind = ProxyKind::Zonewise;
         let environment = Environment::assumed(proxy_kind);
-        Planner { settings, missing_cpu, depth, proxy_kind, environment }
+        let mut planner = Planner { settings, missing_cpu, depth, proxy_kind, environment };
+        if let Some(assumed) = &self.here {
+            planner.observe(snapshot, assumed);
+        }
+        planner
+    }
+
+    /// The feature gates of zonewise's proxy, if flags set them.
+    fn proxy_gates(&self) -> Option<FeatureGates> {
+        let off = self.proxy_gates_off.as_ref()?;
+        let on = |gate: &str| !off.contains(&gate);
+        Some(FeatureGates {
+            hints: on("hints"),
+            node_hints: on("nodeHints"),
+            routing_preference: on("preference"),
+            shares: on("shares"),
+            subsetting: on("subsetting"),
+        })
+    }
+
+    /// The document of what runs, and its line on screens.
+    pub(crate) fn environment(&self) -> (Value, String) {
+        let environment = self.planner(&self.snapshot(), Depth::Full).environment;
+        let line = screens::environment(&environment);
+        (serde_json::to_value(environment).unwrap(), line)
+    }
+
+    /// The document and the screen of `zonewise explain shop/web` for a Service whose slices the
+    /// controller does not write.
+    pub(crate) fn unmanaged(&self) -> (Value, String) {
+        let snapshot = self.snapshot();
+        let here = self.planner(&snapshot, Depth::Full).environment;
+        let told = unmanaged(&snapshot, &Self::service(&snapshot), &here).unwrap();
+        (serde_json::to_value(&told).unwrap(), screens::unmanaged(&told, &here))
     }
 
     fn prices() -> Prices {
@@ -72,7 +115,8 @@ impl Cluster {
 
     /// The document and the screen of `zonewise explain shop/web`.
     pub(crate) fn explanation(&self) -> (Value, String) {
-        let (snapshot, planner) = (self.snapshot(), self.planner(Depth::Full));
+        let snapshot = self.snapshot();
+        let planner = self.planner(&snapshot, Depth::Full);
         let service = Self::service(&snapshot);
         let view = planner.controller_view(&snapshot, &service);
         let proxies = snapshot.proxy_view(&service);
@@ -88,7 +132,8 @@ impl Cluster {
 
     /// The Service's row in the document of `zonewise explain`, and the screen.
     pub(crate) fn overview(&self) -> (Value, String) {
-        let (snapshot, planner) = (self.snapshot(), self.planner(Depth::Full));
+        let snapshot = self.snapshot();
+        let planner = self.planner(&snapshot, Depth::Full);
         let services = [Self::service(&snapshot)];
         let prices = Self::prices();
         let lines = overview(&snapshot, &services, &planner, Some(&prices)).unwrap();
@@ -100,7 +145,8 @@ impl Cluster {
 
     /// The Service's part of the document of `zonewise plan`, and its row on the screen.
     pub(crate) fn plan(&self, depth: Depth) -> (Value, Vec<String>) {
-        let (snapshot, planner) = (self.snapshot(), self.planner(depth));
+        let snapshot = self.snapshot();
+        let planner = self.planner(&snapshot, depth);
         let plan = planner.plan(&snapshot, &Self::service(&snapshot)).unwrap();
         (serde_json::to_value(&plan).unwrap(), screens::plan_row(&plan))
     }
@@ -108,8 +154,16 @@ impl Cluster {
     /// The document of `zonewise route --matrix`, and the screens.
     pub(crate) fn matrices(&self) -> (Value, Vec<String>) {
         let snapshot = self.snapshot();
-        let proxies = snapshot.proxy_view(&Self::service(&snapshot));
-        let all = matrices(&proxies, snapshot.nodes(), &FeatureGates::default()).unwrap();
+        let service = Self::service(&snapshot);
+        let (proxies, nodes) = (snapshot.proxy_view(&service), snapshot.nodes());
+        let all: Vec<Matrix> = match self.proxy_gates() {
+            Some(gates) => matrices(&proxies, nodes, &gates).unwrap(),
+            None => {
+                let here = self.planner(&snapshot, Depth::Full).environment;
+                let of_nodes = here.by_node.or(ProxyKind::Zonewise);
+                matrices_of_nodes(&proxies, nodes, &service, &of_nodes).unwrap()
+            }
+        };
         (serde_json::to_value(&all).unwrap(), all.iter().map(screens::matrix).collect())
     }
 
@@ -117,8 +171,13 @@ impl Cluster {
     pub(crate) fn routes(&self, node: &str) -> (Value, String) {
         let snapshot = self.snapshot();
         let location = snapshot.location(node).unwrap();
-        let proxies = snapshot.proxy_view(&Self::service(&snapshot));
-        let lines = route_lines(&proxies, &location, &FeatureGates::default()).unwrap();
+        let service = Self::service(&snapshot);
+        let proxies = snapshot.proxy_view(&service);
+        let gates = self.proxy_gates().unwrap_or_else(|| {
+            let here = self.planner(&snapshot, Depth::Full).environment;
+            here.by_node.of(node).unwrap_or_default().gates(&service)
+        });
+        let lines = route_lines(&proxies, &location, &gates).unwrap();
         (serde_json::to_value(&lines).unwrap(), screens::routes(&lines, Width::Wide))
     }
 

@@ -13,11 +13,10 @@ pub(crate) const UNCHECKED: [&str; 16] = [
     "explain.notes[].sentence",
     "explain.consumers[].remark",
     "route[].sentence",
-    // What of zonewise must run: the tests of `environment` check it. Here, everything runs.
-    "explain.verdict.needs",
-    "explain.changes[].needs",
-    // Nodes that may use no endpoint: the tests of the policy Local check it.
-    "matrix[].droppingNodes",
+    // What was seen, in words. The states that follow from it are checked.
+    "environment.controller.evidence",
+    "environment.builtInController.evidence",
+    "environment.proxies[].evidence",
     // Which reasons were met on the way to a route: the recorded vectors of `routing` check it.
     "route[].notes",
     // How much better a fresh decision is: the tests of `settling` in `slices` check it.

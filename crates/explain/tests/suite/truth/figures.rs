@@ -115,8 +115,49 @@ impl<'a> World<'a> {
         places.into_iter().map(|(name, place)| (name, share(place))).collect()
     }
 
+    /// The Pods of the Service. Those of kube-proxy and Cilium have other labels.
     pub(crate) fn pods(&self) -> Vec<&Value> {
-        self.cluster.objects.iter().filter(|object| object["kind"] == "Pod").collect()
+        let of_service =
+            |one: &&Value| one["kind"] == "Pod" && one["metadata"]["labels"]["app"] == "web";
+        self.cluster.objects.iter().filter(of_service).collect()
+    }
+
+    /// Whether traffic to the cluster IP stays on its node.
+    pub(crate) fn is_local(&self) -> bool {
+        self.service["spec"]["internalTrafficPolicy"] == "Local"
+    }
+
+    /// Whether traffic from outside stays on the node that it arrives at.
+    pub(crate) fn is_local_outside(&self) -> bool {
+        self.service["spec"]["externalTrafficPolicy"] == "Local"
+    }
+
+    /// Whether it can be reached from outside.
+    pub(crate) fn has_node_port(&self) -> bool {
+        !self.service["spec"]["ports"][0]["nodePort"].is_null()
+    }
+
+    /// What it is to proxies.
+    pub(crate) fn kind(&self) -> &'static str {
+        let spec = &self.service["spec"];
+        match (&spec["type"], &spec["clusterIP"], &spec["selector"]) {
+            (kind, _, _) if kind == "ExternalName" => "externalName",
+            (_, address, _) if address == "None" => "headless",
+            (_, _, selector) if selector.is_null() => "withoutSelector",
+            _ if self.is_local() => "localPolicy",
+            _ => "routed",
+        }
+    }
+
+    /// The address families that proxies route.
+    pub(crate) fn routed_families(&self) -> Vec<String> {
+        let routed = !["headless", "externalName"].contains(&self.kind());
+        if routed { self.families() } else { Vec::new() }
+    }
+
+    /// Whether an EndpointSlice is stored.
+    pub(crate) fn has_slices(&self) -> bool {
+        self.cluster.objects.iter().any(|one| one["kind"] == "EndpointSlice")
     }
 
     pub(crate) fn is_ready(pod: &Value) -> bool {
@@ -153,19 +194,60 @@ impl<'a> World<'a> {
 }
 
 /// What a proxy understands.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Proxy {
     pub(crate) name: &'static str,
-    pub(crate) shares_and_subsets: bool,
-    /// Uses hints only where the Service asks for them in a way that Kubernetes knows.
-    pub(crate) only_asked: bool,
+    pub(crate) hints: bool,
+    pub(crate) node_hints: bool,
+    pub(crate) shares: bool,
+    pub(crate) subsets: bool,
+    pub(crate) asked: Asked,
 }
 
-pub(crate) const PROXIES: [Proxy; 3] = [
-    Proxy { name: "zonewise proxy", shares_and_subsets: true, only_asked: false },
-    Proxy { name: "kube-proxy", shares_and_subsets: false, only_asked: false },
-    Proxy { name: "Cilium", shares_and_subsets: false, only_asked: true },
+/// Where a proxy uses hints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// Wherever there are some.
+    Anyway,
+    /// Only where the Service asks for them in a way that Kubernetes knows.
+    ByAnyKey,
+    /// Only where the topology annotation asks for them.
+    ByAuto,
+}
+
+const ZONEWISE: Proxy = Proxy {
+    name: "zonewise proxy",
+    hints: true,
+    node_hints: true,
+    shares: true,
+    subsets: true,
+    asked: Asked::Anyway,
+};
+const KUBE_PROXY: Proxy = Proxy { name: "kube-proxy", shares: false, subsets: false, ..ZONEWISE };
+
+/// The proxies that can run on a node.
+pub(crate) const PROXIES: [Proxy; 4] = [
+    ZONEWISE,
+    KUBE_PROXY,
+    Proxy { name: "Cilium", asked: Asked::ByAnyKey, ..KUBE_PROXY },
+    Proxy { name: "Cilium without serviceTopology", hints: false, node_hints: false, ..KUBE_PROXY },
 ];
+
+/// zonewise's proxy with some of its feature gates off.
+pub(crate) fn gated(off: &[&str]) -> Proxy {
+    let on = |gate: &str| !off.contains(&gate);
+    Proxy {
+        name: ZONEWISE.name,
+        hints: on("hints"),
+        node_hints: on("nodeHints"),
+        shares: on("shares") && on("preference"),
+        subsets: on("subsetting"),
+        asked: if on("preference") { Asked::Anyway } else { Asked::ByAuto },
+    }
+}
+
+/// The proxy of each node.
+pub(crate) type ProxyOf<'a> = &'a dyn Fn(&Node) -> Proxy;
 
 /// Which way the traffic of a node goes.
 pub(crate) struct Way {
@@ -217,8 +299,9 @@ fn chosen<'a>(
     all: Vec<&'a Value>,
     node: &Node,
     proxy: Proxy,
+    is_local: bool,
 ) -> (Vec<&'a Value>, Option<(&'static str, &'static str)>) {
-    if !proxy.shares_and_subsets {
+    if !proxy.subsets || is_local {
         return (all, None);
     }
     let label = |slice: &Value, key: &str| text(&slice["metadata"]["labels"][key]);
@@ -247,14 +330,57 @@ fn chosen<'a>(
     (mine, scope)
 }
 
-/// Which way a node sends the traffic of the Service.
+fn even(list: Vec<&Listed<'_>>) -> Vec<(String, f64)> {
+    let part = 1.0 / list.len() as f64;
+    list.into_iter().map(|one| (one.address.clone(), part)).collect()
+}
+
+/// Which way a node sends traffic to the cluster IP.
 pub(crate) fn way(world: &World<'_>, family: &str, node: &Node, proxy: Proxy) -> Way {
-    let (slices, scope) = chosen(slices(world.cluster, family), node, proxy);
-    let all = listed(&slices);
-    let even = |list: Vec<&Listed<'_>>| {
-        let part = 1.0 / list.len() as f64;
-        list.into_iter().map(|one| (one.address.clone(), part)).collect()
+    if world.is_local() {
+        return on_node(world, family, node);
+    }
+    anywhere(world, family, node, proxy)
+}
+
+/// Which way traffic goes that must stay on its node.
+pub(crate) fn on_node(world: &World<'_>, family: &str, node: &Node) -> Way {
+    let all = listed(&slices(world.cluster, family));
+    let here: Vec<&Listed<'_>> =
+        all.iter().filter(|one| one.json["nodeName"] == *node.name).collect();
+    let pick = |good: &dyn Fn(&Listed<'_>) -> bool| -> Vec<&Listed<'_>> {
+        here.iter().copied().filter(|one| good(one)).collect()
     };
+    let ready = pick(&|one| one.flag("ready", true));
+    let last = pick(&|one| one.flag("serving", true) && one.flag("terminating", false));
+    let (reason, to) = match (ready.is_empty(), last.is_empty()) {
+        (false, _) => ("LocalOnly", even(ready)),
+        (true, false) => ("OnlyTerminating", even(last)),
+        (true, true) => ("NoLocalEndpoint", Vec::new()),
+    };
+    Way { mode: "local", reason, to }
+}
+
+/// The addresses of all endpoints that could serve, and whether there is any endpoint.
+pub(crate) fn usable(world: &World<'_>, family: &str) -> (bool, bool) {
+    let all = listed(&slices(world.cluster, family));
+    let serves = |one: &Listed<'_>| {
+        one.flag("ready", true) || one.flag("serving", true) && one.flag("terminating", false)
+    };
+    (all.iter().any(serves), !all.is_empty())
+}
+
+/// The number of ready endpoints in the stored slices.
+pub(crate) fn ready_in_slices(world: &World<'_>, family: &str) -> usize {
+    let all = listed(&slices(world.cluster, family));
+    all.iter().filter(|one| one.flag("ready", true)).count()
+}
+
+/// Which way traffic goes that may use endpoints on all nodes.
+pub(crate) fn anywhere(world: &World<'_>, family: &str, node: &Node, proxy: Proxy) -> Way {
+    let is_local = world.is_local() || world.is_local_outside();
+    let (slices, scope) = chosen(slices(world.cluster, family), node, proxy, is_local);
+    let all = listed(&slices);
     let ready: Vec<&Listed<'_>> = all.iter().filter(|one| one.flag("ready", true)).collect();
     if ready.is_empty() {
         let last: Vec<&Listed<'_>> = all
@@ -287,16 +413,27 @@ fn closest(
 ) -> Result<Closest, &'static str> {
     let auto =
         world.service["metadata"]["annotations"]["service.kubernetes.io/topology-mode"] == "Auto";
-    let asked = auto || !world.service["spec"]["trafficDistribution"].is_null();
-    if proxy.only_asked && !asked {
+    let asked = match proxy.asked {
+        Asked::Anyway => true,
+        Asked::ByAnyKey => auto || !world.service["spec"]["trafficDistribution"].is_null(),
+        Asked::ByAuto => auto,
+    };
+    if !proxy.hints {
+        return Err("HintsGateOff");
+    }
+    if !asked {
         return Err("HintsNotAsked");
     }
-    let node_hints = hinted(ready, "forNodes", Some(&node.name), "NoHintForNode");
+    let node_hints = if proxy.node_hints {
+        hinted(ready, "forNodes", Some(&node.name), "NoHintForNode")
+    } else {
+        Err("NoHints")
+    };
     if let Ok(to) = node_hints {
         return Ok(("same-node", "SameNodeHints", to));
     }
     let mut first = None;
-    if proxy.shares_and_subsets {
+    if proxy.shares {
         match shares(node, slices, ready) {
             Some(Ok(to)) => return Ok(("shares", "SharesApplied", to)),
             Some(Err(reason)) => first = Some(reason),
@@ -382,6 +519,8 @@ pub(crate) struct Row {
     /// The part of the zone's traffic that goes to each zone.
     pub(crate) to: BTreeMap<String, f64>,
     pub(crate) used: BTreeSet<String>,
+    /// The part of the zone's traffic that is dropped.
+    pub(crate) dropped: f64,
 }
 
 impl Row {
@@ -406,16 +545,19 @@ impl Row {
 
     /// Whether some of its nodes keep traffic near.
     pub(crate) fn is_near(&self) -> bool {
-        self.ways.keys().any(|(rank, _)| *rank < 4)
+        self.ways.keys().any(|(rank, _)| NEAR.contains(rank))
     }
 
     /// Whether all of them do.
     pub(crate) fn is_near_everywhere(&self) -> bool {
-        self.ways.keys().all(|(rank, _)| *rank < 4)
+        self.ways.keys().all(|(rank, _)| NEAR.contains(rank))
     }
 }
 
-const MODES: [&str; 6] = ["same-node", "same-zone", "shares", "same-region", "terminating", "any"];
+const MODES: [&str; 7] =
+    ["local", "same-node", "same-zone", "shares", "same-region", "terminating", "any"];
+/// The modes that keep traffic closer than without zone routing.
+const NEAR: std::ops::Range<usize> = 1..5;
 
 /// Traffic from every zone or region to every other.
 pub(crate) struct Matrix {
@@ -425,10 +567,50 @@ pub(crate) struct Matrix {
     pub(crate) overload: BTreeMap<String, f64>,
     /// The zone or region of each endpoint; empty if it has none.
     pub(crate) homes: BTreeMap<String, String>,
+    /// The part of all traffic that is dropped.
+    pub(crate) dropped: f64,
+    /// The nodes that drop it.
+    pub(crate) dropping: BTreeSet<String>,
 }
 
-/// Sends the traffic of every node that counts.
+impl Matrix {
+    /// Whether traffic goes the same ways.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let ways = |one: &Self| -> Vec<_> {
+            one.rows.values().map(|row| (row.mode(), rounded(&row.to))).collect()
+        };
+        ways(self) == ways(other) && rounded(&self.overload) == rounded(&other.overload)
+    }
+
+    /// The modes that occur, each once.
+    pub(crate) fn modes(&self) -> BTreeSet<String> {
+        let modes = self.rows.values().map(Row::mode);
+        modes.flat_map(|mode| mode.split(',').map(str::to_owned).collect::<Vec<_>>()).collect()
+    }
+
+    /// The overload of the most loaded endpoint.
+    pub(crate) fn most(&self) -> Option<f64> {
+        self.overload.values().copied().reduce(f64::max)
+    }
+}
+
+/// Parts with six digits.
+pub(crate) fn rounded(parts: &BTreeMap<String, f64>) -> Vec<(String, i64)> {
+    parts.iter().map(|(name, part)| (name.clone(), (part * 1e6).round() as i64)).collect()
+}
+
+/// Sends the traffic of every node that counts, with the same proxy on every node.
 pub(crate) fn matrix(world: &World<'_>, family: &str, proxy: Proxy, by: By) -> Matrix {
+    mixed_matrix(world, family, &|_| proxy, by)
+}
+
+/// The same with several proxies.
+pub(crate) fn mixed_matrix(
+    world: &World<'_>,
+    family: &str,
+    proxy_of: ProxyOf<'_>,
+    by: By,
+) -> Matrix {
     let all = listed(&slices(world.cluster, family));
     let home = |one: &Listed<'_>| match by {
         By::Zones => one.zone().to_owned(),
@@ -441,19 +623,26 @@ pub(crate) fn matrix(world: &World<'_>, family: &str, proxy: Proxy, by: By) -> M
         all.iter().map(|one| (one.address.clone(), home(one))).collect();
     let ready = all.iter().filter(|one| one.flag("ready", true));
     let mut loads: BTreeMap<String, f64> = ready.map(|one| (one.address.clone(), 0.0)).collect();
-    let counted = world.counted(by);
+    let is_routed = world.routed_families().iter().any(|one| one == family);
+    let counted = if is_routed { world.counted(by) } else { Vec::new() };
     let total: f64 = counted.iter().map(|node| world.weight(node, by)).sum();
     let mut rows: BTreeMap<String, Row> = BTreeMap::new();
     let (mut stays, mut lost) = (0.0, counted.is_empty());
+    let (mut dropped, mut dropping) = (0.0, BTreeSet::new());
     for node in counted {
         let share = world.weight(node, by) / total;
-        let way = way(world, family, node, proxy);
+        let way = way(world, family, node, proxy_of(node));
         let name = World::at(node, by).unwrap();
         let row = rows.entry(name.to_owned()).or_default();
         row.share += share;
         let rank = MODES.iter().position(|mode| *mode == way.mode).unwrap();
         *row.ways.entry((rank, way.reason)).or_default() += share;
-        lost |= way.to.is_empty();
+        if way.to.is_empty() {
+            lost = true;
+            dropped += share;
+            row.dropped += share;
+            dropping.insert(node.name.clone());
+        }
         for (address, part) in way.to {
             *row.to.entry(homes[&address].clone()).or_default() += part * share;
             if homes[&address] == name {
@@ -466,8 +655,10 @@ pub(crate) fn matrix(world: &World<'_>, family: &str, proxy: Proxy, by: By) -> M
     for row in rows.values_mut() {
         let share = row.share;
         row.to.values_mut().for_each(|part| *part /= share);
+        row.dropped /= share;
     }
     let fair = 1.0 / loads.len() as f64;
     let overload = loads.into_iter().map(|(one, load)| (one, load / fair - 1.0)).collect();
-    Matrix { rows, in_zone: (!lost).then_some(stays), overload, homes }
+    let in_zone = (!lost).then_some(stays);
+    Matrix { rows, in_zone, overload, homes, dropped, dropping }
 }

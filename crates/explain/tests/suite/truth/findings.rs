@@ -396,3 +396,137 @@ fn advice_with_many_steps_has_none_too_many() {
     assert!(longest > Some(6), "{longest:?}");
     trials::advice(&mut Report::default(), &cluster, &explanation);
 }
+
+/// Two nodes in two zones, and a Service that is changed by `shape`.
+fn two_zones(shape: impl FnOnce(&mut Value)) -> Cluster {
+    let mut service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": "web", "namespace": "shop", "uid": "svc-uid",
+            "annotations": {"zonewise.dev/routing-preference": "Zone"},
+        },
+        "spec": {
+            "type": "ClusterIP", "clusterIP": "10.96.0.2", "clusterIPs": ["10.96.0.2"],
+            "ipFamilies": ["IPv4"], "selector": {"app": "web"},
+            "ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}],
+        },
+    });
+    shape(&mut service["spec"]);
+    Cluster::of(vec![node("a1", "a", "4"), node("b1", "b", "4"), service])
+}
+
+/// The same with a ready Pod on each node of the list.
+fn with_pods(mut cluster: Cluster, nodes: &[&str]) -> Cluster {
+    for (number, node) in nodes.iter().enumerate() {
+        let ip = json!({"ip": format!("10.0.0.{}", number + 1)});
+        cluster.objects.push(ready_pod(&format!("p{number}"), node, &[ip]));
+    }
+    cluster
+}
+
+/// A slice of a Service without a selector, with a ready endpoint on each node of the list.
+fn hand_written_slice(nodes: &[&str]) -> Value {
+    let endpoint = |(number, node): (usize, &&str)| {
+        json!({
+            "addresses": [format!("10.8.0.{}", number + 1)], "nodeName": node, "zone": node[..1],
+            "conditions": {}, "hints": {"forZones": [{"name": node[..1]}]},
+        })
+    };
+    let endpoints: Vec<Value> = nodes.iter().enumerate().map(endpoint).collect();
+    let mut slice = foreign_slice();
+    slice["endpoints"] = endpoints.into();
+    slice
+}
+
+#[test]
+fn a_service_without_selector_whose_policy_is_local_is_told_as_local() {
+    let mut cluster = two_zones(|spec| {
+        spec["selector"] = Value::Null;
+        spec["internalTrafficPolicy"] = "Local".into();
+    });
+    cluster.objects.push(hand_written_slice(&["a1"]));
+    let (told, _) = cluster.unmanaged();
+    assert_eq!(told["serviceKind"], "withoutSelector");
+    assert_eq!(told["verdict"]["state"], "local");
+    let sentence = "local: traffic stays on its node; 50 % of it is dropped, that of 1 node without an endpoint: b1";
+    assert_eq!(told["verdict"]["sentence"], sentence);
+    assert_eq!(cluster.overview().0["state"], "local");
+}
+
+#[test]
+fn endpoints_of_a_service_without_selector_are_counted_whatever_is_known_of_proxies() {
+    let mut cluster = two_zones(|spec| spec["selector"] = Value::Null);
+    cluster.objects.push(hand_written_slice(&["a1", "b1"]));
+    cluster.here = Some(Vec::new());
+    let line = cluster.overview().0;
+    assert_eq!(line["state"], "unknown");
+    assert_eq!(line["endpoints"], 2);
+}
+
+#[test]
+fn plan_calls_nothing_active_that_no_proxy_uses() {
+    let headless = two_zones(|spec| spec["clusterIP"] = "None".into());
+    let local = two_zones(|spec| spec["internalTrafficPolicy"] = "Local".into());
+    for (cluster, remark) in [(headless, "(headless)"), (local, "(policy Local)")] {
+        let (_, row) = with_pods(cluster, &["a1", "b1"]).plan(Depth::Arithmetic);
+        assert_eq!(row[1..3], [remark, "-"]);
+    }
+}
+
+#[test]
+fn without_a_node_that_counts_it_is_said_so() {
+    let mut cluster = with_pods(two_zones(|_| {}), &["a1", "b1"]).settled();
+    for object in cluster.objects.iter_mut().filter(|object| object["kind"] == "Node") {
+        object["status"]["conditions"][0]["status"] = "False".into();
+    }
+    let verdict = cluster.explanation().0["verdict"].clone();
+    assert_eq!(verdict["sentence"], "unknown: no node that counts has a zone label");
+}
+
+#[test]
+fn only_nodes_that_count_are_said_to_have_an_endpoint() {
+    let mut cluster = two_zones(|spec| spec["internalTrafficPolicy"] = "Local".into());
+    let mut control_plane = node("c1", "c", "4");
+    control_plane["metadata"]["labels"]["node-role.kubernetes.io/control-plane"] = "".into();
+    cluster.objects.push(control_plane);
+    let cluster = with_pods(cluster, &["a1", "b1"]).settled();
+    assert_eq!(cluster.routes("c1").0[0]["reason"], "NoLocalEndpoint");
+    assert_eq!(
+        cluster.explanation().0["verdict"]["sentence"],
+        "local: traffic stays on its node; every node that counts has an endpoint, and none is dropped"
+    );
+}
+
+#[test]
+fn with_the_policy_local_slices_of_others_overrule_nothing() {
+    let cluster = two_zones(|spec| spec["internalTrafficPolicy"] = "Local".into());
+    let mut cluster = with_pods(cluster, &["a1", "b1"]);
+    cluster.objects.push(foreign_slice());
+    let explanation = cluster.explanation().0;
+    assert_eq!(explanation["reason"], "OwnZone");
+    assert_eq!(explanation["notes"], json!([]));
+}
+
+#[test]
+fn with_the_policy_local_each_node_has_its_own_reason() {
+    let cluster = two_zones(|spec| {
+        spec["internalTrafficPolicy"] = "Local".into();
+        spec["type"] = "NodePort".into();
+        spec["ports"][0]["nodePort"] = 30080.into();
+    });
+    let mut cluster = with_pods(cluster, &["a1"]);
+    for pod in cluster.objects.iter_mut().filter(|object| object["kind"] == "Pod") {
+        pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    }
+    let rows = matrix(&cluster)["from"].clone();
+    assert_eq!(row(&rows, "a")["reason"], "OnlyTerminating");
+    assert_eq!(row(&rows, "b")["reason"], "NoLocalEndpoint");
+}
+
+#[test]
+fn a_service_whose_policy_is_local_has_no_cost_that_zone_routing_could_save() {
+    let cluster = two_zones(|spec| spec["internalTrafficPolicy"] = "Local".into());
+    let cluster = with_pods(cluster, &["a1", "b1"]).settled();
+    assert_eq!(cluster.explanation().0.get("cost"), None);
+    assert_eq!(cluster.overview().0.get("cost"), None);
+}

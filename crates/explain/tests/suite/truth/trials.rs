@@ -7,6 +7,8 @@ use super::documents::{Cluster, is_on};
 use super::draw::{Dice, ready_pod};
 use super::fields::Report;
 use super::figures::{By, PROXIES, World, matrix};
+use super::here::Here;
+use super::verdicts::built_in;
 
 /// The verdict about a cluster.
 fn verdict(cluster: &Cluster) -> Value {
@@ -55,6 +57,7 @@ fn make(change: &Value, cluster: &mut Cluster) {
             named(cluster, "Service", &service)["spec"]["trafficDistribution"] =
                 text("value").into();
         }
+        "turn-on-gate" => cluster.gates_off.retain(|gate| *gate != text("gate")),
         "count-nodes" => cluster.count_nodes = true,
         other => panic!("unknown change {other}"),
     }
@@ -85,12 +88,35 @@ fn add_endpoints(cluster: &mut Cluster, place: &str, count: u64) {
     }
 }
 
+/// What of zonewise must run for zone routing to be on after some steps: its proxy, if kube-proxy keeps
+/// no traffic near; its controller, if a step sets it up, or if the built-in one leaves zone routing off.
+fn needs(changed: &Cluster, steps: &[Value]) -> Vec<&'static str> {
+    let settled = changed.settled();
+    let (world, family) = (World::of(&settled), verdict(changed)["family"].clone());
+    let with_kube_proxy = matrix(&world, family.as_str().unwrap(), PROXIES[1], By::Zones);
+    let proxy = !with_kube_proxy.rows.values().any(|row| row.is_near());
+    let sets_up = |step: &Value| step["kind"] == "turn-on-gate" || step["kind"] == "count-nodes";
+    let own = !changed.upstream && steps.iter().any(sets_up);
+    let controller = proxy || own || !is_on(&verdict(&built_in(changed)));
+    let needed = [(controller, "controller"), (proxy, "proxy")];
+    needed.into_iter().filter(|(needed, _)| *needed).map(|(_, part)| part).collect()
+}
+
 /// Every suggestion turns zone routing on, with the reason that it promises, and has no step too many.
 pub(crate) fn advice(report: &mut Report, cluster: &Cluster, explanation: &Value) {
     let suggestions = explanation["changes"].as_array().unwrap();
-    report.holds("explain.changes[]", suggestions.is_empty() || !is_on(explanation), "it is on");
+    let here = Here::of(cluster);
+    // Without zonewise's controller, there can be advice that works without it.
+    let can_have = !is_on(explanation) || !here.has_controller();
+    let can_have = can_have && explanation["serviceKind"] == "routed";
+    report.holds("explain.changes[]", suggestions.is_empty() || can_have, "it is on");
     for suggestion in suggestions {
         let steps = suggestion["steps"].as_array().unwrap();
+        let works_without = suggestion["needs"] == json!([]);
+        let cluster = match works_without && !here.has_controller() {
+            true => &built_in(cluster),
+            false => cluster,
+        };
         let after = |left_out: Option<usize>| {
             let mut changed = cluster.clone();
             for (index, step) in steps.iter().enumerate() {
@@ -102,6 +128,10 @@ pub(crate) fn advice(report: &mut Report, cluster: &Cluster, explanation: &Value
         };
         let then = after(None);
         report.holds("explain.changes[]", is_on(&then), suggestion);
+        let mut changed = cluster.clone();
+        steps.iter().for_each(|step| make(step, &mut changed));
+        let needs = needs(&changed, steps);
+        report.whole("explain.changes[].needs", &suggestion["needs"], json!(needs));
         report.equal("explain.changes[].then", &suggestion["then"], then["reason"].clone());
         for index in (0..steps.len()).filter(|_| steps.len() > 1) {
             let needless = format!("{suggestion} without step {index}");
@@ -184,6 +214,9 @@ fn words(command: &str) -> Vec<String> {
 
 /// Does what kubectl does with a command.
 fn run(command: &str, cluster: &mut Cluster) {
+    if let Some(gate) = command.strip_prefix("start the controller with --feature-gates ") {
+        return cluster.gates_off.retain(|off| Some(*off) != gate.strip_suffix("=true"));
+    }
     let words = words(command);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let ["kubectl", "-n", "shop", verb, "service", "web", rest @ ..] = &words[..] else {
@@ -257,7 +290,8 @@ fn without_pods(cluster: &Cluster, gone: &[&str]) -> Value {
 /// What is said to survive survives, and what is said to turn it off does.
 pub(crate) fn losses(report: &mut Report, cluster: &Cluster, explanation: &Value) {
     let margin = &explanation["margin"];
-    report.holds("explain.margin", margin.is_null() != is_on(explanation), margin);
+    let on = is_on(explanation) && explanation["serviceKind"] == "routed";
+    report.holds("explain.margin", margin.is_null() != on, margin);
     if margin.is_null() {
         return;
     }
