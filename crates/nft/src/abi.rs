@@ -352,6 +352,7 @@ pub(crate) const TYPE_INET_SERVICE: u32 = 13;
 /// Bits of each type in the type of a concatenation.
 pub(crate) const TYPE_BITS: u32 = 6;
 
+pub(crate) const EXPR_VERDICT: u32 = 1;
 pub(crate) const EXPR_PAYLOAD: u32 = 7;
 pub(crate) const EXPR_META: u32 = 9;
 pub(crate) const EXPR_CONCAT: u32 = 13;

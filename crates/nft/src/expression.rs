@@ -133,7 +133,8 @@ impl Encoder<'_> {
             Field::Protocol => self.meta(abi::NFT_META_L4PROTO, register),
             // TCP, UDP and SCTP have the destination port in bytes 2 and 3.
             Field::Dport => self.payload(abi::NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2, register),
-            Field::Slot(modulus) => self.random(modulus, register),
+            Field::Slot(modulus) => self.random(modulus, 0, register),
+            Field::SlotFrom { count, first } => self.random(count, first, register),
             Field::SaddrMasked(length) if is_whole(self.family, length) => {
                 self.network_header(saddr, register);
             }
@@ -177,12 +178,12 @@ impl Encoder<'_> {
         });
     }
 
-    fn random(&mut self, modulus: u32, register: u32) {
+    fn random(&mut self, modulus: u32, offset: u32, register: u32) {
         self.expression("numgen", |out| {
             wire::be32(out, abi::NFTA_NG_DREG, register);
             wire::be32(out, abi::NFTA_NG_MODULUS, modulus);
             wire::be32(out, abi::NFTA_NG_TYPE, abi::NFT_NG_RANDOM);
-            wire::be32(out, abi::NFTA_NG_OFFSET, 0);
+            wire::be32(out, abi::NFTA_NG_OFFSET, offset);
         });
     }
 

@@ -20,6 +20,13 @@ pub enum Field {
     Dport,
     /// A random number below this one.
     Slot(u32),
+    /// A random number of so many (`count`), the lowest of which is `first`.
+    SlotFrom {
+        /// How many numbers there are.
+        count: u32,
+        /// The lowest.
+        first: u32,
+    },
     /// This many leading bits of the source address.
     SaddrMasked(u8),
     /// The source address of the connection, before any translation.
@@ -40,7 +47,11 @@ impl Field {
             | Self::SaddrMasked(_)
             | Self::OriginalSaddr
             | Self::OriginalDaddr => family.address_len(),
-            Self::Protocol | Self::Dport | Self::Slot(_) | Self::OriginalDport => 4,
+            Self::Protocol
+            | Self::Dport
+            | Self::Slot(_)
+            | Self::SlotFrom { .. }
+            | Self::OriginalDport => 4,
         }
     }
 
@@ -51,6 +62,9 @@ impl Field {
             Self::Protocol => out.write_str("meta l4proto"),
             Self::Dport => out.write_str("th dport"),
             Self::Slot(modulus) => write!(out, "numgen random mod {modulus}"),
+            Self::SlotFrom { count, first } => {
+                write!(out, "numgen random mod {count} offset {first}")
+            }
             Self::SaddrMasked(length) if is_whole(family, length) => Self::Saddr.write(out, family),
             Self::SaddrMasked(length) => {
                 write!(out, "{family} saddr & {}", mask_address(family, length))

@@ -168,7 +168,7 @@ impl SetSpec {
         number_entry(&mut out, abi::NFTNL_UDATA_SET_KEYBYTEORDER, byte_order);
         if self.key.contains(&Type::Number) {
             entry(&mut out, abi::NFTNL_UDATA_SET_KEY_TYPEOF, &type_of(self.key, family));
-            if !matches!(self.data, [] | [Type::Verdict | Type::Counter]) {
+            if !matches!(self.data, [] | [Type::Counter]) {
                 entry(&mut out, abi::NFTNL_UDATA_SET_DATA_TYPEOF, &type_of(self.data, family));
             }
         }
@@ -247,7 +247,8 @@ fn type_of_part(part: Type, family: Family) -> Vec<u8> {
         }
         (Type::Protocol, _) => (abi::EXPR_META, &[abi::NFT_META_L4PROTO]),
         (Type::Port, _) => (abi::EXPR_PAYLOAD, &[abi::PROTO_DESC_TH, abi::THDR_DPORT]),
-        (Type::Number | Type::Verdict | Type::Counter, _) => {
+        (Type::Verdict, _) => (abi::EXPR_VERDICT, &[]),
+        (Type::Number | Type::Counter, _) => {
             (abi::EXPR_NUMGEN, &[abi::NFT_NG_RANDOM, ANY_MODULUS, 0])
         }
     };

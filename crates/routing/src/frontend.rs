@@ -1,5 +1,6 @@
 //! Frontends: the addresses and ports where clients find a Service, and what each of them is.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::net::{Family, Protocol};
@@ -61,9 +62,10 @@ impl RoutedService {
         let mut frontends: Vec<(Frontend, Exposure)> = cluster_ip.into_iter().collect();
         let vips = self.load_balancer_ips(family).map(|ip| (ip, Exposure::LoadBalancer));
         let external_ips = self.external_ips(family).map(|ip| (ip, Exposure::ExternalIp));
+        let mut known: BTreeSet<Frontend> = frontends.iter().map(|(known, _)| *known).collect();
         for (address, exposure) in vips.chain(external_ips) {
             let frontend = at(address);
-            if frontends.iter().all(|(known, _)| *known != frontend) {
+            if known.insert(frontend) {
                 frontends.push((frontend, exposure));
             }
         }

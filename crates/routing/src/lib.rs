@@ -12,7 +12,7 @@
 //!   route    node hints ─► zone shares ─► zone hints ─► any;  traffic policies
 //!                               │
 //!                               ▼
-//!   Route    cluster, local, reachable, weights, mode, reason ─► slots
+//!   Route    cluster, local, reachable, weights, mode, reason ─► Choice
 //! ```
 
 mod addresses;
@@ -43,6 +43,6 @@ pub use reader::{ObjectReader, ParsedSlice, ZoneId};
 pub use route::{Mode, Route, RouteQuery, route, serving_targets};
 pub use service::{RoutedService, ServicePort, TrafficPolicy};
 pub use slice::{EndpointFlags, RoutedSlice, SliceEndpoint, SlicePort, Subset};
-pub use slots::{MAX_SLOTS, slots};
+pub use slots::{Choice, Group, MAX_GROUP_TARGETS, MAX_GROUPS, RESOLUTIONS};
 pub use subset::{consumed_slices, is_for_node, needs_other_subsets, uses_all_slices};
 pub use target::Target;

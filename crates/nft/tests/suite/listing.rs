@@ -35,6 +35,7 @@ fn sets() -> Vec<SetSpec> {
         },
         SetSpec { comment: "slots", ..set("slots", SLOT_KEY, ENDPOINT) },
         set("numbers", &[Type::Number], &[Type::Verdict]),
+        set("groups", SLOT_KEY, &[Type::Verdict]),
         SetSpec {
             flags: SetFlags { dynamic: true, timeout: true, ..NO_FLAGS },
             size: Some(1000),
@@ -54,6 +55,10 @@ const SERVICE: [Field; 3] = [Field::Daddr, Field::Protocol, Field::Dport];
 
 fn with_slot(modulus: u32) -> Vec<Field> {
     vec![Field::Daddr, Field::Protocol, Field::Dport, Field::Slot(modulus)]
+}
+
+fn with_slot_from(count: u32, first: u32) -> Vec<Field> {
+    vec![Field::Daddr, Field::Protocol, Field::Dport, Field::SlotFrom { count, first }]
 }
 
 fn conditions(family: Family) -> Vec<Statement> {
@@ -118,7 +123,9 @@ fn actions() -> Vec<Statement> {
         Statement::Vmap { fields: SERVICE.to_vec(), map: "services".into() },
         Statement::Vmap { fields: vec![Field::Protocol, Field::Dport], map: "nodeports".into() },
         Statement::Vmap { fields: vec![Field::Slot(5)], map: "numbers".into() },
+        Statement::Vmap { fields: with_slot_from(128, 128), map: "groups".into() },
         Statement::Dnat { fields: with_slot(3), map: "slots".into() },
+        Statement::Dnat { fields: with_slot_from(3, 2_000_000), map: "slots".into() },
         Statement::Dnat { fields: with_slot(1000), map: "slots".into() },
         Statement::Dnat {
             fields: vec![Field::Saddr, Field::Daddr, Field::Protocol, Field::Dport],
@@ -218,6 +225,8 @@ fn fill(batch: &mut Batch, family: Family) {
     add("nodeports", Element::pair(key.as_slice(), Data::Goto("other")));
     let key = service(family, 1, 6, 80).number(2);
     add("slots", Element::pair(key.as_slice(), Data::Value(endpoint.as_slice())));
+    let key = service(family, 1, 6, 80).number(130);
+    add("groups", Element::pair(key.as_slice(), Data::Goto("other")));
     let key = Bytes::new().number(300);
     add("numbers", Element::pair(key.as_slice(), Data::Goto("other")));
     let key = ip(7).address(address(family, 1)).protocol(6).port(80);
@@ -254,6 +263,11 @@ fn every_kind_of_set_is_listed_with_its_elements() {
             assert_eq!(slots["type"], json!([ip, "inet_proto", "inet_service", "integer"]));
             let key = json!({"concat": [a(1), "tcp", 80, 2]});
             assert_eq!(slots["elem"], json!([[key, {"concat": [a(99), 8080]}]]));
+
+            let groups = find(&list, "map", "groups");
+            assert_eq!(groups["type"], json!([ip, "inet_proto", "inet_service", "integer"]));
+            let key = json!({"concat": [a(1), "tcp", 80, 130]});
+            assert_eq!(groups["elem"], json!([[key, {"goto": {"target": "other"}}]]));
 
             let numbers = find(&list, "map", "numbers");
             assert_eq!(numbers["elem"], json!([[300, {"goto": {"target": "other"}}]]));

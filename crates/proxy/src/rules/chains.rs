@@ -1,10 +1,11 @@
 //! The chains that elements lead to. Those with a number come and go with what is in use: one per
-//! policy and number of slots, one per affinity timeout.
+//! policy, number of slots and group, one per affinity timeout.
 
 use std::fmt;
 use std::time::Duration;
 
 use zonewise_nft::{Family, Field, Rule, Statement};
+use zonewise_routing::{MAX_GROUP_TARGETS, MAX_GROUPS, RESOLUTIONS};
 
 use super::layout::Options;
 use super::sets::Set;
@@ -46,6 +47,8 @@ pub enum Chain {
         sticky: bool,
         /// How many slots there are.
         slots: u32,
+        /// Which group of endpoints they belong to. Without weights there is one, number 0.
+        group: u32,
     },
     /// External policy Local: leads traffic of this node and its Pods to any endpoint, other traffic
     /// to endpoints of this node.
@@ -63,7 +66,7 @@ impl fmt::Display for Chain {
             FrontendKind::NodePort => "nodeport-",
         };
         match self {
-            Self::Pick { policy, at, sticky, slots } => {
+            Self::Pick { policy, at, sticky, slots, group } => {
                 let sticky = if *sticky { "sticky-" } else { "" };
                 let policy = match policy {
                     PickPolicy::ClusterIp => "clusterip",
@@ -71,7 +74,8 @@ impl fmt::Display for Chain {
                     PickPolicy::Plain => "plain",
                     PickPolicy::Local => "local",
                 };
-                write!(f, "{sticky}{}{policy}-{slots}", prefix(at))
+                write!(f, "{sticky}{}{policy}-{slots}", prefix(at))?;
+                if *group > 0 { write!(f, "-group-{group}") } else { Ok(()) }
             }
             Self::ExternalLocal(at) => write!(f, "{}external-local", prefix(at)),
             Self::Remember(seconds) => write!(f, "remember-{seconds}"),
@@ -90,7 +94,7 @@ impl Chain {
     /// Its rules.
     pub fn rules(self, family: Family, options: &Options) -> Vec<Rule> {
         match self {
-            Self::Pick { policy, at, sticky, slots } => {
+            Self::Pick { policy, at, sticky, slots, group } => {
                 let mut rules = marks(policy, family, options);
                 if sticky {
                     rules.push(rule(
@@ -99,7 +103,10 @@ impl Chain {
                     ));
                 }
                 let mut fields = frontend(at);
-                fields.push(Field::Slot(slots));
+                fields.push(match group {
+                    0 => Field::Slot(slots),
+                    _ => Field::SlotFrom { count: slots, first: first_slot(group) },
+                });
                 let map = slot_map(policy, at).name().into();
                 rules.push(rule([Statement::Dnat { fields, map }], "any of the slots"));
                 rules
@@ -124,6 +131,13 @@ impl Chain {
     }
 }
 
+/// The first slot of a group: groups start at millions, so that a slot shows its group, and so that Services
+/// with groups of the same size share a chain.
+pub(crate) const fn first_slot(group: u32) -> u32 {
+    const _: () = assert!(MAX_GROUP_TARGETS * (MAX_GROUPS + 1) < u32::MAX as usize);
+    group * MAX_GROUP_TARGETS as u32
+}
+
 /// A rule with a comment that `nft list` shows.
 pub(crate) fn rule<const N: usize>(statements: [Statement; N], comment: &str) -> Rule {
     Rule { statements: statements.into(), comment: comment.into() }
@@ -141,6 +155,42 @@ fn client() -> Vec<Field> {
     vec![Field::Saddr, Field::Daddr, Field::Protocol, Field::Dport]
 }
 
+/// The chains that draw a group of endpoints by weight, and come back if that is the largest one.
+pub(crate) fn by_weight(at: FrontendKind) -> (&'static str, Vec<Rule>) {
+    let name = match at {
+        FrontendKind::Address => "by-weight",
+        FrontendKind::NodePort => "nodeport-by-weight",
+    };
+    // Numbers of different resolutions do not overlap, and a frontend has those of one.
+    let draw = |resolution| {
+        let mut fields = frontend(at);
+        fields.push(Field::SlotFrom { count: resolution, first: resolution });
+        let map = group_map(at).name().into();
+        rule([Statement::Vmap { fields, map }], "a group by its weight")
+    };
+    (name, RESOLUTIONS.map(draw).into())
+}
+
+/// The chains that do so for traffic of this node and its Pods to a frontend with external policy Local.
+pub(crate) fn picks_by_weight(
+    at: FrontendKind,
+    family: Family,
+    options: &Options,
+) -> (&'static str, Vec<Rule>) {
+    let name = match at {
+        FrontendKind::Address => "picks-by-weight",
+        FrontendKind::NodePort => "nodeport-picks-by-weight",
+    };
+    let draw = || Statement::Jump(by_weight(at).0.into());
+    let from_node = || Statement::FibLocal { field: Field::Saddr };
+    let from_pod = options.from_pods(family, false);
+    let mut rules: Vec<Rule> =
+        from_pod.map(|from_pod| rule([from_pod, draw()], "pods")).into_iter().collect();
+    rules.push(rule([from_node(), Statement::SetMark(options.mark)], "masquerade the node's own"));
+    rules.push(rule([from_node(), draw()], "the node"));
+    (name, rules)
+}
+
 /// The map that holds the slots.
 pub(crate) fn slot_map(policy: PickPolicy, at: FrontendKind) -> Set {
     match (policy, at) {
@@ -148,6 +198,24 @@ pub(crate) fn slot_map(policy: PickPolicy, at: FrontendKind) -> Set {
         (PickPolicy::Local, FrontendKind::NodePort) => Set::NodePortLocalSlots,
         (_, FrontendKind::Address) => Set::Slots,
         (_, FrontendKind::NodePort) => Set::NodePortSlots,
+    }
+}
+
+/// The map that holds the numbers of groups.
+pub(crate) fn group_map(at: FrontendKind) -> Set {
+    match at {
+        FrontendKind::Address => Set::Groups,
+        FrontendKind::NodePort => Set::NodePortGroups,
+    }
+}
+
+/// The sets of frontends where a group is drawn first: addresses, and NodePorts.
+pub(crate) fn weighted_sets(policy: PickPolicy) -> [Set; 2] {
+    match policy {
+        PickPolicy::Plain => [Set::WeightedPicks, Set::NodePortWeightedPicks],
+        PickPolicy::ClusterIp | PickPolicy::External | PickPolicy::Local => {
+            [Set::Weighted, Set::NodePortWeighted]
+        }
     }
 }
 
@@ -189,12 +257,19 @@ mod tests {
 
     #[test]
     fn names_tell_what_a_chain_does() {
-        let pick = |policy, at, sticky| Chain::Pick { policy, at, sticky, slots: 3 }.to_string();
+        let pick =
+            |policy, at, sticky| Chain::Pick { policy, at, sticky, slots: 3, group: 0 }.to_string();
         assert_eq!(pick(PickPolicy::ClusterIp, FrontendKind::Address, false), "clusterip-3");
         assert_eq!(
             pick(PickPolicy::Local, FrontendKind::NodePort, true),
             "sticky-nodeport-local-3"
         );
+        let (policy, at) = (PickPolicy::ClusterIp, FrontendKind::Address);
+        let group = Chain::Pick { policy, at, sticky: false, slots: 3, group: 2 };
+        assert_eq!(group.to_string(), "clusterip-3-group-2");
+        let rules = group.rules(Family::Ip, &Options::default());
+        let drawn = "ip daddr . meta l4proto . th dport . numgen random mod 3 offset 2000000";
+        assert!(rules.last().unwrap().text(Family::Ip).contains(drawn));
         assert_eq!(
             Chain::ExternalLocal(FrontendKind::NodePort).to_string(),
             "nodeport-external-local"

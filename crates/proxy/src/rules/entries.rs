@@ -21,12 +21,14 @@ use zonewise_common::cidr::Cidr;
 use zonewise_common::name::Name;
 use zonewise_nft::{Bytes, Family};
 use zonewise_routing::{
-    self as routing, AddressList, EndpointFlags, Exposure, Frontend, Mode, Protected, Protocol,
-    RoutedService, Target, ZoneId,
+    self as routing, AddressList, Choice, EndpointFlags, Exposure, Frontend, Group, Mode,
+    Protected, Protocol, RoutedService, ServicePort, Target, ZoneId,
 };
 use zonewise_topology::reason::Reason;
 
-use super::chains::{Chain, FrontendKind, PickPolicy, slot_map};
+use super::chains::{
+    Chain, FrontendKind, PickPolicy, first_slot, group_map, slot_map, weighted_sets,
+};
 use super::delta::ElementId;
 use super::layout::{FAMILIES, family_index, family_of};
 use super::sets::Set;
@@ -215,18 +217,32 @@ impl ProgrammedService {
         &'a self,
         node: &'a NodeSettings,
     ) -> impl Iterator<Item = (Frontend, Exposure, &'a PortRoute)> {
+        self.routes().flat_map(move |(port, family, route)| {
+            let frontends = self.served(port, family, node);
+            frontends.map(move |(frontend, exposure)| (frontend, exposure, route))
+        })
+    }
+
+    /// The routes of all Service ports in all families.
+    fn routes(&self) -> impl Iterator<Item = (&ServicePort, Family, &PortRoute)> {
         let ports = self.service.ports.iter().zip(&*self.ports);
-        let routes = ports.flat_map(|(port, routes)| {
+        ports.flat_map(|(port, routes)| {
             FAMILIES.into_iter().filter_map(move |family| {
                 routes[family_index(family)].as_deref().map(|route| (port, family, route))
             })
-        });
-        let served = move |exposure| exposure != Exposure::ExternalIp || node.external_ips;
-        routes.flat_map(move |(port, family, route)| {
-            let frontends = self.service.frontends(port, routing_family(family)).into_iter();
-            let frontends = frontends.filter(move |(_, exposure)| served(*exposure));
-            frontends.map(move |(frontend, exposure)| (frontend, exposure, route))
         })
+    }
+
+    /// The frontends of a Service port that are served.
+    fn served(
+        &self,
+        port: &ServicePort,
+        family: Family,
+        node: &NodeSettings,
+    ) -> impl Iterator<Item = (Frontend, Exposure)> + use<> {
+        let external_ips = node.external_ips;
+        let frontends = self.service.frontends(port, routing_family(family)).into_iter();
+        frontends.filter(move |(_, exposure)| external_ips || *exposure != Exposure::ExternalIp)
     }
 
     /// Whether a client of this frontend may stay with this endpoint, because a new connection could
@@ -259,9 +275,12 @@ impl ProgrammedService {
         let mut writer = Writer { node, service, comment, entries: Vec::new() };
         // Two ports of a Service may have one number; the first counts.
         let mut seen = BTreeSet::new();
-        for (frontend, exposure, route) in self.each(node) {
-            if owns(&frontend) && seen.insert(frontend) {
-                writer.frontend(frontend, exposure, route);
+        for (port, family, route) in self.routes() {
+            let choices = Choices::of(route);
+            for (frontend, exposure) in self.served(port, family, node) {
+                if owns(&frontend) && seen.insert(frontend) {
+                    writer.frontend(frontend, exposure, &choices);
+                }
             }
         }
         writer.entries
@@ -324,6 +343,34 @@ fn of_endpoint(
     hairpin.into_iter().chain(zone)
 }
 
+/// A route, and how its endpoints are chosen.
+struct Choices<'a> {
+    route: &'a PortRoute,
+    cluster: Choice,
+    local: Choice,
+}
+
+impl<'a> Choices<'a> {
+    fn of(route: &'a PortRoute) -> Self {
+        let cluster = match &route.weights {
+            Some(weights) => {
+                let zones: Vec<ZoneId> = route.cluster.iter().map(|target| target.zone).collect();
+                Choice::weighted(&zones, weights)
+            }
+            None => Choice::uniform(route.cluster.len()),
+        };
+        Self { route, cluster, local: Choice::uniform(route.local.len()) }
+    }
+
+    fn cluster(&self) -> (&'a Targets, &Choice) {
+        (&self.route.cluster, &self.cluster)
+    }
+
+    fn local(&self) -> (&'a Targets, &Choice) {
+        (&self.route.local, &self.local)
+    }
+}
+
 /// Collects the elements of a Service.
 struct Writer<'a> {
     node: &'a NodeSettings,
@@ -343,20 +390,20 @@ impl Writer<'_> {
         self.entries.push(Entry { family, set, key: frontend_key(&frontend), value });
     }
 
-    fn frontend(&mut self, frontend: Frontend, exposure: Exposure, route: &PortRoute) {
+    fn frontend(&mut self, frontend: Frontend, exposure: Exposure, choices: &Choices<'_>) {
         self.guard(frontend, exposure);
         if self.node.count >= CountBy::Services {
             self.add(frontend, [Set::Connections, Set::NodePortConnections], Value::Present);
         }
-        if !route.has_any {
+        if !choices.route.has_any {
             let reject = self.to(Chain::Reject);
             self.add(frontend, [Set::NoEndpoints, Set::NoEndpointsNodePorts], reject);
             return;
         }
         let served = match exposure {
-            Exposure::ClusterIp => self.cluster_ip(frontend, route),
+            Exposure::ClusterIp => self.cluster_ip(frontend, choices),
             Exposure::LoadBalancer | Exposure::NodePort | Exposure::ExternalIp => {
-                self.external(frontend, route)
+                self.external(frontend, choices)
             }
         };
         if !served {
@@ -373,11 +420,10 @@ impl Writer<'_> {
     }
 
     /// Adds the elements of a ClusterIP; false if this node has no endpoint for it.
-    fn cluster_ip(&mut self, frontend: Frontend, route: &PortRoute) -> bool {
+    fn cluster_ip(&mut self, frontend: Frontend, choices: &Choices<'_>) -> bool {
         let local = self.service.internal_policy == routing::TrafficPolicy::Local;
-        let (targets, weights) =
-            if local { (&route.local, None) } else { (&route.cluster, route.weights.as_deref()) };
-        let Some(chain) = self.slots(frontend, PickPolicy::ClusterIp, targets, weights) else {
+        let among = if local { choices.local() } else { choices.cluster() };
+        let Some(chain) = self.slots(frontend, PickPolicy::ClusterIp, among) else {
             return false;
         };
         let to = self.to(chain);
@@ -387,11 +433,10 @@ impl Writer<'_> {
 
     /// Adds the elements of an external frontend; false if this node has no endpoint for traffic from
     /// outside the cluster.
-    fn external(&mut self, frontend: Frontend, route: &PortRoute) -> bool {
+    fn external(&mut self, frontend: Frontend, choices: &Choices<'_>) -> bool {
         let entry = [Set::Services, Set::NodePorts];
-        let weights = route.weights.as_deref();
         if self.service.external_policy == routing::TrafficPolicy::Cluster {
-            let chain = self.slots(frontend, PickPolicy::External, &route.cluster, weights);
+            let chain = self.slots(frontend, PickPolicy::External, choices.cluster());
             let Some(chain) = chain else { return false };
             let to = self.to(chain);
             self.add(frontend, entry, to);
@@ -399,12 +444,12 @@ impl Writer<'_> {
         }
         let to = self.to(Chain::ExternalLocal(frontend_kind(&frontend)));
         self.add(frontend, entry, to);
-        if let Some(chain) = self.slots(frontend, PickPolicy::Plain, &route.cluster, weights) {
+        if let Some(chain) = self.slots(frontend, PickPolicy::Plain, choices.cluster()) {
             let sets = [Set::ClusterPicks, Set::NodePortClusterPicks];
             let to = self.to(chain);
             self.add(frontend, sets, to);
         }
-        let Some(chain) = self.slots(frontend, PickPolicy::Local, &route.local, None) else {
+        let Some(chain) = self.slots(frontend, PickPolicy::Local, choices.local()) else {
             return false;
         };
         let to = self.to(chain);
@@ -412,30 +457,46 @@ impl Writer<'_> {
         true
     }
 
-    /// Fills the slots of a frontend; the chain that picks among them, if there are any.
+    /// Fills the slots of a frontend; the chain that picks among those of the first group, if there are any.
     fn slots(
         &mut self,
         frontend: Frontend,
         policy: PickPolicy,
-        targets: &Targets,
-        weights: Option<&[u32]>,
+        (targets, choice): (&Targets, &Choice),
     ) -> Option<Chain> {
-        let slots = routing::slots(targets.len(), weights);
-        let set = slot_map(policy, frontend_kind(&frontend));
-        let count = u32::try_from(slots.len()).ok().filter(|&count| count > 0)?;
-        let family = table_family(frontend.family);
-        for (slot, &target) in (0..count).zip(&slots) {
-            let target = targets.get(target as usize)?;
-            let value = Value::Endpoint(Bytes::new().address(target.address).port(target.port));
-            self.entries.push(Entry {
-                family,
-                set,
-                key: frontend_key(&frontend).number(slot),
-                value,
-            });
+        let (at, sticky) = (frontend_kind(&frontend), self.service.affinity_seconds.is_some());
+        let chain = |number, group: &Group| {
+            let slots = group.targets.len() as u32;
+            Chain::Pick { policy, at, sticky, slots, group: number }
+        };
+        for (number, group) in (0..).zip(&choice.groups) {
+            for (slot, target) in (first_slot(number)..).zip(&group.targets) {
+                let target = targets.get(*target as usize)?;
+                let value = Value::Endpoint(Bytes::new().address(target.address).port(target.port));
+                self.numbered(frontend, slot_map(policy, at), slot, value);
+            }
         }
-        let sticky = self.service.affinity_seconds.is_some();
-        Some(Chain::Pick { policy, at: frontend_kind(&frontend), sticky, slots: count })
+        let (first, others) = choice.groups.split_first()?;
+        if !others.is_empty() {
+            self.add(frontend, weighted_sets(policy), Value::Present);
+        }
+        let mut drawn = choice.resolution + first.parts;
+        for (number, group) in (1..).zip(others) {
+            // One comment per group shows whose it is; more would only take memory.
+            let mut comment = self.comment.clone();
+            for _ in 0..group.parts {
+                let to = Value::Chain(chain(number, group), std::mem::take(&mut comment));
+                self.numbered(frontend, group_map(at), drawn, to);
+                drawn += 1;
+            }
+        }
+        Some(chain(0, first))
+    }
+
+    /// Adds an element whose key is a frontend and a number.
+    fn numbered(&mut self, frontend: Frontend, set: Set, number: u32, value: Value) {
+        let key = frontend_key(&frontend).number(number);
+        self.entries.push(Entry { family: table_family(frontend.family), set, key, value });
     }
 
     /// Adds the source ranges of a load balancer's address.

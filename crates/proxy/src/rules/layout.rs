@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use zonewise_common::cidr::Cidr;
 use zonewise_nft::{BaseChain, ChainKind, Family, Field, Hook, Rule, Statement};
 
-use super::chains::{Chain, FrontendKind, frontend, rule};
+use super::chains::{Chain, FrontendKind, by_weight, frontend, picks_by_weight, rule};
 use super::sets::Set;
 use crate::config::CountBy;
 
@@ -128,10 +128,11 @@ impl Options {
 fn samples() -> impl Iterator<Item = Chain> {
     use super::chains::PickPolicy::{ClusterIp, External, Local, Plain};
     let kinds = [FrontendKind::Address, FrontendKind::NodePort];
-    let pick = |policy, at| Chain::Pick { policy, at, sticky: true, slots: 2 };
-    let picks = [ClusterIp, External, Plain, Local]
-        .into_iter()
-        .flat_map(move |policy| kinds.map(|at| pick(policy, at)));
+    let pick = |policy, at, group| Chain::Pick { policy, at, sticky: true, slots: 2, group };
+    let policies = [ClusterIp, External, Plain, Local].into_iter();
+    let picks = policies.flat_map(move |policy| {
+        kinds.into_iter().flat_map(move |at| [0, 1].map(|group| pick(policy, at, group)))
+    });
     picks.chain([Chain::Remember(1)])
 }
 
@@ -231,6 +232,11 @@ pub(crate) fn fixed_chains(family: Family, options: &Options) -> Vec<(String, Ve
         ("check-nodeports".into(), check_nodeports(family, options)),
         ("chosen".into(), chosen(options)),
     ];
+    for at in [FrontendKind::Address, FrontendKind::NodePort] {
+        for (name, rules) in [by_weight(at), picks_by_weight(at, family, options)] {
+            chains.push((name.into(), rules));
+        }
+    }
     let fixed = [
         Chain::Reject,
         Chain::ExternalLocal(FrontendKind::Address),
@@ -270,21 +276,47 @@ pub(crate) fn family_index(family: Family) -> usize {
     usize::from(family == Family::Ip6)
 }
 
+/// Groups are drawn first, because every frontend is in `services` or `nodeports` as well: a packet that is on
+/// its way while weights come or go finds its chain there.
 fn services(family: Family, options: &Options) -> Vec<Rule> {
-    let mut nodeports = nodeport_addresses(family, options);
-    nodeports.push(to(FrontendKind::NodePort, Set::NodePorts));
-    let mut rules = vec![
-        rule(
-            [to(FrontendKind::Address, Set::Services)],
-            "ClusterIPs, external and load balancer addresses",
-        ),
-        Rule { statements: nodeports, comment: "NodePorts".into() },
-    ];
+    let address = FrontendKind::Address;
+    let addresses = "ClusterIPs, external and load balancer addresses";
+    let mut rules = draw(&[], address, family, options);
+    rules.push(rule([to(address, Set::Services)], addresses));
+    rules.extend(nodeports(&nodeport_addresses(family, options), "NodePorts", family, options));
     if options.localhost_nodeports && family == Family::Ip {
-        let statements = [loopback(family, false), to(FrontendKind::NodePort, Set::NodePorts)];
-        rules.push(rule(statements, "NodePorts on loopback"));
+        let on_loopback = [loopback(family, false)];
+        rules.extend(nodeports(&on_loopback, "NodePorts on loopback", family, options));
     }
     rules
+}
+
+fn nodeports(
+    on: &[Statement],
+    comment: &'static str,
+    family: Family,
+    options: &Options,
+) -> Vec<Rule> {
+    let at = FrontendKind::NodePort;
+    let mut rules = draw(on, at, family, options);
+    let statements = on.iter().cloned().chain([to(at, Set::NodePorts)]).collect();
+    rules.push(Rule { statements, comment: comment.into() });
+    rules
+}
+
+/// The rules that lead frontends with weights to the chains that draw a group, on these addresses.
+fn draw(on: &[Statement], at: FrontendKind, family: Family, options: &Options) -> Vec<Rule> {
+    let (all, picks) = match at {
+        FrontendKind::Address => (Set::Weighted, Set::WeightedPicks),
+        FrontendKind::NodePort => (Set::NodePortWeighted, Set::NodePortWeightedPicks),
+    };
+    let via = |set: Set, chain: &'static str| {
+        let known =
+            Statement::InSet { fields: frontend(at), set: set.name().into(), negate: false };
+        let statements = on.iter().cloned().chain([known, Statement::Jump(chain.into())]).collect();
+        Rule { statements, comment: "endpoints with weights".into() }
+    };
+    vec![via(all, by_weight(at).0), via(picks, picks_by_weight(at, family, options).0)]
 }
 
 fn firewall() -> Vec<Rule> {

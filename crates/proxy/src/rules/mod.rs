@@ -13,6 +13,8 @@
 //! use, never on the number of Services or endpoints. A packet's way:
 //!
 //! ```text
+//!  @weighted? ─► by-weight ─ daddr . proto . port . random ─► @groups ─► a chain for N slots of a group; else:
+//!
 //!  prerouting, output ─► services ─ daddr . proto . port ─► @services ─► a policy's chain for N slots
 //!                           │                                              │ daddr . proto . port . random mod N
 //!                           └─ local address ─ proto . port ─► @nodeports   └─► @slots ─► dnat endpoint . port

@@ -86,6 +86,26 @@ sets! {
     /// The same for endpoints of this node only.
     NodePortLocalSlots: Role::Slots,
         spec("nodeport-local-slots", NODE_PORT_SLOT, ENDPOINT, "the same, endpoints of this node only");
+    /// Service addresses whose endpoints have weights: a group is drawn before `services` is looked at.
+    Weighted: Role::Plain,
+        spec("weighted", FRONTEND, &[], "service addresses whose endpoints have weights");
+    /// The same for NodePorts.
+    NodePortWeighted: Role::Plain,
+        spec("nodeport-weighted", NODE_PORT, &[], "NodePorts whose endpoints have weights");
+    /// With external policy Local: addresses where the endpoints for traffic of this node and its Pods have
+    /// weights.
+    WeightedPicks: Role::Plain,
+        spec("weighted-picks", FRONTEND, &[], "external policy Local, traffic from here has weights");
+    /// The same for NodePorts.
+    NodePortWeightedPicks: Role::Plain,
+        spec("nodeport-weighted-picks", NODE_PORT, &[], "the same for NodePorts");
+    /// The chain for a drawn group of endpoints. What is not here is drawn for the largest group, whose chain is
+    /// where the address leads without weights.
+    Groups: Role::Plain,
+        spec("groups", SLOT, &[Verdict], "service address and number, to the group that it draws");
+    /// The same for NodePorts.
+    NodePortGroups: Role::Plain,
+        spec("nodeport-groups", NODE_PORT_SLOT, &[Verdict], "NodePort and number, to the group that it draws");
     /// With external policy Local: the chain for traffic of this node and its Pods, to any endpoint.
     ClusterPicks: Role::Picks(Set::Services),
         spec("cluster-picks", FRONTEND, &[Verdict], "external policy Local, traffic from here");
@@ -207,7 +227,7 @@ mod tests {
     #[test]
     fn every_set_has_a_name_of_its_own() {
         let names: BTreeSet<&str> = Set::ALL.iter().map(|set| set.name()).collect();
-        assert_eq!((Set::ALL.len(), names.len()), (23, 23));
+        assert_eq!((Set::ALL.len(), names.len()), (29, 29));
         assert_eq!(Set::NodePortConnections.name(), "nodeport-connections");
         assert_eq!(Set::Affinity.name(), "affinity");
         assert_eq!(Set::Sources.name(), "sources");

@@ -89,7 +89,10 @@ fn element(
     counter: &dyn Fn(zonewise_routing::ZoneId) -> String,
 ) -> String {
     let key = parts(family, spec.key, entry.key.as_slice());
-    let comment = |comment: &str| format!(" comment \"{comment}\"");
+    let comment = |comment: &str| match comment {
+        "" => String::new(),
+        comment => format!(" comment \"{comment}\""),
+    };
     match &entry.value {
         Value::Present => key.join(" . "),
         Value::Until(end) => {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::objects::{Endpoint, endpoint, service, slice, with, with_status};
+use crate::common::objects::{Endpoint, annotated, endpoint, service, slice, with, with_status};
 use crate::common::{Tables, ip, nft, nft_json, usual_node};
 use proptest::prelude::*;
 use serde_json::json;
@@ -213,7 +213,7 @@ fn a_flush_of_all_rules_leaves_ours_alone() {
 enum Step {
     Service { name: u8, kind: u8 },
     DeleteService(u8),
-    Slice { service: u8, endpoints: Vec<(u8, u8)> },
+    Slice { service: u8, endpoints: Vec<(u8, u8)>, weighted: bool },
     DeleteSlice(u8),
     Sweep,
 }
@@ -222,8 +222,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => (0..4_u8, 0..6_u8).prop_map(|(name, kind)| Step::Service { name, kind }),
         1 => (0..4_u8).prop_map(Step::DeleteService),
-        4 => (0..4_u8, prop::collection::vec((1..9_u8, 0..5_u8), 0..6))
-            .prop_map(|(service, endpoints)| Step::Slice { service, endpoints }),
+        4 => (0..4_u8, prop::collection::vec((1..9_u8, 0..5_u8), 0..6), any::<bool>())
+            .prop_map(|(service, endpoints, weighted)| Step::Slice { service, endpoints, weighted }),
         1 => (0..4_u8).prop_map(Step::DeleteSlice),
         1 => Just(Step::Sweep),
     ]
@@ -262,6 +262,12 @@ fn member((address, kind): (u8, u8)) -> Endpoint {
     }
 }
 
+/// A third of the traffic stays in zone a, where `member` puts every other endpoint.
+fn with_shares(slice: serde_json::Value) -> serde_json::Value {
+    let shares = r#"{"v":1,"endpoints":{"a":1,"b":1},"from":{"a":{"a":0.3333,"b":0.6667}}}"#;
+    annotated(slice, "zonewise.dev/zone-shares", shares)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 10, ..ProptestConfig::default() })]
 
@@ -275,10 +281,11 @@ proptest! {
             match step {
                 Step::Service { name, kind } => { tables.service(&object(name, kind)); }
                 Step::DeleteService(name) => { tables.delete_service("ns", &format!("s{name}")); }
-                Step::Slice { service, endpoints } => {
+                Step::Slice { service, endpoints, weighted } => {
                     let members: Vec<Endpoint> = endpoints.into_iter().map(member).collect();
                     let name = format!("s{service}");
-                    tables.slice(&slice(&name, &format!("{name}-1"), &members));
+                    let object = slice(&name, &format!("{name}-1"), &members);
+                    tables.slice(&if weighted { with_shares(object) } else { object });
                 }
                 Step::DeleteSlice(service) => { tables.delete_slice("ns", &format!("s{service}-1")); }
                 Step::Sweep => { tables.kernel.remove_unused().unwrap(); }

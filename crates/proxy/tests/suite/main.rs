@@ -18,3 +18,4 @@ mod pages;
 mod requests;
 mod topology;
 mod walks;
+mod weights;

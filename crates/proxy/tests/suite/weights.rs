@@ -1,0 +1,337 @@
+//! Endpoints with weights: a zone is drawn first, then an endpoint of it. What that costs in the kernel, and where
+//! connections go.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a failed unwrap is the failure report"
+)]
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+use zonewise_netns::Namespace;
+use zonewise_netns::network::NetnsPod;
+use zonewise_netns::traffic::{probe_tcp, probe_tcp_many};
+use zonewise_nft::{Family, Socket};
+use zonewise_proxy::testing::{Found, Options, TABLE};
+use zonewise_routing::NodeLocation;
+
+use crate::common::objects::{
+    Endpoint, annotated, endpoint, ports, service, slice, with, with_status,
+};
+use crate::common::two_nodes::{
+    FAMILIES, TwoNodeCluster, both_protocols, by_range, cluster_ip, full, node_port, vip,
+};
+use crate::common::{LONG, PATIENCE, Tables, ip, nft, usual_node};
+
+const SHARES: &str = "zonewise.dev/zone-shares";
+
+fn tables(namespace: &Namespace) -> Tables {
+    let node = usual_node([Some(ip("192.168.0.1")), None]);
+    Tables::new(namespace, NodeLocation::new("n1", Some("a"), None), Options::default(), node)
+}
+
+/// How many elements the IPv4 table in the kernel has.
+fn elements(namespace: &Namespace) -> usize {
+    namespace.enter(|| {
+        let mut socket = Socket::open().unwrap();
+        let mut elements = 0;
+        for set in socket.sets(Family::Ip, TABLE).unwrap() {
+            socket.dump(Family::Ip, TABLE, &set.name, &mut |_| elements += 1).unwrap();
+        }
+        elements
+    })
+}
+
+/// The names of the chains of the IPv4 table in the kernel.
+fn chain_names(namespace: &Namespace) -> Vec<String> {
+    let chains = namespace.enter(|| Socket::open().unwrap().chains(Family::Ip, TABLE));
+    chains.unwrap().into_iter().map(|chain| chain.name).collect()
+}
+
+/// Endpoints, the n-th in the zone that `zone` says.
+fn members(first: u32, count: u32, zone: impl Fn(u32) -> &'static str) -> Vec<Endpoint> {
+    let address = |n| IpAddr::V4(Ipv4Addr::from(0x0af4_0000 + first + n));
+    (0..count).map(|n| endpoint(address(n), "n9", zone(n))).collect()
+}
+
+/// Shares for endpoints that are in their zones already.
+fn shares(counts: [u32; 3], parts: [f64; 3]) -> String {
+    let zones = ["a", "b", "c"].into_iter().zip(counts.into_iter().zip(parts));
+    let used: Vec<(&str, (u32, f64))> = zones.filter(|(_, (count, _))| *count > 0).collect();
+    let endpoints: BTreeMap<&str, u32> =
+        used.iter().map(|(zone, (count, _))| (*zone, *count)).collect();
+    let from: BTreeMap<&str, f64> = used.iter().map(|(zone, (_, part))| (*zone, *part)).collect();
+    json!({"v": 1, "endpoints": endpoints, "from": {"a": from}}).to_string()
+}
+
+/// A Service with a ClusterIP, a NodePort and a load balancer's address for each of its ports.
+fn load_balancer(name: &str, cluster_ip: &str, vip: &str, numbers: std::ops::Range<u16>) -> Value {
+    let port = |n: u16| json!({"name": format!("p{n}"), "port": n, "protocol": "TCP", "nodePort": 30_000 + n});
+    let all: Vec<Value> = numbers.map(port).collect();
+    let object = with(service(name, &[cluster_ip]), json!({"type": "LoadBalancer", "ports": all}));
+    with_status(object, json!({"loadBalancer": {"ingress": [{"ip": vip}]}}))
+}
+
+/// A LoadBalancer Service with 100 ports and 61 endpoints under `zonewise.dev/balanced`: 615,000 elements when
+/// every endpoint had slots in proportion to its weight.
+#[test]
+fn a_hundred_ports_with_weights_need_at_most_60_000_elements() {
+    let namespace = Namespace::new("hundred").unwrap();
+    let mut tables = tables(&namespace);
+    let zone = |n| ["a", "b", "b", "c", "c"][n as usize % 5];
+    let all = members(0, 61, zone);
+    let names: Vec<String> = (1..=100).map(|n| format!("p{n}")).collect();
+    let offered: Vec<(&str, u16, &str)> = names.iter().map(|name| (&**name, 8080, "TCP")).collect();
+    let text = shares([13, 24, 24], [0.391_111, 0.321_234, 0.287_655]);
+    let object = annotated(ports(slice("web", "web-1", &all), &offered), SHARES, &text);
+    tables.service(&load_balancer("web", "10.96.0.10", "198.51.100.1", 1..101)).slice(&object);
+    tables.sync().assert_mended();
+    let (elements, chains) = (elements(&namespace), chain_names(&namespace).len());
+    eprintln!(
+        "100 ports × 3 addresses × 61 endpoints with weights: {elements} elements, {chains} chains"
+    );
+    assert!(elements > 100 * 3 * 61, "{elements}: endpoints are missing");
+    assert!(elements <= 60_000, "{elements}");
+    let listed = nft(&namespace, &["list", "map", "ip", "zonewise", "groups"]);
+    assert!(
+        listed.contains("comment \"ns/web\" : goto clusterip-24-group-1"),
+        "{}",
+        &listed[..2000]
+    );
+    assert!(listed.contains("comment \"ns/web\" : goto external-24-group-2"));
+}
+
+/// One Service of any size and kind.
+fn varied(rng: &mut Rng, number: u16) -> (Value, Value) {
+    let [high, low] = number.to_be_bytes();
+    let name = format!("s{number}");
+    let object = service(&name, &[&format!("10.96.{high}.{low}")]);
+    let changes = match rng.u8(..10) {
+        0 => json!({"type": "NodePort", "ports": [
+            {"name": "http", "port": 80, "protocol": "TCP", "nodePort": 30_000 + number % 2_700}]}),
+        1 => json!({"externalIPs": [format!("198.51.{high}.{low}")]}),
+        2 => {
+            json!({"externalIPs": [format!("198.51.{high}.{low}")], "type": "NodePort", "externalTrafficPolicy": "Local",
+            "ports": [{"name": "http", "port": 80, "protocol": "TCP", "nodePort": 30_000 + number % 2_700}]})
+        }
+        3 => json!({"sessionAffinity": "ClientIP"}),
+        _ => json!({}),
+    };
+    let most = [3, 3, 6, 10, 20, 60][rng.usize(..6)];
+    let counts = [rng.u32(1..=most), rng.u32(0..=most), rng.u32(0..=most)];
+    let zone = |n| {
+        if n < counts[0] {
+            "a"
+        } else if n < counts[0] + counts[1] {
+            "b"
+        } else {
+            "c"
+        }
+    };
+    let all = members(u32::from(number) * 256, counts.iter().sum(), zone);
+    let object_slice = slice(&name, &format!("{name}-1"), &all);
+    let asked = counts.map(|count| if count == 0 { 0 } else { rng.u32(50..1_000) });
+    let millionths = |part: u32| u64::from(part) * 1_000_000 / u64::from(asked.iter().sum::<u32>());
+    let [_, b, c] = asked.map(millionths);
+    let parts = [1_000_000 - b - c, b, c].map(|part| part as f64 / 1e6);
+    let annotation = shares(counts, parts);
+    (with(object, changes), annotated(object_slice, SHARES, &annotation))
+}
+
+/// The number of chains follows the numbers of endpoints per zone, not the number of Services.
+#[test]
+fn five_thousand_services_with_weights_share_their_chains() {
+    let namespace = Namespace::new("varied").unwrap();
+    let mut tables = tables(&namespace);
+    let mut rng = Rng::with_seed(16);
+    let mut chains = Vec::new();
+    for thousand in 0..5_u16 {
+        for number in thousand * 1_000..(thousand + 1) * 1_000 {
+            let (object, members) = varied(&mut rng, number);
+            tables.service(&object).slice(&members);
+        }
+        tables.sync();
+        chains.push(chain_names(&namespace));
+    }
+    let counts: Vec<usize> = chains.iter().map(Vec::len).collect();
+    eprintln!("1,000 to 5,000 Services of up to 180 endpoints: {counts:?} chains");
+    // Policies and kinds of address by up to 60 endpoints, in each of three groups.
+    assert!(counts[4] < 1_500, "{counts:?}");
+    for group in ["clusterip-20-group-1", "clusterip-20-group-2", "external-3-group-1"] {
+        assert!(chains[4].iter().any(|name| name == group), "{group} is not in {:?}", chains[4]);
+    }
+}
+
+/// `here` in zone a, and pods of two other zones.
+struct ThreeZones {
+    cluster: TwoNodeCluster,
+    pods: Vec<NetnsPod>,
+}
+
+impl ThreeZones {
+    fn new() -> Self {
+        let mut cluster = TwoNodeCluster::new(by_range());
+        let n3 = cluster.network.add_node("n3", "c").unwrap();
+        let n2 = cluster.n2.clone();
+        let mut pods = vec![cluster.here.clone(), cluster.there.clone()];
+        for (node, name) in [(&n2, "there-2"), (&n3, "far-1"), (&n3, "far-2"), (&n3, "far-3")] {
+            let pod = cluster.network.add_pod(node, name).unwrap();
+            cluster.serve(&pod);
+            pods.push(pod);
+        }
+        Self { cluster, pods }
+    }
+}
+
+/// D12: the shares of zones, and equal parts within each, in real connections.
+#[test]
+fn shares_of_three_zones_are_kept_by_the_kernel() {
+    const TRIES: usize = 3_000;
+    let ThreeZones { mut cluster, pods } = ThreeZones::new();
+    let members: Vec<Endpoint> =
+        pods.iter().map(|pod| endpoint(pod.address(false), &pod.node, &pod.zone)).collect();
+    let text = shares([1, 2, 3], [0.5, 0.3, 0.2]);
+    let object = annotated(slice("svc", "svc-1", &members), SHARES, &text);
+    cluster.tables.service(&full("svc", 1, json!({}))).slice(&both_protocols(object));
+    cluster.tables.sync().assert_mended();
+    let counts = probe_tcp_many(&cluster.caller.namespace, cluster_ip(1, false), TRIES, LONG);
+    assert_eq!(counts.values().sum::<usize>(), TRIES, "{counts:?}");
+    for pod in &pods {
+        let part = [("a", 0.5), ("b", 0.15), ("c", 0.2 / 3.0)].into_iter();
+        let part = part.clone().find(|(zone, _)| *zone == pod.zone).unwrap().1;
+        let expected = part * TRIES as f64;
+        // Six standard deviations, and the hundredth that rounding may take.
+        let allowed = 6.0 * (expected * (1.0 - part)).sqrt() + 0.01 * TRIES as f64;
+        let counted = counts.get(&pod.name).copied().unwrap_or(0) as f64;
+        assert!((counted - expected).abs() < allowed, "{}: {counted}, {expected} asked", pod.name);
+    }
+}
+
+/// A tenth here and the rest there, or all here for clients of a policy Local, through every kind of address and from
+/// everywhere.
+#[test]
+fn weights_hold_at_every_address_from_everywhere() {
+    const TRIES: usize = 100;
+    let mut cluster = TwoNodeCluster::new(by_range());
+    let pods = [cluster.here.clone(), cluster.there.clone()];
+    for (name, number, policy) in [("cluster", 1, "Cluster"), ("local", 2, "Local")] {
+        let changes = json!({"externalTrafficPolicy": policy});
+        cluster.tables.service(&full(name, number, changes));
+        for v6 in FAMILIES {
+            let members: Vec<Endpoint> =
+                pods.iter().map(|pod| endpoint(pod.address(v6), &pod.node, &pod.zone)).collect();
+            let object = slice(name, &format!("{name}-{v6}"), &members);
+            let text = shares([1, 1, 0], [0.1, 0.9, 0.0]);
+            cluster.tables.slice(&both_protocols(annotated(object, SHARES, &text)));
+        }
+    }
+    cluster.tables.sync().assert_mended();
+    let sources = [
+        ("pod", cluster.caller.namespace.clone()),
+        ("node", cluster.n1.namespace.clone()),
+        ("client", cluster.client.namespace.clone()),
+    ];
+    for (number, local) in [(1, false), (2, true)] {
+        for v6 in FAMILIES {
+            let addresses: [(&str, SocketAddr); 3] = [
+                ("cluster IP", cluster_ip(number, v6)),
+                ("address", vip(number, v6)),
+                ("node port", node_port(&cluster.n1, number, v6)),
+            ];
+            for (kind, address) in addresses {
+                for (who, from) in &sources {
+                    let counts = probe_tcp_many(from, address, TRIES, LONG);
+                    let here = counts.get("here").copied().unwrap_or(0);
+                    let there = counts.get("there").copied().unwrap_or(0);
+                    let row =
+                        format!("{who} to {kind}, policy local {local}, IPv6 {v6}: {counts:?}");
+                    assert_eq!(here + there, TRIES, "{row}");
+                    let only_here = local && *who == "client" && kind != "cluster IP";
+                    // Six standard deviations around a tenth; without weights it would be a half.
+                    assert!(
+                        if only_here { here == TRIES } else { (1..=30).contains(&here) },
+                        "{row}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Session affinity comes before the weights.
+#[test]
+fn clients_stay_with_their_endpoint_whatever_its_weight() {
+    let mut cluster = TwoNodeCluster::new(by_range());
+    let members = [
+        endpoint(cluster.here.address(false), "n1", "a"),
+        endpoint(cluster.there.address(false), "n2", "b"),
+    ];
+    let object =
+        annotated(slice("svc", "svc-1", &members), SHARES, &shares([1, 1, 0], [0.5, 0.5, 0.0]));
+    let uneven =
+        annotated(slice("svc", "svc-1", &members), SHARES, &shares([1, 1, 0], [0.4, 0.6, 0.0]));
+    cluster.tables.service(&full("svc", 1, json!({"sessionAffinity": "ClientIP"})));
+    cluster.tables.slice(&both_protocols(object)).sync();
+    let from = cluster.caller.namespace.clone();
+    let first = probe_tcp(&from, cluster_ip(1, false), LONG).to_string();
+    cluster.tables.slice(&both_protocols(uneven)).sync().assert_mended();
+    let counts = probe_tcp_many(&from, cluster_ip(1, false), 50, LONG);
+    assert_eq!(counts, BTreeMap::from([(first, 50)]));
+}
+
+/// Weights that come, change and go lose no connection, and neither does an upgrade that replaces the tables.
+#[test]
+fn no_connection_fails_while_weights_or_the_layout_change() {
+    let ThreeZones { mut cluster, pods } = ThreeZones::new();
+    let members: Vec<Endpoint> =
+        pods.iter().map(|pod| endpoint(pod.address(false), &pod.node, &pod.zone)).collect();
+    let plain = both_protocols(slice("svc", "svc-1", &members));
+    let weighted = |parts| annotated(plain.clone(), SHARES, &shares([1, 2, 3], parts));
+    cluster.tables.service(&full("svc", 1, json!({}))).slice(&plain).sync();
+    let (from, n1) = (cluster.caller.namespace.clone(), cluster.n1.clone());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let probes = scope.spawn(|| {
+            let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+            while !done.load(Ordering::Relaxed) {
+                let answer = probe_tcp(&from, cluster_ip(1, false), LONG).to_string();
+                *counts.entry(answer).or_default() += 1;
+            }
+            counts
+        });
+        for round in 0..40 {
+            cluster.tables.slice(&match round % 4 {
+                0 => weighted([0.5, 0.3, 0.2]),
+                1 => weighted([0.2, 0.5, 0.3]),
+                2 => both_protocols(annotated(
+                    slice("svc", "svc-1", &members[..3]),
+                    SHARES,
+                    &shares([1, 2, 0], [0.6, 0.4, 0.0]),
+                )),
+                _ => plain.clone(),
+            });
+            cluster.tables.sync();
+            cluster.tables.kernel.remove_unused().unwrap();
+        }
+        // Another layout, as after an upgrade.
+        let options = Options { mark: 1 << 20, ..by_range() };
+        let node = usual_node([Some(n1.address(false)), Some(n1.address(true))]);
+        let mut upgraded =
+            Tables::new(&n1.namespace, NodeLocation::new("n1", Some("a"), None), options, node);
+        upgraded.service(&full("svc", 1, json!({}))).slice(&weighted([0.5, 0.3, 0.2]));
+        let old = std::mem::replace(&mut cluster.tables, upgraded);
+        drop(old);
+        assert_eq!(cluster.tables.start(), Found::Other);
+        cluster.tables.assert_mended();
+        assert!(probe_tcp(&from, cluster_ip(1, false), PATIENCE).name().is_some());
+        done.store(true, Ordering::Relaxed);
+        let counts = probes.join().unwrap();
+        let failed: Vec<_> =
+            counts.iter().filter(|(name, _)| pods.iter().all(|pod| pod.name != **name)).collect();
+        assert!(failed.is_empty(), "{counts:?}");
+    });
+}
