@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use zonewise_netns::{Namespace, bridge, veth};
-use zonewise_proxy::testing::{FAMILIES, Kernel, NodeSettings, Options};
+use zonewise_proxy::testing::{FAMILIES, Kernel, Network, NodeSettings, Options};
 
 /// A feature that is missing, and the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,8 +78,13 @@ fn text(result: Result<(), zonewise_netns::Error>) -> Result<(), String> {
 /// Writes the proxy's tables into the namespace of this thread.
 fn rules() -> Result<(), String> {
     let names = Box::new(|_| String::new());
-    let kernel =
-        Kernel::open(Options::default(), FAMILIES.to_vec(), NodeSettings::default(), names);
+    let kernel = Kernel::open(
+        &Network::default(),
+        Options::default(),
+        FAMILIES.to_vec(),
+        NodeSettings::default(),
+        names,
+    );
     let started = kernel.and_then(|mut kernel| kernel.start(Vec::new(), Vec::new()));
     started.map(drop).map_err(|error| error.to_string())
 }

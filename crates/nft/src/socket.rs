@@ -98,6 +98,9 @@ pub struct DumpedElement<'a> {
     pub comment: &'a str,
 }
 
+/// How often a list is read while other programs change tables.
+const READ_AGAIN: usize = 10;
+
 /// A netlink socket for nftables. Its methods block, but at most 30 seconds without a response.
 #[derive(Debug)]
 pub struct Socket {
@@ -139,13 +142,31 @@ impl Socket {
         self.commit_if(batch, Some(generation))
     }
 
+    /// Has the kernel check a batch, as `nft --check` does; nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Socket::commit`].
+    pub fn check(&mut self, batch: &Batch) -> Result<(), CommitError> {
+        // The kernel undoes a batch that does not end.
+        self.send_batch(batch, None, &[])
+    }
+
     fn commit_if(&mut self, batch: &Batch, generation: Option<u32>) -> Result<(), CommitError> {
+        let end = delimiter(abi::NFNL_MSG_BATCH_END, batch.messages() + 1, None);
+        self.send_batch(batch, generation, &end)
+    }
+
+    fn send_batch(
+        &mut self,
+        batch: &Batch,
+        generation: Option<u32>,
+        end: &[u8],
+    ) -> Result<(), CommitError> {
         if batch.is_empty() {
             return Ok(());
         }
         let (body, last) = batch.parts();
         let begin = delimiter(abi::NFNL_MSG_BATCH_BEGIN, 0, generation);
-        let end = delimiter(abi::NFNL_MSG_BATCH_END, batch.messages() + 1, None);
         // The kernel reports errors of every message, but success only for messages that request an
         // acknowledgement: here the last one does.
         let mut header = [0; HEADER_LEN];
@@ -153,7 +174,7 @@ impl Socket {
         let flags = u16::from_ne_bytes([header[6], header[7]]) | abi::NLM_F_ACK;
         header[6..8].copy_from_slice(&flags.to_ne_bytes());
         let parts =
-            [&begin, &body[..last], &header, &body[last + HEADER_LEN..], &end].map(IoSlice::new);
+            [&begin, &body[..last], &header, &body[last + HEADER_LEN..], end].map(IoSlice::new);
         self.link.send(&parts).map_err(CommitError::io)?;
         let responses = self.responses(batch.messages()).map_err(CommitError::io)?;
         responses.into_result(batch)
@@ -195,13 +216,32 @@ impl Socket {
 
     /// All tables of both families.
     ///
+    /// Like all lists of this socket it is read again while other programs change tables. After ten times it
+    /// is taken as it is: their changes are most likely to tables of their own.
+    ///
     /// # Errors
-    /// The socket failed, or a table changed during the dump ([`io::ErrorKind::Interrupted`]).
+    /// The socket failed.
     pub fn tables(&mut self) -> io::Result<Vec<TableInfo>> {
-        let request = self.get(abi::NFT_MSG_GETTABLE, abi::NLM_F_DUMP, None, |_| {});
-        let mut tables = Vec::new();
-        self.link.request(&request, &mut |message| tables.extend(table(message)))?;
-        Ok(tables)
+        self.read_again(|socket, tables| {
+            let request = socket.get(abi::NFT_MSG_GETTABLE, abi::NLM_F_DUMP, None, |_| {});
+            socket.link.request(&request, &mut |message| tables.extend(table(message)))
+        })
+    }
+
+    /// Reads a list, again if a table has changed meanwhile, but not for ever.
+    fn read_again<T>(
+        &mut self,
+        mut read: impl FnMut(&mut Self, &mut Vec<T>) -> io::Result<()>,
+    ) -> io::Result<Vec<T>> {
+        let mut list = Vec::new();
+        for _ in 0..READ_AGAIN {
+            list.clear();
+            match read(self, &mut list) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result.map(|()| list),
+            }
+        }
+        Ok(list)
     }
 
     /// The chains of a table.
@@ -209,9 +249,8 @@ impl Socket {
     /// # Errors
     /// As [`Socket::tables`].
     pub fn chains(&mut self, family: Family, table: &str) -> io::Result<Vec<ChainInfo>> {
-        let mut chains = Vec::new();
         self.list(abi::NFT_MSG_GETCHAIN, family, table, &mut |attributes| {
-            chains.push(ChainInfo {
+            Some(ChainInfo {
                 name: text(attributes, abi::NFTA_CHAIN_NAME),
                 comment: comment(
                     attributes,
@@ -219,9 +258,8 @@ impl Socket {
                     abi::NFTNL_UDATA_CHAIN_COMMENT,
                 ),
                 base: attributes.get(abi::NFTA_CHAIN_HOOK).is_some(),
-            });
-        })?;
-        Ok(chains)
+            })
+        })
     }
 
     /// The sets and maps of a table.
@@ -229,18 +267,16 @@ impl Socket {
     /// # Errors
     /// As [`Socket::tables`].
     pub fn sets(&mut self, family: Family, table: &str) -> io::Result<Vec<SetInfo>> {
-        let mut sets = Vec::new();
         self.list(abi::NFT_MSG_GETSET, family, table, &mut |attributes| {
             let number = |kind| attributes.get(kind).and_then(Attribute::be32).unwrap_or_default();
-            sets.push(SetInfo {
+            Some(SetInfo {
                 name: text(attributes, abi::NFTA_SET_NAME),
                 comment: comment(attributes, abi::NFTA_SET_USERDATA, abi::NFTNL_UDATA_SET_COMMENT),
                 key_len: number(abi::NFTA_SET_KEY_LEN),
                 data_len: number(abi::NFTA_SET_DATA_LEN),
                 flags: number(abi::NFTA_SET_FLAGS),
-            });
-        })?;
-        Ok(sets)
+            })
+        })
     }
 
     /// The rules of a table, chain by chain in order.
@@ -248,11 +284,10 @@ impl Socket {
     /// # Errors
     /// As [`Socket::tables`].
     pub fn rules(&mut self, family: Family, table: &str) -> io::Result<Vec<RuleInfo>> {
-        let mut rules = Vec::new();
         self.list(abi::NFT_MSG_GETRULE, family, table, &mut |attributes| {
             let expressions = nested(attributes, abi::NFTA_RULE_EXPRESSIONS);
             let handle = attributes.get(abi::NFTA_RULE_HANDLE).and_then(Attribute::be64);
-            rules.push(RuleInfo {
+            Some(RuleInfo {
                 chain: text(attributes, abi::NFTA_RULE_CHAIN),
                 handle: handle.unwrap_or_default(),
                 comment: comment(
@@ -262,9 +297,8 @@ impl Socket {
                 ),
                 jumps_to: expressions.filter_map(jump).collect(),
                 expressions: expressions.count(),
-            });
-        })?;
-        Ok(rules)
+            })
+        })
     }
 
     /// The named counters of a table.
@@ -272,20 +306,16 @@ impl Socket {
     /// # Errors
     /// As [`Socket::tables`].
     pub fn counters(&mut self, family: Family, table: &str) -> io::Result<Vec<CounterInfo>> {
-        let mut counters = Vec::new();
         self.list(abi::NFT_MSG_GETOBJ, family, table, &mut |attributes| {
             let kind = attributes.get(abi::NFTA_OBJ_TYPE).and_then(Attribute::be32);
-            if kind == Some(abi::NFT_OBJECT_COUNTER) {
-                let data = nested(attributes, abi::NFTA_OBJ_DATA);
-                let number = |kind| data.get(kind).and_then(Attribute::be64).unwrap_or_default();
-                counters.push(CounterInfo {
-                    name: text(attributes, abi::NFTA_OBJ_NAME),
-                    packets: number(abi::NFTA_COUNTER_PACKETS),
-                    bytes: number(abi::NFTA_COUNTER_BYTES),
-                });
-            }
-        })?;
-        Ok(counters)
+            let data = nested(attributes, abi::NFTA_OBJ_DATA);
+            let number = |kind| data.get(kind).and_then(Attribute::be64).unwrap_or_default();
+            (kind == Some(abi::NFT_OBJECT_COUNTER)).then(|| CounterInfo {
+                name: text(attributes, abi::NFTA_OBJ_NAME),
+                packets: number(abi::NFTA_COUNTER_PACKETS),
+                bytes: number(abi::NFTA_COUNTER_BYTES),
+            })
+        })
     }
 
     /// Calls `each` for every element of a set or map while they are read. For every 32 KiB of output the
@@ -305,30 +335,61 @@ impl Socket {
             wire::string(out, abi::NFTA_SET_ELEM_LIST_TABLE, table);
             wire::string(out, abi::NFTA_SET_ELEM_LIST_SET, set);
         });
-        self.link.request(&request, &mut |message| {
-            for element in nested(message.attributes(), abi::NFTA_SET_ELEM_LIST_ELEMENTS) {
-                each(dumped_element(element.nested()));
-            }
-        })
+        self.link.request(&request, &mut |message| elements(message, each))
+    }
+
+    /// Looks elements up by their keys, and calls `each` for every one of them. Unlike [`Socket::dump`] this
+    /// costs the same in a set of any size. The responses to more than a thousand may not fit into the
+    /// socket's buffer.
+    ///
+    /// # Errors
+    /// One of them does not exist, or the set ([`io::ErrorKind::NotFound`]); the socket failed.
+    pub fn lookup<'k>(
+        &mut self,
+        family: Family,
+        table: &str,
+        set: &str,
+        keys: impl Iterator<Item = (&'k [u8], Option<&'k [u8]>)>,
+        each: &mut dyn FnMut(DumpedElement<'_>),
+    ) -> io::Result<()> {
+        let request = self.get(abi::NFT_MSG_GETSETELEM, abi::NLM_F_ACK, Some(family), |out| {
+            wire::string(out, abi::NFTA_SET_ELEM_LIST_TABLE, table);
+            wire::string(out, abi::NFTA_SET_ELEM_LIST_SET, set);
+            wire::nest(out, abi::NFTA_SET_ELEM_LIST_ELEMENTS, |out| {
+                for (key, key_end) in keys {
+                    wire::nest(out, abi::NFTA_LIST_ELEM, |out| {
+                        wire::value(out, abi::NFTA_SET_ELEM_KEY, key);
+                        if let Some(key_end) = key_end {
+                            wire::value(out, abi::NFTA_SET_ELEM_KEY_END, key_end);
+                        }
+                    });
+                }
+            });
+        });
+        self.link.request(&request, &mut |message| elements(message, each))
     }
 
     /// Lists the objects of one kind in a table.
-    fn list(
+    fn list<T>(
         &mut self,
         kind: u16,
         family: Family,
         table: &str,
-        each: &mut dyn FnMut(Attributes<'_>),
-    ) -> io::Result<()> {
-        let request = self.get(kind, abi::NLM_F_DUMP, Some(family), |out| {
-            wire::string(out, TABLE_ATTRIBUTE, table);
-        });
-        self.link.request(&request, &mut |message| {
-            let attributes = message.attributes();
-            let of_table = attributes.get(TABLE_ATTRIBUTE).is_some_and(|name| name.str() == table);
-            if of_table && message.family() == family.number() {
-                each(attributes);
-            }
+        each: &mut dyn FnMut(Attributes<'_>) -> Option<T>,
+    ) -> io::Result<Vec<T>> {
+        self.read_again(|socket, list| {
+            let request = socket.get(kind, abi::NLM_F_DUMP, Some(family), |out| {
+                wire::string(out, TABLE_ATTRIBUTE, table);
+            });
+            socket.link.request(&request, &mut |message| {
+                let attributes = message.attributes();
+                let name = attributes.get(TABLE_ATTRIBUTE);
+                if name.is_some_and(|name| name.str() == table)
+                    && message.family() == family.number()
+                {
+                    list.extend(each(attributes));
+                }
+            })
         })
     }
 
@@ -349,6 +410,13 @@ impl Socket {
         let mut out = Vec::new();
         wire::message(&mut out, header, body);
         out
+    }
+}
+
+/// Calls `each` for the elements in a message.
+fn elements(message: &Message<'_>, each: &mut dyn FnMut(DumpedElement<'_>)) {
+    for element in nested(message.attributes(), abi::NFTA_SET_ELEM_LIST_ELEMENTS) {
+        each(dumped_element(element.nested()));
     }
 }
 

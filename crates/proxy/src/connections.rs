@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use zonewise_common::name::Key;
-use zonewise_nft::{DumpedElement, Family, Parts, Socket};
+use zonewise_nft::{DumpedElement, Family, Network, Parts, Socket};
 use zonewise_routing::{Frontend, Protocol};
 
 use crate::published::Published;
@@ -146,15 +146,16 @@ struct State<T> {
 impl<T: Default + Send + Sync + 'static> Reading<T> {
     /// Starts the thread. It calls `read` with a socket in the network namespace of the calling thread.
     pub(crate) fn start(
+        network: &Network,
         mut read: impl FnMut(&mut Socket) -> io::Result<T> + Send + 'static,
     ) -> Self {
         let state = State { asked: 0, answered: 0, last: Arc::default(), ended: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
-        let own = Arc::clone(&shared);
+        let (own, network) = (Arc::clone(&shared), network.clone());
         let body = move || {
             let mut socket = None;
             while let Some(question) = own.wait_for_question() {
-                let result = open(&mut socket).and_then(&mut read);
+                let result = open(&mut socket, &network).and_then(&mut read);
                 own.answer(question, result);
             }
         };
@@ -180,9 +181,9 @@ impl<T: Default + Send + Sync + 'static> Reading<T> {
     }
 }
 
-fn open(socket: &mut Option<Socket>) -> io::Result<&mut Socket> {
+fn open<'s>(socket: &'s mut Option<Socket>, network: &Network) -> io::Result<&'s mut Socket> {
     if socket.is_none() {
-        *socket = Some(Socket::open()?);
+        *socket = Some(network.socket()?);
     }
     socket.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
 }

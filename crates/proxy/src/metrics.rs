@@ -204,6 +204,7 @@ impl Ours {
 mod tests {
     use std::sync::Arc;
 
+    use zonewise_nft::Network;
     use zonewise_routing::FeatureGates;
 
     use super::*;
@@ -217,7 +218,8 @@ mod tests {
         let registry = Registry::default();
         let metrics = Arc::new(Metrics::new(&registry).unwrap());
         let cluster = ClusterView::new("n1", FeatureGates::default(), metrics);
-        table_metrics::register(&registry, &Arc::new(Published::default()), &cluster).unwrap();
+        let published = Arc::new(Published::default());
+        table_metrics::register(&registry, &published, &cluster, &Network::default()).unwrap();
         let known = format!("{registry:?}");
         let words = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let metrics: Vec<&str> = words

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use zonewise_nft::Network;
 use zonewise_routing::{ObjectReader, TrafficPolicy};
 use zonewise_telemetry::metrics::{Kind, MetricError, Registry};
 use zonewise_topology::reason::Code;
@@ -21,12 +22,13 @@ pub(crate) fn register(
     registry: &Registry,
     published: &Arc<Published>,
     cluster: &Arc<ClusterView>,
+    network: &Network,
 ) -> Result<(), MetricError> {
     ports(registry, published)?;
     no_local(registry, published)?;
     tables(registry, published)?;
-    service_connections(registry, published)?;
-    connections(registry, published, cluster)
+    service_connections(registry, published, network)?;
+    connections(registry, published, cluster, network)
 }
 
 /// Figures about the tables as a whole.
@@ -49,14 +51,18 @@ fn tables(registry: &Registry, published: &Arc<Published>) -> Result<(), MetricE
 }
 
 /// Connections per Service port, where that is counted.
-fn service_connections(registry: &Registry, published: &Arc<Published>) -> Result<(), MetricError> {
+fn service_connections(
+    registry: &Registry,
+    published: &Arc<Published>,
+    network: &Network,
+) -> Result<(), MetricError> {
     let (name, help) = (
         "zonewise_proxy_service_connections_total",
         "Connections from this node, by Service and port; with --count services",
     );
     let labels = ["namespace", "service", "protocol", "port"];
     let published = Arc::clone(published);
-    let counts = Reading::start(move |socket| connections::by_service(socket, &published));
+    let counts = Reading::start(network, move |socket| connections::by_service(socket, &published));
     registry.collect(name, help, Kind::Counter, labels, move |samples| {
         for (CountedPort { service, protocol, port }, count) in &*counts.get() {
             let values = [&*service.0, &*service.1, protocol, &port.to_string()];
@@ -121,13 +127,14 @@ fn connections(
     registry: &Registry,
     published: &Arc<Published>,
     cluster: &Arc<ClusterView>,
+    network: &Network,
 ) -> Result<(), MetricError> {
     let (name, help) = (
         "zonewise_proxy_connections_total",
         "Connections through Services from this node, by zone of the endpoint",
     );
     let (published, cluster) = (Arc::clone(published), Arc::clone(cluster));
-    let counts = Reading::start(connections::by_zone);
+    let counts = Reading::start(network, connections::by_zone);
     registry.collect(name, help, Kind::Counter, ["from_zone", "to_zone"], move |samples| {
         let reader = cluster.reader();
         let from = reader.location().zone.clone().unwrap_or_default();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kube::Client;
+pub use zonewise_nft::Network;
 use zonewise_routing::FeatureGates;
 use zonewise_telemetry::metrics::{MetricError, Registry};
 
@@ -15,14 +16,14 @@ pub use crate::health::{
     Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, PortError, serve,
 };
 pub use crate::index::{Index, WatchId};
-pub use crate::kernel::{Found, Kernel, KernelError, KernelHandle, Mended, Rejected};
+pub use crate::kernel::{Found, Kernel, KernelError, KernelHandle, Mended, Rejected, Verification};
 use crate::metrics::Metrics;
 use crate::node::NodeInfo;
 pub use crate::proxy::inputs::programmed_service;
 use crate::proxy::with_routes;
 pub use crate::published::Published;
 pub use crate::report::Applied;
-pub use crate::rules::entries::{NodeSettings, routing_family};
+pub use crate::rules::entries::{NodeSettings, ProgrammedService, routing_family};
 pub use crate::rules::layout::{FAMILIES, LocalTraffic, Options};
 pub use crate::rules::{TABLE, text};
 use crate::table_metrics;
@@ -36,7 +37,7 @@ pub fn table_pages(node: &str, published: &Arc<Published>) -> Result<MetricsPage
     let registry = Registry::default();
     let metrics = Arc::new(Metrics::new(&registry)?);
     let cluster = ClusterView::new(node, FeatureGates::default(), metrics);
-    table_metrics::register(&registry, published, &cluster)?;
+    table_metrics::register(&registry, published, &cluster, &Network::default())?;
     Ok(with_routes(MetricsPages::new(registry, String::new()), published, &cluster))
 }
 

@@ -383,21 +383,24 @@ impl State {
         }
     }
 
-    /// Applies a batch: all of it or nothing.
+    /// Applies a batch: all of it or nothing. One without an end is checked only.
     fn commit(&mut self, port: u32, messages: &[Message<'_>]) -> Vec<u8> {
-        let (Some(begin), Some(last)) = (messages.first(), messages.iter().rev().nth(1)) else {
-            return Vec::new();
-        };
+        let ends = |message: &Message<'_>| message.kind == abi::NFNL_MSG_BATCH_END;
+        let is_check = !messages.last().is_some_and(ends);
+        let messages = if is_check { messages } else { &messages[..messages.len() - 1] };
+        let [begin, .., last] = messages else { return Vec::new() };
         let expected = begin.attributes().get(abi::NFNL_BATCH_GENID).and_then(Attribute::be32);
         if expected.is_some_and(|expected| expected != self.generation) {
             return answers::acknowledgement(begin, errno::ERESTART);
         }
         let mut next = self.tables.clone();
-        let body = &messages[1..messages.len() - 1];
-        for message in body {
+        for message in &messages[1..] {
             if let Err(errno) = next.change(port, message) {
                 return answers::acknowledgement(message, errno);
             }
+        }
+        if is_check {
+            return answers::acknowledgement(last, 0);
         }
         self.tables = next;
         self.generation += 1;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use zonewise_netns::Namespace;
-use zonewise_nft::Family;
+use zonewise_nft::{Family, Network};
 use zonewise_proxy::testing::{
     Index, Kernel, NodeSettings, Options, Published, WatchId, programmed_service,
 };
@@ -37,7 +37,7 @@ impl Node {
         let published = Arc::new(Published::default());
         let open = || {
             let node = NodeSettings::default();
-            Kernel::open(Options::default(), vec![Family::Ip], node, names)
+            Kernel::open(&Network::default(), Options::default(), vec![Family::Ip], node, names)
         };
         let kernel = namespace.enter(open)?.publishing(Arc::clone(&published));
         let index = Index::default();

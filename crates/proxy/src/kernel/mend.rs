@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 
 use zonewise_nft::{Batch, Bytes, Data, DumpedElement, Family, Rule, RuleInfo, Verb};
 use zonewise_routing::ZoneId;
@@ -43,9 +44,10 @@ struct Wanted {
 }
 
 impl Wanted {
+    /// Notes an element; whether it is wanted. The kernel may list one twice, while its hash table grows.
     fn see(&mut self, hash: u64) -> bool {
         let at = self.hashes.binary_search(&hash);
-        at.is_ok_and(|at| !std::mem::replace(&mut self.seen[at], true))
+        at.inspect(|at| self.seen[*at] = true).is_ok()
     }
 
     fn saw_all(&self) -> bool {
@@ -78,6 +80,15 @@ fn hash(family: Family, set: Set, element: &Element<'_>) -> u64 {
     }
     hasher.finish()
 }
+
+/// The hash of an element that was read. Elements with a verdict that we never write have none.
+pub(super) fn hash_of(family: Family, set: Set, seen: &DumpedElement<'_>) -> Option<u64> {
+    let element = seen.data.map(|data| Element { key: seen.key, key_end: seen.key_end, data });
+    element.map(|element| hash(family, set, &element))
+}
+
+/// How often a set is read while other programs change tables.
+const READ_AGAIN: usize = 10;
 
 impl Kernel {
     /// Reads the tables and repairs what differs. Nothing is written when nothing does.
@@ -122,16 +133,21 @@ impl Kernel {
         let mut names = Names::default();
         self.desired.each(|entry| {
             if self.families.contains(&entry.family) {
-                names.learn(&entry.value, &self.zone_names);
-                let element = Element {
-                    key: entry.key.as_slice(),
-                    key_end: entry.value.key_end(),
-                    data: names.data(&entry.value),
-                };
-                let hash = hash(entry.family, entry.set, &element);
+                let hash = self.hash_of_entry(&mut names, &entry);
                 take(entry, hash);
             }
         });
+    }
+
+    /// The hash of an element that should be there.
+    pub(super) fn hash_of_entry(&self, names: &mut Names, entry: &Entry) -> u64 {
+        names.learn(&entry.value, &self.zone_names);
+        let element = Element {
+            key: entry.key.as_slice(),
+            key_end: entry.value.key_end(),
+            data: names.data(&entry.value),
+        };
+        hash(entry.family, entry.set, &element)
     }
 
     fn wanted(&self) -> Wanted {
@@ -145,30 +161,46 @@ impl Kernel {
     /// Elements in the kernel that should not be there. Unused elements are left for their removal.
     fn extra(&mut self, wanted: &mut Wanted) -> Result<Vec<(ElementId, Value)>, KernelError> {
         let mut extra = Vec::new();
-        let (mut unused, mut still_there) = (self.unused_elements.clone(), BTreeMap::new());
+        let mut still_there = BTreeMap::new();
         let sets: Vec<Set> = self.options.sets().filter(|set| !set.is_learned()).collect();
         for family in self.families.clone() {
             for &set in &sets {
-                self.socket.dump(family, TABLE, set.name(), &mut |seen: DumpedElement<'_>| {
-                    // Elements with a verdict that we never write have no data here: they are extra.
-                    let element = seen.data.map(|data| Element {
-                        key: seen.key,
-                        key_end: seen.key_end,
-                        data,
-                    });
-                    let hash = element.map(|element| hash(family, set, &element));
-                    let id = ElementId { family, set, key: Bytes::from_slice(seen.key) };
-                    if let Some(value) = unused.remove(&id) {
-                        still_there.insert(id, value);
-                    } else if !hash.is_some_and(|hash| wanted.see(hash)) {
-                        let until = seen.key_end.map(|end| Value::Until(Bytes::from_slice(end)));
-                        let value = until.unwrap_or(Value::Present);
-                        extra.push((id, value));
-                    }
-                })?;
+                extra.extend(self.extra_of(family, set, wanted, &mut still_there)?);
             }
         }
         self.unused_elements = still_there;
+        Ok(extra)
+    }
+
+    /// The same for one set. It is read again if another program has changed a table meanwhile. If that happens
+    /// again and again the last reading counts: only we write to our tables, or else the batch
+    /// that mends them fails and they are read once more.
+    fn extra_of(
+        &mut self,
+        family: Family,
+        set: Set,
+        wanted: &mut Wanted,
+        still_there: &mut BTreeMap<ElementId, Value>,
+    ) -> Result<BTreeMap<ElementId, Value>, KernelError> {
+        let mut extra = BTreeMap::new();
+        for _ in 0..READ_AGAIN {
+            extra.clear();
+            let unused = &self.unused_elements;
+            let read = self.socket.dump(family, TABLE, set.name(), &mut |seen| {
+                let id = ElementId { family, set, key: Bytes::from_slice(seen.key) };
+                let hash = hash_of(family, set, &seen);
+                if let Some(value) = unused.get(&id) {
+                    still_there.insert(id, value.clone());
+                } else if !hash.is_some_and(|hash| wanted.see(hash)) {
+                    let until = seen.key_end.map(|end| Value::Until(Bytes::from_slice(end)));
+                    extra.insert(id, until.unwrap_or(Value::Present));
+                }
+            });
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return Ok(result.map(|()| extra)?),
+            }
+        }
         Ok(extra)
     }
 

@@ -5,6 +5,9 @@
 //!  start ─┬─ ours ──────► mend     read it, write the difference
 //!         └─ another ───► replace  delete and build in one batch
 //!
+//!         A table that the kernel refuses is checked with fewer and fewer Services until those at fault
+//!         are known; the old one works until the new one is in its place.
+//!
 //!  change ──► delta ──► one batch ──► rejected? halve the Services until the bad one is alone
 //!                │
 //!                └─ slots that become unused: removed a second later, packets may be on their way to them
@@ -18,6 +21,7 @@ mod encode;
 mod error_kind;
 mod handle;
 mod mend;
+mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,6 +44,7 @@ pub(crate) use encode::counter_name;
 use error_kind::ErrorKind;
 pub use handle::KernelHandle;
 pub use mend::Mended;
+pub use verify::Verification;
 
 /// Why the kernel could not be brought to the desired state.
 #[derive(Debug, Error)]
@@ -240,16 +245,13 @@ impl Kernel {
         service_cidrs: Vec<Cidr>,
     ) -> Result<(Found, Vec<Rejected>), KernelError> {
         self.service_cidrs = service_cidrs;
-        for (key, programmed) in updates {
-            self.desired.replace(&key, programmed, None);
-        }
+        self.put_services(updates);
         let found = self.find_tables()?;
         match self.establish(found) {
             Ok(()) => Ok((found, Vec::new())),
-            // The kernel rejects an element: write the tables without Services, then each Service.
             Err(error) if ErrorKind::of(&error) != ErrorKind::Other => {
-                tracing::warn!(%error, "the kernel rejects the tables: writing them Service by Service");
-                Ok((found, self.one_by_one()?))
+                tracing::warn!(%error, "the kernel rejects the tables: writing them anew, without the Services that it rejects");
+                Ok((found, self.replace_tables()?))
             }
             Err(error) => Err(error),
         }
@@ -269,18 +271,57 @@ impl Kernel {
         }
     }
 
-    /// Writes the tables without Services, then adds all Services, so that those which the kernel
-    /// rejects are found.
-    fn one_by_one(&mut self) -> Result<Vec<Rejected>, KernelError> {
+    /// Writes the tables anew, without the Services that the kernel rejects. These are found by having it check
+    /// the tables without changing anything, with fewer and fewer Services, so that what is there works
+    /// until all other Services are in its place.
+    fn replace_tables(&mut self) -> Result<Vec<Rejected>, KernelError> {
+        let all = self.take_services();
+        // Without any Service: if the kernel rejects that, the fault is not a Service's.
+        self.check_build()?;
+        let mut rejected = Vec::new();
+        let accepted = self.accepted_of(all, &mut rejected)?;
+        self.put_services(accepted);
+        self.build()?;
+        Ok(rejected)
+    }
+
+    /// Those of these Services that the kernel accepts. There are no others in `desired` meanwhile.
+    fn accepted_of(
+        &mut self,
+        updates: Vec<Update>,
+        rejected: &mut Vec<Rejected>,
+    ) -> Result<Vec<Update>, KernelError> {
+        self.put_services(updates);
+        let result = self.check_build();
+        let mut updates = self.take_services();
+        let Err(error) = result else { return Ok(updates) };
+        if ErrorKind::of(&error) == ErrorKind::Other {
+            return Err(error);
+        }
+        if updates.len() <= 1 {
+            let alone = updates.pop().map(|(service, _)| Rejected { service, error });
+            rejected.extend(alone);
+            return Ok(updates);
+        }
+        let second = updates.split_off(updates.len() / 2);
+        let mut accepted = self.accepted_of(updates, rejected)?;
+        accepted.extend(self.accepted_of(second, rejected)?);
+        Ok(accepted)
+    }
+
+    fn put_services(&mut self, updates: Vec<Update>) {
+        for (key, programmed) in updates {
+            self.desired.replace(&key, programmed, None);
+        }
+    }
+
+    fn take_services(&mut self) -> Vec<Update> {
         let keys: Vec<Key> = self.desired.services().keys().cloned().collect();
-        let take = |desired: &mut Desired, key: Key| {
-            let programmed = desired.replace(&key, None, None);
+        let take = |key: Key| {
+            let programmed = self.desired.replace(&key, None, None);
             (key, programmed)
         };
-        let updates: Vec<Update> =
-            keys.into_iter().map(|key| take(&mut self.desired, key)).collect();
-        self.build()?;
-        self.apply_all(updates)
+        keys.into_iter().map(take).collect()
     }
 
     /// Changes Services, in one batch if the kernel accepts all of them. Otherwise those it accepts are
@@ -449,15 +490,7 @@ impl Kernel {
     /// Writes everything. Base chains come last: until then no packet enters the tables. Tables that
     /// are there already are deleted in the same batch.
     fn build(&mut self) -> Result<(), KernelError> {
-        self.unused_elements.clear();
-        let census = self.census();
-        (self.chains, self.counters) = (census.chains, census.zones);
-        let mut batch = Batch::new(TABLE);
-        let old = self.socket.tables()?.into_iter().filter(|table| table.name == TABLE);
-        old.for_each(|table| batch.delete_table(table.family));
-        let replace = !batch.is_empty();
-        self.owned = self.probe_ownership()?;
-        self.frame(&mut batch);
+        let (mut batch, replace) = self.foundation()?;
         let mut chunk = Vec::new();
         let mut failed = None;
         let (socket, families, zones) = (&mut self.socket, &self.families, &self.zone_names);
@@ -483,6 +516,42 @@ impl Kernel {
         self.send(&batch)
     }
 
+    /// Has the kernel check what [`Self::build`] would write.
+    fn check_build(&mut self) -> Result<(), KernelError> {
+        let (mut batch, _) = self.foundation()?;
+        self.fill(&mut batch);
+        self.hooks(&mut batch);
+        Ok(self.socket.check(&batch)?)
+    }
+
+    /// Deletes the tables that are there, and adds new ones up to their elements.
+    fn foundation(&mut self) -> Result<(Batch, bool), KernelError> {
+        self.unused_elements.clear();
+        let census = self.census();
+        (self.chains, self.counters) = (census.chains, census.zones);
+        let mut batch = Batch::new(TABLE);
+        let old = self.socket.tables()?.into_iter().filter(|table| table.name == TABLE);
+        old.for_each(|table| batch.delete_table(table.family));
+        let replaces = !batch.is_empty();
+        self.owned = self.probe_ownership()?;
+        self.frame(&mut batch);
+        Ok((batch, replaces))
+    }
+
+    /// Adds all elements.
+    fn fill(&self, batch: &mut Batch) {
+        let mut chunk = Vec::new();
+        self.desired.each(|entry| {
+            if self.families.contains(&entry.family) {
+                chunk.push(entry);
+            }
+            if chunk.len() >= CHUNK {
+                encode::add_all(batch, &mut chunk, &self.zone_names);
+            }
+        });
+        encode::add_all(batch, &mut chunk, &self.zone_names);
+    }
+
     /// Writes all elements again, but for session affinity, which is kept.
     fn refill(&mut self, census: Census) -> Result<(), KernelError> {
         let mut batch = Batch::new(TABLE);
@@ -492,17 +561,7 @@ impl Kernel {
             let sets = self.options.sets().filter(|set| !set.is_learned());
             sets.for_each(|set| batch.flush_set(family, set.name()));
         }
-        let mut chunk = Vec::new();
-        let (families, zones) = (&self.families, &self.zone_names);
-        self.desired.each(|entry| {
-            if families.contains(&entry.family) {
-                chunk.push(entry);
-            }
-            if chunk.len() >= CHUNK {
-                encode::add_all(&mut batch, &mut chunk, zones);
-            }
-        });
-        encode::add_all(&mut batch, &mut chunk, &self.zone_names);
+        self.fill(&mut batch);
         self.send(&batch)?;
         self.unused_elements.clear();
         self.chains = census.chains;

@@ -45,7 +45,7 @@ use crate::health::{
     BindError, Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, Served, serve,
 };
 use crate::host::{Host, blocking};
-use crate::kernel::{Kernel, KernelError, KernelHandle, Update};
+use crate::kernel::{Kernel, KernelError, KernelHandle, Update, Verification};
 use crate::metrics::Metrics;
 use crate::node::NodeInfo;
 use crate::other_proxies::{self, OtherProxy};
@@ -115,7 +115,7 @@ pub async fn run_on(
     let cluster = ClusterView::new(&config.node_name, config.routing, Arc::clone(&metrics));
     let kernel = KernelHandle::default();
     let published = Arc::new(Published::default());
-    table_metrics::register(&registry, &published, &cluster)?;
+    table_metrics::register(&registry, &published, &cluster, host.network())?;
     let servers = servers(&config, &health, registry, &published, &cluster).await?;
     let started = clock::now().as_microsecond();
     let mut watches =
@@ -159,6 +159,7 @@ pub async fn run_on(
             health_checks: HealthChecks::new(health.clone()),
             reports: Reports { metrics, health, events, applied, started },
             schedule: Schedule::new(config.verify_period, verify_signal),
+            verification: Verification::default(),
             other_proxies: if take_over { others } else { Vec::new() },
         };
         let result = proxy.work(&mut watches).await;
@@ -249,6 +250,8 @@ struct Proxy<'a> {
     health_checks: HealthChecks,
     reports: Reports,
     schedule: Schedule,
+    /// How far the verification of the tables has come.
+    verification: Verification,
     /// Whose rules are removed once ours are in place; empty then, and without `--take-over`.
     other_proxies: Vec<OtherProxy>,
 }
@@ -320,6 +323,7 @@ impl Proxy<'_> {
             Due::CheckAddresses => self.check_addresses().await,
             Due::CheckFlows => blocking(|| self.stale_flows.check_elsewhere()),
             Due::Verify => self.verify(),
+            Due::VerifyNow => self.verify_now(),
         }
         false
     }

@@ -33,8 +33,10 @@ pub(super) enum Due {
     CheckAddresses,
     /// Have UDP flows to endpoints in slices for other zones ended?
     CheckFlows,
-    /// The tables are to be compared with what they should be: it is time, or SIGUSR1 has come.
+    /// It is time to go on comparing the tables with what they should be.
     Verify,
+    /// SIGUSR1 has come: the tables are to be compared at once and as a whole.
+    VerifyNow,
 }
 
 /// The timers of the sync loop.
@@ -94,7 +96,7 @@ impl Schedule {
             _ = self.check_addresses.tick() => Due::CheckAddresses,
             _ = self.check_flows.tick() => Due::CheckFlows,
             () = sleep_until(self.verify_at) => Due::Verify,
-            Some(()) = async { signal?.recv().await } => Due::Verify,
+            Some(()) = async { signal?.recv().await } => Due::VerifyNow,
             _ = self.retry_rejected.tick() => Due::RetryRejected,
             () = changed.notified() => Due::Sync,
         }

@@ -1,11 +1,16 @@
 //! Regular care for the tables: removing unused elements, checking that the tables are still there,
 //! comparing them with what they should be.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::Proxy;
-use crate::kernel::{Kernel, Mended};
+use crate::kernel::{Kernel, Mended, Verification};
 use crate::rules::layout::family_name;
+
+/// How long a change may have to wait for a portion of a verification.
+const VERIFY_AT_ONCE: Duration = Duration::from_millis(10);
 
 impl Proxy<'_> {
     /// Removes elements that nothing leads to any more.
@@ -16,7 +21,7 @@ impl Proxy<'_> {
             for &family in &self.families {
                 self.reports.metrics.cleanup_failures.with([family_name(family)]).inc();
             }
-            self.verify();
+            self.verify_now();
         }
     }
 
@@ -25,7 +30,7 @@ impl Proxy<'_> {
         self.report_idle();
         match self.on_kernel(Kernel::is_disturbed) {
             Ok(false) => {}
-            Ok(true) => self.verify(),
+            Ok(true) => self.verify_now(),
             Err(error) => tracing::warn!(%error, "cannot check the kernel's tables"),
         }
     }
@@ -49,13 +54,36 @@ impl Proxy<'_> {
         });
     }
 
-    /// Compares the tables with what they should be, and repairs them.
+    /// Goes on comparing the tables with what they should be, a portion at a time so that no change waits for
+    /// it, and repairs them.
     pub(super) fn verify(&mut self) {
         let began = Instant::now();
+        let mut verification = std::mem::take(&mut self.verification);
+        let result = self.on_kernel(|kernel| kernel.verify(&mut verification, VERIFY_AT_ONCE));
+        // Verification takes at most a hundredth of the time.
+        let pause = began.elapsed() * 100;
+        match result {
+            Ok(None) => {
+                self.verification = verification;
+                self.schedule.verify_after(pause);
+            }
+            Ok(Some(mended)) => {
+                self.schedule.verify_after(self.config.verify_period.max(pause));
+                self.verified(mended);
+            }
+            Err(error) => {
+                self.schedule.verify_after(self.config.verify_period.max(pause));
+                self.failed(&error);
+            }
+        }
+    }
+
+    /// Reads the tables as a whole, and repairs them.
+    pub(super) fn verify_now(&mut self) {
+        let began = Instant::now();
+        self.verification = Verification::default();
         let result = self.on_kernel(Kernel::restore);
-        // Reading a large table takes long: verification takes at most a hundredth of the time.
-        let period = self.config.verify_period.max(began.elapsed() * 100);
-        self.schedule.verify_after(period);
+        self.schedule.verify_after(self.config.verify_period.max(began.elapsed() * 100));
         match result {
             Ok(mended) => self.verified(mended),
             Err(error) => self.failed(&error),

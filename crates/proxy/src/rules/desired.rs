@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Bound;
 
 use zonewise_common::name::Key;
 use zonewise_nft::Bytes;
@@ -171,8 +172,20 @@ impl Desired {
         for key in self.services.keys() {
             self.entries(key).into_iter().for_each(&mut take);
         }
-        self.shared.iter().for_each(|shared| take(shared.into()));
-        self.nodeport_ips.iter().map(nodeport_ip).for_each(take);
+        self.common_entries().for_each(take);
+    }
+
+    /// The elements that belong to no Service alone.
+    pub(crate) fn common_entries(&self) -> impl Iterator<Item = Entry> {
+        let addresses = self.nodeport_ips.iter().map(nodeport_ip);
+        self.shared.iter().map(Entry::from).chain(addresses)
+    }
+
+    /// The Service after this one, or the first, with its elements.
+    pub(crate) fn next_service(&self, after: Option<&Key>) -> Option<(Key, Vec<Entry>)> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let (key, _) = self.services.range((start, Bound::Unbounded)).next()?;
+        Some((key.clone(), self.entries(key)))
     }
 
     /// Which Service has which frontend.

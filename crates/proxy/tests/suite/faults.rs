@@ -9,11 +9,18 @@ use crate::common::objects::{endpoint, labelled, ports, service, slice, with};
 use crate::common::two_nodes::{
     FAMILIES, TwoNodeCluster, both_protocols, by_range, cluster_ip, full,
 };
-use crate::common::{Tables, ip, nft, usual_node};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::common::{LONG, Tables, ip, nft, usual_node};
 use serde_json::{Value, json};
+use zonewise_common::name::Key;
 use zonewise_netns::Namespace;
-use zonewise_nft::{Batch, Bytes, Data, Element, Family, Socket, Verb};
-use zonewise_proxy::testing::{Applied, Options, TABLE};
+use zonewise_netns::traffic::{Server, probe_tcp};
+use zonewise_nft::{Batch, Bytes, Data, Element, Family, Network, Socket, TableFlags, Verb};
+use zonewise_proxy::testing::{
+    Applied, Found, Kernel, Options, ProgrammedService, TABLE, Verification, programmed_service,
+};
 use zonewise_routing::NodeLocation;
 
 fn tables(namespace: &Namespace) -> Tables {
@@ -298,4 +305,195 @@ fn a_service_that_the_kernel_refuses_stands_alone() {
     tables.index.mark_dirty([("ns".into(), "s5".into())]);
     tables.sync().assert_mended();
     assert_eq!(tables.kernel.desired().services().len(), 9);
+}
+
+/// Every connection that is made during a restart reaches an endpoint. The node itself serves the ClusterIP, so that
+/// a connection which no rule leads elsewhere is answered by the node, and not lost and tried again.
+fn connections_during(cluster: &TwoNodeCluster, restart: impl FnOnce()) {
+    let node = &cluster.n1.namespace;
+    node.add_address("lo", cluster_ip(1, false).ip(), 32).unwrap();
+    let _server = Server::both(node, "the node", cluster_ip(1, false)).unwrap();
+    let over = AtomicBool::new(false);
+    let from = &cluster.caller.namespace;
+    let failed: Vec<String> = std::thread::scope(|scope| {
+        let probing = scope.spawn(|| {
+            let mut failed = Vec::new();
+            // At least once after it is over.
+            while failed.is_empty() {
+                let last = over.load(Relaxed);
+                let answer = probe_tcp(from, cluster_ip(1, false), LONG).to_string();
+                if !["here", "there"].contains(&&*answer) {
+                    failed.push(answer);
+                }
+                if last {
+                    break;
+                }
+            }
+            failed
+        });
+        restart();
+        over.store(true, Relaxed);
+        probing.join().unwrap()
+    });
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// A Service whose endpoints are of the wrong family, which no API server would let pass: the kernel rejects its
+/// elements in any table.
+fn rejected_service(tables: &mut Tables) -> (Key, Option<ProgrammedService>) {
+    let object = service("bad", &["10.96.9.9", "fd96::99"]);
+    let four = slice("bad", "bad-4", &[endpoint(ip("10.244.9.9"), "n2", "b")]);
+    let six = slice("bad", "bad-6", &[endpoint(ip("fd00:10:244::9"), "n2", "b")]);
+    tables.service(&object).slice(&four).slice(&six);
+    let key: Key = ("ns".into(), "bad".into());
+    let mut programmed =
+        programmed_service(&tables.index, &tables.reader, &tables.gates, &key).unwrap();
+    programmed.ports = programmed.ports.iter().cloned().map(|[four, six]| [six, four]).collect();
+    (key, Some(programmed))
+}
+
+/// Enough Services that tables without them would be seen.
+fn many_services(tables: &mut Tables) {
+    for n in 0..400_u16 {
+        let (name, address) = (format!("m{n}"), format!("10.96.{}.{}", 10 + n / 250, n % 250 + 1));
+        let member = endpoint(ip("10.244.7.7"), "n2", "b");
+        tables.service(&service(&name, &[&address]));
+        tables.slice(&slice(&name, &format!("{name}-1"), &[member]));
+    }
+}
+
+/// A restart that finds tables of another version, and a Service that the kernel rejects: the old tables work until
+/// the new ones are in their place, with all other Services.
+#[test]
+fn the_old_tables_work_until_the_new_ones_are_in() {
+    for other_version in [true, false] {
+        let mut cluster = TwoNodeCluster::new(by_range());
+        cluster.offer(&full("web", 1, json!({})));
+        many_services(&mut cluster.tables);
+        cluster.tables.sync();
+        let options = match other_version {
+            true => Options { mark: 1 << 20, ..by_range() },
+            false => by_range(),
+        };
+        let location = NodeLocation::new("n1", Some("a"), None);
+        let node = usual_node([Some(cluster.n1.address(false)), Some(cluster.n1.address(true))]);
+        let new = Tables::new(&cluster.n1.namespace, location, options, node);
+        // The old process ends: its socket is closed, and its tables stay.
+        let old = std::mem::replace(&mut cluster.tables, new);
+        drop(old);
+        cluster.offer(&full("web", 1, json!({})));
+        many_services(&mut cluster.tables);
+        let bad = rejected_service(&mut cluster.tables);
+        let good = cluster.tables.index.services().keys().filter(|key| **key != bad.0).cloned();
+        let of = |key: Key| {
+            let tables = &cluster.tables;
+            let programmed = programmed_service(&tables.index, &tables.reader, &tables.gates, &key);
+            (key, programmed)
+        };
+        let mut updates: Vec<_> = good.map(of).collect();
+        updates.push(bad);
+        let Tables { kernel, .. } = &mut cluster.tables;
+        let mut kernel = std::mem::replace(kernel, cluster.n1.namespace.enter(unused_kernel));
+        connections_during(&cluster, || {
+            let (found, rejected) = kernel.start(updates, Vec::new()).unwrap();
+            assert_eq!(found, if other_version { Found::Other } else { Found::Ours });
+            let names: Vec<&str> = rejected.iter().map(|rejected| &*rejected.service.1).collect();
+            assert_eq!(names, ["bad"], "{rejected:?}");
+        });
+        assert_eq!(kernel.desired().services().len(), 401);
+        assert!(kernel.mend().unwrap().is_clean());
+    }
+}
+
+/// A kernel that is never started.
+fn unused_kernel() -> Kernel {
+    let node = usual_node([None, None]);
+    let names = Box::new(|_| String::new());
+    Kernel::open(&Network::default(), Options::default(), Vec::new(), node, names).unwrap()
+}
+
+/// Another program changes tables of its own all the time: our tables can be read and changed all the same.
+#[test]
+fn other_writers_of_nftables_cause_no_failures() {
+    let namespace = Namespace::new("writers").unwrap();
+    let mut tables = tables(&namespace);
+    many_services(&mut tables);
+    // A map that takes the kernel many messages to list.
+    let members: Vec<_> = (0..5000_u16)
+        .map(|n| endpoint(ip(&format!("10.245.{}.{}", n / 250, n % 250 + 1)), "n2", "b"))
+        .collect();
+    tables.service(&service("big", &["10.96.0.1"])).slice(&slice("big", "big-1", &members)).sync();
+    let (over, written) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            namespace.enter(|| {
+                let mut socket = Socket::open().unwrap();
+                while !over.load(Relaxed) {
+                    let mut batch = Batch::new("theirs");
+                    batch.add_table(Family::Ip, TableFlags::default(), "");
+                    socket.commit(&batch).unwrap();
+                    let mut batch = Batch::new("theirs");
+                    batch.delete_table(Family::Ip);
+                    socket.commit(&batch).unwrap();
+                    written.fetch_add(2, Relaxed);
+                }
+            });
+        });
+        for round in 0..30_u8 {
+            let address = ip(&format!("10.244.8.{}", round + 1));
+            let member = endpoint(address, "n2", "b");
+            tables.slice(&slice("m1", "m1-1", &[member]));
+            let synced = tables.try_sync();
+            let restored = tables.kernel.restore();
+            if synced.is_err() || restored.is_err() || !restored.as_ref().unwrap().is_clean() {
+                over.store(true, Relaxed);
+                panic!("round {round}: {synced:?} {restored:?}");
+            }
+        }
+        over.store(true, Relaxed);
+    });
+    assert!(written.load(Relaxed) > 30, "the other program has written {written:?} times");
+}
+
+/// A verification of large tables stops when its time is over and goes on later. What is missing is found, and
+/// everything is repaired.
+#[test]
+fn a_verification_goes_on_where_it_stopped() {
+    let namespace = Namespace::new("portions").unwrap();
+    let mut tables = tables(&namespace);
+    tables.kernel.without_owner();
+    for n in 0..60_u8 {
+        let members: Vec<_> =
+            (1..=50).map(|m| endpoint(ip(&format!("10.244.{n}.{m}")), "n2", "b")).collect();
+        let name = format!("s{n:02}");
+        tables.service(&service(&name, &[&format!("10.96.0.{}", n + 1)]));
+        tables.slice(&slice(&name, &format!("{name}-1"), &members));
+    }
+    tables.sync();
+    let mut verify = || {
+        let mut verification = Verification::default();
+        for portions in 1.. {
+            let mended = tables.kernel.verify(&mut verification, Duration::ZERO).unwrap();
+            if let Some(mended) = mended {
+                return (portions, mended);
+            }
+        }
+        unreachable!("a verification ends");
+    };
+    let (portions, mended) = verify();
+    assert!(portions > 5 && mended.is_clean(), "{portions} {mended:?}");
+    for (set, key) in [
+        ("slots", "10.96.0.60 . tcp . 80 . 49"),
+        ("services", "10.96.0.30 . tcp . 80"),
+        ("endpoint-zones", "10.244.59.50"),
+        ("cluster-ips", "10.96.0.1"),
+    ] {
+        nft(&namespace, &["delete", "element", "ip", "zonewise", set, "{", key, "}"]);
+        let (_, mended) = verify();
+        assert_eq!((mended.added, mended.removed), (1, 0), "{set} {mended:?}");
+        assert!(verify().1.is_clean());
+    }
+    nft(&namespace, &["delete", "table", "ip", "zonewise"]);
+    assert!(!verify().1.is_clean());
+    assert!(verify().1.is_clean());
 }
