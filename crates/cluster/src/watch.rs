@@ -91,46 +91,95 @@ pub trait WatchListener: Send {
         let _ = version;
     }
 
+    /// The API server has older data than it had: its store was restored from a backup. Versions that were seen
+    /// before say nothing any more, and the same versions come again with other content. Whoever compares versions
+    /// has to start anew.
+    fn rewound(&mut self) {}
+
     /// The list or watch works, or has failed.
     fn health(&mut self, health: Result<(), &ApiError>);
 }
 
+/// Why a process ends whose listeners were told that the data is older than before.
+pub const REWOUND: &str = "the API server has older data than before: its store was restored from a backup; this \
+    process ends and must be restarted, so that it keeps nothing that is no longer true";
+
 /// A watch that ends by itself before this was closed too early. It is opened again at most once in this time.
 const SHORT: Duration = Duration::from_secs(1);
+
+/// What is done next about a resource.
+enum Step {
+    List,
+    /// Open a watch from this version.
+    Watch(String),
+    /// The same after it broke off: first see whether the server still has this version.
+    Resume(String),
+}
 
 /// Lists and watches a resource until the future is dropped.
 pub async fn follow<L: WatchListener>(client: Client, resource: Resource, mut listener: L) {
     let mut backoff = Backoff::default();
-    let mut version: Option<String> = None;
+    let mut step = Step::List;
+    // The newest version that was seen. A list is read from a quorum of the store, so it is never older, whichever API
+    // server answers.
+    let mut newest = 0;
     loop {
-        let (began, from) = (Instant::now(), version.take());
-        let result = match from.clone() {
-            None => list(&client, &resource, &mut listener).await,
-            Some(from) => watch(&client, &resource, from, &mut listener).await,
+        let began = Instant::now();
+        let result = match &step {
+            Step::List => list(&client, &resource, &mut listener).await,
+            Step::Watch(from) => watch(&client, &resource, from.clone(), &mut listener).await,
+            Step::Resume(from) => check_version(&client, &resource, from).await,
         };
-        match result {
+        step = match result {
             Ok(next) => {
                 listener.health(Ok(()));
-                let lasted = began.elapsed();
-                if from.is_some() && lasted < SHORT {
-                    // A load balancer in between, or a server that stops, closes watches at once. The delay grows
-                    // only while they bring nothing.
-                    let new = from.as_ref() != Some(&next);
-                    let delay = if new { jittered(SHORT) } else { backoff.next().max(SHORT) };
-                    sleep(delay.saturating_sub(lasted)).await;
-                } else {
-                    backoff.reset();
+                match step {
+                    Step::List if version_number(&next) < newest => listener.rewound(),
+                    Step::Watch(from) if began.elapsed() < SHORT => {
+                        // A load balancer in between, or a server that stops, closes watches at once. The delay
+                        // grows only while they bring nothing.
+                        let new = from != next;
+                        let delay = if new { jittered(SHORT) } else { backoff.next().max(SHORT) };
+                        sleep(delay.saturating_sub(began.elapsed())).await;
+                    }
+                    Step::List | Step::Watch(_) => backoff.reset(),
+                    Step::Resume(_) => {}
                 }
-                version = Some(next);
+                newest = version_number(&next);
+                Step::Watch(next)
             }
-            Err(Interrupted { error, version: kept }) => {
+            Err(Interrupted { error, version }) => {
                 listener.health(Err(&error));
                 tracing::warn!(resource = resource.name, %error, "the watch was interrupted and is started again");
-                version = kept.filter(|_| !matches!(error, ApiError::Gone(_)));
+                newest = newest.max(version.as_deref().map_or(0, version_number));
                 sleep(backoff.next()).await;
+                let version = version.filter(|_| !matches!(error, ApiError::Gone(_)));
+                version.map_or(Step::List, Step::Resume)
             }
-        }
+        };
     }
+}
+
+/// Checks that the API server still has the version that a watch has reached. If its store was restored from a backup,
+/// a watch from there would be opened, and stay silent until that version is reached again.
+async fn check_version(
+    client: &Client,
+    resource: &Resource,
+    version: &str,
+) -> Result<String, Interrupted> {
+    let path = format!("{}?limit=1{}", resource.path, resource.selector);
+    let failed = |error| Interrupted { error, version: Some(version.into()) };
+    let page = items(client, &path, |_| {}).await.map_err(failed)?;
+    let page: Page<'_> = serde_json::from_slice(&page).map_err(unreadable_list).map_err(failed)?;
+    let current = version_number(page.metadata.resource_version.unwrap_or_default());
+    if current < version_number(version) {
+        return Err(failed(older(version, current)));
+    }
+    Ok(version.into())
+}
+
+fn older(reached: &str, current: u64) -> ApiError {
+    ApiError::Gone(format!("the watch has reached {reached} and the server is at {current}"))
 }
 
 /// Why a list or watch ended early.
@@ -413,6 +462,11 @@ fn event<L: WatchListener>(
     let Some((key, at)) = key_and_version(object) else {
         return Err(ApiError::Unavailable("a watch event has no metadata".into()));
     };
+    // Versions of a watch grow. A server whose store was restored from a backup sends older ones, and one that is
+    // behind the others may; a list tells which of both it is.
+    if (1..version_number(version)).contains(&at) {
+        return Err(older(version, at));
+    }
     match event.r#type {
         "ADDED" | "MODIFIED" if listener.knows(&key, at) => {}
         "ADDED" | "MODIFIED" => {

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep};
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::events::{EventRecorder, Reporter};
 use zonewise_cluster::lease::{self, Claim, Leadership};
+use zonewise_cluster::watch::REWOUND;
 use zonewise_common::keys::{CONTROLLER, MANAGED_BY};
 use zonewise_common::name::{Key, Name};
 use zonewise_inventory::follow::{Cause, IndexListener, WatchedIndex};
@@ -56,6 +57,9 @@ pub enum RunError {
         "the lease could not be renewed in time and another replica may lead now; this process ends and must be restarted"
     )]
     LeaseLost,
+    /// What is known is newer than what the API server has. After a restart everything is read afresh.
+    #[error("{REWOUND}")]
+    Rewound,
 }
 
 /// The component that events are reported by. It is the reference's, so that filters keep working.
@@ -151,6 +155,8 @@ struct ServiceEnqueuer {
     /// Nodes that were added or deleted, or whose zone or region has changed.
     moved: Mutex<BTreeSet<Name>>,
     nodes_changed: Notify,
+    /// The API server has older data than before.
+    rewound: Notify,
     ready: OnceLock<Readiness>,
 }
 
@@ -172,6 +178,7 @@ impl ServiceEnqueuer {
             complete: watch::Sender::new(false),
             moved: Mutex::default(),
             nodes_changed: Notify::new(),
+            rewound: Notify::new(),
             ready,
         }
     }
@@ -250,6 +257,10 @@ impl IndexListener for ServiceEnqueuer {
         }
     }
 
+    fn rewound(&self) {
+        self.rewound.notify_one();
+    }
+
     fn unreadable(&self, resource: &'static str, (namespace, name): &Key, error: &str) {
         self.metrics.own.unreadable.with([resource]).inc();
         tracing::warn!(resource, %namespace, %name, error, "an object cannot be decoded; its last known state is used");
@@ -274,6 +285,7 @@ impl Controller {
         tokio::select! {
             biased;
             _ = complete.wait_for(|complete| *complete) => {}
+            () = self.rewound() => return Err(RunError::Rewound),
             () = self.shutdown.wait() => return Ok(()),
         }
         let (nodes, receiver) = watch::channel(Arc::new(self.nodes()));
@@ -284,6 +296,7 @@ impl Controller {
             _ = claims.wait_for(|claim| matches!(claim, Claim::Leader { .. })) => {}
             () = self.follow_nodes(&nodes) => {}
             () = self.follow_configuration(&mut file, metrics) => {}
+            () = self.rewound() => return Err(RunError::Rewound),
             () = self.shutdown.wait() => return Ok(()),
         }
         metrics.leading.store(true, Ordering::Relaxed);
@@ -297,6 +310,7 @@ impl Controller {
         let result = tokio::select! {
             biased;
             _ = lost => Err(RunError::LeaseLost),
+            () = self.rewound() => Err(RunError::Rewound),
             // Workers end when the process shuts down, and when they may not write any more, even if the change of
             // the leader was not seen.
             _ = workers.join_next() => if self.shutdown.is_down() { Ok(()) } else { Err(RunError::LeaseLost) },
@@ -309,6 +323,10 @@ impl Controller {
         metrics.leading.store(false, Ordering::Relaxed);
         self.stop(workers).await;
         result
+    }
+
+    async fn rewound(&self) {
+        self.watched.listener.rewound.notified().await;
     }
 
     fn nodes(&self) -> Nodes {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use zonewise_common::name::Key;
+use zonewise_routing::{Frontend, Refusal};
 use zonewise_slices::plan::Counts;
 use zonewise_slices::service::Condition;
 use zonewise_slices::upstream::HintsPerZone;
@@ -37,6 +38,8 @@ pub(crate) struct ServiceState {
     /// Failed syncs since the last success.
     pub(crate) retries: u32,
     pub(crate) second_writer: SecondWriterDetector,
+    /// The addresses and ports that it asks for and does not get, as told last.
+    pub(crate) refused: Vec<(Frontend, Refusal)>,
     /// When its slices were last written.
     pub(crate) written: Option<Instant>,
     pub(crate) quiet: QuietTracker,

@@ -4,6 +4,7 @@
 use zonewise_common::event::{Event, EventType};
 use zonewise_common::keys::CONDITION_PREFIX;
 use zonewise_common::time::timestamp;
+use zonewise_routing::{Frontend, Refusal};
 use zonewise_slices::plan::Plan;
 use zonewise_slices::requested::{RequestNote, RequestedRouting, TRAFFIC_DISTRIBUTION};
 use zonewise_slices::routing_keys::is_routing_key;
@@ -211,6 +212,22 @@ pub(crate) fn second_writer_event() -> Event {
     let entry = Code::SecondWriter.entry();
     let message = format!("{}; {}", entry.sentence, entry.remedy);
     Event { kind: EventType::Warning, reason: Code::SecondWriter.to_string(), message }
+}
+
+/// The most refused addresses that an event lists.
+const LISTED_ADDRESSES: usize = 5;
+
+/// The event for a Service that asks for addresses and ports that it does not get.
+pub(crate) fn address_refused_event(refused: &[(Frontend, Refusal)]) -> Event {
+    let entry = Code::AddressRefused.entry();
+    let listed = refused.iter().take(LISTED_ADDRESSES);
+    let listed: Vec<String> = listed.map(|(at, why)| format!("{at}: {why}")).collect();
+    let more = match refused.len().saturating_sub(LISTED_ADDRESSES) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
+    let message = format!("{} ({}{more}); {}", entry.sentence, listed.join(", "), entry.remedy);
+    Event { kind: EventType::Warning, reason: Code::AddressRefused.to_string(), message }
 }
 
 /// The event for a failed sync, with the reference's reason and message.

@@ -94,6 +94,7 @@ impl<L: IndexListener> Syncer<L> {
             self.readiness.forget(key);
             return SyncOutcome::Done(None);
         };
+        self.report_refused_addresses(key, &objects.service);
         if !objects.service.is_ours() {
             self.readiness.forget(key);
             let cleared = self.write_conditions(key, &objects.service, Vec::new()).await;
@@ -359,6 +360,22 @@ impl<L: IndexListener> Syncer<L> {
         let changed = before.as_deref().map_or(code != "ClusterWide", |before| before != code);
         if reported && changed {
             self.emit(service, vec![status::transition_event(plan)]);
+        }
+    }
+
+    /// Reports the addresses that proxies do not give to the Service, when they have changed.
+    fn report_refused_addresses(&self, key: &Key, service: &Service) {
+        if self.settings.borrow().upstream {
+            return;
+        }
+        let refused = self.watched.refused_frontends(key);
+        let changed = self.states.with(key, |state| {
+            let changed = state.refused != refused;
+            state.refused.clone_from(&refused);
+            changed
+        });
+        if changed && !refused.is_empty() {
+            self.emit(service, vec![status::address_refused_event(&refused)]);
         }
     }
 

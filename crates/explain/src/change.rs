@@ -214,7 +214,8 @@ impl ControllerView {
         let slices = self.objects.slices_after(&decision.plan);
         let texts = slices.iter().map(|slice| serde_json::to_string(slice).map(Cow::Owned));
         let service = Cow::Owned(self.proxy_service.to_string());
-        Ok(ProxyView { service, slices: texts.collect::<Result<_, _>>()? })
+        let slices = texts.collect::<Result<_, _>>()?;
+        Ok(ProxyView { service, slices, refused: Vec::new() })
     }
 
     /// Whether others write slices with endpoints for the Service.

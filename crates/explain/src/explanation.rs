@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 use zonewise_common::duration::ConfigDuration;
+use zonewise_routing::{Frontend, Refusal};
 use zonewise_slices::node::Nodes;
 use zonewise_slices::requested::{Choice, Consumers, RequestNote, RequestedRouting};
 use zonewise_slices::service::Service;
@@ -271,6 +272,9 @@ impl Explanation {
             self.notes.push(Note::foreign_slices(controller_view));
         }
         let environment = &planner.environment;
+        if environment.nodes_with(ProxyKind::Zonewise) > 0 {
+            self.notes.extend(proxy_view.refused.iter().map(Note::refused));
+        }
         let now = current_traffic(controller_view, proxy_view, environment, &self.family)?;
         let best = zonal_best(controller_view, decision);
         let best = best.filter(|_| self.service_kind == ServiceKind::Routed);
@@ -451,6 +455,17 @@ impl Note {
             reason: note.reason.code(),
             sentence: asked.sentence(note),
             commands: ignored::commands(note, service),
+        }
+    }
+
+    /// Zonewise's proxy does not give the Service an address and port that it asks for.
+    fn refused((at, why): &(Frontend, Refusal)) -> Self {
+        Self {
+            source: "address and port".into(),
+            value: at.to_string(),
+            reason: Code::AddressRefused,
+            sentence: why.to_string(),
+            commands: Vec::new(),
         }
     }
 

@@ -43,7 +43,7 @@ pub use explanation::{Depth, Explanation, explain};
 pub use matrix::{Matrix, Row, location_in, matrices, matrices_of_nodes};
 pub use overview::{Cost, ServiceOverview, SortBy, overview, sort};
 pub use plan::{Planner, ServicePlan};
-pub use route::{RouteLine, route_lines};
+pub use route::{RefusedFrontend, RouteLine, route_lines};
 pub use service_kind::ServiceKind;
 pub use shell_quote::shell_quote;
 pub use snapshot::{Remarks, Snapshot, SnapshotBuilder};

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use zonewise_routing::{
-    Family, FeatureGates, NodeLocation, ObjectReader, ParsedSlice, Route, RouteQuery,
-    RoutedService, RoutedSlice, ServicePort, Target, TrafficPolicy, merge, route,
+    Family, FeatureGates, Frontend, NodeLocation, ObjectReader, ParsedSlice, Refusal, Route,
+    RouteQuery, RoutedService, RoutedSlice, ServicePort, Target, TrafficPolicy, merge, route,
 };
 
 /// What proxies read of one Service.
@@ -14,6 +14,9 @@ pub struct ProxyView<'a> {
     pub service: Cow<'a, str>,
     /// Its slices, as JSON.
     pub slices: Vec<Cow<'a, str>>,
+    /// The addresses and ports that it asks for and that zonewise's proxy does not give it, as far as the
+    /// Services that are known here tell.
+    pub refused: Vec<(Frontend, Refusal)>,
 }
 
 /// A Service as the proxy of one node sees it.

@@ -1,7 +1,7 @@
 //! `zonewise route`: which endpoints a node uses for each port.
 
 use serde::Serialize;
-use zonewise_routing::{FeatureGates, NodeLocation, Target};
+use zonewise_routing::{FeatureGates, Frontend, NodeLocation, Target};
 use zonewise_topology::reason::Code;
 
 use crate::matrix::mode_name;
@@ -38,6 +38,20 @@ pub struct RouteLine {
     /// The weight of each endpoint of `cluster`, in millionths; absent if all are equal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<Box<[u32]>>,
+    /// Addresses and ports that the Service asks for and that zonewise's proxy does not give it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedFrontend>,
+}
+
+/// An address and port that a Service asks for and does not get.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RefusedFrontend {
+    /// Address, port and protocol.
+    pub at: String,
+    /// Always `AddressRefused`.
+    pub reason: Code,
+    /// Why.
+    pub why: String,
 }
 
 /// The routes of a Service, as a node at a location uses them.
@@ -53,7 +67,29 @@ pub fn route_lines(
     if node_view.service.skipped {
         return Ok(Vec::new());
     }
-    Ok(node_view.routes(gates).iter().map(|routed| line(&node_view, routed)).collect())
+    let routes = node_view.routes(gates);
+    let line = |routed| RouteLine {
+        refused: refused(proxy_view, &node_view, routed),
+        ..line(&node_view, routed)
+    };
+    Ok(routes.iter().map(line).collect())
+}
+
+/// The refused frontends of one port in one address family.
+fn refused(
+    proxy_view: &ProxyView<'_>,
+    node_view: &NodeView,
+    PortRoute { port, family, .. }: &PortRoute<'_>,
+) -> Vec<RefusedFrontend> {
+    let claimed = node_view.service.frontends(port, *family);
+    let of_port = |frontend: &Frontend| claimed.iter().any(|(known, _)| known == frontend);
+    let refused = proxy_view.refused.iter().filter(|(frontend, _)| of_port(frontend));
+    let told = refused.map(|(at, why)| RefusedFrontend {
+        at: at.to_string(),
+        reason: Code::AddressRefused,
+        why: why.to_string(),
+    });
+    told.collect()
 }
 
 fn line(node_view: &NodeView, PortRoute { port, family, route }: &PortRoute<'_>) -> RouteLine {
@@ -74,5 +110,6 @@ fn line(node_view: &NodeView, PortRoute { port, family, route }: &PortRoute<'_>)
         all_reachable: texts(&route.reachable),
         has_any_endpoints: route.has_any,
         weights: route.weights.clone(),
+        refused: Vec::new(),
     }
 }

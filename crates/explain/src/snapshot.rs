@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use zonewise_common::name::{Key, Name};
 use zonewise_inventory::index::Index;
-use zonewise_routing::{NodeLocation, ObjectReader};
+use zonewise_routing::{ClusterClaims, NodeLocation, ObjectReader, Protected, ServiceClaims};
 use zonewise_slices::node::Nodes;
 use zonewise_slices::service::Service;
 use zonewise_topology::capacity::MissingCpu;
@@ -25,6 +25,8 @@ pub struct Snapshot {
     json: Json,
     /// What was seen of the programs that run.
     facts: Facts,
+    /// The addresses and ports that the Services ask for; computed when first asked for.
+    claims: OnceLock<ClusterClaims>,
 }
 
 #[derive(Default)]
@@ -138,7 +140,8 @@ impl SnapshotBuilder {
             self.index.apply_service(service);
         }
         let nodes = Arc::new(Nodes::new(self.index.nodes().clone(), missing_cpu));
-        (Snapshot { index: self.index, nodes, json: self.json, facts: self.facts }, self.remarks)
+        let (json, facts, claims) = (self.json, self.facts, OnceLock::new());
+        (Snapshot { index: self.index, nodes, json, facts, claims }, self.remarks)
     }
 }
 
@@ -223,7 +226,25 @@ impl Snapshot {
         ProxyView {
             service: Cow::Borrowed(self.json.services.get(&key).map_or("{}", |json| json)),
             slices: slices.iter().filter_map(text).collect(),
+            refused: self.claims().refused(&key),
         }
+    }
+
+    fn claims(&self) -> &ClusterClaims {
+        self.claims.get_or_init(|| {
+            let reader = ObjectReader::new(NodeLocation::default());
+            let protected =
+                Protected { node_ports: vec![Protected::KUBELET_PORT], ..Protected::default() };
+            let mut claims = ClusterClaims::new(protected);
+            claims.set_api_servers(self.index.api_servers());
+            for (key, json) in &self.json.services {
+                // What proxies cannot read was remarked when it was added.
+                if let Ok(service) = reader.read_service(json) {
+                    claims.set(key, ServiceClaims::from(&service));
+                }
+            }
+            claims
+        })
     }
 
     /// The location of a node; `None` if there is no such node.

@@ -9,6 +9,9 @@ use parking_lot::{Mutex, MutexGuard};
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::watch::{self, Resource, WatchListener};
 use zonewise_common::name::{Key, Keyed, Name};
+use zonewise_routing::{
+    ClusterClaims, Frontend, NodeLocation, ObjectReader, Protected, Refusal, ServiceClaims,
+};
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
@@ -34,6 +37,9 @@ pub trait IndexListener: Send + Sync + 'static {
     fn listed(&self, resource: &'static str);
     /// The list or watch of a resource works, or has failed.
     fn health(&self, resource: &'static str, health: Result<(), &ApiError>);
+    /// The API server has older data than before: its store was restored from a backup. The index compares versions,
+    /// so it cannot be used any more.
+    fn rewound(&self);
     /// An object could not be decoded. What was known of it before stays in the index.
     fn unreadable(&self, resource: &'static str, key: &Key, error: &str);
 }
@@ -56,6 +62,7 @@ pub enum Cause {
 /// An index that watches keep up to date, and the listener that receives the changes.
 pub struct WatchedIndex<L> {
     index: Mutex<Index>,
+    claims: Mutex<ClusterClaims>,
     /// Receives the changes.
     pub listener: L,
 }
@@ -63,7 +70,19 @@ pub struct WatchedIndex<L> {
 impl<L: IndexListener> WatchedIndex<L> {
     /// An empty index.
     pub fn new(listener: L) -> Arc<Self> {
-        Arc::new(Self { index: Mutex::default(), listener })
+        let protected =
+            Protected { node_ports: vec![Protected::KUBELET_PORT], ..Protected::default() };
+        let claims = Mutex::new(ClusterClaims::new(protected));
+        Arc::new(Self { index: Mutex::default(), claims, listener })
+    }
+
+    /// The addresses and ports that a Service asks for and that proxies do not give it, and why. What only
+    /// proxies know is not among it: their own ports, and ranges of ClusterIPs that no Service uses yet.
+    pub fn refused_frontends(&self, service: &Key) -> Vec<(Frontend, Refusal)> {
+        let api_servers = self.index().api_servers();
+        let mut claims = self.claims.lock();
+        claims.set_api_servers(api_servers);
+        claims.refused(service)
     }
 
     /// Locks the index. The guard must only be held for lookups and never across an await.
@@ -107,8 +126,15 @@ macro_rules! common_methods {
             serde_json::from_str(json)
         }
 
+        common_methods!(except read);
+    };
+    (except read) => {
         fn unreadable(&mut self, key: &Key, error: &str) {
             self.0.watched.listener.unreadable(self.0.resource.name, key, error);
+        }
+
+        fn rewound(&mut self) {
+            self.0.watched.listener.rewound();
         }
 
         fn health(&mut self, health: Result<(), &ApiError>) {
@@ -119,20 +145,51 @@ macro_rules! common_methods {
 
 struct ServiceUpdater<L>(IndexUpdater<L>);
 
-impl<L: IndexListener> WatchListener for ServiceUpdater<L> {
-    type Object = Service;
-    common_methods!();
+/// A Service, and the addresses and ports that it asks for.
+struct ClaimingService {
+    service: Service,
+    claims: ServiceClaims,
+}
 
-    fn apply(&mut self, service: Service) {
-        let (namespace, name) = Keyed::key(&service);
-        if self.0.watched.index().apply_service(service) {
-            self.0.changed(Cause::Service, &namespace, vec![name]);
+impl Keyed for ClaimingService {
+    fn key(&self) -> Key {
+        Keyed::key(&self.service)
+    }
+}
+
+impl<L: IndexListener> ServiceUpdater<L> {
+    fn report(&self, services: BTreeSet<Key>) {
+        if !services.is_empty() {
+            self.0.watched.listener.changed(Cause::Service, services.into_iter().collect());
         }
+    }
+}
+
+impl<L: IndexListener> WatchListener for ServiceUpdater<L> {
+    type Object = ClaimingService;
+    common_methods!(except read);
+
+    /// A Service that proxies cannot read claims nothing.
+    fn read(&self, json: &str) -> Result<ClaimingService, serde_json::Error> {
+        let routed = ObjectReader::new(NodeLocation::default()).read_service(json);
+        let claims = routed.as_ref().map(ServiceClaims::from).unwrap_or_default();
+        Ok(ClaimingService { service: serde_json::from_str(json)?, claims })
+    }
+
+    fn apply(&mut self, ClaimingService { service, claims }: ClaimingService) {
+        let key = Keyed::key(&service);
+        let changed = self.0.watched.index().apply_service(service);
+        let mut concerned = self.0.watched.claims.lock().set(&key, claims);
+        concerned.extend(changed.then_some(key));
+        self.report(concerned);
     }
 
     fn delete(&mut self, _: u64, key: &Key) {
         self.0.watched.index().delete_service(key);
         self.0.watched.listener.service_gone(key);
+        let mut concerned = self.0.watched.claims.lock().set(key, ServiceClaims::default());
+        concerned.remove(key);
+        self.report(concerned);
     }
 
     fn listed(&mut self, version: u64, keys: &BTreeSet<Key>) {

@@ -11,6 +11,7 @@
 //! Services that the change concerns, so that no other Service is synced.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use zonewise_cluster::watch::version_number;
@@ -261,6 +262,19 @@ impl Index {
         let Some(namespace) = self.namespaces.get(namespace) else { return Vec::new() };
         let names = namespace.slices_by_service.get(service).into_iter().flatten();
         names.filter_map(|name| namespace.slices.get(name).map(Arc::clone)).collect()
+    }
+
+    /// Where the API servers listen: the endpoints of the Service `default/kubernetes`.
+    pub fn api_servers(&self) -> BTreeSet<SocketAddr> {
+        let slices = self.slices_of(&("default".into(), "kubernetes".into()));
+        let sockets = |slice: &Arc<Slice>| {
+            let ports = slice.ports.iter().filter_map(|port| u16::try_from(port.port?).ok());
+            let ports: Vec<u16> = ports.collect();
+            let ips = slice.endpoints.iter().flat_map(|endpoint| endpoint.addresses.ips());
+            let at = |ip| ports.iter().map(move |port| SocketAddr::new(ip, *port));
+            ips.flat_map(at).collect::<Vec<_>>()
+        };
+        slices.iter().flat_map(sockets).collect()
     }
 
     /// Every slice.

@@ -114,7 +114,7 @@ pub(crate) fn render(
     let nodeports = zonewise_routing::Family::BOTH
         .map(|family| addresses::node_ports(&config.nodeport_addresses, &ips, &own, family).0);
     let options = inputs::options(config, node, &nodeports);
-    let mut desired = Desired::new(inputs::node_settings(config, node, &ips, service_cidrs));
+    let mut desired = Desired::new(inputs::node_settings(config, &ips, service_cidrs));
     let listed = nodeports.iter().flat_map(NodePorts::listed).copied();
     desired.set_nodeport_ips(listed.collect(), &mut Delta::default());
     for key in index.services().keys() {

@@ -1,11 +1,8 @@
 //! The Node object of this node.
 
-use std::net::IpAddr;
-
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use zonewise_common::cidr::Cidr;
-use zonewise_common::ip::parse_address;
 use zonewise_common::keys::{REGION, ZONE};
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::Name;
@@ -36,11 +33,6 @@ impl NodeInfo {
     /// Where it is: its name, zone and region.
     pub(crate) fn location(&self) -> NodeLocation {
         NodeLocation::new(&self.name, self.zone.as_deref(), self.region.as_deref())
-    }
-
-    /// All its addresses that are IP addresses.
-    pub(crate) fn ips(&self) -> impl Iterator<Item = IpAddr> {
-        self.addresses.iter().filter_map(|(_, address)| parse_address(address))
     }
 
     /// This version of the node, with the addresses and Pod CIDRs of the version before where it has

@@ -52,8 +52,9 @@ struct Line<'a> {
 
 #[derive(Serialize)]
 struct RefusedFrontend {
-    /// Address and port, or the NodePort alone.
+    /// Address, port and protocol.
     at: String,
+    reason: Code,
     why: String,
 }
 
@@ -116,8 +117,7 @@ fn refused(known: &PublishedService, port: &ServicePort, family: Family) -> Vec<
     }
     let refusal = |(frontend, _): (Frontend, Exposure)| {
         let why = known.refusal(&frontend)?.to_string();
-        let at = frontend.socket().map_or_else(|| frontend.port.to_string(), |at| at.to_string());
-        Some(RefusedFrontend { at, why })
+        Some(RefusedFrontend { at: frontend.to_string(), reason: Code::AddressRefused, why })
     };
     let claimed = known.programmed.service.frontends(port, routing_family(family));
     claimed.into_iter().filter_map(refusal).collect()

@@ -1,6 +1,7 @@
 //! Frontends: the addresses and ports where clients find a Service, and what each of them is.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::net::{Family, Protocol};
@@ -38,6 +39,16 @@ impl Frontend {
     }
 }
 
+/// Address, port and protocol, as people write them.
+impl fmt::Display for Frontend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.socket() {
+            Some(socket) => write!(f, "{socket}/{}", self.protocol),
+            None => write!(f, "node port {}/{}", self.port, self.protocol),
+        }
+    }
+}
+
 /// What a frontend is to its Service. The order is the rank of claims: a ClusterIP was allocated by the API
 /// server, a load balancer's address by its controller, while anybody who may write a Service may write
 /// external IPs.
@@ -54,6 +65,25 @@ pub enum Exposure {
 }
 
 impl RoutedService {
+    /// Every frontend that it claims, each once, and what it is to the Service.
+    pub fn claims(&self) -> Vec<(Frontend, Exposure)> {
+        let families = Family::BOTH.into_iter().filter(|family| self.cluster_ip(*family).is_some());
+        let of_ports = families.flat_map(|family| {
+            self.ports.iter().flat_map(move |port| self.frontends(port, family))
+        });
+        let mut all: Vec<(Frontend, Exposure)> = of_ports.chain(self.health_check()).collect();
+        all.sort_unstable();
+        all.dedup_by_key(|(frontend, _)| *frontend);
+        all
+    }
+
+    /// The port where load balancers ask for the health of a node is a port of the node, like NodePorts.
+    fn health_check(&self) -> impl Iterator<Item = (Frontend, Exposure)> {
+        let at = |port| Family::BOTH.map(|family| Frontend::node_port(family, Protocol::Tcp, port));
+        let frontends = self.health_check_node_port.map(at).into_iter().flatten();
+        frontends.map(|frontend| (frontend, Exposure::NodePort))
+    }
+
     /// The frontends of a port in an address family. An address that is in several fields counts as the
     /// one of the highest rank.
     pub fn frontends(&self, port: &ServicePort, family: Family) -> Vec<(Frontend, Exposure)> {

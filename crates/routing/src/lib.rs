@@ -16,6 +16,7 @@
 //! ```
 
 mod addresses;
+mod claims;
 mod frontend;
 mod gates;
 mod location;
@@ -33,6 +34,7 @@ mod target;
 mod wire;
 
 pub use addresses::AddressList;
+pub use claims::{ClusterClaims, ServiceClaims};
 pub use frontend::{Exposure, Frontend};
 pub use gates::FeatureGates;
 pub use location::NodeLocation;

@@ -20,17 +20,20 @@ use zonewise_common::cidr::Cidr;
 use zonewise_common::name::Key;
 
 use crate::frontend::{Exposure, Frontend};
-use crate::net::{Family, Protocol};
+use crate::net::Protocol;
 
 /// What external IPs cannot take, besides what other Services have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Protected {
     /// The ranges that ClusterIPs come from.
     pub service_cidrs: Vec<Cidr>,
-    /// The addresses of this node. There, NodePorts come first.
-    pub node_addresses: Vec<IpAddr>,
     /// TCP ports that every node serves itself, such as the kubelet's.
     pub node_ports: Vec<u16>,
+}
+
+impl Protected {
+    /// The port of the kubelet's API on every node.
+    pub const KUBELET_PORT: u16 = 10250;
 }
 
 /// A Service's claim on a frontend. The order is the rank.
@@ -54,7 +57,8 @@ pub enum Refusal {
     },
     /// An external IP that is, or may become, the ClusterIP of another Service.
     ClusterIp,
-    /// An external IP that is an address of this node, with the NodePort of another Service.
+    /// An external IP with the NodePort of another Service. It may be the address of a node, and a proxy knows
+    /// the addresses of its own node only.
     NodePort,
     /// An external IP with a port that nodes serve themselves, or where an API server listens.
     ReservedPort,
@@ -70,7 +74,7 @@ impl fmt::Display for Refusal {
                 "the external IP is in the range of ClusterIPs or is another Service's ClusterIP",
             ),
             Self::NodePort => f.write_str(
-                "the external IP is an address of a node, and the port is another Service's NodePort",
+                "the port is another Service's NodePort, and the external IP may be a node's address",
             ),
             Self::ReservedPort => f.write_str(
                 "nodes or the API server listen at this port of the external IP themselves",
@@ -110,6 +114,8 @@ pub struct Ownership {
     protected: Protected,
     api_servers: BTreeSet<SocketAddr>,
     claims: BTreeMap<Frontend, Claims>,
+    /// The frontends that are claimed as external IPs, by port.
+    external: BTreeSet<(u16, Frontend)>,
 }
 
 impl Ownership {
@@ -149,6 +155,12 @@ impl Ownership {
     }
 
     fn set(&mut self, frontend: Frontend, claims: Vec<Claim>) {
+        let by_port = (frontend.port, frontend);
+        if claims.iter().any(|claim| claim.exposure == Exposure::ExternalIp) {
+            self.external.insert(by_port);
+        } else {
+            self.external.remove(&by_port);
+        }
         if let Some(claims) = Claims::of(claims) {
             self.claims.insert(frontend, claims);
         }
@@ -219,12 +231,15 @@ impl Ownership {
         self.claims.range(first..=last).flat_map(|(_, claims)| claims.all()).collect()
     }
 
-    /// The claims on a NodePort, and on the same port of this node's addresses.
+    /// The claims on a NodePort, and on the same port of external IPs.
     fn at_node_port(&self, frontend: &Frontend) -> Vec<&Claim> {
-        let addresses = self.protected.node_addresses.iter();
-        let own = addresses.filter(|address| Family::of(address) == frontend.family);
-        let own = own.map(|address| Frontend::at(*address, frontend.protocol, frontend.port));
-        own.chain([*frontend]).flat_map(|frontend| self.claims_on(&frontend)).collect()
+        // A NodePort has no address, so it comes before every frontend with one.
+        let from = self.external.range((frontend.port, *frontend)..);
+        let same_port =
+            from.map(|(_, external)| external).take_while(|at| at.port == frontend.port);
+        let alike =
+            same_port.filter(|at| (at.family, at.protocol) == (frontend.family, frontend.protocol));
+        alike.chain([frontend]).flat_map(|at| self.claims_on(at)).collect()
     }
 
     /// Why a claim has no effect, whoever else claims the frontend.
@@ -234,7 +249,7 @@ impl Ownership {
             Some(Refusal::ClusterIp)
         } else if self.is_reserved(frontend, socket) {
             Some(Refusal::ReservedPort)
-        } else if self.is_node_port(frontend, claim, socket.ip()) {
+        } else if self.is_node_port(frontend, claim) {
             Some(Refusal::NodePort)
         } else {
             None
@@ -255,10 +270,9 @@ impl Ownership {
                 || self.api_servers.contains(&socket))
     }
 
-    fn is_node_port(&self, frontend: &Frontend, claim: &Claim, address: IpAddr) -> bool {
+    fn is_node_port(&self, frontend: &Frontend, claim: &Claim) -> bool {
         let node_port = Frontend::node_port(frontend.family, frontend.protocol, frontend.port);
-        self.protected.node_addresses.contains(&address)
-            && self.claims_on(&node_port).any(|other| other.service != claim.service)
+        self.claims_on(&node_port).any(|other| other.service != claim.service)
     }
 }
 

@@ -397,6 +397,14 @@ impl Addresses {
         }
     }
 
+    /// Those that are IP addresses.
+    pub fn ips(&self) -> Vec<IpAddr> {
+        match self {
+            Self::One(ip) => vec![*ip],
+            Self::Many(texts) => texts.iter().filter_map(|text| parse_address(text)).collect(),
+        }
+    }
+
     /// The addresses of a Pod; `None` if it has none.
     pub fn of(ips: &[IpAddr]) -> Option<Self> {
         match ips {

@@ -47,7 +47,7 @@ impl Options {
 pub struct Cluster {
     // Dropped in this order: the server before its store, and both before the files.
     apiserver: Mutex<Option<Process>>,
-    etcd: Process,
+    etcd: Mutex<Option<Process>>,
     programs: Programs,
     options: Options,
     keys: Keys,
@@ -213,12 +213,12 @@ impl Cluster {
 
     /// Pauses etcd (SIGSTOP): the API server accepts requests and cannot answer them.
     pub fn pause_etcd(&self) -> Result<()> {
-        self.etcd.pause()
+        self.etcd.lock().as_ref().context("etcd is not running")?.pause()
     }
 
     /// Resumes a paused etcd.
     pub fn resume_etcd(&self) -> Result<()> {
-        self.etcd.resume()
+        self.etcd.lock().as_ref().context("etcd is not running")?.resume()
     }
 
     /// Removes all revisions but the current one from etcd. A running API server still serves the changes in its
@@ -229,6 +229,38 @@ impl Cluster {
         let revision = answer["header"]["revision"].clone();
         let order = json!({ "revision": revision, "physical": true });
         post(&client, "/v3/kv/compaction", &order).await?;
+        Ok(())
+    }
+
+    /// Keeps a copy of etcd's data as it is now. etcd and the API server are restarted for that.
+    pub async fn back_up_etcd(&self) -> Result<()> {
+        self.kill_apiserver()?;
+        self.stop_etcd().await?;
+        copy_folder(&self.directory().join("etcd"), &self.directory().join("etcd-backup"))?;
+        self.start_etcd().await?;
+        self.start_apiserver().await
+    }
+
+    /// Puts the copy back, as after a disaster: revisions start again at that of the copy.
+    pub async fn restore_etcd(&self) -> Result<()> {
+        self.kill_apiserver()?;
+        self.stop_etcd().await?;
+        let data = self.directory().join("etcd");
+        fs::remove_dir_all(&data)?;
+        copy_folder(&self.directory().join("etcd-backup"), &data)?;
+        self.start_etcd().await?;
+        self.start_apiserver().await
+    }
+
+    async fn stop_etcd(&self) -> Result<()> {
+        let process = self.etcd.lock().take().context("etcd is not running")?;
+        process.stop().await?;
+        Ok(())
+    }
+
+    async fn start_etcd(&self) -> Result<()> {
+        let process = start_etcd(&self.programs, self.directory(), self.etcd_port).await?;
+        *self.etcd.lock() = Some(process);
         Ok(())
     }
 
@@ -244,6 +276,7 @@ impl Cluster {
         let keys = Keys::write(directory.path())?;
         let (port, etcd_port) = (ports::free()?, ports::free()?);
         let etcd = start_etcd(&programs, directory.path(), etcd_port).await?;
+        let etcd = Mutex::new(Some(etcd));
         let apiserver = Mutex::new(None);
         let files = AtomicU32::new(0);
         let cluster =
@@ -287,6 +320,20 @@ const FLAGS: [&str; 9] = [
     "--allow-privileged=true",
     "--profiling=false",
 ];
+
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let copy = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &copy)?;
+        } else {
+            fs::copy(entry.path(), &copy)?;
+        }
+    }
+    Ok(())
+}
 
 async fn start_etcd(programs: &Programs, directory: &Path, port: u16) -> Result<Process> {
     let (client, peer) =

@@ -108,6 +108,7 @@ impl IndexListener for Deaf {
     fn node_changed(&self, _: &Name, _: NodeChange) {}
     fn listed(&self, _: &'static str) {}
     fn health(&self, _: &'static str, _: Result<(), &ApiError>) {}
+    fn rewound(&self) {}
     fn unreadable(&self, _: &'static str, key: &Key, error: &str) {
         panic!("{key:?}: {error}");
     }

@@ -78,6 +78,28 @@ async fn e2_the_server_dies_under_load_and_the_watch_is_too_old() {
     running.stop().await.unwrap();
 }
 
+/// etcd is put back to an older state: what the controller knows is newer than what there is. It ends by itself, and
+/// after its restart the slices follow the Pods again.
+#[tokio::test(flavor = "multi_thread")]
+async fn e2_etcd_restored_from_a_backup() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    cluster.create(&[namespace("shop"), service("shop", "web", "web")]).await.unwrap();
+    cluster.create(&pods("web", 0..3)).await.unwrap();
+    let running = Running::start(&cluster, "").await;
+    settled(&cluster, "web", 3).await;
+    cluster.back_up_etcd().await.unwrap();
+    cluster.create(&pods("web", 3..9)).await.unwrap();
+    settled(&cluster, "web", 9).await;
+    cluster.restore_etcd().await.unwrap();
+    assert!(matches!(running.ended().await, Err(zonewise_controller::RunError::Rewound)));
+    let restarted = Running::start(&cluster, "").await;
+    settled(&cluster, "web", 3).await;
+    cluster.create(&pods("web", 3..5)).await.unwrap();
+    settled(&cluster, "web", 5).await;
+    restarted.stop().await.unwrap();
+}
+
 /// While the API server does not answer, the number of attempts does not grow with the number of changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn e3_an_outage_is_no_storm() {
@@ -251,6 +273,48 @@ async fn a_second_writer_is_said_not_fought() {
     reference.stop().await.unwrap();
     running.stop().await.unwrap();
     assert_eq!(addresses(&slices(&cluster, "shop", "web").await).len(), 6);
+}
+
+/// A Service that asks for another one's address gets an event, once, whatever else changes about it. Its
+/// slices are written all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_claims_anothers_address_is_told_once() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    cluster.create(&[namespace("shop"), service("shop", "web", "web")]).await.unwrap();
+    let web = &cluster.list("Service", Some("shop")).await.unwrap()[0];
+    let address = web["spec"]["clusterIP"].as_str().unwrap();
+    let mut thief = service("shop", "aaa", "thief");
+    thief["spec"]["externalIPs"] = json!([address]);
+    let running = Running::start(&cluster, "").await;
+    cluster.create(&[thief]).await.unwrap();
+    for number in [0..1, 1..2, 2..3] {
+        let count = number.end;
+        cluster.create(&pods("thief", number)).await.unwrap();
+        settled(&cluster, "aaa", count).await;
+    }
+    let told = || async {
+        let events = cluster.list("Event", Some("shop")).await.unwrap();
+        let told = events.iter().filter(|event| event["reason"] == "AddressRefused");
+        told.map(|event| {
+            let text = |path| event.pointer(path).and_then(|value| value.as_str()).unwrap_or("?");
+            let count = event["count"].as_u64().unwrap_or(1);
+            format!("{} {count} {}", text("/involvedObject/name"), text("/message"))
+        })
+        .collect::<Vec<_>>()
+    };
+    eventually(|| async {
+        let told = told().await;
+        if told.is_empty() { Err("not told".to_owned()) } else { Ok(()) }
+    })
+    .await;
+    running.stop().await.unwrap();
+    let expected = format!(
+        "aaa 1 the Service does not get an address and port that it asks for ({address}:80/TCP: the external IP is \
+         in the range of ClusterIPs or is another Service's ClusterIP); use another address or port; the page \
+         Proxy (Who has an address) says who gets one that several ask for"
+    );
+    assert_eq!(told().await, [expected]);
 }
 
 /// Of two replicas one writes. A leader that is cut off stops before the other starts.

@@ -1,9 +1,9 @@
 //! The screens of `zonewise route`.
 
 use super::table::{fitted, table};
-use super::{BOLD, Width, clean, maybe_percent, paint, percent, signed_percent};
+use super::{BOLD, WARN, Width, clean, maybe_percent, paint, percent, signed_percent};
 use crate::matrix::Matrix;
-use crate::route::RouteLine;
+use crate::route::{RefusedFrontend, RouteLine};
 
 /// The largest number of endpoints that are shown per line; the others are counted.
 const SHOWN: usize = 4;
@@ -20,7 +20,19 @@ pub fn routes(lines: &[RouteLine], width: Width) -> String {
             tables.find(fits).unwrap_or_else(|| fitted(&HEADER, HEADER.len(), rows(1), width))
         }
     };
-    text + "\n"
+    let refused = lines.iter().flat_map(|line| {
+        let told = |refused: &RefusedFrontend| {
+            let RefusedFrontend { at, reason, why } = refused;
+            format!(
+                "{}: {} does not get {at}: {why} ({reason})\n",
+                paint(WARN, "refused"),
+                line.service
+            )
+        };
+        line.refused.iter().map(told)
+    });
+    let refused: String = refused.collect();
+    text + "\n" + &refused
 }
 
 const HEADER: [&str; 6] = ["SERVICE", "PORT", "FAMILY", "MODE", "REASON", "ENDPOINTS"];

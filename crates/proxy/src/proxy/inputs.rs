@@ -34,13 +34,9 @@ pub(crate) fn options(config: &Config, node: &NodeInfo, nodeports: &[NodePorts; 
     }
 }
 
-/// The port of the kubelet's API on every node.
-const KUBELET_PORT: u16 = 10250;
-
 /// What the elements of all Services depend on.
 pub(crate) fn node_settings(
     config: &Config,
-    node: &NodeInfo,
     ips: &NodeIps,
     service_cidrs: &[Cidr],
 ) -> NodeSettings {
@@ -50,8 +46,12 @@ pub(crate) fn node_settings(
         count: config.count,
         protected: Protected {
             service_cidrs: service_cidrs.to_vec(),
-            node_addresses: node.ips().collect(),
-            node_ports: config.healthz.iter().map(SocketAddr::port).chain([KUBELET_PORT]).collect(),
+            node_ports: config
+                .healthz
+                .iter()
+                .map(SocketAddr::port)
+                .chain([Protected::KUBELET_PORT])
+                .collect(),
         },
     }
 }

@@ -137,8 +137,7 @@ impl Proxy<'_> {
     }
 
     pub(super) fn node_settings(&self) -> NodeSettings {
-        let node = self.cluster.node().unwrap_or_default();
-        inputs::node_settings(self.config, &node, &self.node_ips(), &self.service_cidrs())
+        inputs::node_settings(self.config, &self.node_ips(), &self.service_cidrs())
     }
 
     fn node_ips(&self) -> NodeIps {

@@ -32,7 +32,7 @@ use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use zonewise_cluster::watch::Backoff;
+use zonewise_cluster::watch::{Backoff, REWOUND};
 use zonewise_common::clock;
 use zonewise_common::name::Key;
 use zonewise_nft::Family;
@@ -79,6 +79,9 @@ pub enum RunError {
          them (--allocate-node-cidrs), or choose another mode"
     )]
     NoPodCidrs,
+    /// What is known is newer than what the API server has. The rules stay; after a restart everything is read afresh.
+    #[error("{REWOUND}")]
+    Rewound,
 }
 
 /// Runs until shutdown. The rules stay in the kernel.
@@ -170,6 +173,7 @@ pub async fn run_on(
     let result = tokio::select! {
         biased;
         () = shutdown.wait() => Ok(()),
+        () = cluster.rewound.notified() => Err(RunError::Rewound),
         result = work => result,
     };
     watches.stop();

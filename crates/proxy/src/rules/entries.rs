@@ -197,20 +197,8 @@ pub struct NodeSettings {
 impl ProgrammedService {
     /// Every frontend that it claims, and what it is to the Service.
     pub fn frontends(&self, node: &NodeSettings) -> Vec<(Frontend, Exposure)> {
-        let claimed = self.each(node).map(|(frontend, exposure, _)| (frontend, exposure));
-        let mut all: Vec<(Frontend, Exposure)> = claimed.chain(self.health_check()).collect();
-        all.sort_unstable();
-        all.dedup_by_key(|(frontend, _)| *frontend);
-        all
-    }
-
-    /// The port where load balancers ask for the health of this node is a port of the node, like NodePorts.
-    fn health_check(&self) -> impl Iterator<Item = (Frontend, Exposure)> {
-        let port = self.service.health_check_node_port;
-        let at = |port| {
-            routing::Family::BOTH.map(|family| Frontend::node_port(family, Protocol::Tcp, port))
-        };
-        port.map(at).into_iter().flatten().map(|frontend| (frontend, Exposure::NodePort))
+        let served = |exposure| node.external_ips || exposure != Exposure::ExternalIp;
+        self.service.claims().into_iter().filter(|(_, exposure)| served(*exposure)).collect()
     }
 
     fn each<'a>(

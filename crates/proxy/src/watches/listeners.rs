@@ -63,6 +63,10 @@ impl WatchListener for ServiceListener {
         self.0.set_listed(List::Services);
     }
 
+    fn rewound(&mut self) {
+        self.0.rewound.notify_one();
+    }
+
     fn health(&mut self, health: Result<(), &ApiError>) {
         self.0.metrics.watch_health("services", health.is_ok());
     }
@@ -104,6 +108,10 @@ impl WatchListener for SliceListener {
 
     fn seen(&mut self, version: u64) {
         self.view.change(|index| index.reached(self.watch, version));
+    }
+
+    fn rewound(&mut self) {
+        self.view.rewound.notify_one();
     }
 
     fn health(&mut self, health: Result<(), &ApiError>) {

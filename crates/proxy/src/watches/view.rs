@@ -70,6 +70,8 @@ pub(crate) struct ClusterView {
     pub(super) departures: Notify,
     /// Wakes the task of other zones' watches: the needs of Services have changed.
     pub(super) needs: Notify,
+    /// The API server has older data than before, and what is known compares versions.
+    pub rewound: Notify,
 }
 
 impl ClusterView {
@@ -90,6 +92,7 @@ impl ClusterView {
             changed: Notify::new(),
             departures: Notify::new(),
             needs: Notify::new(),
+            rewound: Notify::new(),
         })
     }
 

@@ -122,7 +122,6 @@ fn external_ips_never_have_what_belongs_to_the_cluster() {
     let node_port = service("web", 11, NEW, &node_port);
     let protected = Protected {
         service_cidrs: vec![Cidr::parse("10.100.0.0/16").unwrap()],
-        node_addresses: vec!["192.168.0.1".parse().unwrap()],
         node_ports: vec![10_250],
     };
     let mut ownership = of(&[&thief, &dns, &node_port], protected);
@@ -130,20 +129,37 @@ fn external_ips_never_have_what_belongs_to_the_cluster() {
     let range = "the external IP is in the range of ClusterIPs or is another Service's ClusterIP";
     let reserved = "nodes or the API server listen at this port of the external IP themselves";
     let node =
-        "the external IP is an address of a node, and the port is another Service's NodePort";
+        "the port is another Service's NodePort, and the external IP may be a node's address";
     let mut expected = BTreeSet::from([
         format!("aaa 192.168.0.1:10250: {reserved}"),
         format!("aaa 203.0.113.7:10250: {reserved}"),
         format!("aaa 192.168.0.1:6443: {reserved}"),
         format!("aaa 192.168.0.1:30080: {node}"),
+        format!("aaa 203.0.113.7:30080: {node}"),
     ]);
     for port in [81, 10_250, 6443, 30_080] {
         expected.insert(format!("aaa 10.96.0.10:{port}: {range}"));
         expected.insert(format!("aaa 10.100.0.1:{port}: {range}"));
     }
     assert_eq!(refused(&ownership), expected);
-    let kept = ["192.168.0.1:81", "203.0.113.7:81", "203.0.113.7:6443", "203.0.113.7:30080"];
-    assert_eq!(kept.map(|socket| owner(&ownership, socket)), [Some("aaa"); 4]);
+    let kept = ["192.168.0.1:81", "203.0.113.7:81", "203.0.113.7:6443"];
+    assert_eq!(kept.map(|socket| owner(&ownership, socket)), [Some("aaa"); 3]);
+}
+
+/// A NodePort that comes or goes changes the frontends of those who claim its port as an external IP.
+#[test]
+fn a_node_port_concerns_the_external_ips_with_its_port() {
+    let external = |name, n, port| {
+        let spec = json!({"externalIPs": ["203.0.113.7"], "ports": [{"port": port}]});
+        service(name, n, NEW, &spec)
+    };
+    let (same, other) = (external("same", 1, 30_080), external("other", 2, 30_081));
+    let ownership = of(&[&same, &other], Protected::default());
+    let web = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30_080}]});
+    let web = service("web", 3, NEW, &web);
+    let frontends = web.frontends(&web.ports[0], Family::V4);
+    let concerned = ownership.competitors(&key("web"), frontends.iter());
+    assert_eq!(concerned, BTreeSet::from([key("same")]));
 }
 
 /// An address of a Service may be listed twice; it is one frontend, of the higher rank.

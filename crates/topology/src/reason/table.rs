@@ -181,6 +181,9 @@ define_reasons! {
         ProxiesReady => InForce,
             "every proxy that reports has applied this",
             NOTHING_TO_DO;
+        AddressRefused => Setting,
+            "the Service does not get an address and port that it asks for",
+            "use another address or port; the page Proxy (Who has an address) says who gets one that several ask for";
         RefusedByKernel => Failed,
             "the kernel of a node refuses the rules of this Service; the rules from before stay in place",
             "find the node in zonewise.dev/refused on the Leases in zonewise-system and read the log of its proxy, which tries again every minute";

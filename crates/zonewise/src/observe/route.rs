@@ -94,10 +94,16 @@ pub(crate) fn run(arguments: &Route) -> Result<()> {
         );
     }
     let location = location(snapshot, arguments)?;
+    // Other proxies have rules of their own about addresses that several Services ask for.
+    let ours = environment.only_proxy().is_none_or(|kind| kind == ProxyKind::Zonewise);
     let mut all = Vec::new();
     for service in &services {
         let gates = routers.on(arguments.node.as_deref(), service, &environment);
-        all.extend(route_lines(&snapshot.proxy_view(service), &location, &gates)?);
+        let mut proxy_view = snapshot.proxy_view(service);
+        if !ours {
+            proxy_view.refused.clear();
+        }
+        all.extend(route_lines(&proxy_view, &location, &gates)?);
     }
     print_lines(&all, (&routers.first_lines(&environment), &environment), arguments.output)
 }

@@ -44,11 +44,7 @@ pub(crate) struct Tables {
 
 /// What is not said otherwise: both families, addresses known, connections counted by zone.
 pub(crate) fn usual_node(addresses: [Option<IpAddr>; 2]) -> NodeSettings {
-    let protected = Protected {
-        node_addresses: addresses.into_iter().flatten().collect(),
-        node_ports: vec![10_250],
-        ..Protected::default()
-    };
+    let protected = Protected { node_ports: vec![10_250], ..Protected::default() };
     NodeSettings { addresses, external_ips: true, count: CountBy::Zones, protected }
 }
 

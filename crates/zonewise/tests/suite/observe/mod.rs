@@ -6,6 +6,7 @@
     reason = "a failed unwrap is the failure report"
 )]
 
+mod addresses;
 mod advice;
 mod answers;
 #[cfg(feature = "expressions")]

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
+use crate::observe::addresses::with_a_claim_on_anothers_address;
 use crate::observe::answers::settled;
 use crate::observe::run::{cluster, document, node, root, run};
 
@@ -245,6 +246,8 @@ fn documents() -> Vec<(&'static str, Value)> {
     same_node.push(node("a2", "a", "4"));
     all.push(("matrices", document(&["route", "--matrix"], &settled(same_node))));
     all.extend(with_dropped_traffic());
+    let refused = ["route", "--from", "a", "--as-if", "proxy"];
+    all.push(("routes", document(&refused, &with_a_claim_on_anothers_address())));
     for service in ["cart", "dns", "legacy", "search", "typo", "web"] {
         let name = format!("shop/{service}");
         all.push(("explanation", of_shop(&["explain", &name])));
