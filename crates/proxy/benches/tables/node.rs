@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use zonewise_netns::Namespace;
 use zonewise_nft::{Family, Network};
 use zonewise_proxy::testing::{
-    Index, Kernel, NodeSettings, Options, Published, WatchId, programmed_service,
+    Index, Kernel, Network, NodeSettings, Options, Published, WatchId, programmed_service,
 };
 use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader};
 use zonewise_testbed::objects;

@@ -22,7 +22,7 @@ use zonewise_common::name::Name;
 use zonewise_nft::{Bytes, Family};
 use zonewise_routing::{
     self as routing, AddressList, Choice, EndpointFlags, Exposure, Frontend, Group, Mode,
-    Protected, Protocol, RoutedService, ServicePort, Target, ZoneId,
+    Protected, RoutedService, ServicePort, Target, ZoneId,
 };
 use zonewise_topology::reason::Reason;
 
