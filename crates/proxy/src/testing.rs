@@ -16,12 +16,7 @@ pub use crate::health::{
     Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, PortError, serve,
 };
 pub use crate::index::{Index, WatchId};
-<<<<<<< HEAD
 pub use crate::kernel::{Found, Kernel, KernelError, KernelHandle, Mended, Rejected, Verification};
-=======
-
-pub use crate::kernel::{Found, Kernel, KernelError, KernelHandle, Mended, Rejected};
->>>>>>> 83b0f0c (lab, proxy: the kernel is opened with a network)
 use crate::metrics::Metrics;
 use crate::node::NodeInfo;
 pub use crate::proxy::inputs::programmed_service;
