@@ -27,7 +27,7 @@ use zonewise_slices::node::Nodes;
 use zonewise_slices::requested::requested_routing;
 use zonewise_slices::settings::Settings;
 use zonewise_slices::upstream::is_overloaded;
-use zonewise_telemetry::checks::{Checks, Readiness};
+use zonewise_telemetry::checks::{Checks, Heartbeat, Readiness};
 use zonewise_telemetry::health::{self, ListenError};
 use zonewise_telemetry::metrics::{self, MetricError, Registry};
 use zonewise_telemetry::shutdown::Shutdown;
@@ -70,6 +70,11 @@ const NODE_BATCH_PERIOD: Duration = Duration::from_millis(100);
 const SWEEP_PERIOD: Duration = Duration::from_secs(600);
 /// How often the configuration file is looked at.
 const CONFIG_PERIOD: Duration = Duration::from_secs(5);
+/// A worker whose last sign of life is older than this hangs, which a restart mends. Every request of a sync ends by
+/// itself after at most 30 s.
+const WORKER_LIMIT: Duration = Duration::from_secs(900);
+/// How often a worker without work gives a sign of life.
+const HEARTBEAT_PERIOD: Duration = Duration::from_secs(60);
 /// How often all Services are synced again, even without a change.
 const RESYNC_PERIOD: Duration = Duration::from_secs(12 * 3600);
 
@@ -90,14 +95,14 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let (leadership, campaign) = campaign(&client, &config, &released)?;
     let election = leadership.clone();
     checks.readiness_when("leader election", move || election.obstacle().map_or(Ok(()), Err));
-    let server = health::serve(config.metrics_address, registry, checks, &shutdown).await?;
+    let server = health::serve(config.metrics_address, registry, checks.clone(), &shutdown).await?;
     let campaign = tokio::spawn(campaign);
     let mut watches = watched.start(&client);
     if !config.settings.upstream {
         let readiness = Arc::clone(&watched.listener.readiness);
         watches.spawn(readiness.follow(client.clone(), Arc::clone(&metrics)));
     }
-    let controller = Controller { client, config, settings, watched, leadership, shutdown };
+    let controller = Controller { client, config, settings, watched, leadership, checks, shutdown };
     let result = controller.work(&metrics).await;
     drop(watches);
     released.trigger();
@@ -276,6 +281,7 @@ struct Controller {
     settings: watch::Sender<Arc<Settings>>,
     watched: Arc<WatchedIndex<ServiceEnqueuer>>,
     leadership: Leadership,
+    checks: Checks,
     shutdown: Shutdown,
 }
 
@@ -368,9 +374,11 @@ impl Controller {
         });
         let faults = Arc::new(Faults::new(self.config.workers));
         let mut workers = JoinSet::new();
-        for _ in 0..self.config.workers {
+        for number in 1..=self.config.workers {
             let (syncer, queue) = (Arc::clone(&syncer), Arc::clone(&enqueuer.queue));
-            workers.spawn(worker(syncer, queue, Arc::clone(&faults), self.shutdown.clone()));
+            let heartbeat = self.checks.heartbeat(&format!("worker {number}"), WORKER_LIMIT);
+            let (faults, shutdown) = (Arc::clone(&faults), self.shutdown.clone());
+            workers.spawn(worker(syncer, queue, faults, heartbeat, shutdown));
         }
         workers
     }
@@ -502,9 +510,11 @@ async fn worker(
     syncer: Arc<Syncer<ServiceEnqueuer>>,
     queue: Arc<Queue>,
     faults: Arc<Faults>,
+    heartbeat: Heartbeat,
     shutdown: Shutdown,
 ) {
     loop {
+        heartbeat.beat();
         tokio::select! {
             biased;
             () = shutdown.wait() => return,
@@ -514,7 +524,9 @@ async fn worker(
             biased;
             () = shutdown.wait() => return,
             next = queue.next() => next,
+            () = sleep(HEARTBEAT_PERIOD) => continue,
         };
+        heartbeat.beat();
         let namespace = &key.0;
         if let Err(later) = faults.start(namespace) {
             queue.add_for(key.clone(), causes, later);

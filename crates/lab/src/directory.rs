@@ -26,6 +26,26 @@ pub(crate) const ZONES: &str = "zones.json";
 /// The file with the addresses of all Services.
 pub(crate) const HOSTS: &str = "hosts";
 
+/// Creates or empties a file that a user has named. The lab runs as root, so a symbolic link that another user has put
+/// there would lead it to any file of the machine: it is refused.
+///
+/// # Errors
+/// If the file cannot be opened, or is a symbolic link.
+pub fn create_file(path: &Path) -> anyhow::Result<fs::File> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).custom_flags(nix::libc::O_NOFOLLOW);
+    options.open(path).map_err(|error| {
+        if error.raw_os_error() == Some(nix::libc::ELOOP) {
+            anyhow::anyhow!(
+                "{} is a symbolic link, and the lab, which runs as root, follows none: name the file itself",
+                path.display()
+            )
+        } else {
+            anyhow::Error::new(error).context(format!("cannot write {}", path.display()))
+        }
+    })
+}
+
 /// A running lab's directory; removed on drop.
 #[derive(Debug)]
 pub struct LabDirectory {
@@ -223,6 +243,22 @@ fn started(pid: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_a_link_is_refused_and_stays_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        create_file(&file).unwrap().write_all(b"precious").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let refused = create_file(&link).unwrap_err().to_string();
+        let told = format!(
+            "{} is a symbolic link, and the lab, which runs as root, follows none: name the file itself",
+            link.display()
+        );
+        assert_eq!((refused, fs::read_to_string(&file).unwrap()), (told, "precious".into()));
+        drop(create_file(&file).unwrap());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "", "an ordinary file is written anew");
+    }
 
     #[test]
     fn what_runs_is_told_from_what_is_gone() {

@@ -1,5 +1,6 @@
 //! Runs a lab from start to end.
 
+use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::api::{Api, NODES, SERVICES};
 use crate::cluster::{Access, Cluster, clear};
-use crate::directory::{HOSTS, LabDirectory, ZONES};
+use crate::directory::{self, HOSTS, LabDirectory, ZONES};
 use crate::picture::{side_by_side, svg};
 use crate::runner::Runner;
 use crate::scenario::Scenario;
@@ -186,9 +187,10 @@ impl<'f> Pictures<'f> {
 
     /// Writes a file. If that fails, the lab goes on.
     fn write(&self, name: &str, text: &str) {
-        let path = self.folder.join(name);
-        if let Err(error) = std::fs::write(&path, text) {
-            tracing::warn!(%error, path = %path.display(), "a picture cannot be written");
+        let file = directory::create_file(&self.folder.join(name));
+        let written = file.and_then(|mut file| Ok(file.write_all(text.as_bytes())?));
+        if let Err(error) = written {
+            tracing::warn!(%error, name, "a picture cannot be written");
         }
     }
 }

@@ -137,8 +137,7 @@ fn play(flags: &LabFlags) -> anyhow::Result<()> {
     let directory =
         LabDirectory::create(Path::new(directory::LABS_DIRECTORY), options.api.clone())?;
     let file = match &flags.log_file {
-        Some(path) => std::fs::File::create(path)
-            .with_context(|| format!("cannot write {}", path.display()))?,
+        Some(path) => directory::create_file(path)?,
         None => directory.open("lab.log")?,
     };
     log::start_in(file, &format!("{},kube_client=off", flags.log_level))

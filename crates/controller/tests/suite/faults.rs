@@ -308,6 +308,8 @@ async fn a_service_that_claims_anothers_address_is_told_once() {
         if told.is_empty() { Err("not told".to_owned()) } else { Ok(()) }
     })
     .await;
+    let livez = running.page("/livez?verbose").await.unwrap();
+    assert!(livez.contains("[+]worker 1 ok\n"), "a worker that hangs would show: {livez}");
     running.stop().await.unwrap();
     let expected = format!(
         "aaa 1 the Service does not get an address and port that it asks for ({address}:80/TCP: the external IP is \
