@@ -15,9 +15,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use parking_lot::Mutex;
 use zonewise_common::name::Key;
 use zonewise_routing::{Frontend, Refusal, ZoneId};
+use zonewise_topology::reason::Reason;
 
+use crate::rules::budget::{Extent, Grant};
 use crate::rules::desired::Desired;
-use crate::rules::entries::ProgrammedService;
+use crate::rules::entries::{PortRoute, ProgrammedService};
 
 /// A Service as the last sync has left it.
 #[derive(Clone, Debug)]
@@ -26,12 +28,37 @@ pub(crate) struct PublishedService {
     pub(crate) programmed: ProgrammedService,
     /// The frontends that it asks for and does not get.
     pub(crate) refused: Box<[(Frontend, Refusal)]>,
+    /// What it is granted, if that is less than it asks for.
+    pub(crate) grant: Option<Grant>,
 }
 
 impl PublishedService {
     /// Why it does not get a frontend.
     pub(crate) fn refusal(&self, frontend: &Frontend) -> Option<&Refusal> {
-        self.refused.iter().find(|(at, _)| at == frontend).map(|(_, refusal)| refusal)
+        let at = self.refused.binary_search_by_key(frontend, |(at, _)| *at).ok()?;
+        Some(&self.refused[at].1)
+    }
+
+    /// Whether its budget leaves no room for the weights of a route.
+    pub(crate) fn loses_weights(&self, route: &PortRoute) -> bool {
+        route.weights.is_some() && self.grant.is_some_and(|grant| !grant.weights)
+    }
+
+    /// Why the endpoints of a route are used as they are.
+    pub(crate) fn reason(&self, route: &PortRoute) -> Reason {
+        match self.grant {
+            Some(Grant { asked, limit, .. }) if self.loses_weights(route) => {
+                Reason::WeightsOverBudget { asked: asked as u64, limit: limit as u64 }
+            }
+            _ => route.reason,
+        }
+    }
+
+    /// Why some of its frontends are not served at all, if so.
+    pub(crate) fn lost_frontends(&self) -> Option<Reason> {
+        let grant = self.grant.filter(|grant| grant.extent != Extent::All)?;
+        let (asked, limit) = (grant.asked as u64, grant.limit as u64);
+        Some(Reason::AddressesOverBudget { asked, limit })
     }
 }
 
@@ -43,6 +70,8 @@ pub struct Published {
     zones: Mutex<BTreeSet<ZoneId>>,
     /// How many batches the kernel has accepted from the tables that are in use.
     batches: AtomicU64,
+    /// How many elements the Services need.
+    elements: AtomicU64,
 }
 
 impl Published {
@@ -61,6 +90,11 @@ impl Published {
         self.batches.load(Relaxed)
     }
 
+    /// How many elements the Services need.
+    pub(crate) fn elements(&self) -> u64 {
+        self.elements.load(Relaxed)
+    }
+
     /// Forgets every Service: tables are written anew.
     pub(crate) fn clear(&self) {
         self.services.lock().clear();
@@ -68,12 +102,15 @@ impl Published {
 
     /// These Services have changed.
     pub(crate) fn update(&self, desired: &Desired, touched: BTreeSet<Key>) {
+        self.elements.store(desired.elements() as u64, Relaxed);
         for key in touched {
             let published = desired.services().get(&key).map(|programmed| PublishedService {
                 programmed: programmed.clone(),
                 refused: desired.refused(&key),
+                grant: desired.grant(&key).copied(),
             });
             let mut services = self.services.lock();
+            tell(&key, services.get(&key), published.as_ref());
             match published {
                 Some(published) => drop(services.insert(key, published)),
                 None => drop(services.remove(&key)),
@@ -87,5 +124,31 @@ impl Published {
 
     pub(crate) fn set_batches(&self, batches: u64) {
         self.batches.store(batches, Relaxed);
+    }
+}
+
+/// Logs that a Service has begun or ceased to lose something for its budget.
+fn tell((namespace, name): &Key, was: Option<&PublishedService>, is: Option<&PublishedService>) {
+    let lost = |known: Option<&PublishedService>| {
+        let grant = known.and_then(|known| known.grant)?;
+        Some((grant.weights, grant.extent == Extent::All))
+    };
+    let service = format!("{namespace}/{name}");
+    match (is.and_then(|known| known.grant), lost(was) != lost(is)) {
+        (Some(Grant { asked, limit, extent, .. }), true) => {
+            let lost =
+                if extent == Extent::All { "weights" } else { "addresses of the lowest rank" };
+            tracing::warn!(
+                service,
+                asked,
+                limit,
+                "the Service asks for more kernel elements than it may have, and loses its {lost}: use fewer ports, \
+                 addresses or endpoints, or raise --service-elements or --node-elements"
+            );
+        }
+        (None, true) => {
+            tracing::info!(service, "the Service has all its weights and addresses again")
+        }
+        (_, false) => {}
     }
 }

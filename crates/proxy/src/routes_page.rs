@@ -38,16 +38,29 @@ struct Line<'a> {
     has_any_endpoints: bool,
     local: Endpoints<'a>,
     mode: &'static str,
+    /// Why some addresses and ports of the Service are not served, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    over_budget: Option<OverBudget>,
     port: &'a str,
     protocol: Text<Protocol>,
     reason: Code,
     /// Addresses and ports that the Service asks for and does not get.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refused: Vec<RefusedFrontend>,
-    sentence: Text<&'a Reason>,
+    sentence: Text<Reason>,
     service: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     weights: Option<&'a [u32]>,
+}
+
+/// Addresses and ports that are not served, because the Service asks for too much.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OverBudget {
+    reason: Code,
+    sentence: Text<Reason>,
+    /// How many of this Service port are not served.
+    addresses: usize,
 }
 
 #[derive(Serialize)]
@@ -101,14 +114,23 @@ fn lines(known: &PublishedService) -> impl Iterator<Item = Line<'_>> {
         has_any_endpoints: route.has_any,
         local: Endpoints(&route.local),
         mode: route.mode.as_str(),
+        over_budget: over_budget(known, port, *family),
         port: &port.name,
         protocol: Text(port.protocol),
-        reason: route.reason.code(),
+        reason: known.reason(route).code(),
         refused: refused(known, port, *family),
-        sentence: Text(&route.reason),
+        sentence: Text(known.reason(route)),
         service: format!("{}/{}", service.namespace, service.name),
-        weights: route.weights.as_deref(),
+        weights: route.weights.as_deref().filter(|_| !known.loses_weights(route)),
     })
+}
+
+fn over_budget(known: &PublishedService, port: &ServicePort, family: Family) -> Option<OverBudget> {
+    let (grant, reason) = (known.grant?, known.lost_frontends()?);
+    let claimed = known.programmed.service.frontends(port, routing_family(family));
+    let lost = claimed.iter().filter(|(at, exposure)| !grant.extent.includes(at, *exposure));
+    let addresses = lost.count();
+    (addresses > 0).then(|| OverBudget { reason: reason.code(), sentence: Text(reason), addresses })
 }
 
 fn refused(known: &PublishedService, port: &ServicePort, family: Family) -> Vec<RefusedFrontend> {

@@ -10,8 +10,8 @@ use zonewise_topology::reason::Code;
 
 use crate::connections::{self, CountedPort, Reading};
 use crate::kernel::counter_name;
-use crate::published::Published;
-use crate::rules::entries::{PortRoute, ProgrammedService};
+use crate::published::{Published, PublishedService};
+use crate::rules::entries::PortRoute;
 use crate::watches::ClusterView;
 
 /// Registers them.
@@ -27,6 +27,7 @@ pub(crate) fn register(
     ports(registry, published)?;
     no_local(registry, published)?;
     tables(registry, published)?;
+    over_budget(registry, published)?;
     service_connections(registry, published, network)?;
     connections(registry, published, cluster, network)
 }
@@ -44,9 +45,29 @@ fn tables(registry: &Registry, published: &Arc<Published>) -> Result<(), MetricE
     gauge("zonewise_proxy_contested_frontends", contested, Kind::Gauge, |published| {
         published.services().iter().map(|known| known.refused.len()).sum::<usize>() as f64
     })?;
+    let elements = "Kernel elements that the Services need for what they are granted";
+    gauge("zonewise_proxy_elements", elements, Kind::Gauge, |published| {
+        published.elements() as f64
+    })?;
     let batches = "Batches that the kernel has accepted";
     gauge("zonewise_proxy_batches_total", batches, Kind::Counter, |published| {
         published.batches() as f64
+    })
+}
+
+/// Services that ask for more elements than they may have, by what they lose.
+fn over_budget(registry: &Registry, published: &Arc<Published>) -> Result<(), MetricError> {
+    let (name, help) = (
+        "zonewise_proxy_over_budget_services",
+        "Services that ask for more kernel elements than they may have, by what they lose for it",
+    );
+    let published = Arc::clone(published);
+    registry.collect(name, help, Kind::Gauge, ["lost"], move |samples| {
+        let services = published.services();
+        let over = services.iter().filter(|known| known.grant.is_some());
+        let addresses = over.clone().filter(|known| known.lost_frontends().is_some()).count();
+        samples.push(["addresses"], addresses as f64);
+        samples.push(["weights"], (over.count() - addresses) as f64);
     })
 }
 
@@ -73,11 +94,11 @@ fn service_connections(
 
 /// Calls `take` with every Service port in every family: the Service, the place of the family in
 /// arrays, and the routes.
-fn each(published: &Published, mut take: impl FnMut(&ProgrammedService, usize, &PortRoute)) {
+fn each(published: &Published, mut take: impl FnMut(&PublishedService, usize, &PortRoute)) {
     for known in published.services() {
         for families in &*known.programmed.ports {
             for (family, route) in families.iter().enumerate() {
-                route.iter().for_each(|route| take(&known.programmed, family, route));
+                route.iter().for_each(|route| take(&known, family, route));
             }
         }
     }
@@ -91,8 +112,8 @@ fn ports(registry: &Registry, published: &Arc<Published>) -> Result<(), MetricEr
     let published = Arc::clone(published);
     registry.collect(name, help, Kind::Gauge, ["mode", "reason"], move |samples| {
         let mut counts: BTreeMap<(&str, Code), u32> = BTreeMap::new();
-        each(&published, |_, _, route| {
-            *counts.entry((route.mode.as_str(), route.reason.code())).or_default() += 1;
+        each(&published, |known, _, route| {
+            *counts.entry((route.mode.as_str(), known.reason(route).code())).or_default() += 1;
         });
         for ((mode, reason), count) in counts {
             samples.push([mode, &reason.to_string()], f64::from(count));
@@ -107,9 +128,10 @@ fn no_local(registry: &Registry, published: &Arc<Published>) -> Result<(), Metri
     let published = Arc::clone(published);
     registry.collect(name, help, Kind::Gauge, labels, move |samples| {
         let mut counts = [[0_u32; 2]; 2];
-        each(&published, |programmed, family, route| {
+        each(&published, |known, family, route| {
             let without = route.has_any && route.local.is_empty();
-            let policies = [programmed.service.internal_policy, programmed.service.external_policy];
+            let service = &known.programmed.service;
+            let policies = [service.internal_policy, service.external_policy];
             for (policy, count) in policies.iter().zip(&mut counts) {
                 count[family] += u32::from(without && *policy == TrafficPolicy::Local);
             }

@@ -23,6 +23,7 @@ pub use crate::proxy::inputs::programmed_service;
 use crate::proxy::with_routes;
 pub use crate::published::Published;
 pub use crate::report::Applied;
+pub use crate::rules::budget::Extent;
 pub use crate::rules::entries::{NodeSettings, ProgrammedService, routing_family};
 pub use crate::rules::layout::{FAMILIES, LocalTraffic, Options};
 pub use crate::rules::{TABLE, text};

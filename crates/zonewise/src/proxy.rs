@@ -151,6 +151,12 @@ struct RuleFlags {
     /// How often the rules in the kernel are checked and repaired [default: 1m]
     #[arg(long, value_name = "TIME")]
     verify_period: Option<ConfigDuration>,
+    /// Most elements in the kernel for one Service; beyond it, it loses weights, then addresses [default: 65536]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    service_elements: Option<i64>,
+    /// Most elements in the kernel for all Services [default: 1048576]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    node_elements: Option<i64>,
 }
 
 #[derive(Args)]
@@ -381,6 +387,8 @@ impl RuleFlags {
             sync_period: self.sync_period,
             min_sync_period: self.min_sync_period,
             verify_period: self.verify_period,
+            service_elements: self.service_elements,
+            node_elements: self.node_elements,
             ..Settings::default()
         }
     }

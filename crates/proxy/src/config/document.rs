@@ -196,6 +196,8 @@ pub(super) struct Own {
     count: Option<CountBy>,
     localhost_node_ports: Option<bool>,
     verify_period: Option<ConfigDuration>,
+    service_elements: Option<i64>,
+    node_elements: Option<i64>,
     feature_gates: Option<BTreeMap<String, bool>>,
 }
 
@@ -212,6 +214,8 @@ impl Own {
             count: self.count,
             localhost_nodeports: self.localhost_node_ports,
             verify_period: self.verify_period,
+            service_elements: self.service_elements,
+            node_elements: self.node_elements,
             feature_gates: gates,
             ..Settings::default()
         })

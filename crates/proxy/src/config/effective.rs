@@ -76,7 +76,9 @@ impl Config {
             "kind": document::OWN_KIND,
             "count": self.count.to_string(),
             "localhostNodePorts": self.localhost_nodeports,
+            "nodeElements": self.budget.node,
             "proxyName": self.proxy_name.as_deref().unwrap_or_default(),
+            "serviceElements": self.budget.service,
             "verifyPeriod": span(self.verify_period),
         })
     }

@@ -28,6 +28,7 @@ use thiserror::Error;
 use zonewise_common::cidr::Cidr;
 use zonewise_telemetry::file::FileError;
 
+pub use crate::rules::budget::Budget;
 pub use gates::GATES;
 pub use resolve::host_name;
 pub use settings::Settings;
@@ -55,6 +56,8 @@ pub struct Config {
     pub sync_period: Duration,
     /// How often the kernel's state is compared with what it should be.
     pub verify_period: Duration,
+    /// How many elements in the kernel Services may have.
+    pub budget: Budget,
     /// Settings of the kernel's connection tracking.
     pub conntrack: Conntrack,
     /// How unlikely the kernel kills the process when memory is short: -1000 to 1000.
@@ -214,6 +217,7 @@ impl Config {
             min_sync_period: MIN_SYNC_PERIOD,
             sync_period: SYNC_PERIOD,
             verify_period: VERIFY_PERIOD,
+            budget: Budget::default(),
             conntrack: Conntrack::default(),
             oom_score_adj: -999,
             healthz: Some(([0, 0, 0, 0], 10256).into()),

@@ -11,8 +11,12 @@ use zonewise_telemetry::file::FileError;
 
 use super::gates::Gates;
 use super::{
-    Config, ConfigError, Connection, Conntrack, DetectLocal, GATES, NodePortAddresses, Settings,
+    Budget, Config, ConfigError, Connection, Conntrack, DetectLocal, GATES, NodePortAddresses,
+    Settings,
 };
+
+/// Below this even small Services would lose something.
+const MIN_ELEMENTS: usize = 1000;
 
 type Checked<T> = Result<T, ConfigError>;
 
@@ -54,6 +58,7 @@ impl Settings {
             min_sync_period,
             sync_period,
             verify_period: self.verify_period()?,
+            budget: self.budget(usual.budget)?,
             conntrack: self.conntrack()?,
             oom_score_adj: oom_score_adj(self.oom_score_adj, usual.oom_score_adj)?,
             healthz: HEALTHZ.resolve(self.healthz_address.as_deref(), v6)?,
@@ -123,6 +128,23 @@ impl Settings {
             ));
         }
         Ok(period)
+    }
+
+    fn budget(&self, usual: Budget) -> Checked<Budget> {
+        let limit = |field, given: Option<i64>, usual: usize| match given.map(usize::try_from) {
+            None => Ok(usual),
+            Some(Ok(given)) if given >= MIN_ELEMENTS => Ok(given),
+            Some(_) => {
+                let remedy = "use 1000 or more, or leave it out";
+                Err(ConfigError::field(field, given.unwrap_or_default(), remedy))
+            }
+        };
+        let service = "serviceElements (--service-elements)";
+        let node = "nodeElements (--node-elements)";
+        Ok(Budget {
+            service: limit(service, self.service_elements, usual.service)?,
+            node: limit(node, self.node_elements, usual.node)?,
+        })
     }
 
     fn detect_local(&mut self) -> Checked<DetectLocal> {

@@ -100,6 +100,10 @@ settings! {
     count: CountBy,
     /// How often the kernel's state is compared with what it should be.
     verify_period: ConfigDuration,
+    /// The most elements in the kernel for one Service.
+    service_elements: i64,
+    /// The most elements in the kernel for all Services.
+    node_elements: i64,
 }
 
 impl Settings {

@@ -44,6 +44,7 @@ pub(crate) fn node_settings(
         addresses: routing::Family::BOTH.map(|family| ips.known(family)),
         external_ips: config.allow_external_ips,
         count: config.count,
+        budget: config.budget,
         protected: Protected {
             service_cidrs: service_cidrs.to_vec(),
             node_ports: config
@@ -72,5 +73,5 @@ pub fn programmed_service(
         Some(Box::new(PortRoute::new(family, route(&query))))
     };
     let ports = service.ports.iter().map(|port| FAMILIES.map(|family| portion(port, family)));
-    Some(ProgrammedService { service: Arc::clone(service), ports: ports.collect() })
+    Some(ProgrammedService { service: Arc::clone(service), asked: 0, ports: ports.collect() })
 }

@@ -9,8 +9,9 @@ use std::ops::Bound;
 
 use zonewise_common::name::Key;
 use zonewise_nft::Bytes;
-use zonewise_routing::{Claim, Frontend, Ownership, Refusal, ZoneId};
+use zonewise_routing::{Claim, Exposure, Frontend, Ownership, Refusal, ZoneId};
 
+use super::budget::{Bill, Budget, Extent, Grant, namespace_limits};
 use super::delta::Delta;
 use super::entries::{Entry, NodeSettings, ProgrammedService, SharedElement, Value};
 use super::layout::family_of;
@@ -61,11 +62,67 @@ impl SharedUses {
     }
 }
 
+/// A Service and what it is granted; without a grant that is all it asks for.
+#[derive(Debug, Default)]
+struct State {
+    programmed: Option<ProgrammedService>,
+    grant: Option<Grant>,
+}
+
+impl State {
+    fn asked(&self) -> usize {
+        self.programmed.as_ref().map_or(0, |known| known.asked)
+    }
+
+    fn weights(&self) -> bool {
+        self.grant.is_none_or(|grant| grant.weights)
+    }
+
+    fn extent(&self) -> Extent {
+        self.grant.map_or(Extent::All, |grant| grant.extent)
+    }
+
+    fn frontends(&self, node: &NodeSettings) -> Vec<(Frontend, Exposure)> {
+        let known = self.programmed.as_ref();
+        known.map(|known| known.frontends(node, self.extent())).unwrap_or_default()
+    }
+
+    fn shared(&self, node: &NodeSettings) -> Vec<SharedElement> {
+        let known = self.programmed.as_ref();
+        known.map(|known| known.shared(node, self.extent())).unwrap_or_default()
+    }
+}
+
+/// A Service whose elements change, because of what it is or of what it is granted.
+#[derive(Debug)]
+struct Change {
+    key: Key,
+    before: State,
+    after: State,
+}
+
+/// What a Service is granted within the limits of namespaces, if that is less than it asks for.
+fn granted(
+    bill: &Bill,
+    limits: &BTreeMap<String, usize>,
+    (namespace, _): &Key,
+    budget: Budget,
+) -> Option<Grant> {
+    let limit = limits.get(&**namespace).map_or(budget.service, |limit| budget.service.min(*limit));
+    Some(bill.grant(limit)).filter(|grant| !grant.is_full())
+}
+
 /// What the tables should hold.
 #[derive(Debug, Default)]
 pub struct Desired {
     node: NodeSettings,
     services: BTreeMap<Key, ProgrammedService>,
+    /// The Services that are granted less than they ask for.
+    grants: BTreeMap<Key, Grant>,
+    /// How many elements all Services ask for, each within the limit for a Service.
+    asked: usize,
+    /// The limits for Services of namespaces that ask for too much, while all together do.
+    limits: BTreeMap<String, usize>,
     ownership: Ownership,
     shared: SharedUses,
     nodeport_ips: Vec<IpAddr>,
@@ -99,39 +156,131 @@ impl Desired {
         mut delta: Option<&mut Delta>,
     ) -> Option<ProgrammedService> {
         let old = self.services.remove(key);
-        let frontends = |programmed: &Option<ProgrammedService>| {
-            programmed.as_ref().map(|known| known.frontends(&self.node)).unwrap_or_default()
-        };
-        let (before, after) = (frontends(&old), frontends(&new));
-        let mut others = self.ownership.competitors(key, before.iter().chain(&after));
-        let api_servers = is_kubernetes(key).then(|| api_servers(&new));
+        let changes = self.settle(key, old.clone(), new);
+        let mut others = self.competitors(&changes);
+        let api_servers = is_kubernetes(key).then(|| api_servers(&changes[0].after.programmed));
         if let Some(api_servers) = &api_servers {
             others.extend(self.ownership.claimants(self.ownership.api_servers()));
             others.extend(self.ownership.claimants(api_servers));
-            others.remove(key);
         }
+        others.retain(|other| changes.iter().all(|change| change.key != *other));
         if let Some(delta) = delta.as_deref_mut() {
-            self.entries_with_competitors(key, &old, &others)
-                .for_each(|entry| delta.removed(entry));
+            let before = changes.iter().map(|change| (&change.key, &change.before));
+            self.entries_with(before, &others).for_each(|entry| delta.removed(entry));
         }
-        before.iter().for_each(|(frontend, _)| self.ownership.release(frontend, key));
-        let created = new.as_ref().map_or(0, |new| new.service.created);
-        for (frontend, exposure) in after {
-            self.ownership.claim(frontend, Claim { exposure, created, service: key.clone() });
+        for change in &changes {
+            self.reclaim(change);
         }
         if let Some(api_servers) = api_servers {
             self.ownership.set_api_servers(api_servers);
         }
         if let Some(delta) = delta.as_deref_mut() {
-            self.entries_with_competitors(key, &new, &others).for_each(|entry| delta.added(entry));
+            let after = changes.iter().map(|change| (&change.key, &change.after));
+            self.entries_with(after, &others).for_each(|entry| delta.added(entry));
         }
-        self.share(&old, &new, delta);
         self.touched.extend(others);
-        self.touched.insert(key.clone());
-        if let Some(new) = new {
-            self.services.insert(key.clone(), new);
+        for change in changes {
+            self.share(&change, delta.as_deref_mut());
+            self.touched.insert(change.key.clone());
+            self.keep(change.key, change.after);
         }
         old
+    }
+
+    /// Decides what a Service is granted, now that it asks for something else, and which other Services are granted
+    /// something else by that. The Service itself comes first.
+    fn settle(
+        &mut self,
+        key: &Key,
+        old: Option<ProgrammedService>,
+        new: Option<ProgrammedService>,
+    ) -> Vec<Change> {
+        let budget = self.node.budget;
+        let before = State { programmed: old, grant: self.grants.remove(key) };
+        let bill = new.as_ref().map(|new| new.bill(&self.node));
+        let asked = bill.as_ref().map_or(0, |bill| bill.grant(budget.service).elements);
+        let programmed = new.map(|new| ProgrammedService { asked, ..new });
+        self.asked = self.asked - before.asked() + asked;
+        let limits = self.limits_with(key, asked);
+        let grant = bill.and_then(|bill| granted(&bill, &limits, key, budget));
+        let after = State { programmed, grant };
+        let mut changes = vec![Change { key: key.clone(), before, after }];
+        if limits != self.limits {
+            changes.extend(self.regranted(&limits));
+            self.limits = limits;
+        }
+        changes
+    }
+
+    /// The limits of namespaces while this Service asks for so many elements.
+    fn limits_with(&self, (namespace, _): &Key, asked: usize) -> BTreeMap<String, usize> {
+        if self.asked <= self.node.budget.node {
+            return BTreeMap::new();
+        }
+        let others = self.services.iter().map(|((of, _), known)| (&**of, known.asked));
+        namespace_limits(others.chain([(&**namespace, asked)]), self.node.budget.node)
+    }
+
+    /// The Services that are granted something else within these limits.
+    fn regranted(&self, limits: &BTreeMap<String, usize>) -> Vec<Change> {
+        let differs =
+            |(namespace, _): &Key| limits.get(&**namespace) != self.limits.get(&**namespace);
+        let affected = self.services.iter().filter(|(key, _)| differs(key));
+        let change = |(key, known): (&Key, &ProgrammedService)| {
+            let before = self.grants.get(key).copied();
+            let after = granted(&known.bill(&self.node), limits, key, self.node.budget);
+            let state = |grant| State { programmed: Some(known.clone()), grant };
+            (before != after).then(|| Change {
+                key: key.clone(),
+                before: state(before),
+                after: state(after),
+            })
+        };
+        affected.filter_map(change).collect()
+    }
+
+    /// Other Services whose frontends may come or go by these changes.
+    fn competitors(&self, changes: &[Change]) -> BTreeSet<Key> {
+        let of = |change: &Change| {
+            let mut frontends = change.before.frontends(&self.node);
+            frontends.extend(change.after.frontends(&self.node));
+            self.ownership.competitors(&change.key, frontends.iter())
+        };
+        changes.iter().flat_map(of).collect()
+    }
+
+    fn reclaim(&mut self, change: &Change) {
+        for (frontend, _) in change.before.frontends(&self.node) {
+            self.ownership.release(&frontend, &change.key);
+        }
+        let created = change.after.programmed.as_ref().map_or(0, |new| new.service.created);
+        for (frontend, exposure) in change.after.frontends(&self.node) {
+            let service = change.key.clone();
+            self.ownership.claim(frontend, Claim { exposure, created, service });
+        }
+    }
+
+    fn keep(&mut self, key: Key, state: State) {
+        match state.grant {
+            Some(grant) => drop(self.grants.insert(key.clone(), grant)),
+            None => drop(self.grants.remove(&key)),
+        }
+        if let Some(programmed) = state.programmed {
+            self.services.insert(key, programmed);
+        }
+    }
+
+    /// What a Service is granted, if that is less than it asks for.
+    pub fn grant(&self, key: &Key) -> Option<&Grant> {
+        self.grants.get(key)
+    }
+
+    /// How many elements the Services need for what they are granted; elements that they share count for each.
+    pub fn elements(&self) -> usize {
+        let less = |(key, grant): (&Key, &Grant)| {
+            self.services.get(key).map_or(0, |known| known.asked.saturating_sub(grant.elements))
+        };
+        self.asked - self.grants.iter().map(less).sum::<usize>()
     }
 
     /// The Services that have changed, or whose frontends may have, since this was last called.
@@ -141,8 +290,8 @@ impl Desired {
 
     /// The frontends that a Service asks for and does not get, and why.
     pub(crate) fn refused(&self, key: &Key) -> Box<[(Frontend, Refusal)]> {
-        let claimed = self.services.get(key).map(|known| known.frontends(&self.node));
-        let frontends = claimed.into_iter().flatten().map(|(frontend, _)| frontend);
+        let claimed = self.claimed(key);
+        let frontends = claimed.into_iter().map(|(frontend, _)| frontend);
         frontends.filter_map(|at| Some((at, self.ownership.refusal(key, &at)?))).collect()
     }
 
@@ -195,9 +344,15 @@ impl Desired {
 
     /// The frontends that a Service has.
     pub fn owned(&self, key: &Key) -> BTreeSet<Frontend> {
-        let claimed = self.services.get(key).map(|known| known.frontends(&self.node));
-        let frontends = claimed.into_iter().flatten().map(|(frontend, _)| frontend);
+        let frontends = self.claimed(key).into_iter().map(|(frontend, _)| frontend);
         frontends.filter(|frontend| self.owns(key, frontend)).collect()
+    }
+
+    /// The frontends that a Service claims, within its budget.
+    fn claimed(&self, key: &Key) -> Vec<(Frontend, Exposure)> {
+        let extent = self.grants.get(key).map_or(Extent::All, |grant| grant.extent);
+        let known = self.services.get(key);
+        known.map(|known| known.frontends(&self.node, extent)).unwrap_or_default()
     }
 
     /// Whether a client may stay with an endpoint: decided by the first of these frontends that a
@@ -212,44 +367,40 @@ impl Desired {
 
     fn entries(&self, key: &Key) -> Vec<Entry> {
         let known = self.services.get(key);
+        let weights = self.grants.get(key).is_none_or(|grant| grant.weights);
         let owns = |frontend: &Frontend| self.owns(key, frontend);
-        known.map(|known| known.entries(&self.node, &owns)).unwrap_or_default()
+        known.map(|known| known.entries(&self.node, weights, &owns)).unwrap_or_default()
     }
 
-    /// The elements of a Service in this state, and of the Services that compete with it.
-    fn entries_with_competitors(
-        &self,
-        key: &Key,
-        state: &Option<ProgrammedService>,
-        others: &BTreeSet<Key>,
-    ) -> impl Iterator<Item = Entry> {
-        let owns = |frontend: &Frontend| self.owns(key, frontend);
-        let own = state.as_ref().map(|known| known.entries(&self.node, &owns)).unwrap_or_default();
-        own.into_iter().chain(others.iter().flat_map(|other| self.entries(other)))
+    /// The elements of Services in these states, and of others as they are.
+    fn entries_with<'a>(
+        &'a self,
+        states: impl Iterator<Item = (&'a Key, &'a State)> + 'a,
+        others: &'a BTreeSet<Key>,
+    ) -> impl Iterator<Item = Entry> + 'a {
+        let own = states.flat_map(|(key, state)| {
+            let owns = |frontend: &Frontend| self.owns(key, frontend);
+            let known = state.programmed.as_ref();
+            let entries = known.map(|known| known.entries(&self.node, state.weights(), &owns));
+            entries.unwrap_or_default()
+        });
+        own.chain(others.iter().flat_map(|other| self.entries(other)))
     }
 
     fn owns(&self, key: &Key, frontend: &Frontend) -> bool {
         self.ownership.owner(frontend) == Some(key)
     }
 
-    fn share(
-        &mut self,
-        old: &Option<ProgrammedService>,
-        new: &Option<ProgrammedService>,
-        mut delta: Option<&mut Delta>,
-    ) {
-        let of = |programmed: &Option<ProgrammedService>| {
-            programmed.as_ref().map(|known| known.shared(&self.node)).unwrap_or_default()
-        };
-        let (before, after) = (of(old), of(new));
-        for shared in after {
+    fn share(&mut self, change: &Change, mut delta: Option<&mut Delta>) {
+        let before = change.before.shared(&self.node);
+        for shared in change.after.shared(&self.node) {
             let uses = self.shared.get_or_insert(&shared);
             uses.count += 1;
             if let (1, Some(delta)) = (uses.count, &mut delta) {
                 delta.added(shared.into());
             }
         }
-        self.relocate(new, delta.as_deref_mut());
+        self.relocate(&change.after, delta.as_deref_mut());
         for shared in before {
             let Some(uses) = self.shared.get_mut(shared.set, shared.address) else { continue };
             uses.count -= 1;
@@ -267,8 +418,7 @@ impl Desired {
 impl Desired {
     /// The address of an endpoint may move to another zone when a new Pod gets it. Where a single
     /// Service uses the address, its element follows.
-    fn relocate(&mut self, new: &Option<ProgrammedService>, mut delta: Option<&mut Delta>) {
-        let Some(new) = new else { return };
+    fn relocate(&mut self, new: &State, mut delta: Option<&mut Delta>) {
         for shared in new.shared(&self.node) {
             let Some(uses) = self.shared.get_mut(shared.set, shared.address) else { continue };
             // 2 while the old use of the same Service is still counted.

@@ -26,6 +26,7 @@ use zonewise_routing::{
 };
 use zonewise_topology::reason::Reason;
 
+use super::budget::{Bill, Budget, Extent, Item};
 use super::chains::{
     Chain, FrontendKind, PickPolicy, first_slot, group_map, slot_map, weighted_sets,
 };
@@ -41,6 +42,8 @@ use crate::config::CountBy;
 pub struct ProgrammedService {
     /// The Service.
     pub service: Arc<RoutedService>,
+    /// How many elements it asks for, within the limit for a Service.
+    pub(crate) asked: usize,
     /// The routes of each Service port, by `family_index`.
     pub ports: Arc<[[Option<Box<PortRoute>>; 2]]>,
 }
@@ -192,13 +195,21 @@ pub struct NodeSettings {
     pub count: CountBy,
     /// What external IPs cannot take.
     pub protected: Protected,
+    /// How many elements Services may have.
+    pub budget: Budget,
 }
 
 impl ProgrammedService {
-    /// Every frontend that it claims, and what it is to the Service.
-    pub fn frontends(&self, node: &NodeSettings) -> Vec<(Frontend, Exposure)> {
+    /// Every frontend that it claims within its budget, and what it is to the Service. The port for health checks
+    /// needs no element, and is always claimed.
+    pub fn frontends(&self, node: &NodeSettings, extent: Extent) -> Vec<(Frontend, Exposure)> {
+        let health = self.service.health_check_node_port;
         let served = |exposure| node.external_ips || exposure != Exposure::ExternalIp;
-        self.service.claims().into_iter().filter(|(_, exposure)| served(*exposure)).collect()
+        let granted = |(at, exposure): &(Frontend, Exposure)| {
+            let is_health = at.address.is_none() && health == Some(at.port);
+            served(*exposure) && (is_health || extent.includes(at, *exposure))
+        };
+        self.service.claims().into_iter().filter(granted).collect()
     }
 
     fn each<'a>(
@@ -256,15 +267,67 @@ impl ProgrammedService {
             && targets.iter().any(|target| SocketAddr::new(target.address, target.port) == endpoint)
     }
 
-    /// Its elements at the frontends that it has (`owns`), in no particular order.
-    pub fn entries(&self, node: &NodeSettings, owns: &dyn Fn(&Frontend) -> bool) -> Vec<Entry> {
+    /// What it asks for.
+    pub fn bill(&self, node: &NodeSettings) -> Bill {
+        let mut seen = BTreeSet::new();
+        let mut frontends = Vec::new();
+        for (port, family, route) in self.routes() {
+            let choices = Choices::of(route, true);
+            for (frontend, exposure) in self.served(port, family, node) {
+                if seen.insert(frontend) {
+                    let (uniform, weighted) = self.cost(node, frontend, exposure, &choices);
+                    frontends.push(Item { exposure, frontend, uniform, weighted });
+                }
+            }
+        }
+        Bill { base: self.shared(node, Extent::All).len(), frontends }
+    }
+
+    /// How many elements a frontend needs, without and with weights: what [`Writer::frontend`] writes.
+    fn cost(
+        &self,
+        node: &NodeSettings,
+        frontend: Frontend,
+        exposure: Exposure,
+        choices: &Choices<'_>,
+    ) -> (usize, usize) {
+        let route = choices.route;
+        let sources = guarded(node, &self.service, frontend, exposure).len();
+        let guard = sources + usize::from(sources > 0);
+        let counted = usize::from(node.count >= CountBy::Services);
+        if !route.has_any {
+            return (guard + counted + 1, guard + counted + 1);
+        }
+        let external = exposure != Exposure::ClusterIp;
+        let policy =
+            if external { self.service.external_policy } else { self.service.internal_policy };
+        // Slots and the element that leads to them; nothing for no slots.
+        let led = |slots: usize| if slots > 0 { slots + 1 } else { 0 };
+        let (cluster, local) = (route.cluster.len(), route.local.len());
+        let weighted = choices.cluster.elements() + usize::from(choices.cluster.groups.len() > 1);
+        let cost = |cluster: usize| match (policy, external) {
+            (routing::TrafficPolicy::Cluster, _) => led(cluster).max(1),
+            (routing::TrafficPolicy::Local, false) => led(local).max(1),
+            (routing::TrafficPolicy::Local, true) => 1 + led(cluster) + led(local).max(1),
+        };
+        let others = guard + counted + usize::from(self.service.affinity_seconds.is_some());
+        (others + cost(cluster), others + cost(weighted))
+    }
+
+    /// Its elements at the frontends that it has (`owns`), in no particular order, with or without weights.
+    pub fn entries(
+        &self,
+        node: &NodeSettings,
+        weights: bool,
+        owns: &dyn Fn(&Frontend) -> bool,
+    ) -> Vec<Entry> {
         let service = &*self.service;
         let comment = ServiceComment(format!("{}/{}", service.namespace, service.name).into());
         let mut writer = Writer { node, service, comment, entries: Vec::new() };
         // Two ports of a Service may have one number; the first counts.
         let mut seen = BTreeSet::new();
         for (port, family, route) in self.routes() {
-            let choices = Choices::of(route);
+            let choices = Choices::of(route, weights);
             for (frontend, exposure) in self.served(port, family, node) {
                 if owns(&frontend) && seen.insert(frontend) {
                     writer.frontend(frontend, exposure, &choices);
@@ -274,9 +337,10 @@ impl ProgrammedService {
         writer.entries
     }
 
-    /// Elements it may share with other Services, each once.
-    pub fn shared(&self, node: &NodeSettings) -> Vec<SharedElement> {
-        let routes = self.ports.iter().flatten().flatten();
+    /// Elements it may share with other Services, each once. Without frontends its endpoints have none.
+    pub fn shared(&self, node: &NodeSettings, extent: Extent) -> Vec<SharedElement> {
+        let served = extent != Extent::Nothing;
+        let routes = self.ports.iter().filter(|_| served).flatten().flatten();
         let targets = routes.flat_map(|route| route.cluster.iter().chain(route.local.iter()));
         let cluster_ips = self.service.cluster_ips.iter().map(|address| SharedElement {
             set: Set::ClusterIps,
@@ -339,8 +403,8 @@ struct Choices<'a> {
 }
 
 impl<'a> Choices<'a> {
-    fn of(route: &'a PortRoute) -> Self {
-        let cluster = match &route.weights {
+    fn of(route: &'a PortRoute, weights: bool) -> Self {
+        let cluster = match route.weights.as_deref().filter(|_| weights) {
             Some(weights) => {
                 let zones: Vec<ZoneId> = route.cluster.iter().map(|target| target.zone).collect();
                 Choice::weighted(&zones, weights)
@@ -489,27 +553,38 @@ impl Writer<'_> {
 
     /// Adds the source ranges of a load balancer's address.
     fn guard(&mut self, frontend: Frontend, exposure: Exposure) {
-        let (Exposure::LoadBalancer, Some(address)) = (exposure, frontend.address) else {
-            return;
-        };
         let family = table_family(frontend.family);
-        let sources = self.service.source_ranges(frontend.family);
+        let sources = guarded(self.node, self.service, frontend, exposure);
         if sources.is_empty() {
             return;
         }
         self.add(frontend, [Set::Guarded; 2], Value::Present);
-        let node = self.node.addresses[family_index(family)];
-        let node_may = node.is_some_and(|node| sources.iter().any(|source| source.contains(node)));
-        // A node that connects to a load balancer address that it holds itself has this address as its
-        // source.
-        let itself = node_may.then(|| Cidr::host(address));
-        for source in outermost(sources.into_iter().chain(itself)) {
+        for source in sources {
             let (first, last) = (source.address(), source.last());
             let key = frontend_key(&frontend).address(first);
             let value = Value::Until(frontend_key(&frontend).address(last));
             self.entries.push(Entry { family, set: Set::Sources, key, value });
         }
     }
+}
+
+/// The ranges that may use a load balancer's address; empty if everybody may.
+fn guarded(
+    node: &NodeSettings,
+    service: &RoutedService,
+    frontend: Frontend,
+    exposure: Exposure,
+) -> Vec<Cidr> {
+    let (Exposure::LoadBalancer, Some(address)) = (exposure, frontend.address) else {
+        return Vec::new();
+    };
+    let sources = service.source_ranges(frontend.family);
+    let node = node.addresses[family_index(table_family(frontend.family))];
+    let node_may = node.is_some_and(|node| sources.iter().any(|source| source.contains(node)));
+    // A node that connects to a load balancer address that it holds itself has this address as its
+    // source.
+    let itself = node_may.then(|| Cidr::host(address));
+    outermost(sources.into_iter().chain(itself))
 }
 
 /// The family of a table, as `routing` names it.

@@ -25,6 +25,7 @@
 //!                     sticky-…            first looks for the client in @affinity
 //! ```
 
+pub(crate) mod budget;
 pub(crate) mod chains;
 pub(crate) mod delta;
 pub(crate) mod desired;

@@ -39,7 +39,7 @@ fn tables(namespace: &Namespace, options: Options) -> Tables {
 }
 
 /// A Service that uses every kind of element there is.
-fn all_of_a_service(tables: &mut Tables) {
+pub(crate) fn all_of_a_service(tables: &mut Tables) {
     let object = with(
         service("all", &["10.96.0.10", "fd96::10"]),
         json!({
@@ -229,7 +229,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn object(name: u8, kind: u8) -> serde_json::Value {
+pub(crate) fn object(name: u8, kind: u8) -> serde_json::Value {
     let plain =
         service(&format!("s{name}"), &[&format!("10.96.1.{name}"), &format!("fd96::1:{name}")]);
     let port = json!([{"name": "http", "port": 80, "protocol": "TCP", "nodePort": 30000 + u16::from(name % 2)}]);
@@ -247,7 +247,7 @@ fn object(name: u8, kind: u8) -> serde_json::Value {
     }
 }
 
-fn member((address, kind): (u8, u8)) -> Endpoint {
+pub(crate) fn member((address, kind): (u8, u8)) -> Endpoint {
     let node = if kind == 0 { "n1" } else { "n2" };
     let endpoint = endpoint(
         ip(&format!("10.244.9.{address}")),
@@ -263,7 +263,7 @@ fn member((address, kind): (u8, u8)) -> Endpoint {
 }
 
 /// A third of the traffic stays in zone a, where `member` puts every other endpoint.
-fn with_shares(slice: serde_json::Value) -> serde_json::Value {
+pub(crate) fn with_shares(slice: serde_json::Value) -> serde_json::Value {
     let shares = r#"{"v":1,"endpoints":{"a":1,"b":1},"from":{"a":{"a":0.3333,"b":0.6667}}}"#;
     annotated(slice, "zonewise.dev/zone-shares", shares)
 }

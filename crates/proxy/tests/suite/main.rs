@@ -6,6 +6,7 @@
 )]
 
 mod api_server;
+mod budgets;
 mod common;
 mod config;
 mod conformance;

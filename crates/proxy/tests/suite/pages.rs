@@ -21,7 +21,7 @@ use zonewise_routing::NodeLocation;
 use zonewise_telemetry::server::{PageHandler, PageRequest};
 
 /// The pages of these tables, asked on a thread of its own; the test fails if one of them waits.
-fn ask(published: &Arc<Published>, namespace: &Namespace) -> [String; 2] {
+pub(crate) fn ask(published: &Arc<Published>, namespace: &Namespace) -> [String; 2] {
     let (answers, answered) = mpsc::channel();
     let published = Arc::clone(published);
     let namespace = namespace.clone();
@@ -35,7 +35,7 @@ fn ask(published: &Arc<Published>, namespace: &Namespace) -> [String; 2] {
     [(); 2].map(|()| answered.recv_timeout(LONG).expect("the page does not wait for the tables"))
 }
 
-fn routes(page: &str) -> Value {
+pub(crate) fn routes(page: &str) -> Value {
     serde_json::from_str::<Value>(page).unwrap()["routes"].clone()
 }
 

@@ -35,7 +35,7 @@ fn tables(namespace: &Namespace) -> Tables {
 }
 
 /// How many elements the IPv4 table in the kernel has.
-fn elements(namespace: &Namespace) -> usize {
+pub(crate) fn elements(namespace: &Namespace) -> usize {
     namespace.enter(|| {
         let mut socket = Socket::open().unwrap();
         let mut elements = 0;
@@ -53,13 +53,13 @@ fn chain_names(namespace: &Namespace) -> Vec<String> {
 }
 
 /// Endpoints, the n-th in the zone that `zone` says.
-fn members(first: u32, count: u32, zone: impl Fn(u32) -> &'static str) -> Vec<Endpoint> {
+pub(crate) fn members(first: u32, count: u32, zone: impl Fn(u32) -> &'static str) -> Vec<Endpoint> {
     let address = |n| IpAddr::V4(Ipv4Addr::from(0x0af4_0000 + first + n));
     (0..count).map(|n| endpoint(address(n), "n9", zone(n))).collect()
 }
 
 /// Shares for endpoints that are in their zones already.
-fn shares(counts: [u32; 3], parts: [f64; 3]) -> String {
+pub(crate) fn shares(counts: [u32; 3], parts: [f64; 3]) -> String {
     let zones = ["a", "b", "c"].into_iter().zip(counts.into_iter().zip(parts));
     let used: Vec<(&str, (u32, f64))> = zones.filter(|(_, (count, _))| *count > 0).collect();
     let endpoints: BTreeMap<&str, u32> =
@@ -69,7 +69,12 @@ fn shares(counts: [u32; 3], parts: [f64; 3]) -> String {
 }
 
 /// A Service with a ClusterIP, a NodePort and a load balancer's address for each of its ports.
-fn load_balancer(name: &str, cluster_ip: &str, vip: &str, numbers: std::ops::Range<u16>) -> Value {
+pub(crate) fn load_balancer(
+    name: &str,
+    cluster_ip: &str,
+    vip: &str,
+    numbers: std::ops::Range<u16>,
+) -> Value {
     let port = |n: u16| json!({"name": format!("p{n}"), "port": n, "protocol": "TCP", "nodePort": 30_000 + n});
     let all: Vec<Value> = numbers.map(port).collect();
     let object = with(service(name, &[cluster_ip]), json!({"type": "LoadBalancer", "ports": all}));

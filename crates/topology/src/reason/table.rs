@@ -212,6 +212,14 @@ define_reasons! {
                 counted(endpoints, "endpoint"),
                 percent(in_zone)
             );
+        WeightsOverBudget { asked: u64, limit: u64 } => Fallback,
+            "the Service asks for more kernel elements than it may have with weights, so each endpoint of its shares has the same chance",
+            "use fewer ports, addresses or endpoints, or raise serviceElements or nodeElements of the proxy",
+            figures(asked, limit) format!("{asked} elements, at most {limit}");
+        AddressesOverBudget { asked: u64, limit: u64 } => Failed,
+            "the Service asks for more kernel elements than it may have, so its addresses of the lowest rank are not served",
+            "use fewer ports, addresses or endpoints, or raise serviceElements or nodeElements of the proxy",
+            figures(asked, limit) format!("{asked} elements, at most {limit}");
         ZoneSubset => InForce,
             "this node uses the slices of its zone",
             NOTHING_TO_DO;

@@ -14,7 +14,7 @@ use serde_json::Value;
 use zonewise_common::cidr::Cidr;
 use zonewise_netns::Namespace;
 use zonewise_nft::{Family, Network};
-use zonewise_proxy::config::CountBy;
+use zonewise_proxy::config::{Budget, CountBy};
 use zonewise_proxy::testing::{
     Found, Index, Kernel, KernelError, NodeSettings, Options, Published, Rejected, WatchId,
     programmed_service,
@@ -45,7 +45,8 @@ pub(crate) struct Tables {
 /// What is not said otherwise: both families, addresses known, connections counted by zone.
 pub(crate) fn usual_node(addresses: [Option<IpAddr>; 2]) -> NodeSettings {
     let protected = Protected { node_ports: vec![10_250], ..Protected::default() };
-    NodeSettings { addresses, external_ips: true, count: CountBy::Zones, protected }
+    let budget = Budget::default();
+    NodeSettings { addresses, external_ips: true, count: CountBy::Zones, protected, budget }
 }
 
 impl Tables {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use zonewise_common::cidr::Cidr;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_proxy::config::{
-    Config, Connection, Conntrack, CountBy, DetectLocal, NodePortAddresses, Settings,
+    Budget, Config, Connection, Conntrack, CountBy, DetectLocal, NodePortAddresses, Settings,
 };
 
 const KUBE: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
@@ -92,12 +92,14 @@ fn one_document_or_the_other_or_both_as_yaml_or_json() {
 #[test]
 fn every_setting_of_ours() {
     let lines = "proxyName: zonewise\ncount: services\nlocalhostNodePorts: true\n\
-                 verifyPeriod: 5m\nfeatureGates: { ZoneShares: false }\n";
+                 verifyPeriod: 5m\nserviceElements: 1000\nnodeElements: 9000000\n\
+                 featureGates: { ZoneShares: false }\n";
     let mut expected = Config {
         proxy_name: Some("zonewise".into()),
         count: CountBy::Services,
         localhost_nodeports: true,
         verify_period: Duration::from_mins(5),
+        budget: Budget { service: 1_000, node: 9_000_000 },
         ..usual()
     };
     expected.routing.shares = false;
@@ -313,6 +315,11 @@ fn what_is_wrong_is_named_with_value_and_remedy() {
         ("count: pods", "connections cannot be counted by `pods`: use zones, services or none"),
         ("verifyPeriod: 10ms", "verifyPeriod (--verify-period) is 10ms: use 1s or more"),
         (
+            "serviceElements: 999",
+            "serviceElements (--service-elements) is 999: use 1000 or more, or leave it out",
+        ),
+        ("nodeElements: -1", "nodeElements (--node-elements) is -1: use 1000 or more"),
+        (
             "featureGates: { ZoneShare: true }",
             "unknown feature gate `ZoneShare`; known gates: Allow",
         ),
@@ -393,5 +400,10 @@ fn configz_shows_what_is_in_force() {
     assert_eq!(theirs["conntrack"]["tcpEstablishedTimeout"], "24h0m0s");
     assert_eq!(theirs["nftables"]["minSyncPeriod"], "50ms");
     assert_eq!(theirs["hostnameOverride"], "host");
-    assert_eq!(page["config.zonewise.dev"]["verifyPeriod"], "1m0s");
+    let ours = &page["config.zonewise.dev"];
+    assert_eq!(ours["verifyPeriod"], "1m0s");
+    assert_eq!(
+        (&ours["serviceElements"], &ours["nodeElements"]),
+        (&65_536.into(), &1_048_576.into())
+    );
 }
