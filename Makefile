@@ -10,7 +10,7 @@ ZONEWISE := target/release/zonewise
 
 PREFIX := /usr/local
 
-.PHONY: help run test test-long bench lint docs install simulate simulate-kep
+.PHONY: help run test test-long fuzz bench lint docs install simulate simulate-kep
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ test: ## Run all tests, against a real kube-apiserver and the real kernel (as ro
 test-long: ## The same tests with many more random cases (CASES=20000 each): for a night, or before a release
 	@scripts/setup tests
 	@PROPTEST_CASES=$(or $(CASES),20000) scripts/test
+
+fuzz: ## Search for input that makes a reader panic (SECONDS=180 for each TARGETS; needs nightly Rust)
+	@scripts/setup build
+	@scripts/fuzz $(or $(SECONDS),180) $(TARGETS)
 
 bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in the same run)
 	@scripts/setup bench

@@ -224,13 +224,17 @@ enum Part {
     Between,
     /// An item.
     Item,
+    /// After the document, where nothing is expected.
+    After,
 }
 
 impl Cutter {
     /// The next bytes; every item that is whole by now is handed to `take`.
     pub fn feed(&mut self, chunk: &[u8], mut take: impl FnMut(&[u8])) {
         let (mut begin, mut at) = (0, 0);
-        while let (next, _, Some(event)) = self.scan.next(chunk, at) {
+        while self.part != Part::After
+            && let (next, _, Some(event)) = self.scan.next(chunk, at)
+        {
             at = next;
             if event == Event::ItemEnds {
                 self.hand_over(&chunk[begin..at], &mut take);
@@ -241,7 +245,8 @@ impl Cutter {
             self.part = match event {
                 Event::ListBegins | Event::ItemEnds => Part::Between,
                 Event::ItemBegins => Part::Item,
-                Event::ListEnds | Event::DocumentEnds => Part::Rest,
+                Event::ListEnds => Part::Rest,
+                Event::DocumentEnds => Part::After,
             };
         }
         self.keep(&chunk[begin..]);
@@ -264,7 +269,7 @@ impl Cutter {
 
     fn keep(&mut self, bytes: &[u8]) {
         match self.part {
-            Part::Rest => self.rest.extend_from_slice(bytes),
+            Part::Rest | Part::After => self.rest.extend_from_slice(bytes),
             Part::Between => {}
             Part::Item => self.item.extend_from_slice(bytes),
         }
@@ -285,6 +290,16 @@ mod tests {
             }
         }
         found
+    }
+
+    /// Found by fuzzing: brackets after the end of a document made items depend on how it was divided into packets.
+    #[test]
+    fn nothing_is_looked_for_after_the_document() {
+        let text = r#"{"items":[{"a":1}}]} {"b":[2,3],"#;
+        let whole = cut(text, text.len());
+        for size in 1..text.len() {
+            assert_eq!(cut(text, size), whole, "in packets of {size} bytes");
+        }
     }
 
     #[test]

@@ -50,6 +50,8 @@ struct State {
     flows: BTreeSet<Flow>,
     hook: Option<Hook>,
     observer: Option<Observer>,
+    /// What every call is answered with, whatever it asks.
+    nonsense: Option<Vec<u8>>,
 }
 
 /// Sees every call before it is carried out, and may let it fail.
@@ -186,6 +188,7 @@ impl SimulatedKernel {
             flows: BTreeSet::new(),
             hook: None,
             observer: None,
+            nonsense: None,
         })))
     }
 
@@ -211,6 +214,11 @@ impl SimulatedKernel {
     /// Calls `observer` with the tables after every commit from now on. It must not use this kernel.
     pub fn set_observer(&self, observer: impl FnMut(&Ruleset<'_>) + Send + 'static) {
         self.state().observer = Some(Box::new(observer));
+    }
+
+    /// Answers every call from now on with these bytes, as if they were the response to it.
+    pub fn answer_with(&self, bytes: &[u8]) {
+        self.state().nonsense = Some(bytes.to_vec());
     }
 
     /// Calls `look` with the tables as they are now. It must not use this kernel.
@@ -291,6 +299,19 @@ pub(crate) struct Connection {
     inbox: VecDeque<Answer>,
 }
 
+/// Gives all messages in the bytes a sequence number, so that they count as a response.
+fn with_sequence(mut bytes: Vec<u8>, sequence: u32) -> Vec<u8> {
+    let mut at = 0;
+    while let Some(header) = bytes.get_mut(at..).and_then(|rest| rest.get_mut(..abi::NLMSG_HDRLEN))
+    {
+        header[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
+        at += usize::try_from(length).unwrap_or(usize::MAX).clamp(abi::NLMSG_HDRLEN, 1 << 20);
+        at = at.next_multiple_of(abi::NLMSG_ALIGNTO);
+    }
+    bytes
+}
+
 /// What one read brings.
 enum Answer {
     Messages(Vec<u8>),
@@ -308,6 +329,11 @@ impl Connection {
         let mut state = self.process.kernel.state();
         if state.ended.contains(&self.process.number) {
             return Err(io::Error::from_raw_os_error(errno::EPERM));
+        }
+        if let Some(nonsense) = &state.nonsense {
+            let sequence = messages.first().map_or(0, |first| first.sequence);
+            self.inbox.push_back(Answer::Messages(with_sequence(nonsense.clone(), sequence)));
+            return Ok(());
         }
         let call = Call { process: self.process.number, messages: &messages };
         let fault = state.hook.as_mut().and_then(|hook| hook(&call));

@@ -1,0 +1,172 @@
+//! Inputs to start from: recorded vectors, examples, and objects in which every field is set.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use serde_json::{Value, json};
+use zonewise_common::testing;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The files of a folder with one of these endings, sorted by name.
+fn files(folder: &str, endings: &[&str]) -> Vec<Vec<u8>> {
+    let entries = fs::read_dir(root().join(folder)).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    paths.retain(|path| endings.iter().any(|ending| path.to_string_lossy().ends_with(ending)));
+    paths.sort();
+    paths.iter().filter_map(|path| fs::read(path).ok()).collect()
+}
+
+fn texts(texts: &[&str]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
+
+fn full() -> [Value; 5] {
+    [
+        testing::full_node(),
+        testing::full_pod(),
+        testing::full_service(),
+        testing::full_slice(),
+        testing::full_lease(),
+    ]
+}
+
+/// How many recorded vectors are taken from each file.
+const VECTORS: usize = 20;
+
+/// Objects with every field, and those of recorded vectors.
+pub(crate) fn objects() -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<u8>> =
+        full().iter().map(|object| object.to_string().into_bytes()).collect();
+    for name in ["reconcile", "select-endpoints"] {
+        let path = root().join(format!("testdata/upstream/{name}.jsonl.gz"));
+        let Ok(file) = fs::File::open(path) else { continue };
+        let lines = BufReader::new(GzDecoder::new(file)).lines().map_while(Result::ok);
+        for line in lines.take(VECTORS) {
+            let vector: Value = serde_json::from_str(&line).unwrap_or_default();
+            kubernetes_objects(&vector, &mut all);
+        }
+    }
+    all
+}
+
+/// All values within a value that look like an object of the API.
+fn kubernetes_objects(value: &Value, found: &mut Vec<Vec<u8>>) {
+    match value {
+        Value::Object(fields) if fields.contains_key("metadata") => {
+            found.push(value.to_string().into_bytes());
+        }
+        Value::Object(fields) => fields.values().for_each(|one| kubernetes_objects(one, found)),
+        Value::Array(values) => values.iter().for_each(|one| kubernetes_objects(one, found)),
+        _ => {}
+    }
+}
+
+pub(crate) fn lists() -> Vec<Vec<u8>> {
+    let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": full()});
+    let mut all = files("testdata/truth", &[".json"]);
+    all.push(list.to_string().into_bytes());
+    all.push(serde_json::to_vec_pretty(&list).unwrap_or_default());
+    all.extend(texts(&[r#"{"items":null}"#, r#"{"items":[],"metadata":{}}"#]));
+    all
+}
+
+pub(crate) fn manifests() -> Vec<Vec<u8>> {
+    let mut all = files("examples/shop", &[".yaml"]);
+    all.extend(files("testdata/lint", &[".yaml"]));
+    all.extend(files("testdata/truth", &[".json"]));
+    all.extend(texts(&["apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: 'https://127.0.0.1'}}]\nusers: [{name: b, user: {token: t}}]\ncontexts: [{name: c, context: {cluster: a, user: b}}]\ncurrent-context: c\n"]));
+    all
+}
+
+pub(crate) fn data_sets() -> Vec<Vec<u8>> {
+    let whole = files("testdata/simulator", &["zones.csv", "-b.csv", "-z1.csv"]);
+    let beginning = |bytes: Vec<u8>| bytes.into_iter().take(4000).collect();
+    let mut all: Vec<Vec<u8>> = whole.into_iter().map(beginning).collect();
+    all.extend(texts(&["name,a,b\nx,1/2,3/4\n", "\u{feff}name,\"a \"\"b\"\"\"\r\nx,1/1\r\n"]));
+    all
+}
+
+pub(crate) fn zone_shares() -> Vec<Vec<u8>> {
+    texts(&[
+        r#"{"v":1,"endpoints":{"a":3,"b":1},"from":{"a":{"a":1000000},"b":{"a":250000,"b":750000}}}"#,
+        r#"{"v":1,"endpoints":{},"from":{}}"#,
+        r#"{"v":2,"endpoints":{"a":4294967295},"from":{"a":{"a":4294967295}}}"#,
+    ])
+}
+
+pub(crate) fn configuration() -> Vec<Vec<u8>> {
+    let mut all = files("deploy/controller", &[".yaml"]);
+    all.extend(files("deploy/proxy", &[".yaml"]));
+    all.extend(texts(&[
+        "apiVersion: zonewise.dev/v1alpha1\nkind: ControllerConfiguration\nheuristics:\n- name: example.com/mine\n  expression: 'zones.map(z, z.name)'\n",
+        "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\nclusterCIDR: 10.0.0.0/8\n",
+    ]));
+    all
+}
+
+/// Requests to the embedded API server: the first byte chooses the content type.
+pub(crate) fn api_requests() -> Vec<Vec<u8>> {
+    let service = testing::full_service();
+    let bodies = [
+        json!([{"op": "replace", "path": "/spec/ports/0/port", "value": 81}, {"op": "test", "path": "/kind", "value": "Service"}, {"op": "move", "from": "/metadata/labels", "path": "/metadata/annotations"}]),
+        json!({"metadata": {"annotations": {"a": "b", "c": null}}, "spec": {"ports": []}}),
+        json!({"spec": {"ports": [{"port": 80, "$patch": "delete"}], "$setElementOrder/ports": [{"port": 80}]}}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 82}]}}),
+        service,
+    ];
+    let input = |(kind, body): (u8, &Value)| {
+        std::iter::once(kind).chain(body.to_string().into_bytes()).collect()
+    };
+    (0..).zip(&bodies).map(input).collect()
+}
+
+/// Messages as netlink writes them: a header with length, type, flags, sequence and port; a family; attributes.
+pub(crate) fn netlink_answers() -> Vec<Vec<u8>> {
+    const NFTABLES: u16 = 10 << 8;
+    const CONNTRACK: u16 = 1 << 8;
+    let attribute = |kind: u16, value: &[u8]| {
+        let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
+        let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    };
+    let message = |kind: u16, attributes: &[Vec<u8>]| {
+        let body = [&[2, 0, 0, 0], &*attributes.concat()].concat();
+        let length = u32::try_from(body.len() + 16).unwrap_or(u32::MAX);
+        let head = [
+            length.to_ne_bytes(),
+            [kind.to_ne_bytes(), 2_u16.to_ne_bytes()].concat().try_into().unwrap_or_default(),
+        ];
+        [&*head.concat(), &[0; 8], &*body].concat()
+    };
+    let named = [attribute(1, b"zonewise\0"), attribute(2, &[0, 0, 0, 1]), attribute(3, b"name\0")];
+    let nested = attribute(
+        3 | 1 << 15,
+        &attribute(1 | 1 << 15, &attribute(1, &attribute(1, &[10, 96, 0, 1]))),
+    );
+    let kinds = [0, 3, 6, 9, 12, 15, 18];
+    let mut all: Vec<Vec<u8>> = kinds.iter().map(|kind| message(NFTABLES | kind, &named)).collect();
+    all.push(message(NFTABLES | 12, &[attribute(1, b"zonewise\0"), nested.clone()]));
+    all.push(message(CONNTRACK, &[nested]));
+    // The end of a list, and an acknowledgement with an error.
+    let end =
+        [&20_u32.to_ne_bytes()[..], &3_u16.to_ne_bytes(), &2_u16.to_ne_bytes(), &[0; 12]].concat();
+    let error = [
+        &36_u32.to_ne_bytes()[..],
+        &2_u16.to_ne_bytes(),
+        &0_u16.to_ne_bytes(),
+        &[0; 8],
+        &(-2_i32).to_ne_bytes(),
+        &[0; 16],
+    ]
+    .concat();
+    let both: Vec<u8> = all.concat().into_iter().chain(end.clone()).collect();
+    all.extend([end, error, both]);
+    all
+}

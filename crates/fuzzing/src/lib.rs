@@ -1,0 +1,50 @@
+//! Everything that reads what others write, as functions of bytes that must not panic.
+//!
+//! ```text
+//!   corpus ─► mutated bytes ─► target: reads them, and checks what must hold of the result
+//!     │                          ▲
+//!     │   tests/smoke.rs ────────┤  `make test`: stable Rust, a few thousand inputs
+//!     └─► fuzz/ (cargo-fuzz) ────┘  `make fuzz`: nightly Rust, guided by coverage, for as long as one likes
+//! ```
+
+mod corpus;
+mod targets;
+
+/// A function that reads what others write.
+#[derive(Debug)]
+pub struct Target {
+    /// Its name: that of the program in `fuzz/fuzz_targets`.
+    pub name: &'static str,
+    /// Reads these bytes. A panic is a fault that was found.
+    pub run: fn(&[u8]),
+    /// Inputs to start from.
+    pub corpus: fn() -> Vec<Vec<u8>>,
+}
+
+/// All targets, by name.
+pub const TARGETS: [Target; 9] = [
+    Target { name: "api_requests", run: targets::api_requests, corpus: corpus::api_requests },
+    Target { name: "configuration", run: targets::configuration, corpus: corpus::configuration },
+    Target {
+        name: "controller_objects",
+        run: targets::controller_objects,
+        corpus: corpus::objects,
+    },
+    Target { name: "data_sets", run: targets::data_sets, corpus: corpus::data_sets },
+    Target { name: "list_cutter", run: targets::list_cutter, corpus: corpus::lists },
+    Target { name: "manifests", run: targets::manifests, corpus: corpus::manifests },
+    Target {
+        name: "netlink_answers",
+        run: targets::netlink_answers,
+        corpus: corpus::netlink_answers,
+    },
+    Target { name: "proxy_objects", run: targets::proxy_objects, corpus: corpus::objects },
+    Target { name: "zone_shares", run: targets::zone_shares, corpus: corpus::zone_shares },
+];
+
+/// Runs a target by its name. Unknown names do nothing.
+pub fn run(name: &str, bytes: &[u8]) {
+    if let Some(target) = TARGETS.iter().find(|target| target.name == name) {
+        (target.run)(bytes);
+    }
+}

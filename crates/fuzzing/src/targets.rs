@@ -1,0 +1,180 @@
+//! The targets. Each reads its bytes as the product does, and checks what must hold of what was read.
+#![allow(clippy::panic, reason = "a target reports what it finds by a panic")]
+
+use std::cell::OnceCell;
+use std::str;
+
+use bytes::Bytes;
+use http::Request;
+use kube::config::Kubeconfig;
+use tokio::runtime::{Builder, Runtime};
+use zonewise_apiserver::{Config, InProcess};
+use zonewise_common::json_list::Cutter;
+use zonewise_explain::{SnapshotBuilder, input};
+use zonewise_nft::simulated::SimulatedKernel;
+use zonewise_nft::{Family, Network};
+use zonewise_routing::{NodeLocation, ObjectReader, ServiceClaims};
+use zonewise_simulator::dataset::{self, Chunk};
+use zonewise_slices::node::Node;
+use zonewise_slices::pod::Pod;
+use zonewise_slices::service::Service;
+use zonewise_slices::slice::Slice;
+use zonewise_topology::capacity::MissingCpu;
+use zonewise_topology::zone_shares::ZoneShares;
+
+/// Objects as the controller reads them. What it writes back of a slice is what it has read.
+pub(crate) fn controller_objects(bytes: &[u8]) {
+    let Ok(json) = str::from_utf8(bytes) else { return };
+    let _ = serde_json::from_str::<Node>(json);
+    let _ = serde_json::from_str::<Pod>(json);
+    let _ = serde_json::from_str::<Service>(json);
+    if let Ok(slice) = serde_json::from_str::<Slice>(json) {
+        let written = serde_json::to_string(&slice).unwrap_or_default();
+        match serde_json::from_str::<Slice>(&written) {
+            Ok(again) => assert_eq!(again.endpoints, slice.endpoints, "{written}"),
+            Err(error) => panic!("what is written cannot be read: {error}: {written}"),
+        }
+    }
+}
+
+/// Objects as a proxy reads them.
+pub(crate) fn proxy_objects(bytes: &[u8]) {
+    let Ok(json) = str::from_utf8(bytes) else { return };
+    let reader = ObjectReader::new(NodeLocation::new("a1", Some("a"), Some("eu")));
+    let _ = reader.read_slice(json);
+    if let Ok(service) = reader.read_service(json) {
+        let _ = ServiceClaims::from(&service);
+    }
+}
+
+/// The annotation with zone shares. What was read can be written, and means the same again.
+pub(crate) fn zone_shares(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let Ok(shares) = ZoneShares::decode(text) else { return };
+    if let Ok(written) = shares.encode() {
+        assert_eq!(ZoneShares::decode(&written).as_ref(), Ok(&shares), "{written}");
+    }
+}
+
+/// Lists, cut into items while they arrive. How they are divided into packets makes no difference.
+pub(crate) fn list_cutter(bytes: &[u8]) {
+    let cut = |size: usize| {
+        let (mut cutter, mut items) = (Cutter::default(), Vec::new());
+        bytes.chunks(size).for_each(|chunk| cutter.feed(chunk, |item| items.push(item.to_vec())));
+        (items, cutter.rest())
+    };
+    let whole = cut(bytes.len().max(1));
+    for size in [1, 7] {
+        assert_eq!(cut(size), whole, "in packets of {size} bytes");
+    }
+}
+
+/// What the kernel answers, whatever was asked.
+pub(crate) fn netlink_answers(bytes: &[u8]) {
+    let kernel = SimulatedKernel::new(true);
+    let network = Network::simulated(kernel.process());
+    kernel.answer_with(bytes);
+    let (table, set) = ("zonewise", "services");
+    if let Ok(mut socket) = network.socket() {
+        let _ = socket.generation();
+        let _ = socket.tables();
+        let _ = socket.chains(Family::Ip, table);
+        let _ = socket.sets(Family::Ip, table);
+        let _ = socket.rules(Family::Ip6, table);
+        let _ = socket.counters(Family::Ip, table);
+        let _ = socket.dump(Family::Ip, table, set, &mut |_| {});
+    }
+    if let Ok(mut conntrack) = network.conntrack() {
+        let _ = conntrack.flows(Family::Ip, None, &mut |_| {});
+        let _ = conntrack.flows(Family::Ip6, Some(17), &mut |_| {});
+    }
+}
+
+/// Manifests and dumps in YAML and JSON, and a kubeconfig.
+pub(crate) fn manifests(bytes: &[u8]) {
+    let mut builder = SnapshotBuilder::default();
+    let options = input::Options { keep_json: true };
+    let _ = input::read("fuzz", bytes, &options, &mut |item| builder.add(item), &|_| {});
+    let (snapshot, _) = builder.finish(MissingCpu::default());
+    for service in snapshot.services() {
+        let _ = snapshot.proxy_view(service).parsed();
+    }
+    if let Ok(text) = str::from_utf8(bytes) {
+        let _ = Kubeconfig::from_yaml(text);
+    }
+}
+
+/// Data sets of the simulator.
+pub(crate) fn data_sets(bytes: &[u8]) {
+    let Ok((_, mut reader)) = dataset::csv::Reader::open("fuzz", bytes, None) else { return };
+    let mut chunk = Chunk::default();
+    let _ = reader.fill(dataset::CHUNK_ROWS, &mut chunk, &mut |_| {});
+}
+
+/// Configuration files, heuristics in CEL among them.
+pub(crate) fn configuration(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    if let Ok(file) = zonewise_controller::config::File::parse("fuzz", text) {
+        let _ = file.library();
+        let _ = file.resolve("host");
+    }
+    if let Ok(settings) = zonewise_proxy::config::Settings::parse("fuzz", text) {
+        let _ = settings.resolve("host");
+    }
+}
+
+thread_local! {
+    static RUNTIME: OnceCell<Option<Runtime>> = const { OnceCell::new() };
+}
+
+/// The content types of writes to the embedded API server. The first byte of an input chooses one.
+const CONTENT_TYPES: [&str; 5] = [
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+    "application/json",
+];
+
+/// Patches, server-side apply and creation of a Service in the embedded API server. Whatever it answers to them, it
+/// goes on to serve what it has.
+pub(crate) fn api_requests(bytes: &[u8]) {
+    let [first, body @ ..] = bytes else { return };
+    let content_type = CONTENT_TYPES[usize::from(*first) % CONTENT_TYPES.len()];
+    RUNTIME.with(|runtime| {
+        let runtime =
+            runtime.get_or_init(|| Builder::new_current_thread().enable_all().build().ok());
+        if let Some(runtime) = runtime {
+            runtime.block_on(write(content_type, body));
+        }
+    });
+}
+
+async fn write(content_type: &str, body: &[u8]) {
+    let Ok(server) = InProcess::start(Config { workloads: false, ..Config::default() }) else {
+        return;
+    };
+    let services = "/api/v1/namespaces/default/services";
+    let mut stored = zonewise_common::testing::full_service();
+    if let Some(metadata) = stored["metadata"].as_object_mut() {
+        metadata.retain(|field, _| ["name", "labels", "annotations"].contains(&field.as_str()));
+    }
+    let create = request("POST", services, "application/json", stored.to_string().into_bytes());
+    let (method, path) = match content_type {
+        "application/json" => ("POST", services.to_owned()),
+        _ => ("PATCH", format!("{services}/web?fieldManager=fuzz&force=true")),
+    };
+    let list = request("GET", services, "application/json", Vec::new());
+    let mut last = 0;
+    for request in [create, request(method, &path, content_type, body.to_vec()), list] {
+        let Some(request) = request else { return };
+        let Ok(response) = server.respond(request).await else { return };
+        last = response.status().as_u16();
+    }
+    assert_eq!(last, 200, "the list after the write");
+}
+
+fn request(method: &str, path: &str, content_type: &str, body: Vec<u8>) -> Option<Request<Bytes>> {
+    let request = Request::builder().method(method).uri(path).header("content-type", content_type);
+    request.body(Bytes::from(body)).ok()
+}
