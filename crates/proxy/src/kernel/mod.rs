@@ -34,15 +34,12 @@ use zonewise_routing::ZoneId;
 
 use crate::published::Published;
 use crate::rules::TABLE;
-use crate::rules::affinity::SPEC;
 use crate::rules::chains::Chain;
 use crate::rules::delta::{Delta, ElementId};
 use crate::rules::desired::Desired;
 use crate::rules::entries::{NodeSettings, ProgrammedService, Value};
 use crate::rules::layout::{self, CHECK_CLUSTER_IPS, Options};
 
-use affinity::Keeper;
-pub use affinity::Kept;
 pub(crate) use encode::counter_name;
 use error_kind::ErrorKind;
 pub use handle::KernelHandle;
@@ -116,16 +113,13 @@ pub struct Kernel {
     /// The generation of the ruleset after our last batch, where tables have no owner: another one
     /// means that some program has changed some table.
     generation: u32,
+    /// What is in the kernel may be something else than what is known here: an answer was lost, or a comparison could
+    /// not be finished. Changes are differences to what is known, so the tables are compared before the next one.
+    out_of_sync: bool,
     /// How many batches the kernel has accepted.
     batches: u64,
     /// What the pages show.
     published: Arc<Published>,
-    /// Where further sockets lead.
-    network: Network,
-    /// Looks after the clients that the kernel remembers for session affinity.
-    keeper: Keeper,
-    /// Maps of clients in the kernel that belong to no Service, to be removed with the chains that use them.
-    unknown_maps: Vec<(Family, String)>,
 }
 
 /// What the desired elements need, counted in one pass.
@@ -168,11 +162,9 @@ impl Kernel {
             owned: false,
             supports_owners: None,
             generation: 0,
+            out_of_sync: false,
             batches: 0,
             published: Arc::default(),
-            network: network.clone(),
-            keeper: Keeper::default(),
-            unknown_maps: Vec::new(),
         })
     }
 
@@ -198,7 +190,6 @@ impl Kernel {
     /// Shows the pages what has changed.
     fn publish(&mut self) {
         let touched = self.desired.take_touched();
-        self.look_at_clients_of(&touched);
         self.published.update(&self.desired, touched);
         self.published.set_zones(self.counters.iter().map(|(_, zone)| *zone).collect());
     }
@@ -221,7 +212,7 @@ impl Kernel {
     /// How many elements and chains can be removed by [`Self::remove_unused`].
     pub fn unused(&self) -> usize {
         let unused = self.chains.values().filter(|uses| **uses <= 0).count();
-        self.unused_elements.len() + unused + self.unknown_chains.len() + self.unknown_maps.len()
+        self.unused_elements.len() + unused + self.unknown_chains.len()
     }
 
     /// Whether another program has removed the tables or changed their chains. Cheap while no program
@@ -346,6 +337,9 @@ impl Kernel {
     }
 
     fn apply_all(&mut self, updates: Vec<Update>) -> Result<Vec<Rejected>, KernelError> {
+        if self.out_of_sync {
+            self.restore()?;
+        }
         let Err((error, updates)) = self.attempt(updates) else { return Ok(Vec::new()) };
         match ErrorKind::of(&error) {
             // Repair the tables first, then try again.
@@ -405,11 +399,16 @@ impl Kernel {
 
     /// Compares the tables with what they should be and repairs them, or writes them if they are gone.
     pub fn restore(&mut self) -> Result<Mended, KernelError> {
-        if self.find_tables()? == Found::Ours {
-            return self.mend();
-        }
-        self.build()?;
-        Ok(Mended { chains: self.chains.len(), ..Mended::default() })
+        self.out_of_sync = true;
+        let mended = match self.find_tables()? {
+            Found::Ours => self.mend()?,
+            Found::Nothing | Found::Other => {
+                self.build()?;
+                Mended { chains: self.chains.len(), ..Mended::default() }
+            }
+        };
+        self.out_of_sync = false;
+        Ok(mended)
     }
 
     /// Sets the addresses that accept NodePorts, where not all local ones do.
@@ -458,16 +457,12 @@ impl Kernel {
         // A chain may have come into use since.
         let unknown_chains = unknown_chains.into_iter().filter(|chain| !self.is_known(chain));
         let gone: Vec<(Family, String)> = unused.chain(unknown_chains).collect();
-        let maps = self.unused_affinity_maps();
-        if gone.is_empty() && maps.is_empty() {
+        if gone.is_empty() {
             return Ok(());
         }
         let mut batch = Batch::new(TABLE);
         for (family, chain) in &gone {
             batch.delete_chain(*family, chain);
-        }
-        for (family, map) in &maps {
-            batch.delete_set(*family, map);
         }
         self.send(&batch)?;
         self.chains.retain(|_, uses| *uses > 0);
@@ -495,7 +490,10 @@ impl Kernel {
     }
 
     fn send(&mut self, batch: &Batch) -> Result<(), KernelError> {
-        self.socket.commit(batch)?;
+        if let Err(error) = self.socket.commit(batch) {
+            self.out_of_sync |= error.is_unknown();
+            return Err(error.into());
+        }
         self.batches += 1;
         self.published.set_batches(self.batches);
         if !self.owned {
@@ -575,13 +573,14 @@ impl Kernel {
         (_, self.unknown_chains) = self.mend_chains(&mut batch, &census.chains)?;
         self.mend_counters(&mut batch, census.zones)?;
         for &family in &self.families {
-            self.options.sets().for_each(|set| batch.flush_set(family, set.name()));
+            let sets = self.options.sets().filter(|set| !set.is_learned());
+            sets.for_each(|set| batch.flush_set(family, set.name()));
         }
         self.fill(&mut batch);
         self.send(&batch)?;
         self.unused_elements.clear();
         self.chains = census.chains;
-        Ok(())
+        self.purge_affinity().map(drop)
     }
 
     /// Adds the tables with their sets, counters and all chains but base chains.
@@ -590,9 +589,6 @@ impl Kernel {
         for &family in &self.families {
             batch.add_table(family, flags, &self.comment());
             self.options.sets().for_each(|set| batch.add_set(family, set.spec()));
-            for map in affinity::maps(self.chains.keys(), family) {
-                batch.add_set_as(family, &SPEC, &map.to_string());
-            }
             let fixed = layout::fixed_chains(family, &self.options);
             let strays = (
                 CHECK_CLUSTER_IPS.to_owned(),

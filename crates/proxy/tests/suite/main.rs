@@ -5,7 +5,6 @@
     reason = "a failed unwrap is the failure report"
 )]
 
-mod affinity;
 mod api_server;
 mod budgets;
 mod common;
@@ -15,6 +14,7 @@ mod faults;
 mod health;
 mod kernel;
 mod law;
+mod lost_answers;
 mod other_proxies;
 mod pages;
 mod requests;

@@ -16,7 +16,7 @@ use zonewise_netns::Namespace;
 use zonewise_nft::{Family, Network};
 use zonewise_proxy::config::{Budget, CountBy};
 use zonewise_proxy::testing::{
-    Found, Index, Kept, Kernel, KernelError, NodeSettings, Options, Published, Rejected, WatchId,
+    Found, Index, Kernel, KernelError, NodeSettings, Options, Published, Rejected, WatchId,
     programmed_service,
 };
 use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader, Protected};
@@ -35,7 +35,6 @@ pub(crate) struct Tables {
     pub(crate) reader: Arc<ObjectReader>,
     pub(crate) gates: FeatureGates,
     pub(crate) kernel: Kernel,
-    namespace: Namespace,
     /// What the pages show.
     pub(crate) published: Arc<Published>,
     pub(crate) options: Options,
@@ -56,6 +55,16 @@ impl Tables {
         namespace: &Namespace,
         location: NodeLocation,
         options: Options,
+        node: NodeSettings,
+    ) -> Self {
+        namespace.enter(|| Self::on(&Network::default(), location, options, node))
+    }
+
+    /// In the kernel that this leads to.
+    pub(crate) fn on(
+        network: &Network,
+        location: NodeLocation,
+        options: Options,
         mut node: NodeSettings,
     ) -> Self {
         let reader = Arc::new(ObjectReader::new(location));
@@ -66,8 +75,7 @@ impl Tables {
         let families = vec![Family::Ip, Family::Ip6];
         node.count = options.count;
         let published = Arc::new(Published::default());
-        let kernel = namespace
-            .enter(|| Kernel::open(&Network::default(), options.clone(), families, node, names))
+        let kernel = Kernel::open(network, options.clone(), families, node, names)
             .expect("netlink works; this test needs root")
             .publishing(Arc::clone(&published));
         let (index, gates) = (Index::default(), FeatureGates::default());
@@ -77,7 +85,6 @@ impl Tables {
             gates,
             kernel,
             published,
-            namespace: namespace.clone(),
             options,
             ranges: Vec::new(),
             started: false,
@@ -139,12 +146,6 @@ impl Tables {
         let (found, rejected) = self.kernel.start(updates, self.ranges.clone()).unwrap();
         assert!(rejected.is_empty(), "{rejected:?}");
         found
-    }
-
-    /// Removes clients from session affinity whose endpoint is gone, as the proxy does a moment later.
-    pub(crate) fn forget_clients(&mut self) {
-        let Self { namespace, kernel, .. } = self;
-        namespace.enter(|| while kernel.keep_clients(LONG).unwrap() != Kept::Done {});
     }
 
     /// What is in the kernel is exactly what should be.

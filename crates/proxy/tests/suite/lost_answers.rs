@@ -1,0 +1,71 @@
+//! Answers of the kernel that get lost, on a kernel in memory that loses them at the right moment.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use zonewise_nft::Network;
+use zonewise_nft::simulated::{Destination, Fault, Packet, SimulatedKernel};
+use zonewise_proxy::testing::Options;
+use zonewise_routing::NodeLocation;
+
+use crate::common::objects::{endpoint, service, slice};
+use crate::common::{Tables, at, ip, usual_node};
+
+/// A kernel that loses answers to changes, and lets nobody read it, while the switch is on.
+fn failing_kernel() -> (SimulatedKernel, Arc<AtomicBool>) {
+    let (kernel, failing) = (SimulatedKernel::new(true), Arc::new(AtomicBool::new(false)));
+    let switch = Arc::clone(&failing);
+    kernel.set_hook(move |call| match (switch.load(Ordering::SeqCst), call.is_commit()) {
+        (false, _) => None,
+        (true, true) => Some(Fault::AnswerLost),
+        (true, false) => Some(Fault::Interrupted),
+    });
+    (kernel, failing)
+}
+
+/// Where connections to the Service of these tests go.
+fn destinations(kernel: &SimulatedKernel) -> BTreeSet<Destination> {
+    let packet = Packet {
+        source: ip("10.244.9.9"),
+        destination: ip("10.96.0.1"),
+        protocol: 6,
+        port: 80,
+        local: BTreeSet::new(),
+    };
+    kernel.look(|rules| rules.destinations(&packet))
+}
+
+/// A Service with this many endpoints.
+fn scaled_to(tables: &mut Tables, endpoints: u8) -> &mut Tables {
+    let members: Vec<_> = (1..=endpoints)
+        .map(|number| endpoint(ip(&format!("10.244.0.{number}")), "n1", "a"))
+        .collect();
+    tables.slice(&slice("web", "web-1", &members))
+}
+
+fn expected(endpoints: u8) -> BTreeSet<Destination> {
+    let address = |number| at(ip(&format!("10.244.0.{number}")), 8080);
+    (1..=endpoints).map(|number| Destination::Endpoint(address(number))).collect()
+}
+
+/// The removal of a slot was not answered, and the tables could not be compared after it. The slot is gone, and is
+/// written when the Service needs it again.
+#[test]
+fn a_slot_whose_removal_was_not_answered_is_written_when_it_is_needed_again() {
+    let (kernel, failing) = failing_kernel();
+    let network = Network::simulated(kernel.process());
+    let location = NodeLocation::new("n1", Some("a"), None);
+    let node = usual_node([Some(ip("192.168.0.1")), None]);
+    let mut tables = Tables::on(&network, location, Options::default(), node);
+    tables.service(&service("web", &["10.96.0.1"]));
+    scaled_to(&mut tables, 3).sync();
+    assert_eq!(destinations(&kernel), expected(3));
+    scaled_to(&mut tables, 2).sync();
+    failing.store(true, Ordering::SeqCst);
+    tables.kernel.remove_unused().unwrap_err();
+    tables.kernel.restore().unwrap_err();
+    failing.store(false, Ordering::SeqCst);
+    scaled_to(&mut tables, 3).sync();
+    assert_eq!(destinations(&kernel), expected(3));
+}
