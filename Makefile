@@ -10,10 +10,10 @@ ZONEWISE := target/release/zonewise
 
 PREFIX := /usr/local
 
-.PHONY: help run test test-long fuzz bench lint docs install simulate simulate-kep
+.PHONY: help run test test-long fuzz bench lint docs install simulate simulate-faults simulate-kep
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Run the lab: a cluster of three zones on this machine, with real traffic (asks for sudo)
 	@scripts/setup build
@@ -26,6 +26,10 @@ simulate: ## Score every heuristic on the small data set and write a report
 	@$(ZONEWISE) simulate --dataset kep-small
 	@$(ZONEWISE) simulate --dataset kep-small -o html --to $(REPORT)
 	@printf 'Report with distributions and worst inputs: %s\n' "$(REPORT)"
+
+simulate-faults: ## Run controllers and proxies with random faults in a simulation (SEEDS=0..1000, or SEEDS=7 to see one)
+	@scripts/setup build
+	@cargo run --release --quiet --locked --package zonewise-robustness -- $(or $(SEEDS),0..1000)
 
 test: ## Run all tests, against a real kube-apiserver and the real kernel (as root: network namespaces)
 	@scripts/setup tests

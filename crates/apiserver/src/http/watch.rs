@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::{mpsc, watch as signal};
 use tokio::time::{Instant, sleep_until};
 
@@ -165,7 +166,7 @@ pub(crate) struct Watch<S> {
     pub(crate) times: WatchTimes,
     pub(crate) sink: Sink,
     /// Changes with every write to the watched resource.
-    pub(crate) changed: signal::Receiver<u64>,
+    pub(crate) changed: broadcast::Receiver<()>,
     pub(crate) stop: signal::Receiver<bool>,
 }
 
@@ -241,7 +242,7 @@ impl<S: WatchSource> Watch<S> {
         position: &mut u64,
         columns: &mut bool,
     ) -> Result<Option<Instant>, End> {
-        self.changed.mark_unchanged();
+        self.changed = self.changed.resubscribe();
         let (events, current) = self.source.events_after(self.filter.kind, *position);
         let events = events.map_err(|Compacted(oldest)| End::Failed(too_old(*position, oldest)))?;
         let mut chunk = Vec::new();
@@ -269,7 +270,10 @@ impl<S: WatchSource> Watch<S> {
         let abort = self.times.abort.unwrap_or(until + Duration::from_secs(1));
         tokio::select! {
             biased;
-            changed = self.changed.changed() => changed.map_err(|_| End::Closed),
+            changed = self.changed.recv() => match changed {
+                Err(RecvError::Closed) => Err(End::Closed),
+                Ok(()) | Err(RecvError::Lagged(_)) => Ok(()),
+            },
             () = sleep_until(until) => Ok(()),
             () = sleep_until(abort) => Err(End::Aborted),
             () = self.sink.closed() => Err(End::Closed),

@@ -19,7 +19,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::broadcast;
 use tokio::time::Instant;
 
 use crate::objects::kind::{GroupResource, KINDS};
@@ -72,8 +72,9 @@ struct Collection {
     /// The version of the last event that was dropped from the history: a watch that has already
     /// sent it has missed nothing.
     dropped: u64,
-    /// The version of the last change, for watches that wait.
-    changed: watch::Sender<u64>,
+    /// Wakes watches that wait, in the order in which they began to wait. (A `watch` channel wakes them in random
+    /// order, and a simulation could not be repeated.)
+    changed: broadcast::Sender<()>,
 }
 
 /// All objects of all resources.
@@ -98,7 +99,7 @@ impl Store {
             bytes: 0,
             compacted: version,
             dropped: version,
-            changed: watch::Sender::new(0),
+            changed: broadcast::Sender::new(1),
         };
         let collections =
             KINDS.iter().map(|kind| (kind.storage_resource(), collection())).collect();
@@ -173,7 +174,8 @@ impl Store {
             collection.bytes -= old.size;
             (collection.compacted, collection.dropped) = (old.version, old.version);
         }
-        collection.changed.send_replace(self.version);
+        // Without a watch that waits there is nobody to wake.
+        let _ = collection.changed.send(());
     }
 
     fn link(&mut self, resource: GroupResource, key: &Arc<str>, object: &Object) {
@@ -302,7 +304,7 @@ impl Store {
     }
 
     /// A signal that changes with every write to this resource.
-    pub(crate) fn subscribe(&self, resource: GroupResource) -> Option<watch::Receiver<u64>> {
+    pub(crate) fn subscribe(&self, resource: GroupResource) -> Option<broadcast::Receiver<()>> {
         Some(self.collections.get(&resource)?.changed.subscribe())
     }
 }

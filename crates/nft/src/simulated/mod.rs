@@ -128,7 +128,10 @@ impl Call<'_> {
             1 => text,
             times => format!("{text} ×{times}"),
         };
-        parts.into_iter().map(told).collect::<Vec<_>>().join(", ")
+        let complete =
+            self.messages.last().is_some_and(|last| last.kind == abi::NFNL_MSG_BATCH_END);
+        let checked = if self.is_commit() && !complete { "check: " } else { "" };
+        format!("{checked}{}", parts.into_iter().map(told).collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -409,31 +412,33 @@ impl State {
         }
     }
 
-    /// Applies a batch: all of it or nothing. One without an end is checked only.
+    /// Applies a batch: all of it or nothing. One without an end is only checked.
     fn commit(&mut self, port: u32, messages: &[Message<'_>]) -> Vec<u8> {
         let ends = |message: &Message<'_>| message.kind == abi::NFNL_MSG_BATCH_END;
-        let is_check = !messages.last().is_some_and(ends);
-        let messages = if is_check { messages } else { &messages[..messages.len() - 1] };
-        let [begin, .., last] = messages else { return Vec::new() };
+        let (complete, body) = match messages {
+            [_, body @ .., end] if ends(end) => (true, body),
+            [_, body @ ..] => (false, body),
+            [] => return Vec::new(),
+        };
+        let begin = &messages[0];
         let expected = begin.attributes().get(abi::NFNL_BATCH_GENID).and_then(Attribute::be32);
         if expected.is_some_and(|expected| expected != self.generation) {
             return answers::acknowledgement(begin, errno::ERESTART);
         }
         let mut next = self.tables.clone();
-        for message in &messages[1..] {
+        for message in body {
             if let Err(errno) = next.change(port, message) {
                 return answers::acknowledgement(message, errno);
             }
         }
-        if is_check {
-            return answers::acknowledgement(last, 0);
+        if complete {
+            self.tables = next;
+            self.generation += 1;
+            if let Some(observer) = &mut self.observer {
+                observer(&Ruleset(&self.tables));
+            }
         }
-        self.tables = next;
-        self.generation += 1;
-        if let Some(observer) = &mut self.observer {
-            observer(&Ruleset(&self.tables));
-        }
-        answers::acknowledgement(last, 0)
+        body.last().map(|last| answers::acknowledgement(last, 0)).unwrap_or_default()
     }
 
     fn conntrack(&mut self, message: &Message<'_>) -> Vec<u8> {

@@ -1,4 +1,5 @@
-//! Walks a packet through the rules, once for every random number that they draw.
+//! Walks a packet through the rules, once for every random number that they draw. Numbers for which the next lookup
+//! finds the same are walked once.
 //!
 //! Only what our rules consist of is known. Any other expression ends the walk with [`Destination::Unknown`], so that
 //! a new kind of rule is noticed.
@@ -52,28 +53,20 @@ enum Step {
     End(Destination),
 }
 
-/// More random numbers than this are not tried.
-const MOST_WALKS: usize = 1 << 16;
-
 pub(super) fn destinations(tables: &Tables, packet: &Packet) -> BTreeSet<Destination> {
     let mut found = BTreeSet::new();
     // Each entry is a list of the random numbers to draw, one after the other.
     let mut to_try = vec![Vec::new()];
-    let mut walks = 0;
     while let Some(choices) = to_try.pop() {
         let mut walk = Walk { packet, choices, drawn: 0, open: None, mark: 0, registers: [0; 64] };
         let destination = walk.all(tables);
         match walk.open {
-            Some(modulus) if walks < MOST_WALKS => {
-                for number in (0..modulus).rev() {
-                    let mut choices = walk.choices.clone();
-                    choices.push(number);
-                    to_try.push(choices);
-                }
-            }
-            _ => drop(found.insert(destination)),
+            None => drop(found.insert(destination)),
+            Some(numbers) => to_try.extend(numbers.into_iter().map(|number| {
+                let drawn = walk.choices.iter().copied();
+                drawn.chain([number]).collect()
+            })),
         }
-        walks += 1;
     }
     found
 }
@@ -82,8 +75,8 @@ struct Walk<'a> {
     packet: &'a Packet,
     choices: Vec<u32>,
     drawn: usize,
-    /// The modulus of a random number that was needed and is not in `choices`.
-    open: Option<u32>,
+    /// The random numbers to go on with, where one was needed that is not in `choices`.
+    open: Option<Vec<u32>>,
     mark: u32,
     registers: [u8; 64],
 }
@@ -122,13 +115,14 @@ impl Walk<'_> {
 
     /// Walks through one rule: [`Step::Next`] when it does not match or has no verdict.
     fn rule(&mut self, table: &Table, list: &[u8]) -> Step {
-        for (name, data) in expressions(list) {
+        let all: Vec<_> = expressions(list).collect();
+        for (at, &(name, data)) in all.iter().enumerate() {
             let matches = match name {
                 "payload" => self.payload(data),
                 "meta" => self.meta(data),
                 "ct" => self.ct(data),
                 "fib" => self.fib(data),
-                "numgen" => self.draw(data),
+                "numgen" => self.draw(table, data, &all[at + 1..]),
                 "bitwise" => self.bitwise(data),
                 "cmp" => self.compare(data),
                 "lookup" => match self.lookup(table, data) {
@@ -253,16 +247,65 @@ impl Walk<'_> {
         self.store(data, abi::NFTA_FIB_DREG, &kind.to_ne_bytes())
     }
 
-    fn draw(&mut self, data: Attributes<'_>) -> Option<bool> {
-        let modulus = number(data, abi::NFTA_NG_MODULUS)?;
-        let offset = number(data, abi::NFTA_NG_OFFSET).unwrap_or_default();
-        let Some(choice) = self.choices.get(self.drawn) else {
-            self.open = Some(modulus);
+    /// Draws a random number, before these expressions.
+    fn draw(
+        &mut self,
+        table: &Table,
+        data: Attributes<'_>,
+        rest: &[(&str, Attributes<'_>)],
+    ) -> Option<bool> {
+        let Some(choice) = self.choices.get(self.drawn).copied() else {
+            self.open = Some(self.different(table, data, rest)?);
             return Some(false);
         };
-        let value = (choice + offset).to_ne_bytes();
         self.drawn += 1;
-        self.store(data, abi::NFTA_NG_DREG, &value)
+        self.store_drawn(data, choice)
+    }
+
+    fn store_drawn(&mut self, data: Attributes<'_>, choice: u32) -> Option<bool> {
+        let offset = number(data, abi::NFTA_NG_OFFSET).unwrap_or_default();
+        self.store(data, abi::NFTA_NG_DREG, &(choice + offset).to_ne_bytes())
+    }
+
+    /// One random number for each thing that the next lookup can find.
+    fn different(
+        &mut self,
+        table: &Table,
+        data: Attributes<'_>,
+        rest: &[(&str, Attributes<'_>)],
+    ) -> Option<Vec<u32>> {
+        let before = self.registers;
+        let mut found: Vec<(Option<Data>, u32)> = Vec::new();
+        for choice in 0..number(data, abi::NFTA_NG_MODULUS)? {
+            self.store_drawn(data, choice)?;
+            let next = self.next_lookup(table, rest)?;
+            if !found.iter().any(|(known, _)| *known == next) {
+                found.push((next, choice));
+            }
+            self.registers = before;
+        }
+        Some(found.into_iter().map(|(_, choice)| choice).collect())
+    }
+
+    /// What the next lookup finds, with the loads before it.
+    fn next_lookup(
+        &mut self,
+        table: &Table,
+        rest: &[(&str, Attributes<'_>)],
+    ) -> Option<Option<Data>> {
+        for &(name, data) in rest {
+            match name {
+                "payload" => self.payload(data)?,
+                "meta" => self.meta(data)?,
+                "ct" => self.ct(data)?,
+                "lookup" => {
+                    let (set, key) = self.looked_up(table, data)?;
+                    return Some(find(set, key).cloned());
+                }
+                _ => return None,
+            };
+        }
+        None
     }
 
     fn bitwise(&mut self, data: Attributes<'_>) -> Option<bool> {
@@ -291,9 +334,7 @@ impl Walk<'_> {
 
     /// Looks a key up; the error is the verdict of a verdict map.
     fn lookup(&mut self, table: &Table, data: Attributes<'_>) -> Result<Option<bool>, Verdict> {
-        let Some(set) = table.sets.get(&text(data, abi::NFTA_LOOKUP_SET)) else { return Ok(None) };
-        let length = usize::try_from(set.key_len).unwrap_or(usize::MAX);
-        let Some(key) = self.read(data, abi::NFTA_LOOKUP_SREG, length) else { return Ok(None) };
+        let Some((set, key)) = self.looked_up(table, data) else { return Ok(None) };
         let inverted =
             number(data, abi::NFTA_LOOKUP_FLAGS).unwrap_or_default() & abi::NFT_LOOKUP_F_INV != 0;
         let found = find(set, key);
@@ -307,6 +348,13 @@ impl Walk<'_> {
             }
             (Some(_), Some(_)) => Ok(None),
         }
+    }
+
+    /// The set that a lookup is about, and the key.
+    fn looked_up<'t>(&self, table: &'t Table, data: Attributes<'_>) -> Option<(&'t Set, &[u8])> {
+        let set = table.sets.get(&text(data, abi::NFTA_LOOKUP_SET))?;
+        let length = usize::try_from(set.key_len).ok()?;
+        Some((set, self.read(data, abi::NFTA_LOOKUP_SREG, length)?))
     }
 
     fn translated(&self, data: Attributes<'_>) -> Destination {

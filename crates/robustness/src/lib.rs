@@ -1,0 +1,32 @@
+//! The whole path in one deterministic simulation: the controller and the proxy as they are, on an API server and
+//! kernels in memory, with faults.
+//!
+//! ```text
+//!  seed ─► driver: Services, Pods, faults, crashes
+//!            │
+//!            ▼
+//!   API server (in memory) ◄── wire: delays, errors, partitions ──► controllers (2)
+//!            ▲                                                        one leads
+//!            └──────────────── wire ──► proxies (3 zones) ──► kernels (in memory), with errors
+//!                                                               │
+//!   model: what the driver did ─────► invariants ◄──────────────┘ after every commit
+//! ```
+//!
+//! A run is one thread: a tokio runtime of one thread with a paused clock, the seed in every random generator, the
+//! wall clock derived from the paused one. So the same seed has the same history, line by line, and a failure can be
+//! looked at as often as needed.
+//!
+//! * [`run`]: one seed from start to end. `driver`: what happens in it. `world`: the processes.
+//! * `wire`: requests on their way to the API server. `history`: what happened, for people.
+//! * `model`: what the driver did to the cluster, and what has to hold because of it.
+
+mod driver;
+mod history;
+mod model;
+mod objects;
+mod rest;
+mod run;
+mod wire;
+mod world;
+
+pub use run::{Outcome, Plan, run};

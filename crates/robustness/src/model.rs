@@ -1,0 +1,227 @@
+//! What the driver has done to the cluster, and what has to hold because of it.
+//!
+//! The model knows nothing of slices, hints or rules: only which Services and Pods there are, and who leads. So it
+//! cannot share a mistake with the code that it judges.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+use zonewise_nft::simulated::{Destination, Packet, Ruleset};
+
+use crate::history::History;
+use crate::objects::{PORT, TARGET_PORT};
+use crate::wire::Call;
+
+/// Namespace and name.
+pub(crate) type Name = (String, String);
+
+/// A Service that exists.
+#[derive(Clone, Debug)]
+pub(crate) struct ServiceFacts {
+    pub(crate) address: IpAddr,
+}
+
+/// A Pod. It stays here when it is gone, because rules may still lead to its address.
+#[derive(Clone, Debug)]
+pub(crate) struct PodFacts {
+    pub(crate) name: Name,
+    /// The Service that selects it.
+    pub(crate) service: Name,
+    pub(crate) ready_since: Option<Instant>,
+    /// When it was deleted or became unready.
+    pub(crate) left: Option<Instant>,
+    pub(crate) deleted: bool,
+}
+
+/// What a node's rules did with a Service when they were last looked at.
+struct Seen {
+    address: IpAddr,
+    at: Instant,
+    endpoints: BTreeSet<IpAddr>,
+}
+
+/// The cluster as the driver knows it.
+pub(crate) struct Model {
+    history: History,
+    pub(crate) services: BTreeMap<Name, ServiceFacts>,
+    pub(crate) pods: BTreeMap<Ipv4Addr, PodFacts>,
+    /// The identity in the controllers' Lease.
+    leader: Option<String>,
+    /// By node and Service.
+    seen: BTreeMap<(String, Name), Seen>,
+    /// Since when nothing is broken; `None` while something is.
+    pub(crate) calm_since: Option<Instant>,
+    /// Requests by process.
+    pub(crate) requests: BTreeMap<String, u64>,
+    /// Writes of slices.
+    pub(crate) slice_writes: u64,
+    violations: Vec<String>,
+}
+
+/// How long after its departure, in a cluster without faults, a rule may still lead to an endpoint: the longest
+/// pause of a watch that failed (38 s), and the time to list, to decide and to program.
+const LATEST: Duration = Duration::from_secs(60);
+/// The most elements that the Services of a run may need on a node.
+const MOST_ELEMENTS: usize = 30_000;
+
+impl Model {
+    pub(crate) fn new(history: History) -> Self {
+        Self {
+            history,
+            services: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            leader: None,
+            seen: BTreeMap::new(),
+            calm_since: None,
+            requests: BTreeMap::new(),
+            slice_writes: 0,
+            violations: Vec::new(),
+        }
+    }
+
+    pub(crate) fn violated(&mut self, what: String) {
+        self.history.add("VIOLATION", &what);
+        self.violations.push(what);
+    }
+
+    /// The first thing that does not hold.
+    pub(crate) fn violation(&self) -> Option<&str> {
+        self.violations.first().map(String::as_str)
+    }
+
+    /// A process sends a request. A write of a slice is allowed to the holder of the Lease alone.
+    pub(crate) fn sent(&mut self, process: &str, call: &Call) {
+        *self.requests.entry(process.to_owned()).or_default() += 1;
+        if call.is_slice_write() && self.leader.as_deref() != Some(process) {
+            let holder = self.leader.as_deref().unwrap_or("nobody");
+            let text = format!(
+                "one writer: {process} sends {} {} while {holder} holds the Lease",
+                call.method, call.path
+            );
+            self.violated(text);
+        }
+    }
+
+    /// The server has carried out a write.
+    pub(crate) fn wrote(&mut self, call: &Call, code: u16, body: &str) {
+        if code >= 300 {
+            return;
+        }
+        self.slice_writes += u64::from(call.is_slice_write());
+        if !call.path.contains("/leases") {
+            return;
+        }
+        let lease: Value = serde_json::from_str(body).unwrap_or_default();
+        if lease["metadata"]["name"] == "zonewise-controller" {
+            let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+            self.leader = Some(holder.to_owned()).filter(|holder| !holder.is_empty());
+        }
+    }
+
+    /// The ready Pods of a Service.
+    pub(crate) fn ready(&self, service: &Name) -> BTreeSet<IpAddr> {
+        let ready = self.pods.iter().filter(|(_, pod)| pod.service == *service);
+        let ready = ready.filter(|(_, pod)| pod.ready_since.is_some() && !pod.deleted);
+        ready.map(|(address, _)| IpAddr::V4(*address)).collect()
+    }
+
+    /// Looks at the rules of a node: after each commit, and between.
+    pub(crate) fn look(&mut self, node: &str, rules: &Ruleset<'_>) {
+        let now = Instant::now();
+        let elements = rules.elements();
+        if elements > MOST_ELEMENTS {
+            self.violated(format!("budget: {node} has {elements} elements"));
+        }
+        for (name, facts) in self.services.clone() {
+            let found = rules.destinations(&packet_to(facts.address));
+            self.judge(node, &name, &facts, &found, now);
+        }
+    }
+
+    fn judge(
+        &mut self,
+        node: &str,
+        name: &Name,
+        facts: &ServiceFacts,
+        found: &BTreeSet<Destination>,
+        now: Instant,
+    ) {
+        let told = format!("on {node}, {}/{} at {}", name.0, name.1, facts.address);
+        let mut endpoints = BTreeSet::new();
+        let mut lost = BTreeSet::new();
+        for destination in found {
+            match destination {
+                Destination::Endpoint(endpoint) => {
+                    endpoints.insert(endpoint.ip());
+                    if let Some(text) =
+                        self.wrong_endpoint(name, endpoint.ip(), endpoint.port(), now)
+                    {
+                        self.violated(format!("{told}: {text}"));
+                    }
+                }
+                Destination::Unknown(what) => {
+                    self.violated(format!("{told}: the model does not know {what}"));
+                }
+                other => drop(lost.insert(format!("{other:?}"))),
+            }
+        }
+        let key = (node.to_owned(), name.clone());
+        let before = self.seen.get(&key).filter(|seen| seen.address == facts.address);
+        let stayed = before.is_some_and(|seen| {
+            let stayed = |address: &IpAddr| self.ready_since_before(*address, seen.at);
+            seen.endpoints.iter().any(stayed)
+        });
+        if stayed && !lost.is_empty() {
+            self.violated(format!(
+                "{told}: a programmed Service with an endpoint that stayed ready lost its rules: {lost:?}"
+            ));
+        }
+        if lost.is_empty() && !endpoints.is_empty() {
+            self.seen.insert(key, Seen { address: facts.address, at: now, endpoints });
+        }
+    }
+
+    fn ready_since_before(&self, address: IpAddr, at: Instant) -> bool {
+        let IpAddr::V4(address) = address else { return false };
+        let pod = self.pods.get(&address).filter(|pod| !pod.deleted);
+        pod.and_then(|pod| pod.ready_since).is_some_and(|since| since <= at)
+    }
+
+    /// Why a Service must not lead to an endpoint.
+    fn wrong_endpoint(
+        &self,
+        name: &Name,
+        address: IpAddr,
+        port: u16,
+        now: Instant,
+    ) -> Option<String> {
+        let IpAddr::V4(address) = address else { return Some(format!("leads to {address}")) };
+        let Some(pod) = self.pods.get(&address) else {
+            return Some(format!("leads to {address}, which no Pod ever had"));
+        };
+        if pod.service != *name || port != TARGET_PORT {
+            let (namespace, other) = &pod.service;
+            return Some(format!("leads to {address}:{port}, a Pod of {namespace}/{other}"));
+        }
+        let since =
+            pod.left.into_iter().chain([self.calm_since?]).max().filter(|_| pod.left.is_some())?;
+        // A Service without any ready endpoint may use those that end.
+        let gone = now.duration_since(since);
+        (gone > LATEST && !self.ready(name).is_empty())
+            .then(|| format!("leads to {address}, which left {} s ago", gone.as_secs()))
+    }
+}
+
+/// The first packet of a connection from a Pod to a Service.
+pub(crate) fn packet_to(destination: IpAddr) -> Packet {
+    Packet {
+        source: IpAddr::V4(Ipv4Addr::new(10, 244, 200, 1)),
+        destination,
+        protocol: 6,
+        port: PORT,
+        local: BTreeSet::new(),
+    }
+}

@@ -1,0 +1,105 @@
+//! What has to hold when nothing has happened for a while.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::sleep;
+use zonewise_common::keys::SERVICE_NAME;
+use zonewise_nft::simulated::Destination;
+
+use crate::driver::Driver;
+use crate::model::{Name, packet_to};
+use crate::world::Node;
+
+/// How long a proxy needs to program a kernel without tables, in a cluster without faults.
+const FRESH: Duration = Duration::from_secs(6);
+
+/// The first thing that does not hold. `writes` is how many slices had been written when the quiet time began, `node` the
+/// one whose kernel is compared with a fresh one.
+pub(crate) async fn problem(driver: &Driver, writes: u64, node: &Node) -> Option<String> {
+    let more = driver.wire.model.lock().slice_writes - writes;
+    if more > 0 {
+        return Some(format!("{more} slices were written although nothing happened"));
+    }
+    if let Some(problem) = wrong_slices(driver).await.or_else(|| wrong_destinations(driver)) {
+        return Some(problem);
+    }
+    not_fresh(driver, node).await
+}
+
+/// The ready addresses in the slices of each Service.
+async fn ready_in_slices(driver: &Driver) -> BTreeMap<Name, BTreeSet<IpAddr>> {
+    let mut ready: BTreeMap<Name, BTreeSet<IpAddr>> = BTreeMap::new();
+    for slice in driver.wire.list("/apis/discovery.k8s.io/v1/endpointslices").await {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let metadata = &slice["metadata"];
+        let key = (text(&metadata["namespace"]), text(&metadata["labels"][SERVICE_NAME]));
+        let addresses = ready.entry(key).or_default();
+        for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
+            if endpoint["conditions"]["ready"] == true {
+                addresses.extend(text(&endpoint["addresses"][0]).parse::<IpAddr>());
+            }
+        }
+    }
+    ready
+}
+
+/// The slices hold the ready Pods of every Service that exists, and of no other.
+async fn wrong_slices(driver: &Driver) -> Option<String> {
+    let mut stored = ready_in_slices(driver).await;
+    // Kubernetes' own Service, which no controller of ours writes slices for.
+    stored.retain(|(namespace, _), _| namespace != "default");
+    let model = driver.wire.model.lock();
+    for name in model.services.keys() {
+        let (wanted, there) = (model.ready(name), stored.remove(name).unwrap_or_default());
+        if wanted != there {
+            let (namespace, name) = name;
+            return Some(format!(
+                "{namespace}/{name} has the ready Pods {wanted:?}, its slices {there:?}"
+            ));
+        }
+    }
+    let ((namespace, name), _) = stored.first_key_value()?;
+    Some(format!("there are slices of {namespace}/{name}, which does not exist"))
+}
+
+/// Every packet to a Service with ready Pods reaches one of them, and no packet to one without.
+fn wrong_destinations(driver: &Driver) -> Option<String> {
+    let model = driver.wire.model.lock();
+    for node in &driver.nodes {
+        for (name, facts) in &model.services {
+            let ready = model.ready(name);
+            let found = node.kernel.look(|rules| rules.destinations(&packet_to(facts.address)));
+            let wrong = found.iter().find(|destination| match destination {
+                Destination::Endpoint(endpoint) => !ready.contains(&endpoint.ip()),
+                _ => !ready.is_empty(),
+            });
+            if let Some(wrong) = wrong {
+                let (node, (namespace, name)) = (&node.name, name);
+                return Some(format!(
+                    "on {node}, {namespace}/{name} with the ready Pods {ready:?} leads to {wrong:?}"
+                ));
+            }
+        }
+    }
+    None
+}
+
+/// The kernel of a node holds what a proxy writes that has just started on one without tables.
+async fn not_fresh(driver: &Driver, node: &Node) -> Option<String> {
+    let fresh = node.fresh(&driver.wire);
+    sleep(FRESH).await;
+    let difference = difference(&fresh.listing(), &node.kernel.listing())?;
+    Some(format!("the kernel of {} is not a fresh start's: {difference}", node.name))
+}
+
+/// The first line in which two listings differ. Counters of zones stay until the tables are written anew.
+fn difference(wanted: &[String], there: &[String]) -> Option<String> {
+    let [wanted, there] = [wanted, there].map(|listing| {
+        listing.iter().filter(|line| !line.contains(" counter ")).collect::<BTreeSet<_>>()
+    });
+    let missing = wanted.difference(&there).next().map(|line| format!("`{line}` is missing"));
+    missing.or_else(|| there.difference(&wanted).next().map(|line| format!("`{line}` is too much")))
+}
