@@ -230,8 +230,14 @@ impl Batch {
 
     /// Adds a set or map if it does not exist.
     pub fn add_set(&mut self, family: Family, set: &SetSpec) {
+        self.add_set_as(family, set, set.name);
+    }
+
+    /// Adds a set or map of this kind under another name, if it does not exist.
+    pub fn add_set_as(&mut self, family: Family, set: &SetSpec, name: &str) {
         let id = self.messages + 1;
         self.message(abi::NFT_MSG_NEWSET, abi::NLM_F_CREATE, family, |out| {
+            wire::string(out, abi::NFTA_SET_NAME, name);
             set.encode(out, family, id);
         });
     }

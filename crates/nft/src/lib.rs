@@ -40,5 +40,7 @@ pub use error::{CommitError, Refusal};
 pub use network::Network;
 pub use rule::{Field, Rule, Statement};
 pub use set::{SetFlags, SetSpec, Type};
-pub use socket::{ChainInfo, CounterInfo, DumpedElement, RuleInfo, SetInfo, Socket, TableInfo};
+pub use socket::{
+    ChainInfo, CounterInfo, DumpedElement, Listing, RuleInfo, SetInfo, Socket, TableInfo,
+};
 pub use value::{Bytes, Data, Element, Family, Parts};

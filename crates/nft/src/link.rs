@@ -121,6 +121,28 @@ impl Link {
             Transport::Simulated(_) => Err(no_response()),
         }
     }
+
+    /// Calls `each` for the responses of one read of a dump; whether there are more.
+    pub(crate) fn portion(&mut self, each: &mut dyn FnMut(&Message<'_>)) -> io::Result<bool> {
+        loop {
+            match self.receive()? {
+                Received::Nothing => self.wait()?,
+                Received::Overrun => {
+                    return Err(io::Error::other(
+                        "responses of the kernel were lost: its receive buffer was full",
+                    ));
+                }
+                Received::Messages(messages) => {
+                    let mut ignored = false;
+                    return match responses(messages, abi::NLM_F_DUMP, &mut ignored, each) {
+                        Some(outcome) => outcome.map(|()| false),
+                        None => Ok(true),
+                    };
+                }
+            }
+        }
+    }
+
     /// Sends one request and calls `each` for every response, up to the end of the dump or the
     /// acknowledgement; a request for neither has exactly one response.
     pub(crate) fn request(

@@ -111,9 +111,8 @@ impl SetSpec {
             | flag(self.is_interval_concat(), abi::NFT_SET_CONCAT)
     }
 
-    /// Writes the attributes that follow the table's name.
+    /// Writes the attributes that follow the set's name.
     pub(crate) fn encode(&self, out: &mut Vec<u8>, family: Family, id: u32) {
-        wire::string(out, abi::NFTA_SET_NAME, self.name);
         wire::be32(out, abi::NFTA_SET_FLAGS, self.kernel_flags());
         wire::be32(out, abi::NFTA_SET_KEY_TYPE, type_number(self.key, family));
         wire::be32(out, abi::NFTA_SET_KEY_LEN, length(self.key, family));

@@ -331,11 +331,25 @@ impl Socket {
         set: &str,
         each: &mut dyn FnMut(DumpedElement<'_>),
     ) -> io::Result<()> {
-        let request = self.get(abi::NFT_MSG_GETSETELEM, abi::NLM_F_DUMP, Some(family), |out| {
+        let request = self.dump_request(family, table, set);
+        self.link.request(&request, &mut |message| elements(message, each))
+    }
+
+    /// Begins to read a set or map in portions. The socket is for nothing else until the end.
+    ///
+    /// # Errors
+    /// The socket failed.
+    pub fn listing(mut self, family: Family, table: &str, set: &str) -> io::Result<Listing> {
+        let request = self.dump_request(family, table, set);
+        self.link.send(&[IoSlice::new(&request)])?;
+        Ok(Listing { link: self.link })
+    }
+
+    fn dump_request(&mut self, family: Family, table: &str, set: &str) -> Vec<u8> {
+        self.get(abi::NFT_MSG_GETSETELEM, abi::NLM_F_DUMP, Some(family), |out| {
             wire::string(out, abi::NFTA_SET_ELEM_LIST_TABLE, table);
             wire::string(out, abi::NFTA_SET_ELEM_LIST_SET, set);
-        });
-        self.link.request(&request, &mut |message| elements(message, each))
+        })
     }
 
     /// Looks elements up by their keys, and calls `each` for every one of them. Unlike [`Socket::dump`] this
@@ -410,6 +424,23 @@ impl Socket {
         let mut out = Vec::new();
         wire::message(&mut out, header, body);
         out
+    }
+}
+
+/// A set or map that is read in portions: the kernel goes on with its walk whenever it is asked for more. What
+/// changes meanwhile may be missing, or there twice.
+#[derive(Debug)]
+pub struct Listing {
+    link: Link,
+}
+
+impl Listing {
+    /// Calls `each` for the elements of the next portion, a few hundred; whether there are more.
+    ///
+    /// # Errors
+    /// The set does not exist ([`io::ErrorKind::NotFound`]), or the socket failed.
+    pub fn read(&mut self, each: &mut dyn FnMut(DumpedElement<'_>)) -> io::Result<bool> {
+        self.link.portion(&mut |message| elements(message, each))
     }
 }
 

@@ -16,13 +16,16 @@ pub use crate::health::{
     Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, PortError, serve,
 };
 pub use crate::index::{Index, WatchId};
-pub use crate::kernel::{Found, Kernel, KernelError, KernelHandle, Mended, Rejected, Verification};
+pub use crate::kernel::{
+    Found, Kept, Kernel, KernelError, KernelHandle, Mended, Rejected, Verification,
+};
 use crate::metrics::Metrics;
 use crate::node::NodeInfo;
 pub use crate::proxy::inputs::programmed_service;
 use crate::proxy::with_routes;
 pub use crate::published::Published;
 pub use crate::report::Applied;
+pub use crate::rules::affinity::CLIENTS;
 pub use crate::rules::budget::Extent;
 pub use crate::rules::entries::{NodeSettings, ProgrammedService, routing_family};
 pub use crate::rules::layout::{FAMILIES, LocalTraffic, Options};

@@ -4,15 +4,18 @@
 //!  objects ─► index ─► Kernel, in a network namespace of its own ─► figures
 //! ```
 //!
+//! * `affinity`: what a change waits for while a million clients are forgotten, and what the maps of a thousand
+//!   Services cost.
 //! * `pages`: how long `/healthz`, `/metrics` and `/routes` take while the tables are verified.
 //!
 //! ```text
-//!  cargo test --workspace --bench tables -- [--scale 20000] [--only pages]
+//!  cargo test --workspace --bench tables -- [--scale 20000] [--only affinity|pages]
 //! ```
 //!
 //! It needs root.
 #![allow(clippy::print_stdout, reason = "the table is the product")]
 
+mod affinity;
 mod node;
 mod pages;
 
@@ -48,6 +51,9 @@ fn main() -> Result<()> {
     let mut rows = Vec::new();
     if wanted("pages") {
         rows.extend(pages::measure(scale)?);
+    }
+    if wanted("affinity") {
+        rows.extend(affinity::measure()?);
     }
     let mut lines = vec![vec!["measure".to_owned(), "figure".to_owned()]];
     lines.extend(rows.into_iter().map(|row| vec![row.name, row.value]));

@@ -95,6 +95,7 @@ pub(crate) fn cluster_ip(number: u32) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 96, 0, 1)) + number))
 }
 
-fn pod_ip(service: u32, number: u32) -> IpAddr {
+/// The address of an endpoint of a Service.
+pub(crate) fn pod_ip(service: u32, number: u32) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from(u32::from(Ipv4Addr::new(11, 0, 0, 1)) + service * 16 + number))
 }

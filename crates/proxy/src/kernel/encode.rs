@@ -178,6 +178,8 @@ impl Kernel {
     }
 
     fn new_chains(&self, prepared: &mut Prepared) {
+        let chains = prepared.chains.iter().filter(|(_, by)| **by > 0).map(|(chain, _)| chain);
+        self.new_affinity_maps(&mut prepared.batch, chains);
         for (&(family, chain), &by) in &prepared.chains {
             if by > 0 && !self.chains.contains_key(&(family, chain)) {
                 let name = chain.to_string();

@@ -125,7 +125,6 @@ impl Kernel {
             self.send(&batch)?;
         }
         self.chains = uses;
-        self.purge_affinity()?;
         Ok(mended)
     }
 
@@ -162,7 +161,7 @@ impl Kernel {
     fn extra(&mut self, wanted: &mut Wanted) -> Result<Vec<(ElementId, Value)>, KernelError> {
         let mut extra = Vec::new();
         let mut still_there = BTreeMap::new();
-        let sets: Vec<Set> = self.options.sets().filter(|set| !set.is_learned()).collect();
+        let sets: Vec<Set> = self.options.sets().collect();
         for family in self.families.clone() {
             for &set in &sets {
                 extra.extend(self.extra_of(family, set, wanted, &mut still_there)?);
@@ -245,7 +244,7 @@ impl Kernel {
         batch: &mut Batch,
         uses: &BTreeMap<(Family, Chain), i64>,
     ) -> Result<(usize, Vec<(Family, String)>), KernelError> {
-        let mut changed = 0;
+        let mut changed = self.mend_affinity_maps(batch, uses)?;
         let mut unknown_chains = Vec::new();
         for family in self.families.clone() {
             let wanted = self.wanted_chains(family, uses);

@@ -34,12 +34,15 @@ use zonewise_routing::ZoneId;
 
 use crate::published::Published;
 use crate::rules::TABLE;
+use crate::rules::affinity::SPEC;
 use crate::rules::chains::Chain;
 use crate::rules::delta::{Delta, ElementId};
 use crate::rules::desired::Desired;
 use crate::rules::entries::{NodeSettings, ProgrammedService, Value};
 use crate::rules::layout::{self, CHECK_CLUSTER_IPS, Options};
 
+use affinity::Keeper;
+pub use affinity::Kept;
 pub(crate) use encode::counter_name;
 use error_kind::ErrorKind;
 pub use handle::KernelHandle;
@@ -120,6 +123,12 @@ pub struct Kernel {
     batches: u64,
     /// What the pages show.
     published: Arc<Published>,
+    /// Where further sockets lead.
+    network: Network,
+    /// Looks after the clients that the kernel remembers for session affinity.
+    keeper: Keeper,
+    /// Maps of clients in the kernel that belong to no Service, to be removed with the chains that use them.
+    unknown_maps: Vec<(Family, String)>,
 }
 
 /// What the desired elements need, counted in one pass.
@@ -165,6 +174,9 @@ impl Kernel {
             out_of_sync: false,
             batches: 0,
             published: Arc::default(),
+            network: network.clone(),
+            keeper: Keeper::default(),
+            unknown_maps: Vec::new(),
         })
     }
 
@@ -190,6 +202,7 @@ impl Kernel {
     /// Shows the pages what has changed.
     fn publish(&mut self) {
         let touched = self.desired.take_touched();
+        self.look_at_clients_of(&touched);
         self.published.update(&self.desired, touched);
         self.published.set_zones(self.counters.iter().map(|(_, zone)| *zone).collect());
     }
@@ -212,7 +225,7 @@ impl Kernel {
     /// How many elements and chains can be removed by [`Self::remove_unused`].
     pub fn unused(&self) -> usize {
         let unused = self.chains.values().filter(|uses| **uses <= 0).count();
-        self.unused_elements.len() + unused + self.unknown_chains.len()
+        self.unused_elements.len() + unused + self.unknown_chains.len() + self.unknown_maps.len()
     }
 
     /// Whether another program has removed the tables or changed their chains. Cheap while no program
@@ -457,12 +470,16 @@ impl Kernel {
         // A chain may have come into use since.
         let unknown_chains = unknown_chains.into_iter().filter(|chain| !self.is_known(chain));
         let gone: Vec<(Family, String)> = unused.chain(unknown_chains).collect();
-        if gone.is_empty() {
+        let maps = self.unused_affinity_maps();
+        if gone.is_empty() && maps.is_empty() {
             return Ok(());
         }
         let mut batch = Batch::new(TABLE);
         for (family, chain) in &gone {
             batch.delete_chain(*family, chain);
+        }
+        for (family, map) in &maps {
+            batch.delete_set(*family, map);
         }
         self.send(&batch)?;
         self.chains.retain(|_, uses| *uses > 0);
@@ -573,14 +590,13 @@ impl Kernel {
         (_, self.unknown_chains) = self.mend_chains(&mut batch, &census.chains)?;
         self.mend_counters(&mut batch, census.zones)?;
         for &family in &self.families {
-            let sets = self.options.sets().filter(|set| !set.is_learned());
-            sets.for_each(|set| batch.flush_set(family, set.name()));
+            self.options.sets().for_each(|set| batch.flush_set(family, set.name()));
         }
         self.fill(&mut batch);
         self.send(&batch)?;
         self.unused_elements.clear();
         self.chains = census.chains;
-        self.purge_affinity().map(drop)
+        Ok(())
     }
 
     /// Adds the tables with their sets, counters and all chains but base chains.
@@ -589,6 +605,9 @@ impl Kernel {
         for &family in &self.families {
             batch.add_table(family, flags, &self.comment());
             self.options.sets().for_each(|set| batch.add_set(family, set.spec()));
+            for map in affinity::maps(self.chains.keys(), family) {
+                batch.add_set_as(family, &SPEC, &map.to_string());
+            }
             let fixed = layout::fixed_chains(family, &self.options);
             let strays = (
                 CHECK_CLUSTER_IPS.to_owned(),

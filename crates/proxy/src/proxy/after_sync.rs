@@ -1,6 +1,8 @@
 //! What follows a batch that the kernel has accepted: measurements, health checks of Services, stale
 //! UDP flows, session affinity, and the report to the controller.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 use zonewise_common::clock;
 use zonewise_common::name::Key;
@@ -11,7 +13,7 @@ use super::{HealthChecks, Proxy};
 use crate::health::{HealthPort, Moment};
 use crate::host::blocking;
 use crate::index::{Changes, Index};
-use crate::kernel::{Kernel, Rejected};
+use crate::kernel::Rejected;
 use crate::rules::entries;
 use crate::rules::layout::family_name;
 
@@ -26,14 +28,14 @@ impl Proxy<'_> {
         first: bool,
     ) {
         self.update_rejected(changes, rejected, first);
-        if !first && self.affects_affinity(changes) {
-            self.forget_affinity();
-        }
         self.remove_stale_flows(changes, first);
         self.measure(changes, began, first);
         self.update_health_checks(changes, first).await;
         if self.kernel.with(|kernel| kernel.unused()).is_some_and(|unused| unused > 0) {
             self.schedule.remove_unused_later();
+        }
+        if self.kernel.with(|kernel| kernel.has_urgent_clients()).unwrap_or_default() {
+            self.schedule.keep_clients_after(Duration::ZERO);
         }
         self.report(changes.version);
     }
@@ -52,22 +54,6 @@ impl Proxy<'_> {
             }
         }
         self.reports.metrics.ours.rejected.set(self.rejected.len() as f64);
-    }
-
-    /// Whether the kernel may remember clients of endpoints that are gone: a Service with session
-    /// affinity has changed, or a Service is gone that may have had it.
-    fn affects_affinity(&self, changes: &Changes) -> bool {
-        let index = self.cluster.index();
-        let affects = |key: &Key| {
-            index.services().get(key).is_none_or(|service| service.affinity_seconds.is_some())
-        };
-        changes.services.iter().any(affects)
-    }
-
-    fn forget_affinity(&self) {
-        if let Err(error) = self.on_kernel(Kernel::purge_affinity) {
-            tracing::warn!(%error, "cannot remove clients of removed endpoints from session affinity");
-        }
     }
 
     fn measure(&self, changes: &Changes, began: Instant, first: bool) {

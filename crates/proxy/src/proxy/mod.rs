@@ -326,6 +326,7 @@ impl Proxy<'_> {
             Due::CheckTables => self.check_tables(),
             Due::CheckAddresses => self.check_addresses().await,
             Due::CheckFlows => blocking(|| self.stale_flows.check_elsewhere()),
+            Due::KeepClients => self.keep_clients(),
             Due::Verify => self.verify(),
             Due::VerifyNow => self.verify_now(),
         }

@@ -18,6 +18,9 @@ const RETRY_REJECTED: Duration = Duration::from_secs(60);
 /// How often Services are looked at again that have UDP flows to endpoints in slices for other zones.
 const CHECK_FLOWS: Duration = Duration::from_secs(20);
 
+/// How often all clients that the kernel remembers for session affinity are looked at.
+pub(super) const KEEP_CLIENTS: Duration = Duration::from_secs(30);
+
 /// What there is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
@@ -33,6 +36,8 @@ pub(super) enum Due {
     CheckAddresses,
     /// Have UDP flows to endpoints in slices for other zones ended?
     CheckFlows,
+    /// Clients that the kernel remembers for session affinity are to be looked at.
+    KeepClients,
     /// It is time to go on comparing the tables with what they should be.
     Verify,
     /// SIGUSR1 has come: the tables are to be compared at once and as a whole.
@@ -48,6 +53,7 @@ pub(super) struct Schedule {
     /// SIGUSR1; `None` if it cannot be received.
     verify_signal: Option<Signal>,
     verify_at: Instant,
+    keep_clients_at: Instant,
     /// Set after a batch that leaves unused elements, `None` once they are removed.
     remove_unused_at: Option<Instant>,
     /// When the last sync ended.
@@ -64,6 +70,7 @@ impl Schedule {
             retry_rejected: interval_at(now + RETRY_REJECTED, RETRY_REJECTED),
             verify_signal,
             verify_at: now + verify_period,
+            keep_clients_at: now + KEEP_CLIENTS,
             remove_unused_at: None,
             synced_at: now,
         }
@@ -95,6 +102,7 @@ impl Schedule {
             _ = self.check_tables.tick() => Due::CheckTables,
             _ = self.check_addresses.tick() => Due::CheckAddresses,
             _ = self.check_flows.tick() => Due::CheckFlows,
+            () = sleep_until(self.keep_clients_at) => Due::KeepClients,
             () = sleep_until(self.verify_at) => Due::Verify,
             Some(()) = async { signal?.recv().await } => Due::VerifyNow,
             _ = self.retry_rejected.tick() => Due::RetryRejected,
@@ -110,6 +118,10 @@ impl Schedule {
 
     pub(super) fn synced(&mut self) {
         self.synced_at = Instant::now();
+    }
+
+    pub(super) fn keep_clients_after(&mut self, pause: Duration) {
+        self.keep_clients_at = Instant::now() + pause;
     }
 
     pub(super) fn verify_after(&mut self, period: Duration) {

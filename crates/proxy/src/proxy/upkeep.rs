@@ -6,11 +6,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Proxy;
-use crate::kernel::{Kernel, Mended, Verification};
+use super::schedule::KEEP_CLIENTS;
+use crate::kernel::{Kept, Kernel, Mended, Verification};
 use crate::rules::layout::family_name;
 
-/// How long a change may have to wait for a portion of a verification.
-const VERIFY_AT_ONCE: Duration = Duration::from_millis(10);
+/// How long a change may have to wait for a portion of this work.
+const AT_ONCE: Duration = Duration::from_millis(10);
+
+/// After such a portion, changes that have come get their turn.
+const TURN: Duration = Duration::from_millis(1);
 
 impl Proxy<'_> {
     /// Removes elements that nothing leads to any more.
@@ -54,12 +58,32 @@ impl Proxy<'_> {
         });
     }
 
+    /// Goes on looking after the clients that the kernel remembers for session affinity, for a moment: changes
+    /// are applied in between. Those of Services that have changed come first; all others may take a hundredth
+    /// of the time.
+    pub(super) fn keep_clients(&mut self) {
+        let began = Instant::now();
+        let kept = self.on_kernel(|kernel| kernel.keep_clients(AT_ONCE).map(Some));
+        match kept {
+            Ok(Some(Kept::MoreUrgent)) => self.schedule.keep_clients_after(TURN),
+            Ok(Some(Kept::More)) => self.schedule.keep_clients_after(began.elapsed() * 100),
+            Ok(_) => {
+                self.kernel.with(Kernel::look_at_all_clients);
+                self.schedule.keep_clients_after(KEEP_CLIENTS);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot remove clients of removed endpoints from session affinity");
+                self.schedule.keep_clients_after(KEEP_CLIENTS);
+            }
+        }
+    }
+
     /// Goes on comparing the tables with what they should be, a portion at a time so that no change waits for
     /// it, and repairs them.
     pub(super) fn verify(&mut self) {
         let began = Instant::now();
         let mut verification = std::mem::take(&mut self.verification);
-        let result = self.on_kernel(|kernel| kernel.verify(&mut verification, VERIFY_AT_ONCE));
+        let result = self.on_kernel(|kernel| kernel.verify(&mut verification, AT_ONCE));
         // Verification takes at most a hundredth of the time.
         let pause = began.elapsed() * 100;
         match result {

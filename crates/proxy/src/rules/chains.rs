@@ -1,5 +1,5 @@
 //! The chains that elements lead to. Those with a number come and go with what is in use: one per
-//! policy, number of slots and group, one per affinity timeout.
+//! policy, number of slots and group; where there is session affinity, for each Service.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use zonewise_nft::{Family, Field, Rule, Statement};
 use zonewise_routing::{MAX_GROUP_TARGETS, MAX_GROUPS, RESOLUTIONS};
 
+use super::affinity::AffinityMap;
 use super::layout::Options;
 use super::sets::Set;
 
@@ -43,8 +44,8 @@ pub enum Chain {
         policy: PickPolicy,
         /// Decides which map holds the slots.
         at: FrontendKind,
-        /// Whether clients stay with their endpoint.
-        sticky: bool,
+        /// Where clients stay with their endpoint: the map that remembers it.
+        sticky: Option<AffinityMap>,
         /// How many slots there are.
         slots: u32,
         /// Which group of endpoints they belong to. Without weights there is one, number 0.
@@ -53,8 +54,8 @@ pub enum Chain {
     /// External policy Local: leads traffic of this node and its Pods to any endpoint, other traffic
     /// to endpoints of this node.
     ExternalLocal(FrontendKind),
-    /// Remembers the endpoint of a client for so many seconds.
-    Remember(u32),
+    /// Remembers the endpoint of a client for so many seconds, in this map.
+    Remember(u32, AffinityMap),
     /// Rejects the packet.
     Reject,
 }
@@ -67,18 +68,22 @@ impl fmt::Display for Chain {
         };
         match self {
             Self::Pick { policy, at, sticky, slots, group } => {
-                let sticky = if *sticky { "sticky-" } else { "" };
+                let prefix =
+                    format!("{}{}", if sticky.is_some() { "sticky-" } else { "" }, prefix(at));
                 let policy = match policy {
                     PickPolicy::ClusterIp => "clusterip",
                     PickPolicy::External => "external",
                     PickPolicy::Plain => "plain",
                     PickPolicy::Local => "local",
                 };
-                write!(f, "{sticky}{}{policy}-{slots}", prefix(at))?;
-                if *group > 0 { write!(f, "-group-{group}") } else { Ok(()) }
+                write!(f, "{prefix}{policy}-{slots}")?;
+                if *group > 0 {
+                    write!(f, "-group-{group}")?;
+                }
+                sticky.map_or(Ok(()), |map| write!(f, "-{map}"))
             }
             Self::ExternalLocal(at) => write!(f, "{}external-local", prefix(at)),
-            Self::Remember(seconds) => write!(f, "remember-{seconds}"),
+            Self::Remember(seconds, map) => write!(f, "remember-{seconds}-{map}"),
             // `reject` is a keyword of nft and cannot name a chain.
             Self::Reject => f.write_str("refuse"),
         }
@@ -91,14 +96,23 @@ impl Chain {
         matches!(self, Self::ExternalLocal(_) | Self::Reject)
     }
 
+    /// The map of clients that its rules use.
+    pub(crate) fn affinity(self) -> Option<AffinityMap> {
+        match self {
+            Self::Pick { sticky, .. } => sticky,
+            Self::Remember(_, map) => Some(map),
+            Self::ExternalLocal(_) | Self::Reject => None,
+        }
+    }
+
     /// Its rules.
     pub fn rules(self, family: Family, options: &Options) -> Vec<Rule> {
         match self {
             Self::Pick { policy, at, sticky, slots, group } => {
                 let mut rules = marks(policy, family, options);
-                if sticky {
+                if let Some(map) = sticky {
                     rules.push(rule(
-                        [Statement::Dnat { fields: client(), map: Set::Affinity.name().into() }],
+                        [Statement::Dnat { fields: client(), map: map.to_string().into() }],
                         "stays with its endpoint",
                     ));
                 }
@@ -112,9 +126,9 @@ impl Chain {
                 rules
             }
             Self::ExternalLocal(at) => external_local(at, family, options),
-            Self::Remember(seconds) => vec![rule(
+            Self::Remember(seconds, map) => vec![rule(
                 [Statement::Update {
-                    map: Set::Affinity.name().into(),
+                    map: map.to_string().into(),
                     key: vec![
                         Field::OriginalSaddr,
                         Field::OriginalDaddr,
@@ -257,15 +271,16 @@ mod tests {
 
     #[test]
     fn names_tell_what_a_chain_does() {
+        let map = AffinityMap::of("shop", "front");
         let pick =
             |policy, at, sticky| Chain::Pick { policy, at, sticky, slots: 3, group: 0 }.to_string();
-        assert_eq!(pick(PickPolicy::ClusterIp, FrontendKind::Address, false), "clusterip-3");
+        assert_eq!(pick(PickPolicy::ClusterIp, FrontendKind::Address, None), "clusterip-3");
         assert_eq!(
-            pick(PickPolicy::Local, FrontendKind::NodePort, true),
-            "sticky-nodeport-local-3"
+            pick(PickPolicy::Local, FrontendKind::NodePort, Some(map)),
+            format!("sticky-nodeport-local-3-{map}")
         );
         let (policy, at) = (PickPolicy::ClusterIp, FrontendKind::Address);
-        let group = Chain::Pick { policy, at, sticky: false, slots: 3, group: 2 };
+        let group = Chain::Pick { policy, at, sticky: None, slots: 3, group: 2 };
         assert_eq!(group.to_string(), "clusterip-3-group-2");
         let rules = group.rules(Family::Ip, &Options::default());
         let drawn = "ip daddr . meta l4proto . th dport . numgen random mod 3 offset 2000000";
@@ -274,6 +289,7 @@ mod tests {
             Chain::ExternalLocal(FrontendKind::NodePort).to_string(),
             "nodeport-external-local"
         );
-        assert_eq!(Chain::Remember(10_800).to_string(), "remember-10800");
+        let remember = Chain::Remember(10_800, map);
+        assert_eq!(remember.to_string(), format!("remember-10800-{map}"));
     }
 }

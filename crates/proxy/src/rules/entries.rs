@@ -26,6 +26,7 @@ use zonewise_routing::{
 };
 use zonewise_topology::reason::Reason;
 
+use super::affinity::AffinityMap;
 use super::budget::{Bill, Budget, Extent, Item};
 use super::chains::{
     Chain, FrontendKind, PickPolicy, first_slot, group_map, slot_map, weighted_sets,
@@ -436,6 +437,10 @@ impl Writer<'_> {
         Value::Chain(chain, self.comment.clone())
     }
 
+    fn affinity_map(&self) -> AffinityMap {
+        AffinityMap::of(&self.service.namespace, &self.service.name)
+    }
+
     fn add(&mut self, frontend: Frontend, sets: [Set; 2], value: Value) {
         let set = sets[usize::from(frontend.address.is_none())];
         let family = table_family(frontend.family);
@@ -466,7 +471,7 @@ impl Writer<'_> {
             );
         }
         if let Some(seconds) = self.service.affinity_seconds {
-            let remember = self.to(Chain::Remember(seconds));
+            let remember = self.to(Chain::Remember(seconds, self.affinity_map()));
             self.add(frontend, [Set::Sticky, Set::StickyNodePorts], remember);
         }
     }
@@ -516,7 +521,8 @@ impl Writer<'_> {
         policy: PickPolicy,
         (targets, choice): (&Targets, &Choice),
     ) -> Option<Chain> {
-        let (at, sticky) = (frontend_kind(&frontend), self.service.affinity_seconds.is_some());
+        let at = frontend_kind(&frontend);
+        let sticky = self.service.affinity_seconds.map(|_| self.affinity_map());
         let chain = |number, group: &Group| {
             let slots = group.targets.len() as u32;
             Chain::Pick { policy, at, sticky, slots, group: number }

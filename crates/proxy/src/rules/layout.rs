@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use zonewise_common::cidr::Cidr;
 use zonewise_nft::{BaseChain, ChainKind, Family, Field, Hook, Rule, Statement};
 
+use super::affinity::{self, AffinityMap};
 use super::chains::{Chain, FrontendKind, by_weight, frontend, picks_by_weight, rule};
 use super::sets::Set;
 use crate::config::CountBy;
@@ -120,6 +121,7 @@ impl Options {
             }
         }
         self.sets().for_each(|set| format!("{:?}", set.spec()).hash(&mut hasher));
+        format!("{:?}", affinity::SPEC).hash(&mut hasher);
         hasher.finish()
     }
 }
@@ -128,12 +130,14 @@ impl Options {
 fn samples() -> impl Iterator<Item = Chain> {
     use super::chains::PickPolicy::{ClusterIp, External, Local, Plain};
     let kinds = [FrontendKind::Address, FrontendKind::NodePort];
-    let pick = |policy, at, group| Chain::Pick { policy, at, sticky: true, slots: 2, group };
+    let map = AffinityMap::of("", "");
+    let pick =
+        move |policy, at, group| Chain::Pick { policy, at, sticky: Some(map), slots: 2, group };
     let policies = [ClusterIp, External, Plain, Local].into_iter();
     let picks = policies.flat_map(move |policy| {
         kinds.into_iter().flat_map(move |at| [0, 1].map(|group| pick(policy, at, group)))
     });
-    picks.chain([Chain::Remember(1)])
+    picks.chain([Chain::Remember(1, map)])
 }
 
 /// A chain that a hook of the kernel enters.

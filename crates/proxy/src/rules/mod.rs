@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The number of chains depends on the kinds of policy, the slot counts and the affinity timeouts in
-//! use, never on the number of Services or endpoints. A packet's way:
+//! use, never on the number of Services or endpoints; Services with session affinity have chains of their own. A packet's way:
 //!
 //! ```text
 //!  @weighted? ─► by-weight ─ daddr . proto . port . random ─► @groups ─► a chain for N slots of a group; else:
@@ -22,9 +22,10 @@
 //!  a policy's chain:  clusterip-N         marks traffic from outside the cluster, picks
 //!                     external-N          marks everything, picks
 //!                     external-local      from this node or its Pods: plain-N   else: local-N (endpoints of this node)
-//!                     sticky-…            first looks for the client in @affinity
+//!                     sticky-…            first looks for the client in the Service's own map
 //! ```
 
+pub(crate) mod affinity;
 pub(crate) mod budget;
 pub(crate) mod chains;
 pub(crate) mod delta;

@@ -18,8 +18,6 @@ pub enum Role {
     /// chain that is always there. Removed a moment later as slots are; but unlike a slot beyond the
     /// count, an element that is left behind would be found again when the frontend comes back.
     Picks(Set),
-    /// Filled by the kernel.
-    Learned,
     /// Counts connections. Only there where that, or something finer, is to be counted.
     Counting(CountBy),
 }
@@ -58,9 +56,6 @@ const NODE_PORT: &[Type] = &[Protocol, Port];
 const SLOT: &[Type] = &[Address, Protocol, Port, Number];
 const NODE_PORT_SLOT: &[Type] = &[Protocol, Port, Number];
 const ENDPOINT: &[Type] = &[Address, Port];
-
-/// How many clients the kernel remembers for session affinity; more are served without it.
-const AFFINITY_SIZE: u32 = 1 << 20;
 
 sets! {
     /// Every ClusterIP.
@@ -135,17 +130,6 @@ sets! {
         flags: SetFlags { interval: true, ..NO_FLAGS },
         ..spec("sources", &[Address, Protocol, Port, Address], &[], "who may use them")
     };
-    /// The endpoint that a client stays with.
-    Affinity: Role::Learned, SetSpec {
-        flags: SetFlags { dynamic: true, timeout: true, ..NO_FLAGS },
-        size: Some(AFFINITY_SIZE),
-        ..spec(
-            "affinity",
-            &[Address, Address, Protocol, Port],
-            ENDPOINT,
-            "client and service, to the endpoint it stays with",
-        )
-    };
     /// Service addresses with session affinity, to the chain that remembers the endpoint.
     Sticky: Role::Plain,
         spec("sticky", FRONTEND, &[Verdict], "service addresses with session affinity");
@@ -195,7 +179,7 @@ impl Set {
     pub fn entrance(self) -> Option<Self> {
         match self.role() {
             Role::Picks(entrance) => Some(entrance),
-            Role::Plain | Role::Slots | Role::Learned | Role::Counting(_) => None,
+            Role::Plain | Role::Slots | Role::Counting(_) => None,
         }
     }
 
@@ -204,16 +188,11 @@ impl Set {
         Self::ALL.iter().copied().filter(move |set| set.entrance() == Some(self))
     }
 
-    /// Whether the kernel fills it by itself.
-    pub fn is_learned(self) -> bool {
-        self.role() == Role::Learned
-    }
-
     /// Whether a table has it that counts connections this way.
     pub fn exists_with(self, count: CountBy) -> bool {
         match self.role() {
             Role::Counting(by) => count >= by,
-            Role::Plain | Role::Slots | Role::Picks(_) | Role::Learned => true,
+            Role::Plain | Role::Slots | Role::Picks(_) => true,
         }
     }
 }
@@ -227,9 +206,8 @@ mod tests {
     #[test]
     fn every_set_has_a_name_of_its_own() {
         let names: BTreeSet<&str> = Set::ALL.iter().map(|set| set.name()).collect();
-        assert_eq!((Set::ALL.len(), names.len()), (29, 29));
+        assert_eq!((Set::ALL.len(), names.len()), (28, 28));
         assert_eq!(Set::NodePortConnections.name(), "nodeport-connections");
-        assert_eq!(Set::Affinity.name(), "affinity");
         assert_eq!(Set::Sources.name(), "sources");
     }
 }

@@ -7,6 +7,7 @@ use zonewise_common::cidr::Cidr;
 use zonewise_nft::{Family, Parts, Rule, SetSpec, Type};
 
 use super::TABLE;
+use super::affinity::{self, AffinityMap};
 use super::chains::Chain;
 use super::desired::Desired;
 use super::entries::{Entry, Value};
@@ -37,7 +38,11 @@ pub fn tables(
         for set in options.sets() {
             let mut members = entries.remove(&(family, set)).unwrap_or_default();
             members.sort_by_key(|entry| entry.key);
-            write_set(&mut text, family, set.spec(), &members, counter);
+            write_set(&mut text, family, set.name(), set.spec(), &members, counter);
+        }
+        let maps: BTreeSet<AffinityMap> = used.clone().filter_map(Chain::affinity).collect();
+        for map in maps {
+            write_set(&mut text, family, &map.to_string(), &affinity::SPEC, &[], counter);
         }
         write_chains(&mut text, family, options, service_cidrs, used);
         text.push_str("}\n");
@@ -48,12 +53,13 @@ pub fn tables(
 fn write_set(
     text: &mut String,
     family: Family,
+    name: &str,
     spec: &SetSpec,
     entries: &[Entry],
     counter: &dyn Fn(zonewise_routing::ZoneId) -> String,
 ) {
     let kind = if spec.data.is_empty() { "set" } else { "map" };
-    let _ = writeln!(text, "    {kind} {} {{", spec.name);
+    let _ = writeln!(text, "    {kind} {name} {{");
     let _ = writeln!(text, "        type {}", types(family, spec));
     let _ = writeln!(text, "        comment \"{}\"", spec.comment);
     if !entries.is_empty() {

@@ -5,6 +5,7 @@
     reason = "a failed unwrap is the failure report"
 )]
 
+mod affinity;
 mod api_server;
 mod budgets;
 mod common;

@@ -284,7 +284,7 @@ fn session_affinity_lasts_its_time_and_no_longer() {
     cluster.tables.delete_slice("ns", "long-0");
     let there = endpoint(cluster.there.address(false), "n2", "b");
     cluster.tables.slice(&both_protocols(slice("long", "long-0", &[there]))).sync();
-    cluster.tables.kernel.purge_affinity().unwrap();
+    cluster.tables.forget_clients();
     for from in [&cluster.caller.namespace, &cluster.client.namespace] {
         assert_eq!(cluster.answers(from, cluster_ip(1, false), TRIES).text(), "there");
     }

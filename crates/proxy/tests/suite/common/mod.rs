@@ -16,7 +16,7 @@ use zonewise_netns::Namespace;
 use zonewise_nft::{Family, Network};
 use zonewise_proxy::config::{Budget, CountBy};
 use zonewise_proxy::testing::{
-    Found, Index, Kernel, KernelError, NodeSettings, Options, Published, Rejected, WatchId,
+    Found, Index, Kept, Kernel, KernelError, NodeSettings, Options, Published, Rejected, WatchId,
     programmed_service,
 };
 use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader, Protected};
@@ -35,6 +35,7 @@ pub(crate) struct Tables {
     pub(crate) reader: Arc<ObjectReader>,
     pub(crate) gates: FeatureGates,
     pub(crate) kernel: Kernel,
+    namespace: Namespace,
     /// What the pages show.
     pub(crate) published: Arc<Published>,
     pub(crate) options: Options,
@@ -85,6 +86,7 @@ impl Tables {
             gates,
             kernel,
             published,
+            namespace: namespace.clone(),
             options,
             ranges: Vec::new(),
             started: false,
@@ -146,6 +148,12 @@ impl Tables {
         let (found, rejected) = self.kernel.start(updates, self.ranges.clone()).unwrap();
         assert!(rejected.is_empty(), "{rejected:?}");
         found
+    }
+
+    /// Removes clients from session affinity whose endpoint is gone, as the proxy does a moment later.
+    pub(crate) fn forget_clients(&mut self) {
+        let Self { namespace, kernel, .. } = self;
+        namespace.enter(|| while kernel.keep_clients(LONG).unwrap() != Kept::Done {});
     }
 
     /// What is in the kernel is exactly what should be.

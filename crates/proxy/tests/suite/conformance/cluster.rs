@@ -192,7 +192,7 @@ impl ProxyNode {
 
     /// A sync, and the clean-up after it; returns how many stale flows were deleted.
     pub(crate) fn sync(&mut self) -> usize {
-        self.tables.sync().kernel.purge_affinity().unwrap();
+        self.tables.sync().forget_clients();
         let frontends = frontends(&self.tables);
         self.node.namespace.enter(|| {
             let own: BTreeSet<IpAddr> = interface_addresses().unwrap().into_iter().collect();

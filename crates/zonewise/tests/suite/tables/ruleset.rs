@@ -355,10 +355,10 @@ fn contains(element: &Value, value: &Value) -> bool {
     element == value || address(element).is_some() && address(element) == address(value)
 }
 
-/// The seconds of `update @affinity { … timeout 10m : … }`, which `nft` prints as text.
+/// The seconds of `update @affinity-… { … timeout 10m : … }`, which `nft` prints as text.
 fn affinity(text: &str) -> u64 {
     let time = text
-        .strip_prefix("update @affinity ")
+        .strip_prefix("update @affinity-")
         .and_then(|rest| rest.split_once("timeout ")?.1.split(' ').next());
     let time = time.unwrap_or_else(|| panic!("a text that this test does not know: {text}"));
     let seconds = |time: &str| -> Option<u64> {
