@@ -1,3 +1,5 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| zonewise_fuzzing::run("proxy_objects", bytes));
+libfuzzer_sys::fuzz_target!(init: zonewise_fuzzing::write_corpus("proxy_objects"), |bytes: &[u8]| {
+    zonewise_fuzzing::run("proxy_objects", bytes);
+});

@@ -8,7 +8,7 @@ use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use zonewise_common::testing;
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 

@@ -7,6 +7,8 @@
 //!     └─► fuzz/ (cargo-fuzz) ────┘  `make fuzz`: nightly Rust, guided by coverage, for as long as one likes
 //! ```
 
+use std::fs;
+
 mod corpus;
 mod targets;
 
@@ -41,6 +43,24 @@ pub const TARGETS: [Target; 9] = [
     Target { name: "proxy_objects", run: targets::proxy_objects, corpus: corpus::objects },
     Target { name: "zone_shares", run: targets::zone_shares, corpus: corpus::zone_shares },
 ];
+
+/// Writes the corpus of a target to where cargo-fuzz looks for it, one file per input. What cannot be written is told:
+/// the search works without it, only slower.
+#[expect(
+    clippy::print_stderr,
+    reason = "it is called by programs of cargo-fuzz, before they search"
+)]
+pub fn write_corpus(name: &str) {
+    let folder = corpus::root().join("fuzz/corpus").join(name);
+    let corpus = TARGETS.iter().find(|target| target.name == name).map(|target| (target.corpus)());
+    for (number, bytes) in corpus.unwrap_or_default().iter().enumerate() {
+        let file = folder.join(format!("seed-{number}"));
+        let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&file, bytes));
+        if let Err(error) = written {
+            eprintln!("{} cannot be written: {error}", file.display());
+        }
+    }
+}
 
 /// Runs a target by its name. Unknown names do nothing.
 pub fn run(name: &str, bytes: &[u8]) {
