@@ -10,7 +10,7 @@ ZONEWISE := target/release/zonewise
 
 PREFIX := /usr/local
 
-.PHONY: help run test test-long fuzz bench lint docs install simulate simulate-faults simulate-kep
+.PHONY: help run test test-long fuzz bench lint advisories docs install simulate simulate-faults simulate-kep
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,7 +40,7 @@ test-long: ## The same tests with many more random cases (CASES=20000 each): for
 	@PROPTEST_CASES=$(or $(CASES),20000) scripts/test
 
 fuzz: ## Search for input that makes a reader panic (SECONDS=180 for each TARGETS; needs nightly Rust)
-	@scripts/setup build
+	@scripts/setup fuzz
 	@scripts/fuzz $(or $(SECONDS),180) $(TARGETS)
 
 bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in the same run)
@@ -64,10 +64,14 @@ lint: ## Check format, lints, documentation and dependencies
 	@cargo fmt --all --check
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
 	@RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
-	@# Advisories are not checked here: they change without us and need a database from the network.
+	@# Advisories are not checked here: they change without us, and their database is not everywhere.
 	@cargo deny --locked check bans licenses sources
 	@# Crates use what ARCHITECTURE.md allows, and every dependency is used.
 	@cargo test --locked --quiet --package zonewise-common --test repository
+
+advisories: ## Compare the dependencies with a database of advisories (DB=/path/to/a/clone, or a mirror)
+	@scripts/setup lint
+	@scripts/advisories "$(DB)"
 
 install: ## Install zonewise, the kubectl plugin, man pages and completions (PREFIX=/usr/local)
 	@scripts/setup build
