@@ -10,7 +10,7 @@
 //! * `proxy`: the sync loop, and the process around it.
 //! * `rules`: what the kernel's tables hold, as data.
 //! * `kernel`: the tables in the kernel, kept equal to that; `conntrack`: stale UDP flows.
-//! * [`config`], `setup`, `host`, `addresses`: configuration, kernel settings, the machine and its addresses.
+//! * [`config`], [`features`], `setup`, `host`, `addresses`: configuration, kernel settings, the machine and its addresses.
 //! * `health`, `metrics`, `table_metrics`, `routes_page`, `events`, `report`: what others can see;
 //!   `published`, `connections`: where they have it from without waiting for the kernel.
 //! * [`other_proxies`]: finding and removing the rules of kube-proxy. [`dry_run`]: rules without a kernel.
@@ -21,6 +21,7 @@ mod connections;
 mod conntrack;
 pub mod dry_run;
 mod events;
+pub mod features;
 mod health;
 mod host;
 mod index;

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use zonewise_cluster::connect::connect_to;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_proxy::config::{Config, Connection, CountBy, GATES, Settings, host_name};
-use zonewise_proxy::{Machine, dry_run, other_proxies};
+use zonewise_proxy::{Machine, dry_run, features, other_proxies};
 use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
 
@@ -59,6 +59,9 @@ struct ActionFlags {
     /// Check the configuration and exit
     #[arg(long, group = "action")]
     check: bool,
+    /// Try what the kernel must have, print it and exit; nothing is changed
+    #[arg(long, group = "action")]
+    check_kernel: bool,
     /// Remove the rules of zonewise (ours), of kube-proxy (others) or of both (all), then exit
     #[arg(long, group = "action", value_enum, value_name = "WHOSE", num_args = 0..=1,
           require_equals = true, default_missing_value = "all")]
@@ -258,6 +261,9 @@ fn act(action: &ActionFlags, config: Config) -> anyhow::Result<()> {
     if action.check {
         return Ok(std::io::stdout().write_all(b"the configuration is valid\n")?);
     }
+    if action.check_kernel {
+        return check_kernel();
+    }
     if let Some(path) = &action.write_config_to {
         return std::fs::write(path, config.to_yaml())
             .with_context(|| format!("cannot write {}", path.display()));
@@ -293,6 +299,19 @@ fn contents(files: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
         Ok((name, text))
     };
     files.iter().map(read).collect()
+}
+
+/// Prints which of the features that the proxy needs the kernel has.
+fn check_kernel() -> anyhow::Result<()> {
+    let found = features::probe(&features::Network::default())
+        .context("cannot try what the kernel has; that needs CAP_NET_ADMIN")?;
+    for feature in &found {
+        writeln!(std::io::stdout(), "{feature}")?;
+    }
+    let missing = found.iter().filter(|found| found.feature.required && found.error.is_some());
+    let missing = missing.count();
+    anyhow::ensure!(missing == 0, "{missing} features are missing that no Service works without");
+    Ok(())
 }
 
 fn clean_up(whose: Whose) -> anyhow::Result<()> {

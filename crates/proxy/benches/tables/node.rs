@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use zonewise_netns::Namespace;
-use zonewise_nft::{Family, Network};
+use zonewise_nft::Family;
 use zonewise_proxy::testing::{
     Index, Kernel, Network, NodeSettings, Options, Published, WatchId, programmed_service,
 };

@@ -41,6 +41,7 @@ use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::config::Config;
 use crate::events::ServiceEvents;
+use crate::features;
 use crate::health::{
     BindError, Health, HealthPages, HealthPort, HealthPorts, MetricsPages, Moment, Served, serve,
 };
@@ -108,6 +109,9 @@ pub async fn run_on(
     take_over: bool,
     shutdown: Shutdown,
 ) -> Result<(), RunError> {
+    if !host.is_simulated() {
+        features::report(host.network());
+    }
     let others = find_other_proxies(&host, take_over);
     // Received from here on: without a handler SIGUSR1 would end the process.
     let verify_signal = signal(SignalKind::user_defined1()).ok();

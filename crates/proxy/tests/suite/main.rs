@@ -12,6 +12,7 @@ mod common;
 mod config;
 mod conformance;
 mod faults;
+mod features;
 mod health;
 mod kernel;
 mod law;
