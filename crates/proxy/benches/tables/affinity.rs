@@ -15,7 +15,7 @@ use crate::pages::milliseconds;
 /// Services whose maps are full.
 const FULL: u32 = 16;
 /// As the proxy does it.
-const AT_ONCE: Duration = Duration::from_millis(10);
+const AT_ONCE: Duration = Duration::from_millis(5);
 /// Services for what their maps cost.
 const MANY: u32 = 1000;
 

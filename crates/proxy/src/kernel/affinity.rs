@@ -27,7 +27,7 @@ use crate::rules::chains::Chain;
 use crate::rules::entries::routing_family;
 
 /// How many clients are deleted with one batch.
-const PORTION: usize = 500;
+const PORTION: usize = 200;
 /// From how many clients on room is made in a map, and how many stay.
 const CROWDED: usize = CLIENTS as usize / 16 * 15;
 const STAY: usize = CLIENTS as usize / 8 * 7;

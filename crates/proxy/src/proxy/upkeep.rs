@@ -11,7 +11,7 @@ use crate::kernel::{Kept, Kernel, Mended, Verification};
 use crate::rules::layout::family_name;
 
 /// How long a change may have to wait for a portion of this work.
-const AT_ONCE: Duration = Duration::from_millis(10);
+const AT_ONCE: Duration = Duration::from_millis(5);
 
 /// After such a portion, changes that have come get their turn.
 const TURN: Duration = Duration::from_millis(1);

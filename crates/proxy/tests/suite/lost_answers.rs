@@ -12,6 +12,8 @@ use zonewise_routing::NodeLocation;
 use crate::common::objects::{endpoint, service, slice};
 use crate::common::{Tables, at, ip, usual_node};
 
+const EIO: i32 = 5;
+
 /// A kernel that loses answers to changes, and lets nobody read it, while the switch is on.
 fn failing_kernel() -> (SimulatedKernel, Arc<AtomicBool>) {
     let (kernel, failing) = (SimulatedKernel::new(true), Arc::new(AtomicBool::new(false)));
@@ -19,7 +21,7 @@ fn failing_kernel() -> (SimulatedKernel, Arc<AtomicBool>) {
     kernel.set_hook(move |call| match (switch.load(Ordering::SeqCst), call.is_commit()) {
         (false, _) => None,
         (true, true) => Some(Fault::AnswerLost),
-        (true, false) => Some(Fault::Interrupted),
+        (true, false) => Some(Fault::NotSent(EIO)),
     });
     (kernel, failing)
 }

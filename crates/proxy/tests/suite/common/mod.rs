@@ -35,7 +35,8 @@ pub(crate) struct Tables {
     pub(crate) reader: Arc<ObjectReader>,
     pub(crate) gates: FeatureGates,
     pub(crate) kernel: Kernel,
-    namespace: Namespace,
+    /// Where it is; `None` in a kernel in memory.
+    namespace: Option<Namespace>,
     /// What the pages show.
     pub(crate) published: Arc<Published>,
     pub(crate) options: Options,
@@ -58,7 +59,8 @@ impl Tables {
         options: Options,
         node: NodeSettings,
     ) -> Self {
-        namespace.enter(|| Self::on(&Network::default(), location, options, node))
+        let tables = namespace.enter(|| Self::on(&Network::default(), location, options, node));
+        Self { namespace: Some(namespace.clone()), ..tables }
     }
 
     /// In the kernel that this leads to.
@@ -86,7 +88,7 @@ impl Tables {
             gates,
             kernel,
             published,
-            namespace: namespace.clone(),
+            namespace: None,
             options,
             ranges: Vec::new(),
             started: false,
@@ -153,7 +155,8 @@ impl Tables {
     /// Removes clients from session affinity whose endpoint is gone, as the proxy does a moment later.
     pub(crate) fn forget_clients(&mut self) {
         let Self { namespace, kernel, .. } = self;
-        namespace.enter(|| while kernel.keep_clients(LONG).unwrap() != Kept::Done {});
+        let forget = || while kernel.keep_clients(LONG).unwrap() != Kept::Done {};
+        namespace.as_ref().unwrap().enter(forget);
     }
 
     /// What is in the kernel is exactly what should be.
