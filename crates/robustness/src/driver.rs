@@ -18,7 +18,7 @@ use crate::history::History;
 use crate::model::{Model, Name, PodFacts, ServiceFacts};
 use crate::objects::{self, Routing};
 use crate::rest;
-use crate::run::Plan;
+use crate::run::{Plan, RealKernel};
 use crate::wire::{ApiFaults, Wire};
 use crate::world::{Node, Seat, tend_controller};
 
@@ -101,7 +101,7 @@ const STEPS: [(Step, u32); 20] = [
 ];
 
 impl Driver {
-    pub(crate) fn new(seed: u64, history: History) -> Self {
+    pub(crate) fn new(seed: u64, history: History, kernels: Vec<RealKernel>) -> Self {
         let mut rng = Rng::with_seed(seed);
         let server = InProcess::start(Config { workloads: false, ..Config::default() });
         let wire = Wire {
@@ -110,8 +110,12 @@ impl Driver {
             model: Arc::new(Mutex::new(Model::new(history.clone()))),
             history,
         };
-        let (owners, ipv6) = (rng.u8(0..4) > 0, rng.u8(0..4) == 0);
-        let nodes = (0..3).map(|number| Node::new(&wire, number, owners, ipv6)).collect();
+        let (owners, ipv6) = (rng.u8(0..4) > 0 || !kernels.is_empty(), rng.u8(0..4) == 0);
+        let nodes: Vec<Node> =
+            (0..3).map(|number| Node::new(&wire, number, owners, ipv6)).collect();
+        for (node, real) in nodes.iter().zip(kernels) {
+            node.kernel.mirror(real);
+        }
         let controllers = ["controller-1", "controller-2"].map(Seat::new).into();
         Self { rng, wire, nodes, controllers, next_pod: 1 }
     }
@@ -132,7 +136,19 @@ impl Driver {
         self.repair();
         self.say("nothing happens from now on");
         self.come_to_rest().await;
+        self.compare_kernels();
         self.violation()
+    }
+
+    /// Real kernels, where there are some beside those in memory, have answered the same.
+    fn compare_kernels(&self) {
+        for node in &self.nodes {
+            for difference in node.kernel.differences() {
+                let text =
+                    format!("the kernel of {} is not as a real one: {difference}", node.name);
+                self.wire.model.lock().violated(text);
+            }
+        }
     }
 
     /// Waits until all is as it should be; it is a violation if that takes too long.

@@ -29,4 +29,4 @@ mod run;
 mod wire;
 mod world;
 
-pub use run::{Outcome, Plan, run};
+pub use run::{Outcome, Plan, RealKernel, run, run_beside};

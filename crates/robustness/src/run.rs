@@ -77,14 +77,28 @@ const STACK: usize = 16 << 20;
 /// If no thread can be started.
 #[must_use]
 pub fn run(seed: u64, plan: Plan) -> Outcome {
+    run_beside(seed, plan, Vec::new())
+}
+
+/// Calls a function where a real kernel is: in a network namespace of its own.
+pub type RealKernel = Box<dyn Fn(&mut (dyn FnMut() + Send)) + Send>;
+
+/// Like [`run`], with a real kernel beside that of each node: it gets the same batches, and has to answer the same. It
+/// needs tables with an owner, which Linux has since 6.9.
+///
+/// # Panics
+/// If no thread can be started.
+#[must_use]
+pub fn run_beside(seed: u64, plan: Plan, kernels: Vec<RealKernel>) -> Outcome {
     notice_panics();
     // What the product seeds per thread, it seeds anew.
     let thread = thread::Builder::new().name(format!("seed {seed}")).stack_size(STACK);
-    let running = thread.spawn(move || run_here(seed, plan)).expect("a thread can be started");
+    let running =
+        thread.spawn(move || run_here(seed, plan, kernels)).expect("a thread can be started");
     running.join().expect("a run ends in order")
 }
 
-fn run_here(seed: u64, plan: Plan) -> Outcome {
+fn run_here(seed: u64, plan: Plan, kernels: Vec<RealKernel>) -> Outcome {
     fastrand::seed(seed);
     let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();
     let runtime = runtime.expect("a runtime");
@@ -102,7 +116,7 @@ fn run_here(seed: u64, plan: Plan) -> Outcome {
             .with_ansi(false)
             .finish();
         let _logging = tracing::subscriber::set_default(log);
-        let violation = Driver::new(seed, history.clone()).drive(plan).await;
+        let violation = Driver::new(seed, history.clone(), kernels).drive(plan).await;
         let panic = PANIC.take().map(|panic| format!("a task panicked: {panic}"));
         Outcome { seed, history: history.lines(), violation: panic.or(violation) }
     })

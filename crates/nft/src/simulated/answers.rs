@@ -47,9 +47,13 @@ impl<'a> Dump<'a> {
     fn add_of(&mut self, kind: u16, family: u8, body: impl FnOnce(&mut Vec<u8>)) {
         let header =
             Header { kind, flags: 0, sequence: self.request.sequence, family, resource: 0 };
-        let at = self.out.len();
         wire::message(&mut self.out, header, body);
-        debug_assert!(self.out.len() > at);
+    }
+
+    /// Ends it with an acknowledgement, as for a request that is no dump.
+    pub(super) fn acknowledged(mut self) -> Vec<u8> {
+        self.out.extend(acknowledgement(self.request, 0));
+        self.out
     }
 
     pub(super) fn end(mut self) -> Vec<u8> {

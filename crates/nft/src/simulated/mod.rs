@@ -16,6 +16,7 @@
 //! Nothing is random and nothing depends on a clock, so equal calls have equal answers.
 
 mod answers;
+mod mirror;
 mod tables;
 mod walk;
 
@@ -28,10 +29,12 @@ use crate::abi;
 use crate::batch::describe;
 use crate::conntrack::Flow;
 use crate::error::errno;
-use crate::link::Received;
+use crate::link::{Link, Received};
 use crate::parse::{Attribute, Message, Messages};
+use crate::socket::Socket;
 use crate::value::Family;
 
+use mirror::Mirror;
 use tables::Tables;
 pub use walk::{Destination, Packet};
 
@@ -50,6 +53,7 @@ struct State {
     flows: BTreeSet<Flow>,
     hook: Option<Hook>,
     observer: Option<Observer>,
+    mirror: Option<Mirror>,
     /// What every call is answered with, whatever it asks.
     nonsense: Option<Vec<u8>>,
 }
@@ -191,6 +195,7 @@ impl SimulatedKernel {
             flows: BTreeSet::new(),
             hook: None,
             observer: None,
+            mirror: None,
             nonsense: None,
         })))
     }
@@ -222,6 +227,23 @@ impl SimulatedKernel {
     /// Answers every call from now on with these bytes, as if they were the response to it.
     pub fn answer_with(&self, bytes: &[u8]) {
         self.state().nonsense = Some(bytes.to_vec());
+    }
+
+    /// From now on every batch is also sent to a real kernel, which has to answer the same. `inside` calls a function in
+    /// the network namespace of that kernel's tables.
+    pub fn mirror(&self, inside: impl Fn(&mut (dyn FnMut() + Send)) + Send + 'static) {
+        self.state().mirror = Some(Mirror::new(Box::new(inside)));
+    }
+
+    /// Where the real kernel beside this one has answered something else, or has other tables now. Ends the
+    /// comparison.
+    #[must_use]
+    pub fn differences(&self) -> Vec<String> {
+        let Some(mut mirror) = self.state().mirror.take() else { return Vec::new() };
+        match self.process().connect() {
+            Ok(connection) => mirror.differences(&mut Socket::over(Link::simulated(connection))),
+            Err(error) => vec![error.to_string()],
+        }
     }
 
     /// Calls `look` with the tables as they are now. It must not use this kernel.
@@ -349,6 +371,10 @@ impl Connection {
             _ => {}
         }
         let answer = state.answer(self.port, &call, fault);
+        let refused = matches!(fault, Some(Fault::Refused(_)));
+        if let Some(mirror) = state.mirror.as_mut().filter(|_| call.is_commit() && !refused) {
+            mirror.commit(self.port, &bytes, &answer, &call.description());
+        }
         drop(state);
         self.inbox.push_back(match fault {
             Some(Fault::AnswerLost) => Answer::Overrun,
@@ -384,6 +410,9 @@ impl State {
     }
 
     fn close(&mut self, port: u32) {
+        if let Some(mirror) = &mut self.mirror {
+            mirror.close(port);
+        }
         if self.ports.remove(&port).is_some() && self.tables.owner_gone(port) {
             self.generation += 1;
         }

@@ -89,6 +89,9 @@ pub(super) struct Verdict {
     pub(super) chain: String,
 }
 
+/// The length of `struct nft_verdict`, which is the length of the data in verdict maps.
+const VERDICT_LEN: u32 = 16;
+
 /// An error number, where something failed.
 type Change<T = ()> = Result<T, i32>;
 
@@ -186,8 +189,20 @@ impl Tables {
             let Some(found) = found.and_then(|table| table.sets.get(&set)) else {
                 return answers::acknowledgement(request, errno::ENOENT);
             };
-            found.dump(&mut dump, request.family(), &table, &set);
-            return dump.end();
+            let all: Vec<&Element> = found.elements.values().collect();
+            let keys = attributes.get(abi::NFTA_SET_ELEM_LIST_ELEMENTS);
+            let Some(keys) = keys.filter(|_| request.flags & abi::NLM_F_DUMP == 0) else {
+                dump.elements(request.family(), &table, &set, &all);
+                return dump.end();
+            };
+            let asked = keys.nested().map(|sent| found.elements.get(&element(sent)?.0));
+            return match asked.collect::<Option<Vec<&Element>>>() {
+                None => answers::acknowledgement(request, errno::ENOENT),
+                Some(some) => {
+                    dump.elements(request.family(), &table, &set, &some);
+                    dump.acknowledged()
+                }
+            };
         }
         for ((family, name), found) in &self.by_name {
             let wanted = *name == table && *family == request.family();
@@ -308,9 +323,14 @@ impl Table {
         let number = |kind| number(attributes, kind).unwrap_or_default();
         let description = attributes.get(abi::NFTA_SET_DESC).map(Attribute::nested);
         let size = description.and_then(|of| of.get(abi::NFTA_SET_DESC_SIZE)?.be32());
+        // A verdict takes as much room as the kernel's struct for it.
+        let data_len = match number(abi::NFTA_SET_DATA_TYPE) {
+            abi::NFT_DATA_VERDICT => VERDICT_LEN,
+            _ => number(abi::NFTA_SET_DATA_LEN),
+        };
         let set = Set {
             key_len: number(abi::NFTA_SET_KEY_LEN),
-            data_len: number(abi::NFTA_SET_DATA_LEN),
+            data_len,
             flags: number(abi::NFTA_SET_FLAGS),
             size,
             user_data: bytes(attributes, abi::NFTA_SET_USERDATA),
@@ -502,7 +522,7 @@ impl Set {
             Data::Value(value) => {
                 self.flags & abi::NFT_SET_MAP != 0 && fits(value.len(), self.data_len)
             }
-            Data::Verdict(_) => self.flags & abi::NFT_SET_MAP != 0 && self.data_len == 0,
+            Data::Verdict(_) => self.flags & abi::NFT_SET_MAP != 0 && self.data_len == VERDICT_LEN,
             Data::Object(_) => self.flags & abi::NFT_SET_OBJECT != 0,
         };
         if data && fits(key.len(), self.key_len) { Ok(()) } else { Err(errno::EINVAL) }
@@ -522,15 +542,17 @@ impl Set {
             }
         }
     }
+}
 
-    fn dump(&self, dump: &mut Dump<'_>, family: u8, table: &str, name: &str) {
+impl Dump<'_> {
+    /// Adds elements of a set.
+    fn elements(&mut self, family: u8, table: &str, set: &str, elements: &[&Element]) {
         /// Elements in one message: a list has at most 64 KiB.
         const AT_A_TIME: usize = 100;
-        let all: Vec<&Element> = self.elements.values().collect();
-        for some in all.chunks(AT_A_TIME) {
-            dump.add(abi::NFT_MSG_NEWSETELEM, family, |out| {
+        for some in elements.chunks(AT_A_TIME) {
+            self.add(abi::NFT_MSG_NEWSETELEM, family, |out| {
                 wire::string(out, abi::NFTA_SET_ELEM_LIST_TABLE, table);
-                wire::string(out, abi::NFTA_SET_ELEM_LIST_SET, name);
+                wire::string(out, abi::NFTA_SET_ELEM_LIST_SET, set);
                 wire::nest(out, abi::NFTA_SET_ELEM_LIST_ELEMENTS, |out| {
                     for element in some {
                         wire::nest(out, abi::NFTA_LIST_ELEM, |out| {
