@@ -156,9 +156,9 @@ impl Driver {
         let latest = Instant::now() + SETTLE;
         let compared = self.a_node();
         while self.violation().is_none() {
-            let writes = self.wire.model.lock().slice_writes;
+            let before = self.wire.model.lock().activity();
             self.pass(QUIET).await;
-            let Some(problem) = rest::problem(self, writes, &self.nodes[compared]).await else {
+            let Some(problem) = rest::problem(self, &before, &self.nodes[compared]).await else {
                 return;
             };
             if Instant::now() > latest {

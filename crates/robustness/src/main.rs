@@ -1,4 +1,5 @@
 //! Runs seeds of the simulation: `make simulate-faults SEEDS=0..1000`.
+#![allow(clippy::print_stdout, reason = "histories go to standard output")]
 
 use std::process::ExitCode;
 use std::str::FromStr;

@@ -55,10 +55,17 @@ pub(crate) struct Model {
     /// Since when nothing is broken; `None` while something is.
     pub(crate) calm_since: Option<Instant>,
     /// Requests by process.
-    pub(crate) requests: BTreeMap<String, u64>,
+    requests: BTreeMap<String, u64>,
     /// Writes of slices.
-    pub(crate) slice_writes: u64,
+    slice_writes: u64,
     violations: Vec<String>,
+}
+
+/// What has been asked for and written until some moment.
+pub(crate) struct Activity {
+    pub(crate) slice_writes: u64,
+    /// By process.
+    pub(crate) requests: BTreeMap<String, u64>,
 }
 
 /// How long after its departure, in a cluster without faults, a rule may still lead to an endpoint: the longest
@@ -119,6 +126,11 @@ impl Model {
             let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
             self.leader = Some(holder.to_owned()).filter(|holder| !holder.is_empty());
         }
+    }
+
+    /// What has been asked for and written until now.
+    pub(crate) fn activity(&self) -> Activity {
+        Activity { slice_writes: self.slice_writes, requests: self.requests.clone() }
     }
 
     /// The ready Pods of a Service.

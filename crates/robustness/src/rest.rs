@@ -10,23 +10,39 @@ use zonewise_common::keys::SERVICE_NAME;
 use zonewise_nft::simulated::Destination;
 
 use crate::driver::Driver;
-use crate::model::{Name, packet_to};
+use crate::model::{Activity, Name, packet_to};
 use crate::world::Node;
 
 /// How long a proxy needs to program a kernel without tables, in a cluster without faults.
 const FRESH: Duration = Duration::from_secs(6);
 
-/// The first thing that does not hold. `writes` is how many slices had been written when the quiet time began, `node` the
-/// one whose kernel is compared with a fresh one.
-pub(crate) async fn problem(driver: &Driver, writes: u64, node: &Node) -> Option<String> {
-    let more = driver.wire.model.lock().slice_writes - writes;
-    if more > 0 {
-        return Some(format!("{more} slices were written although nothing happened"));
+/// The most requests of one process in the quiet time before the check: a controller asks for its Lease every two
+/// seconds, a proxy renews its report every ten.
+const MOST_REQUESTS: u64 = 30;
+
+/// The first thing that does not hold. `before` is what had been done when the quiet time began, `node` the one whose
+/// kernel is compared with a fresh one.
+pub(crate) async fn problem(driver: &Driver, before: &Activity, node: &Node) -> Option<String> {
+    if let Some(problem) = unrest(before, &driver.wire.model.lock().activity()) {
+        return Some(problem);
     }
     if let Some(problem) = wrong_slices(driver).await.or_else(|| wrong_destinations(driver)) {
         return Some(problem);
     }
     not_fresh(driver, node).await
+}
+
+/// What was asked for or written although nothing happened.
+fn unrest(before: &Activity, now: &Activity) -> Option<String> {
+    let more = now.slice_writes - before.slice_writes;
+    if more > 0 {
+        return Some(format!("{more} slices were written although nothing happened"));
+    }
+    let sent = |process: &str| before.requests.get(process).copied().unwrap_or_default();
+    let busy = now.requests.iter().map(|(process, count)| (process, count - sent(process)));
+    let (process, count) = busy.max_by_key(|(_, count)| *count)?;
+    (count > MOST_REQUESTS)
+        .then(|| format!("{process} sent {count} requests although nothing happened"))
 }
 
 /// The ready addresses in the slices of each Service.

@@ -277,8 +277,8 @@ impl Table {
         let jumps = others.flat_map(|(_, chain)| &chain.rules);
         let jumped_to = jumps.flat_map(|rule| references(&rule.expressions));
         let mut used = jumped_to.filter_map(Reference::chain).any(|chain| chain == name);
-        let elements = self.sets.values().flat_map(|set| set.elements.values());
-        used |= elements.into_iter().any(
+        let mut elements = self.sets.values().flat_map(|set| set.elements.values());
+        used |= elements.any(
             |element| matches!(&element.data, Data::Verdict(verdict) if verdict.chain == name),
         );
         if used {
@@ -406,8 +406,8 @@ impl Table {
 
     fn delete_counter(&mut self, attributes: Attributes<'_>) -> Change {
         let name = text(attributes, abi::NFTA_OBJ_NAME);
-        let elements = self.sets.values().flat_map(|set| set.elements.values());
-        if elements.into_iter().any(|element| element.data == Data::Object(name.clone())) {
+        let mut elements = self.sets.values().flat_map(|set| set.elements.values());
+        if elements.any(|element| element.data == Data::Object(name.clone())) {
             return Err(errno::EBUSY);
         }
         self.counters.remove(&name).map(drop).ok_or(errno::ENOENT)

@@ -312,8 +312,12 @@ impl Walk<'_> {
         let value = |kind| Some(data.get(kind)?.nested().get(abi::NFTA_DATA_VALUE)?.value);
         let (mask, xor) = (value(abi::NFTA_BITWISE_MASK)?, value(abi::NFTA_BITWISE_XOR)?);
         let source = self.read(data, abi::NFTA_BITWISE_SREG, mask.len())?;
-        let result: Vec<u8> =
-            source.iter().zip(mask).zip(xor).map(|((byte, mask), xor)| byte & mask ^ xor).collect();
+        let result: Vec<u8> = source
+            .iter()
+            .zip(mask)
+            .zip(xor)
+            .map(|((byte, mask), xor)| (byte & mask) ^ xor)
+            .collect();
         self.store(data, abi::NFTA_BITWISE_DREG, &result)
     }
 
@@ -378,8 +382,8 @@ fn find<'s>(set: &'s Set, key: &[u8]) -> Option<&'s Data> {
     }
     if set.flags & abi::NFT_SET_CONCAT != 0 {
         let within = |(from, to): (&[u8], &[u8])| {
-            let words = key.chunks(4).zip(from.chunks(4).zip(to.chunks(4)));
-            words.into_iter().all(|(word, (from, to))| (from..=to).contains(&word))
+            let mut words = key.chunks(4).zip(from.chunks(4).zip(to.chunks(4)));
+            words.all(|(word, (from, to))| (from..=to).contains(&word))
         };
         let found = set
             .elements
