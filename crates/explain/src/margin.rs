@@ -4,7 +4,6 @@
 //! functions decide each time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -14,7 +13,7 @@ use zonewise_slices::plan::{is_surely_in_force, kept_reason};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::requested::{Choice, Consumers, requested_routing};
 use zonewise_slices::slice::{AddressType, Slice, Target};
-use zonewise_topology::capacity::Capacity;
+use zonewise_topology::capacity::{Capacity, MissingCpu};
 use zonewise_topology::heuristic::Assignment;
 use zonewise_topology::reason::{Code, Reason};
 use zonewise_topology::region::Situation;
@@ -89,14 +88,17 @@ pub(crate) fn margin(view: &ControllerView) -> Option<Margin> {
     let settled = ControllerView { objects, ..view.clone() };
     let loads = Loads::of(&settled);
     let numbers = Numbers::of(&settled, &loads);
-    let zones = zones(&settled);
+    let (zones, here) = (zones(&settled), endpoints_by_zone(&settled));
     let mut critical_nodes = critical_nodes(&settled, &loads, numbers.as_ref());
     let critical_nodes_in_all = critical_nodes.len();
     critical_nodes.truncate(MAX_NODES);
     Some(Margin {
         endpoints: zones
             .par_iter()
-            .map(|zone| endpoints(&settled, &loads, numbers.as_ref(), zone))
+            .map(|zone| {
+                let here = here.get(zone.as_str()).map_or(&[][..], Vec::as_slice);
+                endpoints(&settled, &loads, numbers.as_ref(), (zone, here))
+            })
             .collect(),
         critical_nodes,
         critical_nodes_in_all,
@@ -107,6 +109,17 @@ pub(crate) fn margin(view: &ControllerView) -> Option<Margin> {
 fn zones(view: &ControllerView) -> Vec<String> {
     let zones = &view.objects.nodes.zones_counted.zones;
     zones.iter().map(|zone| zone.name.to_string()).collect()
+}
+
+/// The Pods that are ready endpoints, by zone.
+fn endpoints_by_zone(view: &ControllerView) -> BTreeMap<&str, Vec<&Pod>> {
+    let mut by_zone: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+    for pod in view.objects.pods.iter().filter(|pod| is_endpoint(view, pod)) {
+        if let Some(zone) = zone_of(view, pod) {
+            by_zone.entry(zone).or_default().push(pod);
+        }
+    }
+    by_zone
 }
 
 fn zone_of<'a>(view: &'a ControllerView, pod: &Pod) -> Option<&'a str> {
@@ -225,18 +238,19 @@ struct Numbers<'a> {
 
 /// The ready endpoints of one address family.
 struct FamilyNumbers<'a> {
-    /// The zones or regions of the endpoints.
-    places: Vec<&'a str>,
+    /// The zones or regions of the endpoints, and those that they serve, sorted.
+    places: Vec<Name>,
     endpoints: Vec<PlacedPod<'a>>,
 }
 
 /// A ready endpoint.
 struct PlacedPod<'a> {
     pod: &'a Pod,
+    node: &'a Node,
     /// The index of its zone or region.
     place: Option<usize>,
-    /// The zones or regions that it serves.
-    serves: Vec<Name>,
+    /// The indices of the zones or regions that it serves.
+    serves: Vec<usize>,
 }
 
 impl<'a> Numbers<'a> {
@@ -258,16 +272,35 @@ impl<'a> Numbers<'a> {
         families.map(|families| Self { choice, families })
     }
 
-    /// Whether zone routing is on with these nodes and without some Pods.
-    fn is_on(&self, nodes: &Nodes, is_left: impl Fn(&Pod) -> bool) -> bool {
-        let capacity = match self.choice.consumers() {
+    /// The capacity that the controller decides by.
+    fn capacity<'n>(&self, nodes: &'n Nodes) -> &'n Capacity {
+        match self.choice.consumers() {
             None => &nodes.zones,
             Some(Consumers::Zones) => &nodes.zones_counted,
             Some(Consumers::Regions) => &nodes.regions_counted,
-        };
+        }
+    }
+
+    /// The same without some nodes.
+    fn capacity_without(&self, view: &ControllerView, gone: impl Fn(&Node) -> bool) -> Capacity {
+        let nodes = view.objects.nodes.by_name.values().filter(|node| !gone(node));
+        match self.choice.consumers() {
+            None => Capacity::of(&nodes.map(Node::in_zone).collect::<Vec<_>>(), view.missing_cpu),
+            Some(Consumers::Zones) => {
+                Capacity::of(&nodes.map(Node::in_zone).collect::<Vec<_>>(), MissingCpu::CountNodes)
+            }
+            Some(Consumers::Regions) => {
+                let nodes: Vec<_> = nodes.map(Node::in_region).collect();
+                Capacity::of(&nodes, MissingCpu::CountNodes)
+            }
+        }
+    }
+
+    /// Whether zone routing is on with this capacity and without some Pods.
+    fn is_on(&self, capacity: &Capacity, is_left: impl Fn(&PlacedPod<'_>) -> bool) -> bool {
         is_in_force(leading(self.families.iter().map(|numbers| {
             let left: Vec<&PlacedPod<'_>> =
-                numbers.endpoints.iter().filter(|endpoint| is_left(endpoint.pod)).collect();
+                numbers.endpoints.iter().filter(|endpoint| is_left(endpoint)).collect();
             let situation = numbers.situation(capacity, &left);
             let ways = numbers.ways(&situation, &left);
             let serving = serving(&ways, &situation);
@@ -287,23 +320,28 @@ impl<'a> FamilyNumbers<'a> {
         choice: &Choice,
         family: &AddressType,
     ) -> Self {
-        let known = |pod: &&Pod| {
-            pod.node.as_ref().is_some_and(|node| view.objects.nodes.by_name.contains_key(node))
+        let on_node = |pod: &'a Pod| {
+            let node = pod.node.as_ref().and_then(|node| view.objects.nodes.by_name.get(node));
+            node.map(|node| (pod, node))
         };
-        let pods = view.objects.pods.iter().map(|pod| &**pod).filter(known);
-        let pods: Vec<&Pod> =
-            pods.filter(|pod| is_endpoint(view, pod) && has_address(pod, family)).collect();
-        let places: BTreeSet<&str> =
-            pods.iter().filter_map(|pod| place_of(view, pod, choice)).collect();
-        let places: Vec<&str> = places.into_iter().collect();
-        let endpoints = pods.into_iter().map(|pod| {
-            let serves = loads.of_pod[&*pod.name].iter().filter(|served| served.0 == *family);
-            PlacedPod {
-                pod,
-                place: place_of(view, pod, choice)
-                    .and_then(|name| places.binary_search(&name).ok()),
-                serves: serves.map(|served| Name::clone(&served.1)).collect(),
-            }
+        let pods = view.objects.pods.iter().filter_map(|pod| on_node(pod));
+        let pods: Vec<(&Pod, &Node)> =
+            pods.filter(|(pod, _)| is_endpoint(view, pod) && has_address(pod, family)).collect();
+        let serves = |pod: &Pod| {
+            let served = loads.of_pod[&*pod.name].iter().filter(|served| served.0 == *family);
+            served.map(|served| &served.1).collect::<Vec<_>>()
+        };
+        let names = |(pod, node): &(&'a Pod, &'a Node)| {
+            place_of(node, choice).into_iter().chain(serves(pod)).cloned().collect::<Vec<_>>()
+        };
+        let places: BTreeSet<Name> = pods.iter().flat_map(names).collect();
+        let places: Vec<Name> = places.into_iter().collect();
+        let index = |name: &Name| places.binary_search(name).ok();
+        let endpoints = pods.into_iter().map(|(pod, node)| PlacedPod {
+            pod,
+            node,
+            place: place_of(node, choice).and_then(index),
+            serves: serves(pod).into_iter().filter_map(index).collect(),
         });
         Self { endpoints: endpoints.collect(), places }
     }
@@ -313,18 +351,18 @@ impl<'a> FamilyNumbers<'a> {
         left.iter().filter_map(|endpoint| endpoint.place).for_each(|place| counts[place] += 1);
         let unplaced = left.iter().filter(|endpoint| endpoint.place.is_none()).count();
         let named = self.places.iter().zip(counts).filter(|(_, count)| *count > 0);
-        let counts = named.map(|(name, count)| ((*name).into(), count)).collect();
-        Situation::new(capacity, &counts, unplaced as u64)
+        let named = named.map(|(name, count)| (&**name, count));
+        Situation::sorted(capacity, named, unplaced as u64)
     }
 
     /// Where the endpoints are, and what each serves if that is exactly one zone or region.
     fn ways(&self, situation: &Situation, left: &[&PlacedPod<'_>]) -> Vec<Way> {
         let number = |name: &str| situation.names.binary_search_by(|one| (**one).cmp(name)).ok();
-        let sources: Vec<Option<usize>> = self.places.iter().map(|name| number(name)).collect();
+        let numbers: Vec<Option<usize>> = self.places.iter().map(|name| number(name)).collect();
         let way = |endpoint: &&PlacedPod<'_>| {
-            let mut serves = endpoint.serves.iter().filter_map(|name| number(name));
+            let mut serves = endpoint.serves.iter().filter_map(|place| numbers[*place]);
             let serves = serves.next().filter(|_| serves.next().is_none());
-            Way { source: endpoint.place.and_then(|place| sources[place]), serves }
+            Way { source: endpoint.place.and_then(|place| numbers[place]), serves }
         };
         left.iter().map(way).collect()
     }
@@ -359,30 +397,33 @@ fn has_address(pod: &Pod, family: &AddressType) -> bool {
     pod.ips.iter().any(|ip| AddressType::of(ip) == *family)
 }
 
-/// The zone of a Pod, or its region for subsets of regions.
-fn place_of<'a>(view: &'a ControllerView, pod: &Pod, choice: &Choice) -> Option<&'a str> {
-    let node = view.objects.nodes.by_name.get(pod.node.as_ref()?)?;
+/// The zone of a node, or its region for subsets of regions.
+fn place_of<'a>(node: &'a Node, choice: &Choice) -> Option<&'a Name> {
     match choice.consumers() {
-        Some(Consumers::Regions) => node.region.as_deref(),
-        Some(Consumers::Zones) | None => node.zone.as_deref(),
+        Some(Consumers::Regions) => node.region.as_ref(),
+        Some(Consumers::Zones) | None => node.zone.as_ref(),
     }
 }
 
-fn endpoints(
+fn endpoints<'a>(
     view: &ControllerView,
-    loads: &Loads<'_>,
+    loads: &Loads<'a>,
     numbers: Option<&Numbers<'_>>,
-    zone: &str,
+    (zone, here): (&str, &[&'a Pod]),
 ) -> Loss {
-    let counts = |pod: &&Arc<Pod>| is_endpoint(view, pod) && zone_of(view, pod) == Some(zone);
-    let here: Vec<&Pod> = view.objects.pods.iter().filter(counts).map(|pod| &**pod).collect();
     let (zone, has) = (zone.to_owned(), here.len() as u64);
     for lost in 1..=here.len().min(MAX_LOSSES) {
-        for gone in loads.worst(view, &here, lost) {
-            let is_gone = |pod: &Pod| gone.binary_search(&&*pod.name).is_ok();
+        for gone in loads.worst(view, here, lost) {
+            let is_named = |pod: &&&Pod| gone.binary_search(&&*pod.name).is_ok();
+            let gone: Vec<&Pod> = here.iter().filter(is_named).copied().collect();
+            // Every endpoint is looked at for every loss: comparing names would take most of the time.
+            let is_gone = |pod: &Pod| gone.iter().any(|one| std::ptr::eq(*one, pod));
             let left = || view.without_pods(is_gone);
             let on = match numbers {
-                Some(numbers) => numbers.is_on(&view.objects.nodes, |pod| !is_gone(pod)),
+                Some(numbers) => {
+                    let capacity = numbers.capacity(&view.objects.nodes);
+                    numbers.is_on(capacity, |endpoint| !is_gone(endpoint.pod))
+                }
                 None => left().is_on(),
             };
             if !on {
@@ -443,12 +484,7 @@ fn reason_if_off(
     gone: impl Fn(&Node) -> bool,
 ) -> Option<Code> {
     let on = numbers.is_some_and(|numbers| {
-        let mut by_name = view.objects.nodes.by_name.clone();
-        by_name.retain(|_, node| !gone(node));
-        let nodes = Nodes::new(by_name, view.missing_cpu);
-        let is_left =
-            |pod: &Pod| pod.node.as_ref().is_some_and(|node| nodes.by_name.contains_key(node));
-        numbers.is_on(&nodes, is_left)
+        numbers.is_on(&numbers.capacity_without(view, &gone), |endpoint| !gone(endpoint.node))
     });
     if on {
         return None;

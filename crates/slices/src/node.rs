@@ -30,12 +30,12 @@ pub struct Node {
 
 impl Node {
     /// The input for the capacity of zones.
-    fn in_zone(&self) -> capacity::NodeCapacity<'_> {
+    pub fn in_zone(&self) -> capacity::NodeCapacity<'_> {
         self.at(self.zone.as_deref())
     }
 
     /// The input for the capacity of regions.
-    fn in_region(&self) -> capacity::NodeCapacity<'_> {
+    pub fn in_region(&self) -> capacity::NodeCapacity<'_> {
         self.at(self.region.as_deref())
     }
 

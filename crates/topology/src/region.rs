@@ -107,20 +107,34 @@ impl Situation {
     /// Joins what the nodes can send with where the endpoints are. A zone that has only endpoints
     /// is kept with a share of zero.
     pub fn new(capacity: &Capacity, endpoints: &BTreeMap<Box<str>, u64>, unplaced: u64) -> Self {
-        let mut zones: BTreeMap<&str, Zone> = capacity
-            .zones
-            .iter()
-            .map(|zone| (&*zone.name, Zone { share: zone.share, nodes: zone.nodes, endpoints: 0 }))
-            .collect();
-        for (name, &count) in endpoints {
-            zones.entry(name).or_default().endpoints = count;
+        Self::sorted(capacity, endpoints.iter().map(|(name, count)| (&**name, *count)), unplaced)
+    }
+
+    /// The same for endpoints per zone in the byte order of the zones' names, each once. The zones of a
+    /// capacity have that order too.
+    pub fn sorted<'a>(
+        capacity: &Capacity,
+        endpoints: impl Iterator<Item = (&'a str, u64)>,
+        unplaced: u64,
+    ) -> Self {
+        let mut endpoints = endpoints.peekable();
+        let (mut names, mut zones) = (Vec::new(), Vec::new());
+        let mut add = |name: &str, zone: Zone| {
+            names.push(Box::from(name));
+            zones.push(zone);
+        };
+        for zone in &capacity.zones {
+            while let Some((name, count)) = endpoints.next_if(|(name, _)| **name < *zone.name) {
+                add(name, Zone { endpoints: count, ..Zone::default() });
+            }
+            let here = endpoints.next_if(|(name, _)| **name == *zone.name);
+            let endpoints = here.map_or(0, |(_, count)| count);
+            add(&zone.name, Zone { share: zone.share, nodes: zone.nodes, endpoints });
         }
-        Self {
-            names: zones.keys().map(|&name| name.into()).collect(),
-            zones: zones.into_values().collect(),
-            unplaced,
-            unknown_nodes: capacity.unusable_nodes(),
+        for (name, count) in endpoints {
+            add(name, Zone { endpoints: count, ..Zone::default() });
         }
+        Self { names, zones, unplaced, unknown_nodes: capacity.unusable_nodes() }
     }
 
     /// The numbers alone.
