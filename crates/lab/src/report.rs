@@ -1,6 +1,7 @@
 //! The result of a run: one line per act while it runs, a table and a JSON document at its end.
 
 use serde_json::{Value, json};
+use zonewise_common::document::Document;
 use zonewise_explain::screens::{clean, counted, signed_percent, table as columns};
 
 use crate::view::{ActResult, Expectation, Summary};
@@ -21,9 +22,7 @@ pub fn table(summary: &Summary) -> String {
 
 /// The whole run as a JSON document.
 pub fn json(summary: &Summary) -> Value {
-    let mut document = json!(summary);
-    document["apiVersion"] = "zonewise.dev/v1alpha1".into();
-    document["kind"] = "LabSummary".into();
+    let mut document = json!(Document::new("LabSummary", summary));
     document["held"] = summary.held().into();
     for (act, result) in summary.acts.iter().enumerate() {
         document["acts"][act]["held"] = result.held().into();

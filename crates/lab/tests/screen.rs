@@ -603,7 +603,7 @@ fn a_report_for_programs_is_a_document() {
     assert_eq!(
         report::json(&summary()),
         json!({
-            "apiVersion": "zonewise.dev/v1alpha1",
+            "apiVersion": "output.zonewise.dev/v1",
             "kind": "LabSummary",
             "held": false,
             "scenario": "Three zones, one Service",

@@ -239,6 +239,7 @@ fn documents() -> Vec<(&'static str, Value)> {
             ]),
         ),
         ("timeline", printed(&["simulate", "timeline", "--scenario", "node-loss"])),
+        ("lab-summary", printed(&["lab", "--scenario", "tiny-service", "--duration", "5s"])),
     ];
     // Two nodes of a zone that do not do the same.
     let mut same_node = cluster(&json!({}), &[("4", 1), ("4", 1)]);
