@@ -45,6 +45,11 @@ pub fn suggestions(view: &ControllerView, environment: &Environment) -> Vec<Sugg
         return with_zonewise(view);
     }
     let mut all = with_zonewise(view);
+    // What works without zonewise is what the built-in controller does then.
+    let built_in = view.built_in();
+    for suggestion in all.iter_mut().filter(|suggestion| suggestion.needs.is_empty()) {
+        suggestion.then = built_in.with_all(&suggestion.steps).reason().code();
+    }
     for suggestion in without_zonewise(view) {
         if !all.iter().any(|known| known.steps == suggestion.steps) {
             all.push(suggestion);

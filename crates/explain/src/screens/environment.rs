@@ -1,12 +1,16 @@
 //! What runs in the cluster, in a line or two; and Services whose slices the controller does not write.
 
-use super::{BOLD, DIM, WARN, clean, matrix, paint};
+use super::{BOLD, DIM, WARN, Width, clean, fit, matrix, paint};
 use crate::environment::{Environment, FactSource, RunState};
 use crate::unmanaged::Unmanaged;
 use crate::verdict::{State, Verdict};
 
 /// What runs, and how to say what cannot be seen.
-pub fn environment(environment: &Environment) -> String {
+pub fn environment(environment: &Environment, width: Width) -> String {
+    fit(&seen(environment), width)
+}
+
+fn seen(environment: &Environment) -> String {
     let summary = paint(DIM, &format!("here: {}", clean(&environment.summary())));
     let unseen = environment.controller.state == RunState::Unknown;
     match environment.source {
@@ -19,14 +23,14 @@ pub fn environment(environment: &Environment) -> String {
 }
 
 /// Who decides what a plan contains, and whether that controller runs.
-pub fn planned_by(here: &Environment) -> String {
+pub fn planned_by(here: &Environment, width: Width) -> String {
     let name = here.decider.name();
     let line = if here.has_decider() {
         format!("what {name} writes")
     } else {
         format!("what {name} would write if it ran here")
     };
-    format!("{}\n{}", paint(BOLD, &line), environment(here))
+    format!("{}\n{}", paint(BOLD, &line), environment(here, width))
 }
 
 /// The verdict and its reason: the first two lines about a Service.
@@ -44,16 +48,17 @@ pub(super) fn verdict(service: &str, verdict: &Verdict) -> String {
 }
 
 /// The screen of a Service whose slices the controller does not write.
-pub fn unmanaged(unmanaged: &Unmanaged, here: &Environment) -> String {
+pub fn unmanaged(unmanaged: &Unmanaged, here: &Environment, width: Width) -> String {
     let slices = match unmanaged.slices.as_slice() {
         [] => "none".into(),
         names => clean(&names.join(", ")),
     };
     let traffic = unmanaged.traffic.as_ref();
-    let traffic = traffic.map_or_else(String::new, |one| format!("\n{}", matrix(one)));
-    format!(
-        "{}\n{}\n\nslices of others: {slices}\n{traffic}",
+    let traffic = traffic.map_or_else(String::new, |one| format!("\n{}", matrix(one, width)));
+    let first = format!(
+        "{}\n{}\n\nslices of others: {slices}\n",
         verdict(&unmanaged.service, &unmanaged.verdict),
-        environment(here)
-    )
+        seen(here)
+    );
+    fit(&first, width) + &traffic
 }

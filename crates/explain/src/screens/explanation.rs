@@ -6,11 +6,12 @@ use zonewise_topology::reason::NOTHING_TO_DO;
 
 use std::collections::BTreeSet;
 
-use super::table::{indented, table};
+use super::table::{fitted, indented, narrower, table};
 use super::{
-    BOLD, DIM, GOOD, WARN, Width, clean, counted, maybe_percent, paint, percent, signed_percent,
+    BOLD, DIM, GOOD, WARN, Width, clean, counted, fit, maybe_percent, paint, percent,
+    signed_percent,
 };
-use crate::environment::{Environment, ProxyKind};
+use crate::environment::{Decider, Environment, ProxyKind};
 use crate::explanation::{Explanation, Note, ProxyOutcome, Settling};
 use crate::margin::{Loss, Margin};
 use crate::service_kind::ServiceKind;
@@ -29,11 +30,14 @@ pub fn explanation(explanation: &Explanation, here: &Environment, width: Width) 
         parts.push(capacity(explanation, width));
         parts.push(traffic(explanation, width));
         parts.push(consumers(&explanation.consumers, here, width));
-        parts.extend(explanation.margin.as_ref().map(margin));
+        parts.extend(explanation.margin.as_ref().map(|losses| margin(losses, here)));
     }
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    parts.join("\n")
+    fit(&parts.join("\n"), width)
 }
+
+/// How far the body of a section is indented.
+const INDENT: usize = 2;
 
 fn section(title: &str, body: &str) -> String {
     format!("{}\n{}\n", paint(BOLD, title), indented(body))
@@ -44,7 +48,7 @@ fn answer(explanation: &Explanation, here: &Environment) -> String {
     let mut lines = Vec::new();
     let verdict = explanation.verdict.as_ref();
     lines.extend(verdict.map(|one| super::environment::verdict(&explanation.service, one)));
-    lines.push(super::environment(here));
+    lines.push(super::environment(here, Width::Usual));
     lines.extend(explanation.notes.iter().flat_map(ignored));
     lines.join("\n") + "\n"
 }
@@ -157,7 +161,8 @@ fn capacity(explanation: &Explanation, width: Width) -> String {
         cells.push(zone.overload.map_or_else(|| "-".into(), signed_percent));
         cells
     };
-    let mut body = table(&header, 1, numbers.zones.iter().map(row).collect());
+    let rows = numbers.zones.iter().map(row).collect();
+    let mut body = fitted(&header, 1, rows, narrower(width, INDENT));
     let left_out = left_out(&numbers.nodes_left_out);
     if !left_out.is_empty() {
         body.push_str(&format!("\nnot counted: {left_out}"));
@@ -245,7 +250,8 @@ fn consumers(consumers: &[ProxyOutcome], here: &Environment, width: Width) -> St
             cells
         })
     });
-    let mut lines = vec![table(&header, header.len() - 1, rows.collect())];
+    let (texts, width) = (header.len() - 1, narrower(width, INDENT));
+    let mut lines = vec![fitted(&header, texts, rows.collect(), width)];
     let mut remarks: Vec<String> =
         consumers.iter().map(|one| format!("{}: {}", one.consumer, one.remark)).collect();
     remarks.dedup();
@@ -317,7 +323,8 @@ fn improvements(explanation: &Explanation) -> String {
     section("What would make it better (any one of these)", &lines.join("\n"))
 }
 
-fn margin(margin: &Margin) -> String {
+/// Which losses leave zone routing on, by the rules of the controller whose decisions are told.
+fn margin(margin: &Margin, here: &Environment) -> String {
     let mut lines: Vec<String> = margin.endpoints.iter().map(endpoint_loss).collect();
     lines.push(match margin.critical_nodes.as_slice() {
         [] => "stays on after losing any one node".into(),
@@ -338,7 +345,12 @@ fn margin(margin: &Margin) -> String {
             None => format!("stays on after losing zone {name}"),
         }
     }));
-    section("When zone routing stays on", &lines.join("\n"))
+    let title = match here.decider {
+        _ if here.has_decider() => "When zone routing stays on",
+        Decider::Zonewise => "When zone routing would stay on if zonewise ran here",
+        Decider::BuiltIn => "When zone routing would stay on if the built-in controller ran here",
+    };
+    section(title, &lines.join("\n"))
 }
 
 fn endpoint_loss(loss: &Loss) -> String {

@@ -6,6 +6,7 @@
 mod diff;
 mod environment;
 mod explanation;
+mod fit;
 mod overview;
 mod plan;
 mod reasons;
@@ -16,6 +17,7 @@ mod yaml;
 pub use diff::diff;
 pub use environment::{environment, planned_by, unmanaged};
 pub use explanation::explanation;
+pub use fit::fit;
 pub use overview::overview;
 pub use plan::{Totals, plan_row, totals};
 pub use reasons::reasons;

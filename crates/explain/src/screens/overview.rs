@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use zonewise_common::keys::DOMAIN;
 
-use super::table::fitted;
+use super::table::{fitted, is_within};
 use super::{
-    BOLD, WARN, Width, clean, counted, environment, maybe_percent, paint, percent, signed_percent,
-    wrapped,
+    BOLD, WARN, Width, clean, counted, environment, fit, maybe_percent, paint, percent,
+    signed_percent, wrapped,
 };
 use crate::environment::{Decider, Environment};
 use crate::explanation::Note;
@@ -19,15 +19,19 @@ use crate::verdict::State;
 const IGNORED: &str = "!";
 /// Marks a Service whose routing overloads endpoints, or that lacks them in a zone.
 const POOR: &str = "~";
+/// The title of the largest part that could stay in its zone without overload.
+const BEST: &str = "BEST SAFE";
 
 /// The table, what is noticeable, and the sum of all costs.
 pub fn overview(lines: &[ServiceOverview], here: &Environment, width: Width) -> String {
-    let columns = columns(lines, here, width);
-    let header: Vec<&str> = columns.iter().map(|column| column.title.as_str()).collect();
-    let row = |line: &ServiceOverview| columns.iter().map(|column| (column.cell)(line)).collect();
-    let texts = columns.iter().filter(|column| column.is_text).count();
-    let table = fitted(&header, texts, lines.iter().map(row).collect(), width);
-    let mut text = format!("{}\n{table}\n", first_lines(lines, here));
+    let mut columns = columns(lines, here, width);
+    let mut table = table(lines, &columns, width);
+    // What can be saved says the same in money.
+    if lines.iter().any(|line| line.cost.is_some()) && !is_within(&table, width) {
+        columns.retain(|column| column.title != BEST);
+        table = self::table(lines, &columns, width);
+    }
+    let mut text = format!("{}\n{table}\n", fit(&first_lines(lines, here), width));
     for line in lines {
         line.ignored.iter().for_each(|note| text.push_str(&ignored(&line.service, note)));
     }
@@ -35,9 +39,16 @@ pub fn overview(lines: &[ServiceOverview], here: &Environment, width: Width) -> 
         text.push_str(&poor(line));
     });
     if lines.iter().any(|line| line.cost.is_some()) {
-        text.push_str(&format!("\n{}\n", paint(BOLD, &sum(lines))));
+        text.push_str(&fit(&format!("\n{}\n", paint(BOLD, &sum(lines))), width));
     }
     text
+}
+
+fn table(lines: &[ServiceOverview], columns: &[Column<'_>], width: Width) -> String {
+    let header: Vec<&str> = columns.iter().map(|column| column.title.as_str()).collect();
+    let row = |line: &ServiceOverview| columns.iter().map(|column| (column.cell)(line)).collect();
+    let texts = columns.iter().filter(|column| column.is_text).count();
+    fitted(&header, texts, lines.iter().map(row).collect(), width)
 }
 
 /// The number of poorly routed Services that have a line below the table. All have a mark in it.
@@ -82,7 +93,7 @@ fn columns<'a>(lines: &'a [ServiceOverview], here: &Environment, width: Width) -
         columns.push(column("CROSSES", false, |line| maybe_percent(line.cross_zone)));
         columns.extend(heuristics(lines));
     }
-    columns.push(column("BEST SAFE", false, |line| maybe_percent(line.best)));
+    columns.push(column(BEST, false, |line| maybe_percent(line.best)));
     columns.push(column("OVERLOAD", false, |line| {
         line.max_overload.map_or_else(|| "-".into(), signed_percent)
     }));
@@ -119,7 +130,7 @@ fn first_lines(lines: &[ServiceOverview], here: &Environment) -> String {
         let some = Some(count(state)).filter(|count| *count > 0);
         parts.extend(some.map(|count| format!("{word} for {count}")));
     }
-    format!("{}\n{}", paint(BOLD, &parts.join(", ")), environment(here))
+    format!("{}\n{}", paint(BOLD, &parts.join(", ")), environment(here, Width::Usual))
 }
 
 /// What is active, in one word.

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use zonewise_slices::slice::Slice;
+use zonewise_topology::reason::{Code, Outcome};
 
-use super::table::fitted;
+use super::table::{HINTS, fitted};
 use super::{Width, clean, counted, outcome, paint};
 use crate::plan::ServicePlan;
 
-const HEADER: [&str; 7] =
-    ["SERVICE", "REASON", "OUTCOME", "ENDPOINTS", "SLICES", "WRITES", "HINTS"];
+const HEADER: [&str; 7] = ["SERVICE", "REASON", "OUTCOME", "ENDPOINTS", "SLICES", "WRITES", HINTS];
 
 /// Sums over all Services of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +41,10 @@ pub fn plan_row(plan: &ServicePlan) -> Vec<String> {
     // No proxy does anything with the decision about a Service that zone routing cannot apply to.
     let [reason, outcome] = match plan.explanation.service_kind.remark() {
         Some(remark) => [remark.into(), "-".into()],
+        // That every zone uses every endpoint is what was asked for, but it is no zone routing.
+        None if numbers.reason == Code::ClusterWide => {
+            [numbers.reason.to_string(), Outcome::Fallback.word().into()]
+        }
         None => [numbers.reason.to_string(), outcome(numbers.outcome).1.into()],
     };
     vec![

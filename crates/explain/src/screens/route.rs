@@ -1,7 +1,7 @@
 //! The screens of `zonewise route`.
 
-use super::table::{fitted, table};
-use super::{BOLD, WARN, Width, clean, maybe_percent, paint, percent, signed_percent};
+use super::table::{fitted, is_within, table};
+use super::{BOLD, WARN, Width, clean, fit, maybe_percent, paint, percent, signed_percent};
 use crate::matrix::Matrix;
 use crate::route::{RefusedFrontend, RouteLine};
 
@@ -32,7 +32,7 @@ pub fn routes(lines: &[RouteLine], width: Width) -> String {
         line.refused.iter().map(told)
     });
     let refused: String = refused.collect();
-    text + "\n" + &refused
+    text + "\n" + &fit(&refused, width)
 }
 
 const HEADER: [&str; 6] = ["SERVICE", "PORT", "FAMILY", "MODE", "REASON", "ENDPOINTS"];
@@ -77,39 +77,64 @@ fn endpoints(line: &RouteLine, most: usize) -> String {
 }
 
 /// A matrix, and the load of each endpoint.
-pub fn matrix(matrix: &Matrix) -> String {
+pub fn matrix(matrix: &Matrix, width: Width) -> String {
     let title =
         format!("{} {} {}", matrix.service, port(&matrix.port, &matrix.protocol), matrix.family);
     let zones = columns(matrix);
-    let mut header = vec!["FROM", "TRAFFIC", "MODE", "REASON"];
-    let named: Vec<String> = zones.iter().map(|zone| format!("TO {}", zone_name(zone))).collect();
-    header.extend(named.iter().map(String::as_str));
-    let drops = matrix.dropped > 0.0;
-    if drops {
-        header.push("DROPPED");
-    }
-    let rows = matrix.from.iter().map(|row| {
-        let mut cells =
-            vec![clean(&row.zone), percent(row.share), row.mode.clone(), row.reason.to_string()];
-        cells.extend(
-            zones
-                .iter()
-                .map(|zone| row.to.get(zone).map_or_else(|| "-".into(), |part| percent(*part))),
-        );
-        cells.extend(drops.then(|| percent(row.dropped)));
-        cells
-    });
     let endpoints = matrix.endpoints.iter().map(|load| {
         vec![load.endpoint.clone(), zone_name(&load.zone), signed_percent(load.overload)]
     });
     format!(
         "{}\n{}\n\nstays in its zone: {}\n{}\n{}\n",
-        paint(BOLD, &clean(&title)),
-        table(&header, 4, rows.collect()),
+        fit(&paint(BOLD, &clean(&title)), width),
+        rows(matrix, &zones, width),
         maybe_percent(matrix.in_zone),
-        dropped(matrix),
-        table(&["ENDPOINT", "ZONE", "OVERLOAD"], 2, endpoints.collect())
+        fit(&dropped(matrix), width),
+        fitted(&["ENDPOINT", "ZONE", "OVERLOAD"], 2, endpoints.collect(), width)
     )
+}
+
+/// The rows of a matrix. If there are more zones than fit beside each other, the table is repeated for the others.
+fn rows(matrix: &Matrix, zones: &[String], width: Width) -> String {
+    let whole = part_of_rows(matrix, (zones, true), width);
+    if is_within(&whole, width) {
+        return whole;
+    }
+    let (mut parts, mut rest, mut is_first) = (Vec::new(), zones, true);
+    while !rest.is_empty() {
+        let fits = |count: &usize| {
+            is_within(&part_of_rows(matrix, (&rest[..*count], is_first), width), width)
+        };
+        let count = (1..=rest.len()).rev().find(fits).unwrap_or(1);
+        parts.push(part_of_rows(matrix, (&rest[..count], is_first), width));
+        (rest, is_first) = (&rest[count..], false);
+    }
+    parts.join("\n\n")
+}
+
+/// The columns of some zones; with those about the row itself, or its name alone.
+fn part_of_rows(matrix: &Matrix, (zones, is_first): (&[String], bool), width: Width) -> String {
+    let named: Vec<String> = zones.iter().map(|zone| format!("TO {}", zone_name(zone))).collect();
+    let drops = matrix.dropped > 0.0 && is_first;
+    let mut header = vec!["FROM"];
+    if is_first {
+        header.extend(["TRAFFIC", "MODE", "REASON"]);
+    }
+    let texts = header.len();
+    header.extend(named.iter().map(String::as_str));
+    header.extend(drops.then_some("DROPPED"));
+    let rows = matrix.from.iter().map(|row| {
+        let mut cells = vec![clean(&row.zone)];
+        if is_first {
+            cells.extend([percent(row.share), row.mode.clone(), row.reason.to_string()]);
+        }
+        let part =
+            |zone: &String| row.to.get(zone).map_or_else(|| "-".into(), |part| percent(*part));
+        cells.extend(zones.iter().map(part));
+        cells.extend(drops.then(|| percent(row.dropped)));
+        cells
+    });
+    fitted(&header, texts, rows.collect(), width)
 }
 
 /// The number of nodes that are named; the others are counted.

@@ -25,8 +25,24 @@ pub fn table(header: &[&str], numbers: usize, rows: Vec<Vec<String>>) -> String 
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The same for a screen of a certain width: text in the columns before index `numbers` is shortened as far as
-/// needed, where it is longest.
+/// A screen with so many columns fewer.
+pub(super) fn narrower(width: Width, by: usize) -> Width {
+    match width {
+        Width::Columns(columns) => Width::Columns(columns.saturating_sub(by)),
+        Width::Usual | Width::Wide => width,
+    }
+}
+
+/// Whether a table fits on a screen.
+pub(super) fn is_within(table: &str, width: Width) -> bool {
+    match width {
+        Width::Columns(columns) => table.lines().all(|line| line.chars().count() <= columns),
+        Width::Usual | Width::Wide => true,
+    }
+}
+
+/// The same for a screen of a certain width: text in the columns before index `numbers`, and lists of hints, are
+/// shortened as far as needed, where they are longest.
 pub(super) fn fitted(
     header: &[&str],
     numbers: usize,
@@ -40,9 +56,11 @@ pub(super) fn fitted(
     let mut widths: Vec<usize> =
         least.iter().enumerate().map(|(index, name)| of_column(index).max(*name)).collect();
     let all: usize = widths.iter().sum::<usize>() + GAP * header.len().saturating_sub(1);
+    let is_text = |index: &usize| *index < numbers || header[*index] == HINTS;
     for _ in columns..all {
         let longest = |can: &dyn Fn(usize) -> bool| {
-            let longer = (0..numbers).filter(|index| widths[*index] > least[*index]);
+            let texts = (0..header.len()).filter(is_text);
+            let longer = texts.filter(|index| widths[*index] > least[*index]);
             longer.filter(|index| can(*index)).max_by_key(|index| widths[*index])
         };
         // Names are copied and codes are looked up, so they are shortened last.
@@ -53,12 +71,15 @@ pub(super) fn fitted(
         widths[index] -= 1;
     }
     for row in &mut rows {
-        for (cell, width) in row.iter_mut().zip(&widths).take(numbers) {
-            *cell = shortened(cell, *width);
+        for (index, cell) in row.iter_mut().enumerate().filter(|(index, _)| is_text(index)) {
+            *cell = shortened(cell, widths[index]);
         }
     }
     table(header, numbers, rows)
 }
+
+/// The title of lists of hints. They are as long as there are zones, and aligned as figures.
+pub(super) const HINTS: &str = "HINTS";
 
 /// What is shorter than this is hard to recognise.
 const READABLE: usize = 8;

@@ -244,10 +244,11 @@ impl Question {
         }
         let mut text = screens::explanation(&explanation, environment, self.output.width());
         if let Some(cost) = cost {
-            text.push_str(&format!(
+            let line = format!(
                 "\nper month: {:.2} for the part of {} GB that crosses zones, {:.2} at best\n",
                 cost.now, cost.gb, cost.best
-            ));
+            );
+            text.push_str(&screens::fit(&line, self.output.width()));
         }
         Ok(text)
     }
@@ -258,7 +259,7 @@ impl Question {
             let document = Document::new("UnmanagedExplanation", one);
             return rendered(&document, self.output);
         }
-        Ok(screens::unmanaged(unmanaged, environment))
+        Ok(screens::unmanaged(unmanaged, environment, self.output.width()))
     }
 
     fn all(

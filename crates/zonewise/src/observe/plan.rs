@@ -93,7 +93,7 @@ fn printer<'a>(
     let (width, totals) = (output.width(), Totals::default());
     let explained = explain.then_some((environment, width));
     match output {
-        _ if diff => Box::new(Diff { environment, explained, totals }),
+        _ if diff => Box::new(Diff { environment, explained, totals, width }),
         Output::Table | Output::Wide => {
             Box::new(Table { environment, explained, rows: Vec::new(), totals, width })
         }
@@ -115,7 +115,7 @@ struct Table<'a> {
 
 impl Printer for Table<'_> {
     fn begin(&mut self, out: &mut Out) -> Result<()> {
-        Ok(writeln!(out, "{}", screens::planned_by(self.environment))?)
+        Ok(writeln!(out, "{}", screens::planned_by(self.environment, self.width))?)
     }
 
     fn service(&mut self, plan: &ServicePlan, out: &mut Out) -> Result<()> {
@@ -137,11 +137,12 @@ struct Diff<'a> {
     environment: &'a Environment,
     explained: Explained<'a>,
     totals: Totals,
+    width: Width,
 }
 
 impl Printer for Diff<'_> {
     fn begin(&mut self, out: &mut Out) -> Result<()> {
-        Ok(writeln!(out, "{}", screens::planned_by(self.environment))?)
+        Ok(writeln!(out, "{}", screens::planned_by(self.environment, self.width))?)
     }
 
     fn service(&mut self, plan: &ServicePlan, out: &mut Out) -> Result<()> {

@@ -168,7 +168,7 @@ impl Routers<'_> {
             Some(name) => format!("as {name} routes"),
             None => "as zonewise's proxy routes; it is not known whether it runs".into(),
         };
-        format!("{whose}\n{}\n\n", screens::environment(here))
+        format!("{whose}\n{}\n\n", screens::environment(here, self.arguments.output.width()))
     }
 }
 
@@ -287,6 +287,6 @@ fn print_matrices(matrices: &[Matrix], (first, here): First<'_>, output: Output)
         );
     }
     let screens: Vec<String> =
-        matrices.iter().map(|matrix| screens::matrix(matrix) + "\n").collect();
+        matrices.iter().map(|matrix| screens::matrix(matrix, output.width()) + "\n").collect();
     print(&format!("{first}{}", screens.concat()))
 }

@@ -499,7 +499,10 @@ fn plan(report: &mut Report, cluster: &Cluster, settled: &Cluster, explanation: 
     let decided = match World::of(cluster).kind() {
         "headless" => row[1] == "(headless)" && row[2] == "-",
         "localPolicy" => row[1] == "(policy Local)" && row[2] == "-",
-        _ => explanation["reason"] == *row[1] && row[2].contains("active"),
+        _ => {
+            let word = if is_on(explanation) { "active" } else { "not active" };
+            explanation["reason"] == *row[1] && row[2] == word
+        }
     };
     let right = row[0] == "shop/web"
         && decided

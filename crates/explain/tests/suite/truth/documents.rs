@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use zonewise_explain::environment::Component;
 use zonewise_explain::input::{self, Options};
-use zonewise_explain::screens::{self, Width};
+use zonewise_explain::screens::{self, Totals, Width};
 use zonewise_explain::{
     Depth, Environment, Matrix, Planner, Prices, ProxyKind, Snapshot, SnapshotBuilder, explain,
     matrices, matrices_of_nodes, overview, route_lines, unmanaged,
@@ -92,17 +92,17 @@ impl Cluster {
     /// The document of what runs, and its line on screens.
     pub(crate) fn environment(&self) -> (Value, String) {
         let environment = self.planner(&self.snapshot(), Depth::Full).environment;
-        let line = screens::environment(&environment);
+        let line = screens::environment(&environment, Width::Wide);
         (serde_json::to_value(environment).unwrap(), line)
     }
 
     /// The document and the screen of `zonewise explain shop/web` for a Service whose slices the
     /// controller does not write.
-    pub(crate) fn unmanaged(&self) -> (Value, String) {
+    pub(crate) fn unmanaged(&self, width: Width) -> (Value, String) {
         let snapshot = self.snapshot();
         let here = self.planner(&snapshot, Depth::Full).environment;
         let told = unmanaged(&snapshot, &Self::service(&snapshot), &here).unwrap();
-        (serde_json::to_value(&told).unwrap(), screens::unmanaged(&told, &here))
+        (serde_json::to_value(&told).unwrap(), screens::unmanaged(&told, &here, width))
     }
 
     fn prices() -> Prices {
@@ -114,7 +114,7 @@ impl Cluster {
     }
 
     /// The document and the screen of `zonewise explain shop/web`.
-    pub(crate) fn explanation(&self) -> (Value, String) {
+    pub(crate) fn explanation_at(&self, width: Width) -> (Value, String) {
         let snapshot = self.snapshot();
         let planner = self.planner(&snapshot, Depth::Full);
         let service = Self::service(&snapshot);
@@ -127,11 +127,16 @@ impl Cluster {
         if let Some(cost) = cost {
             document["cost"] = serde_json::to_value(cost).unwrap();
         }
-        (document, screens::explanation(&explained, &planner.environment, Width::Wide))
+        (document, screens::explanation(&explained, &planner.environment, width))
+    }
+
+    /// The same with everything on the screen.
+    pub(crate) fn explanation(&self) -> (Value, String) {
+        self.explanation_at(Width::Wide)
     }
 
     /// The Service's row in the document of `zonewise explain`, and the screen.
-    pub(crate) fn overview(&self) -> (Value, String) {
+    pub(crate) fn overview_at(&self, width: Width) -> (Value, String) {
         let snapshot = self.snapshot();
         let planner = self.planner(&snapshot, Depth::Full);
         let services = [Self::service(&snapshot)];
@@ -139,8 +144,13 @@ impl Cluster {
         let lines = overview(&snapshot, &services, &planner, Some(&prices)).unwrap();
         (
             serde_json::to_value(&lines[0]).unwrap(),
-            screens::overview(&lines, &planner.environment, Width::Wide),
+            screens::overview(&lines, &planner.environment, width),
         )
+    }
+
+    /// The same with everything on the screen.
+    pub(crate) fn overview(&self) -> (Value, String) {
+        self.overview_at(Width::Wide)
     }
 
     /// The Service's part of the document of `zonewise plan`, and its row on the screen.
@@ -152,7 +162,7 @@ impl Cluster {
     }
 
     /// The document of `zonewise route --matrix`, and the screens.
-    pub(crate) fn matrices(&self) -> (Value, Vec<String>) {
+    pub(crate) fn matrices_at(&self, width: Width) -> (Value, Vec<String>) {
         let snapshot = self.snapshot();
         let service = Self::service(&snapshot);
         let (proxies, nodes) = (snapshot.proxy_view(&service), snapshot.nodes());
@@ -164,11 +174,17 @@ impl Cluster {
                 matrices_of_nodes(&proxies, nodes, &service, &of_nodes).unwrap()
             }
         };
-        (serde_json::to_value(&all).unwrap(), all.iter().map(screens::matrix).collect())
+        let screens = all.iter().map(|matrix| screens::matrix(matrix, width)).collect();
+        (serde_json::to_value(&all).unwrap(), screens)
+    }
+
+    /// The same with everything on the screen.
+    pub(crate) fn matrices(&self) -> (Value, Vec<String>) {
+        self.matrices_at(Width::Wide)
     }
 
     /// The document of `zonewise route --node NODE`, and the screen.
-    pub(crate) fn routes(&self, node: &str) -> (Value, String) {
+    pub(crate) fn routes_at(&self, node: &str, width: Width) -> (Value, String) {
         let snapshot = self.snapshot();
         let location = snapshot.location(node).unwrap();
         let service = Self::service(&snapshot);
@@ -178,7 +194,20 @@ impl Cluster {
             here.by_node.of(node).unwrap_or_default().gates(&service)
         });
         let lines = route_lines(&proxies, &location, &gates).unwrap();
-        (serde_json::to_value(&lines).unwrap(), screens::routes(&lines, Width::Wide))
+        (serde_json::to_value(&lines).unwrap(), screens::routes(&lines, width))
+    }
+
+    /// The same with everything on the screen.
+    pub(crate) fn routes(&self, node: &str) -> (Value, String) {
+        self.routes_at(node, Width::Wide)
+    }
+
+    /// The screen of `zonewise plan`.
+    pub(crate) fn plan_screen(&self, width: Width) -> String {
+        let here = self.planner(&self.snapshot(), Depth::Arithmetic).environment;
+        let (_, row) = self.plan(Depth::Arithmetic);
+        let table = screens::totals(vec![row], &Totals::default(), width);
+        format!("{}\n{table}", screens::planned_by(&here, width))
     }
 
     /// The cluster after the controller has written what it plans. What others write stays.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use zonewise_explain::Depth;
+use zonewise_explain::screens::Width;
 
 use super::documents::{Cluster, is_on};
 use super::draw::ready_pod;
@@ -445,7 +446,7 @@ fn a_service_without_selector_whose_policy_is_local_is_told_as_local() {
         spec["internalTrafficPolicy"] = "Local".into();
     });
     cluster.objects.push(hand_written_slice(&["a1"]));
-    let (told, _) = cluster.unmanaged();
+    let (told, _) = cluster.unmanaged(Width::Wide);
     assert_eq!(told["serviceKind"], "withoutSelector");
     assert_eq!(told["verdict"]["state"], "local");
     let sentence = "local: traffic stays on its node; 50 % of it is dropped, that of 1 node without an endpoint: b1";
@@ -529,4 +530,21 @@ fn a_service_whose_policy_is_local_has_no_cost_that_zone_routing_could_save() {
     let cluster = with_pods(cluster, &["a1", "b1"]).settled();
     assert_eq!(cluster.explanation().0.get("cost"), None);
     assert_eq!(cluster.overview().0.get("cost"), None);
+}
+
+#[test]
+fn advice_that_works_without_zonewise_gives_what_the_built_in_controller_decides() {
+    let mut cluster = with_pods(two_zones(|_| {}), &["a1", "a1", "b1", "b1"]);
+    for service in cluster.objects.iter_mut().filter(|object| object["kind"] == "Service") {
+        service["metadata"]["annotations"] = json!({"service.kubernetes.io/topology-mode": "Auto"});
+    }
+    // The gate of zonewise's controller is off. The built-in one has no such gate, and prefers Auto to the field.
+    cluster.gates_off = vec!["TopologyAwareHints"];
+    cluster.here = Some(Vec::new());
+    let explanation = cluster.explanation().0;
+    let changes = explanation["changes"].as_array().unwrap().iter();
+    let field = |change: &&Value| change["steps"][0]["kind"] == "set-traffic-distribution";
+    let [change] = changes.filter(field).collect::<Vec<_>>()[..] else { panic!("{explanation:#}") };
+    assert_eq!(change["needs"], json!([]));
+    assert_eq!(change["then"], "HintsAssigned");
 }

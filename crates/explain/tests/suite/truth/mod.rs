@@ -13,3 +13,4 @@ mod screens;
 mod trials;
 mod unmanaged;
 mod verdicts;
+mod widths;

@@ -14,11 +14,12 @@ use serde_json::json;
 use super::documents::Cluster;
 use super::fields::Report;
 use super::figures::World;
-use super::{claims, draw, screens, trials, unmanaged};
+use super::{claims, draw, screens, trials, unmanaged, widths};
 
 fn check(seed: u64) -> Report {
     let mut report = Report::new(seed);
     let cluster = draw::cluster(seed);
+    widths::check(&mut report, &cluster);
     if ["externalName", "withoutSelector"].contains(&World::of(&cluster).kind()) {
         unmanaged::check(&mut report, &cluster);
         return report;

@@ -219,6 +219,10 @@ fn sentences(report: &mut Report, explanation: &Value, screen: &str) {
     for node in margin["criticalNodes"].as_array().into_iter().flatten() {
         expected.push(format!("{} (then {})", text(&node["node"]), text(&node["then"])));
     }
+    let runs = screen.contains("When zone routing stays on");
+    let would = screen.contains("When zone routing would stay on if ");
+    let title = if explanation["margin"].is_null() { !runs && !would } else { runs != would };
+    report.holds("explain screen", title, screen);
     for sentence in expected {
         report.holds("explain screen", screen.contains(&sentence), format!("{sentence}\n{screen}"));
     }

@@ -1,6 +1,7 @@
 //! Services whose slices the controller does not write.
 
 use serde_json::{Value, json};
+use zonewise_explain::screens::Width;
 
 use super::claims::{self, Facts};
 use super::documents::Cluster;
@@ -23,7 +24,7 @@ pub(crate) fn check(report: &mut Report, cluster: &Cluster) {
         here: Here::of(cluster),
     };
     here::check(report, cluster, &facts.here);
-    let (said, screen) = cluster.unmanaged();
+    let (said, screen) = cluster.unmanaged(Width::Wide);
     explanation(report, &facts, &said, &plain(&screen));
     overview(report, &facts, cluster);
     claims::routes(report, &facts, cluster);

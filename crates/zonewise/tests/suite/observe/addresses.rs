@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::observe::run::{cluster, document, run_on};
+use crate::observe::run::{cluster, document, run_with};
 
 /// `shop/web` with the ClusterIP 10.96.0.10, and `shop/aaa`, which has that as an external IP.
 pub(super) fn with_a_claim_on_anothers_address() -> Vec<Value> {
@@ -44,7 +44,7 @@ fn refused_addresses_are_told_where_our_proxy_refuses_them() {
         json!({"apiVersion": "v1", "kind": "List", "items": with_a_claim_on_anothers_address()})
             .to_string();
     let arguments = ["route", "--from", "a", "-f", "-", "--as-if", "proxy"];
-    let screen = run_on(&arguments, list.as_bytes()).out;
+    let screen = run_with(&arguments, list.as_bytes(), &[("COLUMNS", "")]).out;
     let line =
         format!("refused: shop/aaa does not get 10.96.0.10:80/TCP: {WHY} (AddressRefused)\n");
     assert!(screen.ends_with(&line), "{screen}");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::observe::run::{cluster, document, node, pod, run_on, service};
+use crate::observe::run::{cluster, document, node, pod, run_on, run_with, service};
 
 /// Three nodes in as many zones with the Pods of the Service on the first, and slices as the controller
 /// writes them.
@@ -36,7 +36,7 @@ fn slice(name: &str, managed_by: &str, endpoints: usize) -> Value {
 fn first_lines(objects: &[Value]) -> (String, String) {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
     let arguments = ["explain", "shop/web", "-f", "-", "--as-if", "controller,proxy"];
-    let ran = run_on(&arguments, list.as_bytes());
+    let ran = run_with(&arguments, list.as_bytes(), &[("COLUMNS", "")]);
     assert_eq!(ran.code, 0, "{}", ran.err);
     let mut lines = ran.out.lines().map(str::to_owned);
     (lines.next().unwrap(), lines.next().unwrap())

@@ -27,7 +27,9 @@ async fn allow_looking(cluster: &Cluster, wanted: impl Fn(&Value) -> bool) {
 
 fn look(cluster: &Cluster, arguments: &[&str]) -> Ran {
     let kubeconfig = cluster.kubeconfig(User::Observer).unwrap();
-    let ran: Ran = program(arguments).arg("--kubeconfig").arg(kubeconfig).output().unwrap().into();
+    let mut program = program(arguments);
+    program.arg("--kubeconfig").arg(kubeconfig).env("COLUMNS", "");
+    let ran: Ran = program.output().unwrap().into();
     assert_eq!(ran.code, 0, "{arguments:?}: {}", ran.err);
     ran
 }
