@@ -69,8 +69,9 @@ impl fmt::Display for Family {
     }
 }
 
-/// A key or data of at most 64 bytes, the kernel's limit, without heap memory. Longer ones are cut, and
-/// the kernel rejects the element for its length.
+/// A key or data of at most 40 bytes, without heap memory: two IPv6 addresses, a protocol and a port. The kernel
+/// would take 64, but tens of thousands of these are in memory at a time. Longer ones are cut, and the kernel
+/// rejects the element for its length.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes {
     bytes: [u8; Self::MAX],
@@ -78,8 +79,8 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// The kernel's limit (`NFT_DATA_VALUE_MAXLEN`).
-    pub const MAX: usize = abi::NFT_DATA_VALUE_MAXLEN;
+    /// The most bytes.
+    pub const MAX: usize = 40;
 
     /// An empty value.
     #[must_use]
@@ -135,6 +136,8 @@ impl Bytes {
         self
     }
 }
+
+const _: () = assert!(Bytes::MAX <= abi::NFT_DATA_VALUE_MAXLEN, "the kernel takes no more");
 
 impl Default for Bytes {
     fn default() -> Self {

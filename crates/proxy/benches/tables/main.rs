@@ -4,12 +4,13 @@
 //!  objects ─► index ─► Kernel, in a network namespace of its own ─► figures
 //! ```
 //!
+//! * `transit`: how much memory a changed element needs on its way to the kernel.
 //! * `affinity`: what a change waits for while a million clients are forgotten, and what the maps of a thousand
 //!   Services cost.
 //! * `pages`: how long `/healthz`, `/metrics` and `/routes` take while the tables are verified.
 //!
 //! ```text
-//!  cargo test --workspace --bench tables -- [--scale 20000] [--only affinity|pages]
+//!  cargo test --workspace --bench tables -- [--scale 20000] [--only transit|affinity|pages]
 //! ```
 //!
 //! It needs root.
@@ -18,6 +19,7 @@
 mod affinity;
 mod node;
 mod pages;
+mod transit;
 
 use anyhow::{Context, Result, bail};
 use zonewise_testbed::table;
@@ -49,6 +51,10 @@ fn main() -> Result<()> {
     }
     let wanted = |part: &str| only.as_deref().is_none_or(|only| only == part);
     let mut rows = Vec::new();
+    // First, while the process has freed little that it could use again.
+    if wanted("transit") {
+        rows.extend(transit::measure(scale)?);
+    }
     if wanted("pages") {
         rows.extend(pages::measure(scale)?);
     }

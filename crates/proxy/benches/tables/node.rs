@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use zonewise_common::name::Key;
 use zonewise_netns::Namespace;
 use zonewise_nft::Family;
 use zonewise_proxy::testing::{
-    Index, Kernel, Network, NodeSettings, Options, Published, WatchId, programmed_service,
+    Index, Kernel, NodeSettings, Options, ProgrammedService, Published, WatchId, programmed_service,
 };
 use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader};
 use zonewise_testbed::objects;
@@ -60,27 +61,44 @@ impl Node {
         for (key, value) in changes.as_object().into_iter().flatten() {
             service["spec"][key] = value.clone();
         }
-        let zones = ["a", "b", "c"].into_iter().cycle();
-        let endpoints: Vec<Value> = (0..endpoints)
-            .zip(zones)
-            .map(|(n, zone)| objects::endpoint(pod_ip(number, n), "n2", zone))
-            .collect();
-        let mut slice = objects::endpoint_slice("bench", &name, &format!("{name}-1"), &endpoints);
-        slice["metadata"]["resourceVersion"] = json!("1");
+        let endpoints = self::endpoints(number, endpoints);
         self.index.apply_service(self.reader.read_service(&service.to_string())?);
+        self.offer(&name, &endpoints, 8080)
+    }
+
+    /// Changes the port of a Service's endpoints.
+    pub(crate) fn listen(&mut self, number: u32, port: u16) -> Result<()> {
+        self.offer(&format!("s{number}"), &endpoints(number, ENDPOINTS), port)
+    }
+
+    fn offer(&mut self, service: &str, endpoints: &[Value], port: u16) -> Result<()> {
+        let mut slice =
+            objects::endpoint_slice("bench", service, &format!("{service}-1"), endpoints);
+        slice["metadata"]["resourceVersion"] = json!("1");
+        slice["ports"] = json!([{"name": "http", "port": port, "protocol": "TCP"}]);
         self.index.apply_slice(self.reader.read_slice(&slice.to_string())?, WatchId(0));
         Ok(())
     }
 
-    /// Writes what has changed.
-    pub(crate) fn sync(&mut self) -> Result<()> {
+    /// What has changed.
+    pub(crate) fn updates(&mut self) -> Vec<(Key, Option<ProgrammedService>)> {
         let gates = FeatureGates::default();
         let keys = self.index.take_changes().services.into_iter();
         let of = |key| {
             let programmed = programmed_service(&self.index, &self.reader, &gates, &key);
             (key, programmed)
         };
-        let updates = keys.map(of).collect();
+        keys.map(of).collect()
+    }
+
+    /// Writes what has changed.
+    pub(crate) fn sync(&mut self) -> Result<()> {
+        let updates = self.updates();
+        self.apply(updates)
+    }
+
+    /// Writes these Services.
+    pub(crate) fn apply(&mut self, updates: Vec<(Key, Option<ProgrammedService>)>) -> Result<()> {
         let rejected = match std::mem::replace(&mut self.started, true) {
             true => self.kernel.apply(updates)?,
             false => self.kernel.start(updates, Vec::new())?.1,
@@ -88,6 +106,13 @@ impl Node {
         ensure!(rejected.is_empty(), "the kernel rejects {rejected:?}");
         Ok(())
     }
+}
+
+/// The endpoints of a Service.
+fn endpoints(service: u32, count: u32) -> Vec<Value> {
+    let zones = ["a", "b", "c"].into_iter().cycle();
+    let each = (0..count).zip(zones);
+    each.map(|(n, zone)| objects::endpoint(pod_ip(service, n), "n2", zone)).collect()
 }
 
 /// The ClusterIP of a Service.

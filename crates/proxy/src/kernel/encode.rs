@@ -8,7 +8,7 @@ use zonewise_routing::ZoneId;
 use super::{Kernel, ZoneNames};
 use crate::rules::TABLE;
 use crate::rules::chains::Chain;
-use crate::rules::delta::{Delta, ElementId};
+use crate::rules::delta::{Change, Delta, ElementId};
 use crate::rules::entries::{Entry, Value};
 
 /// The name of a zone's counter. Zone names added from labels of nodes: characters that nft could not
@@ -136,34 +136,59 @@ impl Kernel {
             .retain(|(family, chain), _| !chain.is_fixed() && self.families.contains(family));
         self.new_chains(&mut prepared);
         self.new_counters(delta, &mut prepared);
-        let (mut deleted, mut added) = (Vec::new(), Vec::new());
-        for (id, change) in delta.changes().filter(|(id, _)| self.families.contains(&id.family)) {
-            match (&change.was, &change.is, self.unused_elements.get(id)) {
-                (Some(was), None, _) if id.set.is_removed_later() && !is_reachable(delta, id) => {
-                    prepared.became_unused.push((*id, was.clone()));
-                }
-                (None, Some(is), Some(waiting)) => {
-                    prepared.no_longer_unused.push(*id);
-                    if is != waiting {
-                        deleted.push((*id, waiting));
-                        added.push((*id, is));
-                    }
-                }
-                (was, is, _) => {
-                    deleted.extend(was.as_ref().map(|was| (*id, was)));
-                    added.extend(is.as_ref().map(|is| (*id, is)));
-                }
-            }
-            for (waiting, value) in self.reopened(delta, id) {
-                prepared.no_longer_unused.push(*waiting);
-                deleted.push((*waiting, value));
-            }
-        }
         let mut names = Names::default();
-        added.iter().for_each(|(_, value)| names.learn(value, &self.zone_names));
-        write(&mut prepared.batch, &names, Verb::Delete, deleted.into_iter());
-        write(&mut prepared.batch, &names, Verb::Add, added.into_iter());
+        for (id, change) in self.changes(delta) {
+            if self.waits(delta, id, change) {
+                prepared.became_unused.extend(change.was.clone().map(|was| (*id, was)));
+            } else if change.was.is_none() && self.unused_elements.contains_key(id) {
+                prepared.no_longer_unused.push(*id);
+            }
+            prepared.no_longer_unused.extend(self.reopened(delta, id).map(|(id, _)| *id));
+            self.added(id, change).into_iter().for_each(|is| names.learn(is, &self.zone_names));
+        }
+        // Twice over the changes, so that no list of them is needed: a batch may have a million.
+        let deleted = self.changes(delta).flat_map(|(id, change)| {
+            let own = self.deleted(delta, id, change).map(|was| (*id, was));
+            own.into_iter().chain(self.reopened(delta, id).map(|(id, value)| (*id, value)))
+        });
+        write(&mut prepared.batch, &names, Verb::Delete, deleted);
+        let added = self.changes(delta);
+        let added = added.filter_map(|(id, change)| Some((*id, self.added(id, change)?)));
+        write(&mut prepared.batch, &names, Verb::Add, added);
         prepared
+    }
+
+    /// The changes in the tables that there are.
+    fn changes<'a>(
+        &'a self,
+        delta: &'a Delta,
+    ) -> impl Iterator<Item = (&'a ElementId, &'a Change)> {
+        delta.changes().filter(|(id, _)| self.families.contains(&id.family))
+    }
+
+    /// Whether an element is not desired any more and is left for its removal later.
+    fn waits(&self, delta: &Delta, id: &ElementId, change: &Change) -> bool {
+        change.is.is_none() && id.set.is_removed_later() && !is_reachable(delta, id)
+    }
+
+    /// The value with which an element has to be deleted now.
+    fn deleted<'a>(
+        &'a self,
+        delta: &Delta,
+        id: &ElementId,
+        change: &'a Change,
+    ) -> Option<&'a Value> {
+        match (&change.was, self.unused_elements.get(id)) {
+            (Some(_), _) if self.waits(delta, id, change) => None,
+            (None, Some(waiting)) => (change.is.as_ref() != Some(waiting)).then_some(waiting),
+            (was, _) => was.as_ref(),
+        }
+    }
+
+    /// The value with which an element has to be added now: none if it still waits for its removal with it.
+    fn added<'a>(&self, id: &ElementId, change: &'a Change) -> Option<&'a Value> {
+        let waiting = self.unused_elements.get(id).filter(|_| change.was.is_none());
+        change.is.as_ref().filter(|is| waiting != Some(*is))
     }
 
     /// Unused elements behind an entrance that leads to them again: they must be deleted at once.

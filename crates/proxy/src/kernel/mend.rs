@@ -191,7 +191,8 @@ impl Kernel {
                 if let Some(value) = unused.get(&id) {
                     still_there.insert(id, value.clone());
                 } else if !hash.is_some_and(|hash| wanted.see(hash)) {
-                    let until = seen.key_end.map(|end| Value::Until(Bytes::from_slice(end)));
+                    let until =
+                        seen.key_end.map(|end| Value::Until(Box::new(Bytes::from_slice(end))));
                     extra.insert(id, until.unwrap_or(Value::Present));
                 }
             });

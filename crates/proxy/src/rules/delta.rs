@@ -78,3 +78,16 @@ impl Delta {
         uses
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A batch may have a million of these, and tables with many Services are written while memory is short.
+    #[test]
+    fn a_changed_element_is_small() {
+        assert_eq!(size_of::<ElementId>(), 43);
+        assert_eq!(size_of::<Value>(), 32);
+        assert_eq!(size_of::<Change>(), 2 * size_of::<Value>());
+    }
+}

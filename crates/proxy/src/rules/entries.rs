@@ -119,15 +119,37 @@ pub enum Value {
     /// None: the key is in the set.
     Present,
     /// None: the set has all keys from the element's up to this one.
-    Until(Bytes),
+    Until(Box<Bytes>),
     /// An endpoint's address and port.
-    Endpoint(Bytes),
+    Endpoint(EndpointData),
     /// A verdict: go to this chain.
     Chain(Chain, ServiceComment),
     /// A verdict: drop the packet.
     Drop(ServiceComment),
     /// The counter of this zone.
     Zone(ZoneId),
+}
+
+/// An endpoint's address and port as the kernel stores them. Most values are these, so they are kept small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndpointData {
+    bytes: [u8; 20],
+    length: u8,
+}
+
+impl EndpointData {
+    /// Of an endpoint.
+    pub fn new(target: &Target) -> Self {
+        let packed = Bytes::new().address(target.address).port(target.port);
+        let (mut bytes, packed) = ([0; 20], packed.as_slice());
+        bytes[..packed.len()].copy_from_slice(packed);
+        Self { bytes, length: packed.len() as u8 }
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
 }
 
 impl Value {
@@ -530,7 +552,7 @@ impl Writer<'_> {
         for (number, group) in (0..).zip(&choice.groups) {
             for (slot, target) in (first_slot(number)..).zip(&group.targets) {
                 let target = targets.get(*target as usize)?;
-                let value = Value::Endpoint(Bytes::new().address(target.address).port(target.port));
+                let value = Value::Endpoint(EndpointData::new(&target));
                 self.numbered(frontend, slot_map(policy, at), slot, value);
             }
         }
@@ -568,7 +590,7 @@ impl Writer<'_> {
         for source in sources {
             let (first, last) = (source.address(), source.last());
             let key = frontend_key(&frontend).address(first);
-            let value = Value::Until(frontend_key(&frontend).address(last));
+            let value = Value::Until(Box::new(frontend_key(&frontend).address(last)));
             self.entries.push(Entry { family, set: Set::Sources, key, value });
         }
     }
