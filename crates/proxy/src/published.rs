@@ -147,7 +147,7 @@ fn tell((namespace, name): &Key, was: Option<&PublishedService>, is: Option<&Pub
             );
         }
         (None, true) => {
-            tracing::info!(service, "the Service has all its weights and addresses again")
+            tracing::info!(service, "the Service has all its weights and addresses again");
         }
         (_, false) => {}
     }
