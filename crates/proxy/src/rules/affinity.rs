@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroU64;
 
 use zonewise_nft::Type::{Address, Port, Protocol};
 use zonewise_nft::{SetFlags, SetSpec};
@@ -29,14 +30,14 @@ pub(crate) const SPEC: SetSpec = SetSpec {
 /// The map of a Service. Its name is made from the Service's by a hash, because that name may be longer
 /// than the kernel allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AffinityMap(u64);
+pub struct AffinityMap(NonZeroU64);
 
 impl AffinityMap {
     /// The map of this Service.
     pub(crate) fn of(namespace: &str, name: &str) -> Self {
         let mut hasher = DefaultHasher::new();
         (namespace, name).hash(&mut hasher);
-        Self(hasher.finish())
+        Self(NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN))
     }
 }
 

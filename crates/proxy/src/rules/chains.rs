@@ -49,7 +49,7 @@ pub enum Chain {
         /// How many slots there are.
         slots: u32,
         /// Which group of endpoints they belong to. Without weights there is one, number 0.
-        group: u32,
+        group: u16,
     },
     /// External policy Local: leads traffic of this node and its Pods to any endpoint, other traffic
     /// to endpoints of this node.
@@ -147,9 +147,9 @@ impl Chain {
 
 /// The first slot of a group: groups start at millions, so that a slot shows its group, and so that Services
 /// with groups of the same size share a chain.
-pub(crate) const fn first_slot(group: u32) -> u32 {
+pub(crate) const fn first_slot(group: u16) -> u32 {
     const _: () = assert!(MAX_GROUP_TARGETS * (MAX_GROUPS + 1) < u32::MAX as usize);
-    group * MAX_GROUP_TARGETS as u32
+    group as u32 * MAX_GROUP_TARGETS as u32
 }
 
 /// A rule with a comment that `nft list` shows.

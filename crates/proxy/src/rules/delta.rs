@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_changed_element_is_small() {
         assert_eq!(size_of::<ElementId>(), 43);
-        assert_eq!(size_of::<Value>(), 32);
+        assert_eq!(size_of::<Value>(), 40);
         assert_eq!(size_of::<Change>(), 2 * size_of::<Value>());
     }
 }
