@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use zonewise_common::name::Key;
 use zonewise_netns::Namespace;
-use zonewise_nft::Family;
+use zonewise_nft::{Family, Network};
 use zonewise_proxy::testing::{
     Index, Kernel, NodeSettings, Options, ProgrammedService, Published, WatchId, programmed_service,
 };
