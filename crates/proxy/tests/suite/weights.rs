@@ -321,8 +321,8 @@ fn no_connection_fails_while_weights_or_the_layout_change() {
                 )),
                 _ => plain.clone(),
             });
+            // What is unused stays here: the proxy removes it a second later, for packets that are on their way.
             cluster.tables.sync();
-            cluster.tables.kernel.remove_unused().unwrap();
         }
         // Another layout, as after an upgrade.
         let options = Options { mark: 1 << 20, ..by_range() };
