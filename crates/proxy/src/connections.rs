@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use zonewise_common::name::Key;
+use zonewise_common::name::{Key, Name};
 use zonewise_nft::{DumpedElement, Family, Network, Parts, Socket};
 use zonewise_routing::{Frontend, Protocol};
 
@@ -113,7 +113,7 @@ fn sums(
             let counts: Vec<u64> = owned.filter_map(|at| counted.remove(&at)).collect();
             if !counts.is_empty() {
                 let port = CountedPort {
-                    service: (service.namespace.clone(), service.name.clone()),
+                    service: (Name::clone(&service.namespace), Name::clone(&service.name)),
                     protocol: protocol_name(port.protocol.number()),
                     port: port.port,
                 };

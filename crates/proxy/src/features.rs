@@ -15,6 +15,7 @@ use zonewise_nft::{
     TableFlags,
 };
 
+use crate::host::Host;
 use crate::rules::affinity;
 use crate::rules::sets::Set;
 
@@ -212,17 +213,23 @@ fn no_flow() -> Flow {
     }
 }
 
-/// Logs what the kernel does not have.
-pub(crate) fn report(network: &Network) {
-    match probe(network) {
-        Ok(all) => {
-            for found in all.iter().filter(|found| found.error.is_some()) {
-                match found.feature.required {
-                    true => tracing::error!("{found}"),
-                    false => tracing::warn!("{found}"),
-                }
-            }
-        }
+/// Logs what the kernel of a real machine does not have.
+pub(crate) fn report(host: &Host) {
+    if host.is_simulated() {
+        return;
+    }
+    match probe(host.network()) {
+        Ok(all) => all.iter().filter(|found| found.error.is_some()).for_each(Found::log),
         Err(error) => tracing::warn!(%error, "cannot find out what the kernel has"),
+    }
+}
+
+impl Found {
+    fn log(&self) {
+        if self.feature.required {
+            tracing::error!("{self}");
+        } else {
+            tracing::warn!("{self}");
+        }
     }
 }

@@ -109,9 +109,7 @@ pub async fn run_on(
     take_over: bool,
     shutdown: Shutdown,
 ) -> Result<(), RunError> {
-    if !host.is_simulated() {
-        features::report(host.network());
-    }
+    features::report(&host);
     let others = find_other_proxies(&host, take_over);
     // Received from here on: without a handler SIGUSR1 would end the process.
     let verify_signal = signal(SignalKind::user_defined1()).ok();
@@ -134,14 +132,8 @@ pub async fn run_on(
         watches.follow(cluster.node().map_or(unknown, |node| node.location()));
         waiting.for_lists(&cluster).await;
         let (applied, _) = watch::channel(Applied::default());
-        let reporting = tokio::spawn(crate::report::run(
-            client.clone(),
-            NodeInfo {
-                name: config.node_name.as_str().into(),
-                ..cluster.node().unwrap_or_default()
-            },
-            applied.subscribe(),
-        ));
+        let node = this_node(&config, &cluster);
+        let reporting = tokio::spawn(crate::report::run(client.clone(), node, applied.subscribe()));
         let events = ServiceEvents::new(client.clone());
         let families = families(host.has_ipv6());
         let (stale_flows, unsure) = StaleFlows::new(
@@ -185,6 +177,11 @@ pub async fn run_on(
         server.stop().await;
     }
     result
+}
+
+/// This node, by its configured name whatever is known of it.
+fn this_node(config: &Config, cluster: &ClusterView) -> NodeInfo {
+    NodeInfo { name: config.node_name.as_str().into(), ..cluster.node().unwrap_or_default() }
 }
 
 async fn servers(
