@@ -40,7 +40,7 @@ impl Mirror {
         match self.send(port, batch) {
             Ok(there) if there == here => {}
             there => {
-                self.differences.push(format!("{what}: {here} here, {there:?} in a real kernel"))
+                self.differences.push(format!("{what}: {here} here, {there:?} in a real kernel"));
             }
         }
     }
