@@ -287,12 +287,8 @@ struct Controller {
 
 impl Controller {
     async fn work(&self, metrics: &Arc<Metrics>) -> Result<(), RunError> {
-        let mut complete = self.watched.listener.complete.subscribe();
-        tokio::select! {
-            biased;
-            _ = complete.wait_for(|complete| *complete) => {}
-            () = self.rewound() => return Err(RunError::Rewound),
-            () = self.shutdown.wait() => return Ok(()),
+        if !self.lists_are_complete().await? {
+            return Ok(());
         }
         let (nodes, receiver) = watch::channel(Arc::new(self.nodes()));
         let mut file = self.config.file.clone();
@@ -329,6 +325,17 @@ impl Controller {
         metrics.leading.store(false, Ordering::Relaxed);
         self.stop(workers).await;
         result
+    }
+
+    /// Waits until everything is listed. False if the process is to end before that.
+    async fn lists_are_complete(&self) -> Result<bool, RunError> {
+        let mut complete = self.watched.listener.complete.subscribe();
+        tokio::select! {
+            biased;
+            _ = complete.wait_for(|complete| *complete) => Ok(true),
+            () = self.rewound() => Err(RunError::Rewound),
+            () = self.shutdown.wait() => Ok(false),
+        }
     }
 
     async fn rewound(&self) {
