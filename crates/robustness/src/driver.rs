@@ -255,7 +255,7 @@ impl Driver {
             Step::CrashProxy | Step::KillProxyInCall | Step::CrashController => self.crash(step),
             Step::FlushSet | Step::KernelFaults => self.break_kernel(step),
             Step::Partition | Step::Webhook | Step::Errors | Step::ShortWatches | Step::Stale => {
-                self.break_api(step)
+                self.break_api(step);
             }
         }
     }

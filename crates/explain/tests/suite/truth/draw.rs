@@ -234,7 +234,7 @@ fn programs(dice: &mut Dice, nodes: &[String]) -> Vec<Value> {
             4 => {}
             _ => {
                 objects.push(proxy_lease(node, if dice.chance(50) { OLD } else { FRESH }));
-                objects.push(program(*dice.pick(&["kube-proxy", "cilium"]), node));
+                objects.push(program(dice.pick(&["kube-proxy", "cilium"]), node));
             }
         }
     }

@@ -119,7 +119,7 @@ pub(crate) fn unmanaged(
     report.equal(&format!("{path}.state"), &said["state"], state);
     let sentence = text(&said["sentence"]);
     let right = sentence.starts_with(&format!("{word}: ")) && is_true(&sentence, world, now);
-    report.holds(&format!("{path}.sentence"), right, format!("{sentence} ({})", state));
+    report.holds(&format!("{path}.sentence"), right, format!("{sentence} ({state})"));
     let why = match world.kind() {
         "headless" => "it has no cluster IP",
         "externalName" => "its type is ExternalName",
