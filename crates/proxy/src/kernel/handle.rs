@@ -10,7 +10,7 @@ use super::Kernel;
 /// The kernel's tables. Clones are the same.
 ///
 /// There are none before the first sync has written them and while they are replaced because options
-/// have changed; only the sync loop writes them ([`Self::set`], [`Self::close`]).
+/// have changed; only the sync loop writes them (`set`, `close`).
 #[derive(Clone, Default)]
 pub struct KernelHandle(Arc<Mutex<Option<Kernel>>>);
 

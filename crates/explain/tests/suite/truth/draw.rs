@@ -234,7 +234,8 @@ fn programs(dice: &mut Dice, nodes: &[String]) -> Vec<Value> {
             4 => {}
             _ => {
                 objects.push(proxy_lease(node, if dice.chance(50) { OLD } else { FRESH }));
-                objects.push(program(dice.pick(&["kube-proxy", "cilium"]), node));
+                let name = *dice.pick(&["kube-proxy", "cilium"]);
+                objects.push(program(name, node));
             }
         }
     }
