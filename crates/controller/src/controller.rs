@@ -1,7 +1,7 @@
 //! Connects everything: the watches, the queue, the workers, leader election and the health server.
 //!
 //! ```text
-//!  watches ─► ServiceEnqueuer ─► Queue ─► worker (N tasks) ─► Syncer
+//!  watches ─► ServiceEnqueuer ─► Queue ─► Worker (N tasks) ─► Syncer
 //! ```
 
 use std::collections::BTreeSet;
@@ -27,18 +27,19 @@ use zonewise_slices::node::Nodes;
 use zonewise_slices::requested::requested_routing;
 use zonewise_slices::settings::Settings;
 use zonewise_slices::upstream::is_overloaded;
-use zonewise_telemetry::checks::{Checks, Heartbeat, Readiness};
+use zonewise_telemetry::checks::{Checks, Readiness};
 use zonewise_telemetry::health::{self, ListenError};
 use zonewise_telemetry::metrics::{self, MetricError, Registry};
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::config::{Config, ConfigFile};
-use crate::faults::{Fault, Faults};
+use crate::faults::Faults;
 use crate::metrics::Metrics;
 use crate::proxies::ProxyReadiness;
 use crate::queue::Queue;
 use crate::state::ServiceStates;
-use crate::sync::{SyncOutcome, Syncer};
+use crate::sync::Syncer;
+use crate::worker::Worker;
 
 /// Why the controller ended.
 #[derive(Debug, Error)]
@@ -73,8 +74,6 @@ const CONFIG_PERIOD: Duration = Duration::from_secs(5);
 /// A worker whose last sign of life is older than this hangs, which a restart mends. Every request of a sync ends by
 /// itself after at most 30 s.
 const WORKER_LIMIT: Duration = Duration::from_secs(900);
-/// How often a worker without work gives a sign of life.
-const HEARTBEAT_PERIOD: Duration = Duration::from_secs(60);
 /// How often all Services are synced again, even without a change.
 const RESYNC_PERIOD: Duration = Duration::from_secs(12 * 3600);
 
@@ -385,7 +384,7 @@ impl Controller {
             let (syncer, queue) = (Arc::clone(&syncer), Arc::clone(&enqueuer.queue));
             let heartbeat = self.checks.heartbeat(&format!("worker {number}"), WORKER_LIMIT);
             let (faults, shutdown) = (Arc::clone(&faults), self.shutdown.clone());
-            workers.spawn(worker(syncer, queue, faults, heartbeat, shutdown));
+            workers.spawn(Worker { syncer, queue, faults, heartbeat, shutdown }.run());
         }
         workers
     }
@@ -510,59 +509,5 @@ impl Controller {
                 self.enqueue_all();
             }
         }
-    }
-}
-
-async fn worker(
-    syncer: Arc<Syncer<ServiceEnqueuer>>,
-    queue: Arc<Queue>,
-    faults: Arc<Faults>,
-    heartbeat: Heartbeat,
-    shutdown: Shutdown,
-) {
-    loop {
-        heartbeat.beat();
-        tokio::select! {
-            biased;
-            () = shutdown.wait() => return,
-            () = faults.wait() => {}
-        }
-        let (key, causes) = tokio::select! {
-            biased;
-            () = shutdown.wait() => return,
-            next = queue.next() => next,
-            () = sleep(HEARTBEAT_PERIOD) => continue,
-        };
-        heartbeat.beat();
-        let namespace = &key.0;
-        if let Err(later) = faults.start(namespace) {
-            queue.add_for(key.clone(), causes, later);
-            queue.done(&key);
-            continue;
-        }
-        match syncer.sync(&key, causes).await {
-            SyncOutcome::Done(again) => {
-                faults.ended(namespace, Fault::None);
-                if let Some(delay) = again {
-                    queue.add(key.clone(), Cause::Quiet, delay);
-                }
-            }
-            SyncOutcome::Retry(delay) => {
-                faults.ended(namespace, Fault::None);
-                queue.add(key.clone(), Cause::Service, delay);
-            }
-            SyncOutcome::Failed(delay, error) => {
-                let pause = faults.ended(namespace, Fault::OneObject(&error));
-                pause.inspect(|_| syncer.metrics.own.pauses.inc());
-                queue.add(key.clone(), Cause::Service, delay.max(pause.unwrap_or_default()));
-            }
-            SyncOutcome::Unavailable(error) => {
-                let pause = faults.ended(namespace, Fault::Server(&error));
-                syncer.metrics.own.pauses.inc();
-                queue.add(key.clone(), Cause::Service, pause.unwrap_or_default());
-            }
-            SyncOutcome::NotLeading => return,
-        }
-        queue.done(&key);
     }
 }

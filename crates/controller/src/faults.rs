@@ -5,6 +5,7 @@
 //!  does not accept the credentials
 //!  one object's write fails or takes too long     ─► that Service is tried again later (`sync`), and few workers at
 //!  (a webhook of its namespace)                      a time work for its namespace, so that others are not delayed
+//!  a sync takes longer than a worker waits        ─► few workers at a time work for its namespace
 //!  such writes fail in several namespaces, and    ─► as if the server could not be reached
 //!  none succeeds
 //! ```
@@ -19,6 +20,9 @@ use zonewise_common::name::Name;
 
 /// For how long after a failed write a namespace gets few workers.
 const MEMORY: Duration = Duration::from_secs(600);
+/// For how long after a slow sync a namespace gets few workers: not as long, because a server that was slow for a
+/// moment makes namespaces slow that have nothing to do with it.
+const SLOW_MEMORY: Duration = Duration::from_secs(10);
 /// When a Service for which there was no worker is looked at again.
 const NEXT_TURN: Duration = Duration::from_millis(200);
 /// Writes that fail in so many namespaces, with no sync that succeeds in between, are the server's fault.
@@ -58,13 +62,17 @@ struct State {
 struct Namespace {
     /// Workers that sync a Service of it.
     running: usize,
-    /// When the write of an object has failed last.
-    failed: Option<Instant>,
+    /// Until when it gets few workers, because a write has failed or was slow.
+    limited: Option<Instant>,
 }
 
 impl Namespace {
-    fn fails(&self, now: Instant) -> bool {
-        self.failed.is_some_and(|failed| now.duration_since(failed) < MEMORY)
+    fn is_limited(&self, now: Instant) -> bool {
+        self.limited.is_some_and(|until| now < until)
+    }
+
+    fn limit(&mut self, until: Instant) {
+        self.limited = self.limited.max(Some(until));
     }
 }
 
@@ -82,8 +90,8 @@ impl Faults {
         }
     }
 
-    /// Starts a sync in a namespace; [`Self::ended`] must follow. If its writes fail, one worker at a time works for
-    /// it, and half of the workers for all such namespaces.
+    /// Starts a sync in a namespace; [`Self::ended`] must follow. If its writes fail or are slow, one worker at a
+    /// time works for it, and half of the workers for all such namespaces.
     ///
     /// # Errors
     /// When to try again, if enough workers work for such namespaces already.
@@ -91,15 +99,23 @@ impl Faults {
         let now = Instant::now();
         let mut state = self.state.lock();
         let known = state.namespaces.get(namespace).copied().unwrap_or_default();
-        if known.fails(now) {
-            let failing = state.namespaces.values().filter(|known| known.fails(now));
-            let busy: usize = failing.map(|known| known.running).sum();
+        if known.is_limited(now) {
+            let limited = state.namespaces.values().filter(|known| known.is_limited(now));
+            let busy: usize = limited.map(|known| known.running).sum();
             if known.running > 0 || busy >= (self.workers / 2).max(1) {
                 return Err(NEXT_TURN);
             }
         }
         state.namespaces.entry(Name::clone(namespace)).or_default().running += 1;
         Ok(())
+    }
+
+    /// A sync takes so long that its worker turns to another Service. [`Self::ended`] follows when it has ended.
+    pub(crate) fn slow(&self, namespace: &Name) {
+        let until = Instant::now() + SLOW_MEMORY;
+        let mut state = self.state.lock();
+        let known = state.namespaces.entry(Name::clone(namespace)).or_default();
+        known.limit(until);
     }
 
     /// A sync has ended. Returns for how long all workers wait, if they have to.
@@ -110,9 +126,9 @@ impl Faults {
         let known = state.namespaces.entry(Name::clone(namespace)).or_default();
         known.running = known.running.saturating_sub(1);
         if matches!(fault, Fault::OneObject(_)) {
-            known.failed = Some(now);
+            known.limit(now + MEMORY);
         }
-        state.namespaces.retain(|_, known| known.running > 0 || known.fails(now));
+        state.namespaces.retain(|_, known| known.running > 0 || known.is_limited(now));
         match fault {
             Fault::None => {
                 (state.paused, state.told) = (None, false);
@@ -186,6 +202,26 @@ mod tests {
         // They are forgotten after a while.
         tokio::time::advance(MEMORY).await;
         assert!(started("a") && started("a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_namespace_gets_one_worker_until_it_is_quick_again() {
+        let faults = Faults::new(6);
+        let started = || faults.start(&name("slow")).is_ok();
+        assert!(started() && started(), "nothing is known about it");
+        faults.slow(&name("slow"));
+        assert!(!started());
+        for _ in 0..2 {
+            faults.ended(&name("slow"), Fault::None);
+        }
+        assert!(started() && !started(), "one at a time");
+        tokio::time::advance(SLOW_MEMORY).await;
+        assert!(started());
+        // A failure is remembered for longer, and being slow afterwards does not shorten that.
+        faults.ended(&name("slow"), Fault::OneObject("webhook"));
+        faults.slow(&name("slow"));
+        tokio::time::advance(SLOW_MEMORY).await;
+        assert!(!started());
     }
 
     #[tokio::test(start_paused = true)]

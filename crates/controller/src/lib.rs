@@ -23,5 +23,6 @@ mod state;
 mod status;
 mod sync;
 mod trigger;
+mod worker;
 
 pub use controller::{RunError, run};

@@ -1,6 +1,7 @@
 //! Failures of the API server, etcd, the network, watches and objects. Afterwards no endpoint is missing or
 //! there twice, the controller does not retry in a tight loop, and everything recovers by itself.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{Running, addresses, cluster, slices, writes};
@@ -243,6 +244,63 @@ async fn broken_webhooks_delay_their_own_namespace_alone() {
     running.stop().await.unwrap();
     closing.abort();
     holding.abort();
+}
+
+/// A webhook that nothing was known about hangs, and as many writes as there are workers wait for it. Before the first
+/// of them has failed, another namespace's change is written. Each round has a webhook of its own; a round on a machine
+/// that stands still for seconds proves nothing, so one of several is enough. Without free workers none would do.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_hangs_for_the_first_time_holds_no_worker() {
+    const WORKERS: usize = 3;
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    cluster.create(&[namespace("shop"), service("shop", "web", "web")]).await.unwrap();
+    let running = Running::start(&cluster, &format!("concurrentServiceSyncs: {WORKERS}")).await;
+    settled(&cluster, "web", 0).await;
+    let failures = || async {
+        let counts = running.metric("endpoint_slice_controller_syncs").await;
+        counts.get("result=\"error\"").copied().unwrap_or(0.0)
+    };
+    let mut seen = Vec::new();
+    for round in 0..5 {
+        let before = failures().await;
+        let held = hang(&cluster, &format!("slow-{round}"), 4 * WORKERS).await;
+        eventually(|| async {
+            let held = held.lock().unwrap().len();
+            if held >= WORKERS { Ok(()) } else { Err(format!("{held} writes wait")) }
+        })
+        .await;
+        cluster.create(&pods("web", round * 3..round * 3 + 3)).await.unwrap();
+        settled(&cluster, "web", 3 * round + 3).await;
+        seen.push(failures().await - before);
+        if seen.ends_with(&[0.0]) {
+            break;
+        }
+    }
+    assert!(seen.ends_with(&[0.0]), "writes that failed before the other namespace's: {seen:?}");
+    running.stop().await.unwrap();
+}
+
+/// A namespace with so many Services and a webhook that never answers. Returns its connections.
+async fn hang(
+    cluster: &Cluster,
+    space: &str,
+    services: usize,
+) -> Arc<Mutex<Vec<tokio::net::TcpStream>>> {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let hook = webhook(space, listener.local_addr().unwrap());
+    let held = Arc::new(Mutex::new(Vec::new()));
+    let accepted = Arc::clone(&held);
+    tokio::spawn(async move {
+        while let Ok((connection, _)) = listener.accept().await {
+            accepted.lock().unwrap().push(connection);
+        }
+    });
+    cluster.create(&[hook, namespace(space)]).await.unwrap();
+    let services: Vec<Value> =
+        (0..services).map(|n| service(space, &format!("app-{n}"), "app")).collect();
+    cluster.create(&services).await.unwrap();
+    held
 }
 
 /// A second writer is reported, and its writes are corrected after longer and longer delays.

@@ -1,0 +1,134 @@
+//! A worker takes Services from the queue and syncs them, one after the other.
+//!
+//! ```text
+//!  queue ─► sync ─┬─ ends within a second ──────────────► next
+//!                 └─ takes longer ─► goes on beside it ─► next
+//! ```
+//!
+//! A webhook that hangs holds a write for seconds. Nobody knows that before the first write to it has timed out, and
+//! by then as many writes as there are workers can be on their way to it. So a worker waits a second at most and then
+//! turns to the next Service, while the sync ends on its own. Its namespace gets few workers from that moment on
+//! ([`Faults::slow`]): one namespace cannot keep the workers busy, whatever its webhooks do.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{Id, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until};
+use zonewise_common::name::{Key, Name};
+use zonewise_inventory::follow::{Cause, IndexListener};
+use zonewise_telemetry::checks::Heartbeat;
+use zonewise_telemetry::shutdown::Shutdown;
+
+use crate::faults::{Fault, Faults};
+use crate::queue::{Causes, Queue};
+use crate::sync::{SyncOutcome, Syncer};
+
+/// How long a worker waits for a sync before it turns to the next Service.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How many slow syncs a worker has beside the one that it waits for; with more it waits until one has ended. A write
+/// times out after 4 s, so a worker that meets nothing but writes that hang has so many.
+const MOST_SLOW: usize = 4;
+/// How often a worker without work gives a sign of life.
+const HEARTBEAT_PERIOD: Duration = Duration::from_secs(60);
+
+/// What a worker needs.
+pub(crate) struct Worker<L> {
+    pub(crate) syncer: Arc<Syncer<L>>,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) heartbeat: Heartbeat,
+    pub(crate) shutdown: Shutdown,
+}
+
+/// The syncs that a worker has started. Each says whether the worker may go on.
+type Syncs = JoinSet<ControlFlow<()>>;
+
+impl<L: IndexListener> Worker<L> {
+    /// Works until shutdown, or until this replica does not lead any more; ends when all of its syncs have.
+    pub(crate) async fn run(self) {
+        let worker = Arc::new(self);
+        let mut syncs = Syncs::new();
+        while worker.turn(&mut syncs).await.is_continue() {}
+        while syncs.join_next().await.is_some() {}
+    }
+
+    /// Syncs the next Service.
+    async fn turn(self: &Arc<Self>, syncs: &mut Syncs) -> ControlFlow<()> {
+        self.heartbeat.beat();
+        tokio::select! {
+            biased;
+            () = self.shutdown.wait() => return ControlFlow::Break(()),
+            () = self.faults.wait() => {}
+        }
+        let (key, causes) = tokio::select! {
+            biased;
+            () = self.shutdown.wait() => return ControlFlow::Break(()),
+            Some(ended) = syncs.join_next() => return ended.unwrap_or(ControlFlow::Break(())),
+            next = self.queue.next() => next,
+            () = sleep(HEARTBEAT_PERIOD) => return ControlFlow::Continue(()),
+        };
+        self.heartbeat.beat();
+        if let Err(later) = self.faults.start(&key.0) {
+            self.queue.add_for(key.clone(), causes, later);
+            self.queue.done(&key);
+            return ControlFlow::Continue(());
+        }
+        let (worker, namespace) = (Arc::clone(self), Name::clone(&key.0));
+        let sync = syncs.spawn(async move { worker.sync(&key, causes).await });
+        self.wait(syncs, sync.id(), &namespace).await
+    }
+
+    /// Waits for a sync, but no longer than [`PATIENCE`], unless there are too many slow ones.
+    async fn wait(&self, syncs: &mut Syncs, sync: Id, namespace: &Name) -> ControlFlow<()> {
+        let patience = Instant::now() + PATIENCE;
+        let mut slow = false;
+        while !slow || syncs.len() > MOST_SLOW {
+            tokio::select! {
+                biased;
+                Some(ended) = syncs.join_next_with_id() => match ended {
+                    // One of the slow ones.
+                    Ok((id, ControlFlow::Continue(()))) if slow || id != sync => {}
+                    Ok((_, flow)) => return flow,
+                    // It has panicked: the process ends, as if the worker itself had.
+                    Err(_) => return ControlFlow::Break(()),
+                },
+                () = sleep_until(patience), if !slow => {
+                    slow = true;
+                    self.faults.slow(namespace);
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    async fn sync(&self, key: &Key, causes: Causes) -> ControlFlow<()> {
+        let (namespace, queue, faults) = (&key.0, &self.queue, &self.faults);
+        match self.syncer.sync(key, causes).await {
+            SyncOutcome::Done(again) => {
+                faults.ended(namespace, Fault::None);
+                if let Some(delay) = again {
+                    queue.add(key.clone(), Cause::Quiet, delay);
+                }
+            }
+            SyncOutcome::Retry(delay) => {
+                faults.ended(namespace, Fault::None);
+                queue.add(key.clone(), Cause::Service, delay);
+            }
+            SyncOutcome::Failed(delay, error) => {
+                let pause = faults.ended(namespace, Fault::OneObject(&error));
+                pause.inspect(|_| self.syncer.metrics.own.pauses.inc());
+                queue.add(key.clone(), Cause::Service, delay.max(pause.unwrap_or_default()));
+            }
+            SyncOutcome::Unavailable(error) => {
+                let pause = faults.ended(namespace, Fault::Server(&error));
+                self.syncer.metrics.own.pauses.inc();
+                queue.add(key.clone(), Cause::Service, pause.unwrap_or_default());
+            }
+            SyncOutcome::NotLeading => return ControlFlow::Break(()),
+        }
+        queue.done(key);
+        ControlFlow::Continue(())
+    }
+}
