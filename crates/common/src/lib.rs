@@ -6,6 +6,7 @@
 //!  event         what people are told about a Service
 //!  proxy_report  what each proxy reports to the controller, as a Lease
 //!  json_list     lists of objects, cut into items while they are read
+//!  protobuf      objects in protobuf: lists and watches cut, messages read as serde reads JSON
 //!  lenient       reading Kubernetes JSON: absent, null and empty are the same
 //!  ip            IP addresses, with the leading zeros that old clusters hold
 //!  cidr          blocks of IP addresses
@@ -32,6 +33,7 @@ pub mod json_list;
 pub mod keys;
 pub mod lenient;
 pub mod name;
+pub mod protobuf;
 pub mod proxy_report;
 pub mod similar;
 #[doc(hidden)]

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+pub mod protobuf;
+
 /// An object in which one field is `null`, and the same object without that field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NullField {

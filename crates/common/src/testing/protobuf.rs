@@ -1,0 +1,107 @@
+//! Writes protobuf, for tests.
+
+use serde_json::Value;
+
+use crate::protobuf::decode::{Field, FieldType, Presence};
+
+/// A number as protobuf writes it: seven bits in each byte, the lowest first.
+pub fn varint(mut number: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while number > 0x7f {
+        out.push(number.to_le_bytes()[0] | 0x80);
+        number >>= 7;
+    }
+    out.push(number.to_le_bytes()[0]);
+    out
+}
+
+/// A field with a number, a bool or an enum.
+pub fn int(field: u32, value: u64) -> Vec<u8> {
+    [varint(u64::from(field) << 3), varint(value)].concat()
+}
+
+/// A field with a string, bytes or a message.
+pub fn bytes(field: u32, value: impl AsRef<[u8]>) -> Vec<u8> {
+    let value = value.as_ref();
+    [varint(u64::from(field) << 3 | 2), varint(value.len() as u64), value.to_vec()].concat()
+}
+
+/// A field of four or eight bytes.
+pub fn fixed(field: u32, length: usize) -> Vec<u8> {
+    let wire_type = if length == 4 { 5 } else { 1 };
+    [varint(u64::from(field) << 3 | wire_type), vec![0xa5; length]].concat()
+}
+
+/// An object in its envelope, as the API sends it.
+pub fn envelope(api_version: &str, kind: &str, object: &[u8]) -> Vec<u8> {
+    let type_meta = [bytes(1, api_version), bytes(2, kind)].concat();
+    let fields = [bytes(1, type_meta), bytes(2, object), bytes(3, ""), bytes(4, "")];
+    [b"k8s\0".to_vec(), fields.concat()].concat()
+}
+
+/// A message with its length before it, as watches send it.
+///
+/// # Panics
+/// If the message has more than 4 GiB.
+pub fn frame(message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).expect("a message of less than 4 GiB");
+    [&length.to_be_bytes(), message].concat()
+}
+
+/// An event of a watch in its frame.
+pub fn watch_event(event_type: &str, envelope: &[u8]) -> Vec<u8> {
+    frame(&[bytes(1, event_type), bytes(2, bytes(1, envelope))].concat())
+}
+
+/// An object with the fields of a table, as Go writes it: in the order of the numbers, with the zero values
+/// that JSON leaves out.
+///
+/// # Panics
+/// If a value is not of the field's type.
+pub fn encode(fields: &[Field], object: &Value) -> Vec<u8> {
+    fields.iter().flat_map(|field| encode_field(field, &object[field.name])).collect()
+}
+
+fn encode_field(field: &Field, value: &Value) -> Vec<u8> {
+    let Field { number, presence, field_type, .. } = field;
+    match presence {
+        Presence::Explicit if value.is_null() => Vec::new(),
+        Presence::Plain | Presence::Explicit => encode_value(*number, *field_type, value),
+        Presence::List => {
+            let elements = value.as_array().into_iter().flatten();
+            elements.flat_map(|element| encode_value(*number, *field_type, element)).collect()
+        }
+        Presence::Map => {
+            let entries = value.as_object().into_iter().flatten();
+            let entry = |(key, value): (&String, &Value)| {
+                bytes(*number, [bytes(1, key), encode_value(2, *field_type, value)].concat())
+            };
+            entries.flat_map(entry).collect()
+        }
+    }
+}
+
+fn encode_value(number: u32, field_type: FieldType, value: &Value) -> Vec<u8> {
+    let text = || value.as_str().unwrap_or("");
+    match field_type {
+        FieldType::Text => bytes(number, text()),
+        FieldType::Bool => int(number, u64::from(value == &Value::Bool(true))),
+        FieldType::Integer => int(number, value.as_i64().unwrap_or(0).cast_unsigned()),
+        FieldType::IntOrString => {
+            let digits = value.as_i64().unwrap_or(0).cast_unsigned();
+            let fields = [int(1, u64::from(value.is_string())), int(2, digits), bytes(3, text())];
+            bytes(number, fields.concat())
+        }
+        FieldType::Quantity => bytes(number, bytes(1, text())),
+        FieldType::Time | FieldType::MicroTime => bytes(number, encode_time(value)),
+        FieldType::Message(fields) => bytes(number, encode(fields, value)),
+    }
+}
+
+/// An empty message for no time.
+fn encode_time(value: &Value) -> Vec<u8> {
+    let Some(text) = value.as_str() else { return Vec::new() };
+    let time: jiff::Timestamp = text.parse().expect("a time");
+    let nanoseconds = u64::from(time.subsec_nanosecond().unsigned_abs());
+    [int(1, time.as_second().cast_unsigned()), int(2, nanoseconds)].concat()
+}
