@@ -37,6 +37,11 @@ impl ErrorKind {
     }
 }
 
+/// Whether the kernel rejects what it was given, and not only the moment.
+pub(super) fn is_about_content(error: &KernelError) -> bool {
+    matches!(ErrorKind::of(error), ErrorKind::Invalid | ErrorKind::Unsupported)
+}
+
 #[cfg(test)]
 mod tests {
     use zonewise_nft::{CommitError, Refusal};

@@ -44,7 +44,7 @@ use crate::rules::layout::{self, CHECK_CLUSTER_IPS, Options};
 use affinity::Keeper;
 pub use affinity::Kept;
 pub(crate) use encode::counter_name;
-use error_kind::ErrorKind;
+use error_kind::{ErrorKind, is_about_content};
 pub use handle::KernelHandle;
 pub use mend::Mended;
 pub use verify::Verification;
@@ -342,7 +342,8 @@ impl Kernel {
     }
 
     /// Changes Services, in one batch if the kernel accepts all of them. Otherwise those it accepts are
-    /// changed, and the others are returned. On an error nothing has changed.
+    /// changed, and the others are returned. On an error nothing has changed, unless it is not known what the tables
+    /// hold: then the changes stay asked for, and whoever repairs the tables next writes them.
     pub fn apply(&mut self, updates: Vec<Update>) -> Result<Vec<Rejected>, KernelError> {
         let result = self.apply_all(updates);
         self.publish();
@@ -351,40 +352,59 @@ impl Kernel {
 
     fn apply_all(&mut self, updates: Vec<Update>) -> Result<Vec<Rejected>, KernelError> {
         if self.out_of_sync {
-            self.restore()?;
+            return self.restore_with(updates);
         }
         let Err((error, updates)) = self.attempt(updates) else { return Ok(Vec::new()) };
         match ErrorKind::of(&error) {
-            // Repair the tables first, then try again.
             ErrorKind::OutOfSync => {
                 tracing::warn!(%error, "the kernel's tables are not as they were left: comparing and repairing them");
-                self.restore()?;
-                match self.attempt(updates) {
-                    Ok(()) => Ok(Vec::new()),
-                    Err((error, updates)) => self.halve(updates, error),
-                }
+                self.restore_with(updates)
             }
             ErrorKind::Invalid | ErrorKind::Unsupported => self.halve(updates, error),
             ErrorKind::Other => Err(error),
         }
     }
 
+    /// Brings tables of which it is not known what they hold to the state with these updates, in one step. They may
+    /// hold it already, and going back first would take rules from Services for a moment.
+    fn restore_with(&mut self, updates: Vec<Update>) -> Result<Vec<Rejected>, KernelError> {
+        let before = self.exchange(updates, None);
+        let Err(error) = self.restore() else { return Ok(Vec::new()) };
+        if !is_about_content(&error) {
+            return Err(error);
+        }
+        let updates = self.exchange(before, None);
+        match self.restore() {
+            Ok(_) => match self.attempt(updates) {
+                Ok(()) => Ok(Vec::new()),
+                Err((error, updates)) => self.halve(updates, error),
+            },
+            // What the kernel rejects is among what was asked for before.
+            Err(error) if is_about_content(&error) => {
+                self.put_services(updates);
+                self.replace_tables()
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Tries all updates in one batch, and returns them when the kernel rejects it.
     fn attempt(&mut self, updates: Vec<Update>) -> Result<(), (KernelError, Vec<Update>)> {
         let mut delta = Delta::default();
+        let before = self.exchange(updates, Some(&mut delta));
+        let Err(error) = self.commit(&delta) else { return Ok(()) };
+        Err((error, self.exchange(before, None)))
+    }
+
+    /// Changes what the tables should hold. Exchanging what is returned undoes it.
+    fn exchange(&mut self, updates: Vec<Update>, mut delta: Option<&mut Delta>) -> Vec<Update> {
         let mut before: Vec<Update> = Vec::with_capacity(updates.len());
         for (key, programmed) in updates {
-            let old = self.desired.replace(&key, programmed, Some(&mut delta));
+            let old = self.desired.replace(&key, programmed, delta.as_deref_mut());
             before.push((key, old));
         }
-        let Err(error) = self.commit(&delta) else { return Ok(()) };
-        let mut after: Vec<Update> = Vec::with_capacity(before.len());
-        for (key, old) in before.into_iter().rev() {
-            let new = self.desired.replace(&key, old, None);
-            after.push((key, new));
-        }
-        after.reverse();
-        Err((error, after))
+        before.reverse();
+        before
     }
 
     /// Finds the Services that the kernel rejects; applies the others.

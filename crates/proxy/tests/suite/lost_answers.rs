@@ -1,8 +1,8 @@
 //! Answers of the kernel that get lost, on a kernel in memory that loses them at the right moment.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use zonewise_nft::Network;
 use zonewise_nft::simulated::{Destination, Fault, Packet, SimulatedKernel};
@@ -28,14 +28,25 @@ fn failing_kernel() -> (SimulatedKernel, Arc<AtomicBool>) {
 
 /// Where connections to the Service of these tests go.
 fn destinations(kernel: &SimulatedKernel) -> BTreeSet<Destination> {
-    let packet = Packet {
+    kernel.look(|rules| rules.destinations(&packet()))
+}
+
+/// The same after each change of the tables from now on.
+fn observed_destinations(kernel: &SimulatedKernel) -> Arc<Mutex<Vec<BTreeSet<Destination>>>> {
+    let observed = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&observed);
+    kernel.set_observer(move |rules| log.lock().unwrap().push(rules.destinations(&packet())));
+    observed
+}
+
+fn packet() -> Packet {
+    Packet {
         source: ip("10.244.9.9"),
         destination: ip("10.96.0.1"),
         protocol: 6,
         port: 80,
         local: BTreeSet::new(),
-    };
-    kernel.look(|rules| rules.destinations(&packet))
+    }
 }
 
 /// A Service with this many endpoints.
@@ -70,4 +81,24 @@ fn a_slot_whose_removal_was_not_answered_is_written_when_it_is_needed_again() {
     failing.store(false, Ordering::SeqCst);
     scaled_to(&mut tables, 3).sync();
     assert_eq!(destinations(&kernel), expected(3));
+}
+
+/// The change that gave the Service its first endpoint was not answered, and the tables could not be compared after it.
+/// When they can be, they are brought to what the Service is now, and not to what it was before: connections would be
+/// rejected again for a moment.
+#[test]
+fn a_change_that_was_not_answered_is_not_taken_back() {
+    let (kernel, failing) = failing_kernel();
+    let network = Network::simulated(kernel.process());
+    let location = NodeLocation::new("n1", Some("a"), None);
+    let node = usual_node([Some(ip("192.168.0.1")), None]);
+    let mut tables = Tables::on(&network, location, Options::default(), node);
+    tables.service(&service("web", &["10.96.0.1"])).sync();
+    assert_eq!(destinations(&kernel), BTreeSet::from([Destination::Rejected]));
+    failing.store(true, Ordering::SeqCst);
+    scaled_to(&mut tables, 1).try_sync().unwrap_err();
+    failing.store(false, Ordering::SeqCst);
+    let seen = observed_destinations(&kernel);
+    scaled_to(&mut tables, 2).sync();
+    assert_eq!(*seen.lock().unwrap(), [expected(2)]);
 }
