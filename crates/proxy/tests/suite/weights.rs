@@ -23,7 +23,8 @@ use crate::common::objects::{
     Endpoint, annotated, endpoint, ports, service, slice, with, with_status,
 };
 use crate::common::two_nodes::{
-    FAMILIES, TwoNodeCluster, both_protocols, by_range, cluster_ip, full, node_port, vip,
+    FAMILIES, TwoNodeCluster, both_protocols, by_range, cluster_ip, full, node_port, probe_until,
+    vip,
 };
 use crate::common::{LONG, PATIENCE, Tables, ip, nft, usual_node};
 
@@ -302,14 +303,7 @@ fn no_connection_fails_while_weights_or_the_layout_change() {
     let (from, n1) = (cluster.caller.namespace.clone(), cluster.n1.clone());
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let probes = scope.spawn(|| {
-            let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-            while !done.load(Ordering::Relaxed) {
-                let answer = probe_tcp(&from, cluster_ip(1, false), LONG).to_string();
-                *counts.entry(answer).or_default() += 1;
-            }
-            counts
-        });
+        let probes = scope.spawn(|| probe_until(&from, cluster_ip(1, false), &done));
         for round in 0..40 {
             cluster.tables.slice(&match round % 4 {
                 0 => weighted([0.5, 0.3, 0.2]),

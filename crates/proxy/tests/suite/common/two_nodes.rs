@@ -6,8 +6,9 @@
 //!                     └─ n2 (zone b)             ── there (serves)
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use zonewise_common::cidr::Cidr;
@@ -18,7 +19,7 @@ use zonewise_proxy::testing::{LocalTraffic, Options};
 use zonewise_routing::NodeLocation;
 
 use super::objects::{endpoint, ports, service, slice, with, with_status};
-use super::{PATIENCE, Tables, at, ip, usual_node};
+use super::{LONG, PATIENCE, Tables, at, ip, usual_node};
 
 pub(crate) const FAMILIES: [bool; 2] = [false, true];
 
@@ -162,6 +163,19 @@ pub(crate) fn full(name: &str, n: u8, changes: Value) -> Value {
     );
     let vips = json!([{"ip": format!("198.51.100.{n}")}, {"ip": format!("2001:db8:1::{n}")}]);
     with_status(with(object, changes), json!({"loadBalancer": {"ingress": vips}}))
+}
+
+/// Connects again and again until it is told to stop; how often each endpoint answered.
+pub(crate) fn probe_until(
+    from: &Namespace,
+    to: SocketAddr,
+    done: &AtomicBool,
+) -> BTreeMap<String, usize> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    while !done.load(Ordering::Relaxed) {
+        *counts.entry(probe_tcp(from, to, LONG).to_string()).or_default() += 1;
+    }
+    counts
 }
 
 pub(crate) fn cluster_ip(n: u8, v6: bool) -> SocketAddr {
