@@ -3,13 +3,14 @@
 use serde_json::{Value, json};
 use zonewise_explain::screens::Width;
 
-use super::claims::{self, Facts};
+use super::claims::Facts;
 use super::documents::Cluster;
 use super::fields::Report;
 use super::figures::{By, World, ready_in_slices};
 use super::here::{self, Here};
 use super::screens::{plain, text};
 use super::verdicts;
+use super::{overview, routes};
 
 /// Checks all documents and screens about such a Service.
 pub(crate) fn check(report: &mut Report, cluster: &Cluster) {
@@ -27,8 +28,8 @@ pub(crate) fn check(report: &mut Report, cluster: &Cluster) {
     let (said, screen) = cluster.unmanaged(Width::Wide);
     explanation(report, &facts, &said, &plain(&screen));
     overview(report, &facts, cluster);
-    claims::routes(report, &facts, cluster);
-    claims::matrices(report, &facts, cluster);
+    routes::routes(report, &facts, cluster);
+    routes::matrices(report, &facts, cluster);
 }
 
 fn explanation(report: &mut Report, facts: &Facts<'_>, said: &Value, screen: &str) {
@@ -56,8 +57,8 @@ fn explanation(report: &mut Report, facts: &Facts<'_>, said: &Value, screen: &st
     match now.matrix() {
         Some(truth) => {
             let of = (&facts.world, &*facts.family, truth);
-            claims::one_matrix(report, "unmanaged.traffic", &said["traffic"], of);
-            claims::matrix_screen(report, &said["traffic"], screen);
+            routes::one_matrix(report, "unmanaged.traffic", &said["traffic"], of);
+            routes::matrix_screen(report, &said["traffic"], screen);
         }
         None => report.equal("unmanaged.traffic", &said["traffic"], Value::Null),
     }
@@ -77,6 +78,6 @@ fn overview(report: &mut Report, facts: &Facts<'_>, cluster: &Cluster) {
         report.equal(&format!("overview.{key}"), &said[key], "");
     }
     report.holds("overview.cost", said.get("cost").is_none(), &said);
-    claims::traffic_now(report, &said, &facts.world, &facts.now(By::Zones));
-    claims::overview_screen(report, &said, &plain(&screen), &facts.here);
+    overview::traffic_now(report, &said, &facts.world, &facts.now(By::Zones));
+    overview::overview_screen(report, &said, &plain(&screen), &facts.here);
 }
