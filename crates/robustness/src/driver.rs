@@ -1,22 +1,26 @@
 //! What happens in a run: Services and Pods come and go, things break and are repaired.
 
+use std::cell::Cell;
 use std::net::Ipv4Addr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use http::Method;
+use jiff::SignedDuration;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use zonewise_apiserver::{Config, Faults, InProcess};
 use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_nft::Family;
-use zonewise_nft::simulated::Fault;
+use zonewise_nft::conntrack::{Flow, Tuple};
+use zonewise_nft::simulated::{Destination, Fault};
 
 use crate::history::History;
-use crate::model::{Model, Name, PodFacts, ServiceFacts};
-use crate::objects::{self, Routing};
+use crate::model::{CLIENT, Model, Name, PodFacts, ServiceFacts};
+use crate::objects::{self, PORT, Routing, Shape, TARGET_PORT};
 use crate::rest;
 use crate::run::{Plan, RealKernel};
 use crate::wire::{ApiFaults, Wire};
@@ -50,6 +54,8 @@ pub(crate) struct Driver {
     pub(crate) nodes: Vec<Node>,
     controllers: Vec<Seat>,
     next_pod: u16,
+    /// How far the wall clock is ahead of the time that has passed.
+    clock: Rc<Cell<SignedDuration>>,
 }
 
 /// What the driver can do, each as often as it is listed.
@@ -62,6 +68,10 @@ enum Step {
     RemoveService,
     ChangeRouting,
     Steal,
+    Talk,
+    MoveNode,
+    FlipNode,
+    JumpClock,
     CrashProxy,
     KillProxyInCall,
     CrashController,
@@ -77,7 +87,7 @@ enum Step {
     Repair,
 }
 
-const STEPS: [(Step, u32); 20] = [
+const STEPS: [(Step, u32); 24] = [
     (Step::AddPod, 12),
     (Step::RemovePod, 8),
     (Step::FlipPod, 6),
@@ -85,6 +95,10 @@ const STEPS: [(Step, u32); 20] = [
     (Step::RemoveService, 2),
     (Step::ChangeRouting, 5),
     (Step::Steal, 2),
+    (Step::Talk, 5),
+    (Step::MoveNode, 2),
+    (Step::FlipNode, 2),
+    (Step::JumpClock, 2),
     (Step::CrashProxy, 3),
     (Step::KillProxyInCall, 3),
     (Step::CrashController, 2),
@@ -101,7 +115,12 @@ const STEPS: [(Step, u32); 20] = [
 ];
 
 impl Driver {
-    pub(crate) fn new(seed: u64, history: History, kernels: Vec<RealKernel>) -> Self {
+    pub(crate) fn new(
+        seed: u64,
+        history: History,
+        kernels: Vec<RealKernel>,
+        clock: Rc<Cell<SignedDuration>>,
+    ) -> Self {
         let mut rng = Rng::with_seed(seed);
         let server = InProcess::start(Config { workloads: false, ..Config::default() });
         let wire = Wire {
@@ -117,7 +136,7 @@ impl Driver {
             node.kernel.mirror(real);
         }
         let controllers = ["controller-1", "controller-2"].map(Seat::new).into();
-        Self { rng, wire, nodes, controllers, next_pod: 1 }
+        Self { rng, wire, nodes, controllers, next_pod: 1, clock }
     }
 
     /// Runs to the end, or to the first violation, which is returned.
@@ -246,6 +265,10 @@ impl Driver {
             Step::RemoveService => self.remove_service().await,
             Step::ChangeRouting => self.change_routing().await,
             Step::Steal => self.steal().await,
+            Step::Talk => self.talk(),
+            Step::MoveNode => self.move_node().await,
+            Step::FlipNode => self.flip_node().await,
+            Step::JumpClock => self.jump_clock(),
             Step::Repair => self.repair(),
             Step::Compact => {
                 self.say("the API server forgets its history");
@@ -271,10 +294,11 @@ impl Driver {
         let tenant = ["bank", "shop"][self.rng.usize(0..2)];
         let name = NAMES[self.rng.usize(0..NAMES.len())];
         let routing = Routing::ALL[self.rng.usize(0..Routing::ALL.len())];
-        self.create_service(tenant, name, &objects::service(name, routing), routing).await;
+        let shape = Shape { udp: self.rng.u8(0..3) == 0, affinity: self.rng.u8(0..4) == 0 };
+        self.create_service(tenant, name, &objects::service(name, routing, shape), shape).await;
     }
 
-    async fn create_service(&self, tenant: &str, name: &str, object: &Value, routing: Routing) {
+    async fn create_service(&self, tenant: &str, name: &str, object: &Value, shape: Shape) {
         let key = (tenant.to_owned(), name.to_owned());
         if self.wire.model.lock().services.contains_key(&key) {
             return;
@@ -283,8 +307,9 @@ impl Driver {
         let Some(made) = self.write(Method::POST, &path, object).await else { return };
         let address = made["spec"]["clusterIP"].as_str().and_then(|text| text.parse().ok());
         let Some(address) = address else { return };
-        self.say(&format!("Service {tenant}/{name} at {address}, {routing:?}"));
-        self.wire.model.lock().services.insert(key, ServiceFacts { address });
+        let routing = &object["metadata"]["annotations"];
+        self.say(&format!("Service {tenant}/{name} at {address}, {shape:?}, {routing}"));
+        self.wire.model.lock().services.insert(key, ServiceFacts { address, shape });
     }
 
     async fn remove_service(&mut self) {
@@ -314,7 +339,7 @@ impl Driver {
         let Some(address) = address else { return };
         let name = NAMES[self.rng.usize(0..NAMES.len())];
         self.say(&format!("evil/{name} claims {address} of {}/{}", victim.0, victim.1));
-        self.create_service("evil", name, &objects::thief(name, address), Routing::None).await;
+        self.create_service("evil", name, &objects::thief(name, address), Shape::default()).await;
         self.create_pod(("evil".to_owned(), name.to_owned())).await;
     }
 
@@ -391,6 +416,50 @@ impl Driver {
         }
         let path = format!("/api/v1/namespaces/{}/pods/{}", pod.name.0, pod.name.1);
         self.write(Method::DELETE, &path, &json!({"gracePeriodSeconds": 0})).await;
+    }
+
+    /// A client sends packets to a Service by UDP. The kernel remembers where it sent the first one.
+    fn talk(&mut self) {
+        let services = self.wire.model.lock().services.clone();
+        let by_udp = services.into_iter().filter(|(_, facts)| facts.shape.udp);
+        let Some((name, facts)) = self.rng.choice(by_udp.collect::<Vec<_>>()) else { return };
+        let (at, port) = (self.a_node(), self.rng.u16(1024..));
+        let node = &self.nodes[at];
+        let found = node.kernel.look(|rules| rules.destinations(&facts.packet()));
+        let Some(Destination::Endpoint(endpoint)) = self.rng.choice(found) else { return };
+        node.kernel.add_flow(Flow {
+            protocol: facts.shape.number(),
+            original: Tuple { src: CLIENT, dst: facts.address, sport: port, dport: PORT },
+            reply: Tuple { src: endpoint.ip(), dst: CLIENT, sport: TARGET_PORT, dport: port },
+            destination_translated: true,
+            id: None,
+            zone: 0,
+        });
+        self.say(&format!("on {}, a flow to {}/{} goes to {endpoint}", node.name, name.0, name.1));
+    }
+
+    // === nodes and clocks ===
+
+    async fn move_node(&mut self) {
+        let (at, zone) = (self.a_node(), ["a", "b", "c", "d"][self.rng.usize(0..4)]);
+        let node = self.nodes[at].name.clone();
+        self.say(&format!("{node} moves to zone {zone}"));
+        self.write(Method::PATCH, &format!("/api/v1/nodes/{node}"), &objects::node_in(zone)).await;
+    }
+
+    async fn flip_node(&mut self) {
+        let (at, ready) = (self.a_node(), self.rng.bool());
+        let node = self.nodes[at].name.clone();
+        self.say(&format!("{node} is ready: {ready}"));
+        let path = format!("/api/v1/nodes/{node}/status");
+        self.write(Method::PATCH, &path, &objects::node_status(ready)).await;
+    }
+
+    /// The wall clock of all processes is set, forward or back.
+    fn jump_clock(&mut self) {
+        let seconds = self.rng.i64(-7200..7200);
+        self.say(&format!("the clock is set by {seconds} s"));
+        self.clock.set(self.clock.get() + SignedDuration::from_secs(seconds));
     }
 
     // === faults ===

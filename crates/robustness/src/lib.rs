@@ -18,12 +18,14 @@
 //!
 //! * [`run`]: one seed from start to end. `driver`: what happens in it. `world`: the processes.
 //! * `wire`: requests on their way to the API server. `history`: what happened, for people.
+//! * `rest`: what has to hold when nothing happens any more. `documents`: what `plan` and `explain` say then.
 //! * `model`: what the driver did to the cluster, and what has to hold because of it.
 #![allow(
     clippy::expect_used,
     reason = "a simulation that cannot start has nothing to tell but why"
 )]
 
+mod documents;
 mod driver;
 mod history;
 mod model;

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use zonewise_nft::simulated::{Destination, Packet, Ruleset};
 
 use crate::history::History;
-use crate::objects::{PORT, TARGET_PORT};
+use crate::objects::{PORT, Shape, TARGET_PORT};
 use crate::wire::Call;
 
 /// Namespace and name.
@@ -22,7 +22,24 @@ pub(crate) type Name = (String, String);
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceFacts {
     pub(crate) address: IpAddr,
+    pub(crate) shape: Shape,
 }
+
+impl ServiceFacts {
+    /// The first packet of a connection from a Pod to the Service.
+    pub(crate) fn packet(&self) -> Packet {
+        Packet {
+            source: CLIENT,
+            destination: self.address,
+            protocol: self.shape.number(),
+            port: PORT,
+            local: BTreeSet::new(),
+        }
+    }
+}
+
+/// The Pod that sends packets.
+pub(crate) const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 244, 200, 1));
 
 /// A Pod. It stays here when it is gone, because rules may still lead to its address.
 #[derive(Clone, Debug)]
@@ -148,7 +165,7 @@ impl Model {
             self.violated(format!("budget: {node} has {elements} elements"));
         }
         for (name, facts) in self.services.clone() {
-            let found = rules.destinations(&packet_to(facts.address));
+            let found = rules.destinations(&facts.packet());
             self.judge(node, &name, &facts, &found, now);
         }
     }
@@ -224,16 +241,5 @@ impl Model {
         let gone = now.duration_since(since);
         (gone > LATEST && !self.ready(name).is_empty())
             .then(|| format!("leads to {address}, which left {} s ago", gone.as_secs()))
-    }
-}
-
-/// The first packet of a connection from a Pod to a Service.
-pub(crate) fn packet_to(destination: IpAddr) -> Packet {
-    Packet {
-        source: IpAddr::V4(Ipv4Addr::new(10, 244, 200, 1)),
-        destination,
-        protocol: 6,
-        port: PORT,
-        local: BTreeSet::new(),
     }
 }

@@ -28,6 +28,17 @@ pub(crate) fn node(name: &str, zone: &str, address: IpAddr) -> Value {
     })
 }
 
+/// A patch that moves a Node to a zone.
+pub(crate) fn node_in(zone: &str) -> Value {
+    json!({"metadata": {"labels": {ZONE: zone}}})
+}
+
+/// A patch of a Node's status.
+pub(crate) fn node_status(ready: bool) -> Value {
+    let status = if ready { "True" } else { "False" };
+    json!({"status": {"conditions": [{"type": "Ready", "status": status}]}})
+}
+
 /// How a Service asks for routing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Routing {
@@ -70,14 +81,37 @@ impl Routing {
     }
 }
 
+/// What a Service is apart from its routing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shape {
+    /// UDP, or TCP.
+    pub(crate) udp: bool,
+    /// A client stays with its endpoint.
+    pub(crate) affinity: bool,
+}
+
+impl Shape {
+    fn protocol(self) -> &'static str {
+        if self.udp { "UDP" } else { "TCP" }
+    }
+
+    /// The protocol's number.
+    pub(crate) fn number(self) -> u8 {
+        if self.udp { 17 } else { 6 }
+    }
+}
+
 /// A Service whose Pods have the label `app` with its name.
-pub(crate) fn service(name: &str, routing: Routing) -> Value {
+pub(crate) fn service(name: &str, routing: Routing, shape: Shape) -> Value {
     let mut annotations = routing.annotations();
     if let Some(map) = annotations.as_object_mut() {
         map.retain(|_, value| !value.is_null());
     }
-    let ports = json!([{"name": "http", "port": PORT, "targetPort": TARGET_PORT}]);
-    let mut spec = json!({"selector": {"app": name}, "ports": ports});
+    let ports = json!([{
+        "name": "main", "protocol": shape.protocol(), "port": PORT, "targetPort": TARGET_PORT,
+    }]);
+    let affinity = if shape.affinity { "ClientIP" } else { "None" };
+    let mut spec = json!({"selector": {"app": name}, "ports": ports, "sessionAffinity": affinity});
     if routing == Routing::PreferClose {
         spec["trafficDistribution"] = routing.distribution();
     }
@@ -89,7 +123,7 @@ pub(crate) fn service(name: &str, routing: Routing) -> Value {
 
 /// A Service that claims an address of another one.
 pub(crate) fn thief(name: &str, address: IpAddr) -> Value {
-    let mut service = service(name, Routing::None);
+    let mut service = service(name, Routing::None, Shape::default());
     service["spec"]["externalIPs"] = json!([address]);
     service
 }

@@ -9,8 +9,9 @@ use tokio::time::sleep;
 use zonewise_common::keys::SERVICE_NAME;
 use zonewise_nft::simulated::Destination;
 
+use crate::documents;
 use crate::driver::Driver;
-use crate::model::{Activity, Name, packet_to};
+use crate::model::{Activity, Name};
 use crate::world::Node;
 
 /// How long a proxy needs to program a kernel without tables, in a cluster without faults.
@@ -26,10 +27,15 @@ pub(crate) async fn problem(driver: &Driver, before: &Activity, node: &Node) -> 
     if let Some(problem) = unrest(before, &driver.wire.model.lock().activity()) {
         return Some(problem);
     }
-    if let Some(problem) = wrong_slices(driver).await.or_else(|| wrong_destinations(driver)) {
-        return Some(problem);
+    let wrong = wrong_slices(driver).await;
+    let wrong = wrong.or_else(|| wrong_destinations(driver)).or_else(|| stale_flow(driver));
+    if wrong.is_some() {
+        return wrong;
     }
-    not_fresh(driver, node).await
+    match documents::problem(&driver.wire).await {
+        None => not_fresh(driver, node).await,
+        problem => problem,
+    }
 }
 
 /// What was asked for or written although nothing happened.
@@ -87,7 +93,7 @@ fn wrong_destinations(driver: &Driver) -> Option<String> {
     for node in &driver.nodes {
         for (name, facts) in &model.services {
             let ready = model.ready(name);
-            let found = node.kernel.look(|rules| rules.destinations(&packet_to(facts.address)));
+            let found = node.kernel.look(|rules| rules.destinations(&facts.packet()));
             let wrong = found.iter().find(|destination| match destination {
                 Destination::Endpoint(endpoint) => !ready.contains(&endpoint.ip()),
                 _ => !ready.is_empty(),
@@ -96,6 +102,27 @@ fn wrong_destinations(driver: &Driver) -> Option<String> {
                 let (node, (namespace, name)) = (&node.name, name);
                 return Some(format!(
                     "on {node}, {namespace}/{name} with the ready Pods {ready:?} leads to {wrong:?}"
+                ));
+            }
+        }
+    }
+    None
+}
+
+/// No UDP flow to a Service leads to an endpoint that is not ready.
+fn stale_flow(driver: &Driver) -> Option<String> {
+    let model = driver.wire.model.lock();
+    for node in &driver.nodes {
+        for flow in node.kernel.flows() {
+            let (to, endpoint) = (flow.original.dst, flow.reply.src);
+            let Some((name, _)) = model.services.iter().find(|(_, facts)| facts.address == to)
+            else {
+                continue;
+            };
+            if !model.ready(name).contains(&endpoint) {
+                let (node, (namespace, name)) = (&node.name, name);
+                return Some(format!(
+                    "on {node}, a flow to {namespace}/{name} still leads to {endpoint}, which is not ready"
                 ));
             }
         }

@@ -1,6 +1,7 @@
 //! One run: a seed from start to end, on a thread of its own.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Once;
 use std::{fmt, panic, thread};
 
@@ -104,9 +105,11 @@ fn run_here(seed: u64, plan: Plan, kernels: Vec<RealKernel>) -> Outcome {
     let runtime = runtime.expect("a runtime");
     runtime.block_on(async {
         let start = Instant::now();
+        let ahead = Rc::new(Cell::new(SignedDuration::ZERO));
+        let jumps = Rc::clone(&ahead);
         clock::simulate(move || {
             let passed = SignedDuration::try_from(start.elapsed()).unwrap_or_default();
-            FIRST_DAY + passed
+            FIRST_DAY + passed + jumps.get()
         });
         let history = History::new();
         let log = tracing_subscriber::fmt()
@@ -116,7 +119,7 @@ fn run_here(seed: u64, plan: Plan, kernels: Vec<RealKernel>) -> Outcome {
             .with_ansi(false)
             .finish();
         let _logging = tracing::subscriber::set_default(log);
-        let violation = Driver::new(seed, history.clone(), kernels).drive(plan).await;
+        let violation = Driver::new(seed, history.clone(), kernels, ahead).drive(plan).await;
         let panic = PANIC.take().map(|panic| format!("a task panicked: {panic}"));
         Outcome { seed, history: history.lines(), violation: panic.or(violation) }
     })
