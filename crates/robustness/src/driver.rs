@@ -1,7 +1,7 @@
 //! What happens in a run: Services and Pods come and go, things break and are repaired.
 
 use std::cell::Cell;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use zonewise_nft::conntrack::{Flow, Tuple};
 use zonewise_nft::simulated::{Destination, Fault};
 
 use crate::history::History;
-use crate::model::{CLIENT, Model, Name, PodFacts, ServiceFacts};
+use crate::model::{Model, Name, PodFacts, ServiceFacts};
 use crate::objects::{self, PORT, Routing, Shape, TARGET_PORT};
 use crate::rest;
 use crate::run::{Plan, RealKernel};
@@ -54,6 +54,8 @@ pub(crate) struct Driver {
     pub(crate) nodes: Vec<Node>,
     controllers: Vec<Seat>,
     next_pod: u16,
+    /// Whether nodes have addresses of both families.
+    ipv6: bool,
     /// How far the wall clock is ahead of the time that has passed.
     clock: Rc<Cell<SignedDuration>>,
 }
@@ -136,7 +138,7 @@ impl Driver {
             node.kernel.mirror(real);
         }
         let controllers = ["controller-1", "controller-2"].map(Seat::new).into();
-        Self { rng, wire, nodes, controllers, next_pod: 1, clock }
+        Self { rng, wire, nodes, controllers, next_pod: 1, ipv6, clock }
     }
 
     /// Runs to the end, or to the first violation, which is returned.
@@ -294,7 +296,11 @@ impl Driver {
         let tenant = ["bank", "shop"][self.rng.usize(0..2)];
         let name = NAMES[self.rng.usize(0..NAMES.len())];
         let routing = Routing::ALL[self.rng.usize(0..Routing::ALL.len())];
-        let shape = Shape { udp: self.rng.u8(0..3) == 0, affinity: self.rng.u8(0..4) == 0 };
+        let shape = Shape {
+            udp: self.rng.u8(0..3) == 0,
+            affinity: self.rng.u8(0..4) == 0,
+            dual_stack: self.ipv6 && self.rng.bool(),
+        };
         self.create_service(tenant, name, &objects::service(name, routing, shape), shape).await;
     }
 
@@ -305,11 +311,12 @@ impl Driver {
         }
         let path = format!("/api/v1/namespaces/{tenant}/services");
         let Some(made) = self.write(Method::POST, &path, object).await else { return };
-        let address = made["spec"]["clusterIP"].as_str().and_then(|text| text.parse().ok());
-        let Some(address) = address else { return };
+        let addresses = made["spec"]["clusterIPs"].as_array().into_iter().flatten();
+        let addresses: Vec<IpAddr> =
+            addresses.filter_map(|text| text.as_str()?.parse().ok()).collect();
         let routing = &object["metadata"]["annotations"];
-        self.say(&format!("Service {tenant}/{name} at {address}, {shape:?}, {routing}"));
-        self.wire.model.lock().services.insert(key, ServiceFacts { address, shape });
+        self.say(&format!("Service {tenant}/{name} at {addresses:?}, {shape:?}, {routing}"));
+        self.wire.model.lock().services.insert(key, ServiceFacts { addresses, shape });
     }
 
     async fn remove_service(&mut self) {
@@ -335,8 +342,10 @@ impl Driver {
     /// A Service of another tenant claims the address of one.
     async fn steal(&mut self) {
         let Some(victim) = self.a_service() else { return };
-        let address = self.wire.model.lock().services.get(&victim).map(|facts| facts.address);
-        let Some(address) = address else { return };
+        let facts = self.wire.model.lock().services.get(&victim).cloned();
+        let Some(address) = facts.and_then(|facts| facts.addresses.first().copied()) else {
+            return;
+        };
         let name = NAMES[self.rng.usize(0..NAMES.len())];
         self.say(&format!("evil/{name} claims {address} of {}/{}", victim.0, victim.1));
         self.create_service("evil", name, &objects::thief(name, address), Shape::default()).await;
@@ -425,12 +434,23 @@ impl Driver {
         let Some((name, facts)) = self.rng.choice(by_udp.collect::<Vec<_>>()) else { return };
         let (at, port) = (self.a_node(), self.rng.u16(1024..));
         let node = &self.nodes[at];
-        let found = node.kernel.look(|rules| rules.destinations(&facts.packet()));
+        let Some(packet) = self.rng.choice(facts.packets().collect::<Vec<_>>()) else { return };
+        let found = node.kernel.look(|rules| rules.destinations(&packet));
         let Some(Destination::Endpoint(endpoint)) = self.rng.choice(found) else { return };
         node.kernel.add_flow(Flow {
             protocol: facts.shape.number(),
-            original: Tuple { src: CLIENT, dst: facts.address, sport: port, dport: PORT },
-            reply: Tuple { src: endpoint.ip(), dst: CLIENT, sport: TARGET_PORT, dport: port },
+            original: Tuple {
+                src: packet.source,
+                dst: packet.destination,
+                sport: port,
+                dport: PORT,
+            },
+            reply: Tuple {
+                src: endpoint.ip(),
+                dst: packet.source,
+                sport: TARGET_PORT,
+                dport: port,
+            },
             destination_translated: true,
             id: None,
             zone: 0,

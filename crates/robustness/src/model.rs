@@ -4,7 +4,7 @@
 //! cannot share a mistake with the code that it judges.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -21,25 +21,47 @@ pub(crate) type Name = (String, String);
 /// A Service that exists.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceFacts {
-    pub(crate) address: IpAddr,
+    /// One, or one of each family.
+    pub(crate) addresses: Vec<IpAddr>,
     pub(crate) shape: Shape,
 }
 
 impl ServiceFacts {
-    /// The first packet of a connection from a Pod to the Service.
-    pub(crate) fn packet(&self) -> Packet {
-        Packet {
-            source: CLIENT,
-            destination: self.address,
+    /// The first packets of connections from a Pod to the addresses of the Service.
+    pub(crate) fn packets(&self) -> impl Iterator<Item = Packet> {
+        let packet = |destination: &IpAddr| Packet {
+            source: client(*destination),
+            destination: *destination,
             protocol: self.shape.number(),
             port: PORT,
             local: BTreeSet::new(),
-        }
+        };
+        self.addresses.iter().map(packet)
     }
 }
 
-/// The Pod that sends packets.
-pub(crate) const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 244, 200, 1));
+/// The address of the Pod that sends packets to a destination.
+pub(crate) fn client(destination: IpAddr) -> IpAddr {
+    let pod = Ipv4Addr::new(10, 244, 200, 1);
+    if destination.is_ipv4() { pod.into() } else { ipv6_of(pod).into() }
+}
+
+/// The second address of a Pod.
+pub(crate) fn ipv6_of(pod: Ipv4Addr) -> Ipv6Addr {
+    let [_, _, high, low] = pod.octets();
+    Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 0, u16::from_be_bytes([high, low]))
+}
+
+/// The first address of the Pod that has this one.
+fn ipv4_of(address: IpAddr) -> Ipv4Addr {
+    match address {
+        IpAddr::V4(address) => address,
+        IpAddr::V6(address) => {
+            let [.., high, low] = address.octets();
+            Ipv4Addr::new(10, 244, high, low)
+        }
+    }
+}
 
 /// A Pod. It stays here when it is gone, because rules may still lead to its address.
 #[derive(Clone, Debug)]
@@ -53,9 +75,8 @@ pub(crate) struct PodFacts {
     pub(crate) deleted: bool,
 }
 
-/// What a node's rules did with a Service when they were last looked at.
+/// What a node's rules did with an address of a Service when they were last looked at.
 struct Seen {
-    address: IpAddr,
     at: Instant,
     endpoints: BTreeSet<IpAddr>,
 }
@@ -67,8 +88,8 @@ pub(crate) struct Model {
     pub(crate) pods: BTreeMap<Ipv4Addr, PodFacts>,
     /// The identity in the controllers' Lease.
     leader: Option<String>,
-    /// By node and Service.
-    seen: BTreeMap<(String, Name), Seen>,
+    /// By node, Service and address.
+    seen: BTreeMap<(String, Name, IpAddr), Seen>,
     /// Since when nothing is broken; `None` while something is.
     pub(crate) calm_since: Option<Instant>,
     /// Requests by process.
@@ -150,11 +171,14 @@ impl Model {
         Activity { slice_writes: self.slice_writes, requests: self.requests.clone() }
     }
 
-    /// The ready Pods of a Service.
-    pub(crate) fn ready(&self, service: &Name) -> BTreeSet<IpAddr> {
+    /// The addresses of the ready Pods of a Service, of the family of one of its addresses.
+    pub(crate) fn ready(&self, service: &Name, address: IpAddr) -> BTreeSet<IpAddr> {
         let ready = self.pods.iter().filter(|(_, pod)| pod.service == *service);
         let ready = ready.filter(|(_, pod)| pod.ready_since.is_some() && !pod.deleted);
-        ready.map(|(address, _)| IpAddr::V4(*address)).collect()
+        let of_family = |pod: Ipv4Addr| -> IpAddr {
+            if address.is_ipv4() { pod.into() } else { ipv6_of(pod).into() }
+        };
+        ready.map(|(pod, _)| of_family(*pod)).collect()
     }
 
     /// Looks at the rules of a node: after each commit, and between.
@@ -165,8 +189,10 @@ impl Model {
             self.violated(format!("budget: {node} has {elements} elements"));
         }
         for (name, facts) in self.services.clone() {
-            let found = rules.destinations(&facts.packet());
-            self.judge(node, &name, &facts, &found, now);
+            for packet in facts.packets() {
+                let found = rules.destinations(&packet);
+                self.judge(node, &name, packet.destination, &found, now);
+            }
         }
     }
 
@@ -174,11 +200,11 @@ impl Model {
         &mut self,
         node: &str,
         name: &Name,
-        facts: &ServiceFacts,
+        address: IpAddr,
         found: &BTreeSet<Destination>,
         now: Instant,
     ) {
-        let told = format!("on {node}, {}/{} at {}", name.0, name.1, facts.address);
+        let told = format!("on {node}, {}/{} at {}", name.0, name.1, address);
         let mut endpoints = BTreeSet::new();
         let mut lost = BTreeSet::new();
         for destination in found {
@@ -197,9 +223,8 @@ impl Model {
                 other => drop(lost.insert(format!("{other:?}"))),
             }
         }
-        let key = (node.to_owned(), name.clone());
-        let before = self.seen.get(&key).filter(|seen| seen.address == facts.address);
-        let stayed = before.is_some_and(|seen| {
+        let key = (node.to_owned(), name.clone(), address);
+        let stayed = self.seen.get(&key).is_some_and(|seen| {
             let stayed = |address: &IpAddr| self.ready_since_before(*address, seen.at);
             seen.endpoints.iter().any(stayed)
         });
@@ -209,13 +234,12 @@ impl Model {
             ));
         }
         if lost.is_empty() && !endpoints.is_empty() {
-            self.seen.insert(key, Seen { address: facts.address, at: now, endpoints });
+            self.seen.insert(key, Seen { at: now, endpoints });
         }
     }
 
     fn ready_since_before(&self, address: IpAddr, at: Instant) -> bool {
-        let IpAddr::V4(address) = address else { return false };
-        let pod = self.pods.get(&address).filter(|pod| !pod.deleted);
+        let pod = self.pods.get(&ipv4_of(address)).filter(|pod| !pod.deleted);
         pod.and_then(|pod| pod.ready_since).is_some_and(|since| since <= at)
     }
 
@@ -227,8 +251,7 @@ impl Model {
         port: u16,
         now: Instant,
     ) -> Option<String> {
-        let IpAddr::V4(address) = address else { return Some(format!("leads to {address}")) };
-        let Some(pod) = self.pods.get(&address) else {
+        let Some(pod) = self.pods.get(&ipv4_of(address)) else {
             return Some(format!("leads to {address}, which no Pod ever had"));
         };
         if pod.service != *name || port != TARGET_PORT {
@@ -239,7 +262,7 @@ impl Model {
             pod.left.into_iter().chain([self.calm_since?]).max().filter(|_| pod.left.is_some())?;
         // A Service without any ready endpoint may use those that end.
         let gone = now.duration_since(since);
-        (gone > LATEST && !self.ready(name).is_empty())
+        (gone > LATEST && !self.ready(name, address).is_empty())
             .then(|| format!("leads to {address}, which left {} s ago", gone.as_secs()))
     }
 }

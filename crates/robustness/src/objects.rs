@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use crate::model::ipv6_of;
 use serde_json::{Value, json};
 use zonewise_common::keys::{HOSTNAME, ROUTING_PREFERENCE, SUBSETTING, TOPOLOGY_MODE, ZONE};
 
@@ -88,6 +89,8 @@ pub(crate) struct Shape {
     pub(crate) udp: bool,
     /// A client stays with its endpoint.
     pub(crate) affinity: bool,
+    /// It has addresses of both families.
+    pub(crate) dual_stack: bool,
 }
 
 impl Shape {
@@ -112,6 +115,9 @@ pub(crate) fn service(name: &str, routing: Routing, shape: Shape) -> Value {
     }]);
     let affinity = if shape.affinity { "ClientIP" } else { "None" };
     let mut spec = json!({"selector": {"app": name}, "ports": ports, "sessionAffinity": affinity});
+    if shape.dual_stack {
+        spec["ipFamilyPolicy"] = json!("RequireDualStack");
+    }
     if routing == Routing::PreferClose {
         spec["trafficDistribution"] = routing.distribution();
     }
@@ -141,7 +147,8 @@ pub(crate) fn pod(name: &str, app: &str, node: &str) -> Value {
 pub(crate) fn pod_status(address: Ipv4Addr, ready: bool) -> Value {
     let status = if ready { "True" } else { "False" };
     json!({"status": {
-        "phase": "Running", "podIP": address, "podIPs": [{"ip": address}],
+        "phase": "Running", "podIP": address,
+        "podIPs": [{"ip": address}, {"ip": ipv6_of(address)}],
         "conditions": [{"type": "Ready", "status": status}],
     }})
 }

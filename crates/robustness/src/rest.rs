@@ -74,8 +74,10 @@ async fn wrong_slices(driver: &Driver) -> Option<String> {
     // Kubernetes' own Service, which no controller of ours writes slices for.
     stored.retain(|(namespace, _), _| namespace != "default");
     let model = driver.wire.model.lock();
-    for name in model.services.keys() {
-        let (wanted, there) = (model.ready(name), stored.remove(name).unwrap_or_default());
+    for (name, facts) in &model.services {
+        let wanted: BTreeSet<IpAddr> =
+            facts.addresses.iter().flat_map(|address| model.ready(name, *address)).collect();
+        let there = stored.remove(name).unwrap_or_default();
         if wanted != there {
             let (namespace, name) = name;
             return Some(format!(
@@ -92,21 +94,25 @@ fn wrong_destinations(driver: &Driver) -> Option<String> {
     let model = driver.wire.model.lock();
     for node in &driver.nodes {
         for (name, facts) in &model.services {
-            let ready = model.ready(name);
-            let found = node.kernel.look(|rules| rules.destinations(&facts.packet()));
-            let wrong = found.iter().find(|destination| match destination {
-                Destination::Endpoint(endpoint) => !ready.contains(&endpoint.ip()),
-                _ => !ready.is_empty(),
+            let wrong = facts.packets().find_map(|packet| {
+                let found = node.kernel.look(|rules| rules.destinations(&packet));
+                wrong_destination(&model.ready(name, packet.destination), &found)
             });
             if let Some(wrong) = wrong {
                 let (node, (namespace, name)) = (&node.name, name);
-                return Some(format!(
-                    "on {node}, {namespace}/{name} with the ready Pods {ready:?} leads to {wrong:?}"
-                ));
+                return Some(format!("on {node}, {namespace}/{name} {wrong}"));
             }
         }
     }
     None
+}
+
+fn wrong_destination(ready: &BTreeSet<IpAddr>, found: &BTreeSet<Destination>) -> Option<String> {
+    let wrong = found.iter().find(|destination| match destination {
+        Destination::Endpoint(endpoint) => !ready.contains(&endpoint.ip()),
+        _ => !ready.is_empty(),
+    })?;
+    Some(format!("with the ready Pods {ready:?} leads to {wrong:?}"))
 }
 
 /// No UDP flow to a Service leads to an endpoint that is not ready.
@@ -115,11 +121,12 @@ fn stale_flow(driver: &Driver) -> Option<String> {
     for node in &driver.nodes {
         for flow in node.kernel.flows() {
             let (to, endpoint) = (flow.original.dst, flow.reply.src);
-            let Some((name, _)) = model.services.iter().find(|(_, facts)| facts.address == to)
+            let Some((name, _)) =
+                model.services.iter().find(|(_, facts)| facts.addresses.contains(&to))
             else {
                 continue;
             };
-            if !model.ready(name).contains(&endpoint) {
+            if !model.ready(name, to).contains(&endpoint) {
                 let (node, (namespace, name)) = (&node.name, name);
                 return Some(format!(
                     "on {node}, a flow to {namespace}/{name} still leads to {endpoint}, which is not ready"

@@ -18,7 +18,7 @@ use crate::history::History;
 use crate::wire::{Endpoint, Wire};
 
 /// The addresses of all Pods.
-const PODS: &str = "10.244.0.0/16";
+const PODS: &str = "10.244.0.0/16,fd00:244::/48";
 
 /// A process that runs.
 pub(crate) struct Running {
