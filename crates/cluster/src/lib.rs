@@ -6,10 +6,12 @@
 //!  watch     lists and watches one resource, recovers from failures    (bytes ─► small structs)
 //!  events    records events; repeated ones are counted
 //!  lease     leader election: which replica may write
+//!  review    who a client is and what it may read, by TokenReview and SubjectAccessReview
 //! ```
 
 pub mod api;
 pub mod connect;
 pub mod events;
 pub mod lease;
+pub mod review;
 pub mod watch;

@@ -24,6 +24,7 @@ use zonewise_cluster::lease;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_slices::settings::{FeatureGates, Gate, Settings, Settling};
 use zonewise_telemetry::file::{self, FileError};
+use zonewise_telemetry::tls::Certificate;
 use zonewise_topology::capacity::MissingCpu;
 use zonewise_topology::expression::{Definition, Library, LibraryError};
 
@@ -38,8 +39,13 @@ pub struct Config {
     pub workers: usize,
     /// How long changes of Pods are collected before a Service is synced.
     pub batch_period: Duration,
-    /// The address on which health and metrics are served.
+    /// The address of `/healthz`, `/livez` and `/readyz`.
+    pub health_address: SocketAddr,
+    /// The address of `/metrics`.
     pub metrics_address: SocketAddr,
+    /// The certificate with which metrics are served, to those alone whom the API server allows to read them; `None`
+    /// for everybody who reaches the address, without TLS.
+    pub metrics_certificate: Option<Certificate>,
     /// Leader election; `None` if it is off.
     pub lease: Option<lease::ElectionConfig>,
     /// The file that the configuration was read from, if the controller is to follow its changes.
@@ -120,8 +126,14 @@ pub struct File {
     pub capacity: Option<CapacityFile>,
     /// Leader election.
     pub leader_election: Option<LeaderElection>,
-    /// The address on which health and metrics are served.
+    /// The address of `/healthz`, `/livez` and `/readyz`.
+    pub health_address: Option<SocketAddr>,
+    /// The address of `/metrics`; beyond loopback they need a token.
     pub metrics_address: Option<SocketAddr>,
+    /// The certificate of `/metrics`, a PEM file; without one the controller makes its own.
+    pub tls_cert_file: Option<PathBuf>,
+    /// The private key of that certificate, a PEM file.
+    pub tls_private_key_file: Option<PathBuf>,
     /// When a quiet Service is decided afresh.
     pub settling: Option<SettlingFile>,
     /// Heuristics that are defined by expressions.
@@ -321,7 +333,10 @@ impl File {
                 resource_name: over.resource_name.or(election.resource_name),
                 identity: over.identity.or(election.identity),
             }),
+            health_address: flags.health_address.or(self.health_address),
             metrics_address: flags.metrics_address.or(self.metrics_address),
+            tls_cert_file: flags.tls_cert_file.or(self.tls_cert_file),
+            tls_private_key_file: flags.tls_private_key_file.or(self.tls_private_key_file),
             settling: Some(
                 self.settling.unwrap_or_default().overridden_by(flags.settling.unwrap_or_default()),
             ),
@@ -345,8 +360,11 @@ impl File {
             50,
             "1 to 50",
         )?;
-        let address = ([0, 0, 0, 0], 10270).into();
-        let metrics_address = self.metrics_address.unwrap_or(address);
+        let health_address = self.health_address.unwrap_or(([0, 0, 0, 0], 10270).into());
+        let metrics_address = self.metrics_address.unwrap_or(([127, 0, 0, 1], 10271).into());
+        distinct(health_address, metrics_address)?;
+        let files = (self.tls_cert_file.clone(), self.tls_private_key_file.clone());
+        let metrics_certificate = certificate(metrics_address, files)?;
         let missing_cpu = match self.capacity.and_then(|capacity| capacity.missing_cpu) {
             Some(MissingCpuFile::CountNodes) => MissingCpu::CountNodes,
             Some(MissingCpuFile::Refuse) | None => MissingCpu::Refuse,
@@ -359,7 +377,9 @@ impl File {
             missing_cpu,
             workers: workers as usize,
             batch_period,
+            health_address,
             metrics_address,
+            metrics_certificate,
             lease,
             file: None,
         })
@@ -400,6 +420,34 @@ fn in_range(
         Ok(value)
     } else {
         Err(ConfigError::Range { name, value, range })
+    }
+}
+
+/// Health and metrics cannot have the same port.
+fn distinct(health: SocketAddr, metrics: SocketAddr) -> Result<(), ConfigError> {
+    let ips = [health.ip(), metrics.ip()];
+    let overlap = ips[0] == ips[1] || ips.iter().any(std::net::IpAddr::is_unspecified);
+    if health.port() != metrics.port() || health.port() == 0 || !overlap {
+        return Ok(());
+    }
+    Err(ConfigError::Settings(format!(
+        "healthAddress {health} and metricsAddress {metrics} overlap; give the metrics another port: probes are open to \
+         all and metrics are not"
+    )))
+}
+
+/// The certificate with which metrics are served. They are open to everybody on loopback alone.
+fn certificate(
+    metrics: SocketAddr,
+    files: (Option<PathBuf>, Option<PathBuf>),
+) -> Result<Option<Certificate>, ConfigError> {
+    let given = |file: Option<PathBuf>| file.filter(|path| !path.as_os_str().is_empty());
+    match (given(files.0), given(files.1)) {
+        (Some(certificate), Some(key)) => Ok(Some(Certificate::Files { certificate, key })),
+        (None, None) => Ok((!metrics.ip().is_loopback()).then_some(Certificate::SelfSigned)),
+        (Some(_), None) | (None, Some(_)) => Err(ConfigError::Settings(
+            "tlsCertFile and tlsPrivateKeyFile belong together; give both or none".to_owned(),
+        )),
     }
 }
 
@@ -479,6 +527,9 @@ mod tests {
             ("settling: { after: 1s }", "after"),
             ("heuristics: [ { name: example.com/x, endpointZones: '[nothing]' } ]", "c.yaml:3:"),
             ("metricsAddress: nowhere", "c.yaml:3:"),
+            ("metricsAddress: 0.0.0.0:10270", "give the metrics another port"),
+            ("metricsAddress: 127.0.0.1:10270", "give the metrics another port"),
+            ("tlsCertFile: /tls.crt", "tlsCertFile and tlsPrivateKeyFile belong together"),
         ];
         for (lines, expected) in rows {
             let error = read(lines).err().unwrap_or_default();
@@ -486,6 +537,26 @@ mod tests {
         }
         let error = File::parse("c.yaml", "kind: Pod").err().unwrap().to_string();
         assert!(error.contains("expected apiVersion config.zonewise.dev/v1alpha1"), "{error}");
+    }
+
+    #[test]
+    fn metrics_are_open_on_loopback_alone() {
+        let certificate = |lines: &str| read(lines).unwrap().metrics_certificate;
+        for address in ["127.0.0.1:10271", "127.9.9.9:1", "'[::1]:10271'"] {
+            assert_eq!(certificate(&format!("metricsAddress: {address}")), None, "{address}");
+        }
+        for address in ["0.0.0.0:10271", "10.0.0.1:10271", "'[::]:10271'"] {
+            let made = certificate(&format!("metricsAddress: {address}"));
+            assert_eq!(made, Some(Certificate::SelfSigned), "{address}");
+        }
+        assert_eq!(certificate("tlsCertFile: ''\ntlsPrivateKeyFile: ''"), None);
+        let files = Certificate::Files { certificate: "/a".into(), key: "/b".into() };
+        assert_eq!(certificate("tlsCertFile: /a\ntlsPrivateKeyFile: /b"), Some(files));
+        let config = read("").unwrap();
+        assert_eq!(config.health_address, ([0, 0, 0, 0], 10270).into());
+        assert_eq!(config.metrics_address, ([127, 0, 0, 1], 10271).into());
+        let elsewhere = "healthAddress: 10.0.0.1:10270\nmetricsAddress: 127.0.0.1:10270";
+        assert!(read(elsewhere).is_ok(), "the addresses do not overlap");
     }
 
     #[test]

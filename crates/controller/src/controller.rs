@@ -30,8 +30,11 @@ use zonewise_slices::upstream::is_overloaded;
 use zonewise_telemetry::checks::{Checks, Readiness};
 use zonewise_telemetry::health::{self, ListenError};
 use zonewise_telemetry::metrics::{self, MetricError, Registry};
+use zonewise_telemetry::server::Protection;
 use zonewise_telemetry::shutdown::Shutdown;
+use zonewise_telemetry::tls::{Certificate, CertificateError, Tls};
 
+use crate::access::Reviewer;
 use crate::config::{Config, ConfigFile};
 use crate::faults::Faults;
 use crate::metrics::Metrics;
@@ -44,9 +47,12 @@ use crate::worker::Worker;
 /// Why the controller ended.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// The health server could not start.
+    /// The server of health or of metrics could not start.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The certificate of the metrics cannot be used.
+    #[error("the metrics cannot be served: {0}")]
+    Certificate(#[from] CertificateError),
     /// Two metrics have the same name.
     #[error(transparent)]
     Metric(#[from] MetricError),
@@ -94,7 +100,10 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let (leadership, campaign) = campaign(&client, &config, &released)?;
     let election = leadership.clone();
     checks.readiness_when("leader election", move || election.obstacle().map_or(Ok(()), Err));
-    let server = health::serve(config.metrics_address, registry, checks.clone(), &shutdown).await?;
+    let health = health::serve(config.health_address, checks.clone(), &shutdown).await?;
+    let protection = protection(&client, config.metrics_certificate.clone())?;
+    let metrics_server =
+        health::serve_metrics(config.metrics_address, registry, protection).await?;
     let campaign = tokio::spawn(campaign);
     let mut watches = watched.start(&client);
     if !config.settings.upstream {
@@ -107,8 +116,19 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     released.trigger();
     // The lease is released after the last write, because another replica then starts at once.
     let _ = campaign.await;
-    server.stop().await;
+    metrics_server.stop().await;
+    health.stop().await;
     result
+}
+
+/// What keeps metrics from those who may not read them, if they are served with a certificate.
+fn protection(
+    client: &Client,
+    certificate: Option<Certificate>,
+) -> Result<Option<Protection>, CertificateError> {
+    let Some(certificate) = certificate else { return Ok(None) };
+    let tls = Arc::new(Tls::new(certificate)?);
+    Ok(Some(Protection { tls, guard: Arc::new(Reviewer::new(client.clone())) }))
 }
 
 /// Counts the endpoints in all slices that this controller manages.

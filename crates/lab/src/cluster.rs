@@ -505,6 +505,7 @@ fn inside(access: &Access, listener: SocketAddr) -> anyhow::Result<kube::Config>
 fn controller(api: &Api) -> anyhow::Result<Controller> {
     let mut config =
         File::default().resolve("zonewise-lab").context("the controller's configuration")?;
+    config.health_address = ([127, 0, 0, 1], 0).into();
     config.metrics_address = ([127, 0, 0, 1], 0).into();
     config.lease = None;
     let (client, shutdown) = (api.client().clone(), Shutdown::manual());

@@ -245,6 +245,7 @@ fn start_controller(name: &str, wire: &Wire) -> Running {
     let endpoint = Endpoint::new(wire, name);
     let mut config =
         zonewise_controller::config::File::default().resolve(name).expect("defaults are valid");
+    config.health_address = (Ipv4Addr::LOCALHOST, 0).into();
     config.metrics_address = (Ipv4Addr::LOCALHOST, 0).into();
     config.lease = Some(ElectionConfig::new(name));
     let client = endpoint.client();

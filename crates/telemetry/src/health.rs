@@ -1,12 +1,14 @@
-//! The health and metrics server.
+//! The servers of health and of metrics.
 //!
 //! ```text
-//!  /healthz /livez  liveness: 200 "ok", or 500 with a line per check
-//!  /readyz          readiness: the same, and fails while the process shuts down
-//!  /metrics         the registry as Prometheus text
+//!  /healthz /livez  liveness: 200 "ok", or 500 with a line per check            ┐ for the kubelet,
+//!  /readyz          readiness: the same, and fails while the process shuts down ┘ open to all
+//!
+//!  /metrics         the registry as Prometheus text                               with a protection, if need be
 //! ```
 //!
-//! With `?verbose` the checks are also listed when all pass.
+//! With `?verbose` the checks are also listed when all pass. Metrics have a port of their own, because they tell the
+//! names of Services, which probes do not.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,28 +18,29 @@ use tokio::net::TcpListener;
 use crate::checks::{Checks, Probe};
 use crate::metrics::{self, Registry};
 pub use crate::server::Server;
-use crate::server::{self, LIMITS, Limits, Page, PageRequest};
+use crate::server::{self, LIMITS, Limits, Page, PageHandler, PageRequest, Pages, Protection};
 use crate::shutdown::Shutdown;
 
 /// The server could not start.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot listen on {address} for health and metrics: {source}; free the port or configure another address"
+    "cannot listen on {address} for {pages}: {source}; free the port or configure another address"
 )]
 pub struct ListenError {
+    /// What it should have served: health or metrics.
+    pub pages: &'static str,
     /// The address it should have listened on.
     pub address: SocketAddr,
     /// The error of the operating system.
     pub source: io::Error,
 }
 
-/// Serves health and metrics. While the process shuts down, `/readyz` fails and the server keeps running.
+/// Serves health. While the process shuts down, `/readyz` fails and the server keeps running.
 ///
 /// # Errors
 /// If it cannot listen on the address.
 pub async fn serve(
     address: SocketAddr,
-    registry: Registry,
     checks: Checks,
     shutdown: &Shutdown,
 ) -> Result<Server, ListenError> {
@@ -45,35 +48,47 @@ pub async fn serve(
     checks.readiness_when("shutdown", move || {
         if shutdown.is_down() { Err("shutting down".to_owned()) } else { Ok(()) }
     });
-    listen(address, HealthPages { registry, checks }, LIMITS).await
+    listen(address, "health", Pages { handler: HealthPages { checks }, protection: None }, LIMITS)
+        .await
+}
+
+/// Serves metrics; with a protection not to everybody.
+///
+/// # Errors
+/// If it cannot listen on the address.
+pub async fn serve_metrics(
+    address: SocketAddr,
+    registry: Registry,
+    protection: Option<Protection>,
+) -> Result<Server, ListenError> {
+    let pages = Pages { handler: MetricsPage { registry }, protection };
+    listen(address, "metrics", pages, LIMITS).await
 }
 
 async fn listen(
     address: SocketAddr,
-    pages: HealthPages,
+    name: &'static str,
+    pages: Pages<impl PageHandler>,
     limits: Limits,
 ) -> Result<Server, ListenError> {
-    let failed = |source| ListenError { address, source };
+    let failed = |source| ListenError { pages: name, address, source };
+    let protected = pages.protection.is_some();
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let server = server::serve_limited(listener, pages, limits).map_err(failed)?;
-    tracing::info!(address = %server.address(), "serving health and metrics");
+    tracing::info!(address = %server.address(), protected, "serving {name}");
     Ok(server)
 }
 
 struct HealthPages {
-    registry: Registry,
     checks: Checks,
 }
 
-impl server::PageHandler for HealthPages {
+impl PageHandler for HealthPages {
     fn handle(&self, request: PageRequest<'_>) -> Page {
         match request.path {
             "/healthz" => self.health(request, "healthz", Probe::Liveness),
             "/livez" => self.health(request, "livez", Probe::Liveness),
             "/readyz" => self.health(request, "readyz", Probe::Readiness),
-            "/metrics" => Page::read_only(request, || {
-                Page::new(200, metrics::CONTENT_TYPE, self.registry.text())
-            }),
             _ => Page::not_found(),
         }
     }
@@ -89,6 +104,21 @@ impl HealthPages {
                 (false, _) => Page::text(500, report.text(endpoint)),
             }
         })
+    }
+}
+
+struct MetricsPage {
+    registry: Registry,
+}
+
+impl PageHandler for MetricsPage {
+    fn handle(&self, request: PageRequest<'_>) -> Page {
+        match request.path {
+            "/metrics" => Page::read_only(request, || {
+                Page::new(200, metrics::CONTENT_TYPE, self.registry.text())
+            }),
+            _ => Page::not_found(),
+        }
     }
 }
 
@@ -108,6 +138,7 @@ mod tests {
 
     use super::*;
 
+    /// A server whose page is large.
     async fn server(limits: Limits) -> Server {
         let registry = Registry::default();
         let help = "Too much for the socket's buffers.";
@@ -116,8 +147,8 @@ mod tests {
                 (0..200_000).for_each(|n| samples.push([&format!("{n:0>64}")], 1.0));
             })
             .unwrap();
-        let pages = HealthPages { registry, checks: Checks::default() };
-        listen(([127, 0, 0, 1], 0).into(), pages, limits).await.unwrap()
+        let pages = Pages { handler: MetricsPage { registry }, protection: None };
+        listen(([127, 0, 0, 1], 0).into(), "metrics", pages, limits).await.unwrap()
     }
 
     async fn until_closed(mut client: TcpStream) -> String {
@@ -153,7 +184,10 @@ mod tests {
     #[tokio::test]
     async fn a_thousand_idle_clients_keep_no_probe_out() {
         let hour = Duration::from_secs(3600);
-        let server = server(Limits { head: hour, total: hour, ..LIMITS }).await;
+        let limits = Limits { head: hour, total: hour, ..LIMITS };
+        let handler = HealthPages { checks: Checks::default() };
+        let pages = Pages { handler, protection: None };
+        let server = listen(([127, 0, 0, 1], 0).into(), "health", pages, limits).await.unwrap();
         let mut idle = Vec::new();
         for _ in 0..1000 {
             idle.push(TcpStream::connect(server.address()).await.unwrap());

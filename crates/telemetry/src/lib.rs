@@ -5,8 +5,9 @@
 //!  log       events ─► standard error, as text or JSON
 //!  metrics   counters, gauges, histograms, values computed on each scrape ─► Prometheus text
 //!  checks    liveness and readiness checks of the process
-//!  health    /healthz /livez /readyz /metrics over HTTP, for both of the above
-//!  server    the HTTP server of these and other pages
+//!  health    /healthz /livez /readyz over HTTP, and /metrics on a port of its own
+//!  server    the HTTP server of these and other pages, and their protection
+//!  tls       the certificate of protected pages
 //!  file      a configuration file ─► its contents, or an error with line and column
 //!  shutdown  SIGTERM, SIGINT ─► shutting down ─► forced (second signal, or the grace period is over)
 //! ```
@@ -21,11 +22,13 @@
 //! let (registry, checks) = (metrics::Registry::default(), Checks::default());
 //! metrics::process(&registry, "1.2.3")?;
 //! let watching = checks.readiness("watch pods");
-//! let server = health::serve(([0, 0, 0, 0], 8080).into(), registry, checks, &shutdown).await?;
+//! let server = health::serve(([0, 0, 0, 0], 8080).into(), checks, &shutdown).await?;
+//! let metrics = health::serve_metrics(([127, 0, 0, 1], 8081).into(), registry, None).await?;
 //!
 //! watching.set(Ok(()));
 //! shutdown.wait().await;
 //! let _drained = shutdown.grace(async { /* finish the work in progress */ }).await;
+//! metrics.stop().await;
 //! server.stop().await;
 //! # Ok(())
 //! # }
@@ -39,3 +42,4 @@ pub mod log;
 pub mod metrics;
 pub mod server;
 pub mod shutdown;
+pub mod tls;

@@ -4,29 +4,34 @@
 //!  TcpListener ─► Server ─ each request ─► PageHandler::handle(PageRequest) ─► Page
 //! ```
 //!
+//! Pages that are not for everybody have a [`Protection`]: TLS, and a [`Guard`] that each request has to pass.
+//!
 //! One request per connection, few connections at once, and short timeouts: a slow client, or many that ask
 //! nothing, cannot keep the next probe out (see `connections.rs`).
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::connections::{Connections, HasAsked};
+use crate::tls::Tls;
 
 /// The content type of plain text.
 pub const TEXT: &str = "text/plain; charset=utf-8";
@@ -111,6 +116,28 @@ impl<F: Fn(PageRequest<'_>) -> Page + Send + Sync + 'static> PageHandler for F {
     }
 }
 
+/// Decides who gets a page.
+pub trait Guard: Send + Sync + 'static {
+    /// Whether the client with this bearer token gets the page.
+    ///
+    /// # Errors
+    /// The page that says why not.
+    fn admit<'a>(
+        &'a self,
+        request: PageRequest<'a>,
+        token: Option<&'a str>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Page>> + Send + 'a>>;
+}
+
+/// What protects pages that are not for everybody.
+#[derive(Clone)]
+pub struct Protection {
+    /// The certificate of the server: tokens must not be read on their way.
+    pub tls: Arc<Tls>,
+    /// Who gets a page.
+    pub guard: Arc<dyn Guard>,
+}
+
 /// Limits for clients.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -175,24 +202,30 @@ impl Server {
 /// # Errors
 /// If the socket has no local address.
 pub fn serve(listener: TcpListener, handler: impl PageHandler) -> io::Result<Server> {
-    serve_limited(listener, handler, LIMITS)
+    serve_limited(listener, Pages { handler, protection: None }, LIMITS)
+}
+
+/// The pages of a server.
+pub(crate) struct Pages<H> {
+    pub(crate) handler: H,
+    pub(crate) protection: Option<Protection>,
 }
 
 pub(crate) fn serve_limited(
     listener: TcpListener,
-    handler: impl PageHandler,
+    pages: Pages<impl PageHandler>,
     limits: Limits,
 ) -> io::Result<Server> {
     let address = listener.local_addr()?;
     let (stop, stopped) = oneshot::channel();
-    let task = tokio::spawn(accept(listener, Arc::new(handler), limits, stopped));
+    let task = tokio::spawn(accept(listener, Arc::new(pages), limits, stopped));
     Ok(Server { address, stop, task, drain: limits.drain })
 }
 
 /// Accepts connections until it is stopped; returns those that are still open. The port is free then.
 async fn accept<H: PageHandler>(
     listener: TcpListener,
-    handler: Arc<H>,
+    pages: Arc<Pages<H>>,
     limits: Limits,
     mut stopped: oneshot::Receiver<()>,
 ) -> Connections {
@@ -204,10 +237,10 @@ async fn accept<H: PageHandler>(
             accepted = listener.accept() => {
                 match accepted {
                     Ok((stream, client)) => {
-                        let handler = Arc::clone(&handler);
+                        let pages = Arc::clone(&pages);
                         connections.make_room().await;
                         connections.add(client.ip(), |has_asked| {
-                            serve_connection(stream, handler, limits, has_asked)
+                            serve_connection(stream, pages, limits, has_asked)
                         });
                     }
                     Err(error) => {
@@ -224,20 +257,37 @@ async fn accept<H: PageHandler>(
 
 async fn serve_connection<H: PageHandler>(
     stream: TcpStream,
-    handler: Arc<H>,
+    pages: Arc<Pages<H>>,
+    limits: Limits,
+    has_asked: HasAsked,
+) {
+    let connection = async {
+        let Some(protection) = pages.protection.clone() else {
+            return serve_http(stream, pages, limits, has_asked).await;
+        };
+        match timeout(limits.head, protection.tls.accept(stream)).await {
+            Ok(Ok(stream)) => serve_http(stream, pages, limits, has_asked).await,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a client of protected pages does not speak TLS");
+            }
+            Err(_) => tracing::debug!("a client of protected pages took too long to begin TLS"),
+        }
+    };
+    if timeout(limits.total, connection).await.is_err() {
+        tracing::debug!("a client of the health pages was too slow: closed its connection");
+    }
+}
+
+async fn serve_http<H: PageHandler>(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    pages: Arc<Pages<H>>,
     limits: Limits,
     has_asked: HasAsked,
 ) {
     let service = service_fn(move |request: Request<Incoming>| {
         has_asked.set();
-        let uri = request.uri();
-        let page_request = PageRequest {
-            method: request.method().as_str(),
-            path: uri.path(),
-            query: uri.query().unwrap_or_default(),
-        };
-        let response = handler.handle(page_request).into_response();
-        async move { Ok::<_, Infallible>(response) }
+        let pages = Arc::clone(&pages);
+        async move { Ok::<_, Infallible>(pages.answer(&request).await.into_response()) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -245,11 +295,54 @@ async fn serve_connection<H: PageHandler>(
         .keep_alive(false)
         .max_buf_size(16 * 1024)
         .serve_connection(TokioIo::new(stream), service);
-    match timeout(limits.total, connection).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "a client of the health pages failed"),
-        Err(_) => {
-            tracing::debug!("a client of the health pages was too slow: closed its connection");
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "a client of the health pages failed");
+    }
+}
+
+impl<H: PageHandler> Pages<H> {
+    async fn answer(&self, request: &Request<Incoming>) -> Page {
+        let uri = request.uri();
+        let page_request = PageRequest {
+            method: request.method().as_str(),
+            path: uri.path(),
+            query: uri.query().unwrap_or_default(),
+        };
+        if let Some(protection) = &self.protection {
+            let token = bearer_token(request.headers());
+            if let Err(refused) = protection.guard.admit(page_request, token).await {
+                return refused;
+            }
         }
+        self.handler.handle(page_request)
+    }
+}
+
+/// The token of `Authorization: Bearer TOKEN`.
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_read_from_its_header() {
+        let rows = [
+            ("Bearer abc.def", Some("abc.def")),
+            ("bearer  abc", Some("abc")),
+            ("Bearer ", None),
+            ("Bearer", None),
+            ("Basic abc", None),
+            ("", None),
+        ];
+        for (value, expected) in rows {
+            let headers = HeaderMap::from_iter([(AUTHORIZATION, value.parse().unwrap())]);
+            assert_eq!(bearer_token(&headers), expected, "{value:?}");
+        }
+        assert_eq!(bearer_token(&HeaderMap::new()), None);
     }
 }

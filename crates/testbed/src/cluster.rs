@@ -104,6 +104,11 @@ impl Cluster {
         access::client(gate.port(), &self.keys.authority, self.keys.token(user))
     }
 
+    /// The token of a user.
+    pub fn token(&self, user: User) -> &str {
+        self.keys.token(user)
+    }
+
     /// A kubeconfig file of a user.
     pub fn kubeconfig(&self, user: User) -> Result<PathBuf> {
         self.write_kubeconfig(user, self.port)

@@ -27,7 +27,7 @@ const GRACE: Duration = Duration::from_secs(20);
 #[command(after_help = "\
 Examples:
   zonewise controller --kubeconfig ~/.kube/config --leader-elect=false
-  zonewise controller --config controller.yaml --metrics-address 127.0.0.1:10270
+  zonewise controller --config controller.yaml --metrics-address 0.0.0.0:10271
   zonewise controller --compat upstream          exactly like the reference
   zonewise controller --config controller.yaml --check    check the configuration, then stop
 
@@ -71,9 +71,18 @@ pub(crate) struct Flags {
     /// Name of the lease [default: zonewise-controller]
     #[arg(long, value_name = "NAME")]
     leader_elect_resource_name: Option<String>,
-    /// Address of /healthz, /readyz and /metrics [default: 0.0.0.0:10270]
+    /// Address of /healthz, /livez and /readyz, open to all [default: 0.0.0.0:10270]
+    #[arg(long, value_name = "ADDRESS")]
+    health_address: Option<SocketAddr>,
+    /// Address of /metrics; beyond loopback they need TLS and a token that may get /metrics [default: 127.0.0.1:10271]
     #[arg(long, value_name = "ADDRESS")]
     metrics_address: Option<SocketAddr>,
+    /// Certificate of /metrics, a PEM file; without it one that clients cannot verify is made at the start
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// Private key of that certificate, a PEM file; both are read again when they change
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
     /// Format of the log
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
     log_format: LogFormat,
@@ -227,7 +236,10 @@ impl From<Flags> for File {
                 resource_name: flags.leader_elect_resource_name,
                 identity: None,
             }),
+            health_address: flags.health_address,
             metrics_address: flags.metrics_address,
+            tls_cert_file: flags.tls_cert_file,
+            tls_private_key_file: flags.tls_private_key_file,
             ..flags.slices.into()
         }
     }

@@ -9,12 +9,14 @@ use zonewise_testbed::{Cluster, Process, User};
 /// Rate limits high enough that the program is measured and not its limits.
 const REFERENCE: [&str; 3] =
     ["--kube-api-qps=1000", "--kube-api-burst=2000", "--concurrent-service-endpoint-syncs=5"];
-const OURS: [&str; 6] = [
+const OURS: [&str; 8] = [
     "controller",
     "--compat",
     "upstream",
     "--leader-elect=false",
     "--metrics-address",
+    "127.0.0.1:0",
+    "--health-address",
     "127.0.0.1:0",
 ];
 

@@ -1,6 +1,7 @@
 //! The controller as a whole, against a real API server.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
+mod access;
 mod alerts;
 mod common;
 mod differential;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use zonewise_testbed::objects::{namespace, pod, service};
 use zonewise_testbed::{Cluster, eventually};
 
-use crate::common::{Running, cluster, free_address, hints, samples, slices, turn, zonal_pods};
+use crate::common::{Running, cluster, free_addresses, hints, samples, slices, turn, zonal_pods};
 
 const PREFIX: &str = "endpoint_slice_controller_";
 /// Gauges of the reference that depend on the objects alone.
@@ -143,7 +143,8 @@ fn expected_gauges() -> BTreeMap<String, f64> {
 async fn a16_b9_e3_metrics_are_the_references_by_name_type_labels_and_value() {
     let _turn = turn().await;
     let cluster = shop().await;
-    let port = free_address().port();
+    let [address] = free_addresses();
+    let port = address.port();
     let secure_port = format!("--secure-port={port}");
     let certificates = format!("--cert-dir={}", cluster.directory().join("metrics").display());
     let open = "--authorization-always-allow-paths=/metrics";

@@ -1,28 +1,31 @@
-//! The health and metrics server over a real socket, with hand-written HTTP.
+//! The servers of health and metrics over real sockets, with hand-written HTTP.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use zonewise_telemetry::checks::Checks;
 use zonewise_telemetry::health::{self, Server};
 use zonewise_telemetry::metrics::Registry;
+use zonewise_telemetry::server::{Guard, Page, PageRequest, Protection};
 use zonewise_telemetry::shutdown::Shutdown;
+use zonewise_telemetry::tls::{Certificate, Tls};
 
 struct TestServer {
-    registry: Registry,
     checks: Checks,
     shutdown: Shutdown,
     server: Server,
 }
 
+const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
 async fn start() -> TestServer {
-    let (registry, checks) = (Registry::default(), Checks::default());
-    let shutdown = Shutdown::manual();
-    let address = ([127, 0, 0, 1], 0).into();
-    let server = health::serve(address, registry.clone(), checks.clone(), &shutdown).await.unwrap();
+    let (checks, shutdown) = (Checks::default(), Shutdown::manual());
+    let server = health::serve(ANY_PORT, checks.clone(), &shutdown).await.unwrap();
     assert_ne!(server.address().port(), 0);
-    TestServer { registry, checks, shutdown, server }
+    TestServer { checks, shutdown, server }
 }
 
 async fn exchange(address: SocketAddr, request: &str) -> String {
@@ -88,27 +91,60 @@ async fn ready_when_every_component_is_and_not_while_shutting_down() {
 }
 
 #[tokio::test]
-async fn metrics_with_their_content_type() {
-    let test = start().await;
-    test.registry.counter("syncs", "Syncs.", []).unwrap().with([]).add(3);
+async fn metrics_with_their_content_type_and_nothing_else() {
+    let registry = Registry::default();
+    registry.counter("syncs", "Syncs.", []).unwrap().with([]).add(3);
+    let server = health::serve_metrics(ANY_PORT, registry, None).await.unwrap();
     let request = "GET /metrics HTTP/1.1\r\nHost: zonewise\r\n\r\n";
-    let response = exchange(test.server.address(), request).await;
+    let response = exchange(server.address(), request).await;
     assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
     let kind = "\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n";
     assert!(response.contains(kind), "{response}");
     let page = "\r\n\r\n# HELP syncs Syncs.\n# TYPE syncs counter\nsyncs 3\n";
     assert!(response.ends_with(page), "{response}");
+    for (method, path, expected) in [("POST", "/metrics", "405"), ("GET", "/healthz", "404")] {
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: zonewise\r\n\r\n");
+        let response = exchange(server.address(), &request).await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {expected} ")), "{path}: {response}");
+    }
+}
+
+/// Refuses everybody.
+struct Nobody;
+
+impl Guard for Nobody {
+    fn admit<'a>(
+        &'a self,
+        _: PageRequest<'a>,
+        _: Option<&'a str>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Page>> + Send + 'a>> {
+        Box::pin(async { Err(Page::text(403, "nobody\n")) })
+    }
+}
+
+#[tokio::test]
+async fn protected_pages_are_not_served_to_those_who_do_not_speak_tls() {
+    let tls = Arc::new(Tls::new(Certificate::SelfSigned).unwrap());
+    let protection = Protection { tls, guard: Arc::new(Nobody) };
+    let registry = Registry::default();
+    let server = health::serve_metrics(ANY_PORT, registry, Some(protection)).await.unwrap();
+    let mut stream = TcpStream::connect(server.address()).await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: zonewise\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    // The connection may be reset instead of closed.
+    let _ = stream.read_to_end(&mut answer).await;
+    assert!(!String::from_utf8_lossy(&answer).contains("HTTP"), "{answer:?}");
 }
 
 #[tokio::test]
 async fn other_pages_and_methods() {
     let test = start().await;
-    for path in ["/", "/healthz/", "/metrics/x", "/debug/pprof"] {
+    for path in ["/", "/healthz/", "/metrics", "/debug/pprof"] {
         assert_eq!(get(&test, path).await.0, 404, "{path}");
     }
     assert_eq!(request(&test, "HEAD", "/healthz").await, (200, String::new()));
     for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
-        assert_eq!(request(&test, method, "/metrics").await.0, 405, "{method}");
+        assert_eq!(request(&test, method, "/healthz").await.0, 405, "{method}");
         assert_eq!(request(&test, method, "/nowhere").await.0, 404, "{method}");
     }
     let request = "POST /readyz HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -140,10 +176,8 @@ async fn many_probes_at_once() {
 async fn a_taken_port_is_named() {
     let test = start().await;
     let address = test.server.address();
-    let error = health::serve(address, Registry::default(), Checks::default(), &test.shutdown)
-        .await
-        .unwrap_err()
-        .to_string();
+    let error =
+        health::serve(address, Checks::default(), &test.shutdown).await.unwrap_err().to_string();
     assert!(error.starts_with(&format!("cannot listen on {address} for health")), "{error}");
     test.server.stop().await;
 }

@@ -46,6 +46,7 @@ fn controller(cluster: &Cluster, off: Option<&str>) -> Process {
         &gates,
         "--leader-elect=false",
         "--metrics-address=127.0.0.1:0",
+        "--health-address=127.0.0.1:0",
     ];
     let program = Path::new(env!("CARGO_BIN_EXE_zonewise"));
     Process::spawn(program, &flags, &[], &cluster.log("controller")).unwrap()

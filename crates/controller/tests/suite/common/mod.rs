@@ -57,8 +57,10 @@ pub(crate) fn zonal_pods(space: &str, app: &str, each: usize) -> Vec<Value> {
 /// The controller, in this process.
 pub(crate) struct Running {
     pub(crate) shutdown: Shutdown,
-    /// Where it serves health and metrics.
-    address: SocketAddr,
+    /// Where it serves health.
+    health: SocketAddr,
+    /// Where it serves metrics.
+    pub(crate) metrics: SocketAddr,
     task: JoinHandle<Result<(), RunError>>,
 }
 
@@ -94,18 +96,19 @@ impl Running {
         Self::run(&cluster.kubeconfig(User::Controller).unwrap(), config).await
     }
 
-    async fn run(kubeconfig: &std::path::Path, config: Config) -> Self {
+    pub(crate) async fn run(kubeconfig: &std::path::Path, config: Config) -> Self {
         let client = connect(Some(kubeconfig)).await.unwrap();
         let shutdown = Shutdown::manual();
-        let address = free_address();
-        let config = Config { metrics_address: address, ..config };
+        let [health, metrics] = free_addresses();
+        let config = Config { health_address: health, metrics_address: metrics, ..config };
         let run = zonewise_controller::run(client, config, shutdown.clone());
-        Self { shutdown, address, task: tokio::spawn(run) }
+        Self { shutdown, health, metrics, task: tokio::spawn(run) }
     }
 
     /// The body of one of its pages, such as `/metrics`; an error until it serves.
     pub(crate) async fn page(&self, path: &str) -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(self.address).await?;
+        let address = if path == "/metrics" { self.metrics } else { self.health };
+        let mut stream = TcpStream::connect(address).await?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
@@ -150,9 +153,10 @@ pub(crate) fn config(lines: &str) -> Config {
     File::parse("test.yaml", &text).unwrap().resolve("test").unwrap()
 }
 
-/// An address that nothing listens on.
-pub(crate) fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+/// Addresses that nothing listens on.
+pub(crate) fn free_addresses<const N: usize>() -> [SocketAddr; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap())
 }
 
 /// The samples of a page of metrics: name, labels as they stand there, value.

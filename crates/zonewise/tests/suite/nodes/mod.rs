@@ -73,8 +73,13 @@ pub(crate) async fn cluster() -> Cluster {
 pub(crate) fn controller(cluster: &Cluster) -> Process {
     let kubeconfig = cluster.kubeconfig(User::Controller).unwrap();
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-    let flags =
-        ["controller", &kubeconfig, "--leader-elect=false", "--metrics-address=127.0.0.1:0"];
+    let flags = [
+        "controller",
+        &kubeconfig,
+        "--leader-elect=false",
+        "--metrics-address=127.0.0.1:0",
+        "--health-address=127.0.0.1:0",
+    ];
     let program = Path::new(env!("CARGO_BIN_EXE_zonewise"));
     Process::spawn(program, &flags, &[], &cluster.log("controller")).unwrap()
 }

@@ -128,7 +128,8 @@ impl Shop {
     fn start_ours(&mut self) -> Process {
         let kubeconfig = self.cluster.kubeconfig(User::Controller).unwrap();
         let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
-        let flags = ["controller", &kubeconfig, "--metrics-address=127.0.0.1:0"];
+        let ports = ["--metrics-address=127.0.0.1:0", "--health-address=127.0.0.1:0"];
+        let flags = ["controller", &kubeconfig, ports[0], ports[1]];
         let ours = std::path::Path::new(env!("CARGO_BIN_EXE_zonewise"));
         let log = self.cluster.log("controller");
         let controller = Process::spawn(ours, &flags, &[], &log).unwrap();

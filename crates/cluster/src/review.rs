@@ -1,0 +1,52 @@
+//! Asks the API server who a client is (TokenReview) and what it may do (SubjectAccessReview): delegated authentication
+//! and authorization, as the servers of Kubernetes do it among each other.
+
+use http::Method;
+pub use k8s_openapi::api::authentication::v1::UserInfo;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authorization::v1::{
+    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+};
+use kube::Client;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::api::{self, ApiError};
+
+/// The user that a token belongs to; `None` if the API server does not accept it.
+pub async fn authenticate(client: &Client, token: &str) -> Result<Option<UserInfo>, ApiError> {
+    let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
+    let review = TokenReview { spec, ..TokenReview::default() };
+    let path = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let status = review_at(client, path, &review).await?.status.unwrap_or_default();
+    Ok(status.user.filter(|_| status.authenticated == Some(true)))
+}
+
+/// Whether a user may read a path that is no resource, such as `/metrics`.
+pub async fn may_get(client: &Client, user: UserInfo, path: &str) -> Result<bool, ApiError> {
+    let asked = NonResourceAttributes { path: Some(path.to_owned()), verb: Some("get".to_owned()) };
+    let spec = SubjectAccessReviewSpec {
+        user: user.username,
+        uid: user.uid,
+        groups: user.groups,
+        extra: user.extra,
+        non_resource_attributes: Some(asked),
+        ..SubjectAccessReviewSpec::default()
+    };
+    let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    let status = review_at(client, path, &review).await?.status.unwrap_or_default();
+    Ok(status.allowed)
+}
+
+/// Reviews are not stored: what was asked comes back with a status.
+async fn review_at<T: Serialize + DeserializeOwned>(
+    client: &Client,
+    path: &str,
+    review: &T,
+) -> Result<T, ApiError> {
+    let failed = |error: serde_json::Error| ApiError::Failed(format!("a review: {error}"));
+    let body = serde_json::to_vec(review).map_err(failed)?;
+    let answer = api::call(client, Method::POST, path, api::JSON, body).await?;
+    serde_json::from_slice(&answer).map_err(failed)
+}

@@ -1,0 +1,250 @@
+//! The certificate of a server: from files, or one that it makes for itself.
+//!
+//! Files are looked at again once a minute, because certificates are replaced while the process runs. Those that cannot
+//! be used are told, and the certificate before stays in use.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// How often files are looked at.
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// Where a server has its certificate from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Certificate {
+    /// It makes one at its start, which clients cannot verify.
+    SelfSigned,
+    /// Two PEM files.
+    Files {
+        /// The certificate, and those of intermediate authorities after it.
+        certificate: PathBuf,
+        /// Its private key.
+        key: PathBuf,
+    },
+}
+
+/// Why a certificate cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A file cannot be read, or is not what it should be.
+    #[error("`{path}` has no {what} that can be read: {cause}; a PEM file is needed")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What it should have.
+        what: &'static str,
+        /// Why it cannot be read.
+        cause: String,
+    },
+    /// Certificate and key cannot be used, or do not belong together.
+    #[error("the certificate and its key cannot be used: {0}")]
+    Unusable(String),
+}
+
+/// The certificate in use.
+#[derive(Debug)]
+pub struct Tls {
+    source: Certificate,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    config: Arc<ServerConfig>,
+    /// The certificates that the configuration was made of.
+    chain: Vec<CertificateDer<'static>>,
+    read: Instant,
+}
+
+impl Tls {
+    /// Reads or makes the certificate.
+    ///
+    /// # Errors
+    /// If it cannot be used.
+    pub fn new(source: Certificate) -> Result<Self, CertificateError> {
+        let (chain, key) = source.read()?;
+        let config = config(chain.clone(), key)?;
+        Ok(Self { source, state: Mutex::new(State { config, chain, read: Instant::now() }) })
+    }
+
+    /// Greets a client.
+    pub(crate) async fn accept<S>(&self, stream: S) -> std::io::Result<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        TlsAcceptor::from(self.config()).accept(stream).await
+    }
+
+    /// The configuration with the newest certificate.
+    fn config(&self) -> Arc<ServerConfig> {
+        let mut state = self.state.lock();
+        if self.source != Certificate::SelfSigned && state.read.elapsed() >= PERIOD {
+            state.read = Instant::now();
+            match self.renewed(&state.chain) {
+                Ok(None) => {}
+                Ok(Some((chain, config))) => {
+                    tracing::info!("the changed certificate is in use");
+                    (state.chain, state.config) = (chain, config);
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the certificate cannot be read again; the one before stays in use");
+                }
+            }
+        }
+        Arc::clone(&state.config)
+    }
+
+    /// The certificate in the files, if it is another one.
+    fn renewed(
+        &self,
+        known: &[CertificateDer<'static>],
+    ) -> Result<Option<(Vec<CertificateDer<'static>>, Arc<ServerConfig>)>, CertificateError> {
+        let (chain, key) = self.source.read()?;
+        if chain == known {
+            return Ok(None);
+        }
+        let config = config(chain.clone(), key)?;
+        Ok(Some((chain, config)))
+    }
+}
+
+type ChainAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+impl Certificate {
+    fn read(&self) -> Result<ChainAndKey, CertificateError> {
+        match self {
+            Self::SelfSigned => {
+                self_signed().map_err(|error| CertificateError::Unusable(error.to_string()))
+            }
+            Self::Files { certificate, key } => Ok((chain(certificate)?, private_key(key)?)),
+        }
+    }
+}
+
+fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
+    let unreadable = |cause: String| CertificateError::File {
+        path: path.to_owned(),
+        what: "certificate",
+        cause,
+    };
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match read {
+        Ok(chain) if chain.is_empty() => Err(unreadable("it has none".to_owned())),
+        Ok(chain) => Ok(chain),
+        Err(error) => Err(unreadable(error.to_string())),
+    }
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, CertificateError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| CertificateError::File {
+        path: path.to_owned(),
+        what: "private key",
+        cause: error.to_string(),
+    })
+}
+
+fn self_signed() -> Result<ChainAndKey, rcgen::Error> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])?;
+    params.distinguished_name.push(DnType::CommonName, "zonewise");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let certificate = params.self_signed(&key)?;
+    let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+    Ok((vec![certificate.der().clone()], key))
+}
+
+fn config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Arc<ServerConfig>, CertificateError> {
+    let unusable = |error: rustls::Error| CertificateError::Unusable(error.to_string());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(unusable)?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(unusable)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two files in a directory of their own.
+    fn files(name: &str) -> (PathBuf, PathBuf) {
+        let directory =
+            std::env::temp_dir().join(format!("zonewise-tls-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        (directory.join("tls.crt"), directory.join("tls.key"))
+    }
+
+    fn write((certificate, key): &(PathBuf, PathBuf)) -> CertificateDer<'static> {
+        let pair = KeyPair::generate().unwrap();
+        let made = CertificateParams::new(vec!["metrics.example.com".to_owned()])
+            .unwrap()
+            .self_signed(&pair)
+            .unwrap();
+        std::fs::write(certificate, made.pem()).unwrap();
+        std::fs::write(key, pair.serialize_pem()).unwrap();
+        made.der().clone()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_changed_certificate_is_used_and_a_broken_one_is_not() {
+        let paths = files("renewed");
+        let first = write(&paths);
+        let (certificate, key) = paths.clone();
+        let tls = Tls::new(Certificate::Files { certificate, key }).unwrap();
+        let in_use = || {
+            tls.config();
+            tls.state.lock().chain.clone()
+        };
+        let second = write(&paths);
+        assert_eq!(in_use(), [first], "not looked at yet");
+        tokio::time::advance(PERIOD).await;
+        assert_eq!(in_use(), std::slice::from_ref(&second));
+        std::fs::write(&paths.0, "no certificate").unwrap();
+        tokio::time::advance(PERIOD).await;
+        assert_eq!(in_use(), [second]);
+        std::fs::remove_dir_all(paths.0.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_named() {
+        let paths = files("wrong");
+        write(&paths);
+        let error = |certificate: &Path, key: &Path| {
+            let (certificate, key) = (certificate.to_owned(), key.to_owned());
+            Tls::new(Certificate::Files { certificate, key }).unwrap_err().to_string()
+        };
+        let missing = paths.0.with_extension("missing");
+        let told = error(&missing, &paths.1);
+        assert!(told.contains("tls.missing` has no certificate that can be read"), "{told}");
+        let told = error(&paths.0, &missing);
+        assert!(told.contains("tls.missing` has no private key that can be read"), "{told}");
+        let told = error(&paths.1, &paths.1);
+        assert!(
+            told.contains("tls.key` has no certificate that can be read: it has none"),
+            "{told}"
+        );
+        let (certificate, other) = (paths.0.with_extension("other"), paths.1.clone());
+        write(&(certificate.clone(), paths.1.with_extension("unused")));
+        let told = error(&certificate, &other);
+        assert!(told.contains("cannot be used"), "{told}");
+        std::fs::remove_dir_all(paths.0.parent().unwrap()).unwrap();
+    }
+}
