@@ -115,7 +115,8 @@ fn wrong_destination(ready: &BTreeSet<IpAddr>, found: &BTreeSet<Destination>) ->
     Some(format!("with the ready Pods {ready:?} leads to {wrong:?}"))
 }
 
-/// No UDP flow to a Service leads to an endpoint that is not ready.
+/// No UDP flow to a Service leads to an endpoint that is not ready, if others are. Flows of a Service without
+/// endpoints stay, as with kube-proxy: there is no better place for them.
 fn stale_flow(driver: &Driver) -> Option<String> {
     let model = driver.wire.model.lock();
     for node in &driver.nodes {
@@ -126,7 +127,8 @@ fn stale_flow(driver: &Driver) -> Option<String> {
             else {
                 continue;
             };
-            if !model.ready(name, to).contains(&endpoint) {
+            let ready = model.ready(name, to);
+            if !ready.is_empty() && !ready.contains(&endpoint) {
                 let (node, (namespace, name)) = (&node.name, name);
                 return Some(format!(
                     "on {node}, a flow to {namespace}/{name} still leads to {endpoint}, which is not ready"

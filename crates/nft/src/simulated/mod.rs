@@ -236,9 +236,10 @@ impl SimulatedKernel {
     }
 
     /// Where the real kernel beside this one has answered something else, or has other tables now. Ends the
-    /// comparison.
+    /// comparison, and calls the hook no more.
     #[must_use]
     pub fn differences(&self) -> Vec<String> {
+        self.state().hook = None;
         let Some(mut mirror) = self.state().mirror.take() else { return Vec::new() };
         match self.process().connect() {
             Ok(connection) => mirror.differences(&mut Socket::over(Link::simulated(connection))),
