@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-const NAMES: [&str; 5] =
-    ["etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kubectl"];
+const NAMES: [&str; 6] =
+    ["etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kubectl", "objects"];
 
 /// A directory that contains all programs.
 #[derive(Clone, Debug)]
