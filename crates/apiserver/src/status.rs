@@ -289,6 +289,36 @@ impl StatusError {
         Self::new(406, "NotAcceptable", message).with_empty_details()
     }
 
+    /// A representation that is not served for this path, although its media type is.
+    pub(crate) fn not_accepted(known: &str) -> Self {
+        let message = format!("only the following media types are accepted: {known}");
+        Self::new(406, "NotAcceptable", message)
+    }
+
+    /// Metadata of a list that is asked for as that of an object, or the other way round.
+    pub(crate) fn not_convertible(kind: &Kind, asked_for_list: bool) -> Self {
+        let package = match kind.group {
+            "" | "events.k8s.io" => "core",
+            group => group.split('.').next().unwrap_or_default(),
+        };
+        let name = kind.kind;
+        Self::new(
+            406,
+            "NotAcceptable",
+            if asked_for_list {
+                format!(
+                    "you requested PartialObjectMetadataList, but the requested object is not a list \
+                     (*{package}.{name})"
+                )
+            } else {
+                format!(
+                    "you requested PartialObjectMetadata, but the requested object is a list \
+                     (*{package}.{name}List)"
+                )
+            },
+        )
+    }
+
     /// The version of a list is compacted; the token continues with the present objects.
     pub(crate) fn expired_continue(message: impl Into<String>, token: String) -> Self {
         Self { continue_token: Some(token), ..Self::expired(message) }

@@ -5,13 +5,11 @@
 //!  tls             the certificate of the server
 //!  faults          errors and delays that can be switched on
 //!  request         method, path and query: what a request means
-//!  protobuf        request bodies that are neither JSON nor YAML
 //!  representation  response bodies: objects, tables, metadata alone
 //!  watch           responses that stay open
 //! ```
 
 pub(crate) mod faults;
-pub(crate) mod protobuf;
 pub(crate) mod representation;
 pub(crate) mod request;
 pub(crate) mod server;

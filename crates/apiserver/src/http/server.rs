@@ -39,12 +39,13 @@ use tokio_rustls::TlsAcceptor;
 use zonewise_common::clock;
 
 use crate::http::faults::Faults;
-use crate::http::representation::{self, Encoder};
+use crate::http::representation::{self, Encoder, Form, View};
 use crate::http::request::{self, NonResourceUrl, Options, ResourcePath, Route, Verb};
 use crate::http::watch::{self, ConnectionAborted, Watch, WatchFilter, WatchSource, WatchTimes};
 use crate::kubectl::reviews::Review;
 use crate::kubectl::{discovery, openapi};
 use crate::objects::kind::Kind;
+use crate::objects::protobuf;
 use crate::operations::{self, ApiRequest, ApiState, garbage_collection, workloads};
 use crate::status::StatusError;
 use crate::store::{Compacted, WatchEvent};
@@ -55,9 +56,6 @@ use crate::{Token, random};
 const MAX_BODY_BYTES: usize = 3 * 1024 * 1024;
 /// How much of a body that is too large is read before the response.
 const MAX_DISCARDED_BYTES: usize = 16 * 1024 * 1024;
-const JSON: &str = "application/json";
-/// The media type of aggregated discovery.
-const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// Time for the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time from one request to the complete header of the next. It ends idle connections, and clients
@@ -259,29 +257,29 @@ pub(crate) async fn respond<B: RequestBody>(
     request: Request<B>,
 ) -> Result<Response<Body>, ConnectionAborted> {
     let (parts, body) = request.into_parts();
-    let pretty = pretty(&parts);
+    let style = Style::of(&parts);
     let route = match request::route(parts.uri.path()) {
         Ok(route) => route,
         Err(_) if is_outside_api(parts.uri.path()) => return Ok(page_not_found()),
-        Err(error) => return Ok(failure(&error, pretty)),
+        Err(error) => return Ok(failure(&error, style)),
     };
-    if let Some(response) = without_token(&route, &parts.method) {
+    if let Some(response) = without_token(&route, &parts) {
         return Ok(response);
     }
     let Some(user) = user(&shared.tokens, &parts.headers) else {
-        return Ok(failure(&StatusError::unauthorized(), pretty));
+        return Ok(failure(&StatusError::unauthorized(), style));
     };
     if route != Route::NonResource(NonResourceUrl::Faults) {
         let faults = shared.faults();
         tokio::time::sleep(faults.delay(random::fraction())).await;
         if let Some(injected) = faults.injected_error(random::fraction()) {
             let error = injected.status_error();
-            return error.map(|error| failure(&error, pretty)).ok_or(ConnectionAborted);
+            return error.map(|error| failure(&error, style)).ok_or(ConnectionAborted);
         }
     }
     let body = match read_body(body).await {
         Ok(body) => body,
-        Err(error) => return Ok(failure(&error, pretty)),
+        Err(error) => return Ok(failure(&error, style)),
     };
     let response = match &route {
         Route::NonResource(NonResourceUrl::Review(review)) => {
@@ -290,7 +288,7 @@ pub(crate) async fn respond<B: RequestBody>(
         Route::NonResource(url) => show_document(&shared, url, &parts, &body),
         Route::Resource(resource) => perform(&shared, resource, &parts, &body),
     };
-    Ok(response.unwrap_or_else(|error| failure(&error, pretty)))
+    Ok(response.unwrap_or_else(|error| failure(&error, style)))
 }
 
 /// Whether a path is outside of the served API groups: there kube-apiserver answers with plain text
@@ -313,11 +311,14 @@ fn plain_text(code: u16, text: &'static str) -> Response<Body> {
 }
 
 /// Health and version need no token.
-fn without_token(route: &Route, method: &Method) -> Option<Response<Body>> {
+fn without_token(route: &Route, parts: &Parts) -> Option<Response<Body>> {
     match route {
         Route::NonResource(NonResourceUrl::Health) => Some(plain_text(200, "ok")),
-        Route::NonResource(NonResourceUrl::Version) if *method == Method::GET => {
-            Some(json(200, &discovery::version(), true))
+        Route::NonResource(NonResourceUrl::Version) if parts.method == Method::GET => {
+            Some(match representation::require_json(header(&parts.headers, &ACCEPT)) {
+                Ok(()) => whole_document(200, &discovery::version(), Style::PRETTY),
+                Err(error) => failure(&error, Style::of(parts)),
+            })
         }
         _ => None,
     }
@@ -365,6 +366,30 @@ async fn discard<B: RequestBody>(body: &mut B) {
     }
 }
 
+/// How documents and errors are written.
+#[derive(Clone, Copy)]
+struct Style {
+    form: Form,
+    /// With line breaks, in JSON.
+    pretty: bool,
+}
+
+impl Style {
+    const PRETTY: Self = Self { form: Form::Json, pretty: true };
+
+    /// As the client wants it. If it accepts no form that is served, errors are JSON, as in
+    /// kube-apiserver.
+    fn of(parts: &Parts) -> Self {
+        let form = representation::negotiate_document(header(&parts.headers, &ACCEPT));
+        Self { form: form.unwrap_or(Form::Json), pretty: pretty(parts) }
+    }
+
+    /// For documents that protobuf has no message for.
+    fn json(self) -> Self {
+        Self { form: Form::Json, ..self }
+    }
+}
+
 /// Whether the response has line breaks: by default for curl, wget and browsers, as in
 /// kube-apiserver.
 fn pretty(parts: &Parts) -> bool {
@@ -377,6 +402,11 @@ fn pretty(parts: &Parts) -> bool {
 
 fn header<'a>(headers: &'a HeaderMap, name: &http::HeaderName) -> &'a str {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// The media type of the request's body, without parameters.
+fn content_type(parts: &Parts) -> &str {
+    header(&parts.headers, &CONTENT_TYPE).split(';').next().unwrap_or_default().trim()
 }
 
 fn show_document(
@@ -392,17 +422,14 @@ fn show_document(
         return Err(StatusError::method_not_allowed());
     }
     let accept = header(&parts.headers, &ACCEPT);
-    let aggregated = accept.split(',').any(|one| {
-        one.contains("as=APIGroupDiscoveryList")
-            && one.contains("g=apidiscovery.k8s.io")
-            && one.contains("v=v2;")
-            || one.replace(' ', "") == DISCOVERY
-    });
+    let aggregated = representation::negotiate_discovery(accept);
     let missing = StatusError::no_such_path;
+    let style = Style::of(parts);
     let value = match url {
-        NonResourceUrl::CoreVersions | NonResourceUrl::Groups if aggregated => {
+        NonResourceUrl::CoreVersions | NonResourceUrl::Groups if let Some(form) = aggregated => {
             let document = discovery::aggregated(*url == NonResourceUrl::CoreVersions);
-            return Ok(whole_response(200, DISCOVERY, representation::json(&document).into()));
+            let body = representation::document(&document, form);
+            return Ok(whole_response(200, form.discovery_type(), body.into()));
         }
         NonResourceUrl::CoreVersions => discovery::core_versions(),
         NonResourceUrl::Groups => discovery::groups(),
@@ -420,17 +447,26 @@ fn show_document(
             let message = openapi::v2_protobuf().into();
             return Ok(whole_response(200, openapi::V2_PROTOBUF, message));
         }
-        NonResourceUrl::OpenApiV2 => openapi::v2(),
-        NonResourceUrl::OpenApiV3 => openapi::v3_index(),
+        NonResourceUrl::OpenApiV2 => return Ok(whole_document(200, &openapi::v2(), style.json())),
+        NonResourceUrl::OpenApiV3 => {
+            return Ok(whole_document(200, &openapi::v3_index(), style.json()));
+        }
         NonResourceUrl::OpenApiV3Of(group, version) => {
-            openapi::v3(group, version).ok_or_else(missing)?
+            let document = openapi::v3(group, version).ok_or_else(missing)?;
+            return Ok(whole_document(200, &document, style.json()));
         }
         NonResourceUrl::Health
         | NonResourceUrl::Version
         | NonResourceUrl::Review(_)
         | NonResourceUrl::Faults => return Err(missing()),
     };
-    Ok(json(200, &value, pretty(parts)))
+    let form = representation::negotiate_document(accept).ok_or_else(|| match url {
+        NonResourceUrl::Groups | NonResourceUrl::Group(_) => {
+            representation::refusal_of_parameters()
+        }
+        _ => representation::refusal(accept, false),
+    })?;
+    Ok(whole_document(200, &value, Style { form, ..style }))
 }
 
 /// Reviews are answered, and not stored.
@@ -443,9 +479,11 @@ fn answer_review(
     if parts.method != Method::POST {
         return Err(StatusError::method_not_allowed());
     }
-    // kubectl sends protobuf, and reads nothing but the status of the answer.
-    let asked: Value = serde_json::from_slice(body).unwrap_or_default();
-    Ok(json(201, &review.answer(user, &asked["spec"]), pretty(parts)))
+    let asked = match content_type(parts) {
+        protobuf::MEDIA_TYPE => protobuf::decode(body, review.kind())?,
+        _ => serde_json::from_slice(body).unwrap_or_default(),
+    };
+    Ok(whole_document(201, &review.answer(user, &asked["spec"]), Style::of(parts)))
 }
 
 fn show_faults(
@@ -467,7 +505,7 @@ fn show_faults(
         return Err(StatusError::method_not_allowed());
     }
     let shown = shared.faults().to_map();
-    Ok(json(200, &serde_json::json!(shown), true))
+    Ok(whole_document(200, &serde_json::json!(shown), Style::PRETTY))
 }
 
 fn perform(
@@ -478,14 +516,23 @@ fn perform(
 ) -> Result<Response<Body>, StatusError> {
     let options = Options::parse(parts.uri.query().unwrap_or_default())?;
     let verb = request::verb(&parts.method, resource, &options)?;
-    let representation =
-        representation::negotiate(header(&parts.headers, &ACCEPT), &options.include_object)?;
+    let watchable = resource.name.is_none() && parts.method == Method::GET;
+    let representation = representation::negotiate(
+        header(&parts.headers, &ACCEPT),
+        &options.include_object,
+        watchable,
+    )?;
+    if let View::Metadata { list } = representation.view
+        && [Verb::Get, Verb::List].contains(&verb)
+        && list != (verb == Verb::List)
+    {
+        return Err(StatusError::not_convertible(resource.kind, list));
+    }
     let encoder = Encoder { kind: resource.kind, representation, now: clock::now() };
     if verb == Verb::Watch {
         return start_watch(shared, resource, &options, encoder);
     }
-    let content_type =
-        header(&parts.headers, &CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
+    let content_type = content_type(parts);
     let agent = header(&parts.headers, &USER_AGENT).split('/').next().unwrap_or_default();
     let agent = if agent.is_empty() { "unknown" } else { agent };
     let outcome = {
@@ -506,17 +553,12 @@ fn perform(
         }
         outcome?
     };
-    let (code, text) = encoder.outcome(&outcome);
-    Ok(if pretty(parts) {
-        pretty_json(code, &text)
-    } else {
-        whole_response(code, JSON, text.into())
-    })
-}
-
-fn pretty_json(code: u16, text: &[u8]) -> Response<Body> {
-    let value: Value = serde_json::from_slice(text).unwrap_or_default();
-    json(code, &value, true)
+    let (code, body) = encoder.outcome(&outcome);
+    if representation.form == Form::Json && pretty(parts) {
+        let value: Value = serde_json::from_slice(&body).unwrap_or_default();
+        return Ok(whole_document(code, &value, Style::PRETTY));
+    }
+    Ok(whole_response(code, representation.form.media_type(), body.into()))
 }
 
 fn start_watch(
@@ -550,12 +592,12 @@ fn start_watch(
     let watch = Watch { source, filter, encoder, times, sink, changed, stop };
     tokio::spawn(watch.run(start));
     let mut response = Response::new(Body::Stream(chunks));
-    set_headers(&mut response, JSON);
+    set_headers(&mut response, encoder.representation.form.stream_type());
     Ok(response)
 }
 
-fn failure(error: &StatusError, pretty: bool) -> Response<Body> {
-    let mut response = json(error.code, &error.status(), pretty);
+fn failure(error: &StatusError, style: Style) -> Response<Body> {
+    let mut response = whole_document(error.code, &error.status(), style);
     let retry = error.details.as_ref().and_then(|details| details["retryAfterSeconds"].as_u64());
     if let Some(seconds) = retry {
         response.headers_mut().insert(RETRY_AFTER, seconds.into());
@@ -563,11 +605,17 @@ fn failure(error: &StatusError, pretty: bool) -> Response<Body> {
     response
 }
 
-fn json(code: u16, value: &Value, pretty: bool) -> Response<Body> {
-    let text = if pretty { serde_json::to_vec_pretty(value) } else { serde_json::to_vec(value) };
-    let mut text = text.unwrap_or_default();
-    text.push(b'\n');
-    whole_response(code, JSON, text.into())
+fn whole_document(code: u16, value: &Value, style: Style) -> Response<Body> {
+    let mut body = match style {
+        Style { form: Form::Json, pretty: true } => {
+            serde_json::to_vec_pretty(value).unwrap_or_default()
+        }
+        Style { form, .. } => representation::document(value, form),
+    };
+    if style.form == Form::Json {
+        body.push(b'\n');
+    }
+    whole_response(code, style.form.media_type(), body.into())
 }
 
 fn whole_response(code: u16, kind: &'static str, body: Bytes) -> Response<Body> {

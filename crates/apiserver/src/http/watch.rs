@@ -21,7 +21,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::{mpsc, watch as signal};
 use tokio::time::{Instant, sleep_until};
 
-use crate::http::representation::{Encoder, Representation, json};
+use crate::http::representation::{Encoder, View, document};
 use crate::http::request::Options;
 use crate::objects::conversion;
 use crate::objects::kind::Kind;
@@ -194,8 +194,10 @@ impl<S: WatchSource> Watch<S> {
             End::Closed => {}
             End::Aborted => drop(self.sink.send(Err(ConnectionAborted)).await),
             End::Failed(error) => {
-                let line = line("ERROR", &json(&error.status()));
-                drop(self.sink.send(Ok(line.into())).await);
+                let mut event = Vec::new();
+                let status = document(&error.status(), self.encoder.representation.form);
+                self.encoder.event("ERROR", &status, &mut event);
+                drop(self.sink.send(Ok(event.into())).await);
             }
         }
     }
@@ -301,38 +303,34 @@ impl<S: WatchSource> Watch<S> {
             Change::Modified => "MODIFIED",
             Change::Deleted => "DELETED",
         };
-        out.extend_from_slice(format!(r#"{{"type":"{name}","object":"#).as_bytes());
-        self.encoder.write(object, *columns, out);
-        out.extend_from_slice(b"}\n");
+        self.encoder.event(name, &self.encoder.object(object, *columns), out);
         *columns = false;
     }
 
     fn bookmark(&self, version: u64, initial: bool) -> Vec<u8> {
-        line("BOOKMARK", &json(&bookmark(self.encoder, version, initial)))
+        let mut event = Vec::new();
+        let bookmark = bookmark(self.encoder, version, initial);
+        let bookmark = document(&bookmark, self.encoder.representation.form);
+        self.encoder.event("BOOKMARK", &bookmark, &mut event);
+        event
     }
 }
 
 fn bookmark(encoder: Encoder, version: u64, initial: bool) -> Value {
-    let (kind, api_version) = match encoder.representation {
-        Representation::Json => (encoder.kind.kind, encoder.kind.api_version()),
-        Representation::Table(_) => ("Table", "meta.k8s.io/v1".into()),
-        Representation::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".into()),
+    let view = encoder.representation.view;
+    let (kind, api_version) = match view {
+        View::Whole => (encoder.kind.kind, encoder.kind.api_version()),
+        View::Table(_) => ("Table", "meta.k8s.io/v1".into()),
+        View::Metadata { .. } => ("PartialObjectMetadata", "meta.k8s.io/v1".into()),
     };
     let mut metadata = json!({"resourceVersion": version.to_string()});
     if initial {
         metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
     }
     let mut bookmark = json!({"kind": kind, "apiVersion": api_version, "metadata": metadata});
-    if matches!(encoder.representation, Representation::Table(_)) {
+    if matches!(view, View::Table(_)) {
         bookmark["columnDefinitions"] = Value::Null;
         bookmark["rows"] = json!([]);
     }
     bookmark
-}
-
-fn line(kind: &str, object: &[u8]) -> Vec<u8> {
-    let mut line = format!(r#"{{"type":"{kind}","object":"#).into_bytes();
-    line.extend_from_slice(object);
-    line.extend_from_slice(b"}\n");
-    line
 }

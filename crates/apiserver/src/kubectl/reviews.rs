@@ -4,6 +4,8 @@
 
 use serde_json::{Value, json};
 
+use crate::objects::kind::Kind;
+
 /// A request for a review of oneself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Review {
@@ -26,17 +28,37 @@ impl Review {
         }
     }
 
+    /// The kind of its objects, which are not stored.
+    pub(crate) fn kind(self) -> &'static Kind {
+        static ACCESS: Kind = Kind {
+            group: "authorization.k8s.io",
+            kind: "SelfSubjectAccessReview",
+            ..Kind::DEFAULTS
+        };
+        static RULES: Kind = Kind {
+            group: "authorization.k8s.io",
+            kind: "SelfSubjectRulesReview",
+            ..Kind::DEFAULTS
+        };
+        static ONESELF: Kind =
+            Kind { group: "authentication.k8s.io", kind: "SelfSubjectReview", ..Kind::DEFAULTS };
+        match self {
+            Self::Access => &ACCESS,
+            Self::Rules => &RULES,
+            Self::Oneself => &ONESELF,
+        }
+    }
+
     /// The answer to a user's request, with the `spec` of the request if it is known.
     pub(crate) fn answer(self, user: &str, spec: &Value) -> Value {
-        let (kind, group, status) = match self {
-            Self::Access => {
-                ("SelfSubjectAccessReview", "authorization.k8s.io", json!({"allowed": true}))
-            }
-            Self::Rules => ("SelfSubjectRulesReview", "authorization.k8s.io", rules()),
-            Self::Oneself => ("SelfSubjectReview", "authentication.k8s.io", oneself(user)),
+        let status = match self {
+            Self::Access => json!({"allowed": true}),
+            Self::Rules => rules(),
+            Self::Oneself => oneself(user),
         };
+        let kind = self.kind();
         let mut answer = json!({
-            "kind": kind, "apiVersion": format!("{group}/v1"), "metadata": {}, "status": status,
+            "kind": kind.kind, "apiVersion": kind.api_version(), "metadata": {}, "status": status,
         });
         if self != Self::Oneself {
             answer["spec"] = if spec.is_object() { spec.clone() } else { json!({}) };

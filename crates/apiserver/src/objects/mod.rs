@@ -12,6 +12,7 @@
 //!  patch       JSON, merge and strategic merge patches
 //!  apply       server-side apply and managed fields
 //!  schema      the merge rules that patch and apply share
+//!  protobuf    objects in protobuf, and the table of their fields
 //!  json        short ways to read and change JSON values
 //! ```
 
@@ -21,6 +22,7 @@ pub(crate) mod conversion;
 pub(crate) mod json;
 pub(crate) mod kind;
 pub(crate) mod patch;
+pub(crate) mod protobuf;
 pub(crate) mod schema;
 pub(crate) mod selectors;
 pub(crate) mod strategy;

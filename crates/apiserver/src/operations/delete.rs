@@ -13,9 +13,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{ApiRequest, ApiState, NAMESPACES, Outcome, kind_of, metadata, read};
-use crate::http::protobuf;
 use crate::http::request::{Propagation, propagation, refuse_options};
+use crate::objects::json::text;
 use crate::objects::kind::Kind;
+use crate::objects::protobuf;
 use crate::status::{FieldError, StatusError};
 use crate::store::Object;
 
@@ -26,6 +27,9 @@ pub(super) const FOREGROUND: &str = "foregroundDeletion";
 const PROTECTED_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 /// For Pods that name none: `DefaultTerminationGracePeriodSeconds` (k8s.io/api/core/v1).
 const DEFAULT_GRACE_SECONDS: i64 = 30;
+
+/// The body of a deletion, in the version of the deleted objects or in this one.
+static OPTIONS: Kind = Kind { group: "meta.k8s.io", kind: "DeleteOptions", ..Kind::DEFAULTS };
 
 /// `metav1.DeleteOptions`, from the body and the query.
 #[derive(Clone, Debug, Default)]
@@ -103,7 +107,7 @@ fn success(kind: &Kind, object: &Object) -> Value {
 fn delete_options(request: &ApiRequest<'_>) -> Result<DeleteOptions, StatusError> {
     let body: Value = match request.body {
         [] => json!({}),
-        body if request.content_type == protobuf::MEDIA_TYPE => protobuf::decode(body)?,
+        body if request.content_type == protobuf::MEDIA_TYPE => protobuf::decode(body, &OPTIONS)?,
         body => serde_json::from_slice(body).map_err(|error| {
             StatusError::bad_request(format!("couldn't read DeleteOptions: {error}"))
         })?,
@@ -127,6 +131,13 @@ fn delete_options(request: &ApiRequest<'_>) -> Result<DeleteOptions, StatusError
 }
 
 fn check_body(body: &Value) -> Result<(), StatusError> {
+    let (version, kind) = (text(body, "/apiVersion"), text(body, "/kind"));
+    if !["", "DeleteOptions"].contains(&kind) {
+        return Err(StatusError::bad_request(format!(
+            "no kind {kind:?} is registered for version {version:?} in scheme \
+             \"pkg/runtime/scheme.go:111\""
+        )));
+    }
     let grace = &body["gracePeriodSeconds"];
     if grace.is_string() {
         let why = "json: cannot unmarshal string into Go struct field \

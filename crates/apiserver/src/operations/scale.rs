@@ -31,7 +31,7 @@ pub(super) fn perform(
     let stored = stored.ok_or_else(|| StatusError::not_found(kind, request.resource.name()))?;
     let wanted = match verb {
         Verb::Get => return Ok(Outcome::Status(200, document(&stored.value))),
-        Verb::Update => write::parse(request)?,
+        Verb::Update => write::parse(request, &SCALE)?,
         Verb::Patch => write::patched(request, &document(&stored.value))?,
         _ => return Err(StatusError::method_not_allowed()),
     };

@@ -15,19 +15,19 @@ use serde_json::{Value, json};
 use zonewise_common::keys::METADATA_NAME;
 
 use super::{ApiRequest, ApiState, NAMESPACES, Outcome, metadata};
-use crate::http::protobuf;
 use crate::http::request::{Subresource, refuse_options};
 use crate::objects::apply::{self, Writer};
 use crate::objects::conversion;
 use crate::objects::kind::{KINDS, Kind};
 use crate::objects::patch::{self, PatchType};
+use crate::objects::protobuf;
 use crate::objects::strategy::{self, ResourcePart};
 use crate::objects::types;
 use crate::random;
 use crate::status::{FieldError, StatusError};
 use crate::store::Object;
 
-/// What kube-apiserver answers; of protobuf, only some kinds are read here.
+/// What kube-apiserver answers.
 const MEDIA_TYPES: &str = "the body of the request was in an unknown format - accepted media types \
                            include: application/json, application/yaml, \
                            application/vnd.kubernetes.protobuf";
@@ -37,6 +37,9 @@ const NAME_ATTEMPTS: usize = 8;
 /// Characters of `generateName` that are kept, so that the name has at most 63:
 /// `MaxGeneratedNameLength` of kube-apiserver (apiserver/pkg/storage/names/generate.go).
 const MAX_NAME_PREFIX: usize = 58;
+
+/// The body of `/binding`, which is not stored.
+static BINDING: Kind = Kind { kind: "Binding", ..Kind::DEFAULTS };
 
 pub(super) fn create(
     state: &mut ApiState,
@@ -419,7 +422,7 @@ fn set_namespace_fields(kind: &Kind, object: &mut Value) {
 
 /// `pods/NAME/binding`: assigns a Pod to a node.
 pub(super) fn bind(state: &mut ApiState, request: &ApiRequest<'_>) -> Result<Outcome, StatusError> {
-    let binding = parse(request)?;
+    let binding = parse(request, &BINDING)?;
     if metadata::text(&binding, "name") != request.resource.name() {
         return Err(StatusError::bad_request("name in URL does not match name in Binding object"));
     }
@@ -461,12 +464,13 @@ fn set_scheduled(pod: &mut Value, time: &str) {
 
 /// The body as an object of the kind that the path names.
 fn parse_typed(request: &ApiRequest<'_>) -> Result<Value, StatusError> {
-    let mut object = parse(request)?;
+    let mut object = parse(request, request.kind())?;
     check_type(request.kind(), &mut object)?;
     Ok(object)
 }
 
-pub(super) fn parse(request: &ApiRequest<'_>) -> Result<Value, StatusError> {
+/// The body as an object; in protobuf it is one of `kind` if it names no other.
+pub(super) fn parse(request: &ApiRequest<'_>, kind: &Kind) -> Result<Value, StatusError> {
     let unreadable = |error: String| {
         StatusError::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): couldn't get version/kind; \
@@ -477,7 +481,7 @@ pub(super) fn parse(request: &ApiRequest<'_>) -> Result<Value, StatusError> {
     let object = match request.content_type {
         "" | "application/json" => serde_json::from_slice(request.body).map_err(|e| e.to_string()),
         "application/yaml" => yaml(request.body),
-        protobuf::MEDIA_TYPE => return protobuf::decode(request.body),
+        protobuf::MEDIA_TYPE => return protobuf::decode(request.body, kind),
         _ => return Err(StatusError::unsupported_media_type(MEDIA_TYPES)),
     };
     let mut object: Value = object.map_err(unreadable)?;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use crate::objects::json::size;
+use crate::objects::protobuf;
 
 /// An object as it was at one resourceVersion.
 #[derive(Debug)]
@@ -15,16 +16,23 @@ pub(crate) struct Object {
     pub(crate) value: Value,
     /// Encoded when it is first read, and then never again.
     json: OnceLock<Bytes>,
+    protobuf: OnceLock<Bytes>,
 }
 
 impl Object {
     pub(crate) fn new(value: Value) -> Self {
-        Self { value, json: OnceLock::new() }
+        Self { value, json: OnceLock::new(), protobuf: OnceLock::new() }
     }
 
     /// JSON without `kind` and `apiVersion`, as items of lists have it.
     pub(crate) fn json_without_type(&self) -> &Bytes {
         self.json.get_or_init(|| Bytes::from(json_without_type(&self.value)))
+    }
+
+    /// Its message in protobuf, without an envelope, as items of lists have it.
+    pub(crate) fn protobuf_without_type(&self) -> &Bytes {
+        self.protobuf
+            .get_or_init(|| Bytes::from(protobuf::message(&self.value).unwrap_or_default()))
     }
 
     /// A string of the metadata; empty if it is missing.

@@ -8,11 +8,16 @@ use serde_json::{Map, Value, json};
 use crate::differences::{Entry, Listed};
 use crate::groups;
 use crate::normal::Normal;
-use crate::requests::{Group, Words};
+use crate::protobuf::{self, Read};
+use crate::requests::{Group, Words, delete, in_protobuf};
 use crate::servers::{Pair, Side};
 
 /// Headers that clients rely on.
 const HEADERS: [&str; 4] = ["content-type", "warning", "retry-after", "location"];
+
+/// The forms in which all requests are made. Namespaces begin with their first letters.
+const FORMS: [&str; 2] = ["text", PROTOBUF];
+const PROTOBUF: &str = "protobuf";
 
 /// A difference that is not listed, or a listed one that does not occur.
 type Complaint = String;
@@ -22,9 +27,10 @@ fn both_servers_answer_every_request_alike() {
     let pair = Pair::get();
     let groups = groups::all();
     let (mut complaints, mut used) = (Vec::new(), BTreeSet::new());
-    for group in &groups {
-        let [real, embedded] = pair.sides().map(|side| pair.run(run(side, group)));
-        complaints.extend(compare(group.name, &real, &embedded, &mut used));
+    for (group, form) in groups.iter().flat_map(|group| FORMS.map(|form| (group, form))) {
+        let [real, embedded] = pair.sides().map(|side| pair.run(run(side, group, form)));
+        let found = compare(group.name, &real, &embedded, &mut used);
+        complaints.extend(found.into_iter().map(|complaint| format!("{form}: {complaint}")));
     }
     complaints.extend(Listed::unused(|group| !group.starts_with("k-"), &used));
     let requests: usize = groups.iter().map(|group| group.steps.len()).sum();
@@ -37,9 +43,9 @@ fn both_servers_answer_every_request_alike() {
     );
 }
 
-/// All answers of a group, by the names of the requests.
-async fn run(side: &Side, group: &Group) -> Value {
-    let namespace = format!("t-{}", group.name);
+/// All answers of a group in one form, by the names of the requests.
+async fn run(side: &Side, group: &Group, form: &str) -> Value {
+    let namespace = format!("{}-{}", &form[..1], group.name);
     let mut words = Words::from([("ns", namespace.clone())]);
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
     let made = crate::requests::post("namespace", "namespaces", body).request(&words);
@@ -48,7 +54,9 @@ async fn run(side: &Side, group: &Group) -> Value {
     let mut answers = Map::new();
     for step in &group.steps {
         normal.add_request(&step.text(&words));
-        let answer = side.send(step.request(&words)).await;
+        let request = step.request(&words);
+        let request = if form == PROTOBUF { in_protobuf(request) } else { request };
+        let answer = side.send(request).await;
         let mut answer = document(&answer);
         for (word, pointer) in &step.kept {
             let value = answer["body"].pointer(pointer).and_then(Value::as_str);
@@ -62,8 +70,10 @@ async fn run(side: &Side, group: &Group) -> Value {
         }
         assert!(answers.insert(step.name.clone(), answer).is_none(), "{} twice", step.name);
     }
+    // Their addresses and ports are asked for in the next form again.
+    side.send(delete("free", "services").request(&words)).await;
     let answers = Value::Object(answers);
-    let file = format!("{}/{}-{}.json", env!("CARGO_TARGET_TMPDIR"), group.name, side.name);
+    let file = format!("{}/{namespace}-{}.json", env!("CARGO_TARGET_TMPDIR"), side.name);
     std::fs::write(file, serde_json::to_vec_pretty(&answers).unwrap()).unwrap();
     answers
 }
@@ -74,9 +84,22 @@ fn document(answer: &Response<Vec<u8>>) -> Value {
         Some(((*name).to_owned(), value.into()))
     };
     let headers: Map<String, Value> = HEADERS.iter().filter_map(header).collect();
+    let status = answer.status().as_u16();
+    // The answer to HEAD has no body.
+    if media_type(answer).starts_with(protobuf::MEDIA_TYPE) && !answer.body().is_empty() {
+        let Read { object, same } = match media_type(answer).ends_with(";stream=watch") {
+            true => protobuf::read_frames(answer.body()),
+            false => protobuf::read(answer.body()),
+        };
+        return json!({"status": status, "headers": headers, "body": object, "same bytes": same});
+    }
     let text = String::from_utf8_lossy(answer.body());
     let body = serde_json::from_str(&text).unwrap_or_else(|_| Value::from(text.into_owned()));
-    json!({"status": answer.status().as_u16(), "headers": headers, "body": body})
+    json!({"status": status, "headers": headers, "body": body})
+}
+
+fn media_type(answer: &Response<Vec<u8>>) -> &str {
+    answer.headers().get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 /// The differences that are not listed; marks the entries of the list that were used.
@@ -88,8 +111,11 @@ fn compare(
 ) -> Vec<Complaint> {
     let mut complaints = Vec::new();
     for (request, answer) in real.as_object().unwrap() {
-        let answer =
-            if group == "discovery" { &common(answer, &embedded[request]) } else { answer };
+        let answer = if group.starts_with("discovery") {
+            &common(answer, &embedded[request])
+        } else {
+            answer
+        };
         let mut found = Vec::new();
         walk(String::new(), answer, &embedded[request], &mut found);
         for (field, real, embedded) in found {

@@ -228,6 +228,33 @@ pub(crate) const DIFFERENCES: &[Listed] = &[
     ),
     listed("slices", &["all", "of a Service"], "/body/items/*/metadata/managedFields", "Likewise."),
     listed(
+        "slices",
+        &["empty"],
+        "/body/metadata/managedFields/0/fieldsV1",
+        "Likewise: in protobuf an empty list is missing.",
+    ),
+    listed(
+        "slices-ports",
+        &[
+            "a protocol for applications",
+            "large",
+            "no names",
+            "no number",
+            "nothing",
+            "too many",
+            "zero",
+        ],
+        "/body/metadata/managedFields/0/fieldsV1/f:endpoints",
+        "Likewise.",
+    ),
+    listed("table-slices", &["bare"], "/body/metadata/managedFields/0/fieldsV1", "Likewise."),
+    listed(
+        "table-slices",
+        &["table", "table with all of the objects"],
+        "/body/rows/0/object/metadata/managedFields/0/fieldsV1",
+        "Likewise.",
+    ),
+    listed(
         "table-cidrs",
         &["table", "table with all of the objects"],
         "/body/rows/0/object/metadata/managedFields",
@@ -267,8 +294,28 @@ pub(crate) const DIFFERENCES: &[Listed] = &[
         "/body/message",
         "Messages of another parser, and names of Go types.",
     ),
+    listed(
+        "forms-bodies",
+        &[
+            "a half",
+            "a prefix",
+            "a wrong type",
+            "another kind",
+            "another prefix",
+            "no bytes",
+            "protobuf as JSON",
+        ],
+        "/body/message",
+        "Messages of another parser, and names of Go types.",
+    ),
+    listed("forms-bodies", &["no UTF-8"], "", "Strings that are not UTF-8 are not read."),
+    listed(
+        "forms-bodies",
+        &["encoded once more"],
+        "",
+        "A content encoding inside of protobuf is refused, and not ignored.",
+    ),
     listed("options", &["yaml back"], "", "YAML is accepted in requests, but not in responses."),
-    listed("*", &["an unknown form"], "/body", "Another message."),
     listed(
         "discovery",
         &["core versions"],
@@ -278,6 +325,24 @@ pub(crate) const DIFFERENCES: &[Listed] = &[
     listed(
         "discovery",
         &["core", "coordination v1", "discovery v1", "events v1", "networking v1"],
+        "/body/resources/*/storageVersionHash",
+        "There are no storage versions.",
+    ),
+    listed(
+        "discovery-forms",
+        &[
+            "/api as application/vnd.kubernetes.protobuf",
+            "/api as application/vnd.kubernetes.protobuf,application/json",
+        ],
+        "/body/serverAddressByClientCIDRs",
+        "The address of the server.",
+    ),
+    listed(
+        "discovery-forms",
+        &[
+            "/apis/coordination.k8s.io/v1 as application/vnd.kubernetes.protobuf",
+            "/apis/coordination.k8s.io/v1 as application/vnd.kubernetes.protobuf,application/json",
+        ],
         "/body/resources/*/storageVersionHash",
         "There are no storage versions.",
     ),

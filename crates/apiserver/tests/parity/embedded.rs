@@ -11,6 +11,7 @@ use zonewise_common::testing::{
 use zonewise_testbed::{Objects, Process, objects, program};
 
 use crate::groups::{config_map, web};
+use crate::protobuf;
 use crate::requests::{Step, Words, delete, delete_with, get, merge_patch, post};
 use crate::servers::Scratch;
 
@@ -163,9 +164,16 @@ async fn requests_need_the_token() {
 const FAULTS: [&str; 4] = ["latency=0ms..1ms", "drop-watches=200ms", "errors=20%", "stale=1s"];
 
 /// kube-controller-manager, with the informers of client-go: they list and watch, and list again when
-/// their watches break or their versions are forgotten.
+/// their watches break or their versions are forgotten. It reads and writes protobuf unless it is told
+/// otherwise.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_reference_controller_works_on_the_embedded_server() {
+    for form in [protobuf::MEDIA_TYPE, "application/json"] {
+        reference_controller(form).await;
+    }
+}
+
+async fn reference_controller(form: &str) {
     let scratch = Scratch::start().await;
     let program = program("kube-controller-manager").unwrap();
     let flags = [
@@ -173,8 +181,7 @@ async fn the_reference_controller_works_on_the_embedded_server() {
         "--controllers=endpointslice-controller",
         "--leader-elect=false",
         "--secure-port=0",
-        // EndpointSlices are not read in protobuf here.
-        "--kube-api-content-type=application/json",
+        &format!("--kube-api-content-type={form}"),
     ];
     let log = scratch.side.kubeconfig.with_extension("log");
     let mut manager = Process::spawn(&program, &flags, &[], &log).unwrap();

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use zonewise_testbed::{Cluster, Options, User};
 
 use crate::groups::config_map;
+use crate::protobuf;
 use crate::requests::{Words, get, merge_patch, post};
 use crate::servers::{Scratch, Side};
 use crate::stream::Stream;
@@ -47,7 +48,8 @@ async fn scenario(side: &Side, compact: impl AsyncFn()) -> Value {
     let (code, exact) = ask(side, &words, exact).await;
     json!({
         "continue": [status, expired], "after": names,
-        "exact": [code, exact["reason"]], "watch": watch(side, &words["first"]).await,
+        "exact": [code, exact["reason"]], "watch": watch(side, &words["first"], "application/json").await,
+        "watch in protobuf": watch(side, &words["first"], protobuf::MEDIA_TYPE).await,
     })
 }
 
@@ -57,7 +59,7 @@ async fn ask(side: &Side, words: &Words, step: crate::requests::Step) -> (u16, V
 }
 
 /// A server may refuse a watch with a status, or with an ERROR event: clients handle both.
-async fn watch(side: &Side, version: &str) -> Value {
+async fn watch(side: &Side, version: &str, form: &str) -> Value {
     let path =
         format!("/api/v1/namespaces/default/configmaps?watch=true&resourceVersion={version}");
     let request = http::Request::get(&path).body(kube::client::Body::empty()).unwrap();
@@ -65,6 +67,6 @@ async fn watch(side: &Side, version: &str) -> Value {
     if answer.status() == 410 {
         return json!([410, "Expired"]);
     }
-    let event = Stream::open(side, &path, "application/json").await.next().await.unwrap();
+    let event = Stream::open(side, &path, form).await.next().await.unwrap();
     json!([event["object"]["code"], event["object"]["reason"]])
 }

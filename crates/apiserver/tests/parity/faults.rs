@@ -12,6 +12,7 @@ use zonewise_inventory::follow::{Cause, IndexListener, WatchedIndex};
 use zonewise_inventory::index::NodeChange;
 
 use crate::groups::{config_map, web};
+use crate::protobuf;
 use crate::requests::{Step, Words, delete, get, post};
 use crate::servers::Scratch;
 use crate::stream::Stream;
@@ -56,8 +57,10 @@ async fn watches_break_off() {
     let scratch = Scratch::start().await;
     scratch.server.set_faults(faults("drop-watches=100ms"));
     let path = format!("{MAPS}?watch=true&resourceVersion=0");
-    let mut watch = Stream::open(&scratch.side, &path, "application/json").await;
-    assert_eq!(watch.next().await, None);
+    for form in ["application/json", protobuf::MEDIA_TYPE] {
+        let mut watch = Stream::open(&scratch.side, &path, form).await;
+        assert_eq!(watch.next().await, None);
+    }
 }
 
 /// Reads with resourceVersion=0 are stale; others are not.

@@ -4,6 +4,7 @@
 //!  groups ─► requests ─┬─► kube-apiserver ──► answer ─► normal ─┬─► compare ─► differences that
 //!  (tables)            └─► embedded server ─► answer ─► normal ─┘              are not listed fail
 //!
+//!  protobuf     both forms of objects, read and written with the types of Kubernetes
 //!  normal       replaces what differs from run to run: versions, uids, times, allocated addresses
 //!  differences  the list of accepted differences, shown in docs/apiserver.md
 //!  watching     watches on both servers
@@ -30,6 +31,7 @@ mod faults;
 mod groups;
 mod kubectl;
 mod normal;
+mod protobuf;
 mod requests;
 mod schemas;
 mod servers;

@@ -6,8 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request};
 use serde_json::Value;
+
+use crate::protobuf;
 
 /// Requests that run in a namespace of their own, one after the other.
 pub(crate) struct Group {
@@ -95,6 +98,27 @@ impl Step {
         };
         builder.body(body).unwrap()
     }
+}
+
+/// The same request in protobuf: the answer, unless the request asks for another form, and the body, if
+/// it is an object that the types of Kubernetes can hold.
+pub(crate) fn in_protobuf(mut request: Request<Vec<u8>>) -> Request<Vec<u8>> {
+    let form = HeaderValue::from_static(protobuf::MEDIA_TYPE);
+    request.headers_mut().entry(ACCEPT).or_insert_with(|| form.clone());
+    let is_json =
+        request.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    let Ok(mut object) = serde_json::from_slice::<Value>(request.body()) else { return request };
+    if *request.method() == Method::DELETE && object["kind"].is_null() && object.is_object() {
+        object["kind"] = "DeleteOptions".into();
+        object["apiVersion"] = "v1".into();
+    }
+    if let Some(body) =
+        protobuf::write(&object).filter(|_| is_json && *request.method() != Method::PATCH)
+    {
+        *request.body_mut() = body;
+        request.headers_mut().insert(CONTENT_TYPE, form);
+    }
+    request
 }
 
 pub(crate) fn get(name: &str, path: &str) -> Step {

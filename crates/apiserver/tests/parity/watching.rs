@@ -4,11 +4,13 @@ use serde_json::{Value, json};
 
 use crate::groups::{config_map, event, labelled, lease, new_event, node, pod, service, slice};
 use crate::normal::Normal;
+use crate::protobuf;
 use crate::requests::{Step, Words, delete, get, merge_patch, post};
 use crate::servers::{Pair, Side};
 use crate::stream::Stream;
 
 const JSON: &str = "application/json";
+const FORMS: [&str; 2] = [JSON, protobuf::MEDIA_TYPE];
 
 /// One server, one namespace.
 struct Scene<'a> {
@@ -30,6 +32,9 @@ impl<'a> Scene<'a> {
         let answer = self.side.send(step.request(&self.words)).await;
         let text = String::from_utf8_lossy(answer.body()).into_owned();
         assert!(answer.status().is_success(), "{} on {}: {text}", step.name, self.side.name);
+        if answer.headers()["content-type"] == protobuf::MEDIA_TYPE {
+            return protobuf::read(answer.body()).object;
+        }
         serde_json::from_str(&text).unwrap()
     }
 
@@ -207,10 +212,13 @@ fn one_object_is_watched_by_its_name() {
 
 #[test]
 fn a_watch_ends_after_its_timeout() {
-    on_both!("w-timeout", scene => {
-        scene.make("one", "web").await;
-        scene.watch("resourceVersion=0&timeoutSeconds=1").await.rest().await
-    });
+    for (namespace, form) in [("w-timeout", JSON), ("w-timeout-protobuf", protobuf::MEDIA_TYPE)] {
+        on_both!(namespace, scene => {
+            scene.make("one", "web").await;
+            let query = "resourceVersion=0&timeoutSeconds=1";
+            scene.watch_kind("configmaps", query, form).await.rest().await
+        });
+    }
 }
 
 #[test]
@@ -239,26 +247,28 @@ fn bookmarks_have_the_version_of_the_watch() {
 
 #[test]
 fn initial_events_end_with_a_bookmark() {
-    on_both!("w-initial", scene => {
-        scene.make("a", "web").await;
-        scene.make("b", "web").await;
-        let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&\
-                     allowWatchBookmarks=true";
-        let mut watch = scene.watch(query).await;
-        let mut events = watch.take(2).await;
-        events.sort_by_key(|event| event["object"]["metadata"]["name"].to_string());
-        let mut end = watch.take(1).await;
-        end[0]["object"]["metadata"]["resourceVersion"] = json!("some");
-        events.extend(end);
-        scene.make("c", "web").await;
-        // Another bookmark may come between.
-        let mut next = watch.take(1).await;
-        while next[0]["type"] == "BOOKMARK" {
-            next = watch.take(1).await;
-        }
-        events.extend(next);
-        events
-    });
+    for (namespace, form) in [("w-initial", JSON), ("w-initial-protobuf", protobuf::MEDIA_TYPE)] {
+        on_both!(namespace, scene => {
+            scene.make("a", "web").await;
+            scene.make("b", "web").await;
+            let query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&\
+                         allowWatchBookmarks=true";
+            let mut watch = scene.watch_kind("configmaps", query, form).await;
+            let mut events = watch.take(2).await;
+            events.sort_by_key(|event| event["object"]["metadata"]["name"].to_string());
+            let mut end = watch.take(1).await;
+            end[0]["object"]["metadata"]["resourceVersion"] = json!("some");
+            events.extend(end);
+            scene.make("c", "web").await;
+            // Another bookmark may come between.
+            let mut next = watch.take(1).await;
+            while next[0]["type"] == "BOOKMARK" {
+                next = watch.take(1).await;
+            }
+            events.extend(next);
+            events
+        });
+    }
 }
 
 /// Objects of each kind that informers follow in a lab.
@@ -283,7 +293,8 @@ fn space(name: &str) -> Value {
 /// not know that, a list from the cache and a watch from its version.
 #[test]
 fn informers_are_served_for_every_kind() {
-    for (number, (plural, object)) in followed().into_iter().enumerate() {
+    let all = FORMS.into_iter().flat_map(|form| followed().into_iter().map(move |one| (form, one)));
+    for (number, (form, (plural, object))) in all.enumerate() {
         on_both!(&format!("w-informer-{number}"), scene => {
             let narrow = match plural {
                 "nodes" | "namespaces" => format!("&labelSelector=group%3D{}", scene.words["ns"]),
@@ -293,14 +304,14 @@ fn informers_are_served_for_every_kind() {
             let name = made["metadata"]["name"].as_str().unwrap();
             let listing = format!("allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&\
                 sendInitialEvents=true&timeoutSeconds=300{narrow}");
-            let mut listed = scene.watch_kind(plural, &listing, JSON).await;
+            let mut listed = scene.watch_kind(plural, &listing, form).await;
             let mut events = listed.take(2).await;
             let list = format!("{plural}?limit=500&resourceVersion=0{narrow}");
-            let list = scene.send(get("list", &list).header("accept", JSON)).await;
+            let list = scene.send(get("list", &list).header("accept", form)).await;
             let version = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
             let following = format!("allowWatchBookmarks=true&resourceVersion={version}&\
                 timeoutSeconds=300{narrow}");
-            let mut watch = scene.watch_kind(plural, &following, JSON).await;
+            let mut watch = scene.watch_kind(plural, &following, form).await;
             let patch = json!({"metadata": {"annotations": {"zonewise.dev/seen": "1"}}});
             scene.send(merge_patch("change", &format!("{plural}/{name}"), patch)).await;
             for stream in [&mut listed, &mut watch] {
@@ -342,6 +353,10 @@ fn a_watch_can_be_a_table_or_metadata_alone() {
     for (namespace, accept) in [
         ("w-table", "application/json;as=Table;v=v1;g=meta.k8s.io"),
         ("w-metadata", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"),
+        (
+            "w-metadata-protobuf",
+            "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+        ),
     ] {
         on_both!(namespace, scene => {
             scene.make("a", "web").await;

@@ -4,6 +4,7 @@ mod applying;
 mod basics;
 mod core;
 mod discovery;
+mod forms;
 mod pods;
 mod reading;
 mod services;
@@ -21,6 +22,7 @@ use crate::requests::{Group, Step, post};
 pub(crate) fn all() -> Vec<Group> {
     [
         discovery::groups(),
+        forms::groups(),
         basics::groups(),
         core::groups(),
         services::groups(),
