@@ -62,9 +62,27 @@ use crate::objects::allocation::Allocator;
 use crate::operations::{ApiState, seed};
 use crate::store::Store;
 
-/// What the tests of this crate need and no other crate uses.
+/// What tests need and no other code uses.
 #[doc(hidden)]
 pub mod testing {
+    use serde_json::Value;
+
+    use crate::objects::kind::Kind;
+    use crate::objects::protobuf;
+
+    /// An object in protobuf, as answers have it; `None` if its kind is not known.
+    pub fn to_protobuf(object: &Value) -> Option<Vec<u8>> {
+        protobuf::encode(object)
+    }
+
+    /// An object in protobuf, as it is read from a request.
+    ///
+    /// # Errors
+    /// If the bytes are not such an object.
+    pub fn from_protobuf(bytes: &[u8]) -> Result<Value, String> {
+        protobuf::decode(bytes, &Kind::DEFAULTS).map_err(|error| error.message)
+    }
+
     /// The names of the schemas of all served kinds.
     pub fn schema_names() -> Vec<String> {
         crate::kubectl::openapi::schema_names()

@@ -119,10 +119,10 @@ pub(crate) fn api_requests() -> Vec<Vec<u8>> {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [{"port": 82}]}}),
         service,
     ];
-    let input = |(kind, body): (u8, &Value)| {
-        std::iter::once(kind).chain(body.to_string().into_bytes()).collect()
-    };
-    (0..).zip(&bodies).map(input).collect()
+    let protobuf = zonewise_apiserver::testing::to_protobuf(&bodies[4]).unwrap_or_default();
+    let bodies = bodies.iter().map(|body| body.to_string().into_bytes()).chain([protobuf]);
+    let input = |(kind, body): (u8, Vec<u8>)| [vec![kind], body].concat();
+    (0..).zip(bodies).map(input).collect()
 }
 
 /// Messages as netlink writes them: a header with length, type, flags, sequence and port; a family; attributes.

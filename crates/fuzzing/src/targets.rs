@@ -6,10 +6,12 @@ use std::str;
 
 use bytes::Bytes;
 use http::Request;
+use http::header::{ACCEPT, HeaderValue};
 use kube::config::Kubeconfig;
 use tokio::runtime::{Builder, Runtime};
-use zonewise_apiserver::{Config, InProcess};
+use zonewise_apiserver::{Body, Config, InProcess};
 use zonewise_common::json_list::Cutter;
+use zonewise_common::protobuf::{self, stream::ListCutter};
 use zonewise_explain::{SnapshotBuilder, input};
 use zonewise_nft::simulated::SimulatedKernel;
 use zonewise_nft::{Family, Network};
@@ -128,12 +130,13 @@ thread_local! {
 }
 
 /// The content types of writes to the embedded API server. The first byte of an input chooses one.
-const CONTENT_TYPES: [&str; 5] = [
+const CONTENT_TYPES: [&str; 6] = [
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
     "application/json",
+    protobuf::MEDIA_TYPE,
 ];
 
 /// Patches, server-side apply and creation of a Service in the embedded API server. Whatever it answers to them, it
@@ -161,17 +164,27 @@ async fn write(content_type: &str, body: &[u8]) {
     }
     let create = request("POST", services, "application/json", stored.to_string().into_bytes());
     let (method, path) = match content_type {
-        "application/json" => ("POST", services.to_owned()),
+        "application/json" | protobuf::MEDIA_TYPE => ("POST", services.to_owned()),
         _ => ("PATCH", format!("{services}/web?fieldManager=fuzz&force=true")),
     };
-    let list = request("GET", services, "application/json", Vec::new());
-    let mut last = 0;
-    for request in [create, request(method, &path, content_type, body.to_vec()), list] {
+    for request in [create, request(method, &path, content_type, body.to_vec())] {
         let Some(request) = request else { return };
-        let Ok(response) = server.respond(request).await else { return };
-        last = response.status().as_u16();
+        if server.respond(request).await.is_err() {
+            return;
+        }
     }
-    assert_eq!(last, 200, "the list after the write");
+    for form in ["application/json", protobuf::MEDIA_TYPE] {
+        let Some(mut list) = request("GET", services, "", Vec::new()) else { return };
+        list.headers_mut().insert(ACCEPT, HeaderValue::from_static(form));
+        let Ok(response) = server.respond(list).await else { return };
+        assert_eq!(response.status(), 200, "the list after the write");
+        let Body::Whole(Some(body)) = response.into_body() else { panic!("the list has no body") };
+        if form == protobuf::MEDIA_TYPE {
+            let mut list = ListCutter::new("Service");
+            let read = list.feed(&body, |_| {}).and_then(|()| list.finish());
+            assert!(read.is_ok(), "{read:?}");
+        }
+    }
 }
 
 fn request(method: &str, path: &str, content_type: &str, body: Vec<u8>) -> Option<Request<Bytes>> {
