@@ -192,7 +192,7 @@ impl<S: WatchSource> Watch<S> {
         };
         match end {
             End::Closed => {}
-            End::Aborted => drop(self.sink.send(Err(ConnectionAborted)).await),
+            End::Aborted => self.abort().await,
             End::Failed(error) => {
                 let mut event = Vec::new();
                 let status = document(&error.status(), self.encoder.representation.form);
@@ -200,6 +200,18 @@ impl<S: WatchSource> Watch<S> {
                 drop(self.sink.send(Ok(event.into())).await);
             }
         }
+    }
+
+    /// Breaks the connection, in the middle of an event, as connections do.
+    async fn abort(&self) {
+        let mut event = self.bookmark(0, false);
+        event.truncate(event.len() / 2);
+        if self.sink.send(Ok(event.into())).await.is_ok() {
+            // The half event has been taken when all of the buffer is free; then it can be written.
+            drop(self.sink.reserve_many(self.sink.max_capacity()).await);
+            tokio::task::yield_now().await;
+        }
+        drop(self.sink.send(Err(ConnectionAborted)).await);
     }
 
     /// Sends events until the watch ends, which is the error.

@@ -43,6 +43,11 @@ impl Stream {
         Some(object)
     }
 
+    /// Whether the watch has ended in the middle of an event.
+    pub(crate) fn is_cut(&self) -> bool {
+        !self.rest.is_empty()
+    }
+
     /// So many events.
     pub(crate) async fn take(&mut self, count: usize) -> Vec<Value> {
         let mut events = Vec::new();
