@@ -33,8 +33,9 @@ const NAMES: [&str; 3] = ["api", "db", "web"];
 /// How often processes are looked after.
 const TICK: Duration = Duration::from_millis(250);
 /// How long everything may take to settle when nothing happens any more. Services that the kernel has rejected are
-/// tried again after a minute.
-const SETTLE: Duration = Duration::from_secs(150);
+/// tried again after a minute. Counters of zones that no slice names are removed by the second verification, at most two
+/// minutes later.
+const SETTLE: Duration = Duration::from_secs(200);
 /// Nothing may have been written for this long.
 const QUIET: Duration = Duration::from_secs(12);
 /// The most Pods of a Service.

@@ -147,11 +147,9 @@ async fn not_fresh(driver: &Driver, node: &Node) -> Option<String> {
     Some(format!("the kernel of {} is not a fresh start's: {difference}", node.name))
 }
 
-/// The first line in which two listings differ. Counters of zones stay until the tables are written anew.
+/// The first line in which two listings differ.
 fn difference(wanted: &[String], there: &[String]) -> Option<String> {
-    let [wanted, there] = [wanted, there].map(|listing| {
-        listing.iter().filter(|line| !line.contains(" counter ")).collect::<BTreeSet<_>>()
-    });
+    let [wanted, there] = [wanted, there].map(|listing| listing.iter().collect::<BTreeSet<_>>());
     let missing = wanted.difference(&there).next().map(|line| format!("`{line}` is missing"));
     missing.or_else(|| there.difference(&wanted).next().map(|line| format!("`{line}` is too much")))
 }

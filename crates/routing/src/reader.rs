@@ -13,7 +13,7 @@
 //!
 //! When the node's zone or region changes, a new reader is needed and all slices must be read again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -26,20 +26,7 @@ use crate::service::{self, RoutedService};
 use crate::shares;
 use crate::slice::{self, RoutedSlice, SlicePort};
 use crate::wire::object;
-
-/// A zone, as a number that its [`ObjectReader`] gave it. 0 stands for no zone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ZoneId(u16);
-
-impl ZoneId {
-    /// No zone.
-    pub const NONE: Self = Self(0);
-
-    /// Whether this is [`Self::NONE`].
-    pub fn is_none(self) -> bool {
-        self == Self::NONE
-    }
-}
+use crate::zones::{ZoneId, Zones};
 
 /// Reads objects as one node sees them.
 #[derive(Debug)]
@@ -58,8 +45,7 @@ const MAX_INTERNED: usize = 1024;
 /// the other and carry the same text, and its ports are routed one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Interner {
-    ids: BTreeMap<Name, ZoneId>,
-    zones: Vec<Name>,
+    pub(crate) zones: Zones,
     names: BTreeSet<Name>,
     ports: BTreeSet<Arc<[SlicePort]>>,
     last_text: Option<Arc<str>>,
@@ -69,24 +55,6 @@ pub(crate) struct Interner {
 type ParsedShares = Result<Arc<ZoneShares>, Reason>;
 
 impl Interner {
-    /// The number of a zone. When all numbers are taken, further zones count as no zone: their
-    /// endpoints are still used, but not preferred by zone.
-    pub(crate) fn zone(&mut self, name: &str) -> ZoneId {
-        if name.is_empty() {
-            return ZoneId::NONE;
-        }
-        if let Some(id) = self.ids.get(name) {
-            return *id;
-        }
-        let Some(id) = u16::try_from(self.zones.len() + 1).ok().filter(|id| *id < u16::MAX) else {
-            return ZoneId::NONE;
-        };
-        let name = Name::from(name);
-        self.zones.push(Name::clone(&name));
-        self.ids.insert(name, ZoneId(id));
-        ZoneId(id)
-    }
-
     /// A shared copy of a name; `None` becomes the empty name.
     pub(crate) fn name(&mut self, text: Option<&str>) -> Name {
         let text = text.unwrap_or("");
@@ -147,9 +115,9 @@ impl ObjectReader {
     /// Zones keep their numbers, and the last zone shares are remembered.
     pub fn relocated(&self, location: NodeLocation) -> Self {
         let interner = self.interner();
-        let (ids, zones) = (interner.ids.clone(), interner.zones.clone());
         let (last_text, last_parsed) = (interner.last_text.clone(), interner.last_parsed.clone());
-        let known = Interner { ids, zones, last_text, last_parsed, ..Interner::default() };
+        let zones = interner.zones.clone();
+        let known = Interner { zones, last_text, last_parsed, ..Interner::default() };
         Self { location: location.normalized(), interner: Mutex::new(known) }
     }
 
@@ -182,13 +150,22 @@ impl ObjectReader {
 
     /// The name of a zone; `None` for [`ZoneId::NONE`].
     pub fn zone_name(&self, id: ZoneId) -> Option<Name> {
-        let index = usize::from(id.0).checked_sub(1)?;
-        self.interner().zones.get(index).cloned()
+        self.interner().zones.name(id)
     }
 
     /// The number of a zone; a new one if the zone has not been seen before.
     pub fn zone_id(&self, name: &str) -> ZoneId {
-        self.interner().zone(name)
+        self.interner().zones.id("", name)
+    }
+
+    /// Zones that are not in `used`, and that nothing which was read since the last call has named.
+    pub fn unused_zones(&self, used: &BTreeSet<ZoneId>) -> BTreeSet<ZoneId> {
+        self.interner().zones.unused(used)
+    }
+
+    /// Gives the numbers of zones back, but for those that something which was read meanwhile has named.
+    pub fn forget_zones(&self, zones: &BTreeSet<ZoneId>) {
+        self.interner().zones.forget(zones);
     }
 
     /// Parses the text of a zone-shares annotation. The last result is remembered.

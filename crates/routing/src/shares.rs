@@ -28,9 +28,10 @@ use std::sync::Arc;
 use zonewise_topology::reason::Reason;
 pub use zonewise_topology::zone_shares::{DecodeError, STALE, ZoneShares};
 
-use crate::reader::{ObjectReader, ZoneId};
+use crate::reader::ObjectReader;
 use crate::slice::RoutedSlice;
 use crate::target::Target;
+use crate::zones::ZoneId;
 
 /// The sum of all weights: they are in millionths.
 const ONE: u32 = 1_000_000;

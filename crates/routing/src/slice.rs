@@ -13,8 +13,9 @@ use zonewise_common::name::Name;
 use crate::addresses::AddressList;
 use crate::location::NodeLocation;
 use crate::net::{Family, Protocol};
-use crate::reader::{Interner, ZoneId};
+use crate::reader::Interner;
 use crate::wire::{First, Meta, Names, Text, name, port, values_by_key};
+use crate::zones::ZoneId;
 
 /// An EndpointSlice as one node sees it: [`EndpointFlags`] holds what depends on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -327,12 +328,14 @@ impl Wire<'_> {
         location: &NodeLocation,
         interner: &mut Interner,
     ) -> AddressList<(ZoneId, EndpointFlags)> {
+        let namespace = self.metadata.namespace.as_deref().unwrap_or("");
         let read = |one: &WireEndpoint<'_>| {
             // As in kube-proxy, only the first address counts, and only if it is of the slice's
             // address type.
             let address = parse_address(one.addresses.0.as_ref()?)?;
             let address = Some(address).filter(|address| may_be_endpoint(*address))?;
-            Some((address, (interner.zone(one.zone.as_deref().unwrap_or("")), one.flags(location))))
+            let zone = interner.zones.id(namespace, one.zone.as_deref().unwrap_or(""));
+            Some((address, (zone, one.flags(location))))
         };
         AddressList::of(family, self.endpoints.iter().filter_map(read))
     }

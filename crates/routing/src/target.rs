@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::reader::ZoneId;
 use crate::slice::{EndpointFlags, SliceEndpoint};
+use crate::zones::ZoneId;
 
 /// The address and port of an endpoint.
 ///

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use zonewise_common::name::{Key, Name};
-use zonewise_routing::{RoutedService, RoutedSlice};
+use zonewise_routing::{RoutedService, RoutedSlice, ZoneId};
 
 pub use departures::WatchId;
 pub(crate) use departures::{Answer, Question};
@@ -84,6 +84,12 @@ impl Index {
     /// The slices of a Service.
     pub fn slices(&self, service: &Key) -> Vec<&RoutedSlice> {
         self.stored(service).map(|(_, stored)| &*stored.slice).collect()
+    }
+
+    /// The zones of all endpoints.
+    pub fn zones(&self) -> BTreeSet<ZoneId> {
+        let endpoints = self.slices.values().flat_map(|stored| stored.slice.endpoints());
+        endpoints.map(|endpoint| endpoint.zone).collect()
     }
 
     /// Takes what has changed since the last call.

@@ -506,6 +506,42 @@ impl Kernel {
         Ok(())
     }
 
+    /// Removes counters that no element leads to: those of these zones, and those that a former process left. Returns
+    /// the zones that no element names.
+    pub fn remove_counters(
+        &mut self,
+        zones: &BTreeSet<ZoneId>,
+    ) -> Result<BTreeSet<ZoneId>, KernelError> {
+        let mut there = BTreeSet::new();
+        for &family in &self.families {
+            let counters = self.socket.counters(family, TABLE)?;
+            there.extend(counters.into_iter().map(|counter| (family, counter.name)));
+        }
+        if zones.is_empty() && there.len() <= self.counters.len() {
+            return Ok(BTreeSet::new());
+        }
+        let mut named = self.census().zones;
+        let unused = self.unused_elements.iter();
+        named.extend(unused.filter_map(|(id, value)| Some((id.family, value.zone()?))));
+        let is_named = |zone: &ZoneId| named.iter().any(|(_, other)| other == zone);
+        let unnamed: BTreeSet<ZoneId> =
+            zones.iter().copied().filter(|zone| !is_named(zone)).collect();
+        self.counters.extend(named);
+        let kept = self.counters.iter().filter(|(_, zone)| !unnamed.contains(zone));
+        let kept = kept.map(|(family, zone)| (*family, counter_name(&(self.zone_names)(*zone))));
+        let kept: BTreeSet<(Family, String)> = kept.collect();
+        let mut batch = Batch::new(TABLE);
+        for (family, name) in there.difference(&kept) {
+            batch.delete_counter(*family, name);
+        }
+        if !batch.is_empty() {
+            self.send(&batch)?;
+        }
+        self.counters.retain(|(_, zone)| !unnamed.contains(zone));
+        self.publish();
+        Ok(unnamed)
+    }
+
     fn is_known(&self, (family, name): &(Family, String)) -> bool {
         self.chains.keys().any(|(of, chain)| of == family && chain.to_string() == *name)
     }

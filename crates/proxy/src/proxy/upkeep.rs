@@ -94,10 +94,23 @@ impl Proxy<'_> {
             Ok(Some(mended)) => {
                 self.schedule.verify_after(self.config.verify_period.max(pause));
                 self.verified(mended);
+                self.forget_zones();
             }
             Err(error) => {
                 self.schedule.verify_after(self.config.verify_period.max(pause));
                 self.failed(&error);
+            }
+        }
+    }
+
+    /// Gives back the numbers and the counters of zones that no slice names any more.
+    fn forget_zones(&mut self) {
+        let reader = self.cluster.reader();
+        let unused = reader.unused_zones(&self.cluster.index().zones());
+        match self.on_kernel(|kernel| kernel.remove_counters(&unused)) {
+            Ok(removed) => reader.forget_zones(&removed),
+            Err(error) => {
+                tracing::warn!(%error, "cannot remove the counters of zones without endpoints")
             }
         }
     }

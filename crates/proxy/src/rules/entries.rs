@@ -153,6 +153,18 @@ impl EndpointData {
 }
 
 impl Value {
+    /// The zone whose counter it is.
+    pub fn zone(&self) -> Option<ZoneId> {
+        match self {
+            Self::Zone(zone) => Some(*zone),
+            Self::Present
+            | Self::Until(_)
+            | Self::Endpoint(_)
+            | Self::Chain(..)
+            | Self::Drop(_) => None,
+        }
+    }
+
     /// The last key of a range of keys.
     pub fn key_end(&self) -> Option<&[u8]> {
         match self {

@@ -299,3 +299,38 @@ proptest! {
         prop_assert_eq!(tables.kernel.mend().unwrap(), Mended::default());
     }
 }
+
+/// A zone that no endpoint has any more gives its counter back, and keeps it as long as elements lead to it.
+#[test]
+fn counters_of_zones_that_nothing_names_are_removed() {
+    let namespace = Namespace::new("counters").unwrap();
+    let mut tables = tables(&namespace, Options::default());
+    let in_zones = |zones: &[&str]| {
+        let numbered = (1..).zip(zones);
+        let of =
+            |(number, zone): (u8, &&str)| endpoint(ip(&format!("10.244.0.{number}")), "n1", zone);
+        slice("web", "web-1", &numbered.map(of).collect::<Vec<_>>())
+    };
+    let counters = || -> Vec<String> {
+        let listed = nft(&namespace, &["list", "counters"]);
+        listed.lines().filter(|line| line.contains("counter zone-")).map(str::to_owned).collect()
+    };
+    tables.service(&service("web", &["10.96.0.1"])).slice(&in_zones(&["a", "b"])).sync();
+    assert_eq!(counters().len(), 2, "{:?}", counters());
+    tables.slice(&in_zones(&["a"])).sync();
+    let forget = |tables: &mut Tables| {
+        let unused = tables.reader.unused_zones(&tables.index.zones());
+        let removed = tables.kernel.remove_counters(&unused).unwrap();
+        tables.reader.forget_zones(&removed);
+    };
+    // The slice that named it has just been read.
+    forget(&mut tables);
+    assert_eq!(counters().len(), 2, "{:?}", counters());
+    tables.kernel.remove_unused().unwrap();
+    forget(&mut tables);
+    assert_eq!(counters().len(), 1, "{:?}", counters());
+    // Another zone gets the number, and its own counter.
+    tables.slice(&in_zones(&["a", "c"])).sync().assert_mended();
+    assert_eq!(counters().len(), 2, "{:?}", counters());
+    assert!(counters().iter().any(|line| line.contains("zone-c")), "{:?}", counters());
+}

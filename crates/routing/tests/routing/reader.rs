@@ -158,11 +158,6 @@ fn zones_have_numbers_and_names() {
     assert_eq!(ids[0], ids[2]);
     assert_ne!(ids[0], ids[1]);
     assert_eq!(reader.zone_name(ids[1]).as_deref(), Some("b"));
-    for zone in 0..70_000 {
-        reader.zone_id(&format!("zone-{zone}"));
-    }
-    assert_eq!(reader.zone_id("one too many"), ZoneId::NONE);
-    assert_eq!(reader.zone_id("b"), ids[1]);
     assert_eq!(NodeLocation::new("n", Some(""), Some("")), NodeLocation::new("n", None, None));
 }
 
