@@ -447,6 +447,11 @@ fn show_document(
             let message = openapi::v2_protobuf().into();
             return Ok(whole_response(200, openapi::V2_PROTOBUF, message));
         }
+        NonResourceUrl::OpenApiV2 if representation::require_json(accept).is_err() => {
+            let mut response = Response::new(Body::Whole(None));
+            *response.status_mut() = StatusCode::NOT_ACCEPTABLE;
+            return Ok(response);
+        }
         NonResourceUrl::OpenApiV2 => return Ok(whole_document(200, &openapi::v2(), style.json())),
         NonResourceUrl::OpenApiV3 => {
             return Ok(whole_document(200, &openapi::v3_index(), style.json()));

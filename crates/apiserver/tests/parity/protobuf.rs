@@ -8,9 +8,14 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use zonewise_common::protobuf::decode::{Field, FieldType, Presence};
+use zonewise_common::protobuf::kinds::{ENDPOINT_SLICE, LEASE, NODE, POD, SERVICE, SERVICE_CIDR};
 use zonewise_testbed::program;
 
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+
+/// The table of fields in the embedded server.
+const TABLE: &str = include_str!("../../src/objects/protobuf/fields.txt");
 
 /// The media type of watches.
 pub(crate) const STREAM_TYPE: &str = "application/vnd.kubernetes.protobuf;stream=watch";
@@ -91,23 +96,82 @@ pub(crate) fn write(object: &Value) -> Option<Vec<u8>> {
     Some(STANDARD.decode(answer["protobuf"].as_str()?).unwrap())
 }
 
-/// The table of fields in the embedded server is that of the types of Kubernetes. `UPDATE_SCHEMAS=1` writes
+/// [`TABLE`] is that of the types of Kubernetes. `UPDATE_SCHEMAS=1` writes
 /// it anew.
 #[test]
 fn the_table_of_fields_is_that_of_kubernetes() {
     let output = Command::new(program("objects").unwrap()).arg("fields").output().unwrap();
     assert!(output.status.success());
     let fields = String::from_utf8(output.stdout).unwrap();
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/objects/protobuf/fields.txt");
     if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/objects/protobuf/fields.txt");
         std::fs::write(path, fields).unwrap();
         return;
     }
-    let table = std::fs::read_to_string(path).unwrap();
     assert!(
-        table == fields,
+        TABLE == fields,
         "the table of fields is out of date: run the tests with UPDATE_SCHEMAS=1"
     );
+}
+
+/// The lines of a message in the table of fields: number, name in JSON, and type with its sign.
+fn lines_of(message: &str) -> Vec<[&'static str; 3]> {
+    let lines = TABLE.lines().skip_while(|line| *line != message).skip(1);
+    let words =
+        |line: &'static str| line.split_whitespace().collect::<Vec<_>>().try_into().unwrap();
+    lines.take_while(|line| line.starts_with(' ')).map(words).collect()
+}
+
+/// The tables with which the controller and the proxies read objects are a part of that of Kubernetes.
+#[test]
+fn what_our_readers_know_is_what_kubernetes_writes() {
+    let kinds = [
+        ("core/v1.Pod", POD),
+        ("core/v1.Node", NODE),
+        ("core/v1.Service", SERVICE),
+        ("discovery/v1.EndpointSlice", ENDPOINT_SLICE),
+        ("coordination/v1.Lease", LEASE),
+        ("networking/v1.ServiceCIDR", SERVICE_CIDR),
+    ];
+    for (message, kind) in kinds {
+        check_fields(message, kind.fields);
+    }
+}
+
+fn check_fields(message: &str, fields: &[Field]) {
+    let lines = lines_of(message);
+    assert!(!lines.is_empty(), "{message}");
+    for field in fields {
+        let found = lines.iter().find(|[number, ..]| *number == field.number.to_string());
+        let [_, name, signed] = found.unwrap_or_else(|| panic!("no {field:?} in {message}"));
+        let value_type = signed.trim_start_matches(['!', '*', '[', ']', '{', '}']);
+        let fits: &[Presence] = match signed.strip_suffix(value_type).unwrap() {
+            // In Go it is a struct, which JSON never leaves out.
+            "" if value_type == "IntOrString" => &[Presence::Explicit],
+            "" => &[Presence::Plain],
+            // A reader may take an empty value for an absent one, where it makes no difference to it.
+            "!" => &[Presence::Plain, Presence::Explicit],
+            "*" => &[Presence::Explicit],
+            "[]" => &[Presence::List],
+            _ => &[Presence::Map],
+        };
+        assert_eq!(field.name, *name, "{message}");
+        assert!(fits.contains(&field.presence), "{message}: {signed} is {field:?}");
+        let expected = match field.field_type {
+            FieldType::Text => "text",
+            FieldType::Bool => "bool",
+            FieldType::Integer => "int",
+            FieldType::IntOrString => "IntOrString",
+            FieldType::Quantity => "Quantity",
+            FieldType::Time => "Time",
+            FieldType::MicroTime => "MicroTime",
+            FieldType::Message(fields) => {
+                check_fields(value_type, fields);
+                value_type
+            }
+        };
+        assert_eq!(value_type, expected, "{message} {name}");
+    }
 }
 
 /// The kinds of what requests and answers hold.
@@ -134,12 +198,11 @@ const KINDS: [(&str, &str); 19] = [
 ];
 
 /// Random objects of each kind, of the fields that the table has.
-struct RandomObjects<'a> {
-    table: &'a str,
+struct RandomObjects {
     random: fastrand::Rng,
 }
 
-impl RandomObjects<'_> {
+impl RandomObjects {
     /// Each field is set with this probability, and those of messages inside with a smaller one.
     fn object(&mut self, (api_version, kind): (&str, &str), likely: f64) -> Value {
         let package = match api_version.split_once('/') {
@@ -148,7 +211,7 @@ impl RandomObjects<'_> {
         };
         let own = format!("{package}/v1.{kind}");
         let shared = format!("meta/v1.{kind}");
-        let known = self.table.lines().any(|line| line == own);
+        let known = TABLE.lines().any(|line| line == own);
         let mut object = self.message(if known { &own } else { &shared }, likely);
         object["apiVersion"] = api_version.into();
         object["kind"] = kind.into();
@@ -156,12 +219,8 @@ impl RandomObjects<'_> {
     }
 
     fn message(&mut self, name: &str, likely: f64) -> Value {
-        let table = self.table;
-        let lines = table.lines().skip_while(|line| *line != name).skip(1);
         let mut object = json!({});
-        for line in lines.take_while(|line| line.starts_with(' ')) {
-            let mut words = line.split_whitespace().skip(1);
-            let (field, value_type) = (words.next().unwrap(), words.next().unwrap());
+        for [_, field, value_type] in lines_of(name) {
             if field == "." {
                 let inside = self.message(value_type, likely);
                 object.as_object_mut().unwrap().extend(inside.as_object().unwrap().clone());
@@ -219,8 +278,7 @@ impl RandomObjects<'_> {
 /// Every kind with no field, with all fields and with random ones.
 #[test]
 fn random_objects_have_the_same_bytes_as_in_kubernetes() {
-    let table = include_str!("../../src/objects/protobuf/fields.txt");
-    let mut objects = RandomObjects { table, random: fastrand::Rng::with_seed(17) };
+    let mut objects = RandomObjects { random: fastrand::Rng::with_seed(17) };
     for kind in KINDS {
         for likely in [0.0, 2.0].into_iter().chain([0.6; 150]) {
             let object = objects.object(kind, likely);

@@ -79,7 +79,7 @@ fn documents() -> Vec<Step> {
         }
     }
     for accept in [MEDIA_TYPE, "text/plain"] {
-        steps.push(accepting("/version", accept));
+        steps.extend(["/version", "/openapi/v2", "/healthz"].map(|path| accepting(path, accept)));
     }
     steps.push(accepting("/apis/coordination.k8s.io", MEDIA_TYPE));
     for accept in [
