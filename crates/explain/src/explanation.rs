@@ -274,6 +274,7 @@ impl Explanation {
         let environment = &planner.environment;
         if environment.nodes_with(ProxyKind::Zonewise) > 0 {
             self.notes.extend(proxy_view.refused.iter().map(Note::refused));
+            self.notes.extend(proxy_view.special_addresses()?.map(Note::special_addresses));
         }
         let now = current_traffic(controller_view, proxy_view, environment, &self.family)?;
         let best = zonal_best(controller_view, decision);
@@ -465,6 +466,17 @@ impl Note {
             value: at.to_string(),
             reason: Code::AddressRefused,
             sentence: why.to_string(),
+            commands: Vec::new(),
+        }
+    }
+
+    /// Zonewise's proxy leaves endpoints out because of their address.
+    fn special_addresses(reason: Reason) -> Self {
+        Self {
+            source: "endpoints".into(),
+            value: "addresses".into(),
+            reason: reason.code(),
+            sentence: reason.to_string(),
             commands: Vec::new(),
         }
     }

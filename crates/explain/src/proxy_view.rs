@@ -6,6 +6,7 @@ use zonewise_routing::{
     Family, FeatureGates, Frontend, NodeLocation, ObjectReader, ParsedSlice, Refusal, Route,
     RouteQuery, RoutedService, RoutedSlice, ServicePort, Target, TrafficPolicy, merge, route,
 };
+use zonewise_topology::reason::Reason;
 
 /// What proxies read of one Service.
 #[derive(Clone, Debug)]
@@ -67,6 +68,17 @@ impl ProxyView<'_> {
         let ports = node_view.service.ports.first().into_iter();
         let both = ports.flat_map(|port| families.clone().map(move |family| (port, family)));
         Ok(both.map(|(port, family)| node_view.ready(port, family).len() as u64).sum())
+    }
+
+    /// Why proxies leave endpoints of its slices out because of their address, if so.
+    ///
+    /// # Errors
+    /// If a proxy could not read one of the objects.
+    pub(crate) fn special_addresses(&self) -> Result<Option<Reason>, serde_json::Error> {
+        let node_view = self.parsed()?.from(NodeLocation::default(), None)?;
+        let endpoints =
+            node_view.slices.iter().map(|slice| u64::from(slice.special_addresses)).sum();
+        Ok((endpoints > 0).then_some(Reason::SpecialAddresses { endpoints }))
     }
 
     /// The same with its slices parsed, for many nodes to see it.

@@ -54,6 +54,16 @@ impl PublishedService {
         }
     }
 
+    /// Why endpoints are left out because of their address, if so: of the port that loses most.
+    fn special_addresses(&self) -> Option<Reason> {
+        let routes = self.programmed.ports.iter().flatten().flatten();
+        let most = |reason: &Reason| match reason {
+            Reason::SpecialAddresses { endpoints } => *endpoints,
+            _ => 0,
+        };
+        routes.filter_map(|route| route.special_addresses).max_by_key(most)
+    }
+
     /// Why some of its frontends are not served at all, if so.
     pub(crate) fn lost_frontends(&self) -> Option<Reason> {
         let grant = self.grant.filter(|grant| grant.extent != Extent::All)?;
@@ -111,6 +121,7 @@ impl Published {
             });
             let mut services = self.services.lock();
             tell(&key, services.get(&key), published.as_ref());
+            tell_left_out(&key, services.get(&key), published.as_ref());
             match published {
                 Some(published) => drop(services.insert(key, published)),
                 None => drop(services.remove(&key)),
@@ -150,5 +161,25 @@ fn tell((namespace, name): &Key, was: Option<&PublishedService>, is: Option<&Pub
             tracing::info!(service, "the Service has all its weights and addresses again");
         }
         (_, false) => {}
+    }
+}
+
+/// Logs that endpoints of a Service have begun or ceased to be left out because of their address.
+fn tell_left_out(
+    (namespace, name): &Key,
+    was: Option<&PublishedService>,
+    is: Option<&PublishedService>,
+) {
+    let left_out = |known: Option<&PublishedService>| known?.special_addresses();
+    let service = format!("{namespace}/{name}");
+    match (left_out(was), left_out(is)) {
+        (was, Some(reason)) if was != Some(reason) => {
+            let remedy = reason.code().entry().remedy;
+            tracing::warn!(service, code = %reason.code(), "{reason}: {remedy}");
+        }
+        (Some(_), None) => {
+            tracing::info!(service, "no endpoint of the Service has a special address any more");
+        }
+        _ => {}
     }
 }

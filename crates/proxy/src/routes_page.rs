@@ -36,6 +36,9 @@ struct Line<'a> {
     cluster: Endpoints<'a>,
     family: &'static str,
     has_any_endpoints: bool,
+    /// Why endpoints of the slices are not among those above, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_out: Option<LeftOut>,
     local: Endpoints<'a>,
     mode: &'static str,
     /// Why some addresses and ports of the Service are not served, if so.
@@ -51,6 +54,13 @@ struct Line<'a> {
     service: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     weights: Option<&'a [u32]>,
+}
+
+/// Endpoints that are left out because of their address.
+#[derive(Serialize)]
+struct LeftOut {
+    reason: Code,
+    sentence: Text<Reason>,
 }
 
 /// Addresses and ports that are not served, because the Service asks for too much.
@@ -112,6 +122,9 @@ fn lines(known: &PublishedService) -> impl Iterator<Item = Line<'_>> {
         cluster: Endpoints(&route.cluster),
         family: family_name(*family),
         has_any_endpoints: route.has_any,
+        left_out: route
+            .special_addresses
+            .map(|reason| LeftOut { reason: reason.code(), sentence: Text(reason) }),
         local: Endpoints(&route.local),
         mode: route.mode.as_str(),
         over_budget: over_budget(known, port, *family),

@@ -91,7 +91,7 @@ pub struct Route {
     pub mode: Mode,
     /// Why that mode.
     pub reason: Reason,
-    /// Further reasons why traffic is not kept closer.
+    /// Further reasons why traffic is not kept closer, and why endpoints are left out.
     pub notes: Vec<Reason>,
     /// Endpoints for the traffic policy Cluster; `None` if this port never uses them.
     pub cluster: Option<Box<[Target]>>,
@@ -138,17 +138,32 @@ impl Route {
         };
         list.as_deref().unwrap_or_default()
     }
+
+    /// Why endpoints were left out because of their address, if so.
+    pub fn special_addresses(&self) -> Option<Reason> {
+        self.notes.iter().copied().find(|note| note.code() == Code::SpecialAddresses)
+    }
 }
 
 /// Decides which endpoints a node uses for one port of a Service in one address family.
 pub fn route(query: &RouteQuery<'_>) -> Route {
-    let RouteQuery { service, port, .. } = *query;
     let chosen = choose(query);
+    let mut route = route_among(query, &chosen);
+    let special = chosen.slices.iter().map(|slice| u64::from(slice.special_addresses)).sum();
+    if special > 0 {
+        route.notes.push(Reason::SpecialAddresses { endpoints: special });
+    }
+    route
+}
+
+/// The route by these slices.
+fn route_among(query: &RouteQuery<'_>, chosen: &subset::Chosen<'_>) -> Route {
+    let RouteQuery { service, port, .. } = *query;
     let all = merge(&chosen.slices, query.family, &port.name, port.protocol);
     if all.is_empty() {
         return Route::without_endpoints();
     }
-    let cluster = service.uses_cluster(port).then(|| Cluster::of(query, &chosen, &all));
+    let cluster = service.uses_cluster(port).then(|| Cluster::of(query, chosen, &all));
     let local = service.uses_local(port).then(|| Local::of(&all));
     let has_any = match &local {
         Some(_) => all.iter().any(|target| target.flags.usable()),

@@ -36,6 +36,8 @@ pub struct RoutedSlice {
     pub ports: Arc<[SlicePort]>,
     /// The endpoints, without those that cannot be used; see [`Self::endpoints`].
     pub endpoints: AddressList<(ZoneId, EndpointFlags)>,
+    /// How many endpoints are left out because of their address ([`may_be_endpoint`]).
+    pub special_addresses: u32,
     /// The text of the annotation `zonewise.dev/zone-shares`.
     pub zone_shares: Option<Arc<str>>,
     /// The annotation `endpoints.kubernetes.io/last-change-trigger-time`, in microseconds since 1970.
@@ -199,6 +201,7 @@ impl RoutedSlice {
             headless,
             ports,
             endpoints,
+            special_addresses,
             zone_shares,
             trigger_time_us: _,
             resource_version: _,
@@ -211,6 +214,7 @@ impl RoutedSlice {
             && *headless == other.headless
             && *ports == other.ports
             && *endpoints == other.endpoints
+            && *special_addresses == other.special_addresses
             && *zone_shares == other.zone_shares
     }
 
@@ -305,6 +309,10 @@ impl Wire<'_> {
         let Meta { labels, annotations, .. } = &self.metadata;
         let family = self.address_type.as_deref().and_then(Family::named);
         let ports = self.ports.iter().filter_map(|port| port.read(interner)).collect();
+        let mut special_addresses = 0;
+        let endpoints = family
+            .map(|family| self.endpoints(family, location, interner, &mut special_addresses))
+            .unwrap_or_default();
         RoutedSlice {
             namespace: interner.name(self.metadata.namespace.as_deref()),
             name: name(self.metadata.name.as_ref()),
@@ -313,9 +321,8 @@ impl Wire<'_> {
             subset: labels.subset(interner),
             headless: labels.headless.is_some(),
             ports: interner.ports(ports),
-            endpoints: family
-                .map(|family| self.endpoints(family, location, interner))
-                .unwrap_or_default(),
+            endpoints,
+            special_addresses,
             zone_shares: annotations.shares.as_deref().map(|text| interner.shares(text)),
             trigger_time_us: annotations.triggered.as_deref().and_then(microseconds),
             resource_version: self.metadata.resource_version.as_deref().map_or(0, parse_version),
@@ -327,13 +334,17 @@ impl Wire<'_> {
         family: Family,
         location: &NodeLocation,
         interner: &mut Interner,
+        special_addresses: &mut u32,
     ) -> AddressList<(ZoneId, EndpointFlags)> {
         let namespace = self.metadata.namespace.as_deref().unwrap_or("");
         let read = |one: &WireEndpoint<'_>| {
             // As in kube-proxy, only the first address counts, and only if it is of the slice's
             // address type.
             let address = parse_address(one.addresses.0.as_ref()?)?;
-            let address = Some(address).filter(|address| may_be_endpoint(*address))?;
+            if !may_be_endpoint(address) {
+                *special_addresses += 1;
+                return None;
+            }
             let zone = interner.zones.id(namespace, one.zone.as_deref().unwrap_or(""));
             Some((address, (zone, one.flags(location))))
         };

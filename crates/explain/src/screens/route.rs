@@ -4,6 +4,7 @@ use super::table::{fitted, is_within, table};
 use super::{BOLD, WARN, Width, clean, fit, maybe_percent, paint, percent, signed_percent};
 use crate::matrix::Matrix;
 use crate::route::{RefusedFrontend, RouteLine};
+use zonewise_topology::reason::Code;
 
 /// The largest number of endpoints that are shown per line; the others are counted.
 const SHOWN: usize = 4;
@@ -31,8 +32,19 @@ pub fn routes(lines: &[RouteLine], width: Width) -> String {
         };
         line.refused.iter().map(told)
     });
-    let refused: String = refused.collect();
-    text + "\n" + &fit(&refused, width)
+    let left_out = lines.iter().filter(|line| line.notes.contains(&Code::SpecialAddresses));
+    let left_out = left_out.map(|line| {
+        let code = Code::SpecialAddresses;
+        format!(
+            "{}: {}, port {:?}: {} ({code})\n",
+            paint(WARN, "left out"),
+            line.service,
+            line.port,
+            code.entry().sentence
+        )
+    });
+    let told: String = refused.chain(left_out).collect();
+    text + "\n" + &fit(&told, width)
 }
 
 const HEADER: [&str; 6] = ["SERVICE", "PORT", "FAMILY", "MODE", "REASON", "ENDPOINTS"];

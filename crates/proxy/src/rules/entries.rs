@@ -64,6 +64,8 @@ pub struct PortRoute {
     pub mode: Mode,
     /// Why.
     pub reason: Reason,
+    /// Why endpoints are left out because of their address, if so.
+    pub special_addresses: Option<Reason>,
 }
 
 /// Targets of one family, packed: most of the memory for what is in the kernel is spent on these.
@@ -103,6 +105,7 @@ impl PortRoute {
     /// Packs a route.
     pub fn new(family: routing::Family, route: routing::Route) -> Self {
         Self {
+            special_addresses: route.special_addresses(),
             cluster: Targets::of(family, route.cluster),
             local: Targets::of(family, route.local),
             weights: route.weights,

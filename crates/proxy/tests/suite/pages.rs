@@ -111,3 +111,28 @@ fn connections_are_counted_by_service_port() {
     };
     assert_eq!(counted, [(port("tcp"), 3), (port("udp"), 0)].into());
 }
+
+/// Endpoints that are left out because of their address are counted on the page, with the reason, and the others are
+/// used.
+#[test]
+fn special_addresses_are_on_the_page_of_routes() {
+    let namespace = Namespace::new("special").unwrap();
+    let node = usual_node([Some(ip("192.168.0.1")), None]);
+    let location = NodeLocation::new("n1", Some("a"), None);
+    let mut tables = Tables::new(&namespace, location, Options::default(), node);
+    let published = Arc::clone(&tables.published);
+    let good = endpoint(ip("10.244.0.1"), "n1", "a");
+    let special = endpoint(ip("169.254.169.254"), "n1", "a");
+    let line = || {
+        let [_, page] = ask(&published, &namespace);
+        routes(&page)[0].clone()
+    };
+    tables.service(&service("a", &["10.96.0.1"]));
+    tables.slice(&slice("a", "a-1", &[good.clone(), special])).sync();
+    let told = line();
+    assert_eq!(told["leftOut"]["reason"], "SpecialAddresses");
+    assert!(told["leftOut"]["sentence"].as_str().unwrap().ends_with("(1 endpoint)"), "{told}");
+    assert_eq!(told["cluster"], json!(["10.244.0.1:8080"]));
+    tables.slice(&slice("a", "a-1", &[good])).sync();
+    assert_eq!(line()["leftOut"], Value::Null);
+}

@@ -62,6 +62,8 @@ fn a_slice_is_read_whole() {
             { "addresses": [] },
             { "addresses": ["nonsense"] },
             { "addresses": ["10.0.0.1"] },
+            { "addresses": ["::1"] },
+            { "addresses": ["fe80::1", "fd00::3"] },
             { "conditions": null, "hints": null },
         ],
     });
@@ -87,6 +89,7 @@ fn a_slice_is_read_whole() {
                 Family::V6,
                 [(only.address, (only.zone, only.flags))].into_iter()
             ),
+            special_addresses: 2,
             zone_shares: Some("{\"v\":1}".into()),
             trigger_time_us: Some(1_767_323_045_000_006),
             resource_version: 77,

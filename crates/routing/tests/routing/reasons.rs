@@ -16,6 +16,14 @@ const OF_THE_BUDGET: [Code; 2] = [Code::WeightsOverBudget, Code::AddressesOverBu
 
 const SHARES: &str = r#"{"v":1,"endpoints":{"a":1,"b":1},"from":{"a":{"a":1},"b":{"b":1}}}"#;
 
+/// One more endpoint, with an address that means another machine on every node.
+fn with_loopback(mut slice: Value) -> Value {
+    let mut endpoint = slice["endpoints"][0].clone();
+    endpoint["addresses"] = json!(["127.0.0.1"]);
+    slice["endpoints"].as_array_mut().unwrap().push(endpoint);
+    slice
+}
+
 fn routes() -> Vec<Route> {
     let all = FeatureGates::default();
     let plain = |text: &str| vec![slice("s", text)];
@@ -50,12 +58,15 @@ fn routes() -> Vec<Route> {
         with(FeatureGates { routing_preference: false, ..all }, &plain("1[R z:a]")),
         local("1[R L]"),
         local("1[R]"),
+        simple("a", &[with_loopback(slice("s", "1[R]"))]),
     ]
 }
 
 #[test]
 fn every_code_of_a_route_is_reached() {
-    let reasons: Vec<Reason> = routes().iter().map(|route| route.reason).collect();
+    let mut reasons: Vec<Reason> = routes().iter().map(|route| route.reason).collect();
+    // This one never says why the others are used.
+    reasons.extend(routes().iter().filter_map(Route::special_addresses));
     let reached: BTreeSet<Code> = reasons.iter().map(Reason::code).collect();
     let of_routes = TABLE
         .iter()
@@ -65,6 +76,20 @@ fn every_code_of_a_route_is_reached() {
     for reason in reasons {
         assert!(reason.to_string().starts_with(reason.code().entry().sentence));
     }
+}
+
+/// Endpoints that are left out are counted, and the others are used; without others there is no endpoint.
+#[test]
+fn special_addresses_are_left_out_with_a_reason() {
+    let route = simple("a", &[with_loopback(slice("s", "1[R]"))]);
+    let told = route.special_addresses().unwrap();
+    assert_eq!((told, &*route.notes), (Reason::SpecialAddresses { endpoints: 1 }, &[told][..]));
+    assert_eq!((route.reason.code(), route.cluster.unwrap().len()), (Code::NoHints, 1));
+    let mut alone = with_loopback(slice("s", "1[R]"));
+    alone["endpoints"].as_array_mut().unwrap().remove(0);
+    let route = simple("a", &[alone]);
+    assert_eq!((route.reason, &*route.notes), (Reason::NoEndpoints, &[told][..]));
+    assert_eq!(simple("a", &[slice("s", "1[R]")]).special_addresses(), None);
 }
 
 /// People compare what they read with what they count.

@@ -267,6 +267,10 @@ define_reasons! {
         NoLocalEndpoint => Failed,
             "the traffic policy is Local and no endpoint of this node can serve, so this traffic is dropped",
             "run an endpoint on every node that gets such traffic, or set the policy to Cluster";
+        SpecialAddresses { endpoints: u64 } => Failed,
+            "endpoints with a loopback, link-local, multicast or unspecified address are left out, because packets to it would reach something else on every node",
+            "give these endpoints addresses of their own in the EndpointSlices of the Service",
+            figures(endpoints) counted(endpoints, "endpoint");
         SubsetEmpty => Fallback,
             "the slices for this node hold no ready endpoint, so all slices are used",
             "run endpoints in this zone or region";

@@ -1,6 +1,7 @@
 //! A Service that asks for another one's address: `route` and `explain` tell it where zonewise's proxy refuses it.
 
 use serde_json::{Value, json};
+use zonewise_testbed::objects::{endpoint, endpoint_slice};
 
 use crate::observe::run::{cluster, document, run_with};
 
@@ -48,6 +49,25 @@ fn refused_addresses_are_told_where_our_proxy_refuses_them() {
     let line =
         format!("refused: shop/aaa does not get 10.96.0.10:80/TCP: {WHY} (AddressRefused)\n");
     assert!(screen.ends_with(&line), "{screen}");
+}
+
+#[test]
+fn special_addresses_are_told_by_route_and_explain() {
+    let mut objects = cluster(&json!({}), &[("4", 1), ("4", 1), ("4", 1)]);
+    let of = |address: [u8; 4]| endpoint(address.into(), "a", "a");
+    let endpoints = [of([10, 1, 0, 1]), of([169, 254, 169, 254])];
+    objects.push(endpoint_slice("shop", "web", "web-1", &endpoints));
+    let routes = document(&["route", "--from", "a", "--as-if", "proxy"], &objects);
+    let notes = routes["routes"][0]["notes"].as_array().unwrap();
+    assert!(notes.contains(&json!("SpecialAddresses")), "{routes}");
+    let explained = document(&["explain", "shop/web", "--as-if", "controller,proxy"], &objects);
+    let notes = explained["notes"].as_array().unwrap();
+    let told = notes.iter().find(|note| note["reason"] == "SpecialAddresses").unwrap();
+    assert!(told["sentence"].as_str().unwrap().ends_with("(1 endpoint)"), "{told}");
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string();
+    let arguments = ["route", "--from", "a", "-f", "-", "--as-if", "proxy"];
+    let screen = run_with(&arguments, list.as_bytes(), &[("COLUMNS", "")]).out;
+    assert!(screen.contains("left out: shop/web"), "{screen}");
 }
 
 /// kube-proxy has rules of its own about such addresses.
