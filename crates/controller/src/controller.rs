@@ -109,6 +109,8 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     if !config.settings.upstream {
         let readiness = Arc::clone(&watched.listener.readiness);
         watches.spawn(readiness.follow(client.clone(), Arc::clone(&metrics)));
+        // Events about refused addresses name what proxies refuse.
+        watches.spawn(Arc::clone(&watched).follow_service_cidrs(client.clone()));
     }
     let controller = Controller { client, config, settings, watched, leadership, checks, shutdown };
     let result = controller.work(&metrics).await;

@@ -1,5 +1,5 @@
 //! The control plane's four watches (Services, Pods, EndpointSlices, Nodes), which keep one [`Index`]
-//! up to date.
+//! up to date, and one of ServiceCIDRs, which only the claims on addresses need.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use kube::Client;
 use parking_lot::{Mutex, MutexGuard};
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::watch::{self, Resource, WatchListener};
+use zonewise_common::cidr::Cidr;
 use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_routing::{
     ClusterClaims, Frontend, NodeLocation, ObjectReader, Protected, Refusal, ServiceClaims,
@@ -18,6 +19,7 @@ use zonewise_slices::service::Service;
 use zonewise_slices::slice::Slice;
 
 use crate::index::{DeletedSlice, Index, NodeChange, SliceChange};
+use crate::service_cidrs::{SERVICE_CIDRS, ServiceCidrUpdater};
 
 /// Receives the changes of the index.
 pub trait IndexListener: Send + Sync + 'static {
@@ -77,7 +79,8 @@ impl<L: IndexListener> WatchedIndex<L> {
     }
 
     /// The addresses and ports that a Service asks for and that proxies do not give it, and why. What only
-    /// proxies know is not among it: their own ports, and ranges of ClusterIPs that no Service uses yet.
+    /// proxies know is not among it: their own ports. Ranges of ClusterIPs that no Service uses yet are known while
+    /// [`Self::follow_service_cidrs`] runs.
     pub fn refused_frontends(&self, service: &Key) -> Vec<(Frontend, Refusal)> {
         let api_servers = self.index().api_servers();
         let mut claims = self.claims.lock();
@@ -90,7 +93,16 @@ impl<L: IndexListener> WatchedIndex<L> {
         self.index.lock()
     }
 
-    /// Starts the watches. They end when the returned tasks are dropped.
+    /// Follows the ranges that ClusterIPs come from; never ends.
+    pub async fn follow_service_cidrs(self: Arc<Self>, client: Client) {
+        watch::follow(client, SERVICE_CIDRS, ServiceCidrUpdater::new(self)).await;
+    }
+
+    pub(crate) fn set_service_cidrs(&self, ranges: Vec<Cidr>) -> BTreeSet<Key> {
+        self.claims.lock().set_service_cidrs(ranges)
+    }
+
+    /// Starts the watches of the index. They end when the returned tasks are dropped.
     pub fn start(self: &Arc<Self>, client: &Client) -> tokio::task::JoinSet<()> {
         let mut tasks = tokio::task::JoinSet::new();
         let updater = |resource| IndexUpdater { resource, watched: Arc::clone(self) };

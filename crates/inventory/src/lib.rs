@@ -4,6 +4,7 @@
 //! ```text
 //!  index    Services, Pods, EndpointSlices and Nodes in memory, with lookups   (synchronous, no client)
 //!  follow   the control plane's four watches, which fill the index
+//!  service_cidrs   the ranges that ClusterIPs come from
 //!  write    writes EndpointSlices, and conditions on Services
 //! ```
 //!
@@ -11,4 +12,5 @@
 
 pub mod follow;
 pub mod index;
+mod service_cidrs;
 pub mod write;

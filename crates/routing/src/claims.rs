@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use zonewise_common::cidr::Cidr;
 use zonewise_common::name::Key;
 
 use crate::frontend::{Exposure, Frontend};
@@ -39,6 +40,18 @@ impl ClusterClaims {
     /// Sets where the API servers listen: the endpoints of the Service `default/kubernetes`.
     pub fn set_api_servers(&mut self, api_servers: BTreeSet<SocketAddr>) {
         self.ownership.set_api_servers(api_servers);
+    }
+
+    /// Changes the ranges that ClusterIPs come from. Returns the Services whose external IPs may come or go by that.
+    pub fn set_service_cidrs(&mut self, ranges: Vec<Cidr>) -> BTreeSet<Key> {
+        if !self.ownership.set_service_cidrs(ranges) {
+            return BTreeSet::new();
+        }
+        let external = |claims: &ServiceClaims| {
+            claims.frontends.iter().any(|(_, exposure)| *exposure == Exposure::ExternalIp)
+        };
+        let concerned = self.services.iter().filter(|(_, claims)| external(claims));
+        concerned.map(|(service, _)| service.clone()).collect()
     }
 
     /// Replaces what a Service claims; a Service that is gone claims nothing. Returns the Services whose

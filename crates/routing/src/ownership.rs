@@ -129,6 +129,12 @@ impl Ownership {
         self.protected = protected;
     }
 
+    /// Changes the ranges that ClusterIPs come from. Returns whether they are others than before.
+    pub fn set_service_cidrs(&mut self, ranges: Vec<Cidr>) -> bool {
+        let before = std::mem::replace(&mut self.protected.service_cidrs, ranges);
+        before != self.protected.service_cidrs
+    }
+
     /// Sets where the API servers listen: the endpoints of the Service `default/kubernetes`.
     pub fn set_api_servers(&mut self, api_servers: BTreeSet<SocketAddr>) {
         self.api_servers = api_servers;

@@ -50,6 +50,7 @@ const KINDS: &[Kind] = &[
     namespaced("EndpointSlice", "/apis/discovery.k8s.io/v1", "endpointslices"),
     namespaced("Lease", "/apis/coordination.k8s.io/v1", "leases"),
     namespaced("Deployment", "/apis/apps/v1", "deployments"),
+    cluster_scoped("ServiceCIDR", "/apis/networking.k8s.io/v1", "servicecidrs"),
     namespaced("Role", RBAC, "roles"),
     namespaced("RoleBinding", RBAC, "rolebindings"),
     cluster_scoped(

@@ -333,6 +333,35 @@ async fn a_second_writer_is_said_not_fought() {
     assert_eq!(addresses(&slices(&cluster, "shop", "web").await).len(), 6);
 }
 
+/// The events about refused addresses in a namespace: Service, how often, and what they say.
+async fn refused_addresses(cluster: &Cluster) -> Vec<String> {
+    let events = cluster.list("Event", Some("shop")).await.unwrap();
+    let told = events.iter().filter(|event| event["reason"] == "AddressRefused");
+    told.map(|event| {
+        let text = |field: &str| event.pointer(field).unwrap().as_str().unwrap().to_owned();
+        let count = event["count"].as_u64().unwrap_or(1);
+        format!("{} {count} {}", text("/involvedObject/name"), text("/message"))
+    })
+    .collect()
+}
+
+/// Waits until an address is refused.
+async fn refused(cluster: &Cluster) {
+    eventually(|| async {
+        let told = refused_addresses(cluster).await;
+        if told.is_empty() { Err("not told".to_owned()) } else { Ok(()) }
+    })
+    .await;
+}
+
+fn told_once(address: &str) -> String {
+    format!(
+        "aaa 1 the Service does not get an address and port that it asks for ({address}:80/TCP: the external IP is \
+         in the range of ClusterIPs or is another Service's ClusterIP); use another address or port; the page \
+         Proxy (Who has an address) says who gets one that several ask for"
+    )
+}
+
 /// A Service that asks for another one's address gets an event, once, whatever else changes about it. Its
 /// slices are written all the same.
 #[tokio::test(flavor = "multi_thread")]
@@ -351,30 +380,39 @@ async fn a_service_that_claims_anothers_address_is_told_once() {
         cluster.create(&pods("thief", number)).await.unwrap();
         settled(&cluster, "aaa", count).await;
     }
-    let told = || async {
-        let events = cluster.list("Event", Some("shop")).await.unwrap();
-        let told = events.iter().filter(|event| event["reason"] == "AddressRefused");
-        told.map(|event| {
-            let text = |path| event.pointer(path).and_then(|value| value.as_str()).unwrap_or("?");
-            let count = event["count"].as_u64().unwrap_or(1);
-            format!("{} {count} {}", text("/involvedObject/name"), text("/message"))
-        })
-        .collect::<Vec<_>>()
-    };
-    eventually(|| async {
-        let told = told().await;
-        if told.is_empty() { Err("not told".to_owned()) } else { Ok(()) }
-    })
-    .await;
+    refused(&cluster).await;
     let livez = running.page("/livez?verbose").await.unwrap();
     assert!(livez.contains("[+]worker 1 ok\n"), "a worker that hangs would show: {livez}");
     running.stop().await.unwrap();
-    let expected = format!(
-        "aaa 1 the Service does not get an address and port that it asks for ({address}:80/TCP: the external IP is \
-         in the range of ClusterIPs or is another Service's ClusterIP); use another address or port; the page \
-         Proxy (Who has an address) says who gets one that several ask for"
-    );
-    assert_eq!(told().await, [expected]);
+    assert_eq!(refused_addresses(&cluster).await, [told_once(address)]);
+}
+
+/// Proxies refuse external IPs in the whole range of ClusterIPs, also where no Service has the address yet. The
+/// controller tells the same, and also when a range is added later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_claims_a_cluster_ip_that_nobody_has_is_told() {
+    let _turn = crate::common::turn().await;
+    let cluster = cluster().await;
+    let mut claiming = service("shop", "aaa", "aaa");
+    claiming["spec"]["externalIPs"] = json!(["10.96.200.200"]);
+    let mut later = service("shop", "later", "later");
+    later["spec"]["externalIPs"] = json!(["10.200.0.7"]);
+    let running = Running::start(&cluster, "").await;
+    cluster.create(&[namespace("shop"), claiming, later]).await.unwrap();
+    refused(&cluster).await;
+    assert_eq!(refused_addresses(&cluster).await, [told_once("10.96.200.200")]);
+    let range = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "more"},
+        "spec": {"cidrs": ["10.200.0.0/24"]},
+    });
+    cluster.create(&[range]).await.unwrap();
+    eventually(|| async {
+        let told = refused_addresses(&cluster).await;
+        let of_later = told.iter().any(|told| told.starts_with("later 1 "));
+        if of_later { Ok(()) } else { Err(format!("{told:?}")) }
+    })
+    .await;
+    running.stop().await.unwrap();
 }
 
 /// Of two replicas one writes. A leader that is cut off stops before the other starts.
