@@ -31,6 +31,7 @@ use kube::Client;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use zonewise_cluster::watch::{Backoff, REWOUND};
 use zonewise_common::clock;
@@ -133,7 +134,9 @@ pub async fn run_on(
         waiting.for_lists(&cluster).await;
         let (applied, _) = watch::channel(Applied::default());
         let node = this_node(&config, &cluster);
-        let reporting = tokio::spawn(crate::report::run(client.clone(), node, applied.subscribe()));
+        // They end with the work, however that ends.
+        let mut beside = JoinSet::new();
+        beside.spawn(crate::report::run(client.clone(), node, applied.subscribe()));
         let events = ServiceEvents::new(client.clone());
         let families = families(host.has_ipv6());
         let (stale_flows, unsure) = StaleFlows::new(
@@ -144,7 +147,7 @@ pub async fn run_on(
             config.routing,
             families.clone(),
         );
-        let settling = tokio::spawn(stale_flows.clone().settle(client.clone(), unsure));
+        beside.spawn(stale_flows.clone().settle(client.clone(), unsure));
         let mut proxy = Proxy {
             host,
             config: &config,
@@ -161,10 +164,7 @@ pub async fn run_on(
             verification: Verification::default(),
             other_proxies: if take_over { others } else { Vec::new() },
         };
-        let result = proxy.work(&mut watches).await;
-        reporting.abort();
-        settling.abort();
-        result
+        proxy.work(&mut watches).await
     };
     let result = tokio::select! {
         biased;

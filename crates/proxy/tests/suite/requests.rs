@@ -59,20 +59,26 @@ fn namespace_of_slices() -> Vec<Value> {
     services.chain(slices).collect()
 }
 
+/// The proxy's role. Its admission policy compares with the node that a token is bound to, and those of the testbed are
+/// bound to none.
+pub(crate) async fn apply_roles(cluster: &Cluster) {
+    let roles = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/proxy/rbac.yaml");
+    let roles = manifests(roles).unwrap();
+    let no_policy = |object: &Value| {
+        object["kind"].as_str() != Some("ValidatingAdmissionPolicy")
+            && object["kind"].as_str() != Some("ValidatingAdmissionPolicyBinding")
+    };
+    for object in roles.into_iter().filter(no_policy) {
+        cluster.create(&[object]).await.unwrap();
+    }
+}
+
 /// Deleting a namespace of 500 slices costs each node fewer than five requests, and the right to list
 /// and watch slices is all that the proxy needs.
 #[tokio::test(flavor = "multi_thread")]
 async fn c8_deleting_500_slices_costs_fewer_than_five_requests() {
     let cluster = Cluster::start().await.unwrap();
-    let roles = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/proxy/rbac.yaml");
-    let roles = manifests(roles).unwrap();
-    let reads_slices = |object: &Value| {
-        object["kind"].as_str() != Some("ValidatingAdmissionPolicy")
-            && object["kind"].as_str() != Some("ValidatingAdmissionPolicyBinding")
-    };
-    for object in roles.into_iter().filter(reads_slices) {
-        cluster.create(&[object]).await.unwrap();
-    }
+    apply_roles(&cluster).await;
     let mut node = objects::node("n1", "a", "4");
     node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "192.168.0.1"}]);
     cluster.create(&[objects::namespace("many"), node]).await.unwrap();

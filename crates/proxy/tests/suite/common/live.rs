@@ -150,10 +150,20 @@ pub(crate) struct LiveProxy {
 
 impl LiveProxy {
     pub(crate) fn start(api: &Api) -> Self {
+        Self::start_with(api.client.clone())
+    }
+
+    /// With a client of any API server.
+    pub(crate) fn start_with(client: Client) -> Self {
         let config = Config { bind_hard_fail: true, ..Config::new("n1") };
         let shutdown = Shutdown::manual();
-        let run = zonewise_proxy::run(api.client.clone(), config, false, shutdown.clone());
+        let run = zonewise_proxy::run(client, config, false, shutdown.clone());
         Self { shutdown, running: tokio::spawn(run) }
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) async fn ended(self) -> Result<(), RunError> {
+        self.running.await.unwrap()
     }
 
     pub(crate) async fn stop(self) {
