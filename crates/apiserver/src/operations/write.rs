@@ -334,7 +334,7 @@ fn commit(
         Some(Subresource::Status) if stored.is_some() => ResourcePart::Status,
         _ => ResourcePart::Main,
     };
-    let sent = object["spec"].clone();
+    let sent = strategy::sent_parts(kind, &object);
     strategy::prepare(kind, part, before, &mut object)?;
     set_namespace_fields(kind, &mut object);
     if let (Some(before), ResourcePart::Main) = (before, part) {

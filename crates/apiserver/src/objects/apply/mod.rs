@@ -190,7 +190,8 @@ fn empty_object(kind: &Kind) -> Value {
             let spec = json!({"strategy": {}, "template": template});
             json!({"metadata": {}, "spec": spec, "status": {"replicas": 0}})
         }
-        "EndpointSlice" | "ConfigMap" => json!({"metadata": {}}),
+        "EndpointSlice" => json!({"metadata": {}, "endpoints": null, "ports": null}),
+        "ConfigMap" => json!({"metadata": {}}),
         _ => json!({"metadata": {}, "spec": {}, "status": {}}),
     }
 }

@@ -63,8 +63,18 @@ pub(crate) fn prepare(
     Err(StatusError::invalid(named.unwrap_or(kind), text(object, "/metadata/name"), &causes))
 }
 
-/// The object without the fields that the server has added to the spec by itself: they have no
-/// manager. `sent` is the spec that the client sent.
+/// What [`without_server_defaults`] has to know of an object as the client sent it: the spec, and the empty lists
+/// of an EndpointSlice.
+pub(crate) fn sent_parts(kind: &Kind, object: &Value) -> Value {
+    if kind.kind != "EndpointSlice" {
+        return object["spec"].clone();
+    }
+    let empty = slice::LISTS.iter().filter(|key| object[**key] == json!([]));
+    empty.map(|key| ((*key).to_owned(), json!([]))).collect()
+}
+
+/// The object as its writer manages it: without the fields that the server has added to the spec by itself, and
+/// with empty lists that are stored as missing ones. `sent` are the [`sent_parts`].
 pub(crate) fn without_server_defaults(kind: &Kind, sent: &Value, object: &Value) -> Value {
     let added: &[&str] = match kind.kind {
         "Service" => &["clusterIPs"],
@@ -76,6 +86,11 @@ pub(crate) fn without_server_defaults(kind: &Kind, sent: &Value, object: &Value)
     for key in added.iter().filter(|key| sent[**key].is_null()) {
         if let Some(spec) = object.get_mut("spec") {
             put(spec, key, None);
+        }
+    }
+    if kind.kind == "EndpointSlice" {
+        for (key, list) in sent.as_object().into_iter().flatten() {
+            put(&mut object, key, Some(list));
         }
     }
     object

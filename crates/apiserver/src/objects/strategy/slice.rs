@@ -17,9 +17,11 @@ const MAX_ADDRESSES: usize = 100;
 const MAX_HINTS: usize = 8;
 const TYPES: [&str; 3] = ["FQDN", "IPv4", "IPv6"];
 
-/// Missing endpoints and ports become null, as kube-apiserver shows them.
+/// Lists that are null if they are missing or empty, as kube-apiserver shows them.
+pub(super) const LISTS: [&str; 2] = ["endpoints", "ports"];
+
 pub(super) fn defaults(slice: &mut Value) {
-    for key in ["endpoints", "ports"] {
+    for key in LISTS {
         if list(slice, &format!("/{key}")).is_empty()
             && let Some(slice) = slice.as_object_mut()
         {
