@@ -10,7 +10,7 @@ ZONEWISE := target/release/zonewise
 
 PREFIX := /usr/local
 
-.PHONY: help run test test-long fuzz bench lint advisories docs install simulate simulate-faults simulate-kep
+.PHONY: help run test test-long fuzz bench lint advisories docs install simulate simulate-faults simulate-kep soak
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,11 @@ simulate: ## Score every heuristic on the small data set and write a report
 simulate-faults: ## Run controllers and proxies with random faults in a simulation (SEEDS=0..1000, or SEEDS=7 to see one)
 	@scripts/setup build
 	@cargo run --release --quiet --locked --package zonewise-robustness -- $(or $(SEEDS),0..1000)
+
+soak: ## Run controller and proxy under churn and faults on the real kernel; does anything grow? (MINUTES=30; as root)
+	@scripts/setup build
+	@cargo build --release --quiet --locked --package zonewise
+	@ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) cargo test --quiet --locked --workspace --bench soak -- --minutes $(or $(MINUTES),30)
 
 test: ## Run all tests, against a real kube-apiserver and the real kernel (as root: network namespaces)
 	@scripts/setup tests
