@@ -55,6 +55,7 @@ bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in 
 	@cargo bench --locked --package zonewise-explain --bench shapes
 	@cargo build --release --locked --package zonewise
 	@scripts/bench-peer $(ZONEWISE) "$(PEER)"
+	@cargo bench --locked --package zonewise-slices --bench instructions
 	@HINTS_PEER=$$(scripts/reference bench)/hints cargo bench --locked --package zonewise-slices --bench hints
 	@ZONEWISE_REFERENCE=$$(scripts/reference bench) ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) \
 		cargo test --locked --workspace --bench side_by_side

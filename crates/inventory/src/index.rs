@@ -286,6 +286,7 @@ impl Index {
 
     /// Adds or replaces a node.
     pub fn apply_node(&mut self, node: Node) -> NodeChange {
+        let node = self.shared.node(node);
         let change = match self.nodes.get(&node.name) {
             None => NodeChange { capacity: true, location: true, reference: true },
             Some(old) => NodeChange {
@@ -453,6 +454,15 @@ impl SharedValues {
         pod.named_ports = shared(&mut self.ports, pod.named_ports);
         pod.labels = shared(&mut self.labels, pod.labels);
         pod
+    }
+
+    /// A plan compares the zones of nodes with those of stored endpoints, which is quick where both are the
+    /// same string in memory.
+    fn node(&mut self, mut node: Node) -> Node {
+        for name in node.zone.iter_mut().chain(&mut node.region) {
+            self.name(name);
+        }
+        node
     }
 
     fn slice(&mut self, mut slice: Slice) -> Slice {

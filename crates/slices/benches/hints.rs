@@ -1,5 +1,12 @@
-//! Nanoseconds per endpoint that `auto` hints cost: compared with a plan without hints, and with the time
-//! that the reference takes for hints, measured in the same run.
+//! What `auto` hints cost: the first plan of a Service, and the plan after one endpoint of many has changed,
+//! each beside the reference. Both take turns, and medians are printed.
+//!
+//! ```text
+//!              ours                                          reference
+//!  hints alone a plan with hints less one without            TopologyCache.AddHints
+//!  whole       plan: endpoints from Pods, comparing with     Reconciler.Reconcile, with a client that answers
+//!              what is stored, deciding, packing             every write at once
+//! ```
 //!
 //! `make bench` builds a program that runs the reference's code and passes its path as `HINTS_PEER`.
 #![allow(
@@ -9,92 +16,100 @@
     reason = "a benchmark prints, and stops when it cannot go on"
 )]
 
-use std::collections::BTreeMap;
+mod service;
+
 use std::hint::black_box;
 use std::process::Command;
-use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use serde_json::json;
-use zonewise_common::name::Name;
-use zonewise_slices::node::{Node, Nodes};
-use zonewise_slices::plan::{Input, Plan, plan};
-use zonewise_slices::pod::Pod;
-use zonewise_slices::requested::requested_routing;
-use zonewise_slices::service::Service;
-use zonewise_slices::settings::Settings;
-use zonewise_topology::capacity::MissingCpu;
+use service::Prepared;
 
-/// Pods, two thirds of them in the first zone, as in the reference's program.
-fn pods(count: usize) -> Vec<Arc<Pod>> {
-    let zone = |n: usize| if n % 3 == 2 { ["b", "c"][n % 2] } else { "a" };
-    let pod = |n: usize| {
-        let ip = format!("10.0.{}.{}", n / 250, n % 250);
-        let json = json!({
-            "metadata": {"name": format!("pod-{n:05}"), "namespace": "ns", "uid": format!("uid-{n}")},
-            "spec": {"nodeName": format!("node-{}", zone(n))},
-            "status": {"podIP": ip, "podIPs": [{"ip": ip}], "conditions": [{"type": "Ready", "status": "True"}]},
-        });
-        Arc::new(serde_json::from_value(json).unwrap())
-    };
-    (0..count).map(pod).collect()
-}
+/// How often each measurement takes its turn.
+const REPEATS: usize = 9;
+/// How long a measurement takes.
+const PERIOD: Duration = Duration::from_millis(60);
 
-fn nodes() -> Nodes {
-    let node = |(index, zone): (usize, &str)| -> Node {
-        let json = json!({
-            "metadata": {"name": format!("node-{zone}"), "labels": {"topology.kubernetes.io/zone": zone}},
-            "status": {"allocatable": {"cpu": (4 + index).to_string()}, "conditions": [{"type": "Ready", "status": "True"}]},
-        });
-        serde_json::from_value(json).unwrap()
-    };
-    let nodes: Vec<Node> = ["a", "b", "c"].into_iter().enumerate().map(node).collect();
-    let by_name: BTreeMap<Name, Node> =
-        nodes.into_iter().map(|node| (Name::clone(&node.name), node)).collect();
-    Nodes::new(by_name, MissingCpu::Refuse)
-}
-
-fn service(mode: &str) -> Service {
-    serde_json::from_value(json!({
-        "metadata": {"name": "web", "namespace": "ns", "uid": "u", "annotations": {"service.kubernetes.io/topology-mode": mode}},
-        "spec": {"clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "web"}, "ports": [{"port": 80}]},
-    }))
-    .unwrap()
-}
-
-/// The plan of a Service that has no slices yet.
-fn first_plan(service: &Service, pods: &[Arc<Pod>], nodes: &Nodes, settings: &Settings) -> Plan {
-    let input =
-        Input { service, pods, slices: &[], nodes, trigger: None, populated: true, quiet: false };
-    plan(&input, &requested_routing(service, settings), settings)
-}
-
-/// Nanoseconds per endpoint of a first plan.
-fn measure(endpoints: usize, mode: &str, upstream: bool) -> f64 {
-    let (pods, nodes, service) = (pods(endpoints), nodes(), service(mode));
-    let settings = Settings { upstream, ..Settings::default() };
-    let rounds = 2_000_000 / endpoints;
+/// Nanoseconds per plan.
+fn measure(prepared: &Prepared) -> f64 {
     let start = Instant::now();
-    for _ in 0..rounds {
-        black_box(first_plan(&service, &pods, &nodes, &settings));
+    let mut plans = 0;
+    while start.elapsed() < PERIOD {
+        black_box(prepared.plan(plans));
+        plans += 1;
     }
-    start.elapsed().as_nanos() as f64 / (rounds * endpoints) as f64
+    start.elapsed().as_nanos() as f64 / plans as f64
 }
 
-fn peer(endpoints: usize) -> Option<f64> {
+/// Nanoseconds that the reference takes.
+fn peer(situation: &str, part: &str, endpoints: usize) -> Option<f64> {
     let program = std::env::var_os("HINTS_PEER")?;
-    let output = Command::new(program).arg(endpoints.to_string()).output().unwrap();
+    let arguments = [situation, part, &endpoints.to_string()];
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).trim().parse().ok()
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
+}
+
+/// The figures of one situation, in nanoseconds.
+#[derive(Default)]
+struct Figures {
+    plain: Vec<f64>,
+    auto: Vec<f64>,
+    hints: Vec<f64>,
+    upstream: Vec<f64>,
+    peer_hints: Vec<f64>,
+    peer_whole: Vec<f64>,
+}
+
+impl Figures {
+    fn of(situation: &str, prepare: fn(&str, usize, bool) -> Prepared, endpoints: usize) -> Self {
+        let [plain, auto, upstream] = [("Disabled", false), ("Auto", false), ("Auto", true)]
+            .map(|(mode, upstream)| prepare(mode, endpoints, upstream));
+        let mut figures = Self::default();
+        for _ in 0..REPEATS {
+            let (without, with) = (measure(&plain), measure(&auto));
+            figures.plain.push(without);
+            figures.auto.push(with);
+            figures.hints.push(with - without);
+            figures.upstream.push(measure(&upstream));
+            figures.peer_hints.extend(peer(situation, "hints", endpoints));
+            figures.peer_whole.extend(peer(situation, "whole", endpoints));
+        }
+        figures
+    }
+
+    fn row(&self, situation: &str, endpoints: usize) -> String {
+        let own = |values: &[f64]| format!("{:.1}", median(values) / 1e3);
+        let theirs = |values: &[f64], ours: &[f64]| {
+            if values.is_empty() {
+                return "not measured | -".into();
+            }
+            let times = median(values) / median(ours);
+            format!("{:.1} | {times:.1}", median(values) / 1e3)
+        };
+        format!(
+            "| {situation} | {endpoints} | {} | {} | {} | {} | {} | {} |",
+            own(&self.plain),
+            own(&self.auto),
+            own(&self.upstream),
+            theirs(&self.peer_whole, &self.auto),
+            own(&self.hints),
+            theirs(&self.peer_hints, &self.hints),
+        )
+    }
 }
 
 /// The JSON bytes that hints and zone shares add (requirement B19).
 fn sizes() {
     let bytes = |annotation: (&str, &str)| -> (usize, usize) {
-        let mut service = service("Disabled");
-        service.annotations = std::iter::once(annotation).collect();
-        let (pods, nodes, settings) = (pods(100), nodes(), Settings::default());
-        let mut plan = first_plan(&service, &pods, &nodes, &settings);
-        let slice = plan.families.remove(0).creates.remove(0);
+        let mut prepared = Prepared::first("Disabled", 100, false);
+        prepared.service.annotations = std::iter::once(annotation).collect();
+        let slice = prepared.plan(0).families.remove(0).creates.remove(0);
         let shares = slice.annotations.get("zonewise.dev/zone-shares").map_or(0, str::len);
         (serde_json::to_string(&slice).unwrap().len(), shares)
     };
@@ -111,21 +126,17 @@ fn sizes() {
 
 fn main() {
     sizes();
-    println!("ns per endpoint, first plan of a Service (hints = with hints - without)");
+    println!("\nMicroseconds, medians of {REPEATS} turns");
     println!(
-        "| endpoints | plan without hints | with auto | hints | as the reference assigns | reference, hints alone | hints / reference |"
+        "| plan | endpoints | without hints | with auto | with --compat upstream | reference | times faster | hints alone | reference | times faster |"
     );
-    println!("|---|---|---|---|---|---|---|");
+    println!("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
     for endpoints in [20, 100, 1000] {
-        let plain = measure(endpoints, "Disabled", false);
-        let auto = measure(endpoints, "Auto", false);
-        let upstream = measure(endpoints, "Auto", true) - measure(endpoints, "Disabled", true);
-        let peer = peer(endpoints);
-        let theirs = peer.map_or("not measured".into(), |peer| format!("{peer:.0}"));
-        let ratio = peer.map_or("-".into(), |peer| format!("{:.2}", (auto - plain) / peer));
-        println!(
-            "| {endpoints} | {plain:.0} | {auto:.0} | {:.0} | {upstream:.0} | {theirs} | {ratio} |",
-            auto - plain
-        );
+        let figures = Figures::of("first", Prepared::first, endpoints);
+        println!("{}", figures.row("first", endpoints));
+    }
+    for endpoints in [20, 100, 1000] {
+        let figures = Figures::of("changed", Prepared::changed, endpoints);
+        println!("{}", figures.row("one changed", endpoints));
     }
 }

@@ -9,6 +9,7 @@
 //! better a fresh decision would be is part of the result, and [`plan`](crate::plan) takes the fresh
 //! decision where that costs no write more, or once the Service has been quiet.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -24,23 +25,48 @@ use zonewise_topology::region::{Situation, Zone};
 use zonewise_topology::settling::{Improvement, Quality};
 use zonewise_topology::zone_shares::ZoneShares;
 
-use crate::desired::Desired;
+use crate::desired::{Desired, DesiredEndpoint};
 use crate::node::Nodes;
+use crate::numbers::{Locations, ZoneSets};
 use crate::requested::{Choice, Consumers, Near};
-use crate::slice::{Endpoint, Hints, MAX_HINTS, Slice, Subset};
+use crate::slice::{Hints, MAX_HINTS, Subset};
+use crate::stored::Stored;
 use crate::upstream::{NearHints, own_zone};
 
 /// Which zones use each endpoint of an address family, and why.
 pub(crate) struct Decision {
     pub(crate) reason: Reason,
-    /// The hints of each endpoint; empty when no endpoint has any.
-    pub(crate) hints: Vec<Option<Arc<Hints>>>,
+    /// The hints of each endpoint.
+    pub(crate) hints: AssignedHints,
     /// The subset of each endpoint; `None` without subsets.
     pub(crate) subsets: Option<Subsets>,
     /// The zone shares that are written on every slice; `None` without shares.
     pub(crate) shares: Option<String>,
     /// What a fresh decision would give instead; `None` if this is one, or would be the same.
     pub(crate) improvement: Option<Improvement>,
+}
+
+/// The hints of desired endpoints. There are few different ones, so each endpoint has the number of its own.
+#[derive(Default)]
+pub(crate) struct AssignedHints {
+    values: Vec<Option<Arc<Hints>>>,
+    /// The index in `values` for each endpoint; empty when no endpoint has hints.
+    numbers: Vec<u32>,
+}
+
+impl AssignedHints {
+    /// The hints of an endpoint.
+    pub(crate) fn of(&self, endpoint: usize) -> Option<&Arc<Hints>> {
+        let number = self.numbers.get(endpoint)?;
+        self.values[*number as usize].as_ref()
+    }
+}
+
+impl FromIterator<Option<Arc<Hints>>> for AssignedHints {
+    fn from_iter<I: IntoIterator<Item = Option<Arc<Hints>>>>(hints: I) -> Self {
+        let values: Vec<Option<Arc<Hints>>> = hints.into_iter().collect();
+        Self { numbers: (0..values.len() as u32).collect(), values }
+    }
 }
 
 /// What a decision does with hints, subsets and shares that are in force.
@@ -63,8 +89,14 @@ pub(crate) struct Subsets {
 
 impl Decision {
     /// No hints, subsets or shares: every client uses every endpoint.
-    fn cluster_wide(reason: Reason) -> Self {
-        Self { reason, hints: Vec::new(), subsets: None, shares: None, improvement: None }
+    pub(crate) fn cluster_wide(reason: Reason) -> Self {
+        Self {
+            reason,
+            hints: AssignedHints::default(),
+            subsets: None,
+            shares: None,
+            improvement: None,
+        }
     }
 }
 
@@ -79,41 +111,57 @@ pub struct Grounds<'a> {
     pub previous: Option<Assignment>,
 }
 
-/// The numbers that `decide` bases its decision on.
+/// The numbers that [`Decider`] bases its decisions on.
 pub(crate) fn grounds<'a>(
     choice: &Choice,
     desired: &Desired<'_>,
-    slices: &[&Slice],
+    stored: &Stored<'_>,
     nodes: &'a Nodes,
 ) -> Grounds<'a> {
     let consumers = choice.consumers();
-    let input = HeuristicInput::new(desired, slices, nodes, consumers, false);
-    let previous = input.previous();
-    Grounds { capacity: capacity(nodes, consumers), previous, situation: input.situation }
+    let input = HeuristicInput::new(desired, stored, nodes, consumers);
+    let HeuristicInput { situation, previous, .. } = input;
+    Grounds { capacity: capacity(nodes, consumers), situation, previous }
 }
 
-/// Decides for one address family.
-pub(crate) fn decide(
-    choice: &Choice,
-    desired: &Desired<'_>,
-    slices: &[&Slice],
-    nodes: &Nodes,
-    stance: &Stance<'_>,
-) -> Decision {
-    let afresh = matches!(stance, Stance::Afresh);
-    match choice {
-        Choice::ClusterWide => Decision::cluster_wide(Reason::ClusterWide),
-        Choice::Near(near) => nearby(*near, desired, nodes),
-        Choice::Heuristic(heuristic) => {
-            let mut input = HeuristicInput::new(desired, slices, nodes, None, afresh);
-            if let Stance::Around(fixed) = stance {
-                input.move_all_but(fixed, &**heuristic);
+/// Decides for one address family, as often as is asked.
+pub(crate) enum Decider<'a> {
+    ClusterWide,
+    Near(Near, &'a Desired<'a>, &'a Nodes),
+    Hints(&'a dyn Heuristic, HeuristicInput<'a>),
+    Subsets(&'a dyn Heuristic, Consumers, HeuristicInput<'a>),
+}
+
+impl<'a> Decider<'a> {
+    pub(crate) fn new(
+        choice: &'a Choice,
+        desired: &'a Desired<'a>,
+        stored: &'a Stored<'a>,
+        nodes: &'a Nodes,
+    ) -> Self {
+        let input = |consumers| HeuristicInput::new(desired, stored, nodes, consumers);
+        match choice {
+            Choice::ClusterWide => Self::ClusterWide,
+            Choice::Near(near) => Self::Near(*near, desired, nodes),
+            Choice::Heuristic(heuristic) => Self::Hints(&**heuristic, input(None)),
+            Choice::Subsets(heuristic, consumers) => {
+                Self::Subsets(&**heuristic, *consumers, input(Some(*consumers)))
             }
-            input.hints_or_shares(&**heuristic, slices)
         }
-        Choice::Subsets(heuristic, consumers) => {
-            HeuristicInput::new(desired, slices, nodes, Some(*consumers), afresh)
-                .subsets(&**heuristic, *consumers)
+    }
+
+    pub(crate) fn decide(&self, stance: &Stance<'_>) -> Decision {
+        let afresh = matches!(stance, Stance::Afresh);
+        match (self, stance) {
+            (Self::ClusterWide, _) => Decision::cluster_wide(Reason::ClusterWide),
+            (Self::Near(near, desired, nodes), _) => nearby(*near, desired, nodes),
+            (Self::Hints(heuristic, input), Stance::Around(fixed)) => {
+                input.with_all_moved_but(fixed, *heuristic).hints_or_shares(*heuristic, afresh)
+            }
+            (Self::Hints(heuristic, input), _) => input.hints_or_shares(*heuristic, afresh),
+            (Self::Subsets(heuristic, consumers, input), _) => {
+                input.subsets(*heuristic, *consumers, afresh)
+            }
         }
     }
 }
@@ -122,7 +170,9 @@ pub(crate) fn decide(
 fn nearby(near: Near, desired: &Desired<'_>, nodes: &Nodes) -> Decision {
     let mut hints = NearHints::new(near);
     let reason = near_reason(near, desired, nodes);
-    let hint = |endpoint: &Endpoint| hints.of(endpoint).filter(|_| endpoint.is_ready());
+    let hint = |endpoint: &DesiredEndpoint<'_>| {
+        hints.of(endpoint.zone(), endpoint.node()).filter(|_| endpoint.is_ready())
+    };
     Decision {
         hints: desired.endpoints.iter().map(hint).collect(),
         ..Decision::cluster_wide(reason)
@@ -132,8 +182,8 @@ fn nearby(near: Near, desired: &Desired<'_>, nodes: &Nodes) -> Decision {
 /// The reason to report when every endpoint is hinted to its own zone or node.
 pub(crate) fn near_reason(near: Near, desired: &Desired<'_>, nodes: &Nodes) -> Reason {
     let ready = desired.endpoints.iter().filter(|endpoint| endpoint.is_ready());
-    let locations: Vec<Option<&str>> = ready.map(|endpoint| endpoint.zone.as_deref()).collect();
-    near_reason_of(near, &situation(&locations, nodes, None))
+    let locations: Locations<'_> = ready.map(DesiredEndpoint::zone).collect();
+    near_reason_of(near, &locations.numbered(capacity(nodes, None)).0)
 }
 
 /// The same by numbers. Proxies ignore all zone hints if one endpoint has none; for node hints, it does
@@ -228,7 +278,7 @@ fn shares_refused(situation: &Situation, allocation: &Allocation) -> Option<Reas
 /// Why the hints of an allocation cannot be written, or would not be used: proxies ignore all hints if
 /// one ready endpoint has none, and in a zone that no endpoint is hinted to.
 fn hints_refused(situation: &Situation, allocation: &Allocation) -> Option<Reason> {
-    let groups: Vec<(usize, Vec<u32>)> = (0..allocation.groups().len())
+    let groups: Vec<(usize, Cow<'_, [u32]>)> = (0..allocation.groups().len())
         .map(|group| (group, consumers_of(situation, allocation, group)))
         .filter(|(_, zones)| !zones.is_empty())
         .collect();
@@ -276,78 +326,65 @@ fn subset_reason(
 
 /// The numbers that a heuristic gets, and what is needed to turn its result into hints or subsets of
 /// endpoints.
-struct HeuristicInput<'a> {
+#[derive(Clone)]
+pub(crate) struct HeuristicInput<'a> {
     situation: Situation,
-    endpoints: &'a [Endpoint],
+    desired: &'a Desired<'a>,
+    stored: &'a Stored<'a>,
+    nodes: &'a Nodes,
     /// The indexes of the endpoints that are ready, each identity once. Only these count.
-    ready: Vec<usize>,
-    /// The zone of each ready endpoint; the number of zones for one without a known zone.
-    sources: Vec<usize>,
-    /// The zones that use each ready endpoint now, by its stored hints or subset.
-    serves: Vec<Vec<u32>>,
-    /// The stored subset of each endpoint, ready or not.
-    subsets: Vec<Option<Subset>>,
-    /// Whether endpoints are assigned anew, even if they could stay as they are.
-    afresh: bool,
+    ready: Vec<u32>,
+    /// For each ready endpoint its zone, or the number of zones for one without a known zone; and the zones
+    /// that use it now, by its stored hints or subset, as an index into `sets`.
+    placed: Vec<hints::Endpoint>,
+    /// The sets of zones that use endpoints now.
+    sets: ZoneSets<'a>,
+    /// The previous decision: the endpoints that serve exactly one zone.
+    previous: Option<Assignment>,
 }
 
 impl<'a> HeuristicInput<'a> {
     fn new(
-        desired: &'a Desired<'_>,
-        slices: &[&Slice],
+        desired: &'a Desired<'a>,
+        stored: &'a Stored<'a>,
         nodes: &'a Nodes,
         consumers: Option<Consumers>,
-        afresh: bool,
     ) -> Self {
-        let unique = desired.unique();
-        let counts = |index: &usize| unique[*index] && desired.endpoints[*index].is_ready();
-        let ready: Vec<usize> = (0..desired.endpoints.len()).filter(counts).collect();
-        let location = |index: &usize| location(&desired.endpoints[*index], nodes, consumers);
-        let locations: Vec<Option<&str>> = ready.iter().map(location).collect();
-        let situation = situation(&locations, nodes, consumers);
-        let number =
-            |name: &str| situation.names.binary_search_by(|known| (**known).cmp(name)).ok();
-        let unplaced = situation.names.len();
-        let sources =
-            locations.iter().map(|name| name.and_then(number).unwrap_or(unplaced)).collect();
-        let stored = desired.stored(slices);
-        let subsets: Vec<Option<Subset>> =
-            stored.iter().map(|stored| stored.and_then(|(_, slice)| slice.subset())).collect();
-        let serves = ready.iter().map(|&index| match (consumers, stored[index]) {
-            (Some(_), _) => {
-                let zone = subsets[index].as_ref().map(|subset| subset.label().1);
-                zone.and_then(|zone| number(zone)).map(|zone| zone as u32).into_iter().collect()
+        let endpoints = &desired.endpoints;
+        let counts = |index: &u32| {
+            endpoints[*index as usize].is_ready() && desired.is_unique(*index as usize)
+        };
+        let mut ready = Vec::with_capacity(endpoints.len());
+        ready.extend((0..endpoints.len() as u32).filter(counts));
+        let location = |index: &u32| location(&endpoints[*index as usize], consumers);
+        let locations: Locations<'_> = ready.iter().map(location).collect();
+        let (situation, sources) = locations.numbered(capacity(nodes, consumers));
+        let mut sets = ZoneSets::new();
+        let placed = match consumers {
+            None => {
+                let hints = |index: u32| stored.of(index as usize)?.0.hints.as_ref();
+                let mut serves =
+                    |index| hints(index).map_or(0, |hints| sets.hinted(hints, &situation));
+                together(&sources, ready.iter().map(|index| serves(*index)))
             }
-            (None, Some((endpoint, _))) => {
-                let zones = endpoint.zone_hints().iter().filter_map(|zone| number(zone));
-                let mut zones: Vec<u32> = zones.map(|zone| zone as u32).collect();
-                zones.sort_unstable();
-                zones
+            Some(_) => {
+                let subsets = stored.slices.iter().map(|slice| slice.subset.as_ref());
+                let of_slices: Vec<u32> =
+                    subsets.map(|subset| sets.labelled(subset, &situation)).collect();
+                let slice = |index: u32| stored.slice_of(index as usize);
+                let serves = |index| slice(index).map_or(0, |slice| of_slices[slice]);
+                together(&sources, ready.iter().map(|index| serves(*index)))
             }
-            (None, None) => Vec::new(),
-        });
-        let serves = serves.collect();
-        Self { situation, endpoints: &desired.endpoints, ready, sources, serves, subsets, afresh }
-    }
-
-    /// The previous decision: the endpoints that serve exactly one zone.
-    fn previous(&self) -> Option<Assignment> {
-        let mut assignment = Assignment::empty(self.situation.zones.len());
-        let mut any = false;
-        for (source, serves) in self.sources.iter().zip(&self.serves) {
-            if let [zone] = serves.as_slice() {
-                assignment.add(*source, *zone as usize, 1);
-                any = true;
-            }
-        }
-        any.then_some(assignment)
+        };
+        let previous = previous(&situation, &placed, &sets);
+        Self { situation, desired, stored, nodes, ready, placed, sets, previous }
     }
 
     /// Runs a heuristic.
     fn run(&self, heuristic: &dyn Heuristic, afresh: bool) -> (Allocation, Reason) {
-        let previous = self.previous();
         let mut allocation = Allocation::new();
-        let case = Case { afresh, ..Case::following(self.situation.region(), previous.as_ref()) };
+        let previous = self.previous.as_ref();
+        let case = Case { afresh, ..Case::following(self.situation.region(), previous) };
         let reason = heuristic.allocate_named(&case, &self.situation.names, &mut allocation);
         (allocation, reason)
     }
@@ -368,34 +405,34 @@ impl<'a> HeuristicInput<'a> {
         Some(Improvement { now, fresh: Quality::of(&region, &fresh)? })
     }
 
-    /// Lets endpoints serve the zones that a fresh decision hints them to, but for those that are fixed.
-    fn move_all_but(&mut self, fixed: &[bool], heuristic: &dyn Heuristic) {
+    /// The same where endpoints serve the zones that a fresh decision hints them to, but for those that are
+    /// fixed.
+    fn with_all_moved_but(&self, fixed: &[bool], heuristic: &dyn Heuristic) -> Self {
+        let mut moved = self.clone();
         let (fresh, _) = self.run(heuristic, true);
         if fresh.carrier() != Carrier::Hints {
-            return;
+            return moved;
         }
-        let is_fixed = |index: usize| fixed[self.ready[index]];
-        let groups = place_around(&self.placeable(), is_fixed, &fresh);
-        for (serves, group) in self.serves.iter_mut().zip(groups) {
+        let is_fixed = |index: usize| fixed[self.ready[index] as usize];
+        let groups = place_around(&self.placed, self.sets.all(), is_fixed, &fresh);
+        for (endpoint, group) in moved.placed.iter_mut().zip(groups) {
             if let Some(group) = group {
-                *serves = fresh.zones_served(&fresh.groups()[group]);
+                let zones = fresh.zones_served(&fresh.groups()[group as usize]);
+                endpoint.serves = moved.sets.number(zones);
             }
         }
+        moved.previous = previous(&moved.situation, &moved.placed, &moved.sets);
+        moved
     }
 
-    /// The ready endpoints with what they serve now.
-    fn placeable(&self) -> Vec<hints::Endpoint<'_>> {
-        let endpoints = self.sources.iter().zip(&self.serves);
-        endpoints.map(|(&source, serves)| hints::Endpoint { source, serves }).collect()
+    /// Each ready endpoint with the group of the allocation that it belongs to.
+    fn groups(&self, allocation: &Allocation) -> impl Iterator<Item = (usize, Option<u32>)> {
+        let groups = place(&self.placed, self.sets.all(), allocation);
+        self.ready.iter().map(|index| *index as usize).zip(groups)
     }
 
-    /// The group of the allocation that each ready endpoint belongs to.
-    fn groups(&self, allocation: &Allocation) -> Vec<Option<usize>> {
-        place(&self.placeable(), allocation)
-    }
-
-    fn hints_or_shares(&self, heuristic: &dyn Heuristic, slices: &[&Slice]) -> Decision {
-        let (allocation, reason) = self.run(heuristic, self.afresh);
+    fn hints_or_shares(&self, heuristic: &dyn Heuristic, afresh: bool) -> Decision {
+        let (allocation, reason) = self.run(heuristic, afresh);
         if reason.outcome() != Outcome::InForce {
             return Decision::cluster_wide(reason);
         }
@@ -404,7 +441,7 @@ impl<'a> HeuristicInput<'a> {
         }
         match carried(&self.situation, &allocation) {
             Carrier::Plain => Decision::cluster_wide(reason),
-            Carrier::Shares => self.shares(&allocation, reason, slices),
+            Carrier::Shares => self.shares(&allocation, reason, afresh),
             Carrier::Hints | Carrier::NodeHints | Carrier::Subsets => {
                 if let Some(reason) = hints_refused(&self.situation, &allocation) {
                     return Decision::cluster_wide(reason);
@@ -416,24 +453,46 @@ impl<'a> HeuristicInput<'a> {
         }
     }
 
-    fn hints(&self, allocation: &Allocation) -> Vec<Option<Arc<Hints>>> {
-        let zones = |group| consumers_of(&self.situation, allocation, group);
-        let groups: Vec<Vec<u32>> = (0..allocation.groups().len()).map(zones).collect();
-        let hints: Vec<Arc<Hints>> = groups
-            .iter()
-            .map(|zones| {
-                let for_zones = zones.iter().map(|&zone| self.zone_name(zone as usize)).collect();
-                Arc::new(Hints { for_zones, for_nodes: Vec::new() })
-            })
-            .collect();
-        let mut of = vec![None; self.endpoints.len()];
-        for (&endpoint, group) in self.ready.iter().zip(self.groups(allocation)) {
+    /// The hints of every endpoint: those of the group that it is placed in.
+    fn hints(&self, allocation: &Allocation) -> AssignedHints {
+        // The hints of group `g` have the number `g + 1`, none the number 0.
+        let of_groups = (0..allocation.groups().len()).map(|group| {
+            let zones = consumers_of(&self.situation, allocation, group);
+            (!zones.is_empty()).then(|| self.hints_to(&zones))
+        });
+        let mut values: Vec<Option<Arc<Hints>>> = std::iter::once(None).chain(of_groups).collect();
+        let mut of_own_zone: BTreeMap<Option<&Name>, u32> = BTreeMap::new();
+        let mut numbers = vec![0; self.desired.endpoints.len()];
+        for (endpoint, group) in self.groups(allocation) {
+            let group = group.map(|group| group + 1);
+            let hinted = group.filter(|number| values[*number as usize].is_some());
             // An endpoint that no group is meant for serves its own zone.
-            let hinted = group.map(|group| &hints[group]).filter(|one| !one.for_zones.is_empty());
-            let own = || self.endpoints[endpoint].zone.as_ref().map(own_zone);
-            of[endpoint] = hinted.map(Arc::clone).or_else(own);
+            numbers[endpoint] = hinted.unwrap_or_else(|| {
+                let zone = self.desired.endpoints[endpoint].zone();
+                *of_own_zone.entry(zone).or_insert_with(|| {
+                    values.push(zone.map(own_zone));
+                    values.len() as u32 - 1
+                })
+            });
         }
-        of
+        AssignedHints { values, numbers }
+    }
+
+    /// Hints to zones: those that endpoints have already, if there are such.
+    fn hints_to(&self, zones: &[u32]) -> Arc<Hints> {
+        let name = |zone: &u32| &*self.situation.names[*zone as usize];
+        let is_it = |hints: &&Arc<Hints>| {
+            hints.for_nodes.is_empty()
+                && hints.for_zones.iter().map(|zone| &**zone).eq(zones.iter().map(name))
+        };
+        let known = self.sets.hints_to(zones).filter(is_it);
+        known.map(Arc::clone).unwrap_or_else(|| match zones {
+            [zone] => self.nodes.hints_to(name(zone)),
+            _ => {
+                let for_zones = zones.iter().map(|zone| self.zone_name(*zone as usize)).collect();
+                Arc::new(Hints { for_zones, for_nodes: Vec::new() })
+            }
+        })
     }
 
     fn zone_name(&self, zone: usize) -> Name {
@@ -441,17 +500,17 @@ impl<'a> HeuristicInput<'a> {
     }
 
     /// Zone shares, with hints beside them for proxies that do not know shares.
-    fn shares(&self, allocation: &Allocation, reason: Reason, slices: &[&Slice]) -> Decision {
+    fn shares(&self, allocation: &Allocation, reason: Reason, afresh: bool) -> Decision {
         let shares = ZoneShares::of(&self.situation, allocation);
         let Some(shares) = shares else { return Decision::cluster_wide(Reason::NoEndpoints) };
-        let kept = stored_shares(slices).filter(|(_, stored)| {
-            !self.afresh && *stored != shares && stored.is_still_good(&shares, &self.situation)
+        let kept = stored_shares(self.stored).filter(|(_, stored)| {
+            !afresh && *stored != shares && stored.is_still_good(&shares, &self.situation)
         });
         let text = match &kept {
             Some((text, _)) => Ok((*text).to_owned()),
             None => shares.encode(),
         };
-        let (hints, of_hints) = self.hints_beside_shares();
+        let (hints, of_hints) = self.hints_beside_shares(afresh);
         let of_shares = kept.map(|(_, stored)| Improvement {
             now: stored.quality(&self.situation),
             fresh: shares.quality(&self.situation),
@@ -476,19 +535,19 @@ impl<'a> HeuristicInput<'a> {
     }
 
     /// The hints, and what a fresh decision about them would give.
-    fn hints_beside_shares(&self) -> (Vec<Option<Arc<Hints>>>, Option<Improvement>) {
-        let (allocation, reason) = self.run(&Auto::KEP_2433, self.afresh);
+    fn hints_beside_shares(&self, afresh: bool) -> (AssignedHints, Option<Improvement>) {
+        let (allocation, reason) = self.run(&Auto::KEP_2433, afresh);
         match reason.outcome() {
             Outcome::InForce => {
                 let improvement = self.improvement(&Auto::KEP_2433, &allocation, reason);
                 (self.hints(&allocation), improvement)
             }
-            _ => (Vec::new(), None),
+            _ => (AssignedHints::default(), None),
         }
     }
 
-    fn subsets(&self, heuristic: &dyn Heuristic, consumers: Consumers) -> Decision {
-        let (allocation, reason) = self.run(heuristic, self.afresh);
+    fn subsets(&self, heuristic: &dyn Heuristic, consumers: Consumers, afresh: bool) -> Decision {
+        let (allocation, reason) = self.run(heuristic, afresh);
         if reason.outcome() != Outcome::InForce || allocation.carrier() != Carrier::Subsets {
             let reason = subset_reason(&self.situation, &allocation, reason, consumers);
             return Decision::cluster_wide(reason);
@@ -505,16 +564,14 @@ impl<'a> HeuristicInput<'a> {
         };
         // An endpoint that is not ready stays in its subset, so that no slice changes for that reason
         // alone when it becomes ready.
-        let mut of: Vec<Subset> = self
-            .subsets
-            .iter()
-            .zip(self.endpoints)
-            .map(|(stored, endpoint)| {
-                subset_of_unready(stored.as_ref(), endpoint, &all).unwrap_or(first).clone()
-            })
-            .collect();
-        for (&endpoint, group) in self.ready.iter().zip(self.groups(&allocation)) {
-            if let Some(Label::Zone(zone)) = group.map(|group| allocation.groups()[group].label) {
+        let stored = |index| self.stored.of(index).and_then(|(_, slice)| slice.subset.as_ref());
+        let unready = |(index, endpoint): (usize, &DesiredEndpoint<'_>)| {
+            subset_of_unready(stored(index), endpoint, &all).unwrap_or(first).clone()
+        };
+        let mut of: Vec<Subset> = self.desired.endpoints.iter().enumerate().map(unready).collect();
+        for (endpoint, group) in self.groups(&allocation) {
+            let label = group.map(|group| allocation.groups()[group as usize].label);
+            if let Some(Label::Zone(zone)) = label {
                 of[endpoint] = subset(zone as usize);
             }
         }
@@ -533,40 +590,42 @@ impl<'a> HeuristicInput<'a> {
 /// The subset of an endpoint that is not ready: the stored one, otherwise that of its zone.
 fn subset_of_unready<'s>(
     stored: Option<&Subset>,
-    endpoint: &Endpoint,
+    endpoint: &DesiredEndpoint<'_>,
     all: &'s [Subset],
 ) -> Option<&'s Subset> {
     let known = all.iter().find(|subset| Some(*subset) == stored);
-    known.or_else(|| all.iter().find(|subset| endpoint.zone.as_ref() == Some(subset.label().1)))
+    known.or_else(|| all.iter().find(|subset| endpoint.zone() == Some(subset.label().1)))
 }
 
 /// The zone of an endpoint, or its region for subsets of regions.
-fn location<'a>(
-    endpoint: &'a Endpoint,
-    nodes: &'a Nodes,
-    consumers: Option<Consumers>,
-) -> Option<&'a str> {
+fn location<'a>(endpoint: &DesiredEndpoint<'a>, consumers: Option<Consumers>) -> Option<&'a Name> {
     match consumers {
-        Some(Consumers::Regions) => {
-            let node = endpoint.node.as_ref().and_then(|name| nodes.by_name.get(name));
-            node.and_then(|node| node.region.as_deref())
-        }
-        _ => endpoint.zone.as_deref(),
+        Some(Consumers::Regions) => endpoint.region(),
+        _ => endpoint.zone(),
     }
 }
 
-fn situation(locations: &[Option<&str>], nodes: &Nodes, consumers: Option<Consumers>) -> Situation {
-    let mut counts: BTreeMap<Box<str>, u64> = BTreeMap::new();
-    for name in locations.iter().flatten() {
-        match counts.get_mut(*name) {
-            Some(count) => *count += 1,
-            None => {
-                counts.insert((*name).into(), 1);
-            }
+/// The previous decision: the endpoints that serve exactly one zone.
+fn previous(
+    situation: &Situation,
+    placed: &[hints::Endpoint],
+    sets: &ZoneSets<'_>,
+) -> Option<Assignment> {
+    let mut assignment = Assignment::empty(situation.zones.len());
+    let mut any = false;
+    for endpoint in placed {
+        if let [zone] = sets.all()[endpoint.serves as usize][..] {
+            assignment.add(endpoint.source as usize, zone as usize, 1);
+            any = true;
         }
     }
-    let unplaced = locations.iter().filter(|name| name.is_none()).count() as u64;
-    Situation::new(capacity(nodes, consumers), &counts, unplaced)
+    any.then_some(assignment)
+}
+
+/// Endpoints to be placed, from where they are and what they serve.
+fn together(sources: &[u32], serves: impl Iterator<Item = u32>) -> Vec<hints::Endpoint> {
+    let both = sources.iter().zip(serves);
+    both.map(|(&source, serves)| hints::Endpoint { source, serves }).collect()
 }
 
 fn capacity(nodes: &Nodes, consumers: Option<Consumers>) -> &Capacity {
@@ -580,11 +639,14 @@ fn capacity(nodes: &Nodes, consumers: Option<Consumers>) -> &Capacity {
 /// The zones that use a group of endpoints. If the group names none, all zones that send traffic to
 /// it. A zone that no group is meant for needs no hint: clients in a zone without hints use all
 /// endpoints.
-fn consumers_of(situation: &Situation, allocation: &Allocation, group: usize) -> Vec<u32> {
-    let group_of = &allocation.groups()[group];
-    let named = allocation.zones_served(group_of);
+fn consumers_of<'a>(
+    situation: &Situation,
+    allocation: &'a Allocation,
+    group: usize,
+) -> Cow<'a, [u32]> {
+    let named = allocation.zones_served(&allocation.groups()[group]);
     if !named.is_empty() {
-        return named;
+        return named.into();
     }
     let sends =
         |zone: &usize| situation.zones[*zone].share > 0.0 && allocation.weight(group, *zone) > 0.0;
@@ -611,12 +673,11 @@ fn same_contents(one: &Allocation, other: &Allocation) -> bool {
 }
 
 /// The stored zone shares, if every slice carries the same.
-fn stored_shares<'s>(slices: &[&'s Slice]) -> Option<(&'s str, ZoneShares)> {
-    let text = slices.first()?.annotations.get(ZONE_SHARES)?;
-    let same = |slice: &&Slice| slice.annotations.get(ZONE_SHARES) == Some(text);
-    slices
-        .iter()
-        .all(same)
+fn stored_shares<'s>(stored: &Stored<'s>) -> Option<(&'s str, ZoneShares)> {
+    let mut texts = stored.owned().map(|stored| stored.slice.annotations.get(ZONE_SHARES));
+    let text = texts.next()??;
+    texts
+        .all(|other| other == Some(text))
         .then(|| ZoneShares::decode(text).ok())
         .flatten()
         .map(|shares| (text, shares))

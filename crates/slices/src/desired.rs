@@ -1,4 +1,7 @@
 //! The endpoints that a Service should have in one address family, made from its Pods.
+//!
+//! Most of them are stored already, as they should be. So they are views of their Pods and nodes, which
+//! are compared with what is stored; only those that are written become an [`Endpoint`].
 
 use std::cmp::Ordering;
 use std::net::IpAddr;
@@ -6,25 +9,43 @@ use std::sync::Arc;
 
 use zonewise_common::name::Name;
 
-use crate::node::Nodes;
+use crate::node::{Node, Nodes};
 use crate::pod::Pod;
 use crate::ports::PortSets;
 use crate::service::Service;
-use crate::slice::{AddressType, Addresses, Conditions, Endpoint, Identity, Slice, Target};
+use crate::slice::{AddressType, Addresses, Conditions, Endpoint, Hints, Identity, Target};
 
 /// The endpoints that should exist.
 pub(crate) struct Desired<'a> {
     /// The endpoints, in the order of their Pods.
-    pub(crate) endpoints: Vec<Endpoint>,
-    /// The port set of each endpoint, as an index into `ports`.
-    pub(crate) port_set: Vec<usize>,
+    pub(crate) endpoints: Vec<DesiredEndpoint<'a>>,
     /// The distinct port sets.
     pub(crate) ports: PortSets<'a>,
     /// Pods that are left out because their node does not exist.
     pub(crate) missing_nodes: Vec<MissingNode>,
-    /// Indexes of the endpoints, sorted by identity. Of endpoints with the same identity, only the
-    /// last is listed.
-    by_identity: Vec<u32>,
+    /// The endpoints by identity. Of endpoints with the same identity, only the last is listed.
+    by_identity: Vec<Entry>,
+    /// Whether each endpoint has the same identity as a later one; empty if none has.
+    repeated: Vec<bool>,
+}
+
+/// An endpoint that should exist.
+pub(crate) struct DesiredEndpoint<'a> {
+    pod: &'a Pod,
+    node: Option<&'a Node>,
+    addresses: Addresses,
+    hostname: Option<&'a str>,
+    conditions: Conditions,
+    /// Its ports, as an index into [`Desired::ports`].
+    pub(crate) port_set: usize,
+}
+
+/// An endpoint in the order of identities: by a number that is made from the address, which nearly always
+/// decides, then by the identity itself.
+#[derive(Clone, Copy)]
+struct Entry {
+    address: u64,
+    endpoint: u32,
 }
 
 /// A Pod that is left out because its node does not exist.
@@ -41,14 +62,14 @@ impl<'a> Desired<'a> {
         service: &'a Service,
         family: &AddressType,
         pods: &'a [Arc<Pod>],
-        nodes: &Nodes,
+        nodes: &'a Nodes,
     ) -> Self {
         let mut desired = Self {
             endpoints: Vec::with_capacity(pods.len()),
-            port_set: Vec::with_capacity(pods.len()),
             ports: PortSets::new(service),
             missing_nodes: Vec::new(),
-            by_identity: Vec::new(),
+            by_identity: Vec::with_capacity(pods.len()),
+            repeated: Vec::new(),
         };
         for pod in pods.iter().filter(|pod| pod.is_considered()) {
             // A Pod defines a port set even if it does not become an endpoint, as in the reference.
@@ -63,8 +84,8 @@ impl<'a> Desired<'a> {
         &mut self,
         service: &Service,
         family: &AddressType,
-        pod: &Pod,
-        nodes: &Nodes,
+        pod: &'a Pod,
+        nodes: &'a Nodes,
         port_set: usize,
     ) {
         let name = pod.node.as_deref().unwrap_or("");
@@ -73,65 +94,128 @@ impl<'a> Desired<'a> {
             self.missing_nodes.push(MissingNode { pod: (&*pod.name).into(), node: name.into() });
             return;
         }
-        let ips: Vec<IpAddr> =
-            pod.ips.iter().filter(|ip| AddressType::of(ip) == *family).copied().collect();
-        let Some(addresses) = Addresses::of(&ips) else { return };
+        let Some(addresses) = Addresses::of(&pod.ips, family) else { return };
         let in_subdomain = pod.subdomain.as_deref() == Some(&*service.name);
-        self.port_set.push(port_set);
-        self.endpoints.push(Endpoint {
+        let entry = Entry { address: number_of(&addresses), endpoint: self.endpoints.len() as u32 };
+        self.by_identity.push(entry);
+        self.endpoints.push(DesiredEndpoint {
+            pod,
+            node,
             addresses,
-            target: Target::Pod { name: Name::clone(&pod.name), uid: pod.uid.clone() },
-            node: pod.node.clone(),
-            zone: node.and_then(|node| node.zone.clone()),
-            hostname: pod.hostname.clone().filter(|_| in_subdomain),
-            hints: None,
+            hostname: pod.hostname.as_deref().filter(|_| in_subdomain),
             conditions: Conditions {
                 ready: Some(service.publish_not_ready || (pod.ready && !pod.terminating)),
                 serving: Some(pod.ready),
                 terminating: Some(pod.terminating),
             },
+            port_set,
         });
     }
 
     fn sort(&mut self) {
-        let mut order: Vec<u32> = (0..self.endpoints.len() as u32).collect();
-        let identity = |index: u32| self.endpoints[index as usize].identity();
-        order.sort_by(|&a, &b| identity(a).cmp(&identity(b)).then(b.cmp(&a)));
-        order.dedup_by(|later, first| identity(*later) == identity(*first));
-        self.by_identity = order;
+        let endpoints = &self.endpoints;
+        let identity = |entry: &Entry| endpoints[entry.endpoint as usize].identity();
+        self.by_identity.sort_unstable_by(|a, b| {
+            let by_identity = || identity(a).cmp(&identity(b)).then(b.endpoint.cmp(&a.endpoint));
+            a.address.cmp(&b.address).then_with(by_identity)
+        });
+        self.by_identity.dedup_by(|later, first| {
+            later.address == first.address && identity(later) == identity(first)
+        });
+        if self.by_identity.len() < endpoints.len() {
+            self.repeated = vec![true; endpoints.len()];
+            for entry in &self.by_identity {
+                self.repeated[entry.endpoint as usize] = false;
+            }
+        }
     }
 
     /// The index of the endpoint with the same identity as a stored one.
-    pub(crate) fn find(&self, endpoint: &Endpoint) -> Option<usize> {
-        let wanted: Identity<'_> = endpoint.identity();
-        let known =
-            |&index: &u32| -> Ordering { self.endpoints[index as usize].identity().cmp(&wanted) };
-        let found = self.by_identity.binary_search_by(known).ok()?;
-        Some(self.by_identity[found] as usize)
+    pub(crate) fn find(&self, endpoint: &Endpoint) -> Option<u32> {
+        let address = number_of(&endpoint.addresses);
+        let order = |known: &Entry| -> Ordering {
+            let known_identity = || self.endpoints[known.endpoint as usize].identity();
+            let by_identity = || known_identity().cmp(&endpoint.identity());
+            known.address.cmp(&address).then_with(by_identity)
+        };
+        let found = self.by_identity.binary_search_by(order).ok()?;
+        Some(self.by_identity[found].endpoint)
     }
 
-    /// Whether each endpoint counts. Of several with the same identity, only the last does.
-    pub(crate) fn unique(&self) -> Vec<bool> {
-        let mut unique = vec![false; self.endpoints.len()];
-        for &index in &self.by_identity {
-            unique[index as usize] = true;
+    /// Whether an endpoint counts. Of several with the same identity, only the last does.
+    pub(crate) fn is_unique(&self, index: usize) -> bool {
+        !self.repeated.get(index).copied().unwrap_or(false)
+    }
+}
+
+/// A number that is equal for equal addresses, and differs for nearly all others.
+fn number_of(addresses: &Addresses) -> u64 {
+    match addresses {
+        Addresses::One(IpAddr::V4(ip)) => ip.to_bits().into(),
+        Addresses::One(IpAddr::V6(ip)) => (ip.to_bits() ^ (ip.to_bits() >> 64)) as u64,
+        Addresses::Many(_) => 0,
+    }
+}
+
+impl<'a> DesiredEndpoint<'a> {
+    /// The endpoint as it is written.
+    pub(crate) fn with_hints(&self, hints: Option<Arc<Hints>>) -> Endpoint {
+        Endpoint {
+            addresses: self.addresses.clone(),
+            target: Target::Pod { name: Name::clone(&self.pod.name), uid: self.pod.uid.clone() },
+            node: self.pod.node.clone(),
+            zone: self.zone().cloned(),
+            hostname: self.hostname.map(Into::into),
+            hints,
+            conditions: self.conditions,
         }
-        unique
     }
 
-    /// For each endpoint the stored one with the same identity, and the slice that it is in.
-    pub(crate) fn stored<'s>(
-        &self,
-        slices: &[&'s Slice],
-    ) -> Vec<Option<(&'s Endpoint, &'s Slice)>> {
-        let mut stored = vec![None; self.endpoints.len()];
-        for slice in slices {
-            for endpoint in &slice.endpoints {
-                if let Some(index) = self.find(endpoint) {
-                    stored[index].get_or_insert((endpoint, *slice));
-                }
-            }
-        }
-        stored
+    /// Whether it should get traffic.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.conditions.ready == Some(true)
+    }
+
+    /// The zone of its node.
+    pub(crate) fn zone(&self) -> Option<&'a Name> {
+        self.node.and_then(|node| node.zone.as_ref())
+    }
+
+    /// The region of its node.
+    pub(crate) fn region(&self) -> Option<&'a Name> {
+        self.node.and_then(|node| node.region.as_ref())
+    }
+
+    /// The name of its node.
+    pub(crate) fn node(&self) -> Option<&'a Name> {
+        self.pod.node.as_ref()
+    }
+
+    /// Whether a stored endpoint with the same identity is equal to it, apart from hints.
+    pub(crate) fn has_content_of(&self, stored: &Endpoint) -> bool {
+        let is_target = match &stored.target {
+            Target::Pod { name, uid } => same(name, &self.pod.name) && *uid == self.pod.uid,
+            Target::None | Target::Other(_) => false,
+        };
+        is_target
+            && stored.conditions == self.conditions
+            && same_or_none(stored.node.as_ref(), self.node())
+            && same_or_none(stored.zone.as_ref(), self.zone())
+    }
+
+    fn identity(&self) -> Identity<'_> {
+        Identity::of_pod(&self.addresses, &self.pod.name, self.hostname)
+    }
+}
+
+/// Whether two names are equal. Equal ones are most often the same string in memory.
+fn same(a: &Name, b: &Name) -> bool {
+    Arc::ptr_eq(a, b) || a == b
+}
+
+fn same_or_none(a: Option<&Name>, b: Option<&Name>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => same(a, b),
+        (a, b) => a.is_none() && b.is_none(),
     }
 }

@@ -28,7 +28,7 @@ impl Labels {
     }
 
     /// All pairs, sorted by key.
-    pub fn iter(&self) -> impl Iterator<Item = (&Name, &Name)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Name, &Name)> + Clone {
         self.0.iter().map(|(key, value)| (key, value))
     }
 

@@ -7,6 +7,8 @@
 //!  routing_keys             the annotations that request routing, and keys that look like one
 //!  requested                which routing a Service requests, and which of its keys wins
 //!  desired ports            Pods ─► endpoints and the ports they serve
+//!  stored                   stored slices, beside the desired endpoints that they hold
+//!  numbers                  zones as small numbers, for decide
 //!  decide                   heuristic ─► hints, subsets or zone shares of each endpoint
 //!  pack                     endpoints ─► slices, with as few writes as possible
 //!  upstream                 hints as the reference assigns them (`--compat upstream`)
@@ -25,6 +27,7 @@ mod decide;
 mod desired;
 pub mod labels;
 pub mod node;
+mod numbers;
 mod pack;
 pub mod plan;
 pub mod pod;
@@ -34,5 +37,6 @@ pub mod routing_keys;
 pub mod service;
 pub mod settings;
 pub mod slice;
+mod stored;
 pub mod upstream;
 pub mod wire;

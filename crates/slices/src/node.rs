@@ -1,6 +1,7 @@
 //! Nodes: their zone, region, CPU and readiness, and what they add up to.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use zonewise_common::keys::{CONTROL_PLANE, REGION, ZONE};
@@ -8,6 +9,7 @@ use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_topology::capacity::{self, Capacity, MissingCpu};
 
+use crate::slice::Hints;
 use crate::wire::{Condition, Meta, is_ready};
 
 /// The fields of a Node that are used.
@@ -67,6 +69,8 @@ pub struct Nodes {
     pub zones_counted: Capacity,
     /// The capacity of each region, for subsets of regions. Computed like `zones_counted`.
     pub regions_counted: Capacity,
+    /// Hints to each zone of `zones`, so that all endpoints share them.
+    hints: Vec<Arc<Hints>>,
 }
 
 impl Nodes {
@@ -74,12 +78,22 @@ impl Nodes {
     pub fn new(by_name: BTreeMap<Name, Node>, missing_cpu: MissingCpu) -> Self {
         let zones: Vec<_> = by_name.values().map(Node::in_zone).collect();
         let regions: Vec<_> = by_name.values().map(Node::in_region).collect();
+        let capacity = Capacity::of(&zones, missing_cpu);
+        let hints = |zone: &capacity::ZoneCapacity| Arc::new(Hints::to_zone(&*zone.name));
         Self {
-            zones: Capacity::of(&zones, missing_cpu),
+            hints: capacity.zones.iter().map(hints).collect(),
+            zones: capacity,
             zones_counted: Capacity::of(&zones, MissingCpu::CountNodes),
             regions_counted: Capacity::of(&regions, MissingCpu::CountNodes),
             by_name,
         }
+    }
+
+    /// Hints to a zone.
+    pub(crate) fn hints_to(&self, zone: &str) -> Arc<Hints> {
+        let known = self.zones.zones.binary_search_by(|known| (*known.name).cmp(zone));
+        known
+            .map_or_else(|_| Arc::new(Hints::to_zone(zone)), |index| Arc::clone(&self.hints[index]))
     }
 }
 

@@ -18,10 +18,12 @@ use std::sync::Arc;
 use zonewise_common::keys::{HEADLESS, MANAGED_BY, SERVICE_NAME, ZONE_SHARES};
 use zonewise_common::name::Name;
 
+use crate::decide::AssignedHints;
 use crate::desired::Desired;
 use crate::labels::Labels;
 use crate::service::Service;
 use crate::slice::{AddressType, Endpoint, Owner, Port, Slice, Subset};
+use crate::stored::{Match, StoredSlice};
 
 /// The slices of one address family, by what has to be done with them.
 #[derive(Debug, Default)]
@@ -30,6 +32,8 @@ pub(crate) struct PackedSlices<'a> {
     pub(crate) update: Vec<Slice>,
     pub(crate) delete: Vec<&'a Slice>,
     pub(crate) unchanged: Vec<&'a Slice>,
+    /// Of the slices to update, those that lose an endpoint, as they are stored.
+    pub(crate) losing: Vec<&'a Slice>,
     /// Endpoints that were in no slice before.
     pub(crate) added: usize,
     /// Endpoints that are in no slice any more.
@@ -50,9 +54,9 @@ pub(crate) struct SliceTemplate<'a> {
     pub(crate) family: &'a AddressType,
     pub(crate) managed_by: &'a str,
     pub(crate) max_endpoints: usize,
-    /// Whether the desired endpoints carry hints already. Then a stored endpoint with other hints has
-    /// changed. The reference assigns hints after packing.
-    pub(crate) hints_decided: bool,
+    /// The hints of the desired endpoints. A stored endpoint with other hints has changed. `None` if hints
+    /// are assigned after packing, as the reference does.
+    pub(crate) hints: Option<&'a AssignedHints>,
     /// The zone shares that every slice must carry.
     pub(crate) shares: Option<&'a str>,
     pub(crate) owner: Arc<[Owner]>,
@@ -105,25 +109,35 @@ impl SliceTemplate<'_> {
     /// labels other than managed-by do not count, as in the reference: they are repaired with the next
     /// write.
     fn metadata_differs(&self, slice: &Slice, bucket: &Bucket) -> bool {
-        let unreserved = |labels: &Labels| -> Vec<(Arc<str>, Arc<str>)> {
-            let pairs = labels.iter().filter(|(key, _)| !is_reserved(key));
-            pairs.map(|(key, value)| (Arc::clone(key), Arc::clone(value))).collect()
-        };
         let subset = bucket.subset.as_ref().map(Subset::label);
-        let wanted = self
-            .service
-            .labels
-            .iter()
-            .filter(|(key, _)| !is_reserved(key) && Some(&***key) != subset.map(|(key, _)| key))
-            .map(|(key, value)| (&**key, &**value));
-        let wanted: Labels = wanted.chain(subset.map(|(key, value)| (key, &**value))).collect();
-        unreserved(&slice.labels) != unreserved(&wanted)
+        let is_subset = |key: &str| subset.is_some_and(|(label, _)| label == key);
+        let copied = self.service.labels.iter().map(|(key, value)| (&**key, value));
+        let copied = copied.filter(|(key, _)| !is_reserved(key) && !is_subset(key));
+        let wanted = || copied.clone().chain(subset);
+        let stored = slice.labels.iter().filter(|(key, _)| !is_reserved(key)).count();
+        stored != wanted().count()
+            || wanted().any(|(key, value)| slice.labels.get(key) != Some(value))
             || slice.labels.get(MANAGED_BY) != Some(self.managed_by)
             || slice.annotations.get(ZONE_SHARES) != self.shares
     }
 
-    fn same(&self, stored: &Endpoint, wanted: &Endpoint) -> bool {
-        stored.same_content(wanted) && (!self.hints_decided || stored.hints == wanted.hints)
+    /// A desired endpoint as it is written.
+    fn endpoint(&self, desired: &Desired<'_>, index: u32) -> Endpoint {
+        let index = index as usize;
+        let hints = self.hints.and_then(|hints| hints.of(index)).cloned();
+        desired.endpoints[index].with_hints(hints)
+    }
+
+    /// Adds desired endpoints to a slice.
+    fn fill(&self, slice: &mut Slice, desired: &Desired<'_>, members: impl Iterator<Item = u32>) {
+        slice.endpoints.extend(members.map(|index| self.endpoint(desired, index)));
+    }
+
+    /// Whether a stored endpoint is as the desired one that it stands for should be written.
+    fn is_written(&self, stored: &Endpoint, found: Match) -> bool {
+        let hints =
+            |hints: &AssignedHints| stored.hints.as_ref() == hints.of(found.desired as usize);
+        found.is_equal && self.hints.is_none_or(hints)
     }
 }
 
@@ -159,8 +173,8 @@ pub(crate) fn pack<'a>(
     template: &SliceTemplate<'_>,
     bucket: &Bucket,
     desired: &Desired<'_>,
-    members: &[usize],
-    slices: &[&'a Slice],
+    members: &[u32],
+    slices: &[&StoredSlice<'a>],
     out: &mut PackedSlices<'a>,
 ) {
     let mut packing = Packing {
@@ -172,12 +186,13 @@ pub(crate) fn pack<'a>(
         unchanged: Vec::new(),
     };
     for &member in members {
-        packing.waiting[member] = true;
+        packing.waiting[member as usize] = true;
     }
     for slice in slices {
         packing.keep(slice, out);
     }
-    let waiting = members.iter().copied().filter(|&member| packing.waiting[member]).collect();
+    let is_waiting = |member: &u32| packing.waiting[*member as usize];
+    let waiting = members.iter().copied().filter(is_waiting).collect();
     packing.place(waiting, out);
     let empty = packing.update.is_empty() && packing.unchanged.is_empty();
     if bucket.required && empty && members.is_empty() {
@@ -199,18 +214,20 @@ struct Packing<'a, 'b, 'd> {
 
 impl<'a> Packing<'a, '_, '_> {
     /// Step 1 for one slice: keeps the endpoints that still belong to it.
-    fn keep(&mut self, slice: &'a Slice, out: &mut PackedSlices<'a>) {
-        let mut kept = Vec::with_capacity(slice.endpoints.len());
-        let mut changed = false;
-        for endpoint in &slice.endpoints {
-            match self.desired.find(endpoint).filter(|&index| self.waiting[index]) {
-                Some(index) => {
-                    self.waiting[index] = false;
-                    changed |= !self.template.same(endpoint, &self.desired.endpoints[index]);
-                    kept.push(index);
+    fn keep(&mut self, stored: &StoredSlice<'a>, out: &mut PackedSlices<'a>) {
+        let slice = stored.slice;
+        let mut kept = Vec::with_capacity(stored.matches.len());
+        let (mut changed, mut loses) = (false, false);
+        for (endpoint, found) in slice.endpoints.iter().zip(&stored.matches) {
+            match *found {
+                Some(found) if self.waiting[found.desired as usize] => {
+                    self.waiting[found.desired as usize] = false;
+                    changed |= !self.template.is_written(endpoint, found);
+                    kept.push(found.desired);
                 }
-                None => {
+                other => {
                     changed = true;
+                    loses |= other.is_none_or(|found| !kept.contains(&found.desired));
                     out.removed += 1;
                 }
             }
@@ -219,9 +236,10 @@ impl<'a> Packing<'a, '_, '_> {
         if emptied && !self.bucket.required {
             out.delete.push(slice);
         } else if changed {
-            let endpoints = kept.iter().map(|&index| self.desired.endpoints[index].clone());
+            let endpoints = kept.iter().map(|&index| self.template.endpoint(self.desired, index));
             let updated = self.template.updated(slice, endpoints.collect(), self.bucket);
             self.update.push(updated);
+            out.losing.extend(loses.then_some(slice));
         } else if self.template.metadata_differs(slice, self.bucket) {
             self.update.push(self.template.updated(slice, slice.endpoints.clone(), self.bucket));
         } else {
@@ -230,7 +248,7 @@ impl<'a> Packing<'a, '_, '_> {
     }
 
     /// Steps 2 and 3: finds slices for the endpoints that are in none.
-    fn place(&mut self, waiting: Vec<usize>, out: &mut PackedSlices<'a>) {
+    fn place(&mut self, waiting: Vec<u32>, out: &mut PackedSlices<'a>) {
         out.added += waiting.len();
         let mut waiting = waiting.into_iter();
         let max = self.template.max_endpoints;
@@ -239,7 +257,7 @@ impl<'a> Packing<'a, '_, '_> {
         });
         for slice in &mut self.update {
             let room = max.saturating_sub(slice.endpoints.len());
-            fill(slice, waiting.by_ref().take(room), self.desired);
+            self.template.fill(slice, self.desired, waiting.by_ref().take(room));
         }
         while waiting.len() > 0 {
             match self.best_fit(waiting.len()) {
@@ -247,14 +265,14 @@ impl<'a> Packing<'a, '_, '_> {
                     let slice = self.unchanged.remove(index);
                     let endpoints = slice.endpoints.clone();
                     let mut slice = self.template.updated(slice, endpoints, self.bucket);
-                    fill(&mut slice, waiting.by_ref(), self.desired);
+                    self.template.fill(&mut slice, self.desired, waiting.by_ref());
                     self.update.push(slice);
                 }
                 None => {
                     let mut slice = self
                         .template
                         .new_slice(Arc::clone(&self.bucket.ports), self.bucket.subset.as_ref());
-                    fill(&mut slice, waiting.by_ref().take(max), self.desired);
+                    self.template.fill(&mut slice, self.desired, waiting.by_ref().take(max));
                     out.create.push(slice);
                 }
             }
@@ -272,8 +290,4 @@ impl<'a> Packing<'a, '_, '_> {
             .filter_map(|(index, slice)| Some((room(slice)?, index)));
         fits.min().map(|(_, index)| index).filter(|_| waiting < max)
     }
-}
-
-fn fill(slice: &mut Slice, members: impl Iterator<Item = usize>, desired: &Desired<'_>) {
-    slice.endpoints.extend(members.map(|member| desired.endpoints[member].clone()));
 }

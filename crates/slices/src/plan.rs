@@ -18,22 +18,23 @@ use std::sync::Arc;
 
 use zonewise_common::event::Event;
 use zonewise_common::keys::{TRIGGER_TIME, ZONE_SHARES};
-use zonewise_common::name::Uid;
+use zonewise_common::name::{Name, Uid};
 use zonewise_common::time::timestamp;
 use zonewise_topology::reason::{Outcome, Reason};
 use zonewise_topology::settling::Improvement;
 
-use crate::decide::{self, Decision, Stance, decide, near_reason};
+use crate::decide::{self, AssignedHints, Decider, Decision, Stance, Subsets, near_reason};
 pub use crate::decide::{Grounds, is_surely_in_force, kept_reason};
-use crate::desired::Desired;
 pub use crate::desired::MissingNode;
+use crate::desired::{Desired, DesiredEndpoint};
 use crate::node::Nodes;
 use crate::pack::{Bucket, PackedSlices, SliceTemplate, pack};
 use crate::pod::Pod;
 use crate::requested::{self, Choice, RequestedRouting};
 use crate::service::Service;
 use crate::settings::Settings;
-use crate::slice::{AddressType, Port, Slice, Subset};
+use crate::slice::{AddressType, Hints, Port, Slice, Subset};
+use crate::stored::{Stored, StoredSlice};
 use crate::upstream::{self, HintsPerZone};
 
 /// The objects that a plan is made from.
@@ -164,10 +165,13 @@ impl<'a> Input<'a> {
     /// The numbers that the decision for an address family is based on.
     pub fn grounds(&self, choice: &Choice, family: &AddressType) -> Grounds<'a> {
         let desired = Desired::new(self.service, family, self.pods, self.nodes);
-        let uid = &self.service.uid;
-        let owned = |slice: &&Slice| slice.family == *family && slice.is_owned_by(uid);
-        let slices: Vec<&Slice> = self.slices.iter().map(|slice| &**slice).filter(owned).collect();
-        decide::grounds(choice, &desired, &slices, self.nodes)
+        let stored = Stored::new(self.stored_in(family), &desired, &self.service.uid);
+        decide::grounds(choice, &desired, &stored, self.nodes)
+    }
+
+    /// The stored slices of an address family.
+    fn stored_in(&self, family: &AddressType) -> impl Iterator<Item = &'a Slice> {
+        self.slices.iter().map(|slice| &**slice).filter(|slice| slice.family == *family)
     }
 }
 
@@ -181,17 +185,13 @@ pub fn plan(input: &Input<'_>, requested: &RequestedRouting, settings: &Settings
         populated: input.populated,
     };
     for family in &service.families {
-        let slices: Vec<&Slice> = input
-            .slices
-            .iter()
-            .map(|slice| &**slice)
-            .filter(|slice| slice.family == *family)
-            .collect();
-        let planner = Planner { input, settings, family };
+        let desired = Desired::new(service, family, input.pods, input.nodes);
+        let stored = Stored::new(input.stored_in(family), &desired, &service.uid);
+        let planner = Planner { input, settings, family, desired: &desired, stored: &stored };
         let family = if settings.upstream {
-            planner.as_reference(&slices, &mut plan)
+            planner.as_reference(&mut plan)
         } else {
-            planner.ours(&slices, &requested.choice)
+            planner.ours(&requested.choice)
         };
         plan.families.push(family);
     }
@@ -213,22 +213,24 @@ struct Planner<'a> {
     input: &'a Input<'a>,
     settings: &'a Settings,
     family: &'a AddressType,
+    desired: &'a Desired<'a>,
+    stored: &'a Stored<'a>,
 }
 
 impl<'a> Planner<'a> {
     /// The default: keeps what is in force, unless a fresh decision costs no write more, or the Service
     /// is quiet and a fresh decision noticeably better.
-    fn ours(&self, slices: &[&Slice], choice: &Choice) -> FamilyPlan {
-        let mut desired = self.desired();
-        let kept = self.decided(&mut desired, slices, choice, &Stance::Keep);
+    fn ours(&self, choice: &Choice) -> FamilyPlan {
+        let decider = Decider::new(choice, self.desired, self.stored, self.input.nodes);
+        let kept = self.decided(&decider, &Stance::Keep);
         if kept.improvement.is_none() {
             return kept;
         }
-        let fresh = self.decided(&mut desired, slices, choice, &Stance::Afresh);
+        let fresh = self.decided(&decider, &Stance::Afresh);
         if fresh.writes() <= kept.writes() {
             return fresh;
         }
-        let best = self.decided_around(&mut desired, slices, choice, kept);
+        let best = self.decided_around(&decider, kept);
         let least_gain = self.settings.settling.least_gain;
         let improvement = best.improvement.filter(|gain| gain.is_noticeable(least_gain));
         match improvement {
@@ -240,74 +242,50 @@ impl<'a> Planner<'a> {
     /// A plan that writes the same slices as `kept`, with the endpoints in them decided afresh; or `kept`
     /// itself, if that is not better. An endpoint that moves to another subset changes two slices, so
     /// there is no such plan for subsets.
-    fn decided_around(
-        &self,
-        desired: &mut Desired<'_>,
-        slices: &[&Slice],
-        choice: &Choice,
-        kept: FamilyPlan,
-    ) -> FamilyPlan {
-        if kept.writes() == 0 || !matches!(choice, Choice::Heuristic(_)) {
+    fn decided_around(&self, decider: &Decider<'_>, kept: FamilyPlan) -> FamilyPlan {
+        if kept.writes() == 0 || !matches!(decider, Decider::Hints(..)) {
             return kept;
         }
         let written = |slice: &Slice| kept.updates.iter().any(|one| one.name == slice.name);
-        let mut fixed = vec![false; desired.endpoints.len()];
-        for slice in self.owned(slices).filter(|slice| !written(slice)) {
-            for index in slice.endpoints.iter().filter_map(|endpoint| desired.find(endpoint)) {
-                fixed[index] = true;
+        let mut fixed = vec![false; self.desired.endpoints.len()];
+        for stored in self.stored.owned().filter(|stored| !written(stored.slice)) {
+            for found in stored.matches.iter().flatten() {
+                fixed[found.desired as usize] = true;
             }
         }
-        let around = self.decided(desired, slices, choice, &Stance::Around(&fixed));
+        let around = self.decided(decider, &Stance::Around(&fixed));
         let left = |plan: &FamilyPlan| plan.improvement.map_or(0.0, |left| left.gain());
         if around.writes() <= kept.writes() && left(&around) < left(&kept) { around } else { kept }
     }
 
     /// Decides on hints, subsets and shares, then packs.
-    fn decided(
-        &self,
-        desired: &mut Desired<'_>,
-        slices: &[&Slice],
-        choice: &Choice,
-        stance: &Stance<'_>,
-    ) -> FamilyPlan {
-        let owned: Vec<&Slice> = self.owned(slices).collect();
-        let mut decision = decide(choice, desired, &owned, self.input.nodes, stance);
+    fn decided(&self, decider: &Decider<'_>, stance: &Stance<'_>) -> FamilyPlan {
+        let mut decision = decider.decide(stance);
         if decision.shares.is_some() && !self.settings.gates.hints {
-            decision.hints.clear();
+            decision.hints = AssignedHints::default();
         }
-        for (index, endpoint) in desired.endpoints.iter_mut().enumerate() {
-            endpoint.hints = decision.hints.get(index).cloned().flatten();
-        }
-        let template = self.template(true, decision.shares.as_deref());
-        let mut lists = self.pack(&template, desired, &decision, slices);
+        let template = self.template(Some(&decision.hints), decision.shares.as_deref());
+        let mut lists = self.pack(&template, decision.subsets.as_ref());
         // Slices that gain endpoints are written before slices that lose some, so that an endpoint that
         // moves is never missing.
-        lists.update.sort_by_cached_key(|slice| loses(slice, slices));
-        let reallocated = reallocated(desired, &owned, &decision);
-        let mut plan = self.finish(lists, desired, decision.reason, &template);
+        let losing = std::mem::take(&mut lists.losing);
+        lists.update.sort_by_cached_key(|slice| losing.iter().any(|one| one.name == slice.name));
+        let reallocated = self.reallocated(&decision);
+        let mut plan = self.finish(lists, decision.reason, &template);
         plan.counts.reallocated = reallocated;
         FamilyPlan { improvement: decision.improvement, ..plan }
     }
 
     /// With `upstream`: packs first, then assigns hints, as the reference does.
-    fn as_reference(&self, slices: &[&Slice], plan: &mut Plan) -> FamilyPlan {
-        let desired = self.desired();
-        let template = self.template(false, None);
-        let cluster_wide = Decision {
-            reason: Reason::ClusterWide,
-            hints: Vec::new(),
-            subsets: None,
-            shares: None,
-            improvement: None,
-        };
-        let mut lists = self.pack(&template, &desired, &cluster_wide, slices);
-        let (hints_per_zone, reason) = self.reference_hints(&desired, &mut lists, plan);
-        FamilyPlan { hints_per_zone, ..self.finish(lists, &desired, reason, &template) }
+    fn as_reference(&self, plan: &mut Plan) -> FamilyPlan {
+        let template = self.template(None, None);
+        let mut lists = self.pack(&template, None);
+        let (hints_per_zone, reason) = self.reference_hints(&mut lists, plan);
+        FamilyPlan { hints_per_zone, ..self.finish(lists, reason, &template) }
     }
 
     fn reference_hints(
         &self,
-        desired: &Desired<'_>,
         lists: &mut PackedSlices<'_>,
         plan: &mut Plan,
     ) -> (HintsPerZone, Reason) {
@@ -324,7 +302,7 @@ impl<'a> Planner<'a> {
                 Err(refusal) => {
                     plan.events.push(upstream::refused(refusal, self.family));
                     plan.populated = false;
-                    (HintsPerZone::new(), refusal.reason(without_zone(desired)))
+                    (HintsPerZone::new(), refusal.reason(without_zone(self.desired)))
                 }
             };
         }
@@ -335,7 +313,7 @@ impl<'a> Planner<'a> {
         let reason = match requested::traffic_distribution(service) {
             Some(near) => {
                 upstream::near(lists, near);
-                near_reason(near, desired, self.input.nodes)
+                near_reason(near, self.desired, self.input.nodes)
             }
             None => {
                 upstream::remove(lists);
@@ -345,67 +323,47 @@ impl<'a> Planner<'a> {
         (HintsPerZone::new(), reason)
     }
 
-    fn desired(&self) -> Desired<'a> {
-        Desired::new(self.input.service, self.family, self.input.pods, self.input.nodes)
-    }
-
-    fn template<'s>(&'s self, hints_decided: bool, shares: Option<&'s str>) -> SliceTemplate<'s> {
+    fn template<'s>(
+        &'s self,
+        hints: Option<&'s AssignedHints>,
+        shares: Option<&'s str>,
+    ) -> SliceTemplate<'s> {
         SliceTemplate {
             service: self.input.service,
             family: self.family,
             managed_by: &self.settings.managed_by,
             max_endpoints: self.settings.max_endpoints,
-            hints_decided,
+            hints,
             shares,
             owner: self.input.service.owner(),
         }
     }
 
-    fn owned<'s>(&self, slices: &[&'s Slice]) -> impl Iterator<Item = &'s Slice> {
-        let uid = &self.input.service.uid;
-        slices.iter().copied().filter(move |slice| slice.is_owned_by(uid))
-    }
-
-    fn pack<'s>(
-        &self,
-        template: &SliceTemplate<'_>,
-        desired: &Desired<'_>,
-        decision: &Decision,
-        slices: &[&'s Slice],
-    ) -> PackedSlices<'s> {
+    fn pack(&self, template: &SliceTemplate<'_>, subsets: Option<&Subsets>) -> PackedSlices<'a> {
         let mut lists = PackedSlices::default();
-        let mut buckets = Buckets::new(desired, decision);
-        for slice in slices {
-            let owned = slice.is_owned_by(&self.input.service.uid);
-            let subset = (!self.settings.upstream).then(|| slice.subset()).flatten();
-            let ports = desired.ports.find(&slice.ports);
-            match ports.filter(|_| owned).and_then(|set| buckets.find(set, subset.as_ref())) {
-                Some(bucket) => buckets.list[bucket].slices.push(slice),
-                None => lists.delete.push(slice),
+        let mut buckets = Buckets::new(self.desired, subsets);
+        for stored in &self.stored.slices {
+            let subset = stored.subset.as_ref().filter(|_| !self.settings.upstream);
+            let ports = self.desired.ports.find(&stored.slice.ports);
+            match ports.filter(|_| stored.owned).and_then(|set| buckets.find(set, subset)) {
+                Some(bucket) => buckets.list[bucket].slices.push(stored),
+                None => lists.delete.push(stored.slice),
             }
         }
-        for contents in &buckets.list {
-            pack(
-                template,
-                &contents.bucket,
-                desired,
-                &contents.members,
-                &contents.slices,
-                &mut lists,
-            );
+        for BucketContents { bucket, members, slices } in &buckets.list {
+            pack(template, bucket, self.desired, members, slices, &mut lists);
         }
-        placeholder(template, slices.len(), &mut lists);
+        placeholder(template, self.stored.slices.len(), &mut lists);
         lists
     }
 
     fn finish(
         &self,
         lists: PackedSlices<'_>,
-        desired: &Desired<'_>,
         reason: Reason,
         template: &SliceTemplate<'_>,
     ) -> FamilyPlan {
-        let counts = counts(&lists, desired, template.max_endpoints);
+        let counts = counts(&lists, self.desired, template.max_endpoints);
         let PackedSlices { mut create, mut update, mut delete, unchanged, .. } = lists;
         self.recycle(&mut create, &mut update, &mut delete);
         let trigger = self.input.trigger.map(timestamp);
@@ -423,11 +381,25 @@ impl<'a> Planner<'a> {
             unchanged: unchanged.len(),
             reason,
             counts,
-            missing_nodes: desired.missing_nodes.clone(),
+            missing_nodes: self.desired.missing_nodes.clone(),
             hints_per_zone: HintsPerZone::new(),
             improvement: None,
             settles: None,
         }
+    }
+
+    /// The number of endpoints that were stored before and are now used by other zones.
+    fn reallocated(&self, decision: &Decision) -> usize {
+        let moved = |index: &usize| {
+            self.stored.of(*index).is_some_and(|(endpoint, slice)| match &decision.subsets {
+                Some(subsets) => slice.subset.as_ref() != Some(&subsets.of[*index]),
+                None => {
+                    let (before, after) = (endpoint.hints.as_ref(), decision.hints.of(*index));
+                    slice.subset.is_some() || (before != after && zones(before) != zones(after))
+                }
+            })
+        };
+        (0..self.desired.endpoints.len()).filter(moved).count()
     }
 
     /// Combines a slice to delete with one to create into one update: the new content under the old
@@ -452,6 +424,10 @@ impl<'a> Planner<'a> {
     }
 }
 
+fn zones(hints: Option<&Arc<Hints>>) -> &[Name] {
+    hints.map_or(&[], |hints| &hints.for_zones)
+}
+
 /// The number of ready endpoints that are hinted to another zone than their own.
 fn hinted_to_other_zones(lists: &PackedSlices<'_>) -> u64 {
     let slices = lists.create.iter().chain(&lists.update).chain(lists.unchanged.iter().copied());
@@ -464,29 +440,28 @@ fn hinted_to_other_zones(lists: &PackedSlices<'_>) -> u64 {
 
 /// The number of ready endpoints whose zone is not known.
 fn without_zone(desired: &Desired<'_>) -> u64 {
-    let unplaced = |one: &&crate::slice::Endpoint| one.is_ready() && one.zone.is_none();
+    let unplaced = |one: &&DesiredEndpoint<'_>| one.is_ready() && one.zone().is_none();
     desired.endpoints.iter().filter(unplaced).count() as u64
 }
 
 /// All buckets of an address family, with their endpoints and stored slices.
-struct Buckets<'s> {
-    list: Vec<BucketContents<'s>>,
+struct Buckets<'a> {
+    list: Vec<BucketContents<'a>>,
     /// The port set and subset of each bucket in `list`.
     index: Vec<(usize, Option<Subset>)>,
 }
 
-struct BucketContents<'s> {
+struct BucketContents<'a> {
     bucket: Bucket,
     /// Indexes of the desired endpoints.
-    members: Vec<usize>,
-    slices: Vec<&'s Slice>,
+    members: Vec<u32>,
+    slices: Vec<&'a StoredSlice<'a>>,
 }
 
-impl<'s> Buckets<'s> {
-    fn new(desired: &Desired<'_>, decision: &Decision) -> Self {
+impl<'a> Buckets<'a> {
+    fn new(desired: &Desired<'_>, subsets: Option<&Subsets>) -> Self {
         let mut buckets = Self { list: Vec::new(), index: Vec::new() };
         let sets = desired.ports.sets();
-        let subsets = decision.subsets.as_ref();
         for (set, ports) in sets.iter().enumerate() {
             match subsets {
                 None => {
@@ -500,13 +475,14 @@ impl<'s> Buckets<'s> {
                 }
             }
         }
-        for (index, unique) in desired.unique().into_iter().enumerate() {
-            let set = desired.port_set[index];
-            let subset = subsets.map(|subsets| subsets.of[index].clone());
-            if unique {
-                let bucket = buckets.find(set, subset.as_ref());
-                let bucket = bucket.unwrap_or_else(|| buckets.add(set, &sets[set], subset, false));
-                buckets.list[bucket].members.push(index);
+        for (index, endpoint) in desired.endpoints.iter().enumerate() {
+            let set = endpoint.port_set;
+            let subset = subsets.map(|subsets| &subsets.of[index]);
+            if desired.is_unique(index) {
+                let bucket = buckets.find(set, subset);
+                let add = || buckets.add(set, &sets[set], subset.cloned(), false);
+                let bucket = bucket.unwrap_or_else(add);
+                buckets.list[bucket].members.push(index as u32);
             }
         }
         buckets
@@ -559,35 +535,10 @@ fn is_placeholder(slice: &Slice, empty: &Slice) -> bool {
         && slice.annotations.get(ZONE_SHARES).is_none()
 }
 
-/// Whether an update removes an endpoint from a slice.
-fn loses(slice: &Slice, stored: &[&Slice]) -> bool {
-    let before = stored.iter().find(|stored| stored.name == slice.name);
-    before.is_some_and(|before| {
-        let has = |endpoint: &crate::slice::Endpoint| {
-            slice.endpoints.iter().any(|kept| kept.identity() == endpoint.identity())
-        };
-        !before.endpoints.iter().all(has)
-    })
-}
-
-/// The number of endpoints that were stored before and are now used by other zones.
-fn reallocated(desired: &Desired<'_>, slices: &[&Slice], decision: &Decision) -> usize {
-    let moved = |(index, stored): (usize, Option<(&crate::slice::Endpoint, &Slice)>)| {
-        stored.is_some_and(|(endpoint, slice)| match &decision.subsets {
-            Some(subsets) => slice.subset().as_ref() != Some(&subsets.of[index]),
-            None => {
-                slice.subset().is_some()
-                    || endpoint.zone_hints() != desired.endpoints[index].zone_hints()
-            }
-        })
-    };
-    desired.stored(slices).into_iter().enumerate().filter(|pair| moved(*pair)).count()
-}
-
 fn counts(lists: &PackedSlices<'_>, desired: &Desired<'_>, max: usize) -> Counts {
     let mut sizes = vec![0usize; desired.ports.sets().len()];
-    for &set in &desired.port_set {
-        sizes[set] += 1;
+    for endpoint in &desired.endpoints {
+        sizes[endpoint.port_set] += 1;
     }
     let needed: usize = sizes.iter().map(|size| size.div_ceil(max)).sum();
     Counts {

@@ -289,6 +289,13 @@ mod named {
     }
 }
 
+impl Hints {
+    /// Hints to one zone.
+    pub(crate) fn to_zone(zone: impl Into<Name>) -> Self {
+        Self { for_zones: vec![zone.into()], for_nodes: Vec::new() }
+    }
+}
+
 // === impl Slice ===
 
 impl Slice {
@@ -366,14 +373,6 @@ impl Endpoint {
         };
         Identity { addresses: &self.addresses, target, hostname: self.hostname.as_deref() }
     }
-
-    /// Whether two endpoints with the same identity are equal, apart from their hints.
-    pub fn same_content(&self, other: &Self) -> bool {
-        self.conditions == other.conditions
-            && self.node == other.node
-            && self.zone == other.zone
-            && self.target == other.target
-    }
 }
 
 /// The fields that identify an endpoint: addresses, target and hostname, as in the reference
@@ -383,6 +382,17 @@ pub struct Identity<'a> {
     addresses: &'a Addresses,
     target: (Option<&'a str>, &'a str),
     hostname: Option<&'a str>,
+}
+
+impl<'a> Identity<'a> {
+    /// The identity of an endpoint that stands for a Pod.
+    pub(crate) fn of_pod(
+        addresses: &'a Addresses,
+        pod: &'a str,
+        hostname: Option<&'a str>,
+    ) -> Self {
+        Self { addresses, target: (None, pod), hostname }
+    }
 }
 
 impl Addresses {
@@ -405,14 +415,15 @@ impl Addresses {
         }
     }
 
-    /// The addresses of a Pod; `None` if it has none.
-    pub fn of(ips: &[IpAddr]) -> Option<Self> {
-        match ips {
-            [] => None,
-            [ip] => Some(Self::One(*ip)),
-            several => {
+    /// The addresses of a Pod that belong to a family; `None` if it has none.
+    pub(crate) fn of(ips: &[IpAddr], family: &AddressType) -> Option<Self> {
+        let mut ips = ips.iter().filter(|ip| AddressType::of(ip) == *family);
+        match (ips.next(), ips.clone().next()) {
+            (None, _) => None,
+            (Some(ip), None) => Some(Self::One(*ip)),
+            (Some(first), Some(_)) => {
                 let mut texts: Vec<Box<str>> =
-                    several.iter().map(|ip| ip.to_string().into()).collect();
+                    std::iter::once(first).chain(ips).map(|ip| ip.to_string().into()).collect();
                 texts.sort();
                 Some(Self::Many(texts.into()))
             }

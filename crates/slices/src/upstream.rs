@@ -224,7 +224,7 @@ impl ZoneAllocation {
 
 /// Hints to one zone.
 pub(crate) fn own_zone(zone: &Name) -> Arc<Hints> {
-    Arc::new(Hints { for_zones: vec![Name::clone(zone)], for_nodes: Vec::new() })
+    Arc::new(Hints::to_zone(Name::clone(zone)))
 }
 
 /// Hints each ready endpoint to its own zone or node, as `trafficDistribution` requests.
@@ -233,14 +233,16 @@ pub(crate) fn near(lists: &mut PackedSlices<'_>, near: Near) {
     let (unchanged, update) = (&mut lists.unchanged, &mut lists.update);
     unchanged.retain(|slice| {
         let mut ready = slice.endpoints.iter().filter(|endpoint| endpoint.is_ready());
-        let right = ready.all(|endpoint| endpoint.hints == hints.of(endpoint));
+        let right = ready.all(|endpoint| {
+            endpoint.hints == hints.of(endpoint.zone.as_ref(), endpoint.node.as_ref())
+        });
         if !right {
             update.push((*slice).clone());
         }
         right
     });
     for endpoint in written(lists).filter(|endpoint| endpoint.is_ready()) {
-        endpoint.hints = hints.of(endpoint);
+        endpoint.hints = hints.of(endpoint.zone.as_ref(), endpoint.node.as_ref());
     }
 }
 
@@ -258,9 +260,10 @@ impl NearHints {
         Self { near, made: BTreeMap::new() }
     }
 
-    pub(crate) fn of(&mut self, endpoint: &Endpoint) -> Option<Arc<Hints>> {
-        let node = endpoint.node.clone().filter(|_| self.near == Near::Node);
-        let location = (endpoint.zone.clone(), node);
+    /// The hints of an endpoint in this zone and on this node.
+    pub(crate) fn of(&mut self, zone: Option<&Name>, node: Option<&Name>) -> Option<Arc<Hints>> {
+        let node = node.filter(|_| self.near == Near::Node);
+        let location = (zone.cloned(), node.cloned());
         let make = |(zone, node): &Location| {
             let hints = Hints {
                 for_zones: zone.iter().cloned().collect(),

@@ -297,11 +297,11 @@ impl Allocation {
     }
 
     /// The zones a hint or subset label names for a group; none where everyone uses it.
-    pub fn zones_served(&self, group: &Group) -> Vec<u32> {
-        match group.label {
-            Label::Zone(zone) => vec![zone],
-            Label::Merged | Label::Shared => self.zones_in_label(group).to_vec(),
-            Label::Global | Label::Unplaced => Vec::new(),
+    pub fn zones_served<'s>(&'s self, group: &'s Group) -> &'s [u32] {
+        match &group.label {
+            Label::Zone(zone) => std::slice::from_ref(zone),
+            Label::Merged | Label::Shared => self.zones_in_label(group),
+            Label::Global | Label::Unplaced => &[],
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod common;
 mod hints;
+mod incremental;
 mod nulls;
 mod packing;
 mod recorded;

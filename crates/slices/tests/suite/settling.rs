@@ -203,11 +203,7 @@ impl Contestant {
 
     /// The same objects without slices, and what is decided for them.
     fn fresh(&self, annotations: &[(&str, &str)]) -> TestCluster {
-        let mut fresh = TestCluster::new(&[]);
-        fresh.service = self.cluster.service.clone();
-        fresh.nodes = self.cluster.nodes.clone();
-        fresh.pods = self.cluster.pods.clone();
-        fresh.settings = self.cluster.settings.clone();
+        let mut fresh = self.cluster.from_nothing();
         for (key, value) in annotations {
             fresh.annotate(key, value);
         }

@@ -197,27 +197,32 @@ proptest! {
         let zones = zones(&cells);
         let (reason, allocation) = decide("auto", &Region::of(&zones), None);
         prop_assume!(reason.outcome() == Outcome::InForce && total(&cells) < 500);
-        let serves: Vec<Vec<u32>> = hints.iter().map(|&zone| vec![zone]).collect();
-        let none: Vec<u32> = Vec::new();
-        let endpoints: Vec<Endpoint<'_>> = cells
+        // Of the sets, the first is empty and each of the others is one zone.
+        let sets: Vec<Vec<u32>> = std::iter::once(Vec::new()).chain((0..5).map(|zone| vec![zone])).collect();
+        let endpoints: Vec<Endpoint> = cells
             .iter()
             .enumerate()
-            .flat_map(|(source, cell)| (0..cell.1).map(move |_| source))
+            .flat_map(|(source, cell)| (0..cell.1).map(move |_| source as u32))
             .enumerate()
-            .map(|(index, source)| Endpoint { source, serves: serves.get(index).unwrap_or(&none) })
+            .map(|(index, source)| Endpoint { source, serves: hints.get(index).map_or(0, |zone| zone + 1) })
             .collect();
-        let places = hints::place(&endpoints, &allocation);
+        let places = hints::place(&endpoints, &sets, &allocation);
         let mut left: Vec<Vec<u64>> =
             (0..allocation.groups().len()).map(|group| allocation.contents_of(group).to_vec()).collect();
         for (endpoint, place) in endpoints.iter().zip(&places) {
-            left[place.unwrap()][endpoint.source] -= 1;
+            left[place.unwrap() as usize][endpoint.source as usize] -= 1;
         }
         prop_assert!(left.iter().flatten().all(|&count| count == 0));
-        let hinted: Vec<Vec<u32>> =
-            places.iter().map(|place| allocation.zones_served(&allocation.groups()[place.unwrap()])).collect();
-        let settled: Vec<Endpoint<'_>> =
-            endpoints.iter().zip(&hinted).map(|(endpoint, serves)| Endpoint { serves, ..*endpoint }).collect();
-        prop_assert_eq!(hints::place(&settled, &allocation), places);
+        let settled: Vec<Endpoint> = endpoints
+            .iter()
+            .zip(&places)
+            .map(|(endpoint, place)| {
+                let zones = allocation.zones_served(&allocation.groups()[place.unwrap() as usize]);
+                let serves = sets.iter().position(|set| set == zones).unwrap() as u32;
+                Endpoint { serves, ..*endpoint }
+            })
+            .collect();
+        prop_assert_eq!(hints::place(&settled, &sets, &allocation), places);
     }
 
     /// Shares survive being written and read, add up to one, and route as computed.

@@ -2,7 +2,7 @@
 //! that answers writes as the API server would.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use zonewise_slices::pod::Pod;
 use zonewise_slices::requested::{RequestedRouting, requested_routing};
 use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
-use zonewise_slices::slice::Slice;
+use zonewise_slices::slice::{Hints, Slice};
 use zonewise_topology::capacity::MissingCpu;
 use zonewise_topology::reason::Code;
 
@@ -48,6 +48,19 @@ impl Store {
     fn put(&mut self, slice: Slice) {
         let name: Box<str> = slice.name().into();
         self.slices.insert(name.clone(), Arc::new(Slice { uid: (&*name).into(), ..slice }));
+    }
+
+    /// Stores one endpoint twice, in the slice that it is in.
+    pub(crate) fn repeat_endpoint(&mut self, place: usize) {
+        let count: usize = self.slices.values().map(|slice| slice.endpoints.len()).sum();
+        let mut left = place % count.max(1);
+        for slice in self.slices.values_mut() {
+            if let Some(endpoint) = slice.endpoints.get(left).cloned() {
+                Arc::make_mut(slice).endpoints.push(endpoint);
+                return;
+            }
+            left -= slice.endpoints.len();
+        }
     }
 
     pub(crate) fn list(&self) -> Vec<Arc<Slice>> {
@@ -191,19 +204,72 @@ impl TestCluster {
     }
 
     fn plan_if(&self, quiet: bool) -> Plan {
-        let service: Service = serde_json::from_value(self.service.clone()).unwrap();
+        self.plan_of(self.topology(), self.decoded_pods(), self.store.list(), quiet)
+    }
+
+    /// The same plan, made from objects that have equal names and equal hints in memory once, as the
+    /// controller's index has them.
+    pub(crate) fn plan_with_shared_values(&self, quiet: bool) -> Plan {
+        let (mut names, mut hints) = (BTreeSet::<Name>::new(), BTreeSet::<Arc<Hints>>::new());
+        let mut share = |name: &mut Name| {
+            names.insert(Name::clone(name));
+            *name = Name::clone(names.get(name).unwrap());
+        };
+        let mut nodes = self.topology().by_name;
+        for node in nodes.values_mut() {
+            node.zone.iter_mut().chain(&mut node.region).for_each(&mut share);
+        }
+        let mut pods = self.decoded_pods();
+        for pod in &mut pods {
+            Arc::get_mut(pod).unwrap().node.iter_mut().for_each(&mut share);
+        }
+        let mut slices: Vec<Slice> =
+            self.store.slices.values().map(|one| (**one).clone()).collect();
+        for endpoint in slices.iter_mut().flat_map(|slice| &mut slice.endpoints) {
+            endpoint.node.iter_mut().chain(&mut endpoint.zone).for_each(&mut share);
+            if let Some(own) = &mut endpoint.hints {
+                hints.insert(Arc::clone(own));
+                *own = Arc::clone(hints.get(own).unwrap());
+            }
+        }
+        let slices = slices.into_iter().map(Arc::new).collect();
+        self.plan_of(Nodes::new(nodes, self.missing_cpu), pods, slices, quiet)
+    }
+
+    fn decoded_pods(&self) -> Vec<Arc<Pod>> {
         let pod = |pod: &Value| Arc::new(serde_json::from_value::<Pod>(pod.clone()).unwrap());
-        let pods: Vec<Arc<Pod>> = self.pods.values().map(pod).collect();
+        self.pods.values().map(pod).collect()
+    }
+
+    fn plan_of(
+        &self,
+        nodes: Nodes,
+        pods: Vec<Arc<Pod>>,
+        slices: Vec<Arc<Slice>>,
+        quiet: bool,
+    ) -> Plan {
+        let service: Service = serde_json::from_value(self.service.clone()).unwrap();
         let input = Input {
             service: &service,
             pods: &pods,
-            slices: &self.store.list(),
-            nodes: &self.topology(),
+            slices: &slices,
+            nodes: &nodes,
             trigger: None,
             populated: false,
             quiet,
         };
         plan(&input, &requested_routing(&service, &self.settings), &self.settings)
+    }
+
+    /// The same objects without slices.
+    pub(crate) fn from_nothing(&self) -> Self {
+        let mut fresh = Self::new(&[]);
+        fresh.service = self.service.clone();
+        fresh.nodes = self.nodes.clone();
+        fresh.pods = self.pods.clone();
+        fresh.settings = self.settings.clone();
+        fresh.missing_cpu = self.missing_cpu;
+        fresh
     }
 
     pub(crate) fn topology(&self) -> Nodes {
@@ -227,7 +293,7 @@ impl TestCluster {
         addresses.dedup();
         assert_eq!((all, addresses.len()), (self.pods.len(), self.pods.len()), "each Pod once");
         assert!(self.store.slices.values().all(|slice| slice.service() == Some("web")));
-        let kinds: std::collections::BTreeSet<u8> = self
+        let kinds: BTreeSet<u8> = self
             .store
             .slices
             .values()
