@@ -9,7 +9,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use zonewise_common::protobuf::decode::{Field, FieldType, Presence};
-use zonewise_common::protobuf::kinds::{ENDPOINT_SLICE, LEASE, NODE, POD, SERVICE, SERVICE_CIDR};
+use zonewise_common::protobuf::kinds::{
+    ENDPOINT_SLICE, LEASE, NODE, POD, SERVICE, SERVICE_CIDR, STATUS,
+};
 use zonewise_testbed::program;
 
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
@@ -132,6 +134,7 @@ fn what_our_readers_know_is_what_kubernetes_writes() {
         ("discovery/v1.EndpointSlice", ENDPOINT_SLICE),
         ("coordination/v1.Lease", LEASE),
         ("networking/v1.ServiceCIDR", SERVICE_CIDR),
+        ("meta/v1.Status", STATUS),
     ];
     for (message, kind) in kinds {
         check_fields(message, kind.fields);
