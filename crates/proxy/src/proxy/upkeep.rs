@@ -104,13 +104,13 @@ impl Proxy<'_> {
     }
 
     /// Gives back the numbers and the counters of zones that no slice names any more.
-    fn forget_zones(&mut self) {
+    fn forget_zones(&self) {
         let reader = self.cluster.reader();
         let unused = reader.unused_zones(&self.cluster.index().zones());
         match self.on_kernel(|kernel| kernel.remove_counters(&unused)) {
             Ok(removed) => reader.forget_zones(&removed),
             Err(error) => {
-                tracing::warn!(%error, "cannot remove the counters of zones without endpoints")
+                tracing::warn!(%error, "cannot remove the counters of zones without endpoints");
             }
         }
     }
