@@ -10,7 +10,11 @@ use kube::client::Body;
 use serde::Deserialize;
 use thiserror::Error;
 use tokio::time::timeout;
+use zonewise_common::encoded::Encoded;
 use zonewise_common::lenient::lenient;
+use zonewise_common::protobuf::decode::decode;
+use zonewise_common::protobuf::envelope::Envelope;
+use zonewise_common::protobuf::kinds::STATUS;
 
 /// Limit for reads. A healthy server answers any list faster; a connection that hangs is given up.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -54,6 +58,9 @@ pub enum ApiError {
     /// The resource version is too old: the server no longer has the history that the watch asked for.
     #[error("the resource version is too old: {0}")]
     Gone(String),
+    /// The server does not offer a form that was asked for, or its answer is not what it says it is.
+    #[error("the API server's answer is in a form that cannot be used: {0}")]
+    Format(String),
     /// The server rejects the request, for instance because an object is not valid.
     #[error("rejected by the API server: {0}")]
     Refused(String),
@@ -76,6 +83,8 @@ struct Status {
     reason: String,
     #[serde(deserialize_with = "lenient")]
     details: Details,
+    #[serde(deserialize_with = "lenient")]
+    code: u16,
 }
 
 #[derive(Default, Deserialize)]
@@ -94,9 +103,25 @@ struct Cause {
 
 /// Turns the answer to a failed request into an error.
 pub(crate) fn error(code: StatusCode, body: &[u8]) -> ApiError {
-    let status: Status = serde_json::from_slice(body).unwrap_or_default();
+    let status = match Envelope::open(body) {
+        Ok(Envelope { kind: "Status", object, .. }) => decode(STATUS.fields, object).ok(),
+        _ => serde_json::from_slice(body).ok(),
+    };
+    let text = || format!("{code} {}", String::from_utf8_lossy(&body[..body.len().min(200)]));
+    sorted(code, &status.unwrap_or_default(), text)
+}
+
+/// Turns the Status in an `ERROR` event of a watch into an error.
+pub(crate) fn watch_error(status: Encoded<'_>) -> ApiError {
+    let status: Status = status.decode().unwrap_or_default();
+    let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    sorted(code, &status, || format!("{code} without a message"))
+}
+
+/// The kind of failure that a status stands for. `text` is shown if it has no message.
+fn sorted(code: StatusCode, status: &Status, text: impl Fn() -> String) -> ApiError {
     let message = match status.message.as_str() {
-        "" => format!("{code} {}", String::from_utf8_lossy(&body[..body.len().min(200)])),
+        "" => text(),
         message => message.to_owned(),
     };
     let terminating =
@@ -108,6 +133,9 @@ pub(crate) fn error(code: StatusCode, body: &[u8]) -> ApiError {
         StatusCode::GONE => ApiError::Gone(message),
         StatusCode::UNAUTHORIZED => ApiError::Unauthorized(message),
         StatusCode::FORBIDDEN => ApiError::Forbidden(message),
+        StatusCode::NOT_ACCEPTABLE | StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            ApiError::Format(message)
+        }
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             ApiError::Unavailable(message)
         }
@@ -128,12 +156,25 @@ pub(crate) async fn send(
     let answer = timeout(limit, client.send(request)).await;
     let answer = answer.map_err(|_| late(format!("no answer within {} s", limit.as_secs())))?;
     let response = answer.map_err(|error| ApiError::Unavailable(with_causes(&error)))?;
+    uncompressed(&response)?;
     if response.status().is_success() {
         return Ok(response);
     }
     let code = response.status();
     let body = read(response).await?;
     Err(error(code, &body))
+}
+
+/// Refuses an answer that is compressed, which was not asked for: in a cluster, it costs the server more time than
+/// the shorter answer saves.
+fn uncompressed(response: &Response<Body>) -> Result<(), ApiError> {
+    match response.headers().get(http::header::CONTENT_ENCODING) {
+        Some(encoding) if encoding != "identity" => Err(ApiError::Refused(format!(
+            "the answer is compressed ({encoding:?}), which was not asked for; a proxy between this program and the \
+             API server does that, and must be told not to"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 async fn read(response: Response<Body>) -> Result<bytes::Bytes, ApiError> {

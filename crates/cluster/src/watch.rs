@@ -7,28 +7,33 @@
 //!        └──────────── watch from the list's version ──► apply, delete    ◄── again after the server's timeout
 //! ```
 //!
+//! Both are asked for in protobuf, and read as JSON if the server or a proxy in between answers so (`format`).
+//!
 //! This is our own loop, not a client library's, for three reasons. Objects are decoded from the
 //! bytes of the connection straight into small structs, so neither a whole object nor a whole page
 //! is ever held in memory. An object that cannot be decoded does not stop the watch, and its
 //! deletion is still noticed, because a deletion needs nothing but the name. A connection that
 //! stays silent is closed and opened again.
 
+mod format;
+
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::str::FromStr;
 use std::time::Duration;
 
-use http::Request;
 use http_body_util::BodyExt;
 use kube::Client;
-use kube::client::Body;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, timeout};
-use zonewise_common::json_list::Cutter;
+use zonewise_common::encoded::{DecodeError, Encoded};
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name};
+use zonewise_common::protobuf::decode::Kind;
+use zonewise_common::protobuf::{MEDIA_TYPE, kinds};
 
+use self::format::{Event, EventReader, Page, PageReader};
 use crate::api::{self, ApiError};
 
 /// The objects that a watch is about.
@@ -40,24 +45,68 @@ pub struct Resource {
     pub path: &'static str,
     /// Label and field selectors as [`query_parameter`]s; empty for all objects.
     pub selector: Cow<'static, str>,
+    /// The table that its objects are read with in protobuf; `None` to ask for JSON.
+    pub kind: Option<&'static Kind>,
 }
 
 impl Resource {
     /// All objects of a resource, without a selector.
-    pub const fn all(name: &'static str, path: &'static str) -> Self {
-        Self { name, path, selector: Cow::Borrowed("") }
+    pub const fn all(name: &'static str, path: &'static str, kind: &'static Kind) -> Self {
+        Self { name, path, selector: Cow::Borrowed(""), kind: Some(kind) }
+    }
+
+    /// The same resource, asked for in this form.
+    #[must_use]
+    pub fn encoded_as(self, content_type: ContentType) -> Self {
+        let kind = self.kind.filter(|_| content_type == ContentType::Protobuf);
+        Self { kind, ..self }
+    }
+}
+
+/// The form in which lists and watches are asked for. The server may answer in JSON always.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum ContentType {
+    /// `application/json`.
+    #[serde(rename = "application/json")]
+    Json,
+    /// `application/vnd.kubernetes.protobuf`, which costs the server and us less.
+    #[default]
+    #[serde(rename = "application/vnd.kubernetes.protobuf")]
+    Protobuf,
+}
+
+impl ContentType {
+    /// The media type.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => api::JSON,
+            Self::Protobuf => MEDIA_TYPE,
+        }
+    }
+}
+
+impl FromStr for ContentType {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::Json, Self::Protobuf];
+        let known = all.into_iter().find(|one| one.media_type() == text);
+        known.ok_or_else(|| format!("use {} or {}", api::JSON, MEDIA_TYPE))
     }
 }
 
 /// Pods.
-pub const PODS: Resource = Resource::all("pods", "/api/v1/pods");
+pub const PODS: Resource = Resource::all("pods", "/api/v1/pods", &kinds::POD);
 /// Services.
-pub const SERVICES: Resource = Resource::all("services", "/api/v1/services");
+pub const SERVICES: Resource = Resource::all("services", "/api/v1/services", &kinds::SERVICE);
 /// Nodes.
-pub const NODES: Resource = Resource::all("nodes", "/api/v1/nodes");
+pub const NODES: Resource = Resource::all("nodes", "/api/v1/nodes", &kinds::NODE);
 /// EndpointSlices.
-pub const SLICES: Resource =
-    Resource::all("endpointslices", "/apis/discovery.k8s.io/v1/endpointslices");
+pub const SLICES: Resource = Resource::all(
+    "endpointslices",
+    "/apis/discovery.k8s.io/v1/endpointslices",
+    &kinds::ENDPOINT_SLICE,
+);
 
 /// Receives what a list and the watch after it report. All methods are called from one task, in
 /// the order in which things happened.
@@ -66,7 +115,7 @@ pub trait WatchListener: Send {
     type Object: Keyed + Send;
 
     /// Decodes an object.
-    fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error>;
+    fn read(&self, object: Encoded<'_>) -> Result<Self::Object, DecodeError>;
 
     /// An object is new or has changed.
     fn apply(&mut self, object: Self::Object);
@@ -117,7 +166,7 @@ enum Step {
 }
 
 /// Lists and watches a resource until the future is dropped.
-pub async fn follow<L: WatchListener>(client: Client, resource: Resource, mut listener: L) {
+pub async fn follow<L: WatchListener>(client: Client, mut resource: Resource, mut listener: L) {
     let mut backoff = Backoff::default();
     let mut step = Step::List;
     // The newest version that was seen. A list is read from a quorum of the store, so it is never older, whichever API
@@ -148,6 +197,20 @@ pub async fn follow<L: WatchListener>(client: Client, resource: Resource, mut li
                 newest = version_number(&next);
                 Step::Watch(next)
             }
+            Err(Interrupted { error: ApiError::Format(error), version })
+                if resource.kind.is_some() =>
+            {
+                tracing::warn!(
+                    resource = resource.name,
+                    error,
+                    "the API server's answer in protobuf cannot be used; this resource is read as JSON from now on"
+                );
+                resource.kind = None;
+                match (step, version) {
+                    (Step::Watch(_), Some(reached)) => Step::Watch(reached),
+                    (step, _) => step,
+                }
+            }
             Err(Interrupted { error, version }) => {
                 listener.health(Err(&error));
                 tracing::warn!(resource = resource.name, %error, "the watch was interrupted and is started again");
@@ -169,9 +232,8 @@ async fn check_version(
 ) -> Result<String, Interrupted> {
     let path = format!("{}?limit=1{}", resource.path, resource.selector);
     let failed = |error| Interrupted { error, version: Some(version.into()) };
-    let page = items(client, &path, |_| {}).await.map_err(failed)?;
-    let page: Page<'_> = serde_json::from_slice(&page).map_err(unreadable_list).map_err(failed)?;
-    let current = version_number(page.metadata.resource_version.unwrap_or_default());
+    let page = read_page(client, &path, resource.kind, &mut |_| {}).await.map_err(failed)?;
+    let current = version_number(&page.version);
     if current < version_number(version) {
         return Err(failed(older(version, current)));
     }
@@ -241,13 +303,20 @@ async fn list<L: WatchListener>(
     resource: &Resource,
     listener: &mut L,
 ) -> Result<String, Interrupted> {
-    let mut keys = BTreeSet::new();
-    let version = list_each(client, resource.path, &resource.selector, &mut |json| {
-        if let Some(key) = apply(listener, json) {
-            keys.insert(key);
-        }
-    })
-    .await?;
+    let (mut keys, mut unidentified) = (BTreeSet::new(), false);
+    let mut take = |object: Encoded<'_>| match apply(listener, object) {
+        Some(key) => drop(keys.insert(key)),
+        None => unidentified = true,
+    };
+    let Resource { path, selector, kind, .. } = resource;
+    let version = list_pages(client, path, selector, *kind, &mut take).await?;
+    if unidentified {
+        // It must not be taken for deleted.
+        return Err(ApiError::Format(
+            "an object of a list has no metadata that can be read".into(),
+        )
+        .into());
+    }
     listener.listed(version_number(&version), &keys);
     Ok(version)
 }
@@ -263,47 +332,52 @@ pub async fn list_each(
     selector: &str,
     take: &mut (dyn FnMut(&str) + Send),
 ) -> Result<String, ApiError> {
+    let mut take = |object: Encoded<'_>| match object {
+        Encoded::Json(json) => take(json),
+        // It was not asked for.
+        Encoded::Protobuf(..) => {}
+    };
+    list_pages(client, path, selector, None, &mut take).await
+}
+
+/// Lists the objects at a path, page by page, and calls `take` with each. Returns the version of the list.
+async fn list_pages(
+    client: &Client,
+    path: &str,
+    selector: &str,
+    kind: Option<&'static Kind>,
+    take: &mut (dyn FnMut(Encoded<'_>) + Send),
+) -> Result<String, ApiError> {
     let mut next = String::new();
     loop {
-        let page =
+        let path =
             format!("{path}?limit={PAGE_SIZE}{}{selector}", query_parameter("continue", &next));
-        let rest = items(client, &page, &mut *take).await?;
-        let page: Page<'_> = serde_json::from_slice(&rest).map_err(unreadable_list)?;
-        next = page.metadata.r#continue.unwrap_or_default().into();
+        let page = read_page(client, &path, kind, take).await?;
+        next = page.next;
         if next.is_empty() {
-            return Ok(page.metadata.resource_version.unwrap_or_default().into());
+            return Ok(page.version);
         }
     }
 }
 
-/// Calls `take` with each item of a page as soon as it has arrived. Returns the page without them.
-async fn items(
+/// Calls `take` with each object of a page as soon as it has arrived.
+async fn read_page(
     client: &Client,
     path: &str,
-    mut take: impl FnMut(&str),
-) -> Result<Vec<u8>, ApiError> {
-    let mut body = api::send(client, get(path)?).await?.into_body();
-    let mut cutter = Cutter::default();
+    kind: Option<&'static Kind>,
+    take: &mut (dyn FnMut(Encoded<'_>) + Send),
+) -> Result<Page, ApiError> {
+    let response = api::send(client, format::get(path, kind)?).await?;
+    let mut reader = PageReader::new(&response, kind);
+    let mut body = response.into_body();
     let stopped = |_| ApiError::Unavailable("the list stopped before its end".into());
     while let Some(frame) = timeout(api::READ_TIMEOUT, body.frame()).await.map_err(stopped)? {
         let frame = frame.map_err(|error| ApiError::Unavailable(error.to_string()))?;
-        let Ok(data) = frame.into_data() else { continue };
-        let mut text = Ok(());
-        cutter.feed(&data, |item| match std::str::from_utf8(item) {
-            Ok(item) => take(item),
-            Err(error) => text = Err(error),
-        });
-        text.map_err(unreadable_list)?;
+        if let Ok(data) = frame.into_data() {
+            reader.feed(&data, take)?;
+        }
     }
-    Ok(cutter.rest())
-}
-
-fn unreadable_list(error: impl std::fmt::Display) -> ApiError {
-    ApiError::Unavailable(format!("a list cannot be read: {error}"))
-}
-
-fn get(path: &str) -> Result<Request<Body>, ApiError> {
-    Request::get(path).body(Body::empty()).map_err(|error| api::invalid_path(path, &error))
+    reader.finish()
 }
 
 /// The characters of a query parameter that are percent-encoded: all but RFC 3986's unreserved
@@ -318,25 +392,7 @@ pub fn query_parameter(name: &str, value: &str) -> String {
     format!("&{name}={}", utf8_percent_encode(value, ENCODED))
 }
 
-#[derive(Deserialize)]
-struct Page<'a> {
-    #[serde(borrow)]
-    metadata: PageMeta<'a>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PageMeta<'a> {
-    resource_version: Option<&'a str>,
-    r#continue: Option<&'a str>,
-}
-
 /// The metadata that identifies an object, decoded even where the rest of the object cannot be.
-#[derive(Deserialize)]
-struct Identified {
-    metadata: IdentifyingMeta,
-}
-
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct IdentifyingMeta {
@@ -347,8 +403,8 @@ struct IdentifyingMeta {
     resource_version: Box<str>,
 }
 
-fn key_and_version(json: &str) -> Option<(Key, u64)> {
-    let Identified { metadata } = serde_json::from_str(json).ok()?;
+fn key_and_version(object: Encoded<'_>) -> Option<(Key, u64)> {
+    let metadata: IdentifyingMeta = object.metadata().ok()?;
     let version = version_number(&metadata.resource_version);
     Some(((metadata.namespace.unwrap_or_default(), metadata.name), version))
 }
@@ -360,15 +416,15 @@ pub fn version_number(version: &str) -> u64 {
 }
 
 /// Decodes an object and hands it to the listener. Returns its key, if that can be read.
-fn apply<L: WatchListener>(listener: &mut L, json: &str) -> Option<Key> {
-    match listener.read(json) {
+fn apply<L: WatchListener>(listener: &mut L, object: Encoded<'_>) -> Option<Key> {
+    match listener.read(object) {
         Ok(object) => {
             let key = object.key();
             listener.apply(object);
             Some(key)
         }
         Err(error) => {
-            let (key, _) = key_and_version(json)?;
+            let (key, _) = key_and_version(object)?;
             listener.unreadable(&key, &error.to_string());
             Some(key)
         }
@@ -381,9 +437,6 @@ fn apply<L: WatchListener>(listener: &mut L, json: &str) -> Option<Key> {
 const WATCH_SECONDS: u64 = 300;
 /// A watch without any data for this long is given up. API servers send a bookmark every minute.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
-/// The most bytes that one watch event may have. No object of Kubernetes comes near it: etcd accepts
-/// 1.5 MiB by default.
-const MAX_EVENT_BYTES: usize = 64 << 20;
 
 async fn watch<L: WatchListener>(
     client: &Client,
@@ -396,12 +449,13 @@ async fn watch<L: WatchListener>(
         "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={version}{}",
         resource.path, resource.selector
     );
-    let request = get(&path)?;
+    let request = format::get(&path, resource.kind)?;
     let interrupted = |error, version: &str| Interrupted { error, version: Some(version.into()) };
-    let response = api::send(client, request).await;
-    let mut body = response.map_err(|error| interrupted(error, &version))?.into_body();
+    let response =
+        api::send(client, request).await.map_err(|error| interrupted(error, &version))?;
+    let mut reader = EventReader::new(&response, resource.kind);
+    let mut body = response.into_body();
     listener.health(Ok(()));
-    let mut buffer: Vec<u8> = Vec::new();
     loop {
         let frame = timeout(IDLE_TIMEOUT, body.frame()).await;
         let unavailable = |text: String| interrupted(ApiError::Unavailable(text), &version);
@@ -412,62 +466,30 @@ async fn watch<L: WatchListener>(
         let Some(frame) = frame.map_err(silent)? else { return Ok(version) };
         let frame = frame.map_err(|error| unavailable(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
-        buffer.extend_from_slice(&data);
-        let mut start = 0;
-        while let Some(end) = buffer[start..].iter().position(|&byte| byte == b'\n') {
-            let line = &buffer[start..start + end];
-            event(line, listener, &mut version).map_err(|error| interrupted(error, &version))?;
-            start += end + 1;
-        }
-        buffer.drain(..start);
-        if buffer.len() > MAX_EVENT_BYTES {
-            let error = ApiError::Unavailable("a watch event is too large to be one".into());
-            return Err(interrupted(error, &version));
-        }
+        let result = reader.feed(&data, |event| handle(event, listener, &mut version));
+        result.map_err(|error| interrupted(error, &version))?;
     }
 }
 
-#[derive(Deserialize)]
-struct WatchEvent<'a> {
-    r#type: &'a str,
-    #[serde(borrow)]
-    object: &'a RawValue,
-}
-
-#[derive(Deserialize)]
-struct ErrorObject {
-    #[serde(default, deserialize_with = "lenient")]
-    code: u16,
-}
-
-/// Handles one line of a watch. `version` becomes the version to watch from next.
-fn event<L: WatchListener>(
-    line: &[u8],
+/// Handles one event of a watch. `version` becomes the version to watch from next.
+fn handle<L: WatchListener>(
+    event: Event<'_>,
     listener: &mut L,
     version: &mut String,
 ) -> Result<(), ApiError> {
-    if line.iter().all(u8::is_ascii_whitespace) {
-        return Ok(());
-    }
-    let unreadable =
-        |error| ApiError::Unavailable(format!("a watch event cannot be read: {error}"));
-    let event: WatchEvent<'_> = serde_json::from_slice(line).map_err(unreadable)?;
-    let object = event.object.get();
-    if event.r#type == "ERROR" {
-        let code = serde_json::from_str::<ErrorObject>(object).map_or(500, |error| error.code);
-        let code =
-            http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
-        return Err(api::error(code, object.as_bytes()));
+    let Event { event_type, object } = event;
+    if event_type == "ERROR" {
+        return Err(api::watch_error(object));
     }
     let Some((key, at)) = key_and_version(object) else {
-        return Err(ApiError::Unavailable("a watch event has no metadata".into()));
+        return Err(ApiError::Format("a watch event has no metadata that can be read".into()));
     };
     // Versions of a watch grow. A server whose store was restored from a backup sends older ones, and one that is
     // behind the others may; a list tells which of both it is.
     if (1..version_number(version)).contains(&at) {
         return Err(older(version, at));
     }
-    match event.r#type {
+    match event_type {
         "ADDED" | "MODIFIED" if listener.knows(&key, at) => {}
         "ADDED" | "MODIFIED" => {
             apply(listener, object);
@@ -484,150 +506,4 @@ fn event<L: WatchListener>(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use super::*;
-
-    /// An object with a field that can be wrong.
-    #[derive(Deserialize)]
-    struct Ported {
-        metadata: IdentifyingMeta,
-        #[serde(rename = "spec")]
-        _spec: Option<Ports>,
-    }
-
-    #[derive(Deserialize)]
-    struct Ports {
-        #[serde(rename = "ports")]
-        _ports: Vec<u16>,
-    }
-
-    impl Keyed for Ported {
-        fn key(&self) -> Key {
-            let namespace = self.metadata.namespace.clone();
-            (namespace.unwrap_or_default(), Name::clone(&self.metadata.name))
-        }
-    }
-
-    /// Records the calls that it gets.
-    #[derive(Default)]
-    struct RecordingListener(Vec<String>);
-
-    impl WatchListener for RecordingListener {
-        type Object = Ported;
-
-        fn read(&self, json: &str) -> Result<Ported, serde_json::Error> {
-            serde_json::from_str(json)
-        }
-
-        fn apply(&mut self, object: Ported) {
-            self.0.push(format!("apply {}", object.metadata.name));
-        }
-
-        fn unreadable(&mut self, key: &Key, error: &str) {
-            assert!(!error.is_empty());
-            self.0.push(format!("unreadable {}", key.1));
-        }
-
-        fn delete(&mut self, version: u64, key: &Key) {
-            self.0.push(format!("delete {} at {version}", key.1));
-        }
-
-        fn listed(&mut self, _: u64, _: &BTreeSet<Key>) {}
-
-        fn health(&mut self, _: Result<(), &ApiError>) {}
-    }
-
-    /// The calls that these lines of a watch lead to, the version to go on from, and the error.
-    fn calls(lines: &[&str]) -> (Vec<String>, String, Option<ApiError>) {
-        let (mut listener, mut version) = (RecordingListener::default(), "1".to_owned());
-        let result =
-            lines.iter().try_for_each(|line| event(line.as_bytes(), &mut listener, &mut version));
-        (listener.0, version, result.err())
-    }
-
-    /// An object that cannot be decoded does not end the watch, and its deletion is noticed.
-    #[test]
-    fn an_object_that_does_not_parse_is_named_and_can_still_be_deleted() {
-        let (calls, version, error) = calls(&[
-            r#"{"type":"ADDED","object":{"metadata":{"name":"good","namespace":"n","resourceVersion":"5"}}}"#,
-            r#"{"type":"MODIFIED","object":{"metadata":{"name":"bad","namespace":"n","resourceVersion":"6"},"spec":{"ports":"none"}}}"#,
-            r#"{"type":"DELETED","object":{"metadata":{"name":"bad","namespace":"n","resourceVersion":"7"},"spec":{"ports":"none"}}}"#,
-            r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}"#,
-            "",
-        ]);
-        assert_eq!(calls, ["apply good", "unreadable bad", "delete bad at 7"]);
-        assert_eq!((version.as_str(), error.is_none()), ("9", true));
-    }
-
-    #[test]
-    fn a_version_that_is_too_old_means_to_list_again() {
-        let line = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}"#;
-        assert!(matches!(calls(&[line]).2, Some(ApiError::Gone(_))));
-        let line = r#"{"type":"ERROR","object":{"kind":"Status","code":500,"message":"etcd"}}"#;
-        assert!(matches!(calls(&[line]).2, Some(ApiError::Failed(_))));
-    }
-
-    /// A server whose lists are empty and whose watches end at once; each brings an event, or none.
-    async fn requests_in_a_minute(with_events: bool) -> usize {
-        let requests = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&requests);
-        let answer = move |request: Request<Body>| {
-            let number = count.fetch_add(1, Ordering::SeqCst) + 10;
-            let watch = request.uri().query().unwrap_or_default().contains("watch=true");
-            let body = match (watch, with_events) {
-                (false, _) => r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#.to_owned(),
-                (true, false) => String::new(),
-                (true, true) => format!(
-                    r#"{{"type":"BOOKMARK","object":{{"metadata":{{"resourceVersion":"{number}"}}}}}}{}"#,
-                    '\n'
-                ),
-            };
-            async {
-                Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(
-                    body.into_bytes(),
-                )))
-            }
-        };
-        let client = Client::new(tower::service_fn(answer), "default");
-        let minute = Duration::from_secs(60);
-        let _ = timeout(minute, follow(client, PODS, RecordingListener::default())).await;
-        requests.load(Ordering::SeqCst)
-    }
-
-    /// A load balancer that closes streams early costs at most one request per second, fewer if nothing happens.
-    #[tokio::test(start_paused = true)]
-    async fn watches_that_end_at_once_are_not_opened_in_a_tight_loop() {
-        let (idle, busy) = (requests_in_a_minute(false).await, requests_in_a_minute(true).await);
-        assert!((4..=12).contains(&idle), "{idle} requests without an event");
-        assert!((40..=82).contains(&busy), "{busy} requests with an event each");
-    }
-
-    #[test]
-    fn half_an_event_or_no_event_ends_the_watch_not_the_program() {
-        for line in ["{", "{}", r#"{"type":"ADDED","object":{}}"#, "\u{0}"] {
-            assert!(matches!(calls(&[line]).2, Some(ApiError::Unavailable(_))), "{line}");
-        }
-    }
-
-    #[test]
-    fn waiting_grows_to_half_a_minute() {
-        let mut backoff = Backoff::default();
-        let waits: Vec<f64> = (0..10).map(|_| backoff.next().as_secs_f64()).collect();
-        for (wait, full) in
-            waits.iter().zip([0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 30.0])
-        {
-            assert!((0.75 * full..=1.25 * full).contains(wait), "{wait} of {full}");
-        }
-        backoff.reset();
-        assert!(backoff.next().as_secs_f64() < 0.7);
-    }
-
-    #[test]
-    fn tokens_of_the_server_cannot_change_the_request() {
-        assert_eq!(query_parameter("continue", ""), "");
-        assert_eq!(query_parameter("continue", "a&limit=1#ä"), "&continue=a%26limit%3D1%23%C3%A4");
-    }
-}
+mod tests;

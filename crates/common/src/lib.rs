@@ -7,6 +7,7 @@
 //!  proxy_report  what each proxy reports to the controller, as a Lease
 //!  json_list     lists of objects, cut into items while they are read
 //!  protobuf      objects in protobuf: lists and watches cut, messages read as serde reads JSON
+//!  encoded       an object in JSON or protobuf, decoded by the same structs
 //!  lenient       reading Kubernetes JSON: absent, null and empty are the same
 //!  ip            IP addresses, with the leading zeros that old clusters hold
 //!  cidr          blocks of IP addresses
@@ -26,6 +27,7 @@ pub mod cidr;
 pub mod clock;
 pub mod document;
 pub mod duration;
+pub mod encoded;
 pub mod event;
 pub mod fnv;
 pub mod ip;

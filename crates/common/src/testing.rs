@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+pub mod arbitrary;
 pub mod protobuf;
 
 /// An object in which one field is `null`, and the same object without that field.

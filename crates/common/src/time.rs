@@ -1,5 +1,37 @@
 //! Timestamps in Kubernetes objects: RFC 3339 in UTC, whole seconds.
 
+use std::fmt;
+
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer};
+
+/// Seconds since 1970 of a timestamp in an object; `None` for text that is no time. JSON has text, protobuf
+/// the number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seconds(pub Option<i64>);
+
+impl<'de> Deserialize<'de> for Seconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl Visitor<'_> for Visit {
+            type Value = Seconds;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a time")
+            }
+            fn visit_str<E>(self, text: &str) -> Result<Seconds, E> {
+                Ok(Seconds(seconds(Some(text))))
+            }
+            fn visit_i64<E>(self, seconds: i64) -> Result<Seconds, E> {
+                Ok(Seconds(Some(seconds)))
+            }
+        }
+        match deserializer.is_human_readable() {
+            true => deserializer.deserialize_str(Visit),
+            false => deserializer.deserialize_i64(Visit),
+        }
+    }
+}
+
 /// Seconds since 1970 of a Kubernetes timestamp; `None` for text that is no time.
 pub fn seconds(text: Option<&str>) -> Option<i64> {
     text?.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second)

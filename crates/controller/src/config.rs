@@ -21,6 +21,7 @@ use serde::Deserialize;
 use serde_saphyr::Spanned;
 use thiserror::Error;
 use zonewise_cluster::lease;
+use zonewise_cluster::watch::ContentType;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_slices::settings::{FeatureGates, Gate, Settings, Settling};
 use zonewise_telemetry::file::{self, FileError};
@@ -46,6 +47,8 @@ pub struct Config {
     /// The certificate with which metrics are served, to those alone whom the API server allows to read them; `None`
     /// for everybody who reaches the address, without TLS.
     pub metrics_certificate: Option<Certificate>,
+    /// The form in which objects are asked for.
+    pub content_type: ContentType,
     /// Leader election; `None` if it is off.
     pub lease: Option<lease::ElectionConfig>,
     /// The file that the configuration was read from, if the controller is to follow its changes.
@@ -134,6 +137,8 @@ pub struct File {
     pub tls_cert_file: Option<PathBuf>,
     /// The private key of that certificate, a PEM file.
     pub tls_private_key_file: Option<PathBuf>,
+    /// How the API server is asked.
+    pub client_connection: Option<ClientConnection>,
     /// When a quiet Service is decided afresh.
     pub settling: Option<SettlingFile>,
     /// Heuristics that are defined by expressions.
@@ -159,6 +164,14 @@ pub enum Compat {
 pub struct CapacityFile {
     /// `refuse` or `count-nodes`.
     pub missing_cpu: Option<MissingCpuFile>,
+}
+
+/// How the API server is asked, named as in the configuration of Kubernetes' own components.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ClientConnection {
+    /// `application/vnd.kubernetes.protobuf` or `application/json`.
+    pub content_type: Option<ContentType>,
 }
 
 /// When a quiet Service is decided afresh.
@@ -337,6 +350,7 @@ impl File {
             metrics_address: flags.metrics_address.or(self.metrics_address),
             tls_cert_file: flags.tls_cert_file.or(self.tls_cert_file),
             tls_private_key_file: flags.tls_private_key_file.or(self.tls_private_key_file),
+            client_connection: flags.client_connection.or(self.client_connection),
             settling: Some(
                 self.settling.unwrap_or_default().overridden_by(flags.settling.unwrap_or_default()),
             ),
@@ -371,6 +385,7 @@ impl File {
         };
         let lease = lease(self.leader_election.clone().unwrap_or_default(), host)?;
         let batch_period = self.endpoint_updates_batch_period.map_or(Duration::ZERO, |span| span.0);
+        let content_type = self.client_connection.and_then(|connection| connection.content_type);
         let settings = self.settings()?;
         Ok(Config {
             settings,
@@ -380,6 +395,7 @@ impl File {
             health_address,
             metrics_address,
             metrics_certificate,
+            content_type: content_type.unwrap_or_default(),
             lease,
             file: None,
         })

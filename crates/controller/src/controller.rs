@@ -105,12 +105,13 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let metrics_server =
         health::serve_metrics(config.metrics_address, registry, protection).await?;
     let campaign = tokio::spawn(campaign);
-    let mut watches = watched.start(&client);
+    let mut watches = watched.start(&client, config.content_type);
     if !config.settings.upstream {
         let readiness = Arc::clone(&watched.listener.readiness);
-        watches.spawn(readiness.follow(client.clone(), Arc::clone(&metrics)));
+        let form = config.content_type;
+        watches.spawn(readiness.follow(client.clone(), form, Arc::clone(&metrics)));
         // Events about refused addresses name what proxies refuse.
-        watches.spawn(Arc::clone(&watched).follow_service_cidrs(client.clone()));
+        watches.spawn(Arc::clone(&watched).follow_service_cidrs(client.clone(), form));
     }
     let controller = Controller { client, config, settings, watched, leadership, checks, shutdown };
     let result = controller.work(&metrics).await;

@@ -39,9 +39,11 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::{self, Resource, WatchListener};
+use zonewise_cluster::watch::{self, ContentType, Resource, WatchListener};
 use zonewise_common::clock;
+use zonewise_common::encoded::{DecodeError, Encoded};
 use zonewise_common::name::Key;
+use zonewise_common::protobuf::kinds;
 use zonewise_common::proxy_report::{self, LEASES, ProxyReport};
 
 use crate::metrics::Metrics;
@@ -336,9 +338,18 @@ impl ProxyReadiness {
     }
 
     /// Watches the Leases of proxies until the future is dropped.
-    pub(crate) async fn follow(self: Arc<Self>, client: Client, metrics: Arc<Metrics>) {
+    pub(crate) async fn follow(
+        self: Arc<Self>,
+        client: Client,
+        content_type: ContentType,
+        metrics: Arc<Metrics>,
+    ) {
         let selector = watch::query_parameter("labelSelector", &proxy_report::selector());
-        let resource = Resource { selector: selector.into(), ..Resource::all("leases", LEASES) };
+        let resource = Resource {
+            selector: selector.into(),
+            ..Resource::all("leases", LEASES, &kinds::LEASE)
+        };
+        let resource = resource.encoded_as(content_type);
         watch::follow(client, resource, LeaseListener { readiness: self, metrics }).await;
     }
 }
@@ -364,8 +375,8 @@ impl LeaseListener {
 impl WatchListener for LeaseListener {
     type Object = ProxyReport;
 
-    fn read(&self, json: &str) -> Result<ProxyReport, serde_json::Error> {
-        serde_json::from_str(json)
+    fn read(&self, object: Encoded<'_>) -> Result<ProxyReport, DecodeError> {
+        object.decode()
     }
 
     fn apply(&mut self, report: ProxyReport) {

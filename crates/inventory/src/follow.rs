@@ -7,8 +7,9 @@ use std::sync::Arc;
 use kube::Client;
 use parking_lot::{Mutex, MutexGuard};
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::{self, Resource, WatchListener};
+use zonewise_cluster::watch::{self, ContentType, Resource, WatchListener};
 use zonewise_common::cidr::Cidr;
+use zonewise_common::encoded::{DecodeError, Encoded};
 use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_routing::{
     ClusterClaims, Frontend, NodeLocation, ObjectReader, Protected, Refusal, ServiceClaims,
@@ -94,31 +95,42 @@ impl<L: IndexListener> WatchedIndex<L> {
     }
 
     /// Follows the ranges that ClusterIPs come from; never ends.
-    pub async fn follow_service_cidrs(self: Arc<Self>, client: Client) {
-        watch::follow(client, SERVICE_CIDRS, ServiceCidrUpdater::new(self)).await;
+    pub async fn follow_service_cidrs(self: Arc<Self>, client: Client, content_type: ContentType) {
+        let resource = SERVICE_CIDRS.encoded_as(content_type);
+        watch::follow(client, resource, ServiceCidrUpdater::new(self)).await;
     }
 
     pub(crate) fn set_service_cidrs(&self, ranges: Vec<Cidr>) -> BTreeSet<Key> {
         self.claims.lock().set_service_cidrs(ranges)
     }
 
-    /// Starts the watches of the index. They end when the returned tasks are dropped.
-    pub fn start(self: &Arc<Self>, client: &Client) -> tokio::task::JoinSet<()> {
+    /// Starts the watches of the index, which ask for objects in this form. They end when the returned tasks are dropped.
+    pub fn start(
+        self: &Arc<Self>,
+        client: &Client,
+        content_type: ContentType,
+    ) -> tokio::task::JoinSet<()> {
         let mut tasks = tokio::task::JoinSet::new();
-        let updater = |resource| IndexUpdater { resource, watched: Arc::clone(self) };
-        let (nodes, services) = (updater(watch::NODES), updater(watch::SERVICES));
-        let (pods, slices) = (updater(watch::PODS), updater(watch::SLICES));
-        tasks.spawn(watch::follow(client.clone(), watch::NODES, NodeUpdater(nodes)));
-        tasks.spawn(watch::follow(client.clone(), watch::SERVICES, ServiceUpdater(services)));
-        tasks.spawn(watch::follow(client.clone(), watch::PODS, PodUpdater(pods)));
-        tasks.spawn(watch::follow(client.clone(), watch::SLICES, SliceUpdater(slices)));
+        let share = |resource: Resource| {
+            let updater = IndexUpdater { resource: resource.name, watched: Arc::clone(self) };
+            (client.clone(), resource.encoded_as(content_type), updater)
+        };
+        let (client, resource, updater) = share(watch::NODES);
+        tasks.spawn(watch::follow(client, resource, NodeUpdater(updater)));
+        let (client, resource, updater) = share(watch::SERVICES);
+        tasks.spawn(watch::follow(client, resource, ServiceUpdater(updater)));
+        let (client, resource, updater) = share(watch::PODS);
+        tasks.spawn(watch::follow(client, resource, PodUpdater(updater)));
+        let (client, resource, updater) = share(watch::SLICES);
+        tasks.spawn(watch::follow(client, resource, SliceUpdater(updater)));
         tasks
     }
 }
 
 /// What the watch listeners of the four resources have in common.
 struct IndexUpdater<L> {
-    resource: Resource,
+    /// The name of the resource.
+    resource: &'static str,
     watched: Arc<WatchedIndex<L>>,
 }
 
@@ -134,15 +146,15 @@ impl<L: IndexListener> IndexUpdater<L> {
 /// The methods of [`WatchListener`] that are the same for the four resources.
 macro_rules! common_methods {
     () => {
-        fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error> {
-            serde_json::from_str(json)
+        fn read(&self, object: Encoded<'_>) -> Result<Self::Object, DecodeError> {
+            object.decode()
         }
 
         common_methods!(except read);
     };
     (except read) => {
         fn unreadable(&mut self, key: &Key, error: &str) {
-            self.0.watched.listener.unreadable(self.0.resource.name, key, error);
+            self.0.watched.listener.unreadable(self.0.resource, key, error);
         }
 
         fn rewound(&mut self) {
@@ -150,7 +162,7 @@ macro_rules! common_methods {
         }
 
         fn health(&mut self, health: Result<(), &ApiError>) {
-            self.0.watched.listener.health(self.0.resource.name, health);
+            self.0.watched.listener.health(self.0.resource, health);
         }
     };
 }
@@ -182,10 +194,10 @@ impl<L: IndexListener> WatchListener for ServiceUpdater<L> {
     common_methods!(except read);
 
     /// A Service that proxies cannot read claims nothing.
-    fn read(&self, json: &str) -> Result<ClaimingService, serde_json::Error> {
-        let routed = ObjectReader::new(NodeLocation::default()).read_service(json);
+    fn read(&self, object: Encoded<'_>) -> Result<ClaimingService, DecodeError> {
+        let routed = ObjectReader::new(NodeLocation::default()).decode_service(object);
         let claims = routed.as_ref().map(ServiceClaims::from).unwrap_or_default();
-        Ok(ClaimingService { service: serde_json::from_str(json)?, claims })
+        Ok(ClaimingService { service: object.decode()?, claims })
     }
 
     fn apply(&mut self, ClaimingService { service, claims }: ClaimingService) {
@@ -207,7 +219,7 @@ impl<L: IndexListener> WatchListener for ServiceUpdater<L> {
     fn listed(&mut self, version: u64, keys: &BTreeSet<Key>) {
         let gone = self.0.watched.index().services_missing_from(keys);
         gone.iter().for_each(|key| self.delete(version, key));
-        self.0.watched.listener.listed(self.0.resource.name);
+        self.0.watched.listener.listed(self.0.resource);
     }
 }
 
@@ -231,7 +243,7 @@ impl<L: IndexListener> WatchListener for PodUpdater<L> {
     fn listed(&mut self, version: u64, keys: &BTreeSet<Key>) {
         let gone = self.0.watched.index().pods_missing_from(keys);
         gone.iter().for_each(|key| self.delete(version, key));
-        self.0.watched.listener.listed(self.0.resource.name);
+        self.0.watched.listener.listed(self.0.resource);
     }
 }
 
@@ -263,7 +275,7 @@ impl<L: IndexListener> WatchListener for SliceUpdater<L> {
     fn listed(&mut self, version: u64, keys: &BTreeSet<Key>) {
         let gone = self.0.watched.index().slices_missing_from(keys, version);
         gone.iter().for_each(|key| self.delete(version, key));
-        self.0.watched.listener.listed(self.0.resource.name);
+        self.0.watched.listener.listed(self.0.resource);
     }
 }
 
@@ -292,6 +304,6 @@ impl<L: IndexListener> WatchListener for NodeUpdater<L> {
         let known: Vec<Name> = self.0.watched.index().nodes().keys().cloned().collect();
         let gone = known.into_iter().map(|name| (Name::default(), name));
         gone.filter(|key| !keys.contains(key)).for_each(|key| self.delete(version, &key));
-        self.0.watched.listener.listed(self.0.resource.name);
+        self.0.watched.listener.listed(self.0.resource);
     }
 }

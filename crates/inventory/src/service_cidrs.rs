@@ -8,14 +8,16 @@ use serde::Deserialize;
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::watch::{Resource, WatchListener};
 use zonewise_common::cidr::Cidr;
+use zonewise_common::encoded::{DecodeError, Encoded};
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name};
+use zonewise_common::protobuf::kinds;
 
 use crate::follow::{Cause, IndexListener, WatchedIndex};
 
 /// ServiceCIDRs.
 pub(crate) const SERVICE_CIDRS: Resource =
-    Resource::all("servicecidrs", "/apis/networking.k8s.io/v1/servicecidrs");
+    Resource::all("servicecidrs", "/apis/networking.k8s.io/v1/servicecidrs", &kinds::SERVICE_CIDR);
 
 /// A ServiceCIDR.
 #[derive(Deserialize)]
@@ -66,8 +68,8 @@ impl<L: IndexListener> ServiceCidrUpdater<L> {
 impl<L: IndexListener> WatchListener for ServiceCidrUpdater<L> {
     type Object = ServiceCidr;
 
-    fn read(&self, json: &str) -> Result<ServiceCidr, serde_json::Error> {
-        serde_json::from_str(json)
+    fn read(&self, object: Encoded<'_>) -> Result<ServiceCidr, DecodeError> {
+        object.decode()
     }
 
     fn apply(&mut self, ServiceCidr { metadata, spec }: ServiceCidr) {

@@ -18,7 +18,8 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::{self, WatchListener, follow};
+use zonewise_cluster::watch::{self, ContentType, WatchListener, follow};
+use zonewise_common::encoded::{DecodeError, Encoded};
 use zonewise_common::keys::LAB;
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name};
@@ -111,7 +112,9 @@ impl Kubelet {
         let client = api.client().clone();
         let shared = Arc::new(Shared { api, network, bind_all, state: Mutex::default() });
         let mut tasks = JoinSet::new();
-        tasks.spawn(follow(client, watch::PODS, PodListener { heard: heard.clone() }));
+        // The lab looks at fields of Pods that the programs, and so their tables for protobuf, do not know.
+        let pods = watch::PODS.encoded_as(ContentType::Json);
+        tasks.spawn(follow(client, pods, PodListener { heard: heard.clone() }));
         tasks.spawn(work(Arc::clone(&shared), heard, events));
         Self { shared, _tasks: tasks }
     }
@@ -258,8 +261,8 @@ struct PodListener {
 impl WatchListener for PodListener {
     type Object = WatchedPod;
 
-    fn read(&self, json: &str) -> Result<WatchedPod, serde_json::Error> {
-        serde_json::from_str(json)
+    fn read(&self, object: Encoded<'_>) -> Result<WatchedPod, DecodeError> {
+        object.decode()
     }
 
     fn apply(&mut self, object: WatchedPod) {

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use serde_json::Value;
 use thiserror::Error;
 use zonewise_common::cidr::Cidr;
+use zonewise_common::encoded::{DecodeError, Encoded};
 use zonewise_routing::{NodeLocation, ObjectReader};
 
 use crate::addresses::{self, NodeIps, NodePorts};
@@ -41,7 +42,7 @@ pub enum DryRunError {
         /// Its name.
         name: String,
         /// Why.
-        error: serde_json::Error,
+        error: DecodeError,
     },
 }
 
@@ -130,13 +131,13 @@ fn documents(file: &str, content: &str) -> Result<Vec<Value>, DryRunError> {
         .map_err(|error| DryRunError::Unreadable { file: file.into(), error: error.to_string() })
 }
 
-fn wrong(file: &str, object: &Value, error: serde_json::Error) -> DryRunError {
+fn wrong(file: &str, object: &Value, error: impl Into<DecodeError>) -> DryRunError {
     let text = |value: &Value| value.as_str().unwrap_or("without a name").to_owned();
     DryRunError::Object {
         file: file.into(),
         kind: text(&object["kind"]),
         name: text(&object["metadata"]["name"]),
-        error,
+        error: error.into(),
     }
 }
 
@@ -147,7 +148,7 @@ impl Objects {
             "Service" => self.services.push((file.into(), object)),
             "EndpointSlice" => self.slices.push((file.into(), object)),
             "Node" if object["metadata"]["name"] == node => {
-                let read = NodeInfo::read(&object.to_string());
+                let read = NodeInfo::read(Encoded::Json(&object.to_string()));
                 self.node = Some(read.map_err(|error| wrong(file, &object, error))?);
             }
             "Node" => {

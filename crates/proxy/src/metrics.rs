@@ -204,6 +204,7 @@ impl Ours {
 mod tests {
     use std::sync::Arc;
 
+    use zonewise_cluster::watch::ContentType;
     use zonewise_nft::Network;
     use zonewise_routing::FeatureGates;
 
@@ -217,7 +218,8 @@ mod tests {
         let rules = include_str!("../../../deploy/proxy/alerts.yaml");
         let registry = Registry::default();
         let metrics = Arc::new(Metrics::new(&registry).unwrap());
-        let cluster = ClusterView::new("n1", FeatureGates::default(), metrics);
+        let cluster =
+            ClusterView::new("n1", FeatureGates::default(), ContentType::default(), metrics);
         let published = Arc::new(Published::default());
         table_metrics::register(&registry, &published, &cluster, &Network::default()).unwrap();
         let known = format!("{registry:?}");

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use zonewise_common::cidr::Cidr;
+use zonewise_common::encoded::{DecodeError, Encoded};
 use zonewise_common::keys::{REGION, ZONE};
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::Name;
@@ -50,8 +51,8 @@ impl NodeInfo {
     }
 
     /// Reads the object.
-    pub(crate) fn read(json: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str::<Wire>(json).map(Self::from)
+    pub(crate) fn read(node: Encoded<'_>) -> Result<Self, DecodeError> {
+        node.decode::<Wire>().map(Self::from)
     }
 }
 
@@ -139,7 +140,7 @@ mod tests {
         let json = r#"{"metadata":{"name":"n1","uid":"u1","labels":{"topology.kubernetes.io/zone":"a","topology.kubernetes.io/region":""}},
             "spec":{"podCIDR":"10.1.0.0/24","podCIDRs":["10.1.0.0/24","fd00::/64","nonsense"],"taints":[{"key":"other"}]},
             "status":{"addresses":[{"type":"ExternalIP","address":"203.0.113.1"},{"type":"InternalIP","address":"192.168.0.1"}]}}"#;
-        let node = NodeInfo::read(json).unwrap();
+        let node = NodeInfo::read(Encoded::Json(json)).unwrap();
         let expected = NodeInfo {
             name: "n1".into(),
             uid: "u1".into(),
@@ -158,7 +159,7 @@ mod tests {
     #[test]
     fn null_in_any_field_is_read_as_absent() {
         let required = ["/metadata", "/metadata/name"];
-        assert_null_is_absent(&full_node(), &required, NodeInfo::read);
+        assert_null_is_absent(&full_node(), &required, |json| NodeInfo::read(Encoded::Json(json)));
     }
 
     #[test]
@@ -186,7 +187,7 @@ mod tests {
         let tainted = r#"{"metadata":{"name":"n"},"spec":{"taints":[{"key":"ToBeDeletedByClusterAutoscaler"}]}}"#;
         let deleted = r#"{"metadata":{"name":"n","deletionTimestamp":"2026-01-01T00:00:00Z"}}"#;
         let usual = r#"{"metadata":{"name":"n"}}"#;
-        let eligible = |json| NodeInfo::read(json).unwrap().eligible;
+        let eligible = |json| NodeInfo::read(Encoded::Json(json)).unwrap().eligible;
         assert_eq!((eligible(tainted), eligible(deleted), eligible(usual)), (false, false, true));
     }
 }

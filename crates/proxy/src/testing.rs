@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kube::Client;
+use zonewise_cluster::watch::ContentType;
 pub use zonewise_nft::Network;
 use zonewise_routing::FeatureGates;
 use zonewise_telemetry::metrics::{MetricError, Registry};
@@ -40,7 +41,7 @@ use crate::watches::{ClusterView, Watches};
 pub fn table_pages(node: &str, published: &Arc<Published>) -> Result<MetricsPages, MetricError> {
     let registry = Registry::default();
     let metrics = Arc::new(Metrics::new(&registry)?);
-    let cluster = ClusterView::new(node, FeatureGates::default(), metrics);
+    let cluster = ClusterView::new(node, FeatureGates::default(), ContentType::default(), metrics);
     table_metrics::register(&registry, published, &cluster, &Network::default())?;
     Ok(with_routes(MetricsPages::new(registry, String::new()), published, &cluster))
 }
@@ -62,7 +63,7 @@ impl Follower {
     pub fn start(client: &Client, config: Config, subsets: bool) -> Result<Self, MetricError> {
         let metrics = Arc::new(Metrics::new(&Registry::default())?);
         let gates = FeatureGates { subsetting: subsets, ..config.routing };
-        let view = ClusterView::new(&config.node_name, gates, metrics);
+        let view = ClusterView::new(&config.node_name, gates, ContentType::default(), metrics);
         let watches = Watches::start(client, &view, &config.node_name, None);
         Ok(Self { config, view, watches })
     }

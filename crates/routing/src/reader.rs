@@ -1,4 +1,4 @@
-//! Reads Services and EndpointSlices from JSON, for one node.
+//! Reads Services and EndpointSlices, for one node.
 //!
 //! Whatever depends on the node is decided while an object is read: whether an endpoint runs on
 //! this node, and whether it is hinted to this node or its zone. Zones are replaced by numbers. An
@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
+use zonewise_common::encoded::{DecodeError, Encoded};
 use zonewise_common::name::Name;
 use zonewise_topology::reason::Reason;
 use zonewise_topology::zone_shares::ZoneShares;
@@ -126,7 +127,7 @@ impl ObjectReader {
         &self.location
     }
 
-    /// Reads an EndpointSlice. Endpoints and ports that cannot be used are left out.
+    /// Reads an EndpointSlice from JSON. Endpoints and ports that cannot be used are left out.
     ///
     /// # Errors
     /// If the JSON is not valid or has a value of the wrong type.
@@ -134,18 +135,42 @@ impl ObjectReader {
         Ok(self.read_parsed(&ParsedSlice::parse(json)?))
     }
 
+    /// The same in the form that the API server has sent.
+    ///
+    /// # Errors
+    /// If the object is not valid or has a value of the wrong type.
+    pub fn decode_slice(&self, slice: Encoded<'_>) -> Result<RoutedSlice, DecodeError> {
+        match slice {
+            Encoded::Json(json) => Ok(self.read_slice(json)?),
+            Encoded::Protobuf(..) => Ok(self.read_parsed(&ParsedSlice(slice.decode()?))),
+        }
+    }
+
     /// The same for a slice that has been parsed: readers of many nodes read it without parsing it again.
     pub fn read_parsed(&self, slice: &ParsedSlice<'_>) -> RoutedSlice {
         slice.0.read(&self.location, &mut self.interner())
     }
 
-    /// Reads a Service. Addresses and ports that cannot be used are left out.
+    /// Reads a Service from JSON. Addresses and ports that cannot be used are left out.
     ///
     /// # Errors
     /// If the JSON is not valid or has a value of the wrong type.
     pub fn read_service(&self, json: &str) -> Result<RoutedService, serde_json::Error> {
         let wire: service::Wire<'_> = object(json)?;
         Ok(wire.read(&mut self.interner()))
+    }
+
+    /// The same in the form that the API server has sent.
+    ///
+    /// # Errors
+    /// If the object is not valid or has a value of the wrong type.
+    pub fn decode_service(&self, service: Encoded<'_>) -> Result<RoutedService, DecodeError> {
+        match service {
+            Encoded::Json(json) => Ok(self.read_service(json)?),
+            Encoded::Protobuf(..) => {
+                Ok(service.decode::<service::Wire<'_>>()?.read(&mut self.interner()))
+            }
+        }
     }
 
     /// The name of a zone; `None` for [`ZoneId::NONE`].

@@ -8,6 +8,7 @@ use zonewise_common::ip::parse_address;
 use zonewise_common::keys;
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::Name;
+use zonewise_common::time::Seconds;
 
 use crate::net::{Family, Protocol};
 use crate::reader::Interner;
@@ -170,7 +171,7 @@ fn of(ips: &[IpAddr], family: Family) -> impl Iterator<Item = IpAddr> {
     ips.iter().copied().filter(move |ip| Family::of(ip) == family)
 }
 
-// === Reading JSON ===
+// === Reading ===
 
 #[derive(Deserialize)]
 pub(crate) struct Wire<'a> {
@@ -298,16 +299,14 @@ impl Wire<'_> {
                 .filter(|_| spec.kind() == "LoadBalancer" && external == TrafficPolicy::Local),
             topology_auto: metadata.annotations.is_auto(),
             proxy_name: metadata.labels.proxy_name.as_deref().map(|text| interner.name(Some(text))),
-            created: created(metadata.creation_timestamp.as_deref()),
+            created: created(metadata.creation_timestamp),
             resource_version: metadata.resource_version.as_deref().map_or(0, parse_version),
         }
     }
 }
 
-fn created(timestamp: Option<&str>) -> u32 {
-    zonewise_common::time::seconds(timestamp)
-        .and_then(|seconds| u32::try_from(seconds).ok())
-        .unwrap_or(0)
+fn created(Seconds(seconds): Seconds) -> u32 {
+    seconds.and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or(0)
 }
 
 impl Annotations<'_> {

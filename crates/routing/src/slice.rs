@@ -230,7 +230,7 @@ impl SlicePort {
     }
 }
 
-// === Reading JSON ===
+// === Reading ===
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,7 +1,7 @@
-//! Building blocks for reading Kubernetes JSON without copying each string.
+//! Building blocks for reading Kubernetes objects without copying each string.
 //!
 //! Only the fields that are used are read. An absent field, `null` and an empty value mean the
-//! same; a value of the wrong JSON type is an error.
+//! same; a value of the wrong type is an error.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer};
 
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::Name;
+use zonewise_common::time::Seconds;
 
 /// Reads a JSON object. Without the check, serde would also accept a list and take its items as the
 /// fields in their order.
@@ -33,15 +34,15 @@ pub(crate) struct Meta<'a, L, A> {
     pub(crate) namespace: Option<Text<'a>>,
     #[serde(borrow)]
     pub(crate) resource_version: Option<Text<'a>>,
-    #[serde(borrow)]
-    pub(crate) creation_timestamp: Option<Text<'a>>,
+    #[serde(deserialize_with = "lenient")]
+    pub(crate) creation_timestamp: Seconds,
     #[serde(deserialize_with = "lenient")]
     pub(crate) labels: L,
     #[serde(deserialize_with = "lenient")]
     pub(crate) annotations: A,
 }
 
-/// A string that borrows from the JSON, unless it contains an escape sequence.
+/// A string that borrows from the object's bytes, unless it contains an escape sequence of JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text<'a>(Cow<'a, str>);
 

@@ -8,7 +8,6 @@ use serde::de::IgnoredAny;
 use zonewise_common::ip::parse_address;
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name, Uid};
-use zonewise_common::time::seconds;
 
 use crate::labels::Labels;
 use crate::slice::Protocol;
@@ -145,7 +144,7 @@ impl From<Wire> for Pod {
             finished: matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")),
             ready: is_ready(&status.conditions),
             ready_since: ready_condition(&status.conditions)
-                .and_then(|ready| seconds(ready.last_transition_time.as_deref())),
+                .and_then(|ready| ready.last_transition_time.0),
             terminating: matches!(metadata.deletion_timestamp, Some(IgnoredAny)),
             namespace: metadata.namespace,
             name: metadata.name,

@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use zonewise_common::keys::CONDITION_PREFIX;
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name, Uid};
-use zonewise_common::time::seconds;
+use zonewise_common::time::Seconds;
 
 use crate::labels::Labels;
 use crate::routing_keys::{is_misspelt, is_routing_key};
@@ -150,7 +150,8 @@ struct ServiceMeta {
     labels: Labels,
     #[serde(deserialize_with = "lenient")]
     annotations: Labels,
-    creation_timestamp: Option<Box<str>>,
+    #[serde(deserialize_with = "lenient")]
+    creation_timestamp: Seconds,
     deletion_timestamp: Option<IgnoredAny>,
 }
 
@@ -212,7 +213,7 @@ impl From<Wire> for Service {
             namespace: metadata.namespace.unwrap_or_else(|| "".into()),
             name: metadata.name,
             uid: metadata.uid,
-            created: seconds(metadata.creation_timestamp.as_deref()),
+            created: metadata.creation_timestamp.0,
             deleting: metadata.deletion_timestamp.is_some(),
             labels: metadata.labels,
             annotations: metadata.annotations.retain(|key| is_routing_key(key) || is_misspelt(key)),

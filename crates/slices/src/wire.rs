@@ -1,4 +1,4 @@
-//! Decoding Kubernetes JSON: what all kinds of objects have in common.
+//! Decoding Kubernetes objects: what all kinds of objects have in common.
 //!
 //! Only the fields that are used are decoded. An absent field, `null` and an empty value mean the same.
 
@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Name, Uid};
+use zonewise_common::time::Seconds;
 
 use crate::labels::Labels;
 
@@ -21,7 +22,6 @@ pub(crate) struct Meta {
     pub(crate) uid: Uid,
     #[serde(deserialize_with = "lenient")]
     pub(crate) labels: Labels,
-    pub(crate) creation_timestamp: Option<Box<str>>,
     pub(crate) deletion_timestamp: Option<IgnoredAny>,
 }
 
@@ -33,7 +33,8 @@ pub(crate) struct Condition {
     pub(crate) r#type: Box<str>,
     #[serde(deserialize_with = "lenient")]
     pub(crate) status: Box<str>,
-    pub(crate) last_transition_time: Option<Box<str>>,
+    #[serde(deserialize_with = "lenient")]
+    pub(crate) last_transition_time: Seconds,
 }
 
 /// The Ready condition, if there is one.

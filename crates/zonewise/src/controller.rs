@@ -9,10 +9,11 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use zonewise_cluster::connect::connect;
+use zonewise_cluster::watch::ContentType;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_controller::config::{
-    CapacityFile, Compat, Config, ConfigFile, File, LeaderElection, MissingCpuFile, SettlingFile,
-    gate_names,
+    CapacityFile, ClientConnection, Compat, Config, ConfigFile, File, LeaderElection,
+    MissingCpuFile, SettlingFile, gate_names,
 };
 use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
@@ -83,6 +84,10 @@ pub(crate) struct Flags {
     /// Private key of that certificate, a PEM file; both are read again when they change
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
+    /// Form in which objects are read: application/vnd.kubernetes.protobuf or application/json
+    /// [default: application/vnd.kubernetes.protobuf]
+    #[arg(long, value_name = "TYPE")]
+    kube_api_content_type: Option<ContentType>,
     /// Format of the log
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
     log_format: LogFormat,
@@ -240,6 +245,9 @@ impl From<Flags> for File {
             metrics_address: flags.metrics_address,
             tls_cert_file: flags.tls_cert_file,
             tls_private_key_file: flags.tls_private_key_file,
+            client_connection: flags
+                .kube_api_content_type
+                .map(|content_type| ClientConnection { content_type: Some(content_type) }),
             ..flags.slices.into()
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use zonewise_cluster::connect::connect_to;
+use zonewise_cluster::watch::ContentType;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_proxy::config::{Config, Connection, CountBy, GATES, Settings, host_name};
 use zonewise_proxy::{Machine, dry_run, features, other_proxies};
@@ -96,6 +97,10 @@ struct ConnectionFlags {
     /// URL of the API server; takes precedence over the kubeconfig
     #[arg(long, value_name = "URL")]
     master: Option<String>,
+    /// Form in which objects are read: application/vnd.kubernetes.protobuf or application/json
+    /// [default: application/vnd.kubernetes.protobuf]
+    #[arg(long, value_name = "TYPE")]
+    kube_api_content_type: Option<ContentType>,
     /// Name of this Node [default: the host name]
     #[arg(long, value_name = "NAME", alias = "hostname-override")]
     node_name: Option<String>,
@@ -233,8 +238,6 @@ struct UnusedFlags {
     #[arg(long, hide = true)]
     vmodule: Option<String>,
     #[arg(long, hide = true)]
-    kube_api_content_type: Option<String>,
-    #[arg(long, hide = true)]
     kube_api_burst: Option<String>,
     #[arg(long, hide = true)]
     kube_api_qps: Option<String>,
@@ -331,7 +334,7 @@ fn clean_up(whose: Whose) -> anyhow::Result<()> {
 
 /// Checks that the API server can be reached without a Service.
 fn check_server_address(config: &Config) -> Result<(), Usage> {
-    let Connection { kubeconfig, master } = &config.connection;
+    let Connection { kubeconfig, master, .. } = &config.connection;
     if kubeconfig.is_some() || master.is_some() || has_kubeconfig() {
         return Ok(());
     }
@@ -345,7 +348,7 @@ fn check_server_address(config: &Config) -> Result<(), Usage> {
 
 async fn serve(config: Config, take_over: bool) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals(GRACE).context("cannot listen for signals")?;
-    let Connection { kubeconfig, master } = &config.connection;
+    let Connection { kubeconfig, master, .. } = &config.connection;
     let client = connect_to(master.as_deref(), kubeconfig.as_deref()).await?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name, "proxy starts");
     zonewise_proxy::run(client, config, take_over, shutdown).await?;
@@ -374,6 +377,7 @@ impl ProxyArgs {
         let settings = Settings {
             kubeconfig: connection.kubeconfig,
             master: connection.master,
+            content_type: connection.kube_api_content_type,
             node_name: connection.node_name,
             proxy_name: connection.proxy_name,
             feature_gates: connection.feature_gates.unwrap_or_default(),
@@ -431,7 +435,7 @@ impl KernelFlags {
 
 impl UnusedFlags {
     fn notices(&self) -> Vec<String> {
-        let client = [&self.kube_api_content_type, &self.kube_api_burst, &self.kube_api_qps];
+        let client = [&self.kube_api_burst, &self.kube_api_qps];
         let rows = [
             (
                 self.verbosity.is_some() || self.vmodule.is_some(),
@@ -439,7 +443,7 @@ impl UnusedFlags {
             ),
             (
                 client.into_iter().any(Option::is_some),
-                "--kube-api-* has no effect: zonewise makes few requests, in JSON",
+                "--kube-api-burst and --kube-api-qps have no effect: zonewise makes few requests",
             ),
         ];
         rows.into_iter().filter(|row| row.0).map(|row| row.1.to_owned()).collect()

@@ -7,6 +7,7 @@ use http::Request;
 use serde_json::{Value, json};
 use zonewise_apiserver::Faults;
 use zonewise_cluster::api::ApiError;
+use zonewise_cluster::watch::ContentType;
 use zonewise_common::name::{Key, Name};
 use zonewise_inventory::follow::{Cause, IndexListener, WatchedIndex};
 use zonewise_inventory::index::NodeChange;
@@ -130,7 +131,7 @@ impl IndexListener for Deaf {
 async fn watches_survive_all_faults() {
     let scratch = Scratch::start().await;
     let followed = WatchedIndex::new(Deaf);
-    let _watches = followed.start(&scratch.side.client);
+    let _watches = followed.start(&scratch.side.client, ContentType::default());
     scratch.server.set_faults(faults("errors=20%,latency=0ms..3ms,drop-watches=50ms"));
     for n in 0..60 {
         let name = format!("web-{n}");

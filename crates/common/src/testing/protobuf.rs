@@ -59,29 +59,41 @@ pub fn watch_event(event_type: &str, envelope: &[u8]) -> Vec<u8> {
 /// # Panics
 /// If a value is not of the field's type.
 pub fn encode(fields: &[Field], object: &Value) -> Vec<u8> {
-    fields.iter().flat_map(|field| encode_field(field, &object[field.name])).collect()
+    encode_parts(fields, object, &mut |parts| parts.into_iter().flatten().flatten().collect())
 }
 
-fn encode_field(field: &Field, value: &Value) -> Vec<u8> {
+/// What makes a message of its fields: for each field of the table, as often as it occurs.
+type Join<'a> = &'a mut dyn FnMut(Vec<Vec<Vec<u8>>>) -> Vec<u8>;
+
+/// The same, with messages that `join` makes of their fields.
+pub(super) fn encode_parts(fields: &[Field], object: &Value, join: Join<'_>) -> Vec<u8> {
+    let parts = fields.iter().map(|field| encode_field(field, &object[field.name], join)).collect();
+    join(parts)
+}
+
+fn encode_field(field: &Field, value: &Value, join: Join<'_>) -> Vec<Vec<u8>> {
     let Field { number, presence, field_type, .. } = field;
     match presence {
         Presence::Explicit if value.is_null() => Vec::new(),
-        Presence::Plain | Presence::Explicit => encode_value(*number, *field_type, value),
+        Presence::Plain | Presence::Explicit => {
+            vec![encode_value(*number, *field_type, value, join)]
+        }
         Presence::List => {
             let elements = value.as_array().into_iter().flatten();
-            elements.flat_map(|element| encode_value(*number, *field_type, element)).collect()
+            elements.map(|element| encode_value(*number, *field_type, element, join)).collect()
         }
         Presence::Map => {
             let entries = value.as_object().into_iter().flatten();
             let entry = |(key, value): (&String, &Value)| {
-                bytes(*number, [bytes(1, key), encode_value(2, *field_type, value)].concat())
+                let value = encode_value(2, *field_type, value, join);
+                bytes(*number, [bytes(1, key), value].concat())
             };
-            entries.flat_map(entry).collect()
+            entries.map(entry).collect()
         }
     }
 }
 
-fn encode_value(number: u32, field_type: FieldType, value: &Value) -> Vec<u8> {
+fn encode_value(number: u32, field_type: FieldType, value: &Value, join: Join<'_>) -> Vec<u8> {
     let text = || value.as_str().unwrap_or("");
     match field_type {
         FieldType::Text => bytes(number, text()),
@@ -94,7 +106,7 @@ fn encode_value(number: u32, field_type: FieldType, value: &Value) -> Vec<u8> {
         }
         FieldType::Quantity => bytes(number, bytes(1, text())),
         FieldType::Time | FieldType::MicroTime => bytes(number, encode_time(value)),
-        FieldType::Message(fields) => bytes(number, encode(fields, value)),
+        FieldType::Message(fields) => bytes(number, encode_parts(fields, value, join)),
     }
 }
 
@@ -102,6 +114,8 @@ fn encode_value(number: u32, field_type: FieldType, value: &Value) -> Vec<u8> {
 fn encode_time(value: &Value) -> Vec<u8> {
     let Some(text) = value.as_str() else { return Vec::new() };
     let time: jiff::Timestamp = text.parse().expect("a time");
-    let nanoseconds = u64::from(time.subsec_nanosecond().unsigned_abs());
-    [int(1, time.as_second().cast_unsigned()), int(2, nanoseconds)].concat()
+    // Go counts nanoseconds forward from the second, also before 1970.
+    let (whole, rest) = (1_000_000, time.as_microsecond());
+    let (seconds, microseconds) = (rest.div_euclid(whole), rest.rem_euclid(whole));
+    [int(1, seconds.cast_unsigned()), int(2, microseconds.unsigned_abs() * 1000)].concat()
 }

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use zonewise_cluster::watch::ContentType;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_common::lenient::lenient;
 
@@ -95,6 +96,13 @@ struct ClientConnection {
     content_type: Option<String>,
     qps: Option<f64>,
     burst: Option<i64>,
+}
+
+impl ClientConnection {
+    /// The form in which objects are asked for, if the field names one that this proxy reads.
+    fn form(&self) -> Option<ContentType> {
+        self.content_type.as_deref()?.parse().ok()
+    }
 }
 
 /// Without effect (see `--log-level` and `--log-format`), but not an unknown field.
@@ -229,6 +237,7 @@ impl KubeProxy {
         let rules = self.rules();
         let conntrack = self.conntrack;
         Ok(Settings {
+            content_type: self.client_connection.form(),
             kubeconfig: filled(self.client_connection.kubeconfig).map(PathBuf::from),
             node_name: filled(self.hostname_override),
             bind_address: filled(self.bind_address),
@@ -327,8 +336,8 @@ impl KubeProxy {
                 .any(|name| shown(name.as_ref()).is_some());
         let limited = client.qps.is_some_and(|qps| qps != 0.0 && qps != 5.0)
             || client.burst.is_some_and(|burst| ![0, 10].contains(&burst));
-        let encoding = shown(client.accept_content_types.as_ref()).is_some()
-            || client.content_type.as_deref().is_some_and(|kind| !["", PROTOBUF].contains(&kind));
+        let unknown_form = client.content_type.as_deref().is_some_and(|form| !form.is_empty())
+            && client.form().is_none();
         let logging = logging.verbosity.is_some_and(|verbosity| verbosity != 0)
             || logging.vmodule.as_ref().is_some_and(|list| !list.is_empty())
             || logging.format.as_deref().is_some_and(|format| !["", "text"].contains(&format));
@@ -338,8 +347,12 @@ impl KubeProxy {
                 "clientConnection.qps and burst have no effect: this proxy makes few requests",
             ),
             (
-                encoding,
-                "clientConnection.contentType has no effect: this proxy reads the API as JSON",
+                unknown_form,
+                "clientConnection.contentType has no effect: this proxy reads protobuf, or JSON with application/json",
+            ),
+            (
+                shown(client.accept_content_types.as_ref()).is_some(),
+                "clientConnection.acceptContentTypes has no effect: set contentType to application/json for JSON",
             ),
             (logging, "logging has no effect: use the flags --log-level and --log-format"),
             (
@@ -354,8 +367,6 @@ impl KubeProxy {
         rows.into_iter().filter(|row| row.0).map(|row| row.1.to_owned()).collect()
     }
 }
-
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 fn filled(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())

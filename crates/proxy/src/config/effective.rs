@@ -40,7 +40,10 @@ impl Config {
             "kind": document::KUBE_KIND,
             "bindAddress": self.bind_address.map_or_else(|| "0.0.0.0".into(), |ip| ip.to_string()),
             "bindAddressHardFail": self.bind_hard_fail,
-            "clientConnection": { "kubeconfig": self.kubeconfig() },
+            "clientConnection": {
+                "contentType": self.connection.content_type.media_type(),
+                "kubeconfig": self.kubeconfig(),
+            },
             "clusterCIDR": cidrs,
             "conntrack": {
                 "maxPerCore": conntrack.max_per_core.unwrap_or_default(),

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use thiserror::Error;
+use zonewise_cluster::watch::ContentType;
 use zonewise_common::cidr::Cidr;
 use zonewise_telemetry::file::FileError;
 
@@ -89,6 +90,8 @@ pub struct Connection {
     pub kubeconfig: Option<PathBuf>,
     /// The API server's address; wins over the kubeconfig's.
     pub master: Option<String>,
+    /// The form in which objects are asked for.
+    pub content_type: ContentType,
 }
 
 /// How traffic of local Pods is recognised.

@@ -70,7 +70,11 @@ impl Settings {
             routing: gates.routing,
             allow_external_ips: gates.allow_external_ips,
             notices: self.notices,
-            connection: Connection { kubeconfig: self.kubeconfig, master: self.master },
+            connection: Connection {
+                kubeconfig: self.kubeconfig,
+                master: self.master,
+                content_type: self.content_type.unwrap_or_default(),
+            },
             node_name: usual.node_name,
         })
     }

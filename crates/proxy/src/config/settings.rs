@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use zonewise_cluster::watch::ContentType;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_telemetry::file::{self, FileError};
 
@@ -42,6 +43,8 @@ settings! {
     kubeconfig: PathBuf,
     /// The API server's address; wins over the kubeconfig's.
     master: String,
+    /// The form in which objects are asked for.
+    content_type: ContentType,
     /// Which Node this is.
     node_name: String,
     /// The node's address, if it is not the Node object's first.

@@ -118,7 +118,9 @@ pub async fn run_on(
     metrics::process(&registry, env!("CARGO_PKG_VERSION"))?;
     let metrics = Arc::new(Metrics::new(&registry)?);
     let health = Health::new(config.sync_period);
-    let cluster = ClusterView::new(&config.node_name, config.routing, Arc::clone(&metrics));
+    let content_type = config.connection.content_type;
+    let cluster =
+        ClusterView::new(&config.node_name, config.routing, content_type, Arc::clone(&metrics));
     let kernel = KernelHandle::default();
     let published = Arc::new(Published::default());
     table_metrics::register(&registry, &published, &cluster, host.network())?;

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::watch::WatchListener;
 use zonewise_common::cidr::Cidr;
+use zonewise_common::encoded::{DecodeError, Encoded};
 use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_routing::{ObjectReader, RoutedService, RoutedSlice};
 
@@ -34,8 +35,8 @@ pub(super) struct ServiceListener(pub(super) Arc<ClusterView>);
 impl WatchListener for ServiceListener {
     type Object = Decoded<RoutedService>;
 
-    fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error> {
-        let object = self.0.reader().read_service(json)?;
+    fn read(&self, object: Encoded<'_>) -> Result<Self::Object, DecodeError> {
+        let object = self.0.reader().decode_service(object)?;
         let key = (Name::clone(&object.namespace), Name::clone(&object.name));
         Ok(Decoded { key, object })
     }
@@ -82,8 +83,8 @@ pub(super) struct SliceListener {
 impl WatchListener for SliceListener {
     type Object = Decoded<RoutedSlice>;
 
-    fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error> {
-        let object = self.reader.read_slice(json)?;
+    fn read(&self, object: Encoded<'_>) -> Result<Self::Object, DecodeError> {
+        let object = self.reader.decode_slice(object)?;
         let key = (Name::clone(&object.namespace), Name::clone(&object.name));
         Ok(Decoded { key, object })
     }
@@ -125,8 +126,8 @@ pub(super) struct NodeListener(pub(super) Arc<ClusterView>);
 impl WatchListener for NodeListener {
     type Object = Decoded<NodeInfo>;
 
-    fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error> {
-        let object = NodeInfo::read(json)?;
+    fn read(&self, object: Encoded<'_>) -> Result<Self::Object, DecodeError> {
+        let object = NodeInfo::read(object)?;
         Ok(Decoded { key: (Name::default(), Name::clone(&object.name)), object })
     }
 
@@ -172,8 +173,8 @@ struct ServiceCidrSpec {
 impl WatchListener for ServiceCidrListener {
     type Object = Decoded<Vec<Cidr>>;
 
-    fn read(&self, json: &str) -> Result<Self::Object, serde_json::Error> {
-        let read: ServiceCidr = serde_json::from_str(json)?;
+    fn read(&self, object: Encoded<'_>) -> Result<Self::Object, DecodeError> {
+        let read: ServiceCidr = object.decode()?;
         let cidrs = read.spec.and_then(|spec| spec.cidrs).unwrap_or_default();
         let object = cidrs.iter().filter_map(|cidr| Cidr::parse(cidr)).collect();
         Ok(Decoded { key: (Name::default(), read.metadata.name), object })

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use kube::Client;
 use tokio::task::JoinSet;
 use zonewise_cluster::watch::{self, Resource};
+use zonewise_common::protobuf::kinds;
 use zonewise_routing::NodeLocation;
 
 use listeners::{NodeListener, ServiceCidrListener, ServiceListener, SliceListener};
@@ -63,12 +64,15 @@ impl Watches {
     ) -> Self {
         let mut others = JoinSet::new();
         let share = || (client.clone(), Arc::clone(view));
-        let service_cidrs =
-            Resource::all("servicecidrs", "/apis/networking.k8s.io/v1/servicecidrs");
+        let path = "/apis/networking.k8s.io/v1/servicecidrs";
+        let service_cidrs = Resource::all("servicecidrs", path, &kinds::SERVICE_CIDR);
+        let [services, this_node, service_cidrs] =
+            [services(proxy_name), this_node(node), service_cidrs]
+                .map(|resource| resource.encoded_as(view.content_type));
         let (client, view) = share();
-        others.spawn(watch::follow(client, services(proxy_name), ServiceListener(view)));
+        others.spawn(watch::follow(client, services, ServiceListener(view)));
         let (client, view) = share();
-        others.spawn(watch::follow(client, this_node(node), NodeListener(view)));
+        others.spawn(watch::follow(client, this_node, NodeListener(view)));
         let (client, view) = share();
         others.spawn(watch::follow(client, service_cidrs, ServiceCidrListener(view)));
         let (client, view) = share();
@@ -96,6 +100,7 @@ impl Watches {
         self.former.push(std::mem::take(&mut self.slice_watches));
         for (watch, resource) in watches.into_iter().zip(resources) {
             let (view, reader) = (Arc::clone(&self.view), Arc::clone(&reader));
+            let resource = resource.encoded_as(view.content_type);
             let listener = SliceListener { view, reader, watch };
             self.slice_watches.spawn(watch::follow(self.client.clone(), resource, listener));
         }

@@ -118,6 +118,7 @@ fn start(client: &Client, view: &Arc<ClusterView>, watches: &mut JoinSet<()>) ->
     *watches = JoinSet::new();
     for (watch, resource) in resources {
         let (view, reader) = (Arc::clone(view), Arc::clone(&reader));
+        let resource = resource.encoded_as(view.content_type);
         let listener = SliceListener { view, reader, watch };
         watches.spawn(watch::follow(client.clone(), resource, listener));
     }

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
+use zonewise_cluster::watch::ContentType;
 use zonewise_common::cidr::Cidr;
 use zonewise_common::name::{Key, Name};
 use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader};
@@ -63,6 +64,8 @@ pub(crate) struct ClusterView {
     state: Mutex<State>,
     /// Which features decide about endpoints.
     pub(super) gates: FeatureGates,
+    /// The form in which objects are asked for.
+    pub(super) content_type: ContentType,
     pub(crate) metrics: Arc<Metrics>,
     /// Wakes the sync: the index, the node or the ServiceCIDRs have changed.
     pub changed: Notify,
@@ -76,7 +79,12 @@ pub(crate) struct ClusterView {
 
 impl ClusterView {
     /// Knows nothing but the node's name.
-    pub(crate) fn new(node: &str, gates: FeatureGates, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub(crate) fn new(
+        node: &str,
+        gates: FeatureGates,
+        content_type: ContentType,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
         let state = State {
             node: None,
             service_cidrs: BTreeMap::new(),
@@ -88,6 +96,7 @@ impl ClusterView {
             index: Mutex::default(),
             state: Mutex::new(state),
             gates,
+            content_type,
             metrics,
             changed: Notify::new(),
             departures: Notify::new(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use zonewise_cluster::watch::ContentType;
 use zonewise_common::cidr::Cidr;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_proxy::config::{
@@ -44,7 +45,7 @@ fn what_kubeadm_writes_is_all_defaults() {
     let expected = Config {
         connection: Connection {
             kubeconfig: Some("/var/lib/kube-proxy/kubeconfig.conf".into()),
-            master: None,
+            ..Connection::default()
         },
         detect_local: DetectLocal::Cidrs(cidrs(&["10.244.0.0/16"])),
         ..usual()
@@ -113,7 +114,7 @@ bindAddress: 192.0.2.1
 bindAddressHardFail: true
 healthzBindAddress: 192.0.2.1
 metricsBindAddress: '[::1]:9000'
-clientConnection: { kubeconfig: /k }
+clientConnection: { kubeconfig: /k, contentType: application/json }
 clusterCIDR: 10.0.0.0/8,fd00::/64
 hostnameOverride: ' Node-1 '
 mode: nftables
@@ -133,7 +134,11 @@ featureGates: { AllowServiceExternalIPs: false, TopologyAwareHints: false }
 ";
     let mut expected = Config {
         node_name: "node-1".into(),
-        connection: Connection { kubeconfig: Some("/k".into()), master: None },
+        connection: Connection {
+            kubeconfig: Some("/k".into()),
+            content_type: ContentType::Json,
+            ..Connection::default()
+        },
         detect_local: DetectLocal::Cidrs(cidrs(&["10.0.0.0/8", "fd00::/64"])),
         nodeport_addresses: NodePortAddresses::Cidrs(cidrs(&["192.0.2.0/24", "fd00::/64"])),
         masquerade_all: true,
@@ -227,7 +232,8 @@ fn what_has_no_effect_is_said() {
         ("mode: iptables", "mode iptables has no effect"),
         ("mode: ipvs", "mode ipvs has no effect"),
         ("clientConnection: { qps: 50, burst: 100 }", "clientConnection.qps and burst"),
-        ("clientConnection: { contentType: application/json }", "clientConnection.contentType"),
+        ("clientConnection: { contentType: application/yaml }", "clientConnection.contentType"),
+        ("clientConnection: { acceptContentTypes: x }", "clientConnection.acceptContentTypes"),
         ("logging: { verbosity: 2 }", "use the flags --log-level"),
         ("logging: { vmodule: [ { filePattern: x, verbosity: 1 } ] }", "use the flags --log-level"),
         ("winkernel: { enableDSR: true }", "runs on Linux only"),
@@ -363,7 +369,10 @@ fn flags_win_over_the_file_and_their_zeros_count() {
         node_name: "b".into(),
         sync_period: Duration::from_secs(7),
         min_sync_period: Duration::ZERO,
-        connection: Connection { kubeconfig: None, master: Some("https://192.0.2.1:6443".into()) },
+        connection: Connection {
+            master: Some("https://192.0.2.1:6443".into()),
+            ..Connection::default()
+        },
         ..usual()
     };
     expected.routing.shares = false;
