@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
+use zonewise_common::protobuf::kinds;
 use zonewise_common::testing;
+use zonewise_common::testing::protobuf::{bytes, encode, envelope, watch_event};
 
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -72,6 +74,20 @@ pub(crate) fn lists() -> Vec<Vec<u8>> {
     all.push(list.to_string().into_bytes());
     all.push(serde_json::to_vec_pretty(&list).unwrap_or_default());
     all.extend(texts(&[r#"{"items":null}"#, r#"{"items":[],"metadata":{}}"#]));
+    all
+}
+
+/// Objects in protobuf with every field, alone, in a list and in a watch.
+pub(crate) fn protobuf() -> Vec<Vec<u8>> {
+    let kinds = [&kinds::NODE, &kinds::POD, &kinds::SERVICE, &kinds::ENDPOINT_SLICE, &kinds::LEASE];
+    let mut all = Vec::new();
+    for (kind, object) in kinds.into_iter().zip(full()) {
+        let object = encode(kind.fields, &object);
+        let items = [bytes(1, bytes(2, "7")), bytes(2, &object), bytes(2, &object)].concat();
+        let event = watch_event("ADDED", &envelope("v1", kind.name, &object));
+        all.push(envelope("v1", &format!("{}List", kind.name), &items));
+        all.extend([event[4..].to_vec(), event, object]);
+    }
     all
 }
 

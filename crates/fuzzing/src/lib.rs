@@ -24,7 +24,7 @@ pub struct Target {
 }
 
 /// All targets, by name.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     Target { name: "api_requests", run: targets::api_requests, corpus: corpus::api_requests },
     Target { name: "configuration", run: targets::configuration, corpus: corpus::configuration },
     Target {
@@ -40,6 +40,7 @@ pub const TARGETS: [Target; 9] = [
         run: targets::netlink_answers,
         corpus: corpus::netlink_answers,
     },
+    Target { name: "protobuf", run: targets::protobuf, corpus: corpus::protobuf },
     Target { name: "proxy_objects", run: targets::proxy_objects, corpus: corpus::objects },
     Target { name: "zone_shares", run: targets::zone_shares, corpus: corpus::zone_shares },
 ];

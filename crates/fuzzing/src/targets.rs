@@ -10,8 +10,13 @@ use http::header::{ACCEPT, HeaderValue};
 use kube::config::Kubeconfig;
 use tokio::runtime::{Builder, Runtime};
 use zonewise_apiserver::{Body, Config, InProcess};
+use zonewise_common::encoded::Encoded;
 use zonewise_common::json_list::Cutter;
-use zonewise_common::protobuf::{self, stream::ListCutter};
+use zonewise_common::protobuf::decode::Kind;
+use zonewise_common::protobuf::envelope::WatchEvent;
+use zonewise_common::protobuf::stream::{FrameCutter, ListCutter, ListMetadata};
+use zonewise_common::protobuf::{self, kinds, reader};
+use zonewise_common::proxy_report::ProxyReport;
 use zonewise_explain::{SnapshotBuilder, input};
 use zonewise_nft::simulated::SimulatedKernel;
 use zonewise_nft::{Family, Network};
@@ -69,6 +74,56 @@ pub(crate) fn list_cutter(bytes: &[u8]) {
     for size in [1, 7] {
         assert_eq!(cut(size), whole, "in packets of {size} bytes");
     }
+}
+
+/// Objects, lists and watches in protobuf. How lists and watches are divided into packets makes no difference.
+pub(crate) fn protobuf(bytes: &[u8]) {
+    for kind in [&kinds::NODE, &kinds::POD, &kinds::SERVICE, &kinds::ENDPOINT_SLICE, &kinds::LEASE]
+    {
+        protobuf_object(kind, bytes);
+        if let Ok(WatchEvent { envelope, .. }) = WatchEvent::read(bytes) {
+            protobuf_object(kind, envelope.object);
+        }
+        let whole = cut_list(kind, bytes, bytes.len().max(1));
+        for size in [1, 7] {
+            assert_eq!(cut_list(kind, bytes, size), whole, "in packets of {size} bytes");
+        }
+    }
+    let whole = cut_watch(bytes, bytes.len().max(1));
+    for size in [1, 7] {
+        assert_eq!(cut_watch(bytes, size), whole, "in packets of {size} bytes");
+    }
+}
+
+/// An object as every reader reads it.
+fn protobuf_object(kind: &'static Kind, bytes: &[u8]) {
+    let object = Encoded::Protobuf(kind, bytes);
+    let reader = ObjectReader::new(NodeLocation::new("a1", Some("a"), Some("eu")));
+    let _ = (reader.decode_slice(object), reader.decode_service(object));
+    let _ = (object.decode::<Node>(), object.decode::<Pod>(), object.decode::<Service>());
+    let _ = (object.decode::<Slice>(), object.decode::<ProxyReport>());
+    let _ = object.metadata::<serde_json::Value>();
+}
+
+/// The items of a list up to the first error, if it has no other.
+fn cut_list(kind: &Kind, bytes: &[u8], size: usize) -> Option<(Vec<Vec<u8>>, ListMetadata)> {
+    let (mut cutter, mut items) = (ListCutter::new(kind.name), Vec::new());
+    for chunk in bytes.chunks(size) {
+        cutter.feed(chunk, |item| items.push(item.to_vec())).ok()?;
+    }
+    Some((items, cutter.finish().ok()?))
+}
+
+/// The frames of a watch, and whether they ended with an error.
+fn cut_watch(bytes: &[u8], size: usize) -> (Vec<Vec<u8>>, bool) {
+    let (mut cutter, mut frames) = (FrameCutter::default(), Vec::new());
+    let fed = bytes.chunks(size).try_for_each(|chunk| {
+        cutter.feed::<reader::Error>(chunk, |frame| {
+            frames.push(frame.to_vec());
+            Ok(())
+        })
+    });
+    (frames, fed.is_err())
 }
 
 /// What the kernel answers, whatever was asked.
