@@ -40,11 +40,8 @@ pub fn envelope(api_version: &str, kind: &str, object: &[u8]) -> Vec<u8> {
 }
 
 /// A message with its length before it, as watches send it.
-///
-/// # Panics
-/// If the message has more than 4 GiB.
 pub fn frame(message: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(message.len()).expect("a message of less than 4 GiB");
+    let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
     [&length.to_be_bytes(), message].concat()
 }
 
@@ -54,10 +51,7 @@ pub fn watch_event(event_type: &str, envelope: &[u8]) -> Vec<u8> {
 }
 
 /// An object with the fields of a table, as Go writes it: in the order of the numbers, with the zero values
-/// that JSON leaves out.
-///
-/// # Panics
-/// If a value is not of the field's type.
+/// that JSON leaves out. A value that is not of the field's type is written as zero.
 pub fn encode(fields: &[Field], object: &Value) -> Vec<u8> {
     encode_parts(fields, object, &mut |parts| parts.into_iter().flatten().flatten().collect())
 }
@@ -110,10 +104,10 @@ fn encode_value(number: u32, field_type: FieldType, value: &Value, join: Join<'_
     }
 }
 
-/// An empty message for no time.
+/// An empty message for no time, or text that is none.
 fn encode_time(value: &Value) -> Vec<u8> {
     let Some(text) = value.as_str() else { return Vec::new() };
-    let time: jiff::Timestamp = text.parse().expect("a time");
+    let Ok(time) = text.parse::<jiff::Timestamp>() else { return Vec::new() };
     // Go counts nanoseconds forward from the second, also before 1970.
     let (whole, rest) = (1_000_000, time.as_microsecond());
     let (seconds, microseconds) = (rest.div_euclid(whole), rest.rem_euclid(whole));
