@@ -67,6 +67,16 @@ struct State {
     read: Instant,
 }
 
+impl State {
+    fn new(
+        chain: Vec<CertificateDer<'static>>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Self, CertificateError> {
+        let config = config(chain.clone(), key)?;
+        Ok(Self { config, chain, read: Instant::now() })
+    }
+}
+
 impl Tls {
     /// Reads or makes the certificate.
     ///
@@ -74,8 +84,7 @@ impl Tls {
     /// If it cannot be used.
     pub fn new(source: Certificate) -> Result<Self, CertificateError> {
         let (chain, key) = source.read()?;
-        let config = config(chain.clone(), key)?;
-        Ok(Self { source, state: Mutex::new(State { config, chain, read: Instant::now() }) })
+        Ok(Self { source, state: Mutex::new(State::new(chain, key)?) })
     }
 
     /// Greets a client.
@@ -91,11 +100,11 @@ impl Tls {
         let mut state = self.state.lock();
         if self.source != Certificate::SelfSigned && state.read.elapsed() >= PERIOD {
             state.read = Instant::now();
-            match self.renewed(&state.chain) {
+            match self.renewed(&state) {
                 Ok(None) => {}
-                Ok(Some((chain, config))) => {
+                Ok(Some(renewed)) => {
                     tracing::info!("the changed certificate is in use");
-                    (state.chain, state.config) = (chain, config);
+                    *state = renewed;
                 }
                 Err(error) => {
                     tracing::error!(%error, "the certificate cannot be read again; the one before stays in use");
@@ -106,16 +115,9 @@ impl Tls {
     }
 
     /// The certificate in the files, if it is another one.
-    fn renewed(
-        &self,
-        known: &[CertificateDer<'static>],
-    ) -> Result<Option<(Vec<CertificateDer<'static>>, Arc<ServerConfig>)>, CertificateError> {
+    fn renewed(&self, known: &State) -> Result<Option<State>, CertificateError> {
         let (chain, key) = self.source.read()?;
-        if chain == known {
-            return Ok(None);
-        }
-        let config = config(chain.clone(), key)?;
-        Ok(Some((chain, config)))
+        if chain == known.chain { Ok(None) } else { State::new(chain, key).map(Some) }
     }
 }
 
