@@ -8,7 +8,8 @@
 //!
 //! Reading is no change, so it needs neither the socket that owns the tables nor the lock around it. With
 //! `--count services` there is a counter per address and port of a Service, and reading a hundred thousand
-//! of them takes the kernel a second: a page does not wait for that.
+//! of them takes the kernel a second: a page does not wait for that. A page that shows several counters has all of
+//! them read at the same time, and waits once.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -139,6 +140,8 @@ struct State<T> {
     /// How often it was asked for, and how many of these questions are answered.
     asked: u64,
     answered: u64,
+    /// Until when those who ask wait for the answer to the last question.
+    patience: Instant,
     last: Arc<T>,
     ended: bool,
 }
@@ -149,7 +152,8 @@ impl<T: Default + Send + Sync + 'static> Reading<T> {
         network: &Network,
         mut read: impl FnMut(&mut Socket) -> io::Result<T> + Send + 'static,
     ) -> Self {
-        let state = State { asked: 0, answered: 0, last: Arc::default(), ended: false };
+        let (last, patience) = (Arc::default(), Instant::now());
+        let state = State { asked: 0, answered: 0, patience, last, ended: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let (own, network) = (Arc::clone(&shared), network.clone());
         let body = move || {
@@ -165,15 +169,24 @@ impl<T: Default + Send + Sync + 'static> Reading<T> {
         Self(shared)
     }
 
+    /// Has it read, so that whoever gets it soon does not wait as long. Those who ask within a moment ask the same.
+    pub(crate) fn ask(&self) {
+        let mut state = self.0.state.lock();
+        let now = Instant::now();
+        if now >= state.patience {
+            state.asked += 1;
+            state.patience = now + PATIENCE;
+            self.0.changed.notify_all();
+        }
+    }
+
     /// What the kernel has now, or a moment ago if reading takes long.
     pub(crate) fn get(&self) -> Arc<T> {
-        let deadline = Instant::now() + PATIENCE;
+        self.ask();
         let mut state = self.0.state.lock();
-        state.asked += 1;
-        let question = state.asked;
-        self.0.changed.notify_all();
+        let (question, patience) = (state.asked, state.patience);
         while state.answered < question {
-            if self.0.changed.wait_until(&mut state, deadline).timed_out() {
+            if self.0.changed.wait_until(&mut state, patience).timed_out() {
                 break;
             }
         }
@@ -213,5 +226,34 @@ impl<T> Drop for Reading<T> {
     fn drop(&mut self) {
         self.0.state.lock().ended = true;
         self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page that shows two things of the kernel, which answers neither, waits for both at the same time.
+    #[test]
+    fn questions_of_one_moment_are_one_question() {
+        let reading = Reading(Arc::new(Shared {
+            state: Mutex::new(State {
+                asked: 0,
+                answered: 0,
+                patience: Instant::now(),
+                last: Arc::new(7),
+                ended: false,
+            }),
+            changed: Condvar::new(),
+        }));
+        reading.ask();
+        let patience = reading.0.state.lock().patience;
+        assert_eq!(*reading.get(), 7, "what was read last");
+        assert!(Instant::now() >= patience, "it has waited, as nobody answers");
+        let state = reading.0.state.lock();
+        assert_eq!((state.asked, state.patience), (1, patience), "for the first question");
+        drop(state);
+        assert_eq!(*reading.get(), 7);
+        assert_eq!(reading.0.state.lock().asked, 2, "a moment later it is asked again");
     }
 }

@@ -10,6 +10,7 @@
 //! kernel, whatever the sync loop reads or writes there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
@@ -75,7 +76,7 @@ impl PublishedService {
 /// What the pages show. One for the life of the process.
 #[derive(Debug, Default)]
 pub struct Published {
-    services: Mutex<BTreeMap<Key, PublishedService>>,
+    services: Mutex<BTreeMap<Key, Arc<PublishedService>>>,
     /// Zones with a counter in the kernel.
     zones: Mutex<BTreeSet<ZoneId>>,
     /// How many batches the kernel has accepted from the tables that are in use.
@@ -86,7 +87,7 @@ pub struct Published {
 
 impl Published {
     /// All Services.
-    pub(crate) fn services(&self) -> Vec<PublishedService> {
+    pub(crate) fn services(&self) -> Vec<Arc<PublishedService>> {
         self.services.lock().values().cloned().collect()
     }
 
@@ -120,10 +121,11 @@ impl Published {
                 grant: desired.grant(&key).copied(),
             });
             let mut services = self.services.lock();
-            tell(&key, services.get(&key), published.as_ref());
-            tell_left_out(&key, services.get(&key), published.as_ref());
+            let before = services.get(&key).map(Arc::as_ref);
+            tell(&key, before, published.as_ref());
+            tell_left_out(&key, before, published.as_ref());
             match published {
-                Some(published) => drop(services.insert(key, published)),
+                Some(published) => drop(services.insert(key, Arc::new(published))),
                 None => drop(services.remove(&key)),
             }
         }

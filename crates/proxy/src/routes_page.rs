@@ -1,6 +1,7 @@
 //! The page `/routes`: every Service port with its endpoints on this node, and why these.
 
 use std::fmt::Display;
+use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 use zonewise_nft::Family;
@@ -21,11 +22,11 @@ struct Document<'a> {
     zone: Option<&'a str>,
 }
 
-struct Lines<'a>(&'a [PublishedService]);
+struct Lines<'a>(&'a [Arc<PublishedService>]);
 
 impl Serialize for Lines<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().flat_map(lines))
+        serializer.collect_seq(self.0.iter().flat_map(|known| lines(known)))
     }
 }
 

@@ -14,6 +14,9 @@ use crate::published::{Published, PublishedService};
 use crate::rules::entries::PortRoute;
 use crate::watches::ClusterView;
 
+/// Connections by Service, as the kernel has counted them.
+type ByService = Reading<BTreeMap<CountedPort, u64>>;
+
 /// Registers them.
 ///
 /// # Errors
@@ -28,8 +31,12 @@ pub(crate) fn register(
     no_local(registry, published)?;
     tables(registry, published)?;
     over_budget(registry, published)?;
-    service_connections(registry, published, network)?;
-    connections(registry, published, cluster, network)
+    let by_service = Arc::clone(published);
+    let by_service =
+        Reading::start(network, move |socket| connections::by_service(socket, &by_service));
+    let by_service = Arc::new(by_service);
+    service_connections(registry, Arc::clone(&by_service))?;
+    connections(registry, published, cluster, network, by_service)
 }
 
 /// Figures about the tables as a whole.
@@ -72,18 +79,12 @@ fn over_budget(registry: &Registry, published: &Arc<Published>) -> Result<(), Me
 }
 
 /// Connections per Service port, where that is counted.
-fn service_connections(
-    registry: &Registry,
-    published: &Arc<Published>,
-    network: &Network,
-) -> Result<(), MetricError> {
+fn service_connections(registry: &Registry, counts: Arc<ByService>) -> Result<(), MetricError> {
     let (name, help) = (
         "zonewise_proxy_service_connections_total",
         "Connections from this node, by Service and port; with --count services",
     );
     let labels = ["namespace", "service", "protocol", "port"];
-    let published = Arc::clone(published);
-    let counts = Reading::start(network, move |socket| connections::by_service(socket, &published));
     registry.collect(name, help, Kind::Counter, labels, move |samples| {
         for (CountedPort { service, protocol, port }, count) in &*counts.get() {
             let values = [&*service.0, &*service.1, protocol, &port.to_string()];
@@ -150,6 +151,7 @@ fn connections(
     published: &Arc<Published>,
     cluster: &Arc<ClusterView>,
     network: &Network,
+    by_service: Arc<ByService>,
 ) -> Result<(), MetricError> {
     let (name, help) = (
         "zonewise_proxy_connections_total",
@@ -158,6 +160,8 @@ fn connections(
     let (published, cluster) = (Arc::clone(published), Arc::clone(cluster));
     let counts = Reading::start(network, connections::by_zone);
     registry.collect(name, help, Kind::Counter, ["from_zone", "to_zone"], move |samples| {
+        // Both are read at the same time: this metric comes first on the page.
+        by_service.ask();
         let reader = cluster.reader();
         let from = reader.location().zone.clone().unwrap_or_default();
         for (zone, count) in by_zone(&counts.get(), &published, &reader) {
