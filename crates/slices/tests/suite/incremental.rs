@@ -147,7 +147,7 @@ proptest! {
             let plan = if quiet { cluster.settle() } else { cluster.sync() };
             prop_assert_eq!(format!("{:?}", shared), format!("{:?}", plan));
             prop_assert_eq!(needless(&plan, &before), 0, "{:?}", plan);
-            let mut nothing = cluster.from_nothing();
+            let mut nothing = cluster.without_slices();
             nothing.sync();
             prop_assert_eq!(endpoints(&cluster, compared), endpoints(&nothing, compared));
         }

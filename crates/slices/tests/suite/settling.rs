@@ -203,7 +203,7 @@ impl Contestant {
 
     /// The same objects without slices, and what is decided for them.
     fn fresh(&self, annotations: &[(&str, &str)]) -> TestCluster {
-        let mut fresh = self.cluster.from_nothing();
+        let mut fresh = self.cluster.without_slices();
         for (key, value) in annotations {
             fresh.annotate(key, value);
         }

@@ -204,7 +204,7 @@ impl TestCluster {
     }
 
     fn plan_if(&self, quiet: bool) -> Plan {
-        self.plan_of(self.topology(), self.decoded_pods(), self.store.list(), quiet)
+        self.plan_of(&self.topology(), &self.decoded_pods(), &self.store.list(), quiet)
     }
 
     /// The same plan, made from objects that have equal names and equal hints in memory once, as the
@@ -232,8 +232,8 @@ impl TestCluster {
                 *own = Arc::clone(hints.get(own).unwrap());
             }
         }
-        let slices = slices.into_iter().map(Arc::new).collect();
-        self.plan_of(Nodes::new(nodes, self.missing_cpu), pods, slices, quiet)
+        let slices: Vec<Arc<Slice>> = slices.into_iter().map(Arc::new).collect();
+        self.plan_of(&Nodes::new(nodes, self.missing_cpu), &pods, &slices, quiet)
     }
 
     fn decoded_pods(&self) -> Vec<Arc<Pod>> {
@@ -243,17 +243,17 @@ impl TestCluster {
 
     fn plan_of(
         &self,
-        nodes: Nodes,
-        pods: Vec<Arc<Pod>>,
-        slices: Vec<Arc<Slice>>,
+        nodes: &Nodes,
+        pods: &[Arc<Pod>],
+        slices: &[Arc<Slice>],
         quiet: bool,
     ) -> Plan {
         let service: Service = serde_json::from_value(self.service.clone()).unwrap();
         let input = Input {
             service: &service,
-            pods: &pods,
-            slices: &slices,
-            nodes: &nodes,
+            pods,
+            slices,
+            nodes,
             trigger: None,
             populated: false,
             quiet,
@@ -262,7 +262,7 @@ impl TestCluster {
     }
 
     /// The same objects without slices.
-    pub(crate) fn from_nothing(&self) -> Self {
+    pub(crate) fn without_slices(&self) -> Self {
         let mut fresh = Self::new(&[]);
         fresh.service = self.service.clone();
         fresh.nodes = self.nodes.clone();
