@@ -57,6 +57,7 @@ bench: ## Measure speed (set PEER=/path/to/the/evaluation/tool to measure it in 
 	@scripts/bench-peer $(ZONEWISE) "$(PEER)"
 	@cargo bench --locked --package zonewise-slices --bench instructions
 	@HINTS_PEER=$$(scripts/reference bench)/hints cargo bench --locked --package zonewise-slices --bench hints
+	@ZONEWISE_REFERENCE=$$(scripts/reference bench) cargo bench --locked --package zonewise-inventory --bench forms
 	@ZONEWISE_REFERENCE=$$(scripts/reference bench) ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) \
 		cargo test --locked --workspace --bench side_by_side
 	@ZONEWISE_REFERENCE=$$(scripts/reference bench) ZONEWISE_BINARY=$(CURDIR)/$(ZONEWISE) \

@@ -147,6 +147,11 @@ impl Cluster {
         self.programs.path(name)
     }
 
+    /// CPU time that the API server has used since it was started.
+    pub fn apiserver_cpu_seconds(&self) -> Result<f64> {
+        self.apiserver().as_ref().context("the API server is not running")?.cpu_seconds()
+    }
+
     /// The path of a new log file in the directory of the cluster.
     #[must_use]
     pub fn log(&self, name: &str) -> PathBuf {

@@ -52,6 +52,8 @@ struct Run<'a> {
 struct Mark {
     at: Instant,
     cpu: f64,
+    /// CPU time of the API server.
+    server_cpu: f64,
     writes: f64,
 }
 
@@ -93,7 +95,7 @@ impl Run<'_> {
 
     async fn cold_start(&mut self, pods: usize) -> Result<()> {
         self.say("cold start");
-        let mark = Mark { cpu: 0.0, writes: self.writes().await?, at: Instant::now() };
+        let mark = self.mark_before_start(0.0).await?;
         let mut process = self.subject.start(&self.cluster)?;
         let converged = self.wait(&mut process, |view| view.ready() == pods).await?;
         self.note("cold start: all Pods in slices", (converged - mark.at).as_secs_f64(), "s");
@@ -111,7 +113,7 @@ impl Run<'_> {
         self.say("restart");
         self.objects.create(&canary()).await?;
         // The canary's slice is not counted.
-        let mark = Mark { cpu: 0.0, writes: self.writes().await? + 1.0, at: Instant::now() };
+        let mark = self.mark_before_start(1.0).await?;
         let mut process = self.subject.start(&self.cluster)?;
         let works = self.wait(&mut process, |view| view.is_ready(CANARY)).await?;
         let idle_since = wait_until_idle(&mut process).await?.max(works);
@@ -215,12 +217,20 @@ impl Run<'_> {
     }
 
     async fn mark(&self, process: &Process) -> Result<Mark> {
-        let writes = self.writes().await?;
-        Ok(Mark { at: Instant::now(), cpu: process.cpu_seconds()?, writes })
+        Ok(Mark { cpu: process.cpu_seconds()?, ..self.mark_before_start(0.0).await? })
+    }
+
+    /// A mark for a process that is about to start, of whose writes so many are not counted.
+    async fn mark_before_start(&self, not_counted: f64) -> Result<Mark> {
+        let writes = self.writes().await? + not_counted;
+        let server_cpu = self.cluster.apiserver_cpu_seconds()?;
+        Ok(Mark { at: Instant::now(), cpu: 0.0, server_cpu, writes })
     }
 
     async fn note_use(&mut self, phase: &str, process: &Process, mark: &Mark) -> Result<()> {
         self.note(&format!("{phase}: CPU time"), process.cpu_seconds()? - mark.cpu, "s");
+        let server = self.cluster.apiserver_cpu_seconds()? - mark.server_cpu;
+        self.note(&format!("{phase}: CPU time of the API server"), server, "s");
         let written = self.writes().await? - mark.writes;
         self.note(&format!("{phase}: slices written"), written, "");
         Ok(())

@@ -1,0 +1,215 @@
+//! What reading objects costs in JSON and in protobuf: one object, from bytes that a real API server has sent, and
+//! whole lists of that server.
+//!
+//! ```text
+//!  ZONEWISE_REFERENCE=$(scripts/reference bench) cargo bench --package zonewise-inventory --bench forms
+//! ```
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    missing_docs,
+    reason = "a benchmark prints, and stops when it cannot go on"
+)]
+
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use zonewise_cluster::api::ApiError;
+use zonewise_cluster::watch::{self, ContentType, Resource, WatchListener};
+use zonewise_common::encoded::{DecodeError, Encoded};
+use zonewise_common::name::{Key, Keyed};
+use zonewise_routing::{NodeLocation, ObjectReader};
+use zonewise_slices::pod::Pod;
+use zonewise_slices::service::Service;
+use zonewise_slices::slice::Slice;
+use zonewise_testbed::{Cluster, objects, table};
+
+/// How often one object is decoded.
+const ROUNDS: u32 = 50_000;
+/// How many slices, with [`ENDPOINTS`] each, are listed.
+const SLICES: usize = 5_000;
+const ENDPOINTS: usize = 10;
+/// How often each list is read; the median is shown.
+const LISTS: usize = 5;
+
+type Read = fn(&ObjectReader, Encoded<'_>) -> Result<(), DecodeError>;
+
+fn endpoint(number: usize) -> Value {
+    let address = Ipv4Addr::from_bits(0x0a00_0000 + u32::try_from(number).unwrap());
+    let mut endpoint = objects::endpoint(IpAddr::V4(address), "node-1", "zone-a");
+    endpoint["targetRef"] = json!({"kind": "Pod", "namespace": "bench", "name": format!("web-5d4f8c7b9d-{number:05}"),
+        "uid": "6a1ce7f7-21cf-4f3a-9a6a-0c9b1d2c0002"});
+    endpoint["hints"] = json!({"forZones": [{"name": "zone-a"}]});
+    endpoint
+}
+
+fn slice(name: &str, endpoints: usize) -> Value {
+    let endpoints: Vec<Value> = (0..endpoints).map(endpoint).collect();
+    objects::endpoint_slice("bench", "web", name, &endpoints)
+}
+
+/// A Pod as a Deployment makes it: most of it is not used here.
+fn pod() -> Value {
+    let mut pod = objects::pod("bench", "web-5d4f8c7b9d-abcde", "web", "node-1", "10.0.0.1");
+    pod["metadata"]["labels"]["pod-template-hash"] = "5d4f8c7b9d".into();
+    pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d4f8c7b9d",
+        "uid": "6a1ce7f7-21cf-4f3a-9a6a-0c9b1d2c0003", "controller": true, "blockOwnerDeletion": true}]);
+    let container = &mut pod["spec"]["containers"][0];
+    container["env"] =
+        (0..10).map(|n| json!({"name": format!("SETTING_{n}"), "value": "some value"})).collect();
+    container["resources"] =
+        json!({"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}});
+    let probe = json!({"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10});
+    (container["readinessProbe"], container["livenessProbe"]) = (probe.clone(), probe);
+    pod
+}
+
+/// Keeps the bytes of the last object of a list.
+#[derive(Clone, Default)]
+struct Capture(Arc<Captured>);
+
+#[derive(Default)]
+struct Captured {
+    last: Mutex<Vec<u8>>,
+    listed: Notify,
+}
+
+struct Anything;
+
+impl Keyed for Anything {
+    fn key(&self) -> Key {
+        Key::default()
+    }
+}
+
+impl WatchListener for Capture {
+    type Object = Anything;
+
+    fn read(&self, object: Encoded<'_>) -> Result<Anything, DecodeError> {
+        *self.0.last.lock() = match object {
+            Encoded::Json(json) => json.as_bytes().to_vec(),
+            Encoded::Protobuf(_, bytes) => bytes.to_vec(),
+        };
+        Ok(Anything)
+    }
+
+    fn apply(&mut self, _: Anything) {}
+    fn unreadable(&mut self, _: &Key, _: &str) {}
+    fn delete(&mut self, _: u64, _: &Key) {}
+    fn listed(&mut self, _: u64, _: &BTreeSet<Key>) {
+        self.0.listed.notify_one();
+    }
+    fn health(&mut self, _: Result<(), &ApiError>) {}
+}
+
+async fn capture(client: &kube::Client, resource: Resource) -> Vec<u8> {
+    let capture = Capture::default();
+    let task = tokio::spawn(watch::follow(client.clone(), resource, capture.clone()));
+    capture.0.listed.notified().await;
+    task.abort();
+    std::mem::take(&mut *capture.0.last.lock())
+}
+
+/// Nanoseconds that one object takes.
+fn nanoseconds(read: Read, object: Encoded<'_>) -> u128 {
+    let reader = ObjectReader::new(NodeLocation::new("node-1", Some("zone-a"), None));
+    let begun = Instant::now();
+    for _ in 0..ROUNDS {
+        black_box(read(&reader, black_box(object))).unwrap();
+    }
+    begun.elapsed().as_nanos() / u128::from(ROUNDS)
+}
+
+async fn one_object(
+    client: &kube::Client,
+    name: &str,
+    resource: &Resource,
+    read: Read,
+) -> Vec<String> {
+    let json = capture(client, resource.clone().encoded_as(ContentType::Json)).await;
+    let protobuf = capture(client, resource.clone()).await;
+    let text = std::str::from_utf8(&json).unwrap();
+    let times = [Encoded::Json(text), Encoded::Protobuf(resource.kind.unwrap(), &protobuf)]
+        .map(|object| nanoseconds(read, object));
+    let [before, after] = times;
+    vec![
+        name.to_owned(),
+        json.len().to_string(),
+        protobuf.len().to_string(),
+        format!("{before} ns"),
+        format!("{after} ns"),
+        format!("{:.2}", after as f64 / before as f64),
+    ]
+}
+
+/// The median time from the request to the last object, and the CPU time that the server took for it.
+async fn list(cluster: &Cluster, form: ContentType) -> (Duration, f64) {
+    let client = cluster.admin().unwrap();
+    let (mut times, mut cpu) = (Vec::new(), Vec::new());
+    for _ in 0..LISTS {
+        let (begun, before) = (Instant::now(), cluster.apiserver_cpu_seconds().unwrap());
+        capture(&client, watch::SLICES.encoded_as(form)).await;
+        times.push(begun.elapsed());
+        cpu.push(cluster.apiserver_cpu_seconds().unwrap() - before);
+    }
+    times.sort();
+    cpu.sort_by(f64::total_cmp);
+    (times[LISTS / 2], cpu[LISTS / 2])
+}
+
+#[tokio::main]
+async fn main() {
+    let cluster = Cluster::start().await.unwrap();
+    let client = cluster.admin().unwrap();
+    cluster.create(&[objects::namespace("bench")]).await.unwrap();
+    let service = objects::service("bench", "web", "web");
+    cluster.create(&[pod(), service, slice("web-1", 100)]).await.unwrap();
+    let selected = |resource: Resource| {
+        let selector = watch::query_parameter("fieldSelector", "metadata.namespace=bench");
+        Resource { selector: selector.into(), ..resource }
+    };
+    let controller_pod: Read = |_, object| object.decode::<Pod>().map(drop);
+    let controller_service: Read = |_, object| object.decode::<Service>().map(drop);
+    let controller_slice: Read = |_, object| object.decode::<Slice>().map(drop);
+    let proxy_service: Read = |reader, object| reader.decode_service(object).map(drop);
+    let proxy_slice: Read = |reader, object| reader.decode_slice(object).map(drop);
+    let rows = [
+        ("Pod, controller", selected(watch::PODS), controller_pod),
+        ("Service, controller", selected(watch::SERVICES), controller_service),
+        ("Service, proxy", selected(watch::SERVICES), proxy_service),
+        ("EndpointSlice of 100, controller", selected(watch::SLICES), controller_slice),
+        ("EndpointSlice of 100, proxy", selected(watch::SLICES), proxy_slice),
+    ];
+    let header = ["one object", "bytes of JSON", "of protobuf", "JSON", "protobuf", "ratio"];
+    let mut lines = vec![header.map(str::to_owned).to_vec()];
+    for (name, resource, read) in rows {
+        lines.push(one_object(&client, name, &resource, read).await);
+    }
+    println!("{}\n", table::markdown(&lines));
+
+    let slices: Vec<Value> =
+        (0..SLICES).map(|n| slice(&format!("many-{n:05}"), ENDPOINTS)).collect();
+    cluster.create(&slices).await.unwrap();
+    let json = list(&cluster, ContentType::Json).await;
+    let protobuf = list(&cluster, ContentType::Protobuf).await;
+    let row = |name: &str, json: f64, protobuf: f64| {
+        let cells = [json, protobuf].map(|seconds| format!("{seconds:.3} s"));
+        let ratio = format!("{:.2}", protobuf / json);
+        std::iter::once(name.to_owned()).chain(cells).chain([ratio]).collect::<Vec<_>>()
+    };
+    let title = format!("a list of {SLICES} EndpointSlices of {ENDPOINTS}");
+    let header: Vec<String> =
+        [&title, "JSON", "protobuf", "ratio"].into_iter().map(|cell| (*cell).to_owned()).collect();
+    let lines = [
+        header,
+        row("request to last object", json.0.as_secs_f64(), protobuf.0.as_secs_f64()),
+        row("CPU of the API server", json.1, protobuf.1),
+    ];
+    println!("{}", table::markdown(&lines));
+}
