@@ -165,6 +165,30 @@ enum Step {
     Resume(String),
 }
 
+impl Step {
+    /// The same once more, from the version that a watch has reached.
+    fn repeated(self, reached: Option<String>) -> Self {
+        match (self, reached) {
+            (Self::Watch(_), Some(reached)) => Self::Watch(reached),
+            (step, _) => step,
+        }
+    }
+}
+
+/// Whether an answer in protobuf cannot be used. The resource is then read as JSON.
+fn fall_back(resource: &mut Resource, error: &ApiError) -> bool {
+    let ApiError::Format(error) = error else { return false };
+    let protobuf = resource.kind.take().is_some();
+    if protobuf {
+        tracing::warn!(
+            resource = resource.name,
+            error,
+            "the API server's answer in protobuf cannot be used; this resource is read as JSON from now on"
+        );
+    }
+    protobuf
+}
+
 /// Lists and watches a resource until the future is dropped.
 pub async fn follow<L: WatchListener>(client: Client, mut resource: Resource, mut listener: L) {
     let mut backoff = Backoff::default();
@@ -197,19 +221,8 @@ pub async fn follow<L: WatchListener>(client: Client, mut resource: Resource, mu
                 newest = version_number(&next);
                 Step::Watch(next)
             }
-            Err(Interrupted { error: ApiError::Format(error), version })
-                if resource.kind.is_some() =>
-            {
-                tracing::warn!(
-                    resource = resource.name,
-                    error,
-                    "the API server's answer in protobuf cannot be used; this resource is read as JSON from now on"
-                );
-                resource.kind = None;
-                match (step, version) {
-                    (Step::Watch(_), Some(reached)) => Step::Watch(reached),
-                    (step, _) => step,
-                }
+            Err(Interrupted { error, version }) if fall_back(&mut resource, &error) => {
+                step.repeated(version)
             }
             Err(Interrupted { error, version }) => {
                 listener.health(Err(&error));

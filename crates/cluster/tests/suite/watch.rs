@@ -175,7 +175,8 @@ async fn story(answers: Vec<Answer>) -> Vec<String> {
         assert!(begun.elapsed() < Duration::from_secs(120), "{told:#?}");
         sleep(Duration::from_millis(20)).await;
     };
-    (follower.abort(), server.abort());
+    follower.abort();
+    server.abort();
     told
 }
 
