@@ -169,11 +169,12 @@ impl<T: Default + Send + Sync + 'static> Reading<T> {
         Self(shared)
     }
 
-    /// Has it read, so that whoever gets it soon does not wait as long. Those who ask within a moment ask the same.
+    /// Has it read, so that whoever gets it soon does not wait as long. Those who ask within a moment, or before there is
+    /// an answer, ask the same.
     pub(crate) fn ask(&self) {
         let mut state = self.0.state.lock();
         let now = Instant::now();
-        if now >= state.patience {
+        if state.answered == state.asked && now >= state.patience {
             state.asked += 1;
             state.patience = now + PATIENCE;
             self.0.changed.notify_all();
@@ -253,7 +254,13 @@ mod tests {
         let state = reading.0.state.lock();
         assert_eq!((state.asked, state.patience), (1, patience), "for the first question");
         drop(state);
+        // Longer than a page waits: it is not asked again before there is an answer.
         assert_eq!(*reading.get(), 7);
-        assert_eq!(reading.0.state.lock().asked, 2, "a moment later it is asked again");
+        let state = reading.0.state.lock();
+        assert_eq!((state.asked, state.patience), (1, patience), "for the first question");
+        drop(state);
+        reading.0.answer(1, Ok(8));
+        assert_eq!(*reading.get(), 8);
+        assert_eq!(reading.0.state.lock().asked, 2, "after the answer it is asked again");
     }
 }

@@ -374,17 +374,13 @@ impl Kernel {
             return Err(error);
         }
         let updates = self.exchange(before, None);
-        match self.restore() {
-            Ok(_) => match self.attempt(updates) {
-                Ok(()) => Ok(Vec::new()),
-                Err((error, updates)) => self.halve(updates, error),
-            },
-            // What the kernel rejects is among what was asked for before.
-            Err(error) if is_about_content(&error) => {
-                self.put_services(updates);
-                self.replace_tables()
-            }
-            Err(error) => Err(error),
+        if let Err(error) = self.restore() {
+            self.exchange(updates, None);
+            return Err(error);
+        }
+        match self.attempt(updates) {
+            Ok(()) => Ok(Vec::new()),
+            Err((error, updates)) => self.halve(updates, error),
         }
     }
 
@@ -413,8 +409,15 @@ impl Kernel {
         mut updates: Vec<Update>,
         error: KernelError,
     ) -> Result<Vec<Rejected>, KernelError> {
-        if ErrorKind::of(&error) == ErrorKind::Other {
-            return Err(error);
+        match ErrorKind::of(&error) {
+            ErrorKind::Other => return Err(error),
+            // They may be in the tables already: whoever repairs these next writes them, or finds them there.
+            ErrorKind::OutOfSync => {
+                self.out_of_sync = true;
+                self.exchange(updates, None);
+                return Err(error);
+            }
+            ErrorKind::Invalid | ErrorKind::Unsupported => {}
         }
         if updates.len() <= 1 {
             let rejected = updates.pop().map(|(service, _)| Rejected { service, error });

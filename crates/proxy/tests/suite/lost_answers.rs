@@ -13,6 +13,7 @@ use crate::common::objects::{endpoint, service, slice};
 use crate::common::{Tables, at, ip, usual_node};
 
 const EIO: i32 = 5;
+const EINVAL: i32 = 22;
 
 /// A kernel that loses answers to changes, and lets nobody read it, while the switch is on.
 fn failing_kernel() -> (SimulatedKernel, Arc<AtomicBool>) {
@@ -98,6 +99,26 @@ fn a_change_that_was_not_answered_is_not_taken_back() {
     failing.store(true, Ordering::SeqCst);
     scaled_to(&mut tables, 1).try_sync().unwrap_err();
     failing.store(false, Ordering::SeqCst);
+    let seen = observed_destinations(&kernel);
+    scaled_to(&mut tables, 2).sync();
+    assert_eq!(*seen.lock().unwrap(), [expected(2)]);
+}
+
+/// A batch was rejected for one Service, and was sent again in halves. The answer to the half of another Service was
+/// lost: that one is not rejected, and its rules are not taken back.
+#[test]
+fn a_half_that_was_not_answered_is_not_rejected() {
+    let kernel = SimulatedKernel::new(true);
+    let network = Network::simulated(kernel.process());
+    let location = NodeLocation::new("n1", Some("a"), None);
+    let node = usual_node([Some(ip("192.168.0.1")), None]);
+    let mut tables = Tables::on(&network, location, Options::default(), node);
+    tables.service(&service("web", &["10.96.0.1"])).sync();
+    // Both together, the first one alone, the second one alone.
+    let mut faults = vec![Fault::AnswerLost, Fault::Refused(EINVAL), Fault::Refused(EINVAL)];
+    kernel.set_hook(move |call| call.is_commit().then(|| faults.pop()).flatten());
+    tables.service(&service("bad", &["10.96.0.2"]));
+    scaled_to(&mut tables, 1).try_sync().unwrap_err();
     let seen = observed_destinations(&kernel);
     scaled_to(&mut tables, 2).sync();
     assert_eq!(*seen.lock().unwrap(), [expected(2)]);
