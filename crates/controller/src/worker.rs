@@ -27,8 +27,8 @@ use crate::sync::{SyncOutcome, Syncer};
 
 /// How long a worker waits for a sync before it turns to the next Service.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How many slow syncs a worker has beside the one that it waits for; with more it waits until one has ended. A write
-/// times out after 4 s, so a worker that meets nothing but writes that hang has so many.
+/// How many slow syncs a worker has beside the one that it waits for; with more it waits until one has ended. One write
+/// times out after 4 s, so a worker that meets nothing but syncs with one write that hangs has so many.
 const MOST_SLOW: usize = 4;
 /// How often a worker without work gives a sign of life.
 const HEARTBEAT_PERIOD: Duration = Duration::from_secs(60);

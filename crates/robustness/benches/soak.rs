@@ -138,7 +138,15 @@ async fn run(
     Ok(grown(&samples))
 }
 
-const CONTROLLER: [&str; 3] = ["controller", "--create-namespace", "--metrics-address=127.0.0.1:0"];
+/// A machine that others use may stand still for longer than the usual lease lasts.
+const CONTROLLER: [&str; 6] = [
+    "controller",
+    "--create-namespace",
+    "--health-address=127.0.0.1:0",
+    "--metrics-address=127.0.0.1:0",
+    "--leader-elect-lease-duration=120s",
+    "--leader-elect-renew-deadline=100s",
+];
 const PROXY: [&str; 5] = [
     "proxy",
     "--node-name=node-a",

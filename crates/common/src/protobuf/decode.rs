@@ -11,6 +11,8 @@
 //! struct does not ask for. A field that occurs twice and is no list is an error for structs: no encoder
 //! of Kubernetes writes one.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use serde::de::value::{BorrowedStrDeserializer, StrDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
@@ -305,7 +307,11 @@ impl<'de> Deserializer<'de> for Element<'de> {
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let wire = self.wire;
         match self.field_type {
-            FieldType::Text => visitor.visit_borrowed_str(wire.text()?),
+            // The API server does not check strings in protobuf; in JSON it writes U+FFFD for what is not UTF-8.
+            FieldType::Text => match String::from_utf8_lossy(wire.bytes()?) {
+                Cow::Borrowed(text) => visitor.visit_borrowed_str(text),
+                Cow::Owned(text) => visitor.visit_string(text),
+            },
             FieldType::Bool => visitor.visit_bool(wire.integer()? != 0),
             FieldType::Integer => visitor.visit_i64(wire.integer()?),
             FieldType::IntOrString => match IntOrString::read(wire.bytes()?)? {
@@ -558,18 +564,26 @@ mod tests {
         assert_eq!(read(&message), Ok(expected));
     }
 
+    /// A client that writes protobuf may put any bytes into a string. The object stays readable.
+    #[test]
+    fn a_string_that_is_not_utf8_is_what_it_is_in_json() {
+        assert_eq!(read(&[bytes(1, *b"a\xff")]), Ok(json!({"plain": "a\u{fffd}"})));
+    }
+
     #[test]
     fn values_of_another_type_are_refused_and_named() {
         let year_10000 = int(1, 253_402_300_800);
         let rows = [
             (int(1, 5), "plain: a field that should be a string or a message is something else"),
-            (bytes(1, [0xff]), "plain: a string is not UTF-8"),
             (bytes(3, "1"), "list: a field that should be a number is something else"),
             (bytes(5, year_10000), "time: a time is out of range"),
             (bytes(6, int(2, 1_000_000_000)), "micro: a time is out of range"),
             (bytes(7, int(1, 2)), "either: a value is neither a number nor a string"),
             (fixed(8, 4), "bool: a field that should be a number is something else"),
-            (bytes(9, bytes(1, [0xff])), "inner.name: a string is not UTF-8"),
+            (
+                bytes(9, int(1, 5)),
+                "inner.name: a field that should be a string or a message is something else",
+            ),
             (bytes(9, [0x0a]), "inner: the bytes end in the middle of a field"),
         ];
         for (message, expected) in rows {
