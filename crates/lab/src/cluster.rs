@@ -380,6 +380,8 @@ impl Cluster {
             let ip = found["spec"]["clusterIP"].as_str()?.parse().ok()?;
             Some(SocketAddr::new(ip, SERVICE_PORT))
         };
+        // Before the traffic is locked: `serve_guests` locks the guests first.
+        let guests = self.guests().len();
         let traffic = self.traffic();
         let clients: Vec<f64> =
             (0..self.zones.len()).map(|zone| traffic.clients(zone).max(1) as f64).collect();
@@ -390,7 +392,7 @@ impl Cluster {
         let mut targets: Vec<_> = self.services.iter().zip(rates).map(target).collect();
         *self.targets.lock() = targets.clone();
         // Those of users get theirs with the next observation.
-        targets.resize(targets.len() + self.guests().len(), None);
+        targets.resize(targets.len() + guests, None);
         traffic.aim(targets);
         Ok(())
     }
