@@ -5,7 +5,7 @@ use http::Request;
 use kube::client::Body;
 use serde_json::{Value, json};
 use zonewise_common::protobuf::stream::FrameCutter;
-use zonewise_common::testing::protobuf::{bytes, encode, envelope, frame, watch_event};
+use zonewise_common::testing::protobuf::{bytes, encode, envelope, frame, int, watch_event};
 
 use super::*;
 
@@ -97,8 +97,8 @@ fn an_object_that_does_not_parse_is_named_and_can_still_be_deleted() {
         r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}"#,
         "",
     ]);
-    // A node's name that is not UTF-8, and a spec that is longer than the object.
-    let (no_text, no_end) = (bytes(2, bytes(10, [0xff])), vec![0x12, 99, 1]);
+    // A node's name that is a number, and a spec that is longer than the object.
+    let (no_text, no_end) = (bytes(2, int(10, 7)), vec![0x12, 99, 1]);
     let protobuf = protobuf_calls(&[
         pod_event("ADDED", "good", "5", &[]),
         pod_event("MODIFIED", "bad", "6", &no_text),

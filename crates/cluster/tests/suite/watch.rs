@@ -15,7 +15,7 @@ use zonewise_common::encoded::{DecodeError, Encoded};
 use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_common::protobuf::MEDIA_TYPE;
 use zonewise_common::protobuf::kinds::POD;
-use zonewise_common::testing::protobuf::{bytes, encode, envelope, watch_event};
+use zonewise_common::testing::protobuf::{bytes, encode, envelope, int, watch_event};
 
 const JSON: &str = "application/json";
 
@@ -331,10 +331,13 @@ async fn an_answer_that_is_compressed_without_being_asked_is_an_error_that_says_
 
 #[tokio::test]
 async fn an_object_that_cannot_be_read_is_named_and_the_others_are_used() {
-    let no_text = [encode(&POD.fields[..1], &object("bad", 5)), bytes(2, bytes(10, [0xff]))];
+    let no_text = [encode(&POD.fields[..1], &object("bad", 5)), bytes(2, int(10, 7))];
     let list = protobuf_list(5, &[no_text.concat(), pod("a", 4)]);
     let expected: [&[&str]; 2] = [
-        &["? list in protobuf", "bad cannot be read: spec.nodeName: a string is not UTF-8"],
+        &[
+            "? list in protobuf",
+            "bad cannot be read: spec.nodeName: a field that should be a string or a message is something else",
+        ],
         &["a on n1", "listed a bad at 5", "? watch from 5 in protobuf"],
     ];
     assert_story(vec![list], &expected).await;
