@@ -175,7 +175,8 @@ impl Step {
     }
 }
 
-/// Whether an answer in protobuf cannot be used. The resource is then read as JSON.
+/// Whether an answer shows that the server, or something in between, does not speak protobuf. The resource is then read
+/// as JSON.
 fn fall_back(resource: &mut Resource, error: &ApiError) -> bool {
     let ApiError::Format(error) = error else { return false };
     let protobuf = resource.kind.take().is_some();
@@ -316,20 +317,15 @@ async fn list<L: WatchListener>(
     resource: &Resource,
     listener: &mut L,
 ) -> Result<String, Interrupted> {
-    let (mut keys, mut unidentified) = (BTreeSet::new(), false);
+    let (mut keys, mut identified) = (BTreeSet::new(), Ok(()));
     let mut take = |object: Encoded<'_>| match apply(listener, object) {
         Some(key) => drop(keys.insert(key)),
-        None => unidentified = true,
+        // It must not be taken for deleted.
+        None => identified = Err(format::unidentified(object)),
     };
     let Resource { path, selector, kind, .. } = resource;
     let version = list_pages(client, path, selector, *kind, &mut take).await?;
-    if unidentified {
-        // It must not be taken for deleted.
-        return Err(ApiError::Format(
-            "an object of a list has no metadata that can be read".into(),
-        )
-        .into());
-    }
+    identified?;
     listener.listed(version_number(&version), &keys);
     Ok(version)
 }
@@ -476,7 +472,10 @@ async fn watch<L: WatchListener>(
             let seconds = IDLE_TIMEOUT.as_secs();
             unavailable(format!("nothing was received on the watch for {seconds} s"))
         };
-        let Some(frame) = frame.map_err(silent)? else { return Ok(version) };
+        let Some(frame) = frame.map_err(silent)? else {
+            reader.finish().map_err(|error| interrupted(error, &version))?;
+            return Ok(version);
+        };
         let frame = frame.map_err(|error| unavailable(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
         let result = reader.feed(&data, |event| handle(event, listener, &mut version));
@@ -495,7 +494,7 @@ fn handle<L: WatchListener>(
         return Err(api::watch_error(object));
     }
     let Some((key, at)) = key_and_version(object) else {
-        return Err(ApiError::Format("a watch event has no metadata that can be read".into()));
+        return Err(format::unidentified(object));
     };
     // Versions of a watch grow. A server whose store was restored from a backup sends older ones, and one that is
     // behind the others may; a list tells which of both it is.

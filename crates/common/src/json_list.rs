@@ -252,9 +252,9 @@ impl Cutter {
         self.keep(&chunk[begin..]);
     }
 
-    /// The list without its items.
-    pub fn rest(self) -> Vec<u8> {
-        self.rest
+    /// The list without its items, as far as it has arrived.
+    pub fn rest(&self) -> &[u8] {
+        &self.rest
     }
 
     /// An item that lies in one chunk is not copied.
@@ -345,7 +345,7 @@ mod tests {
         for chunk in text.as_bytes().chunks(size) {
             cutter.feed(chunk, |item| items.push(text_of(item)));
         }
-        (items, text_of(&cutter.rest()))
+        (items, text_of(cutter.rest()))
     }
 
     #[test]

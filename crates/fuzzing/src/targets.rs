@@ -68,7 +68,7 @@ pub(crate) fn list_cutter(bytes: &[u8]) {
     let cut = |size: usize| {
         let (mut cutter, mut items) = (Cutter::default(), Vec::new());
         bytes.chunks(size).for_each(|chunk| cutter.feed(chunk, |item| items.push(item.to_vec())));
-        (items, cutter.rest())
+        (items, cutter.rest().to_vec())
     };
     let whole = cut(bytes.len().max(1));
     for size in [1, 7] {

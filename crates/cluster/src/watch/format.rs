@@ -7,8 +7,11 @@
 //! ```
 //!
 //! The server decides, and so does a proxy in between: what is read is what the answer says it is. A server that
-//! refuses to answer, or an answer that is not what it says, is an [`ApiError::Format`]; the same is then asked for
-//! in JSON.
+//! refuses to answer, or protobuf that is not what it says or comes under another name, is an [`ApiError::Format`]; the
+//! same is then asked for in JSON. JSON that cannot be read, and a page of HTML, say nothing about protobuf: they are
+//! an [`ApiError::Unavailable`], and the same is asked for again.
+
+use std::fmt::Display;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Request, Response};
@@ -19,7 +22,7 @@ use zonewise_common::encoded::Encoded;
 use zonewise_common::json_list;
 use zonewise_common::protobuf::MEDIA_TYPE;
 use zonewise_common::protobuf::decode::Kind;
-use zonewise_common::protobuf::envelope::WatchEvent;
+use zonewise_common::protobuf::envelope::{MAGIC, WatchEvent};
 use zonewise_common::protobuf::kinds::STATUS;
 use zonewise_common::protobuf::stream::{FrameCutter, ListCutter, MAX_OBJECT_BYTES};
 
@@ -40,8 +43,30 @@ fn answered(response: &Response<Body>, kind: Option<&'static Kind>) -> Option<&'
     kind.filter(|_| content_type.trim_start().starts_with(MEDIA_TYPE))
 }
 
-fn unreadable(what: &str, error: impl std::fmt::Display) -> ApiError {
+/// Why a part of an answer cannot be used, if the answer says that it is protobuf.
+fn bad_protobuf(what: &str, error: impl Display) -> ApiError {
     ApiError::Format(format!("{what} cannot be read: {error}"))
+}
+
+/// The same for an answer that says something else. `text` is what cannot be read.
+fn bad_json(what: &str, text: &[u8], error: impl Display) -> ApiError {
+    // Objects begin with the prefix, watches with the highest byte of a length. Text begins with neither.
+    if text.starts_with(MAGIC) || text.starts_with(&[0]) {
+        return ApiError::Format(format!(
+            "{what} is protobuf, and its content type says that it is not"
+        ));
+    }
+    let text = String::from_utf8_lossy(&text[..text.len().min(100)]);
+    ApiError::Unavailable(format!("{what} cannot be read: {error}; it begins with {text:?}"))
+}
+
+/// An object without a name and version that can be read.
+pub(super) fn unidentified(object: Encoded<'_>) -> ApiError {
+    let (what, error) = ("an object", "its metadata is missing or damaged");
+    match object {
+        Encoded::Json(json) => bad_json(what, json.as_bytes(), error),
+        Encoded::Protobuf(..) => bad_protobuf(what, error),
+    }
 }
 
 /// What a page of a list says about itself.
@@ -81,11 +106,11 @@ impl PageReader {
                     Ok(item) => take(Encoded::Json(item)),
                     Err(error) => text = Err(error),
                 });
-                text.map_err(unreadable_list)
+                text.map_err(|error| bad_json(LIST, cutter.rest(), error))
             }
             Self::Protobuf(kind, cutter) => cutter
                 .feed(bytes, |item| take(Encoded::Protobuf(kind, item)))
-                .map_err(unreadable_list),
+                .map_err(|error| bad_protobuf(LIST, error)),
         }
     }
 
@@ -94,7 +119,8 @@ impl PageReader {
         match self {
             Self::Json(cutter) => {
                 let rest = cutter.rest();
-                let list: JsonPage<'_> = serde_json::from_slice(&rest).map_err(unreadable_list)?;
+                let list: JsonPage<'_> =
+                    serde_json::from_slice(rest).map_err(|error| bad_json(LIST, rest, error))?;
                 let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
                 let JsonPageMeta { resource_version, r#continue } = list.metadata;
                 Ok(Page { version: text(resource_version), next: text(r#continue) })
@@ -102,7 +128,7 @@ impl PageReader {
             Self::Protobuf(_, cutter) => {
                 // Another attempt in protobuf may succeed, so this is not an error of the format.
                 let metadata = cutter.finish().map_err(|error| {
-                    ApiError::Unavailable(format!("a list cannot be read: {error}"))
+                    ApiError::Unavailable(format!("{LIST} cannot be read: {error}"))
                 })?;
                 Ok(Page { version: metadata.resource_version, next: metadata.r#continue })
             }
@@ -110,9 +136,9 @@ impl PageReader {
     }
 }
 
-fn unreadable_list(error: impl std::fmt::Display) -> ApiError {
-    unreadable("a list", error)
-}
+/// What errors are about.
+const LIST: &str = "a list";
+const EVENT: &str = "a watch event";
 
 #[derive(Deserialize)]
 struct JsonPage<'a> {
@@ -168,6 +194,15 @@ impl EventReader {
             }
         }
     }
+
+    /// Whether the answer that has ended here was a watch up to its end: the page of a proxy in between may have no
+    /// line that is whole.
+    pub(super) fn finish(&self) -> Result<(), ApiError> {
+        match self {
+            Self::Json(buffer) => json_event(buffer).map(drop),
+            Self::Protobuf(..) => Ok(()),
+        }
+    }
 }
 
 /// Hands over every line that is whole by now.
@@ -184,18 +219,14 @@ fn lines(
     }
     buffer.drain(..start);
     match buffer.len() > MAX_OBJECT_BYTES {
-        true => Err(unreadable_event("it is too large to be one")),
+        true => Err(bad_json(EVENT, buffer, "it is too large to be one")),
         false => Ok(()),
     }
 }
 
-fn unreadable_event(error: impl std::fmt::Display) -> ApiError {
-    unreadable("a watch event", error)
-}
-
 impl From<zonewise_common::protobuf::reader::Error> for ApiError {
     fn from(error: zonewise_common::protobuf::reader::Error) -> Self {
-        unreadable_event(error)
+        bad_protobuf(EVENT, error)
     }
 }
 
@@ -211,7 +242,8 @@ fn json_event(line: &[u8]) -> Result<Option<Event<'_>>, ApiError> {
     if line.iter().all(u8::is_ascii_whitespace) {
         return Ok(None);
     }
-    let event: JsonEvent<'_> = serde_json::from_slice(line).map_err(unreadable_event)?;
+    let event: JsonEvent<'_> =
+        serde_json::from_slice(line).map_err(|error| bad_json(EVENT, line, error))?;
     Ok(Some(Event { event_type: event.r#type, object: Encoded::Json(event.object.get()) }))
 }
 
@@ -220,7 +252,7 @@ fn protobuf_event<'a>(kind: &'static Kind, frame: &'a [u8]) -> Result<Event<'a>,
     let expected = if event_type == "ERROR" { &STATUS } else { kind };
     if envelope.kind != expected.name {
         let error = format!("a {} was asked for and a {} came", expected.name, envelope.kind);
-        return Err(unreadable_event(error));
+        return Err(bad_protobuf(EVENT, error));
     }
     Ok(Event { event_type, object: Encoded::Protobuf(expected, envelope.object) })
 }

@@ -159,9 +159,10 @@ async fn watches_that_end_at_once_are_not_opened_in_a_tight_loop() {
 
 #[test]
 fn half_an_event_or_no_event_ends_the_watch_not_the_program() {
-    for line in ["{", "{}", r#"{"type":"ADDED","object":{}}"#, "\u{0}"] {
-        assert!(matches!(json_calls(&[line]).2, Some(ApiError::Format(_))), "{line}");
+    for line in ["{", "{}", r#"{"type":"ADDED","object":{}}"#, "<html>"] {
+        assert!(matches!(json_calls(&[line]).2, Some(ApiError::Unavailable(_))), "{line}");
     }
+    assert!(matches!(json_calls(&["\u{0}"]).2, Some(ApiError::Format(_))));
     let service = envelope("v1", "Service", &[]);
     let rows = [
         frame(b""),

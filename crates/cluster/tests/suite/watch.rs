@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::watch::{self, WatchListener};
@@ -250,6 +251,8 @@ async fn an_answer_that_is_not_what_it_says_is_asked_for_in_json() {
     let recoded = Answer { headers: format!("content-type: {MEDIA_TYPE}"), ..json_list(5, &["a"]) };
     let other = answer(MEDIA_TYPE, envelope("v1", "ServiceList", &[]));
     let nameless = protobuf_list(5, &[pod("a", 4), vec![0x0a, 99]]);
+    let json_type = format!("content-type: {JSON}");
+    let renamed_watch = Answer { headers: json_type, ..protobuf_watch(&[added("b", 6)]) };
     let rest = ["? watch from 5 in json"];
     tokio::join!(
         assert_story(vec![renamed, json_list(5, &["a"])], &[&FALLEN_BACK, &rest]),
@@ -264,7 +267,46 @@ async fn an_answer_that_is_not_what_it_says_is_asked_for_in_json() {
                 &rest
             ],
         ),
+        assert_story(
+            vec![protobuf_list(5, &[pod("a", 4)]), renamed_watch],
+            &[&LISTED, &["? watch from 5 in protobuf"], &rest],
+        ),
     );
+}
+
+/// It may come from a proxy in between, and be right the next time.
+#[tokio::test]
+async fn a_page_of_html_or_broken_json_is_asked_for_again_in_protobuf() {
+    let html = || answer("text/html", b"<html>\n<body>Back soon</body>\n</html>".to_vec());
+    let one_line = || answer("text/html", b"<html>{[Back soon]}</html>".to_vec());
+    let json = |text: &str| answer(JSON, text.as_bytes().to_vec());
+    let half_a_list = json(r#"{"metadata":{"resourceVersion":"5"},"items":[{"#);
+    let nameless_list = json(r#"{"metadata":{"resourceVersion":"5"},"items":[{}]}"#);
+    let no_list = json(r#"{"kind":"PodList"}"#);
+    let mut stories = JoinSet::new();
+    let lists = [html(), one_line(), json(""), half_a_list, nameless_list, no_list];
+    for list in lists {
+        let failed = ["? list in protobuf", "failed: not available"];
+        let rest = ["? watch from 5 in protobuf"];
+        let answers = vec![list, protobuf_list(5, &[pod("a", 4)])];
+        stories.spawn(assert_story(answers, &[&failed, &LISTED, &rest]));
+    }
+    let half_an_event = json(r#"{"type":"ADDED","object""#);
+    let broken = json("{\"type\":\"ADDED\",\"object\"}\n");
+    let nameless_event = json("{\"type\":\"ADDED\",\"object\":{}}\n");
+    for watch in [html(), one_line(), half_an_event, broken, nameless_event] {
+        let answers = vec![
+            protobuf_list(5, &[pod("a", 4)]),
+            watch,
+            protobuf_list(5, &[]),
+            protobuf_watch(&[added("b", 6)]),
+        ];
+        let failed = ["? watch from 5 in protobuf", "failed: not available"];
+        let rest = ["? version in protobuf", "? watch from 5 in protobuf", "b on n1"];
+        let end = ["? watch from 6 in protobuf"];
+        stories.spawn(assert_story(answers, &[&LISTED, &failed, &rest, &end]));
+    }
+    stories.join_all().await;
 }
 
 #[tokio::test]
