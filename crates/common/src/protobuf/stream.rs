@@ -50,8 +50,6 @@ pub struct ListMetadata {
     pub resource_version: String,
     /// The token that the next page is asked for with; empty on the last page.
     pub r#continue: String,
-    /// How many objects there are on further pages, if the server says so.
-    pub remaining_item_count: Option<i64>,
 }
 
 impl ListMetadata {
@@ -62,7 +60,6 @@ impl ListMetadata {
             match field? {
                 (2, wire) => metadata.resource_version = wire.text()?.into(),
                 (3, wire) => metadata.r#continue = wire.text()?.into(),
-                (4, wire) => metadata.remaining_item_count = Some(wire.integer()?),
                 _ => {}
             }
         }
@@ -242,11 +239,7 @@ mod tests {
     #[test]
     fn a_list_is_the_same_however_it_arrives() {
         let long = "x".repeat(300);
-        let metadata = ListMetadata {
-            resource_version: "12".into(),
-            r#continue: "next".into(),
-            remaining_item_count: Some(7),
-        };
+        let metadata = ListMetadata { resource_version: "12".into(), r#continue: "next".into() };
         for items in [&[][..], &["", "a", &long, "b"]] {
             let message = envelope("v1", "PodList", &list(items));
             let expected: Vec<Vec<u8>> =
