@@ -13,11 +13,11 @@
 
 use std::borrow::Cow;
 
-use jiff::Timestamp;
 use serde::de::value::{BorrowedStrDeserializer, StrDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de, forward_to_deserialize_any};
 
+use super::leaf::{IntOrString, Time, quantity};
 use super::reader::{Error, Fields, Wire};
 
 /// A kind of objects.
@@ -93,6 +93,38 @@ impl de::Error for Error {
     }
 }
 
+/// The methods of a deserializer that do not depend on what is read: a value that is there is `Some`, and its type
+/// decides what a visitor sees. `i64` is added where it needs no method of
+/// its own.
+macro_rules! regardless_of_type {
+    ($($also:ident)?) => {
+        fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+            visitor.visit_some(self)
+        }
+
+        fn deserialize_newtype_struct<V: Visitor<'de>>(
+            self,
+            _: &'static str,
+            visitor: V,
+        ) -> Result<V::Value, Error> {
+            visitor.visit_newtype_struct(self)
+        }
+
+        fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+            visitor.visit_unit()
+        }
+
+        fn is_human_readable(&self) -> bool {
+            false
+        }
+
+        forward_to_deserialize_any! {
+            $($also)? bool i8 i16 i32 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf
+            unit unit_struct seq tuple tuple_struct map struct enum identifier
+        }
+    };
+}
+
 /// A message as serde's map.
 #[derive(Clone, Copy)]
 struct Message<'de> {
@@ -113,30 +145,7 @@ impl<'de> Deserializer<'de> for Message<'de> {
         })
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_some(self)
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Error> {
-        visitor.visit_newtype_struct(self)
-    }
-
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_unit()
-    }
-
-    fn is_human_readable(&self) -> bool {
-        false
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct seq tuple tuple_struct map struct enum identifier
-    }
+    regardless_of_type!(i64);
 }
 
 /// The fields of a message that are in its table, one after the other.
@@ -319,50 +328,26 @@ impl<'de> Deserializer<'de> for Element<'de> {
                 IntOrString::String(text) => visitor.visit_borrowed_str(text),
             },
             FieldType::Quantity => visitor.visit_borrowed_str(quantity(wire.bytes()?)?),
-            FieldType::Time => Self::text(&time(wire.bytes()?)?.0.to_string(), visitor),
-            FieldType::MicroTime => {
-                let (whole, nanoseconds) = time(wire.bytes()?)?;
-                let time = whole + jiff::SignedDuration::from_micros(nanoseconds / 1000);
-                Self::text(&format!("{time:.6}"), visitor)
-            }
+            FieldType::Time => Self::text(&Time::read(wire.bytes()?)?.text(0), visitor),
+            FieldType::MicroTime => Self::text(&Time::read(wire.bytes()?)?.text(6), visitor),
             FieldType::Message(fields) => {
                 Message { fields, bytes: wire.bytes()? }.deserialize_any(visitor)
             }
         }
     }
 
-    /// A time is a number for those who ask for one: seconds since 1970.
+    /// A time is a number for those who ask for one: seconds since 1970. If it is out of range, it is text that is no
+    /// time, as in JSON.
     fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.field_type {
-            FieldType::Time => visitor.visit_i64(time(self.wire.bytes()?)?.0.as_second()),
-            _ => self.deserialize_any(visitor),
+        if matches!(self.field_type, FieldType::Time)
+            && let Some(time) = Time::read(self.wire.bytes()?)?.timestamp()
+        {
+            return visitor.visit_i64(time.as_second());
         }
+        self.deserialize_any(visitor)
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_some(self)
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Error> {
-        visitor.visit_newtype_struct(self)
-    }
-
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_unit()
-    }
-
-    fn is_human_readable(&self) -> bool {
-        false
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct seq tuple tuple_struct map struct enum identifier
-    }
+    regardless_of_type!();
 }
 
 /// A list, as a whole.
@@ -371,92 +356,24 @@ struct List<'de>(Elements<'de>);
 /// A map, as a whole.
 struct Map<'de>(Elements<'de>);
 
-macro_rules! whole {
-    ($Whole:ident, $visit:ident) => {
-        impl<'de> Deserializer<'de> for $Whole<'de> {
-            type Error = Error;
+impl<'de> Deserializer<'de> for List<'de> {
+    type Error = Error;
 
-            fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-                visitor.$visit(self.0)
-            }
-
-            fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-                visitor.visit_some(self)
-            }
-
-            fn deserialize_newtype_struct<V: Visitor<'de>>(
-                self,
-                _: &'static str,
-                visitor: V,
-            ) -> Result<V::Value, Error> {
-                visitor.visit_newtype_struct(self)
-            }
-
-            fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-                visitor.visit_unit()
-            }
-
-            fn is_human_readable(&self) -> bool {
-                false
-            }
-
-            forward_to_deserialize_any! {
-                bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-                unit_struct seq tuple tuple_struct map struct enum identifier
-            }
-        }
-    };
-}
-whole!(List, visit_seq);
-whole!(Map, visit_map);
-
-enum IntOrString<'a> {
-    Int(i64),
-    String(&'a str),
-}
-
-impl<'a> IntOrString<'a> {
-    fn read(bytes: &'a [u8]) -> Result<Self, Error> {
-        let (mut kind, mut number, mut text) = (0, 0, "");
-        for field in Fields::new(bytes) {
-            match field? {
-                (1, wire) => kind = wire.integer()?,
-                (2, wire) => number = wire.integer()?,
-                (3, wire) => text = wire.text()?,
-                _ => {}
-            }
-        }
-        match kind {
-            0 => Ok(Self::Int(number)),
-            1 => Ok(Self::String(text)),
-            _ => Err(Error::new("a value is neither a number nor a string")),
-        }
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_seq(self.0)
     }
+
+    regardless_of_type!(i64);
 }
 
-fn quantity(bytes: &[u8]) -> Result<&str, Error> {
-    let mut text = "";
-    for field in Fields::new(bytes) {
-        if let (1, wire) = field? {
-            text = wire.text()?;
-        }
-    }
-    Ok(text)
-}
+impl<'de> Deserializer<'de> for Map<'de> {
+    type Error = Error;
 
-/// Whole seconds, and the nanoseconds after them.
-fn time(bytes: &[u8]) -> Result<(Timestamp, i64), Error> {
-    let (mut seconds, mut nanoseconds) = (0, 0);
-    for field in Fields::new(bytes) {
-        match field? {
-            (1, wire) => seconds = wire.integer()?,
-            (2, wire) => nanoseconds = wire.integer()?,
-            _ => {}
-        }
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_map(self.0)
     }
-    let time = Timestamp::from_second(seconds).ok();
-    let time = time.filter(|_| (0..1_000_000_000).contains(&nanoseconds));
-    time.map(|time| (time, nanoseconds)).ok_or_else(|| Error::new("a time is out of range"))
+
+    regardless_of_type!(i64);
 }
 
 #[cfg(test)]
@@ -467,6 +384,7 @@ mod tests {
     use crate::protobuf::kinds::{ENDPOINT_SLICE, LEASE, METADATA, NODE, POD, SERVICE};
     use crate::testing::protobuf::{bytes, encode, fixed, int};
     use crate::testing::{full_lease, full_node, full_pod, full_service, full_slice};
+    use crate::time::Seconds;
 
     /// The part of an object that its table has.
     fn known(fields: &[Field], object: &Value) -> Value {
@@ -541,7 +459,7 @@ mod tests {
             bytes(6, [int(1, 1), int(2, 500_000_999)].concat()),
             bytes(7, int(2, (-1_i64).cast_unsigned())),
         ];
-        let expected = json!({"list": [0], "map": {"cpu": ""}, "time": "1970-01-01T00:00:00Z",
+        let expected = json!({"list": [0], "map": {"cpu": "0"}, "time": "1970-01-01T00:00:00Z",
             "micro": "1970-01-01T00:00:01.500000Z", "either": -1});
         assert_eq!(read(&values), Ok(expected));
     }
@@ -564,6 +482,21 @@ mod tests {
         assert_eq!(read(&message), Ok(expected));
     }
 
+    #[test]
+    fn a_time_out_of_range_is_what_it_is_in_json() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct Times {
+            time: Seconds,
+            micro: Option<Seconds>,
+        }
+        let year_10000 = int(1, 253_402_300_800);
+        let message = [bytes(5, &year_10000), bytes(6, &year_10000)].concat();
+        let json = r#"{"time": "10000-01-01T00:00:00Z", "micro": "10000-01-01T00:00:00.000000Z"}"#;
+        let expected = Times { time: Seconds(None), micro: Some(Seconds(None)) };
+        assert_eq!(serde_json::from_str::<Times>(json).unwrap(), expected);
+        assert_eq!(decode::<Times>(FIELDS, &message), Ok(expected));
+    }
+
     /// A client that writes protobuf may put any bytes into a string. The object stays readable.
     #[test]
     fn a_string_that_is_not_utf8_is_what_it_is_in_json() {
@@ -572,12 +505,10 @@ mod tests {
 
     #[test]
     fn values_of_another_type_are_refused_and_named() {
-        let year_10000 = int(1, 253_402_300_800);
         let rows = [
             (int(1, 5), "plain: a field that should be a string or a message is something else"),
             (bytes(3, "1"), "list: a field that should be a number is something else"),
-            (bytes(5, year_10000), "time: a time is out of range"),
-            (bytes(6, int(2, 1_000_000_000)), "micro: a time is out of range"),
+            (bytes(5, bytes(1, "1")), "time: a field that should be a number is something else"),
             (bytes(7, int(1, 2)), "either: a value is neither a number nor a string"),
             (fixed(8, 4), "bool: a field that should be a number is something else"),
             (

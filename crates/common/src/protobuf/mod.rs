@@ -14,6 +14,7 @@
 //! * [`envelope`]: what the API puts around objects and watch events.
 //! * [`stream`]: lists and watches, cut into objects while they arrive.
 //! * [`kinds`]: the numbers and JSON names of the fields that any of our readers uses.
+//! * [`leaf`]: messages that are one value in JSON, such as times.
 //! * [`decode`]: serde's view of a message with such a table. Structs that are read from JSON are
 //!   read from protobuf by the same code, so both forms give the same struct.
 //!
@@ -25,6 +26,7 @@
 pub mod decode;
 pub mod envelope;
 pub mod kinds;
+pub mod leaf;
 pub mod reader;
 pub mod stream;
 

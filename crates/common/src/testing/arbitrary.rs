@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::protobuf::{bytes, encode_parts, fixed, int};
+use super::protobuf::{OUT_OF_RANGE, bytes, encode_parts, fixed, int};
 use crate::keys;
 use crate::protobuf::decode::{Field, FieldType, Presence};
 
@@ -139,6 +139,9 @@ fn value(random: &mut Random, field_type: FieldType) -> Value {
         FieldType::Integer => number.into(),
         FieldType::IntOrString if random.below(2) == 0 => number.into(),
         FieldType::IntOrString => random.one_of(&TEXTS).into(),
+        FieldType::Time | FieldType::MicroTime if random.below(8) == 0 => {
+            OUT_OF_RANGE[random.below(OUT_OF_RANGE.len())].0.into()
+        }
         FieldType::Time => "2026-01-02T03:04:05Z".into(),
         FieldType::MicroTime => "1969-12-31T23:59:59.250000Z".into(),
         FieldType::Message(fields) => object(random, fields),

@@ -104,9 +104,16 @@ fn encode_value(number: u32, field_type: FieldType, value: &Value, join: Join<'_
     }
 }
 
+/// Times that protobuf can hold and RFC 3339 cannot, as Go writes them in JSON, and their seconds since 1970.
+pub const OUT_OF_RANGE: [(&str, i64); 2] =
+    [("10000-01-01T00:00:00Z", 253_402_300_800), ("-0001-01-01T00:00:00Z", -62_198_755_200)];
+
 /// An empty message for no time, or text that is none.
 fn encode_time(value: &Value) -> Vec<u8> {
     let Some(text) = value.as_str() else { return Vec::new() };
+    if let Some((_, seconds)) = OUT_OF_RANGE.iter().find(|(time, _)| *time == text) {
+        return int(1, seconds.cast_unsigned());
+    }
     let Ok(time) = text.parse::<jiff::Timestamp>() else { return Vec::new() };
     // Go counts nanoseconds forward from the second, also before 1970.
     let (whole, rest) = (1_000_000, time.as_microsecond());

@@ -2,9 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use zonewise_common::protobuf::envelope::{Envelope, MAGIC};
+use zonewise_common::protobuf::leaf::{IntOrString, Time, quantity};
 use zonewise_common::protobuf::reader::{Error, Fields, Wire};
 
 use super::table::{Field, Message, Presence, ValueType};
@@ -109,10 +109,13 @@ fn value(value_type: ValueType, wire: Wire<'_>) -> Result<Value, Error> {
         ValueType::Bool => (wire.integer()? != 0).into(),
         ValueType::Integer => wire.integer()?.into(),
         ValueType::Texts => texts(wire.bytes()?)?,
-        ValueType::IntOrString => int_or_string(wire.bytes()?)?,
+        ValueType::IntOrString => match IntOrString::read(wire.bytes()?)? {
+            IntOrString::Int(number) => number.into(),
+            IntOrString::String(text) => text.into(),
+        },
         ValueType::Time => time(wire.bytes()?, 0)?,
         ValueType::MicroTime => time(wire.bytes()?, 6)?,
-        ValueType::Quantity => quantity(wire.bytes()?)?,
+        ValueType::Quantity => quantity(wire.bytes()?)?.into(),
         ValueType::FieldsV1 => fields_v1(wire.bytes()?)?,
         ValueType::Message(message) => {
             let mut object = Map::new();
@@ -131,50 +134,14 @@ fn texts(bytes: &[u8]) -> Result<Value, Error> {
     texts.collect::<Result<Vec<Value>, Error>>().map(Value::Array)
 }
 
-fn int_or_string(bytes: &[u8]) -> Result<Value, Error> {
-    let (mut kind, mut number, mut text) = (0, 0, "");
-    for part in Fields::new(bytes) {
-        match part? {
-            (1, wire) => kind = wire.integer()?,
-            (2, wire) => number = wire.integer()?,
-            (3, wire) => text = wire.text()?,
-            _ => {}
-        }
-    }
-    match kind {
-        0 => Ok(number.into()),
-        1 => Ok(text.into()),
-        _ => Err(Error::new("a value is neither a number nor a string")),
-    }
-}
-
 /// A time with so many digits after the second. An empty message is no time.
 fn time(bytes: &[u8], digits: usize) -> Result<Value, Error> {
-    let (mut seconds, mut nanoseconds) = (0, 0);
-    for part in Fields::new(bytes) {
-        match part? {
-            (1, wire) => seconds = wire.integer()?,
-            (2, wire) => nanoseconds = wire.integer()?,
-            _ => {}
-        }
+    let time = Time::read(bytes)?;
+    match time.timestamp() {
+        _ if bytes.is_empty() => Ok(Value::Null),
+        Some(_) => Ok(time.text(digits).into()),
+        None => Err(Error::new("a time is out of range")),
     }
-    if bytes.is_empty() {
-        return Ok(Value::Null);
-    }
-    let out_of_range = || Error::new("a time is out of range");
-    let nanoseconds = i32::try_from(nanoseconds).map_err(|_| out_of_range())?;
-    let time = Timestamp::new(seconds, nanoseconds).map_err(|_| out_of_range())?;
-    Ok(format!("{time:.digits$}").into())
-}
-
-fn quantity(bytes: &[u8]) -> Result<Value, Error> {
-    let mut quantity = "0";
-    for part in Fields::new(bytes) {
-        if let (1, wire) = part? {
-            quantity = wire.text()?;
-        }
-    }
-    Ok(quantity.into())
 }
 
 fn fields_v1(bytes: &[u8]) -> Result<Value, Error> {
