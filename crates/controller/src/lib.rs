@@ -18,6 +18,7 @@ pub mod config;
 mod controller;
 mod faults;
 mod metrics;
+mod progress;
 mod proxies;
 mod queue;
 mod state;

@@ -33,6 +33,7 @@ use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::Slice;
 
 use crate::metrics::{Metrics, SyncLabels};
+use crate::progress::Progress;
 use crate::proxies::ProxyReadiness;
 use crate::queue::Causes;
 use crate::state::{ServiceStates, retry_delay, server_retry_delay};
@@ -86,8 +87,8 @@ struct ServiceObjects {
 }
 
 impl<L: IndexListener> Syncer<L> {
-    /// Brings the slices and conditions of a Service into their desired state.
-    pub(crate) async fn sync(&self, key: &Key, causes: Causes) -> SyncOutcome {
+    /// Brings the slices and conditions of a Service into their desired state, and notes the progress.
+    pub(crate) async fn sync(&self, key: &Key, causes: Causes, progress: &Progress) -> SyncOutcome {
         let start = Instant::now();
         let Some(objects) = self.read(key) else {
             self.states.forget(key);
@@ -97,20 +98,20 @@ impl<L: IndexListener> Syncer<L> {
         self.report_refused_addresses(key, &objects.service);
         if !objects.service.is_ours() {
             self.readiness.forget(key);
-            let cleared = self.write_conditions(key, &objects.service, Vec::new()).await;
+            let cleared = self.write_conditions(key, &objects.service, Vec::new(), progress).await;
             return self.end(key, &objects.service, cleared.map(|()| None));
         }
         let settings = self.settings();
         let requested = requested_routing(&objects.service, &settings);
         let labels = labels(&requested);
         let plan = self.plan(key, &objects, &requested, &settings);
-        let result = self.write(&objects.service, &plan, &labels).await;
+        let result = self.write(&objects.service, &plan, &labels, progress).await;
         self.metrics.own.duration.observe(start.elapsed().as_secs_f64());
         let again = self.remember(key, &plan, &labels, &settings);
         let reported = match &result {
             // Pods without a node are left out; the slices of all others are as planned.
             Ok(()) | Err(SyncError::MissingNodes(_)) => {
-                self.report(key, &objects.service, &requested, &plan, causes).await
+                self.report(key, &objects.service, &requested, &plan, causes, progress).await
             }
             Err(_) => Ok(()),
         };
@@ -166,10 +167,11 @@ impl<L: IndexListener> Syncer<L> {
         service: &Service,
         plan: &Plan,
         labels: &SyncLabels<'_>,
+        progress: &Progress,
     ) -> Result<(), SyncError> {
         let mut failure = None;
         for family in &plan.families {
-            match self.write_family(service, family).await {
+            match self.write_family(service, family, progress).await {
                 Ok(()) => self.metrics.written(family, labels),
                 Err(error) => {
                     failure.get_or_insert(error);
@@ -177,7 +179,7 @@ impl<L: IndexListener> Syncer<L> {
             }
         }
         for slice in &plan.leftovers {
-            if let Err(error) = self.delete(service, slice).await {
+            if let Err(error) = self.delete(service, slice, progress).await {
                 failure.get_or_insert(error);
             }
         }
@@ -189,14 +191,18 @@ impl<L: IndexListener> Syncer<L> {
         }
     }
 
-    async fn write_family(&self, service: &Service, plan: &FamilyPlan) -> Result<(), SyncError> {
+    async fn write_family(
+        &self,
+        service: &Service,
+        plan: &FamilyPlan,
+        progress: &Progress,
+    ) -> Result<(), SyncError> {
         let written = |operation, slice: Slice| {
             self.metrics.changes.with([operation]).inc();
             self.watched.index().record_written_slice(slice);
         };
         for slice in &plan.creates {
-            self.may_write()?;
-            match write::create(&self.client, slice).await {
+            match self.send(write::create(&self.client, slice), progress).await? {
                 Ok(stored) => written("create", stored),
                 // The Service will be deleted with its namespace, so this is not an error.
                 Err(ApiError::NamespaceTerminating(_)) => return Ok(()),
@@ -206,15 +212,15 @@ impl<L: IndexListener> Syncer<L> {
             }
         }
         for slice in &plan.updates {
-            self.may_write()?;
-            let stored = write::replace(&self.client, slice).await.map_err(|source| {
+            let stored = self.send(write::replace(&self.client, slice), progress).await?;
+            let stored = stored.map_err(|source| {
                 let action = format!("failed to update {} EndpointSlice", slice.name());
                 write_error(&action, service, source)
             })?;
             written("update", stored);
         }
         for slice in &plan.deletes {
-            self.delete(service, slice).await?;
+            self.delete(service, slice, progress).await?;
         }
         Ok(())
     }
@@ -223,9 +229,10 @@ impl<L: IndexListener> Syncer<L> {
         &self,
         service: &Service,
         slice: &zonewise_slices::plan::SliceName,
+        progress: &Progress,
     ) -> Result<(), SyncError> {
-        self.may_write()?;
-        write::delete(&self.client, &service.namespace, slice).await.map_err(|source| {
+        let request = write::delete(&self.client, &service.namespace, slice);
+        self.send(request, progress).await?.map_err(|source| {
             let action = format!("failed to delete {} EndpointSlice", slice.name);
             write_error(&action, service, source)
         })?;
@@ -235,8 +242,18 @@ impl<L: IndexListener> Syncer<L> {
         Ok(())
     }
 
-    fn may_write(&self) -> Result<(), SyncError> {
-        if self.leadership.may_write() { Ok(()) } else { Err(SyncError::NotLeading) }
+    /// Sends a write, if this replica may write, and notes that it was answered.
+    async fn send<T>(
+        &self,
+        request: impl Future<Output = Result<T, ApiError>>,
+        progress: &Progress,
+    ) -> Result<Result<T, ApiError>, SyncError> {
+        if !self.leadership.may_write() {
+            return Err(SyncError::NotLeading);
+        }
+        let answer = request.await;
+        progress.answered();
+        Ok(answer)
     }
 
     /// Notes what was planned. Returns when to sync the Service again, if it is to be quiet until then.
@@ -274,6 +291,7 @@ impl<L: IndexListener> Syncer<L> {
         requested: &RequestedRouting,
         plan: &Plan,
         causes: Causes,
+        progress: &Progress,
     ) -> Result<(), SyncError> {
         if causes.only_slices() && plan.writes() > 0 {
             self.report_second_writer(key, service);
@@ -281,7 +299,7 @@ impl<L: IndexListener> Syncer<L> {
         self.report_transition(key, service, plan);
         let conditions = self.conditions(key, service, requested, plan);
         let ignored = status::ignored_event(&conditions, &self.stored_conditions(key, service));
-        self.write_conditions(key, service, conditions).await?;
+        self.write_conditions(key, service, conditions, progress).await?;
         // After the write, so that an attempt that fails does not tell it twice.
         self.emit(service, ignored.into_iter().collect());
         Ok(())
@@ -300,13 +318,12 @@ impl<L: IndexListener> Syncer<L> {
         key: &Key,
         service: &Service,
         conditions: Vec<Condition>,
+        progress: &Progress,
     ) -> Result<(), SyncError> {
         if status::same_conditions(&conditions, &self.stored_conditions(key, service)) {
             return Ok(());
         }
-        self.may_write()?;
-        let written = write::conditions(&self.client, service, &conditions).await;
-        match written {
+        match self.send(write::conditions(&self.client, service, &conditions), progress).await? {
             Err(ApiError::NotFound(_)) => Ok(()),
             Err(source) => Err(write_error("failed to write conditions", service, source)),
             Ok(()) => {

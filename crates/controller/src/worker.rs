@@ -1,32 +1,32 @@
 //! A worker takes Services from the queue and syncs them, one after the other.
 //!
 //! ```text
-//!  queue ─► sync ─┬─ ends within a second ──────────────► next
-//!                 └─ takes longer ─► goes on beside it ─► next
+//!  queue ─► sync ─┬─ ends, each write answered within a second ──────────────► next
+//!                 └─ a write takes longer ─► the sync goes on beside it ─────► next
 //! ```
 //!
 //! A webhook that hangs holds a write for seconds. Nobody knows that before the first write to it has timed out, and
-//! by then as many writes as there are workers can be on their way to it. So a worker waits a second at most and then
-//! turns to the next Service, while the sync ends on its own. Its namespace gets few workers from that moment on
-//! ([`Faults::slow`]): one namespace cannot keep the workers busy, whatever its webhooks do.
+//! by then as many writes as there are workers can be on their way to it. So a worker waits a second at most for an
+//! answer ([`Progress`]) and then turns to the next Service, while the sync ends on its own. Its namespace gets few
+//! workers from that moment on ([`Faults::slow`]): one namespace cannot keep the workers busy, whatever its webhooks
+//! do.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::{Id, JoinSet};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 use zonewise_common::name::{Key, Name};
 use zonewise_inventory::follow::{Cause, IndexListener};
 use zonewise_telemetry::checks::Heartbeat;
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::faults::{Fault, Faults};
+use crate::progress::Progress;
 use crate::queue::{Causes, Queue};
 use crate::sync::{SyncOutcome, Syncer};
 
-/// How long a worker waits for a sync before it turns to the next Service.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// How many slow syncs a worker has beside the one that it waits for; with more it waits until one has ended. One write
 /// times out after 4 s, so a worker that meets nothing but syncs with one write that hangs has so many.
 const MOST_SLOW: usize = 4;
@@ -76,36 +76,15 @@ impl<L: IndexListener> Worker<L> {
             return ControlFlow::Continue(());
         }
         let (worker, namespace) = (Arc::clone(self), Name::clone(&key.0));
-        let sync = syncs.spawn(async move { worker.sync(&key, causes).await });
-        self.wait(syncs, sync.id(), &namespace).await
+        let progress = Arc::new(Progress::start());
+        let of_sync = Arc::clone(&progress);
+        let sync = syncs.spawn(async move { worker.sync(&key, causes, &of_sync).await });
+        wait(syncs, sync.id(), &progress, || self.faults.slow(&namespace)).await
     }
 
-    /// Waits for a sync, but no longer than [`PATIENCE`], unless there are too many slow ones.
-    async fn wait(&self, syncs: &mut Syncs, sync: Id, namespace: &Name) -> ControlFlow<()> {
-        let patience = Instant::now() + PATIENCE;
-        let mut slow = false;
-        while !slow || syncs.len() > MOST_SLOW {
-            tokio::select! {
-                biased;
-                Some(ended) = syncs.join_next_with_id() => match ended {
-                    // One of the slow ones.
-                    Ok((id, ControlFlow::Continue(()))) if slow || id != sync => {}
-                    Ok((_, flow)) => return flow,
-                    // It has panicked: the process ends, as if the worker itself had.
-                    Err(_) => return ControlFlow::Break(()),
-                },
-                () = sleep_until(patience), if !slow => {
-                    slow = true;
-                    self.faults.slow(namespace);
-                }
-            }
-        }
-        ControlFlow::Continue(())
-    }
-
-    async fn sync(&self, key: &Key, causes: Causes) -> ControlFlow<()> {
+    async fn sync(&self, key: &Key, causes: Causes, progress: &Progress) -> ControlFlow<()> {
         let (namespace, queue, faults) = (&key.0, &self.queue, &self.faults);
-        match self.syncer.sync(key, causes).await {
+        match self.syncer.sync(key, causes, progress).await {
             SyncOutcome::Done(again) => {
                 faults.ended(namespace, Fault::None);
                 if let Some(delay) = again {
@@ -130,5 +109,76 @@ impl<L: IndexListener> Worker<L> {
         }
         queue.done(key);
         ControlFlow::Continue(())
+    }
+}
+
+/// Waits until a sync has ended or is slow. The latter is told, and if there are too many slow ones, one of them has to
+/// end as well.
+async fn wait(
+    syncs: &mut Syncs,
+    sync: Id,
+    progress: &Progress,
+    tell: impl Fn(),
+) -> ControlFlow<()> {
+    let mut slow = false;
+    while !slow || syncs.len() > MOST_SLOW {
+        tokio::select! {
+            biased;
+            Some(ended) = syncs.join_next_with_id() => match ended {
+                // One of the slow ones.
+                Ok((id, ControlFlow::Continue(()))) if slow || id != sync => {}
+                Ok((_, flow)) => return flow,
+                // It has panicked: the process ends, as if the worker itself had.
+                Err(_) => return ControlFlow::Break(()),
+            },
+            () = progress.slow(), if !slow => {
+                slow = true;
+                tell();
+            }
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::progress::PATIENCE;
+
+    /// Whether a worker finds a sync slow whose writes are answered after so many milliseconds each.
+    async fn is_slow(writes: Vec<u64>) -> bool {
+        let (mut syncs, progress) = (Syncs::new(), Arc::new(Progress::start()));
+        let of_sync = Arc::clone(&progress);
+        let sync = syncs.spawn(async move {
+            for milliseconds in writes {
+                sleep(Duration::from_millis(milliseconds)).await;
+                of_sync.answered();
+            }
+            ControlFlow::Continue(())
+        });
+        let slow = Cell::new(false);
+        let flow = wait(&mut syncs, sync.id(), &progress, || slow.set(true)).await;
+        assert_eq!(flow, ControlFlow::Continue(()));
+        assert_eq!(syncs.is_empty(), !slow.get(), "a slow sync goes on, any other has ended");
+        slow.get()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sync_of_many_writes_is_slow_only_if_the_answers_are() {
+        let patience = u64::try_from(PATIENCE.as_millis()).unwrap();
+        let many = vec![20; 500];
+        let rows = [
+            ("nothing to write", vec![], false),
+            ("many quick writes, ten times the patience", many.clone(), false),
+            ("the first hangs", vec![2 * patience], true),
+            ("one hangs after many quick ones", [many, vec![2 * patience]].concat(), true),
+            ("each just in time", vec![patience - 1; 500], true),
+            ("one of few just in time", vec![20, patience - 1, 20], false),
+        ];
+        for (what, writes, expected) in rows {
+            assert_eq!(is_slow(writes).await, expected, "{what}");
+        }
     }
 }
