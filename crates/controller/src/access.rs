@@ -1,13 +1,15 @@
 //! Who may read the metrics when they are served beyond loopback.
 //!
 //! ```text
-//!  bearer token ─► TokenReview ─► user ─► SubjectAccessReview: get /metrics ─► the page
-//!       │                │                        │
-//!      none: 401     unknown: 401              no: 403        the API server does not answer: 503
+//!  bearer token ─► known? ─► not too often? ─► TokenReview ─► user ─► SubjectAccessReview: get /metrics ─► the page
+//!       │            │            │                 │                        │
+//!      none: 401     │         no: 429          unknown: 401              no: 403
+//!                    └─ the answer of the last seconds       the API server does not answer: 503
 //! ```
 //!
-//! Clients without rights cost the API server little: answers are remembered for a few seconds, and few reviews run at
-//! once. What cannot be decided is refused.
+//! Clients without rights cost the API server little: answers are remembered for a few seconds, few reviews run at
+//! once, and tokens that were not admitted before share a few reviews per second. Other paths do not exist, for
+//! everybody, and need no review. What cannot be decided is refused.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -21,16 +23,27 @@ use tokio::time::{Instant, timeout};
 use zonewise_cluster::review;
 use zonewise_telemetry::server::{Guard, Page, PageRequest};
 
+/// The only page.
+const PATH: &str = "/metrics";
 /// For how long an answer of the API server is used. A token that is withdrawn works for so long.
 const MEMORY: Duration = Duration::from_secs(10);
+/// For how long a token that was admitted is reviewed again without being limited, so that strangers cannot keep it
+/// out: longer than scrapes are apart.
+const ACQUAINTANCE: Duration = Duration::from_secs(600);
 /// How many answers are remembered.
 const MOST_REMEMBERED: usize = 256;
 /// How many clients are reviewed at once; others wait.
 const AT_ONCE: usize = 4;
-/// How long a client waits for its review.
+/// How long a client waits for its turn.
+const TURN: Duration = Duration::from_secs(2);
+/// How long it waits for its review.
 const LIMIT: Duration = Duration::from_secs(5);
+/// How often tokens are reviewed that were not admitted before: once in this time on average …
+const INTERVAL: Duration = Duration::from_millis(100);
+/// … and so often at once after a rest.
+const BURST: u32 = 20;
 
-/// What the API server says about a token and a path.
+/// What the API server says about a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
     Allowed,
@@ -39,17 +52,43 @@ enum Verdict {
 }
 
 impl Verdict {
-    fn page(&self, path: &str) -> Result<(), Page> {
+    fn page(&self) -> Result<(), Page> {
         match self {
             Self::Allowed => Ok(()),
             Self::UnknownToken => Err(unauthorized("the API server does not accept the token")),
             Self::Forbidden { user } => Err(Page::text(
                 403,
                 format!(
-                    "{user:?} may not get {path}; bind it to the ClusterRole zonewise-metrics-reader, or to another \
+                    "{user:?} may not get {PATH}; bind it to the ClusterRole zonewise-metrics-reader, or to another \
                      one with this nonResourceURL and the verb get\n"
                 ),
             )),
+        }
+    }
+}
+
+/// Why there is no verdict.
+#[derive(Debug, PartialEq, Eq)]
+enum Undecided {
+    /// There are too many clients that are not known.
+    Busy,
+    /// The API server cannot be asked.
+    Unavailable,
+}
+
+impl Undecided {
+    fn page(&self) -> Page {
+        match self {
+            Self::Busy => {
+                let text = "too many clients with tokens that were not admitted before; try again in a second\n";
+                let mut page = Page::text(429, text);
+                page.headers.push(("retry-after", "1".to_owned()));
+                page
+            }
+            Self::Unavailable => Page::text(
+                503,
+                "the API server cannot be asked who may read this now; the log of the controller says why\n",
+            ),
         }
     }
 }
@@ -62,36 +101,60 @@ fn unauthorized(why: &str) -> Page {
     page
 }
 
-fn undecided() -> Page {
-    let text = "the API server cannot be asked who may read this now; the log of the controller says why\n";
-    Page::text(503, text)
+/// A digest of a token, because tokens are not kept.
+type Digest = Vec<u8>;
+
+fn digest_of(token: &str) -> Digest {
+    digest(&SHA256, token.as_bytes()).as_ref().to_vec()
 }
 
-/// A digest of a token, because tokens are not kept, and the path.
-type Question = (Vec<u8>, String);
-
-fn question(token: &str, path: &str) -> Question {
-    (digest(&SHA256, token.as_bytes()).as_ref().to_vec(), path.to_owned())
-}
-
-/// Answers of the last seconds, a bounded number of them.
+/// The last answers, a bounded number of them.
 #[derive(Debug, Default)]
-struct Memory(BTreeMap<Question, (Instant, Verdict)>);
+struct Memory(BTreeMap<Digest, (Instant, Verdict)>);
 
 impl Memory {
-    fn get(&self, question: &Question, now: Instant) -> Option<Verdict> {
-        let (until, verdict) = self.0.get(question)?;
-        (now < *until).then(|| verdict.clone())
+    /// The answer of the last seconds.
+    fn get(&self, token: &Digest, now: Instant) -> Option<Verdict> {
+        let (since, verdict) = self.0.get(token)?;
+        (now < *since + MEMORY).then(|| verdict.clone())
     }
 
-    fn put(&mut self, question: Question, verdict: Verdict, now: Instant) {
-        self.0.retain(|_, (until, _)| now < *until);
+    /// Whether the token was admitted when it was last reviewed, and that is not too long ago.
+    fn is_acquainted(&self, token: &Digest, now: Instant) -> bool {
+        let admitted = |(since, verdict): &(Instant, Verdict)| {
+            *verdict == Verdict::Allowed && now < *since + ACQUAINTANCE
+        };
+        self.0.get(token).is_some_and(admitted)
+    }
+
+    fn put(&mut self, token: Digest, verdict: Verdict, now: Instant) {
+        self.0.retain(|_, (since, verdict)| {
+            now < *since + if *verdict == Verdict::Allowed { ACQUAINTANCE } else { MEMORY }
+        });
         if self.0.len() >= MOST_REMEMBERED {
-            let oldest = self.0.iter().min_by_key(|(_, (until, _))| *until);
-            let oldest = oldest.map(|(question, _)| question.clone());
-            oldest.map(|question| self.0.remove(&question));
+            let oldest = self.0.iter().min_by_key(|(_, (since, _))| *since);
+            let oldest = oldest.map(|(token, _)| token.clone());
+            oldest.map(|token| self.0.remove(&token));
         }
-        self.0.insert(question, (now + MEMORY, verdict));
+        self.0.insert(token, (now, verdict));
+    }
+}
+
+/// Limits how often something happens: a token bucket, kept as the time at which it is full.
+#[derive(Debug)]
+struct Rate {
+    full: Instant,
+}
+
+impl Rate {
+    /// Whether it may happen now; counts it then.
+    fn allows(&mut self, now: Instant) -> bool {
+        let full = self.full.max(now) + INTERVAL;
+        let allowed = full <= now + INTERVAL * BURST;
+        if allowed {
+            self.full = full;
+        }
+        allowed
     }
 }
 
@@ -99,6 +162,7 @@ impl Memory {
 pub(crate) struct Reviewer {
     client: Client,
     memory: Mutex<Memory>,
+    rate: Mutex<Rate>,
     permits: Semaphore,
     /// Whether the log has told that the API server cannot be asked.
     told: Mutex<bool>,
@@ -106,35 +170,46 @@ pub(crate) struct Reviewer {
 
 impl Reviewer {
     pub(crate) fn new(client: Client) -> Self {
-        let permits = Semaphore::new(AT_ONCE);
-        Self { client, memory: Mutex::default(), permits, told: Mutex::new(false) }
+        Self {
+            client,
+            memory: Mutex::default(),
+            rate: Mutex::new(Rate { full: Instant::now() }),
+            permits: Semaphore::new(AT_ONCE),
+            told: Mutex::new(false),
+        }
     }
 
-    async fn verdict(&self, token: &str, path: &str) -> Result<Verdict, String> {
-        let question = question(token, path);
-        let known = self.memory.lock().get(&question, Instant::now());
+    async fn verdict(&self, token: &str) -> Result<Verdict, Undecided> {
+        let (digest, now) = (digest_of(token), Instant::now());
+        let (known, acquainted) = {
+            let memory = self.memory.lock();
+            (memory.get(&digest, now), memory.is_acquainted(&digest, now))
+        };
         if let Some(known) = known {
             return Ok(known);
         }
-        let review = async {
-            let _permit = self.permits.acquire().await.map_err(|error| error.to_string())?;
-            self.review(token, path).await
+        if !acquainted && !self.rate.lock().allows(now) {
+            return Err(Undecided::Busy);
+        }
+        // A client that waits in vain says nothing about the API server: those before it find out, and tell.
+        let Ok(Ok(_permit)) = timeout(TURN, self.permits.acquire()).await else {
+            return Err(Undecided::Busy);
         };
         let late = format!("no answer within {} s", LIMIT.as_secs());
-        let verdict = timeout(LIMIT, review).await.unwrap_or(Err(late));
+        let verdict = timeout(LIMIT, self.review(token)).await.unwrap_or(Err(late));
         self.tell(verdict.as_ref().err().map(String::as_str));
-        let verdict = verdict?;
-        self.memory.lock().put(question, verdict.clone(), Instant::now());
+        let verdict = verdict.map_err(|_| Undecided::Unavailable)?;
+        self.memory.lock().put(digest, verdict.clone(), Instant::now());
         Ok(verdict)
     }
 
-    async fn review(&self, token: &str, path: &str) -> Result<Verdict, String> {
+    async fn review(&self, token: &str) -> Result<Verdict, String> {
         let user = review::authenticate(&self.client, token).await;
         let Some(user) = user.map_err(|error| format!("TokenReview: {error}"))? else {
             return Ok(Verdict::UnknownToken);
         };
         let name = user.username.clone().unwrap_or_default();
-        let allowed = review::may_get(&self.client, user, path).await;
+        let allowed = review::may_get(&self.client, user, PATH).await;
         let allowed = allowed.map_err(|error| format!("SubjectAccessReview: {error}"))?;
         Ok(if allowed { Verdict::Allowed } else { Verdict::Forbidden { user: name } })
     }
@@ -160,41 +235,67 @@ impl Guard for Reviewer {
         token: Option<&'a str>,
     ) -> Pin<Box<dyn Future<Output = Result<(), Page>> + Send + 'a>> {
         Box::pin(async move {
+            if request.path != PATH {
+                return Err(Page::not_found());
+            }
             let token = token.ok_or_else(|| unauthorized("a bearer token is needed"))?;
-            let verdict = self.verdict(token, request.path).await;
-            verdict.map_err(|_| undecided())?.page(request.path)
+            self.verdict(token).await.map_err(|undecided| undecided.page())?.page()
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn answers_are_remembered_for_a_while_and_not_too_many() {
         let (mut memory, start) = (Memory::default(), Instant::now());
-        let asked = |n: usize| question(&format!("token {n}"), "/metrics");
-        memory.put(asked(0), Verdict::Allowed, start);
-        assert_eq!(memory.get(&asked(0), start), Some(Verdict::Allowed));
-        assert_eq!(memory.get(&question("token 0", "/other"), start), None);
-        assert_eq!(memory.get(&asked(1), start), None);
-        assert_eq!(memory.get(&asked(0), start + MEMORY), None, "it is old");
+        let token = |n: usize| digest_of(&format!("token {n}"));
+        memory.put(token(0), Verdict::Allowed, start);
+        assert_eq!(memory.get(&token(0), start), Some(Verdict::Allowed));
+        assert_eq!(memory.get(&token(1), start), None);
+        let old = start + MEMORY;
+        assert_eq!(memory.get(&token(0), old), None, "it is old");
+        assert!(memory.is_acquainted(&token(0), old), "but it was admitted");
+        assert!(!memory.is_acquainted(&token(0), start + ACQUAINTANCE));
 
-        let later = start + Duration::from_secs(1);
         for n in 1..=MOST_REMEMBERED {
-            memory.put(asked(n), Verdict::UnknownToken, later);
+            memory.put(token(n), Verdict::UnknownToken, old);
         }
         assert_eq!(memory.0.len(), MOST_REMEMBERED);
-        assert_eq!(memory.get(&asked(0), later), None, "the oldest makes room");
-        assert_eq!(memory.get(&asked(MOST_REMEMBERED), later), Some(Verdict::UnknownToken));
-        memory.put(asked(0), Verdict::Allowed, later + MEMORY);
+        assert!(!memory.is_acquainted(&token(0), old), "the oldest makes room");
+        assert_eq!(memory.get(&token(MOST_REMEMBERED), old), Some(Verdict::UnknownToken));
+        assert!(!memory.is_acquainted(&token(MOST_REMEMBERED), old));
+        memory.put(token(0), Verdict::Allowed, old + MEMORY);
         assert_eq!(memory.0.len(), 1, "old ones are forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rate_has_a_burst_and_an_average() {
+        let start = Instant::now();
+        let mut rate = Rate { full: start };
+        let mut allowed =
+            |after: Duration| (0..1000).filter(|_| rate.allows(start + after)).count();
+        let burst = usize::try_from(BURST).unwrap();
+        assert_eq!(allowed(Duration::ZERO), burst);
+        assert_eq!(allowed(INTERVAL - Duration::from_millis(1)), 0);
+        assert_eq!(allowed(INTERVAL), 1);
+        assert_eq!(allowed(INTERVAL * 6), 5);
+        assert_eq!(allowed(Duration::from_secs(3600)), burst, "a long rest gives no more");
     }
 
     #[test]
     fn a_refusal_says_what_to_do() {
-        let refused = |verdict: Verdict| verdict.page("/metrics").unwrap_err();
+        let refused = |verdict: Verdict| verdict.page().unwrap_err();
         let page = refused(Verdict::UnknownToken);
         assert_eq!((page.status, page.headers[0].0), (401, "www-authenticate"));
         assert!(page.body.contains("Authorization: Bearer"), "{}", page.body);
@@ -205,6 +306,89 @@ mod tests {
             "{}",
             page.body
         );
-        assert_eq!(Verdict::Allowed.page("/metrics"), Ok(()));
+        assert_eq!(Verdict::Allowed.page(), Ok(()));
+    }
+
+    /// A reviewer whose API server accepts the token `good` alone and hangs when it sees the token `hang`, with the
+    /// number of requests that it gets.
+    fn reviewer() -> (Reviewer, Arc<AtomicUsize>) {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&requests);
+        let answer = move |request: Request<Body>| {
+            count.fetch_add(1, Ordering::SeqCst);
+            async move {
+                let body = request.into_body().collect_bytes().await.unwrap();
+                let mut review: serde_json::Value = serde_json::from_slice(&body).unwrap();
+                let token = review["spec"]["token"].clone();
+                if token == "hang" {
+                    std::future::pending::<()>().await;
+                }
+                review["status"] = if token.is_null() {
+                    json!({"allowed": true})
+                } else {
+                    json!({"authenticated": token == "good", "user": {"username": "prometheus"}})
+                };
+                Ok::<_, Infallible>(Response::new(Body::from(review.to_string().into_bytes())))
+            }
+        };
+        (Reviewer::new(Client::new(tower::service_fn(answer), "default")), requests)
+    }
+
+    async fn status(reviewer: &Reviewer, path: &str, token: Option<&str>) -> u16 {
+        let request = PageRequest { method: "GET", path, query: "" };
+        reviewer.admit(request, token).await.map_or_else(|page| page.status, |()| 200)
+    }
+
+    /// Time stands still while the strangers come, however slow the machine is.
+    #[tokio::test(start_paused = true)]
+    async fn tokens_that_nobody_knows_cost_few_requests_and_keep_no_scraper_out() {
+        let (reviewer, requests) = reviewer();
+        assert_eq!(status(&reviewer, PATH, Some("good")).await, 200);
+        assert_eq!(requests.load(Ordering::SeqCst), 2, "one of each kind");
+        tokio::time::advance(ACQUAINTANCE / 2).await;
+        let mut seen = BTreeMap::<u16, u32>::new();
+        for n in 0..1000 {
+            *seen.entry(status(&reviewer, PATH, Some(&format!("{n}"))).await).or_default() += 1;
+        }
+        assert_eq!(seen, BTreeMap::from([(401, BURST), (429, 1000 - BURST)]));
+        assert_eq!(requests.load(Ordering::SeqCst), 2 + usize::try_from(BURST).unwrap());
+        assert_eq!(status(&reviewer, PATH, Some("good")).await, 200);
+        let page = reviewer.verdict("another").await.unwrap_err().page();
+        assert_eq!(page.headers, [("retry-after", "1".to_owned())]);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(status(&reviewer, PATH, Some("another")).await, 401, "after the pause");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pages_that_do_not_exist_need_no_review() {
+        let (reviewer, requests) = reviewer();
+        for token in [None, Some("good"), Some("bad")] {
+            for path in ["/", "/other", "/metrics/", "/METRICS", "//metrics"] {
+                assert_eq!(status(&reviewer, path, token).await, 404, "{path}");
+            }
+        }
+        assert_eq!(requests.load(Ordering::SeqCst), 0);
+    }
+
+    /// Who waits in vain for its turn is told to come again; that the API server does not answer is said, and logged,
+    /// by those that have asked it.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_waits_in_vain_says_nothing_about_the_api_server() {
+        let (reviewer, requests) = reviewer();
+        let reviewer = Arc::new(reviewer);
+        let asking: Vec<_> = (0..AT_ONCE)
+            .map(|_| Arc::clone(&reviewer))
+            .map(|reviewer| tokio::spawn(async move { reviewer.verdict("hang").await }))
+            .collect();
+        while requests.load(Ordering::SeqCst) < AT_ONCE {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(reviewer.verdict("good").await, Err(Undecided::Busy));
+        for asking in asking {
+            assert_eq!(asking.await.unwrap(), Err(Undecided::Unavailable));
+        }
+        assert!(*reviewer.told.lock());
+        assert_eq!(reviewer.verdict("good").await, Ok(Verdict::Allowed));
+        assert!(!*reviewer.told.lock());
     }
 }
