@@ -107,6 +107,9 @@ pub const SLICES: Resource = Resource::all(
     "/apis/discovery.k8s.io/v1/endpointslices",
     &kinds::ENDPOINT_SLICE,
 );
+/// ServiceCIDRs.
+pub const SERVICE_CIDRS: Resource =
+    Resource::all("servicecidrs", "/apis/networking.k8s.io/v1/servicecidrs", &kinds::SERVICE_CIDR);
 
 /// Receives what a list and the watch after it report. All methods are called from one task, in
 /// the order in which things happened.

@@ -11,6 +11,7 @@
 //!  lenient       reading Kubernetes JSON: absent, null and empty are the same
 //!  ip            IP addresses, with the leading zeros that old clusters hold
 //!  cidr          blocks of IP addresses
+//!  service_cidr  the blocks that ClusterIPs come from
 //!  clock         the wall clock, or that of a simulation
 //!  time          timestamps in Kubernetes objects
 //!  document      the head of documents that programs read
@@ -37,6 +38,7 @@ pub mod lenient;
 pub mod name;
 pub mod protobuf;
 pub mod proxy_report;
+pub mod service_cidr;
 pub mod similar;
 #[doc(hidden)]
 pub mod testing;

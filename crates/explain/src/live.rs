@@ -6,7 +6,9 @@ pub use facts::facts;
 
 use kube::Client;
 use zonewise_cluster::api::{self, ApiError};
-use zonewise_cluster::watch::{NODES, PODS, SERVICES, SLICES, list_each, query_parameter};
+use zonewise_cluster::watch::{
+    NODES, PODS, SERVICE_CIDRS, SERVICES, SLICES, list_each, query_parameter,
+};
 use zonewise_common::keys::SERVICE_NAME;
 use zonewise_slices::labels::Labels;
 use zonewise_slices::service::Service;
@@ -43,6 +45,7 @@ pub async fn read(
 ) -> Result<(), ApiError> {
     let mut reader = Reader { client, pods, take };
     reader.list("Node", NODES.path, "").await?;
+    reader.service_cidrs().await?;
     match scope {
         Scope::All => {
             reader.list("Service", SERVICES.path, "").await?;
@@ -94,6 +97,15 @@ impl Reader<'_> {
         })
         .await?;
         Ok(())
+    }
+
+    /// API servers before 1.33 have no ServiceCIDRs, and not everybody may read them. The ranges of ClusterIPs are not
+    /// known then.
+    async fn service_cidrs(&mut self) -> Result<(), ApiError> {
+        match self.list("ServiceCIDR", SERVICE_CIDRS.path, "").await {
+            Err(ApiError::NotFound(_) | ApiError::Forbidden(_)) => Ok(()),
+            answer => answer,
+        }
     }
 
     /// Reads one Service with its Pods and slices. A Service that does not exist is not an error

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use zonewise_common::cidr::Cidr;
 use zonewise_common::name::{Key, Name};
+use zonewise_common::service_cidr::ServiceCidr;
 use zonewise_inventory::index::Index;
 use zonewise_routing::{ClusterClaims, NodeLocation, ObjectReader, Protected, ServiceClaims};
 use zonewise_slices::node::Nodes;
@@ -25,6 +27,8 @@ pub struct Snapshot {
     json: Json,
     /// What was seen of the programs that run.
     facts: Facts,
+    /// The ranges that ClusterIPs come from, as far as known.
+    service_cidrs: BTreeMap<Name, Vec<Cidr>>,
     /// The addresses and ports that the Services ask for; computed when first asked for.
     claims: OnceLock<ClusterClaims>,
 }
@@ -68,6 +72,7 @@ pub struct SnapshotBuilder {
     services: Vec<Service>,
     json: Json,
     facts: Facts,
+    service_cidrs: BTreeMap<Name, Vec<Cidr>>,
     locations: BTreeMap<(&'static str, Name, Name), input::SourceLocation>,
     remarks: Remarks,
 }
@@ -121,6 +126,9 @@ impl SnapshotBuilder {
                 self.index.delete_slice(0, &key);
                 self.index.record_written_slice(small);
             }
+            Object::ServiceCidr(ServiceCidr { name, ranges }) => {
+                self.service_cidrs.insert(name, ranges);
+            }
         }
     }
 
@@ -140,8 +148,9 @@ impl SnapshotBuilder {
             self.index.apply_service(service);
         }
         let nodes = Arc::new(Nodes::new(self.index.nodes().clone(), missing_cpu));
-        let (json, facts, claims) = (self.json, self.facts, OnceLock::new());
-        (Snapshot { index: self.index, nodes, json, facts, claims }, self.remarks)
+        let Self { index, json, facts, service_cidrs, .. } = self;
+        let claims = OnceLock::new();
+        (Snapshot { index, nodes, json, facts, service_cidrs, claims }, self.remarks)
     }
 }
 
@@ -172,6 +181,9 @@ fn identity(object: &Object) -> (&'static str, Name, Name) {
         }
         Object::Slice { small, .. } => {
             ("EndpointSlice", Name::clone(&small.namespace), Name::from(small.name()))
+        }
+        Object::ServiceCidr(service_cidr) => {
+            ("ServiceCIDR", Name::from(""), Name::clone(&service_cidr.name))
         }
     }
 }
@@ -233,8 +245,11 @@ impl Snapshot {
     fn claims(&self) -> &ClusterClaims {
         self.claims.get_or_init(|| {
             let reader = ObjectReader::new(NodeLocation::default());
-            let protected =
-                Protected { node_ports: vec![Protected::KUBELET_PORT], ..Protected::default() };
+            let protected = Protected {
+                node_ports: vec![Protected::KUBELET_PORT],
+                service_cidrs: self.service_cidrs.values().flatten().copied().collect(),
+                ..Protected::default()
+            };
             let mut claims = ClusterClaims::new(protected);
             claims.set_api_servers(self.index.api_servers());
             for (key, json) in &self.json.services {

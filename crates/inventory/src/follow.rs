@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kube::Client;
 use parking_lot::{Mutex, MutexGuard};
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::{self, ContentType, Resource, WatchListener};
+use zonewise_cluster::watch::{self, ContentType, Resource, SERVICE_CIDRS, WatchListener};
 use zonewise_common::cidr::Cidr;
 use zonewise_common::encoded::{DecodeError, Encoded};
 use zonewise_common::name::{Key, Keyed, Name};
@@ -20,7 +20,7 @@ use zonewise_slices::service::Service;
 use zonewise_slices::slice::Slice;
 
 use crate::index::{DeletedSlice, Index, NodeChange, SliceChange};
-use crate::service_cidrs::{SERVICE_CIDRS, ServiceCidrUpdater};
+use crate::service_cidrs::ServiceCidrUpdater;
 
 /// Receives the changes of the index.
 pub trait IndexListener: Send + Sync + 'static {

@@ -4,45 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde::Deserialize;
 use zonewise_cluster::api::ApiError;
-use zonewise_cluster::watch::{Resource, WatchListener};
+use zonewise_cluster::watch::{SERVICE_CIDRS, WatchListener};
 use zonewise_common::cidr::Cidr;
 use zonewise_common::encoded::{DecodeError, Encoded};
-use zonewise_common::lenient::lenient;
-use zonewise_common::name::{Key, Keyed, Name};
-use zonewise_common::protobuf::kinds;
+use zonewise_common::name::{Key, Name};
+use zonewise_common::service_cidr::ServiceCidr;
 
 use crate::follow::{Cause, IndexListener, WatchedIndex};
-
-/// ServiceCIDRs.
-pub(crate) const SERVICE_CIDRS: Resource =
-    Resource::all("servicecidrs", "/apis/networking.k8s.io/v1/servicecidrs", &kinds::SERVICE_CIDR);
-
-/// A ServiceCIDR.
-#[derive(Deserialize)]
-pub(crate) struct ServiceCidr {
-    metadata: Metadata,
-    #[serde(default, deserialize_with = "lenient")]
-    spec: Spec,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    name: Name,
-}
-
-#[derive(Default, Deserialize)]
-struct Spec {
-    #[serde(default, deserialize_with = "lenient")]
-    cidrs: Vec<String>,
-}
-
-impl Keyed for ServiceCidr {
-    fn key(&self) -> Key {
-        (Name::default(), Name::clone(&self.metadata.name))
-    }
-}
 
 /// Keeps the ranges of the claims up to date.
 pub(crate) struct ServiceCidrUpdater<L> {
@@ -72,9 +41,8 @@ impl<L: IndexListener> WatchListener for ServiceCidrUpdater<L> {
         object.decode()
     }
 
-    fn apply(&mut self, ServiceCidr { metadata, spec }: ServiceCidr) {
-        let ranges = spec.cidrs.iter().filter_map(|text| Cidr::parse(text)).collect();
-        self.known.insert(metadata.name, ranges);
+    fn apply(&mut self, ServiceCidr { name, ranges }: ServiceCidr) {
+        self.known.insert(name, ranges);
         self.update();
     }
 

@@ -5,10 +5,12 @@
 
 use std::net::IpAddr;
 
+use serde::Deserialize;
 use serde_json::Value;
 use thiserror::Error;
 use zonewise_common::cidr::Cidr;
 use zonewise_common::encoded::{DecodeError, Encoded};
+use zonewise_common::service_cidr::ServiceCidr;
 use zonewise_routing::{NodeLocation, ObjectReader};
 
 use crate::addresses::{self, NodeIps, NodePorts};
@@ -155,9 +157,9 @@ impl Objects {
                 self.other_nodes.extend(object["metadata"]["name"].as_str().map(str::to_owned));
             }
             "ServiceCIDR" => {
-                let cidrs = object["spec"]["cidrs"].as_array().into_iter().flatten();
-                let texts = cidrs.filter_map(Value::as_str);
-                self.service_cidrs.extend(texts.filter_map(Cidr::parse));
+                let read = ServiceCidr::deserialize(&object);
+                self.service_cidrs
+                    .extend(read.map_err(|error| wrong(file, &object, error))?.ranges);
             }
             list if list.ends_with("List") => {
                 let of = list.trim_end_matches("List");

@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use serde_json::Value;
+use zonewise_common::service_cidr::ServiceCidr;
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
@@ -55,6 +56,8 @@ pub enum Object {
         /// Its JSON, with [`Options::keep_json`].
         json: Option<Box<str>>,
     },
+    /// A ServiceCIDR.
+    ServiceCidr(ServiceCidr),
 }
 
 /// An object and where it was found.

@@ -5,6 +5,7 @@ use std::str::Utf8Error;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use zonewise_common::service_cidr::ServiceCidr;
 use zonewise_slices::node::Node;
 use zonewise_slices::pod::Pod;
 use zonewise_slices::routing_keys::{ROUTING_KEYS, is_routing_key};
@@ -24,10 +25,18 @@ enum Kind {
     Pod,
     Service,
     Slice,
+    ServiceCidr,
+}
+
+impl Kind {
+    fn is_namespaced(self) -> bool {
+        !matches!(self, Self::Node | Self::ServiceCidr)
+    }
 }
 
 /// The kinds of lists of them.
-const LISTS: [&str; 5] = ["List", "NodeList", "PodList", "ServiceList", "EndpointSliceList"];
+const LISTS: [&str; 6] =
+    ["List", "NodeList", "PodList", "ServiceList", "EndpointSliceList", "ServiceCIDRList"];
 
 /// The result of reading a chunk.
 #[derive(Debug)]
@@ -194,7 +203,7 @@ impl ObjectContext<'_> {
     fn typed(&self, kind: Kind, mut value: Value) -> Item {
         let namespace = &value["metadata"]["namespace"];
         let absent = namespace.is_null() || namespace.as_str() == Some("");
-        if absent && kind != Kind::Node && value["metadata"].is_object() {
+        if absent && kind.is_namespaced() && value["metadata"].is_object() {
             value["metadata"]["namespace"] = "default".into();
         }
         match typed(kind, &value) {
@@ -250,6 +259,7 @@ impl ObjectContext<'_> {
             "Pod" => (Kind::Pod, ""),
             "Service" => (Kind::Service, ""),
             "EndpointSlice" => (Kind::Slice, "discovery.k8s.io"),
+            "ServiceCIDR" => (Kind::ServiceCidr, "networking.k8s.io"),
             list if LISTS.contains(&list) && self.list.is_some() => {
                 return Err("a list inside a list is not read: take it out".to_owned());
             }
@@ -261,6 +271,8 @@ impl ObjectContext<'_> {
         match (own == group, number) {
             (_, "") => Err("it has no `apiVersion`: add it".to_owned()),
             (true, "v1") => Ok(Handling::Kind(known)),
+            // Kubernetes 1.31 and 1.32 have them in this version, with the same fields.
+            (true, "v1beta1") if known == Kind::ServiceCidr => Ok(Handling::Kind(known)),
             (true, _) => Err(other_version(known, version)),
             // Other API groups have such kinds too: Knative has Services.
             (false, _) => Ok(Handling::Other(kind.into())),
@@ -281,6 +293,7 @@ fn other_version(kind: Kind, version: &str) -> String {
         Kind::Pod => "pods -A",
         Kind::Service => "services -A",
         Kind::Slice => "endpointslices.v1.discovery.k8s.io -A",
+        Kind::ServiceCidr => "servicecidrs.v1.networking.k8s.io",
     };
     format!("version {version} is not read: fetch it again with `kubectl get {resource} -o json`")
 }
@@ -315,6 +328,7 @@ fn typed<'de, D: Deserializer<'de>>(kind: Kind, from: D) -> Result<Object, D::Er
         Kind::Pod => Object::Pod(Pod::deserialize(from)?),
         Kind::Service => Object::Service { small: Service::deserialize(from)?, json: None },
         Kind::Slice => Object::Slice { small: Slice::deserialize(from)?, json: None },
+        Kind::ServiceCidr => Object::ServiceCidr(ServiceCidr::deserialize(from)?),
     })
 }
 
@@ -325,6 +339,7 @@ fn is_complete(object: &Object) -> bool {
         Object::Pod(pod) => (&*pod.namespace, &*pod.name),
         Object::Service { small, .. } => (&*small.namespace, &*small.name),
         Object::Slice { small, .. } => (&*small.namespace, small.name()),
+        Object::ServiceCidr(service_cidr) => ("-", &*service_cidr.name),
     };
     !namespace.is_empty() && !name.is_empty()
 }

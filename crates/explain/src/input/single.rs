@@ -9,7 +9,11 @@ use super::{Fault, Item, Options, SourceLocation};
 /// Reads one object of a list. Its kind and version are those of the list.
 pub fn item(source: &str, kind: &str, json: &str, options: &Options) -> Item {
     let location = SourceLocation { file: Arc::from(source), document: 1, item: None, line: 1 };
-    let version = if kind == "EndpointSlice" { "discovery.k8s.io/v1" } else { "v1" };
+    let version = match kind {
+        "EndpointSlice" => "discovery.k8s.io/v1",
+        "ServiceCIDR" => "networking.k8s.io/v1",
+        _ => "v1",
+    };
     let list =
         TypeMeta { kind: Some(format!("{kind}List").into()), api_version: Some(version.into()) };
     let context = ObjectContext { location: location.clone(), list: Some(&list), options };

@@ -4,12 +4,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::watch::WatchListener;
-use zonewise_common::cidr::Cidr;
 use zonewise_common::encoded::{DecodeError, Encoded};
 use zonewise_common::name::{Key, Keyed, Name};
+use zonewise_common::service_cidr::ServiceCidr;
 use zonewise_routing::{ObjectReader, RoutedService, RoutedSlice};
 
 use super::ClusterView;
@@ -154,35 +153,15 @@ impl WatchListener for NodeListener {
 /// Follows the ranges that ClusterIPs come from.
 pub(super) struct ServiceCidrListener(pub(super) Arc<ClusterView>);
 
-#[derive(Deserialize)]
-struct ServiceCidr {
-    metadata: ServiceCidrMetadata,
-    spec: Option<ServiceCidrSpec>,
-}
-
-#[derive(Deserialize)]
-struct ServiceCidrMetadata {
-    name: Name,
-}
-
-#[derive(Deserialize)]
-struct ServiceCidrSpec {
-    cidrs: Option<Vec<String>>,
-}
-
 impl WatchListener for ServiceCidrListener {
-    type Object = Decoded<Vec<Cidr>>;
+    type Object = ServiceCidr;
 
-    fn read(&self, object: Encoded<'_>) -> Result<Self::Object, DecodeError> {
-        let read: ServiceCidr = object.decode()?;
-        let cidrs = read.spec.and_then(|spec| spec.cidrs).unwrap_or_default();
-        let object = cidrs.iter().filter_map(|cidr| Cidr::parse(cidr)).collect();
-        Ok(Decoded { key: (Name::default(), read.metadata.name), object })
+    fn read(&self, object: Encoded<'_>) -> Result<ServiceCidr, DecodeError> {
+        object.decode()
     }
 
-    fn apply(&mut self, service_cidr: Self::Object) {
-        let Decoded { key: (_, name), object: cidrs } = service_cidr;
-        self.0.change_service_cidrs(|known| drop(known.insert(name, cidrs)));
+    fn apply(&mut self, ServiceCidr { name, ranges }: ServiceCidr) {
+        self.0.change_service_cidrs(|known| drop(known.insert(name, ranges)));
     }
 
     fn unreadable(&mut self, key: &Key, error: &str) {

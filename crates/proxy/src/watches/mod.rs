@@ -30,8 +30,7 @@ use std::sync::Arc;
 
 use kube::Client;
 use tokio::task::JoinSet;
-use zonewise_cluster::watch::{self, Resource};
-use zonewise_common::protobuf::kinds;
+use zonewise_cluster::watch::{self, SERVICE_CIDRS};
 use zonewise_routing::NodeLocation;
 
 use listeners::{NodeListener, ServiceCidrListener, ServiceListener, SliceListener};
@@ -64,10 +63,8 @@ impl Watches {
     ) -> Self {
         let mut others = JoinSet::new();
         let share = || (client.clone(), Arc::clone(view));
-        let path = "/apis/networking.k8s.io/v1/servicecidrs";
-        let service_cidrs = Resource::all("servicecidrs", path, &kinds::SERVICE_CIDR);
         let [services, this_node, service_cidrs] =
-            [services(proxy_name), this_node(node), service_cidrs]
+            [services(proxy_name), this_node(node), SERVICE_CIDRS]
                 .map(|resource| resource.encoded_as(view.content_type));
         let (client, view) = share();
         others.spawn(watch::follow(client, services, ServiceListener(view)));

@@ -27,6 +27,13 @@ fn failing_kernel() -> (SimulatedKernel, Arc<AtomicBool>) {
     (kernel, failing)
 }
 
+/// The tables of node n1 in zone a.
+fn tables_on(kernel: &SimulatedKernel) -> Tables {
+    let location = NodeLocation::new("n1", Some("a"), None);
+    let node = usual_node([Some(ip("192.168.0.1")), None]);
+    Tables::on(&Network::simulated(kernel.process()), location, Options::default(), node)
+}
+
 /// Where connections to the Service of these tests go.
 fn destinations(kernel: &SimulatedKernel) -> BTreeSet<Destination> {
     kernel.look(|rules| rules.destinations(&packet()))
@@ -68,10 +75,7 @@ fn expected(endpoints: u8) -> BTreeSet<Destination> {
 #[test]
 fn a_slot_whose_removal_was_not_answered_is_written_when_it_is_needed_again() {
     let (kernel, failing) = failing_kernel();
-    let network = Network::simulated(kernel.process());
-    let location = NodeLocation::new("n1", Some("a"), None);
-    let node = usual_node([Some(ip("192.168.0.1")), None]);
-    let mut tables = Tables::on(&network, location, Options::default(), node);
+    let mut tables = tables_on(&kernel);
     tables.service(&service("web", &["10.96.0.1"]));
     scaled_to(&mut tables, 3).sync();
     assert_eq!(destinations(&kernel), expected(3));
@@ -90,10 +94,7 @@ fn a_slot_whose_removal_was_not_answered_is_written_when_it_is_needed_again() {
 #[test]
 fn a_change_that_was_not_answered_is_not_taken_back() {
     let (kernel, failing) = failing_kernel();
-    let network = Network::simulated(kernel.process());
-    let location = NodeLocation::new("n1", Some("a"), None);
-    let node = usual_node([Some(ip("192.168.0.1")), None]);
-    let mut tables = Tables::on(&network, location, Options::default(), node);
+    let mut tables = tables_on(&kernel);
     tables.service(&service("web", &["10.96.0.1"])).sync();
     assert_eq!(destinations(&kernel), BTreeSet::from([Destination::Rejected]));
     failing.store(true, Ordering::SeqCst);
@@ -109,10 +110,7 @@ fn a_change_that_was_not_answered_is_not_taken_back() {
 #[test]
 fn a_half_that_was_not_answered_is_not_rejected() {
     let kernel = SimulatedKernel::new(true);
-    let network = Network::simulated(kernel.process());
-    let location = NodeLocation::new("n1", Some("a"), None);
-    let node = usual_node([Some(ip("192.168.0.1")), None]);
-    let mut tables = Tables::on(&network, location, Options::default(), node);
+    let mut tables = tables_on(&kernel);
     tables.service(&service("web", &["10.96.0.1"])).sync();
     // Both together, the first one alone, the second one alone.
     let mut faults = vec![Fault::AnswerLost, Fault::Refused(EINVAL), Fault::Refused(EINVAL)];

@@ -115,7 +115,9 @@ fn is_chosen(item: &Item, namespace: Option<&str>) -> bool {
     match (item, namespace) {
         (Item::Found(found), Some(namespace)) => match &found.object {
             Object::Service { small, .. } => *small.namespace == *namespace,
-            Object::Node(_) | Object::Pod(_) | Object::Slice { .. } => true,
+            Object::Node(_) | Object::Pod(_) | Object::Slice { .. } | Object::ServiceCidr(_) => {
+                true
+            }
         },
         _ => true,
     }

@@ -70,6 +70,24 @@ fn special_addresses_are_told_by_route_and_explain() {
     assert!(screen.contains("left out: shop/web"), "{screen}");
 }
 
+/// No Service has this ClusterIP yet. Proxies refuse it all the same, so it is told where the ranges are known.
+#[test]
+fn external_ips_in_the_range_of_cluster_ips_are_told_as_refused() {
+    let mut objects = cluster(&json!({}), &[("4", 1), ("4", 1), ("4", 1)]);
+    objects[0]["spec"]["externalIPs"] = json!(["10.96.7.7"]);
+    let told = |objects: &[Value]| {
+        document(&["route", "--from", "a", "--as-if", "proxy"], objects)["routes"][0]["refused"]
+            .clone()
+    };
+    assert_eq!(told(&objects), Value::Null);
+    objects.push(json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR",
+        "metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/16"]},
+    }));
+    let expected = json!([{"at": "10.96.7.7:80/TCP", "reason": "AddressRefused", "why": WHY}]);
+    assert_eq!(told(&objects), expected);
+}
+
 /// kube-proxy has rules of its own about such addresses.
 #[test]
 fn of_other_proxies_it_is_not_told() {
