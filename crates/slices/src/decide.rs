@@ -10,7 +10,6 @@
 //! decision where that costs no write more, or once the Service has been quiet.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zonewise_common::keys::ZONE_SHARES;
@@ -19,7 +18,7 @@ use zonewise_topology::allocation::{Allocation, Carrier, Label};
 use zonewise_topology::capacity::Capacity;
 use zonewise_topology::heuristic::{Assignment, Case, Heuristic};
 use zonewise_topology::heuristics::auto::Auto;
-use zonewise_topology::hints::{self, place, place_around};
+use zonewise_topology::hints::{self, Mixed, Placement};
 use zonewise_topology::reason::{Outcome, Reason};
 use zonewise_topology::region::{Situation, Zone};
 use zonewise_topology::settling::{Improvement, Quality};
@@ -27,17 +26,19 @@ use zonewise_topology::zone_shares::ZoneShares;
 
 use crate::desired::{Desired, DesiredEndpoint};
 use crate::node::Nodes;
-use crate::numbers::{Locations, ZoneSets};
+use crate::numbers::{InForce, Kinds, Traits, ZoneSets, zone_number};
 use crate::requested::{Choice, Consumers, Near};
-use crate::slice::{Hints, MAX_HINTS, Subset};
+use crate::slice::{Endpoint, Hints, MAX_HINTS, Subset};
 use crate::stored::Stored;
 use crate::upstream::{NearHints, own_zone};
 
 /// Which zones use each endpoint of an address family, and why.
-pub(crate) struct Decision {
+pub(crate) struct Decision<'a> {
     pub(crate) reason: Reason,
     /// The hints of each endpoint.
-    pub(crate) hints: AssignedHints,
+    pub(crate) hints: AssignedHints<'a>,
+    /// Whether all endpoints that are stored are known to have the hints that they should have.
+    pub(crate) keeps_hints: bool,
     /// The subset of each endpoint; `None` without subsets.
     pub(crate) subsets: Option<Subsets>,
     /// The zone shares that are written on every slice; `None` without shares.
@@ -48,21 +49,31 @@ pub(crate) struct Decision {
 
 /// The hints of desired endpoints. There are few different ones, so each endpoint has the number of its own.
 #[derive(Default)]
-pub(crate) struct AssignedHints {
+pub(crate) struct AssignedHints<'a> {
     values: Vec<Option<Arc<Hints>>>,
     /// The index in `values` for each endpoint; empty when no endpoint has hints.
-    numbers: Vec<u32>,
+    numbers: Cow<'a, [u32]>,
 }
 
-impl AssignedHints {
+impl AssignedHints<'_> {
     /// The hints of an endpoint.
+    #[inline]
     pub(crate) fn of(&self, endpoint: usize) -> Option<&Arc<Hints>> {
         let number = self.numbers.get(endpoint)?;
         self.values[*number as usize].as_ref()
     }
+
+    /// Whether no endpoint has hints.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    fn into_owned(self) -> AssignedHints<'static> {
+        AssignedHints { values: self.values, numbers: Cow::Owned(self.numbers.into_owned()) }
+    }
 }
 
-impl FromIterator<Option<Arc<Hints>>> for AssignedHints {
+impl FromIterator<Option<Arc<Hints>>> for AssignedHints<'_> {
     fn from_iter<I: IntoIterator<Item = Option<Arc<Hints>>>>(hints: I) -> Self {
         let values: Vec<Option<Arc<Hints>>> = hints.into_iter().collect();
         Self { numbers: (0..values.len() as u32).collect(), values }
@@ -87,16 +98,21 @@ pub(crate) struct Subsets {
     pub(crate) required: Vec<Subset>,
 }
 
-impl Decision {
+impl Decision<'_> {
     /// No hints, subsets or shares: every client uses every endpoint.
     pub(crate) fn cluster_wide(reason: Reason) -> Self {
         Self {
             reason,
             hints: AssignedHints::default(),
+            keeps_hints: false,
             subsets: None,
             shares: None,
             improvement: None,
         }
+    }
+
+    fn into_owned(self) -> Decision<'static> {
+        Decision { hints: self.hints.into_owned(), ..self }
     }
 }
 
@@ -150,13 +166,14 @@ impl<'a> Decider<'a> {
         }
     }
 
-    pub(crate) fn decide(&self, stance: &Stance<'_>) -> Decision {
+    pub(crate) fn decide(&self, stance: &Stance<'_>) -> Decision<'_> {
         let afresh = matches!(stance, Stance::Afresh);
         match (self, stance) {
             (Self::ClusterWide, _) => Decision::cluster_wide(Reason::ClusterWide),
             (Self::Near(near, desired, nodes), _) => nearby(*near, desired, nodes),
             (Self::Hints(heuristic, input), Stance::Around(fixed)) => {
-                input.with_all_moved_but(fixed, *heuristic).hints_or_shares(*heuristic, afresh)
+                let moved = input.with_all_moved_but(fixed, *heuristic);
+                moved.hints_or_shares(*heuristic, afresh).into_owned()
             }
             (Self::Hints(heuristic, input), _) => input.hints_or_shares(*heuristic, afresh),
             (Self::Subsets(heuristic, consumers, input), _) => {
@@ -167,7 +184,7 @@ impl<'a> Decider<'a> {
 }
 
 /// Hints every endpoint to its own zone or node, as `trafficDistribution` requests.
-fn nearby(near: Near, desired: &Desired<'_>, nodes: &Nodes) -> Decision {
+fn nearby(near: Near, desired: &Desired<'_>, nodes: &Nodes) -> Decision<'static> {
     let mut hints = NearHints::new(near);
     let reason = near_reason(near, desired, nodes);
     let hint = |endpoint: &DesiredEndpoint<'_>| {
@@ -180,10 +197,14 @@ fn nearby(near: Near, desired: &Desired<'_>, nodes: &Nodes) -> Decision {
 }
 
 /// The reason to report when every endpoint is hinted to its own zone or node.
-pub(crate) fn near_reason(near: Near, desired: &Desired<'_>, nodes: &Nodes) -> Reason {
-    let ready = desired.endpoints.iter().filter(|endpoint| endpoint.is_ready());
-    let locations: Locations<'_> = ready.map(DesiredEndpoint::zone).collect();
-    near_reason_of(near, &locations.numbered(capacity(nodes, None)).0)
+pub(crate) fn near_reason<'a>(near: Near, desired: &Desired<'a>, nodes: &Nodes) -> Reason {
+    let traits = |endpoint: &DesiredEndpoint<'a>| Traits {
+        counts: endpoint.is_ready(),
+        location: endpoint.zone(),
+        in_force: InForce::New,
+    };
+    let kinds: Kinds<'_> = desired.endpoints.iter().map(traits).collect();
+    near_reason_of(near, &kinds.situation(capacity(nodes, None)))
 }
 
 /// The same by numbers. Proxies ignore all zone hints if one endpoint has none; for node hints, it does
@@ -332,11 +353,11 @@ pub(crate) struct HeuristicInput<'a> {
     desired: &'a Desired<'a>,
     stored: &'a Stored<'a>,
     nodes: &'a Nodes,
-    /// The indexes of the endpoints that are ready, each identity once. Only these count.
-    ready: Vec<u32>,
-    /// For each ready endpoint its zone, or the number of zones for one without a known zone; and the zones
-    /// that use it now, by its stored hints or subset, as an index into `sets`.
-    placed: Vec<hints::Endpoint>,
+    /// The kinds of endpoints.
+    kinds: Kinds<'a>,
+    /// For each kind its zone, or the number of zones where that is not known, and the zones that use it now, by its
+    /// stored hints or subset, as an index into `sets`. Endpoints that do not count are none.
+    placed: Vec<hints::Kind>,
     /// The sets of zones that use endpoints now.
     sets: ZoneSets<'a>,
     /// The previous decision: the endpoints that serve exactly one zone.
@@ -350,34 +371,30 @@ impl<'a> HeuristicInput<'a> {
         nodes: &'a Nodes,
         consumers: Option<Consumers>,
     ) -> Self {
-        let endpoints = &desired.endpoints;
-        let counts = |index: &u32| {
-            endpoints[*index as usize].is_ready() && desired.is_unique(*index as usize)
+        let kinds = match consumers {
+            None => kinds(desired, consumers, |index| {
+                let hints = |(endpoint, _): (&'a Endpoint, _)| endpoint.hints.as_ref();
+                stored.of(index).map_or(InForce::New, |found| InForce::Hints(hints(found)))
+            }),
+            Some(_) => kinds(desired, consumers, |index| {
+                let slice = stored.of(index).map(|(_, slice)| slice.subset.as_ref());
+                slice.map_or(InForce::New, InForce::Subset)
+            }),
         };
-        let mut ready = Vec::with_capacity(endpoints.len());
-        ready.extend((0..endpoints.len() as u32).filter(counts));
-        let location = |index: &u32| location(&endpoints[*index as usize], consumers);
-        let locations: Locations<'_> = ready.iter().map(location).collect();
-        let (situation, sources) = locations.numbered(capacity(nodes, consumers));
+        let situation = kinds.situation(capacity(nodes, consumers));
         let mut sets = ZoneSets::new();
-        let placed = match consumers {
-            None => {
-                let hints = |index: u32| stored.of(index as usize)?.0.hints.as_ref();
-                let mut serves =
-                    |index| hints(index).map_or(0, |hints| sets.hinted(hints, &situation));
-                together(&sources, ready.iter().map(|index| serves(*index)))
-            }
-            Some(_) => {
-                let subsets = stored.slices.iter().map(|slice| slice.subset.as_ref());
-                let of_slices: Vec<u32> =
-                    subsets.map(|subset| sets.labelled(subset, &situation)).collect();
-                let slice = |index: u32| stored.slice_of(index as usize);
-                let serves = |index| slice(index).map_or(0, |slice| of_slices[slice]);
-                together(&sources, ready.iter().map(|index| serves(*index)))
-            }
+        let kind = |(traits, count): &(Traits<'a>, u64)| {
+            let counted = Some(*count).filter(|_| traits.counts);
+            counted.map_or_else(hints::Kind::default, |count| hints::Kind {
+                source: source(traits.location, &situation),
+                serves: sets.in_force(traits.in_force, &situation),
+                fixed: false,
+                count,
+            })
         };
+        let placed: Vec<hints::Kind> = kinds.list.iter().map(kind).collect();
         let previous = previous(&situation, &placed, &sets);
-        Self { situation, desired, stored, nodes, ready, placed, sets, previous }
+        Self { situation, desired, stored, nodes, kinds, placed, sets, previous }
     }
 
     /// Runs a heuristic.
@@ -408,35 +425,56 @@ impl<'a> HeuristicInput<'a> {
     /// The same where endpoints serve the zones that a fresh decision hints them to, but for those that are
     /// fixed.
     fn with_all_moved_but(&self, fixed: &[bool], heuristic: &dyn Heuristic) -> Self {
-        let mut moved = self.clone();
         let (fresh, _) = self.run(heuristic, true);
         if fresh.carrier() != Carrier::Hints {
-            return moved;
+            return self.clone();
         }
-        let is_fixed = |index: usize| fixed[self.ready[index] as usize];
-        let groups = place_around(&self.placed, self.sets.all(), is_fixed, &fresh);
-        for (endpoint, group) in moved.placed.iter_mut().zip(groups) {
-            if let Some(group) = group {
-                let zones = fresh.zones_served(&fresh.groups()[group as usize]);
-                endpoint.serves = moved.sets.number(zones);
-            }
-        }
-        moved.previous = previous(&moved.situation, &moved.placed, &moved.sets);
-        moved
+        let counted = |kind: usize, count: u64| if self.counts(kind) { count } else { 0 };
+        let (parts, list) = self.kinds.split(|endpoint| fixed[endpoint]);
+        let part = |&(kind, fixed, count)| hints::Kind {
+            fixed,
+            count: counted(kind, count),
+            ..self.placed[kind]
+        };
+        let kinds: Vec<hints::Kind> = list.iter().map(part).collect();
+        let mut placement = Placement::new(&kinds, self.sets.all(), &fresh);
+        let (of, list) = self.kinds.split(|endpoint| {
+            let part = parts[endpoint] as usize;
+            self.counts(list[part].0).then(|| placement.take(part)).flatten()
+        });
+        let mut sets = self.sets.clone();
+        let mut moved = |&(kind, group, count): &(usize, Option<u32>, u64)| {
+            let zones = group.map(|group| fresh.zones_served(&fresh.groups()[group as usize]));
+            let serves = zones.map(|zones| sets.number(zones, None));
+            let before = self.placed[kind];
+            let count = counted(kind, count);
+            hints::Kind { serves: serves.unwrap_or(before.serves), count, ..before }
+        };
+        let placed: Vec<hints::Kind> = list.iter().map(&mut moved).collect();
+        let list = list.iter().map(|&(kind, _, count)| (self.kinds.list[kind].0, count)).collect();
+        let previous = previous(&self.situation, &placed, &sets);
+        Self { kinds: Kinds { of, list }, placed, sets, previous, ..self.clone() }
     }
 
-    /// Each ready endpoint with the group of the allocation that it belongs to.
+    /// Whether the endpoints of a kind count.
+    fn counts(&self, kind: usize) -> bool {
+        self.kinds.list[kind].0.counts
+    }
+
+    /// Each endpoint that counts, with the group of the allocation that it belongs to.
     fn groups(&self, allocation: &Allocation) -> impl Iterator<Item = (usize, Option<u32>)> {
-        let groups = place(&self.placed, self.sets.all(), allocation);
-        self.ready.iter().map(|index| *index as usize).zip(groups)
+        let mut placement = Placement::new(&self.placed, self.sets.all(), allocation);
+        let kinds = self.kinds.of.iter().map(|kind| *kind as usize).enumerate();
+        let counted = kinds.filter(|(_, kind)| self.counts(*kind));
+        counted.map(move |(endpoint, kind)| (endpoint, placement.take(kind)))
     }
 
-    fn hints_or_shares(&self, heuristic: &dyn Heuristic, afresh: bool) -> Decision {
+    fn hints_or_shares(&self, heuristic: &dyn Heuristic, afresh: bool) -> Decision<'_> {
         let (allocation, reason) = self.run(heuristic, afresh);
         if reason.outcome() != Outcome::InForce {
             return Decision::cluster_wide(reason);
         }
-        if self.ready.is_empty() {
+        if self.situation.region().present() == 0 {
             return Decision::cluster_wide(Reason::NoEndpoints);
         }
         match carried(&self.situation, &allocation) {
@@ -447,35 +485,52 @@ impl<'a> HeuristicInput<'a> {
                     return Decision::cluster_wide(reason);
                 }
                 let improvement = self.improvement(heuristic, &allocation, reason);
-                let hints = self.hints(&allocation);
-                Decision { improvement, hints, ..Decision::cluster_wide(reason) }
+                let (hints, keeps_hints) = self.hints(&allocation);
+                Decision { improvement, hints, keeps_hints, ..Decision::cluster_wide(reason) }
             }
         }
     }
 
-    /// The hints of every endpoint: those of the group that it is placed in.
-    fn hints(&self, allocation: &Allocation) -> AssignedHints {
-        // The hints of group `g` have the number `g + 1`, none the number 0.
-        let of_groups = (0..allocation.groups().len()).map(|group| {
-            let zones = consumers_of(&self.situation, allocation, group);
-            (!zones.is_empty()).then(|| self.hints_to(&zones))
+    /// The hints of every endpoint: those of the group that it is placed in. And whether all endpoints that are stored
+    /// are known to have them.
+    fn hints(&self, allocation: &Allocation) -> (AssignedHints<'_>, bool) {
+        let of_groups: Vec<Option<Arc<Hints>>> = (0..allocation.groups().len())
+            .map(|group| consumers_of(&self.situation, allocation, group))
+            .map(|zones| (!zones.is_empty()).then(|| self.hints_to(&zones)))
+            .collect();
+        let mut placement = Placement::new(&self.placed, self.sets.all(), allocation);
+        let kinds = || self.kinds.list.iter().map(|(traits, _)| traits).enumerate();
+        let is_mixed = |(kind, traits): (usize, &Traits<'_>)| {
+            traits.counts && placement.of_all(kind) == Err(Mixed)
+        };
+        let mixed: Vec<bool> = kinds().map(is_mixed).collect();
+        // The hints of each kind. An endpoint that no group is meant for serves its own zone.
+        let of_kind = |(kind, traits): (usize, &Traits<'_>)| {
+            let group = placement.of_all(kind).ok().flatten().filter(|_| traits.counts);
+            let hints = group.and_then(|group| of_groups[group as usize].clone());
+            let location = traits.location.filter(|_| traits.counts);
+            hints.or_else(|| location.map(own_zone))
+        };
+        let mut values: Vec<Option<Arc<Hints>>> = kinds().map(of_kind).collect();
+        let keeps_hints = kinds().all(|(kind, traits)| match traits.in_force {
+            InForce::New => true,
+            InForce::Hints(stored) => !mixed[kind] && values[kind].as_ref() == stored,
+            InForce::Subset(_) => false,
         });
-        let mut values: Vec<Option<Arc<Hints>>> = std::iter::once(None).chain(of_groups).collect();
-        let mut of_own_zone: BTreeMap<Option<&Name>, u32> = BTreeMap::new();
-        let mut numbers = vec![0; self.desired.endpoints.len()];
-        for (endpoint, group) in self.groups(allocation) {
-            let group = group.map(|group| group + 1);
-            let hinted = group.filter(|number| values[*number as usize].is_some());
-            // An endpoint that no group is meant for serves its own zone.
-            numbers[endpoint] = hinted.unwrap_or_else(|| {
-                let zone = self.desired.endpoints[endpoint].zone();
-                *of_own_zone.entry(zone).or_insert_with(|| {
-                    values.push(zone.map(own_zone));
-                    values.len() as u32 - 1
-                })
-            });
+        if !mixed.contains(&true) {
+            let numbers = Cow::Borrowed(&*self.kinds.of);
+            return (AssignedHints { values, numbers }, keeps_hints);
         }
-        AssignedHints { values, numbers }
+        // Where endpoints of a kind have different hints, they have the numbers of their groups.
+        let first = values.len() as u32;
+        let number = |kind: &u32| {
+            let group = mixed[*kind as usize].then(|| placement.take(*kind as usize)).flatten();
+            let hinted = group.filter(|group| of_groups[*group as usize].is_some());
+            hinted.map_or(*kind, |group| first + group)
+        };
+        let numbers = self.kinds.of.iter().map(number).collect();
+        values.extend(of_groups);
+        (AssignedHints { values, numbers }, keeps_hints)
     }
 
     /// Hints to zones: those that endpoints have already, if there are such.
@@ -500,7 +555,7 @@ impl<'a> HeuristicInput<'a> {
     }
 
     /// Zone shares, with hints beside them for proxies that do not know shares.
-    fn shares(&self, allocation: &Allocation, reason: Reason, afresh: bool) -> Decision {
+    fn shares(&self, allocation: &Allocation, reason: Reason, afresh: bool) -> Decision<'_> {
         let shares = ZoneShares::of(&self.situation, allocation);
         let Some(shares) = shares else { return Decision::cluster_wide(Reason::NoEndpoints) };
         let kept = stored_shares(self.stored).filter(|(_, stored)| {
@@ -535,18 +590,23 @@ impl<'a> HeuristicInput<'a> {
     }
 
     /// The hints, and what a fresh decision about them would give.
-    fn hints_beside_shares(&self, afresh: bool) -> (AssignedHints, Option<Improvement>) {
+    fn hints_beside_shares(&self, afresh: bool) -> (AssignedHints<'_>, Option<Improvement>) {
         let (allocation, reason) = self.run(&Auto::KEP_2433, afresh);
         match reason.outcome() {
             Outcome::InForce => {
                 let improvement = self.improvement(&Auto::KEP_2433, &allocation, reason);
-                (self.hints(&allocation), improvement)
+                (self.hints(&allocation).0, improvement)
             }
             _ => (AssignedHints::default(), None),
         }
     }
 
-    fn subsets(&self, heuristic: &dyn Heuristic, consumers: Consumers, afresh: bool) -> Decision {
+    fn subsets(
+        &self,
+        heuristic: &dyn Heuristic,
+        consumers: Consumers,
+        afresh: bool,
+    ) -> Decision<'_> {
         let (allocation, reason) = self.run(heuristic, afresh);
         if reason.outcome() != Outcome::InForce || allocation.carrier() != Carrier::Subsets {
             let reason = subset_reason(&self.situation, &allocation, reason, consumers);
@@ -605,27 +665,41 @@ fn location<'a>(endpoint: &DesiredEndpoint<'a>, consumers: Option<Consumers>) ->
     }
 }
 
+/// The kinds of endpoints, by who uses each now.
+fn kinds<'a>(
+    desired: &Desired<'a>,
+    consumers: Option<Consumers>,
+    in_force: impl Fn(usize) -> InForce<'a>,
+) -> Kinds<'a> {
+    let traits = |(index, endpoint): (usize, &DesiredEndpoint<'a>)| Traits {
+        counts: endpoint.is_ready() && desired.is_unique(index),
+        location: location(endpoint, consumers),
+        in_force: in_force(index),
+    };
+    desired.endpoints.iter().enumerate().map(traits).collect()
+}
+
+/// Where endpoints are: the number of their zone, or the number of zones for endpoints without one.
+fn source(location: Option<&Name>, situation: &Situation) -> u32 {
+    let zone = location.and_then(|name| zone_number(situation, name));
+    zone.unwrap_or(situation.zones.len() as u32)
+}
+
 /// The previous decision: the endpoints that serve exactly one zone.
 fn previous(
     situation: &Situation,
-    placed: &[hints::Endpoint],
+    placed: &[hints::Kind],
     sets: &ZoneSets<'_>,
 ) -> Option<Assignment> {
     let mut assignment = Assignment::empty(situation.zones.len());
     let mut any = false;
-    for endpoint in placed {
-        if let [zone] = sets.all()[endpoint.serves as usize][..] {
-            assignment.add(endpoint.source as usize, zone as usize, 1);
+    for kind in placed.iter().filter(|kind| kind.count > 0) {
+        if let [zone] = sets.all()[kind.serves as usize][..] {
+            assignment.add(kind.source as usize, zone as usize, kind.count);
             any = true;
         }
     }
     any.then_some(assignment)
-}
-
-/// Endpoints to be placed, from where they are and what they serve.
-fn together(sources: &[u32], serves: impl Iterator<Item = u32>) -> Vec<hints::Endpoint> {
-    let both = sources.iter().zip(serves);
-    both.map(|(&source, serves)| hints::Endpoint { source, serves }).collect()
 }
 
 fn capacity(nodes: &Nodes, consumers: Option<Consumers>) -> &Capacity {

@@ -1,8 +1,7 @@
-//! Zones as small numbers, so that no string is compared for each endpoint.
+//! Kinds of endpoints, and zones as small numbers, so that no string is compared for each endpoint.
 //!
-//! Endpoints in the same zone, and those with the same hints, nearly always share one string or one list
-//! in memory. So the number of a value is remembered by the value's address, and looked up by its content
-//! only where that address is met for the first time.
+//! Endpoints that are in the same zone and have the same hints are alike: whatever is decided, only their number
+//! matters. There are few such kinds, and decisions are computed for them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,91 +12,129 @@ use zonewise_topology::region::Situation;
 
 use crate::slice::{Hints, Subset};
 
-/// The numbers of values that were met lately, by the address of the value.
-#[derive(Clone)]
-struct Recent<'a, T: ?Sized> {
-    slots: [Option<(&'a T, u32)>; SLOTS],
+/// What makes endpoints alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Traits<'a> {
+    /// Whether they are ready, and the only ones with their identity. Others do not count.
+    pub(crate) counts: bool,
+    /// The zone or region that they are in.
+    pub(crate) location: Option<&'a Name>,
+    /// Who uses them now.
+    pub(crate) in_force: InForce<'a>,
 }
 
+/// Who uses an endpoint, as far as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum InForce<'a> {
+    /// It is not stored.
+    New,
+    /// It is stored with these hints.
+    Hints(Option<&'a Arc<Hints>>),
+    /// It is stored in a slice of this subset.
+    Subset(Option<&'a Subset>),
+}
+
+/// Where the values of traits are in memory. Equal values nearly always share one place, and different values never do.
+type Address = (bool, usize, usize);
+
+impl Traits<'_> {
+    fn address(&self) -> Address {
+        let location = self.location.map_or(0, |name| name.as_ptr().addr());
+        let in_force = match self.in_force {
+            InForce::New => 0,
+            InForce::Hints(None) | InForce::Subset(None) => 1,
+            InForce::Hints(Some(hints)) => Arc::as_ptr(hints).addr(),
+            InForce::Subset(Some(subset)) => std::ptr::from_ref(subset).addr(),
+        };
+        (self.counts, location, in_force)
+    }
+}
+
+/// The kinds of endpoints.
+#[derive(Clone)]
+pub(crate) struct Kinds<'a> {
+    /// The kind of each endpoint, as an index into the list.
+    pub(crate) of: Vec<u32>,
+    /// What the endpoints of each kind have in common, and how many there are.
+    pub(crate) list: Vec<(Traits<'a>, u64)>,
+}
+
+/// The kinds that were met lately have their numbers remembered by address, so that values are compared only where an
+/// address is met for the first time.
 const SLOTS: usize = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 6;
 
-impl<'a, T: ?Sized> Recent<'a, T> {
-    fn new() -> Self {
-        Self { slots: [None; SLOTS] }
-    }
-
-    /// The number of a value, which `find` gives if the value was not met lately.
-    #[inline]
-    fn number(&mut self, value: &'a T, find: impl FnOnce() -> u32) -> u32 {
-        let slot = &mut self.slots[slot(value)];
-        match slot {
-            Some((known, number)) if std::ptr::eq(*known, value) => *number,
-            _ => slot.insert((value, find())).1,
+impl<'a> FromIterator<Traits<'a>> for Kinds<'a> {
+    fn from_iter<I: IntoIterator<Item = Traits<'a>>>(endpoints: I) -> Self {
+        let endpoints = endpoints.into_iter();
+        let mut kinds = Self { of: Vec::with_capacity(endpoints.size_hint().0), list: Vec::new() };
+        let mut known = BTreeMap::new();
+        let mut recent: [Option<(Address, u32)>; SLOTS] = [None; SLOTS];
+        for traits in endpoints {
+            let address = traits.address();
+            let recent = &mut recent[slot(address)];
+            let kind = match recent {
+                Some((met, kind)) if *met == address => *kind,
+                _ => {
+                    let next = kinds.list.len() as u32;
+                    let kind = *known.entry(traits).or_insert(next);
+                    if kind == next {
+                        kinds.list.push((traits, 0));
+                    }
+                    recent.insert((address, kind)).1
+                }
+            };
+            kinds.list[kind as usize].1 += 1;
+            kinds.of.push(kind);
         }
+        kinds
     }
 }
 
-/// Where the number of a value is kept: the upper bits of a product, which depend on all bits of its address.
+/// Where the number of a kind is remembered: the upper bits of a product, which depend on all bits of the address.
 #[inline]
-fn slot<T: ?Sized>(value: &T) -> usize {
-    let address = std::ptr::from_ref(value).addr() as u64;
-    (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SLOT_BITS)) as usize
+fn slot((counts, location, in_force): Address) -> usize {
+    let mixed = (location as u64).rotate_left(32) ^ in_force as u64 ^ u64::from(counts);
+    (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SLOT_BITS)) as usize
 }
 
-/// Where endpoints are: the zone or region of each.
-pub(crate) struct Locations<'a> {
-    /// A number for each endpoint in the order in which locations were met, from 1; 0 without a location.
-    numbers: Vec<u32>,
-    /// How many endpoints have each number.
-    counts: Vec<u64>,
-    names: BTreeMap<&'a str, u32>,
-}
-
-impl<'a> FromIterator<Option<&'a Name>> for Locations<'a> {
-    fn from_iter<I: IntoIterator<Item = Option<&'a Name>>>(locations: I) -> Self {
-        let locations = locations.into_iter();
-        let mut numbers = Vec::with_capacity(locations.size_hint().0);
-        let (mut counts, mut names) = (Vec::with_capacity(8), BTreeMap::new());
-        counts.push(0);
-        let mut recent = Recent::new();
-        for location in locations {
-            let number = location.map_or(0, |name| {
-                recent.number(&**name, || {
-                    let next = counts.len() as u32;
-                    let number = *names.entry(&**name).or_insert(next);
-                    counts.resize(counts.len().max(number as usize + 1), 0);
-                    number
-                })
-            });
-            counts[number as usize] += 1;
-            numbers.push(number);
-        }
-        Self { numbers, counts, names }
-    }
-}
-
-impl Locations<'_> {
-    /// The numbers of endpoints per zone beside what the zones can send; and the number that the location of
-    /// each endpoint has there, which is the number of zones for an endpoint without a location.
-    pub(crate) fn numbered(mut self, capacity: &Capacity) -> (Situation, Vec<u32>) {
-        let counts = self.names.iter().map(|(name, number)| (*name, self.counts[*number as usize]));
-        let situation = Situation::sorted(capacity, counts, self.counts[0]);
-        let mut renumbered = vec![situation.names.len() as u32; self.counts.len()];
-        for (name, number) in &self.names {
-            if let Some(zone) = zone_number(&situation, name) {
-                renumbered[*number as usize] = zone;
+impl Kinds<'_> {
+    /// The numbers of endpoints per zone beside what the zones can send.
+    pub(crate) fn situation(&self, capacity: &Capacity) -> Situation {
+        let mut placed = BTreeMap::<&str, u64>::new();
+        let mut unplaced = 0;
+        for (traits, count) in self.list.iter().filter(|(traits, _)| traits.counts) {
+            match traits.location {
+                Some(name) => *placed.entry(name).or_default() += count,
+                None => unplaced += count,
             }
         }
-        for number in &mut self.numbers {
-            *number = renumbered[*number as usize];
+        Situation::sorted(capacity, placed.into_iter(), unplaced)
+    }
+
+    /// Splits each kind by a further property of endpoints. Returns the new kind of each endpoint; and for each new kind
+    /// the old one, the property, and how many endpoints there are.
+    pub(crate) fn split<P: Copy + Ord>(
+        &self,
+        mut property: impl FnMut(usize) -> P,
+    ) -> (Vec<u32>, Vec<(usize, P, u64)>) {
+        let (mut of, mut list) = (Vec::with_capacity(self.of.len()), Vec::new());
+        let mut known = BTreeMap::new();
+        for (endpoint, &kind) in self.of.iter().enumerate() {
+            let key = (kind, property(endpoint));
+            let part = *known.entry(key).or_insert_with(|| {
+                list.push((kind as usize, key.1, 0));
+                list.len() - 1
+            });
+            list[part].2 += 1;
+            of.push(part as u32);
         }
-        (situation, self.numbers)
+        (of, list)
     }
 }
 
 /// The number of a zone.
-fn zone_number(situation: &Situation, name: &str) -> Option<u32> {
+pub(crate) fn zone_number(situation: &Situation, name: &str) -> Option<u32> {
     let found = situation.names.binary_search_by(|known| (**known).cmp(name));
     found.ok().map(|zone| zone as u32)
 }
@@ -106,12 +143,6 @@ fn zone_number(situation: &Situation, name: &str) -> Option<u32> {
 /// 0 is the empty set.
 #[derive(Clone)]
 pub(crate) struct ZoneSets<'a> {
-    known: KnownSets<'a>,
-    recent: Recent<'a, Hints>,
-}
-
-#[derive(Clone)]
-struct KnownSets<'a> {
     sets: Vec<Vec<u32>>,
     /// The numbers of the sets but the empty one, and hints to the zones of each if some were met.
     numbers: BTreeMap<Vec<u32>, (u32, Option<&'a Arc<Hints>>)>,
@@ -119,46 +150,33 @@ struct KnownSets<'a> {
 
 impl<'a> ZoneSets<'a> {
     pub(crate) fn new() -> Self {
-        let known = KnownSets { sets: vec![Vec::new()], numbers: BTreeMap::new() };
-        Self { known, recent: Recent::new() }
+        Self { sets: vec![Vec::new()], numbers: BTreeMap::new() }
     }
 
     /// The sets, in the order of their numbers.
     pub(crate) fn all(&self) -> &[Vec<u32>] {
-        &self.known.sets
+        &self.sets
     }
 
-    /// The number of a set.
-    pub(crate) fn number(&mut self, zones: &[u32]) -> u32 {
-        self.known.number(zones, None)
+    /// The number of the zones that use endpoints now. Zones that are not in the situation do not count.
+    pub(crate) fn in_force(&mut self, in_force: InForce<'a>, situation: &Situation) -> u32 {
+        match in_force {
+            InForce::New | InForce::Hints(None) => 0,
+            InForce::Hints(Some(hints)) => {
+                let zones = hints.for_zones.iter().filter_map(|zone| zone_number(situation, zone));
+                let mut zones: Vec<u32> = zones.collect();
+                zones.sort_unstable();
+                self.number(&zones, Some(hints))
+            }
+            InForce::Subset(subset) => {
+                let zone = subset.and_then(|subset| zone_number(situation, subset.label().1));
+                self.number(zone.as_slice(), None)
+            }
+        }
     }
 
-    /// The number of the zones that hints name. Zones that are not in the situation do not count.
-    #[inline]
-    pub(crate) fn hinted(&mut self, hints: &'a Arc<Hints>, situation: &Situation) -> u32 {
-        let known = &mut self.known;
-        self.recent.number(&**hints, || {
-            let zones = hints.for_zones.iter().filter_map(|zone| zone_number(situation, zone));
-            let mut zones: Vec<u32> = zones.collect();
-            zones.sort_unstable();
-            known.number(&zones, Some(hints))
-        })
-    }
-
-    /// The number of the zone, or none, that a slice with this subset belongs to.
-    pub(crate) fn labelled(&mut self, subset: Option<&Subset>, situation: &Situation) -> u32 {
-        let zone = subset.and_then(|subset| zone_number(situation, subset.label().1));
-        self.known.number(zone.as_slice(), None)
-    }
-
-    /// Hints that name these zones and were met.
-    pub(crate) fn hints_to(&self, zones: &[u32]) -> Option<&'a Arc<Hints>> {
-        self.known.numbers.get(zones)?.1
-    }
-}
-
-impl<'a> KnownSets<'a> {
-    fn number(&mut self, zones: &[u32], hints: Option<&'a Arc<Hints>>) -> u32 {
+    /// The number of a set, to which there are these hints.
+    pub(crate) fn number(&mut self, zones: &[u32], hints: Option<&'a Arc<Hints>>) -> u32 {
         if zones.is_empty() {
             return 0;
         }
@@ -170,5 +188,10 @@ impl<'a> KnownSets<'a> {
         self.sets.push(zones.to_vec());
         self.numbers.insert(zones.to_vec(), (number, hints));
         number
+    }
+
+    /// Hints that name these zones and were met.
+    pub(crate) fn hints_to(&self, zones: &[u32]) -> Option<&'a Arc<Hints>> {
+        self.numbers.get(zones)?.1
     }
 }

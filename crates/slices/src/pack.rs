@@ -56,7 +56,7 @@ pub(crate) struct SliceTemplate<'a> {
     pub(crate) max_endpoints: usize,
     /// The hints of the desired endpoints. A stored endpoint with other hints has changed. `None` if hints
     /// are assigned after packing, as the reference does.
-    pub(crate) hints: Option<&'a AssignedHints>,
+    pub(crate) hints: Option<&'a AssignedHints<'a>>,
     /// The zone shares that every slice must carry.
     pub(crate) shares: Option<&'a str>,
     pub(crate) owner: Arc<[Owner]>,
@@ -136,7 +136,7 @@ impl SliceTemplate<'_> {
     /// Whether a stored endpoint is as the desired one that it stands for should be written.
     fn is_written(&self, stored: &Endpoint, found: Match) -> bool {
         let hints =
-            |hints: &AssignedHints| stored.hints.as_ref() == hints.of(found.desired as usize);
+            |hints: &AssignedHints<'_>| stored.hints.as_ref() == hints.of(found.desired as usize);
         found.is_equal && self.hints.is_none_or(hints)
     }
 }

@@ -222,11 +222,16 @@ impl<'a> Planner<'a> {
     /// is quiet and a fresh decision noticeably better.
     fn ours(&self, choice: &Choice) -> FamilyPlan {
         let decider = Decider::new(choice, self.desired, self.stored, self.input.nodes);
-        let kept = self.decided(&decider, &Stance::Keep);
+        let kept = decider.decide(&Stance::Keep);
         if kept.improvement.is_none() {
-            return kept;
+            return self.decided(kept);
         }
-        let fresh = self.decided(&decider, &Stance::Afresh);
+        let fresh = decider.decide(&Stance::Afresh);
+        // Where neither changes hints that are stored, both write the same slices.
+        if kept.keeps_hints && fresh.keeps_hints {
+            return self.decided(fresh);
+        }
+        let (kept, fresh) = (self.decided(kept), self.decided(fresh));
         if fresh.writes() <= kept.writes() {
             return fresh;
         }
@@ -253,14 +258,13 @@ impl<'a> Planner<'a> {
                 fixed[found.desired as usize] = true;
             }
         }
-        let around = self.decided(decider, &Stance::Around(&fixed));
+        let around = self.decided(decider.decide(&Stance::Around(&fixed)));
         let left = |plan: &FamilyPlan| plan.improvement.map_or(0.0, |left| left.gain());
         if around.writes() <= kept.writes() && left(&around) < left(&kept) { around } else { kept }
     }
 
-    /// Decides on hints, subsets and shares, then packs.
-    fn decided(&self, decider: &Decider<'_>, stance: &Stance<'_>) -> FamilyPlan {
-        let mut decision = decider.decide(stance);
+    /// Packs what was decided on hints, subsets and shares.
+    fn decided(&self, mut decision: Decision<'_>) -> FamilyPlan {
         if decision.shares.is_some() && !self.settings.gates.hints {
             decision.hints = AssignedHints::default();
         }
@@ -325,7 +329,7 @@ impl<'a> Planner<'a> {
 
     fn template<'s>(
         &'s self,
-        hints: Option<&'s AssignedHints>,
+        hints: Option<&'s AssignedHints<'s>>,
         shares: Option<&'s str>,
     ) -> SliceTemplate<'s> {
         SliceTemplate {
@@ -389,7 +393,11 @@ impl<'a> Planner<'a> {
     }
 
     /// The number of endpoints that were stored before and are now used by other zones.
-    fn reallocated(&self, decision: &Decision) -> usize {
+    fn reallocated(&self, decision: &Decision<'_>) -> usize {
+        let as_before = decision.keeps_hints || (decision.hints.is_empty() && !self.stored.hinted);
+        if as_before && decision.subsets.is_none() && !self.stored.has_subsets() {
+            return 0;
+        }
         let moved = |index: &usize| {
             self.stored.of(*index).is_some_and(|(endpoint, slice)| match &decision.subsets {
                 Some(subsets) => slice.subset.as_ref() != Some(&subsets.of[*index]),

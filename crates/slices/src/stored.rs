@@ -12,6 +12,8 @@ pub(crate) struct Stored<'s> {
     pub(crate) slices: Vec<StoredSlice<'s>>,
     /// Where each desired endpoint is stored; empty if no endpoint is. Of several places the first counts.
     places: Vec<Option<Place>>,
+    /// Whether a stored endpoint has hints.
+    pub(crate) hinted: bool,
 }
 
 /// A stored slice.
@@ -55,18 +57,19 @@ impl<'s> Stored<'s> {
             })
             .collect();
         let places = places(&slices, desired.endpoints.len());
-        Self { slices, places }
+        let endpoints = || slices.iter().flat_map(|stored| &stored.slice.endpoints);
+        let hinted = endpoints().any(|endpoint| endpoint.hints.is_some());
+        Self { slices, places, hinted }
+    }
+
+    /// Whether a slice has a subset.
+    pub(crate) fn has_subsets(&self) -> bool {
+        self.slices.iter().any(|stored| stored.subset.is_some())
     }
 
     /// The slices that the Service owns.
     pub(crate) fn owned(&self) -> impl Iterator<Item = &StoredSlice<'s>> {
         self.slices.iter().filter(|slice| slice.owned)
-    }
-
-    /// The index of the slice that a desired endpoint is in.
-    pub(crate) fn slice_of(&self, desired: usize) -> Option<usize> {
-        let place = self.places.get(desired).copied().flatten()?;
-        Some(place.slice as usize)
     }
 
     /// The stored endpoint that stands for a desired one, and the slice that it is in.

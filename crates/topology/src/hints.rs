@@ -1,87 +1,137 @@
 //! From "so many endpoints of zone a serve zone b" to which ones: as few changes as possible.
+//!
+//! ```text
+//!  kinds: endpoints that are in one zone and serve the same zones now      each endpoint has the number of its kind
+//!    │ stay in their group, as many as it has room for
+//!    │ the others: the group of their own zone, then the first with room
+//!    ▼
+//!  queues of places: one for each kind, and one for each zone's others     an endpoint takes the next place
+//! ```
+//!
+//! Places are counted for each kind, because there are few kinds and may be thousands of endpoints. Most often, all
+//! endpoints of a kind go to the same group, and none has to be looked at.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
 
 use crate::allocation::{Allocation, Label};
 
-/// An endpoint to be placed. Numbers alone: a Service may have thousands.
-#[derive(Clone, Copy, Debug)]
-pub struct Endpoint {
-    /// Where it is: a zone, or [`Region::sources`](crate::region::Region::sources)` - 1` for none.
+/// Endpoints to be placed that are alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kind {
+    /// Where they are: a zone, or [`Region::sources`](crate::region::Region::sources)` - 1` for none.
     pub source: u32,
-    /// The zones it is hinted to (or in the subset of) now, as an index into a list of sets of zones.
+    /// The zones they are hinted to (or in the subset of) now, as an index into a list of sets of zones.
     pub serves: u32,
+    /// Whether they stay where they are: these take their places first, and have none if their group has no room for
+    /// them.
+    pub fixed: bool,
+    /// How many there are.
+    pub count: u64,
 }
 
-/// The group of each endpoint. Endpoints stay in the group they are in as long as it has room for
-/// their zone, then prefer their own zone's group, then the first with room. `None` where the
-/// allocation has no place for an endpoint.
-///
-/// `sets` are the sets of zones that endpoints serve, each in the order of the zones.
-pub fn place(
-    endpoints: &[Endpoint],
-    sets: &[Vec<u32>],
-    allocation: &Allocation,
-) -> Vec<Option<u32>> {
-    place_around(endpoints, sets, |_| false, allocation)
+impl Kind {
+    /// Kinds with the same key share their places; fixed ones come first.
+    fn key(&self) -> (bool, u32, u32) {
+        (!self.fixed, self.serves, self.source)
+    }
 }
 
-/// The same where some endpoints are fixed: these take their places first, and have none if their
-/// group has no room for them.
-pub fn place_around(
-    endpoints: &[Endpoint],
-    sets: &[Vec<u32>],
-    is_fixed: impl Fn(usize) -> bool,
-    allocation: &Allocation,
-) -> Vec<Option<u32>> {
-    let groups = || (0..).zip(allocation.groups());
-    let serving = groups().map(|(index, group)| (allocation.zones_served(group), index));
-    let serving = Lists::new(serving, sets.iter().map(Vec::as_slice));
-    let local = groups().filter_map(|(index, group)| match group.label {
-        Label::Zone(zone) => Some((zone, index)),
-        _ => None,
-    });
-    let local = Lists::new(local, 0..allocation.sources() as u32);
-    let mut rooms = Rooms::new(allocation);
-    let mut places = vec![None; endpoints.len()];
-    let mut stay = |index: usize| {
-        let endpoint = &endpoints[index];
-        places[index] = rooms.enter(serving.of(endpoint.serves), endpoint.source);
-    };
-    (0..endpoints.len()).filter(|&index| is_fixed(index)).for_each(&mut stay);
-    (0..endpoints.len()).filter(|&index| !is_fixed(index)).for_each(&mut stay);
-    for (index, endpoint) in endpoints.iter().enumerate() {
-        if places[index].is_none() && !is_fixed(index) {
-            let own = rooms.enter(local.of(endpoint.source), endpoint.source);
-            places[index] = own.or_else(|| rooms.enter_first(endpoint.source));
+/// Where the endpoints of each kind go. Endpoints stay in the group they are in as long as it has room for their zone,
+/// then prefer their own zone's group, then the first with room.
+#[derive(Debug)]
+pub struct Placement {
+    /// The queues of each kind: among `stay`, and among `others` unless it is fixed.
+    queues: Vec<(usize, Option<usize>)>,
+    /// Places in groups that endpoints are in already.
+    stay: Vec<Queue>,
+    /// Places for the other endpoints of each source.
+    others: Vec<Queue>,
+}
+
+impl Placement {
+    /// Places in the groups of an allocation. `sets` are the sets of zones that endpoints serve, each in the order of
+    /// the zones.
+    pub fn new(kinds: &[Kind], sets: &[Vec<u32>], allocation: &Allocation) -> Self {
+        let mut sizes = BTreeMap::new();
+        for kind in kinds {
+            *sizes.entry(kind.key()).or_insert(0) += kind.count;
+        }
+        let groups = || (0..).zip(allocation.groups());
+        let mut rooms = Rooms::new(allocation);
+        let mut waiting = vec![0; allocation.sources()];
+        let mut enter = |(&(movable, serves, source), &count): (&(bool, u32, u32), &u64)| {
+            let served = sets[serves as usize].as_slice();
+            let serving = groups().filter(|(_, group)| allocation.zones_served(group) == served);
+            let queue = rooms.enter(serving.map(|(index, _)| index), source, count);
+            if movable && queue.missing > 0 {
+                waiting[source as usize] += queue.missing;
+            }
+            queue
+        };
+        let stay: Vec<Queue> = sizes.iter().map(&mut enter).collect();
+        let others = (0..).zip(waiting).map(|(source, count)| {
+            let own = groups().filter(|(_, group)| group.label == Label::Zone(source));
+            rooms.enter(own.chain(groups()).map(|(index, _)| index), source, count)
+        });
+        let others = others.collect();
+        let keys: Vec<_> = sizes.into_keys().collect();
+        let queues = kinds.iter().map(|kind| {
+            let stay = keys.partition_point(|key| *key < kind.key());
+            (stay, (!kind.fixed).then_some(kind.source as usize))
+        });
+        Self { queues: queues.collect(), stay, others }
+    }
+
+    /// The group of all endpoints of a kind, which is `None` where the allocation has no place for them. `Err` if they
+    /// do not all go to the same one: then each has to [take](Self::take) its place.
+    ///
+    /// # Errors
+    /// See above.
+    pub fn of_all(&self, kind: usize) -> Result<Option<u32>, Mixed> {
+        let (stay, others) = self.queues[kind];
+        match (self.stay[stay].of_all()?, others) {
+            (None, Some(source)) => self.others.get(source).map_or(Ok(None), Queue::of_all),
+            (group, _) => Ok(group),
         }
     }
-    places
+
+    /// The group of the next endpoint of a kind; `None` where the allocation has no place for it.
+    pub fn take(&mut self, kind: usize) -> Option<u32> {
+        let (stay, others) = self.queues[kind];
+        let place = self.stay[stay].take();
+        place.or_else(|| self.others.get_mut(others?)?.take())
+    }
 }
 
-/// Lists of groups, each for a key, all in one piece of memory.
-struct Lists {
-    groups: Vec<u32>,
-    ranges: Vec<Range<usize>>,
+/// The endpoints of a kind do not all go to the same group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mixed;
+
+/// Places in groups, which are taken in this order.
+#[derive(Debug)]
+struct Queue {
+    /// Groups, and how many places are left in each.
+    places: Vec<(u32, u64)>,
+    /// The first that may have places left.
+    first: usize,
+    /// How many endpoints find no place here.
+    missing: u64,
 }
 
-impl Lists {
-    /// The groups of each key, in the order in which they come.
-    fn new<K: Ord>(groups: impl Iterator<Item = (K, u32)>, keys: impl Iterator<Item = K>) -> Self {
-        let mut groups: Vec<(K, u32)> = groups.collect();
-        groups.sort_by(|a, b| a.0.cmp(&b.0));
-        let range = |key: K| {
-            let start = groups.partition_point(|(known, _)| *known < key);
-            let many = groups[start..].iter().take_while(|(known, _)| *known == key).count();
-            start..start + many
-        };
-        let ranges = keys.map(range).collect();
-        Self { ranges, groups: groups.into_iter().map(|(_, group)| group).collect() }
+impl Queue {
+    fn of_all(&self) -> Result<Option<u32>, Mixed> {
+        match (self.places.as_slice(), self.missing) {
+            ([], _) => Ok(None),
+            ([(group, _)], 0) => Ok(Some(*group)),
+            _ => Err(Mixed),
+        }
     }
 
-    #[inline]
-    fn of(&self, key: u32) -> &[u32] {
-        &self.groups[self.ranges[key as usize].clone()]
+    fn take(&mut self) -> Option<u32> {
+        let (group, left) = self.places.get_mut(self.first)?;
+        *left -= 1;
+        self.first += usize::from(*left == 0);
+        Some(*group)
     }
 }
 
@@ -89,37 +139,30 @@ impl Lists {
 struct Rooms {
     sources: usize,
     free: Vec<u64>,
-    /// The first group that may have room for each source. Rooms only fill up, so that it never goes back.
-    first: Vec<u32>,
 }
 
 impl Rooms {
     fn new(allocation: &Allocation) -> Self {
         let (sources, groups) = (allocation.sources(), allocation.groups().len());
-        let mut free = Vec::with_capacity(groups * sources);
-        for group in 0..groups {
-            free.extend_from_slice(allocation.contents_of(group));
-        }
-        Self { sources, free, first: vec![0; sources] }
+        let free = (0..groups).flat_map(|group| allocation.contents_of(group)).copied();
+        Self { sources, free: free.collect() }
     }
 
-    /// Takes a room in the first of these groups that has one.
-    #[inline]
-    fn enter(&mut self, groups: &[u32], source: u32) -> Option<u32> {
-        groups.iter().copied().find(|&group| {
+    /// Takes rooms for so many endpoints of a source, in the first of these groups that have some.
+    fn enter(&mut self, groups: impl Iterator<Item = u32>, source: u32, count: u64) -> Queue {
+        let mut queue = Queue { places: Vec::new(), first: 0, missing: count };
+        for group in groups {
+            if queue.missing == 0 {
+                break;
+            }
             let free = &mut self.free[group as usize * self.sources + source as usize];
-            let has_room = *free > 0;
-            *free -= u64::from(has_room);
-            has_room
-        })
-    }
-
-    /// The same for all groups.
-    fn enter_first(&mut self, source: u32) -> Option<u32> {
-        let groups = (self.free.len() / self.sources) as u32;
-        let from = self.first[source as usize];
-        let group = (from..groups).find(|&group| self.enter(&[group], source).is_some());
-        self.first[source as usize] = group.unwrap_or(groups);
-        group
+            let taken = queue.missing.min(*free);
+            if taken > 0 {
+                *free -= taken;
+                queue.missing -= taken;
+                queue.places.push((group, taken));
+            }
+        }
+        queue
     }
 }

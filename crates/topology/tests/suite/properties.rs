@@ -3,10 +3,10 @@
 use crate::common::{decide, heuristic, sizes, zones};
 use microlp::{ComparisonOp, OptimizationDirection, Problem, SolveOutcome};
 use proptest::prelude::*;
-use zonewise_topology::allocation::{Allocation, Carrier};
+use zonewise_topology::allocation::{Allocation, Carrier, Label};
 use zonewise_topology::heuristic::{Assignment, Case};
 use zonewise_topology::heuristics::{self, auto::Auto};
-use zonewise_topology::hints::{self, Endpoint};
+use zonewise_topology::hints::{Kind, Mixed, Placement};
 use zonewise_topology::reason::{Code, Outcome};
 use zonewise_topology::region::{Region, Situation, Zone};
 use zonewise_topology::traffic::{TrafficModel, shares_from};
@@ -56,6 +56,88 @@ fn best_by_linear_program(zones: &[Zone], max_overload: f64) -> f64 {
         SolveOutcome::Solution(solution) => solution.objective(),
         SolveOutcome::Interrupted(_) => panic!("no limit was set"),
     }
+}
+
+/// An endpoint to be placed: where it is, the set of zones that it serves, and whether it is fixed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Placed {
+    source: u32,
+    serves: u32,
+    fixed: bool,
+}
+
+/// The group of each endpoint. The number of a kind also depends on the endpoint's place in the list, so that
+/// several kinds share their places.
+fn place(endpoints: &[Placed], sets: &[Vec<u32>], allocation: &Allocation) -> Vec<Option<u32>> {
+    let key = |(index, endpoint): (usize, &Placed)| (*endpoint, index % 2);
+    let mut counts = std::collections::BTreeMap::new();
+    for key in endpoints.iter().enumerate().map(key) {
+        *counts.entry(key).or_insert(0) += 1;
+    }
+    let kind = |(&(Placed { source, serves, fixed }, _), &count): (&(Placed, usize), &u64)| Kind {
+        source,
+        serves,
+        fixed,
+        count,
+    };
+    let kinds: Vec<Kind> = counts.iter().map(kind).collect();
+    let mut placement = Placement::new(&kinds, sets, allocation);
+    let of_all: Vec<Result<Option<u32>, Mixed>> =
+        (0..kinds.len()).map(|kind| placement.of_all(kind)).collect();
+    let numbers: Vec<_> = counts.into_keys().collect();
+    let places = endpoints.iter().enumerate().map(key).map(|key| {
+        let kind = numbers.binary_search(&key).unwrap();
+        // Half of the kinds whose endpoints all go to one group take it as a whole.
+        match of_all[kind] {
+            Ok(group) if key.1 == 0 => group,
+            known => {
+                let taken = placement.take(kind);
+                assert!(known.is_err() || known == Ok(taken));
+                taken
+            }
+        }
+    });
+    places.collect()
+}
+
+/// The same as a process: the fixed ones first, then those that can stay, then the others.
+fn one_after_the_other(
+    endpoints: &[Placed],
+    sets: &[Vec<u32>],
+    allocation: &Allocation,
+) -> Vec<Option<u32>> {
+    let groups = || 0..allocation.groups().len();
+    let mut free: Vec<Vec<u64>> =
+        groups().map(|group| allocation.contents_of(group).to_vec()).collect();
+    let mut enter = |group: usize, endpoint: &Placed| {
+        let free = &mut free[group][endpoint.source as usize];
+        let has_room = *free > 0;
+        *free -= u64::from(has_room);
+        has_room
+    };
+    let serves = |group: usize, endpoint: &Placed| {
+        allocation.zones_served(&allocation.groups()[group]) == sets[endpoint.serves as usize]
+    };
+    let is_own = |group: usize, endpoint: &Placed| {
+        allocation.groups()[group].label == Label::Zone(endpoint.source)
+    };
+    let mut places = vec![None; endpoints.len()];
+    for (turn, fixed) in [(0, true), (0, false), (1, false)] {
+        for (place, endpoint) in places.iter_mut().zip(endpoints) {
+            if place.is_some() || endpoint.fixed != fixed {
+                continue;
+            }
+            let preferred = |group: &usize| match turn {
+                0 => serves(*group, endpoint),
+                _ => is_own(*group, endpoint),
+            };
+            let rest = groups().filter(|_| turn == 1);
+            let candidates = groups().filter(preferred).chain(rest);
+            let found = candidates.into_iter().find(|group| enter(*group, endpoint));
+            *place = found.map(|group| group as u32);
+        }
+    }
+    places
 }
 
 proptest! {
@@ -199,30 +281,50 @@ proptest! {
         prop_assume!(reason.outcome() == Outcome::InForce && total(&cells) < 500);
         // Of the sets, the first is empty and each of the others is one zone.
         let sets: Vec<Vec<u32>> = std::iter::once(Vec::new()).chain((0..5).map(|zone| vec![zone])).collect();
-        let endpoints: Vec<Endpoint> = cells
+        let endpoints: Vec<Placed> = cells
             .iter()
             .enumerate()
             .flat_map(|(source, cell)| (0..cell.1).map(move |_| source as u32))
             .enumerate()
-            .map(|(index, source)| Endpoint { source, serves: hints.get(index).map_or(0, |zone| zone + 1) })
+            .map(|(index, source)| Placed { source, serves: hints.get(index).map_or(0, |zone| zone + 1), fixed: false })
             .collect();
-        let places = hints::place(&endpoints, &sets, &allocation);
+        let places = place(&endpoints, &sets, &allocation);
         let mut left: Vec<Vec<u64>> =
             (0..allocation.groups().len()).map(|group| allocation.contents_of(group).to_vec()).collect();
         for (endpoint, place) in endpoints.iter().zip(&places) {
             left[place.unwrap() as usize][endpoint.source as usize] -= 1;
         }
         prop_assert!(left.iter().flatten().all(|&count| count == 0));
-        let settled: Vec<Endpoint> = endpoints
+        let settled: Vec<Placed> = endpoints
             .iter()
             .zip(&places)
             .map(|(endpoint, place)| {
                 let zones = allocation.zones_served(&allocation.groups()[place.unwrap() as usize]);
                 let serves = sets.iter().position(|set| set == zones).unwrap() as u32;
-                Endpoint { serves, ..*endpoint }
+                Placed { serves, ..*endpoint }
             })
             .collect();
-        prop_assert_eq!(hints::place(&settled, &sets, &allocation), places);
+        prop_assert_eq!(place(&settled, &sets, &allocation), places);
+    }
+
+    /// Counting places for kinds of endpoints gives the same as placing one endpoint after the other, also where some
+    /// are fixed and where kinds share their places.
+    #[test]
+    fn places_of_kinds_are_those_of_endpoints(
+        cells in cells(1..5),
+        heuristic in prop::sample::select(vec!["auto", "local", "local-shared", "spread", "random"]),
+        drawn in prop::collection::vec((0usize..7, any::<bool>()), 1..200),
+    ) {
+        let zones = zones(&cells);
+        let (_, allocation) = decide(heuristic, &Region::of(&zones), None);
+        prop_assume!(total(&cells) < 500);
+        let sets: Vec<Vec<u32>> = [&[][..], &[0], &[1], &[2], &[3], &[0, 1], &[0, 1, 2]].map(<[u32]>::to_vec).into();
+        let sources = cells.iter().enumerate().flat_map(|(source, cell)| (0..cell.1).map(move |_| source as u32));
+        let endpoints: Vec<Placed> = sources
+            .zip(drawn.iter().cycle())
+            .map(|(source, &(serves, fixed))| Placed { source, serves: serves as u32, fixed })
+            .collect();
+        prop_assert_eq!(place(&endpoints, &sets, &allocation), one_after_the_other(&endpoints, &sets, &allocation));
     }
 
     /// Shares survive being written and read, add up to one, and route as computed.
