@@ -178,11 +178,6 @@ impl ObjectReader {
         self.interner().zones.name(id)
     }
 
-    /// The number of a zone; a new one if the zone has not been seen before.
-    pub fn zone_id(&self, name: &str) -> ZoneId {
-        self.interner().zones.id("", name)
-    }
-
     /// Zones that are not in `used`, and that nothing which was read since the last call has named.
     pub fn unused_zones(&self, used: &BTreeSet<ZoneId>) -> BTreeSet<ZoneId> {
         self.interner().zones.unused(used)

@@ -92,7 +92,8 @@ fn a_slice_is_read_whole() {
             resource_version: 77,
         }
     );
-    assert_eq!((only.address.to_string().as_str(), only.zone), ("fd00::1", reader.zone_id("b")));
+    let zone = reader.zone_name(only.zone);
+    assert_eq!((only.address.to_string().as_str(), zone.as_deref()), ("fd00::1", Some("b")));
     assert_eq!(
         format!("{:?}", only.flags),
         r#"{"ready", "serving", "local", "zone-hinted", "for-my-zone", "node-hinted"}"#
@@ -153,11 +154,15 @@ fn local_needs_both_names_and_hints_need_an_entry() {
 #[test]
 fn zones_have_numbers_and_names() {
     let reader = reader("a");
-    assert_eq!((reader.zone_id(""), reader.zone_name(ZoneId::NONE)), (ZoneId::NONE, None));
-    let ids = ["a", "b", "a"].map(|zone| reader.zone_id(zone));
+    let endpoint = |(address, zone): (&str, &str)| json!({"addresses": [address], "zone": zone});
+    let endpoints = [("10.0.0.1", "a"), ("10.0.0.2", "b"), ("10.0.0.3", "a"), ("10.0.0.4", "")];
+    let slice = json!({"addressType": "IPv4", "endpoints": endpoints.map(endpoint)});
+    let slice = reader.read_slice(&slice.to_string()).unwrap();
+    let ids: Vec<ZoneId> = slice.endpoints().map(|endpoint| endpoint.zone).collect();
     assert_eq!(ids[0], ids[2]);
     assert_ne!(ids[0], ids[1]);
-    assert_eq!(reader.zone_name(ids[1]).as_deref(), Some("b"));
+    assert_eq!((reader.zone_name(ids[1]).as_deref(), ids[3]), (Some("b"), ZoneId::NONE));
+    assert_eq!(reader.zone_name(ZoneId::NONE), None);
     assert_eq!(NodeLocation::new("n", Some(""), Some("")), NodeLocation::new("n", None, None));
 }
 
