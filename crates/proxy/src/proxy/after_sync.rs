@@ -31,9 +31,7 @@ impl Proxy<'_> {
         self.remove_stale_flows(changes, first);
         self.measure(changes, began, first);
         self.update_health_checks(changes, first).await;
-        if self.kernel.with(|kernel| kernel.unused()).is_some_and(|unused| unused > 0) {
-            self.schedule.remove_unused_later();
-        }
+        self.remove_unused_later();
         if self.kernel.with(|kernel| kernel.has_urgent_clients()).unwrap_or_default() {
             self.schedule.keep_clients_after(Duration::ZERO);
         }

@@ -29,6 +29,13 @@ impl Proxy<'_> {
         }
     }
 
+    /// Sees to it that elements and chains that nothing leads to any more are removed, if there are any.
+    pub(super) fn remove_unused_later(&mut self) {
+        if self.kernel.with(|kernel| kernel.unused()).is_some_and(|unused| unused > 0) {
+            self.schedule.remove_unused_later();
+        }
+    }
+
     /// Are the tables still there? The kernel is asked only where it lets others remove them.
     pub(super) fn check_tables(&mut self) {
         self.report_idle();
@@ -127,7 +134,9 @@ impl Proxy<'_> {
         }
     }
 
-    fn verified(&self, mended: Mended) {
+    fn verified(&mut self, mended: Mended) {
+        // An earlier attempt may have failed.
+        self.remove_unused_later();
         if mended.is_clean() {
             tracing::debug!("the kernel's tables are as they should be");
             return;

@@ -1,19 +1,28 @@
 //! Answers of the kernel that get lost, on a kernel in memory that loses them at the right moment.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use serde_json::{Value, json};
 use zonewise_nft::Network;
 use zonewise_nft::simulated::{Destination, Fault, Packet, SimulatedKernel};
+use zonewise_proxy::Host;
+use zonewise_proxy::config::Config;
 use zonewise_proxy::testing::Options;
 use zonewise_routing::NodeLocation;
+use zonewise_telemetry::shutdown::Shutdown;
+use zonewise_testbed::{eventually_equals, objects};
 
+use crate::common::live::Api;
 use crate::common::objects::{endpoint, service, slice};
 use crate::common::{Tables, at, ip, usual_node};
 
 const EIO: i32 = 5;
 const EINVAL: i32 = 22;
+const ENOBUFS: i32 = 105;
 
 /// A kernel that loses answers to changes, and lets nobody read it, while the switch is on.
 fn failing_kernel() -> (SimulatedKernel, Arc<AtomicBool>) {
@@ -103,6 +112,55 @@ fn a_change_that_was_not_answered_is_not_taken_back() {
     let seen = observed_destinations(&kernel);
     scaled_to(&mut tables, 2).sync();
     assert_eq!(*seen.lock().unwrap(), [expected(2)]);
+}
+
+/// A chain that nothing leads to any more could not be removed, and the tables could not be read after it. It is removed
+/// after the next verification.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_not_be_removed_is_removed_later() {
+    let api = Api::start().await;
+    let mut node = objects::node("n1", "a", "4");
+    node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "192.168.0.1"}]);
+    let scaled_to = |count| {
+        let address = |number| IpAddr::from([10, 244, 0, number]);
+        let endpoints: Vec<Value> =
+            (1..=count).map(|number| objects::endpoint(address(number), "n1", "a")).collect();
+        objects::endpoint_slice("default", "web", "web-1", &endpoints)
+    };
+    api.objects.create(&[node, scaled_to(3)]).await.unwrap();
+    api.add_service("web").await;
+    let kernel = SimulatedKernel::new(true);
+    let failed = refuses_a_removal_and_the_next_reading(&kernel);
+    let host = Host::simulated(Network::simulated(kernel.process()), &[ip("192.168.0.1")]);
+    let verify_period = Duration::from_secs(1);
+    let config = Config { healthz: None, metrics: None, verify_period, ..Config::new("n1") };
+    let shutdown = Shutdown::manual();
+    let run = zonewise_proxy::run_on(host, api.client.clone(), config, false, shutdown.clone());
+    let proxy = tokio::spawn(run);
+    let chain_of_three = || kernel.listing().iter().any(|line| line.contains("chain clusterip-3"));
+    eventually_equals("the chain of three endpoints", true, chain_of_three).await;
+    api.objects.update(&[scaled_to(2)]).await.unwrap();
+    eventually_equals("both have failed", 2, || failed.load(Ordering::SeqCst)).await;
+    eventually_equals("the chain of three endpoints", false, chain_of_three).await;
+    shutdown.trigger();
+    proxy.await.unwrap().unwrap();
+}
+
+/// Counts what has failed.
+fn refuses_a_removal_and_the_next_reading(kernel: &SimulatedKernel) -> Arc<AtomicU32> {
+    let failed = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&failed);
+    kernel.set_hook(move |call| {
+        let removal = call.description() == "delete elements of set ip zonewise slots (1)";
+        let fails = match count.load(Ordering::SeqCst) {
+            0 => removal,
+            1 => !call.is_commit(),
+            _ => false,
+        };
+        count.fetch_add(u32::from(fails), Ordering::SeqCst);
+        fails.then_some(Fault::NotSent(ENOBUFS))
+    });
+    failed
 }
 
 /// A batch was rejected for one Service, and was sent again in halves. The answer to the half of another Service was
