@@ -75,12 +75,6 @@ pub(crate) struct PodFacts {
     pub(crate) deleted: bool,
 }
 
-/// What a node's rules did with an address of a Service when they were last looked at.
-struct Seen {
-    at: Instant,
-    endpoints: BTreeSet<IpAddr>,
-}
-
 /// The cluster as the driver knows it.
 pub(crate) struct Model {
     history: History,
@@ -88,8 +82,9 @@ pub(crate) struct Model {
     pub(crate) pods: BTreeMap<Ipv4Addr, PodFacts>,
     /// The identity in the controllers' Lease.
     leader: Option<String>,
-    /// By node, Service and address.
-    seen: BTreeMap<(String, Name, IpAddr), Seen>,
+    /// The endpoints that a node's rules led to when they were last looked at, and since when they did without a
+    /// pause; by node, Service and address.
+    seen: BTreeMap<(String, Name, IpAddr), BTreeMap<IpAddr, Instant>>,
     /// Since when nothing is broken; `None` while something is.
     pub(crate) calm_since: Option<Instant>,
     /// Requests by process.
@@ -224,17 +219,19 @@ impl Model {
             }
         }
         let key = (node.to_owned(), name.clone(), address);
-        let stayed = self.seen.get(&key).is_some_and(|seen| {
-            let stayed = |address: &IpAddr| self.ready_since_before(*address, seen.at);
-            seen.endpoints.iter().any(stayed)
-        });
+        // A proxy that is behind may learn now that an endpoint was not ready for a while: it has not stayed ready.
+        let seen = self.seen.get(&key).cloned().unwrap_or_default();
+        let stayed =
+            seen.iter().any(|(endpoint, since)| self.ready_since_before(*endpoint, *since));
         if stayed && !lost.is_empty() {
             self.violated(format!(
                 "{told}: a programmed Service with an endpoint that stayed ready lost its rules: {lost:?}"
             ));
         }
         if lost.is_empty() && !endpoints.is_empty() {
-            self.seen.insert(key, Seen { at: now, endpoints });
+            let since = |endpoint: IpAddr| *seen.get(&endpoint).unwrap_or(&now);
+            let seen = endpoints.into_iter().map(|endpoint| (endpoint, since(endpoint))).collect();
+            self.seen.insert(key, seen);
         }
     }
 
