@@ -106,6 +106,7 @@ impl Kernel {
         });
         (mended.chains, self.unknown_chains) = self.mend_chains(&mut batch, &uses)?;
         self.mend_counters(&mut batch, census.zones)?;
+        self.take_reused();
         let mut wanted = self.wanted();
         let extra = self.extra(&mut wanted)?;
         mended.removed = extra.len();
@@ -126,6 +127,15 @@ impl Kernel {
         }
         self.chains = uses;
         Ok(mended)
+    }
+
+    /// Unused elements that are desired again, perhaps with another value, are compared like all others.
+    fn take_reused(&mut self) {
+        let mut unused = std::mem::take(&mut self.unused_elements);
+        if !unused.is_empty() {
+            self.desired.each(|entry| drop(unused.remove(&entry.id())));
+        }
+        self.unused_elements = unused;
     }
 
     fn each_with_hash(&self, mut take: impl FnMut(Entry, u64)) {
