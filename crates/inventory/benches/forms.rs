@@ -1,5 +1,5 @@
 //! What reading objects costs in JSON and in protobuf: one object, from bytes that a real API server has sent, and
-//! whole lists of that server.
+//! whole lists of that server; and what ways of reading all Pods in protobuf cost the server.
 //!
 //! ```text
 //!  ZONEWISE_REFERENCE=$(scripts/reference bench) cargo bench --package zonewise-inventory --bench forms
@@ -17,6 +17,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http::Request;
+use http_body_util::BodyExt;
+use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -24,6 +27,10 @@ use zonewise_cluster::api::ApiError;
 use zonewise_cluster::watch::{self, ContentType, Resource, WatchListener};
 use zonewise_common::encoded::{DecodeError, Encoded};
 use zonewise_common::name::{Key, Keyed};
+use zonewise_common::protobuf::MEDIA_TYPE;
+use zonewise_common::protobuf::envelope::WatchEvent;
+use zonewise_common::protobuf::reader;
+use zonewise_common::protobuf::stream::{FrameCutter, ListCutter};
 use zonewise_routing::{NodeLocation, ObjectReader};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
@@ -37,6 +44,8 @@ const SLICES: usize = 5_000;
 const ENDPOINTS: usize = 10;
 /// How often each list is read; the median is shown.
 const LISTS: usize = 5;
+/// How many Pods are read in each way.
+const PODS: usize = 70_000;
 
 type Read = fn(&ObjectReader, Encoded<'_>) -> Result<(), DecodeError>;
 
@@ -55,8 +64,9 @@ fn slice(name: &str, endpoints: usize) -> Value {
 }
 
 /// A Pod as a Deployment makes it: most of it is not used here.
-fn pod() -> Value {
-    let mut pod = objects::pod("bench", "web-5d4f8c7b9d-abcde", "web", "node-1", "10.0.0.1");
+fn pod(number: usize) -> Value {
+    let name = format!("web-5d4f8c7b9d-{number:05}");
+    let mut pod = objects::pod("bench", &name, "web", "node-1", "10.0.0.1");
     pod["metadata"]["labels"]["pod-template-hash"] = "5d4f8c7b9d".into();
     pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d4f8c7b9d",
         "uid": "6a1ce7f7-21cf-4f3a-9a6a-0c9b1d2c0003", "controller": true, "blockOwnerDeletion": true}]);
@@ -163,13 +173,88 @@ async fn list(cluster: &Cluster, form: ContentType) -> (Duration, f64) {
     (times[LISTS / 2], cpu[LISTS / 2])
 }
 
+async fn get(client: &kube::Client, query: &str) -> Body {
+    let request = Request::get(format!("/api/v1/pods?{query}")).header("accept", MEDIA_TYPE);
+    let response = client.send(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert!(response.status().is_success(), "{}", response.status());
+    response.into_body()
+}
+
+/// Reads all Pods in pages; 0 for one list. Returns how many there are.
+async fn pages(client: &kube::Client, limit: usize) -> usize {
+    let (mut next, mut count) = (String::new(), 0);
+    loop {
+        let (mut cutter, token) =
+            (ListCutter::new("Pod"), watch::query_parameter("continue", &next));
+        let mut body = get(client, &format!("limit={limit}{token}")).await;
+        while let Some(frame) = body.frame().await {
+            cutter.feed(frame.unwrap().data_ref().unwrap(), |_| count += 1).unwrap();
+        }
+        next = cutter.finish().unwrap().r#continue;
+        if next.is_empty() {
+            return count;
+        }
+    }
+}
+
+/// Reads all Pods as the initial events of a watch, which a bookmark ends. Returns how many there are.
+async fn stream(client: &kube::Client) -> usize {
+    let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let (mut body, mut cutter) = (get(client, query).await, FrameCutter::default());
+    let (mut count, mut ended) = (0, false);
+    while !ended {
+        let frame = body.frame().await.unwrap().unwrap();
+        let mut take = |frame: &[u8]| {
+            ended = WatchEvent::read(frame)?.event_type == "BOOKMARK";
+            count += usize::from(!ended);
+            Ok::<_, reader::Error>(())
+        };
+        cutter.feed(frame.data_ref().unwrap(), &mut take).unwrap();
+    }
+    count
+}
+
+/// A way to read all Pods: the mean of its time, and of the CPU time that the server took for it.
+async fn way<F: Future<Output = usize>>(
+    cluster: &Cluster,
+    name: &str,
+    read: impl Fn() -> F,
+) -> Vec<String> {
+    let (begun, before) = (Instant::now(), cluster.apiserver_cpu_seconds().unwrap());
+    for _ in 0..LISTS {
+        assert!(read().await >= PODS);
+    }
+    let cpu = cluster.apiserver_cpu_seconds().unwrap() - before;
+    let mean = |seconds: f64| format!("{:.2} s", seconds / LISTS as f64);
+    vec![name.to_owned(), mean(begun.elapsed().as_secs_f64()), mean(cpu)]
+}
+
+/// Ways to read all Pods. The server collects garbage after several of them, so they are not measured one by one.
+async fn ways(cluster: &Cluster) {
+    let client = cluster.admin().unwrap();
+    let pods: Vec<Value> = (1..=PODS).map(pod).collect();
+    for part in pods.chunks(PODS / 10) {
+        cluster.create(part).await.unwrap();
+    }
+    let title = format!("all of {PODS} Pods");
+    let mut lines = vec![
+        [&title, "request to last object", "CPU of the API server"].map(str::to_owned).to_vec(),
+    ];
+    for limit in [1_000, 5_000, 0] {
+        let name = if limit == 0 { "one list".to_owned() } else { format!("pages of {limit}") };
+        lines.push(way(cluster, &name, || pages(&client, limit)).await);
+    }
+    lines.push(way(cluster, "initial events of a watch", || stream(&client)).await);
+    println!("\n{}", table::markdown(&lines));
+}
+
 #[tokio::main]
 async fn main() {
     let cluster = Cluster::start().await.unwrap();
     let client = cluster.admin().unwrap();
     cluster.create(&[objects::namespace("bench")]).await.unwrap();
     let service = objects::service("bench", "web", "web");
-    cluster.create(&[pod(), service, slice("web-1", 100)]).await.unwrap();
+    cluster.create(&[pod(0), service, slice("web-1", 100)]).await.unwrap();
     let selected = |resource: Resource| {
         let selector = watch::query_parameter("fieldSelector", "metadata.namespace=bench");
         Resource { selector: selector.into(), ..resource }
@@ -212,4 +297,5 @@ async fn main() {
         row("CPU of the API server", json.1, protobuf.1),
     ];
     println!("{}", table::markdown(&lines));
+    ways(&cluster).await;
 }

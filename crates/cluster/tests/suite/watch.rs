@@ -142,6 +142,7 @@ async fn asked(stream: &mut BufReader<TcpStream>) -> String {
     let what = match () {
         () if path.contains("watch=true") => format!("watch from {version}"),
         () if path.contains("limit=1 ") => "version".to_owned(),
+        () if path.contains("continue=more") => "more".to_owned(),
         () => "list".to_owned(),
     };
     let accepts = lines.iter().any(|line| line.starts_with("accept:") && line.contains(MEDIA_TYPE));
@@ -229,6 +230,25 @@ async fn what_is_read_is_what_the_answer_says_it_is() {
     let protobuf = vec![protobuf_list(5, &[pod("a", 4)]), protobuf_watch(&[added("b", 6)])];
     let json = vec![json_list(5, &["a"]), json_watch("b", 6)];
     tokio::join!(assert_story(protobuf, &[&LISTED, &rest]), assert_story(json, &[&LISTED, &rest]),);
+}
+
+/// Objects of all pages count as listed, at the version that the last page names.
+#[tokio::test]
+async fn the_pages_of_a_list_are_one_list() {
+    let metadata = bytes(1, [bytes(2, "5"), bytes(3, "more")].concat());
+    let list = [metadata, bytes(2, pod("a", 4))].concat();
+    let first = answer(MEDIA_TYPE, envelope("v1", "PodList", &list));
+    let json = json!({"metadata": {"resourceVersion": "5", "continue": "more"},
+        "items": [object("a", 4)]});
+    let json = answer(JSON, json.to_string().into_bytes());
+    let told =
+        ["? list in protobuf", "a on n1", "? more in protobuf", "b on n1", "listed a b at 5"];
+    let rest = ["? watch from 5 in protobuf"];
+    let second = || protobuf_list(5, &[pod("b", 5)]);
+    tokio::join!(
+        assert_story(vec![first, second()], &[&told, &rest]),
+        assert_story(vec![json, second()], &[&told, &rest]),
+    );
 }
 
 #[tokio::test]
