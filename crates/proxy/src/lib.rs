@@ -7,7 +7,7 @@
 //! ```
 //!
 //! * `watches`, `index`, `node`: the cluster as this node knows it.
-//! * `proxy`: the sync loop, and the process around it.
+//! * `proxy`: the sync loop, and the process around it; `timeline`: what its start spends time on.
 //! * `rules`: what the kernel's tables hold, as data.
 //! * `kernel`: the tables in the kernel, kept equal to that; `conntrack`: stale UDP flows.
 //! * [`config`], [`features`], `setup`, `host`, `addresses`: configuration, kernel settings, the machine and its addresses.
@@ -38,8 +38,10 @@ mod setup;
 mod table_metrics;
 #[doc(hidden)]
 pub mod testing;
+mod timeline;
 mod watches;
 
 pub use host::Host;
 pub use proxy::{RunError, run, run_on};
 pub use setup::{Incomplete, Machine, SetupError};
+pub use timeline::Timeline;

@@ -211,6 +211,7 @@ mod tests {
     use super::*;
     use crate::published::Published;
     use crate::table_metrics;
+    use crate::timeline::Timeline;
     use crate::watches::ClusterView;
 
     #[test]
@@ -218,8 +219,13 @@ mod tests {
         let rules = include_str!("../../../deploy/proxy/alerts.yaml");
         let registry = Registry::default();
         let metrics = Arc::new(Metrics::new(&registry).unwrap());
-        let cluster =
-            ClusterView::new("n1", FeatureGates::default(), ContentType::default(), metrics);
+        let cluster = ClusterView::new(
+            "n1",
+            FeatureGates::default(),
+            ContentType::default(),
+            metrics,
+            Timeline::default(),
+        );
         let published = Arc::new(Published::default());
         table_metrics::register(&registry, &published, &cluster, &Network::default()).unwrap();
         let known = format!("{registry:?}");

@@ -32,6 +32,7 @@ pub use crate::rules::entries::{NodeSettings, ProgrammedService, routing_family}
 pub use crate::rules::layout::{FAMILIES, LocalTraffic, Options};
 pub use crate::rules::{TABLE, text};
 use crate::table_metrics;
+use crate::timeline::Timeline;
 use crate::watches::{ClusterView, Watches};
 
 /// `/metrics` and `/routes` of a proxy that has published this.
@@ -41,7 +42,13 @@ use crate::watches::{ClusterView, Watches};
 pub fn table_pages(node: &str, published: &Arc<Published>) -> Result<MetricsPages, MetricError> {
     let registry = Registry::default();
     let metrics = Arc::new(Metrics::new(&registry)?);
-    let cluster = ClusterView::new(node, FeatureGates::default(), ContentType::default(), metrics);
+    let cluster = ClusterView::new(
+        node,
+        FeatureGates::default(),
+        ContentType::default(),
+        metrics,
+        Timeline::default(),
+    );
     table_metrics::register(&registry, published, &cluster, &Network::default())?;
     Ok(with_routes(MetricsPages::new(registry, String::new()), published, &cluster))
 }
@@ -63,7 +70,13 @@ impl Follower {
     pub fn start(client: &Client, config: Config, subsets: bool) -> Result<Self, MetricError> {
         let metrics = Arc::new(Metrics::new(&Registry::default())?);
         let gates = FeatureGates { subsetting: subsets, ..config.routing };
-        let view = ClusterView::new(&config.node_name, gates, ContentType::default(), metrics);
+        let view = ClusterView::new(
+            &config.node_name,
+            gates,
+            ContentType::default(),
+            metrics,
+            Timeline::default(),
+        );
         let watches = Watches::start(client, &view, &config.node_name, None);
         Ok(Self { config, view, watches })
     }

@@ -23,12 +23,14 @@ mod simulate;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use clap::{CommandFactory, FromArgMatches};
 
 use args::{Arguments, Command, Usage};
 
 fn main() -> ExitCode {
+    let began = Instant::now();
     if called_as().as_deref() == Some(completion::KUBECTL) {
         return match completion::answer_kubectl() {
             Ok(()) => ExitCode::SUCCESS,
@@ -41,7 +43,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "simulator")]
         Command::Simulate(simulate) => simulate::run(simulate),
         Command::Controller(flags) => controller::run(*flags),
-        Command::Proxy(arguments) => proxy::run(*arguments),
+        Command::Proxy(arguments) => proxy::run(*arguments, began),
         Command::Plan(arguments) => observe::plan::run(*arguments),
         Command::Route(arguments) => observe::route::run(&arguments),
         Command::Lint(arguments) => observe::lint::run(*arguments),

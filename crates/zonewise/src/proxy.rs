@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
@@ -11,7 +11,7 @@ use zonewise_cluster::connect::connect_to;
 use zonewise_cluster::watch::ContentType;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_proxy::config::{Config, Connection, CountBy, GATES, Settings, host_name};
-use zonewise_proxy::{Machine, dry_run, features, other_proxies};
+use zonewise_proxy::{Machine, Timeline, dry_run, features, other_proxies};
 use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
 
@@ -247,7 +247,9 @@ fn gates(text: &str) -> Result<BTreeMap<String, bool>, String> {
     crate::serving::gates(text, &GATES)
 }
 
-pub(crate) fn run(arguments: ProxyArgs) -> anyhow::Result<()> {
+/// Runs the command of a process that began then.
+pub(crate) fn run(arguments: ProxyArgs, began: Instant) -> anyhow::Result<()> {
+    let timeline = Timeline::since(began.into());
     let format = arguments.serve.log_format.into();
     let log_level = arguments.serve.log_level.clone();
     let (action, settings) = arguments.split();
@@ -257,10 +259,11 @@ pub(crate) fn run(arguments: ProxyArgs) -> anyhow::Result<()> {
     log::start(format, &format!("{log_level},kube_client=off"))
         .map_err(|error| Usage(error.to_string()))?;
     config.notices.iter().for_each(|notice| tracing::info!("{notice}"));
-    act(&action, config)
+    timeline.ended(began.into(), "command line and configuration");
+    act(&action, config, timeline)
 }
 
-fn act(action: &ActionFlags, config: Config) -> anyhow::Result<()> {
+fn act(action: &ActionFlags, config: Config, timeline: Timeline) -> anyhow::Result<()> {
     if action.check {
         return Ok(std::io::stdout().write_all(b"the configuration is valid\n")?);
     }
@@ -283,11 +286,11 @@ fn act(action: &ActionFlags, config: Config) -> anyhow::Result<()> {
         return Ok(machine.init(&config)?);
     }
     check_server_address(&config)?;
-    machine.prepare(&config)?;
+    timeline.phase("kernel settings", || machine.prepare(&config))?;
     // One thread for the kernel, one for the API server and for metrics and health checks.
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(serve(config, action.take_over))
+    runtime.block_on(serve(config, action.take_over, timeline))
 }
 
 /// The names and contents of files; `-` is standard input.
@@ -346,12 +349,14 @@ fn check_server_address(config: &Config) -> Result<(), Usage> {
     ))
 }
 
-async fn serve(config: Config, take_over: bool) -> anyhow::Result<()> {
+async fn serve(config: Config, take_over: bool, timeline: Timeline) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals(GRACE).context("cannot listen for signals")?;
     let Connection { kubeconfig, master, .. } = &config.connection;
+    let from = tokio::time::Instant::now();
     let client = connect_to(master.as_deref(), kubeconfig.as_deref()).await?;
+    timeline.ended(from, "client");
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name, "proxy starts");
-    zonewise_proxy::run(client, config, take_over, shutdown).await?;
+    zonewise_proxy::run(client, config, take_over, timeline, shutdown).await?;
     tracing::info!("proxy ended; its rules stay in the kernel");
     Ok(())
 }

@@ -186,7 +186,10 @@ impl Index {
         let completed = !was_complete && self.is_complete();
         if completed {
             self.find_needs();
-            self.mark_all_dirty();
+            // Those that were written as they arrived are as they should be.
+            if !self.arrivals.end() {
+                self.mark_all_dirty();
+            }
         }
         let swept = self.sweep();
         self.settle() || swept || completed

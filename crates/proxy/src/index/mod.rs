@@ -9,10 +9,12 @@
 //!    for Services that need them
 //! ```
 //!
+//! * `arrivals`: what has come while the first lists are still being read.
 //! * `departures`: a slice that has left a watch may be on another one by now. It stays in use until
 //!   the other watches have got as far, or the API server has been asked.
 //! * `needs`: Services that slices of other zones and regions matter for.
 
+mod arrivals;
 mod departures;
 mod needs;
 
@@ -26,6 +28,7 @@ pub use departures::WatchId;
 pub(crate) use departures::{Answer, Question};
 pub(crate) use needs::{Need, News, Perspective};
 
+use arrivals::Arrivals;
 use departures::{Departure, Progress};
 
 #[derive(Debug)]
@@ -45,6 +48,8 @@ pub struct Index {
     members: BTreeSet<(Name, Name, Name)>,
     /// Slices in `slices` that have left a watch and may still exist.
     departures: BTreeMap<Key, Departure>,
+    /// Services that can be written before the first lists are complete.
+    arrivals: Arrivals,
     /// How far the watches of slices have got.
     progress: Progress,
     /// Where this node is; `None` while all slices are watched.
@@ -131,6 +136,7 @@ impl Index {
         }
         self.dirty.insert(key.clone());
         self.services.insert(key.clone(), Arc::new(service));
+        self.service_arrived(&key);
         self.update_need(&key);
         true
     }
@@ -198,6 +204,7 @@ impl Index {
         self.members.insert(member(service, &key.1));
         self.slices.insert(key, Stored { slice: Box::new(slice), watch });
         self.dirty.insert(service.clone());
+        self.slice_arrived(service);
         true
     }
 

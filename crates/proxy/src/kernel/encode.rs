@@ -121,16 +121,22 @@ fn is_reachable(delta: &Delta, id: &ElementId) -> bool {
     })
 }
 
-impl Kernel {
-    /// The batch for a change: chains and counters first, then elements to delete, then elements to add.
-    pub(super) fn prepare(&self, delta: &Delta) -> Prepared {
-        let mut prepared = Prepared {
+impl Default for Prepared {
+    fn default() -> Self {
+        Self {
             batch: Batch::new(TABLE),
-            chains: delta.chains(),
+            chains: BTreeMap::new(),
             counters: BTreeSet::new(),
             became_unused: Vec::new(),
             no_longer_unused: Vec::new(),
-        };
+        }
+    }
+}
+
+impl Kernel {
+    /// The batch for a change: chains and counters first, then elements to delete, then elements to add.
+    pub(super) fn prepare(&self, delta: &Delta) -> Prepared {
+        let mut prepared = Prepared { chains: delta.chains(), ..Prepared::default() };
         prepared
             .chains
             .retain(|(family, chain), _| !chain.is_fixed() && self.families.contains(family));
@@ -155,6 +161,23 @@ impl Kernel {
         let added = self.changes(delta);
         let added = added.filter_map(|(id, change)| Some((*id, self.added(id, change)?)));
         write(&mut prepared.batch, &names, Verb::Add, added);
+        prepared
+    }
+
+    /// The batch for elements that are not there yet, with the chains and counters that they need. Clears the list.
+    pub(super) fn prepare_new(&self, entries: &mut Vec<Entry>) -> Prepared {
+        let mut prepared = Prepared::default();
+        for entry in &*entries {
+            match entry.value {
+                Value::Chain(chain, _) if !chain.is_fixed() => {
+                    *prepared.chains.entry((entry.family, chain)).or_insert(0) += 1;
+                }
+                Value::Zone(zone) => self.new_counter(entry.family, zone, &mut prepared),
+                _ => {}
+            }
+        }
+        self.new_chains(&mut prepared);
+        add_all(&mut prepared.batch, entries, &self.zone_names);
         prepared
     }
 
@@ -220,12 +243,18 @@ impl Kernel {
         for (ElementId { family, .. }, change) in delta.changes() {
             if let Some(Value::Zone(zone)) = change.is
                 && self.families.contains(family)
-                && !self.counters.contains(&(*family, zone))
-                && prepared.counters.insert((*family, zone))
             {
-                let name = counter_name(&(self.zone_names)(zone));
-                prepared.batch.add_counter(*family, &name, "");
+                self.new_counter(*family, zone, prepared);
             }
+        }
+    }
+
+    /// Adds the counter of a zone, if it is not there.
+    fn new_counter(&self, family: Family, zone: ZoneId, prepared: &mut Prepared) {
+        let id = (family, zone);
+        if !self.counters.contains(&id) && prepared.counters.insert(id) {
+            let name = counter_name(&(self.zone_names)(zone));
+            prepared.batch.add_counter(family, &name, "");
         }
     }
 

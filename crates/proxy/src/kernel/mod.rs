@@ -1,7 +1,7 @@
 //! The tables in the kernel, kept equal to what is desired.
 //!
 //! ```text
-//!            no table ──► build    sets, elements in portions, hooks last
+//!            no table ──► build    sets, elements in portions, hooks last; or ahead: while they arrive
 //!  start ─┬─ ours ──────► mend     read it, write the difference
 //!         └─ another ───► replace  delete and build in one batch
 //!
@@ -17,6 +17,7 @@
 //! once a minute, and when something seems wrong.
 
 mod affinity;
+mod ahead;
 mod encode;
 mod error_kind;
 mod handle;

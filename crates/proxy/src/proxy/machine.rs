@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use zonewise_cluster::watch::Backoff;
@@ -11,16 +12,18 @@ use zonewise_common::cidr::Cidr;
 use zonewise_common::name::Key;
 use zonewise_routing as routing;
 
+use super::ahead::Ahead;
 use super::{Proxy, inputs};
 use crate::addresses::{self, NodeIps, NodePorts};
 use crate::host::blocking;
-use crate::kernel::{Kernel, KernelError, ZoneNames};
+use crate::index::Changes;
+use crate::kernel::{Found, Kernel, KernelError, Rejected, ZoneNames};
 use crate::other_proxies;
 use crate::rules::entries::NodeSettings;
 use crate::rules::layout::Options;
 
 /// What the tables depend on besides Services.
-#[derive(Default)]
+#[derive(Default, PartialEq)]
 pub(super) struct TableInputs {
     /// What fixed rules depend on: the tables are replaced when it changes.
     pub(super) options: Options,
@@ -55,32 +58,59 @@ impl Proxy<'_> {
         let eligible = self.cluster.node().is_some_and(|node| node.eligible);
         self.reports.health.node_seen(eligible);
         let inputs = self.table_inputs();
-        let settings = self.node_settings();
-        let all: Vec<Key> = self.cluster.index().services().keys().cloned().collect();
-        let updates = self.updates(all.iter());
-        let services = updates.len();
-        let result = blocking(|| {
-            let (options, families) = (inputs.options.clone(), self.families.clone());
-            let network = self.host.network();
-            let kernel = Kernel::open(network, options, families, settings, self.zone_names())?;
-            let kernel = kernel.publishing(Arc::clone(&self.published));
-            let mut kernel = kernel.with_nodeport_ips(inputs.listed_nodeport_ips());
-            let (found, rejected) = kernel.start(updates, inputs.service_cidrs.clone())?;
-            Ok((kernel, found, rejected))
-        });
-        let (kernel, found, rejected) = match result {
+        let (kernel, found, rejected, ahead) = match self.start_kernel(&inputs, &changes) {
             Ok(started) => started,
             Err(error) => {
                 self.cluster.index().mark_dirty(changes.services);
                 return Err(error);
             }
         };
-        tracing::info!(services, ?found, owned = kernel.is_owned(), took = ?began.elapsed(), "rules are in place");
+        let services = kernel.desired().services().len();
+        self.cluster.timeline.ended(began, "rules of all other Services, and base chains");
+        let (owned, began) = (kernel.is_owned(), began - ahead);
+        tracing::info!(services, ?found, owned, took = ?began.elapsed(), "rules are in place");
+        let follows = Instant::now();
         self.kernel.set(kernel);
         self.in_kernel = inputs;
         self.after_sync(&changes, rejected, began, true).await;
         self.take_over();
+        self.cluster.timeline.ended(follows, "flows, health checks and the report");
         Ok(())
+    }
+
+    /// Writes tables with all Services, or completes those that were begun; returns as well how long that took before.
+    fn start_kernel(
+        &mut self,
+        inputs: &TableInputs,
+        changes: &Changes,
+    ) -> Result<(Kernel, Found, Vec<Rejected>, Duration), KernelError> {
+        let settings = self.node_settings();
+        if let Ahead::Begun(tables) = std::mem::replace(&mut self.ahead, Ahead::Impossible) {
+            let rest = || self.updates(changes.services.iter());
+            if let Some((kernel, took)) = blocking(|| tables.completed(inputs, &settings, rest)) {
+                return Ok((kernel, Found::Nothing, Vec::new(), took));
+            }
+        }
+        let all: Vec<Key> = self.cluster.index().services().keys().cloned().collect();
+        let updates = self.updates(all.iter());
+        blocking(|| {
+            let mut kernel = self.open_kernel(inputs, settings)?;
+            let (found, rejected) = kernel.start(updates, inputs.service_cidrs.clone())?;
+            Ok((kernel, found, rejected, Duration::ZERO))
+        })
+    }
+
+    /// A socket for tables that depend on this; changes nothing.
+    pub(super) fn open_kernel(
+        &self,
+        inputs: &TableInputs,
+        settings: NodeSettings,
+    ) -> Result<Kernel, KernelError> {
+        let (options, families) = (inputs.options.clone(), self.families.clone());
+        let network = self.host.network();
+        let kernel = Kernel::open(network, options, families, settings, self.zone_names())?;
+        let kernel = kernel.publishing(Arc::clone(&self.published));
+        Ok(kernel.with_nodeport_ips(inputs.listed_nodeport_ips()))
     }
 
     /// Our rules are in place: those of other proxies can be removed.
@@ -116,7 +146,7 @@ impl Proxy<'_> {
 
     /// What the tables are to depend on now. Warnings about NodePort addresses are logged when these
     /// are others than those in the kernel.
-    fn table_inputs(&self) -> TableInputs {
+    pub(super) fn table_inputs(&self) -> TableInputs {
         let node = self.cluster.node().unwrap_or_default();
         let (nodeports, warnings) = self.find_nodeports();
         if self.in_kernel.nodeports != nodeports {

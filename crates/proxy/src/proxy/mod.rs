@@ -11,12 +11,14 @@
 //! * `start`: waiting for what the first sync needs.
 //! * `schedule`: when the loop does what.
 //! * `inputs`: configuration and objects as what the rules are made from.
+//! * `ahead`: what is written of the first tables while the lists arrive.
 //! * `machine`: the first sync, and following the node's addresses.
 //! * `after_sync`: what follows a batch that the kernel has accepted.
 //! * `stale_flows`: UDP flows that lead to endpoints that are gone.
 //! * `upkeep`: regular checks of the tables.
 
 mod after_sync;
+mod ahead;
 pub(crate) mod inputs;
 mod machine;
 mod schedule;
@@ -55,8 +57,10 @@ use crate::published::Published;
 use crate::report::Applied;
 use crate::rules::entries;
 use crate::rules::layout::{FAMILIES, family_name};
+use crate::timeline::Timeline;
 use crate::watches::{ClusterView, Watches};
 use crate::{routes_page, table_metrics};
+use ahead::Ahead;
 use inputs::programmed_service;
 use machine::TableInputs;
 use schedule::{Due, Schedule};
@@ -86,7 +90,7 @@ pub enum RunError {
     Rewound,
 }
 
-/// Runs until shutdown. The rules stay in the kernel.
+/// Runs until shutdown. The rules stay in the kernel. What the start spends time on is added to `timeline`.
 ///
 /// # Errors
 /// If it cannot start.
@@ -94,9 +98,10 @@ pub async fn run(
     client: Client,
     config: Config,
     take_over: bool,
+    timeline: Timeline,
     shutdown: Shutdown,
 ) -> Result<(), RunError> {
-    run_on(Host::default(), client, config, take_over, shutdown).await
+    run_since(timeline, Host::default(), client, config, take_over, shutdown).await
 }
 
 /// Like [`run`], on another machine.
@@ -110,21 +115,32 @@ pub async fn run_on(
     take_over: bool,
     shutdown: Shutdown,
 ) -> Result<(), RunError> {
-    features::report(&host);
-    let others = find_other_proxies(&host, take_over);
+    run_since(Timeline::default(), host, client, config, take_over, shutdown).await
+}
+
+async fn run_since(
+    timeline: Timeline,
+    host: Host,
+    client: Client,
+    config: Config,
+    take_over: bool,
+    shutdown: Shutdown,
+) -> Result<(), RunError> {
+    let others = timeline.phase("other proxies", || find_other_proxies(&host, take_over));
+    report_features(&host, &timeline);
+    let beginning = Instant::now();
     // Received from here on: without a handler SIGUSR1 would end the process.
     let verify_signal = signal(SignalKind::user_defined1()).ok();
     let registry = Registry::default();
     metrics::process(&registry, env!("CARGO_PKG_VERSION"))?;
     let metrics = Arc::new(Metrics::new(&registry)?);
     let health = Health::new(config.sync_period);
-    let content_type = config.connection.content_type;
-    let cluster =
-        ClusterView::new(&config.node_name, config.routing, content_type, Arc::clone(&metrics));
+    let cluster = cluster_view(&config, &metrics, &timeline);
     let kernel = KernelHandle::default();
     let published = Arc::new(Published::default());
     table_metrics::register(&registry, &published, &cluster, host.network())?;
     let servers = servers(&config, &health, registry, &published, &cluster).await?;
+    timeline.ended(beginning, "servers of health checks and metrics");
     let started = clock::now().as_microsecond();
     let mut watches =
         Watches::start(&client, &cluster, &config.node_name, config.proxy_name.as_deref());
@@ -133,12 +149,9 @@ pub async fn run_on(
         waiting.for_node(&config, &cluster).await?;
         let unknown = cluster.reader().location().clone();
         watches.follow(cluster.node().map_or(unknown, |node| node.location()));
-        waiting.for_lists(&cluster).await;
         let (applied, _) = watch::channel(Applied::default());
-        let node = this_node(&config, &cluster);
         // They end with the work, however that ends.
         let mut beside = JoinSet::new();
-        beside.spawn(crate::report::run(client.clone(), node, applied.subscribe()));
         let events = ServiceEvents::new(client.clone());
         let families = families(host.has_ipv6());
         let (stale_flows, unsure) = StaleFlows::new(
@@ -157,15 +170,19 @@ pub async fn run_on(
             cluster: Arc::clone(&cluster),
             kernel,
             published,
+            ahead: Ahead::default(),
             in_kernel: TableInputs::default(),
             rejected: BTreeMap::new(),
             stale_flows,
             health_checks: HealthChecks::new(health.clone()),
-            reports: Reports { metrics, health, events, applied, started },
+            reports: Reports { metrics, health: health.clone(), events, applied, started },
             schedule: Schedule::new(config.verify_period, verify_signal),
             verification: Verification::default(),
             other_proxies: if take_over { others } else { Vec::new() },
         };
+        waiting.for_lists(&cluster, || proxy.write_ahead()).await;
+        let (node, applied) = (this_node(&config, &cluster), proxy.reports.applied.subscribe());
+        beside.spawn(crate::report::run(client.clone(), node, applied));
         proxy.work(&mut watches).await
     };
     let result = tokio::select! {
@@ -179,6 +196,12 @@ pub async fn run_on(
         server.stop().await;
     }
     result
+}
+
+fn cluster_view(config: &Config, metrics: &Arc<Metrics>, timeline: &Timeline) -> Arc<ClusterView> {
+    let (metrics, timeline) = (Arc::clone(metrics), timeline.clone());
+    let content_type = config.connection.content_type;
+    ClusterView::new(&config.node_name, config.routing, content_type, metrics, timeline)
 }
 
 /// This node, by its configured name whatever is known of it.
@@ -217,6 +240,17 @@ pub(crate) fn with_routes(
     pages.with("/routes", move || routes_page::routes(&published, &cluster))
 }
 
+/// Logs what the kernel does not have. The start goes on meanwhile: what is missing shows in the rules as well.
+fn report_features(host: &Host, timeline: &Timeline) {
+    if host.is_simulated() {
+        return;
+    }
+    let (network, timeline) = (host.network().clone(), timeline.clone());
+    tokio::task::spawn_blocking(move || {
+        timeline.phase("features of the kernel", || features::report(&network));
+    });
+}
+
 /// Looks for the rules of other proxies, and logs what it finds.
 fn find_other_proxies(host: &Host, take_over: bool) -> Vec<OtherProxy> {
     if host.is_simulated() {
@@ -248,6 +282,8 @@ struct Proxy<'a> {
     kernel: KernelHandle,
     /// What the pages show of the kernel's tables.
     published: Arc<Published>,
+    /// What is written of the first tables before all lists have come.
+    ahead: Ahead,
     /// What the tables in the kernel depend on besides Services. Written when the kernel has accepted
     /// it.
     in_kernel: TableInputs,
@@ -296,6 +332,7 @@ impl Proxy<'_> {
             self.reports.health.updated(entries::routing_family(*family), Moment::now());
         });
         self.write_tables().await;
+        self.cluster.timeline.finish();
         self.schedule.begin();
         loop {
             if !self.prepare_sync().await {

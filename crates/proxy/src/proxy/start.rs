@@ -106,11 +106,12 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Waits until every watch has listed.
-    pub(super) async fn for_lists(mut self, cluster: &ClusterView) {
+    /// Waits until every watch has listed. `meanwhile` is called when more has come.
+    pub(super) async fn for_lists(mut self, cluster: &ClusterView, mut meanwhile: impl FnMut()) {
         let begun = Instant::now();
         while !cluster.is_complete() {
             self.say(Missing::Lists, begun.elapsed());
+            meanwhile();
             wait_for_change(cluster).await;
         }
         self.health.waits_for(None);

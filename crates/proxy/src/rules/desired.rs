@@ -24,6 +24,22 @@ struct Uses {
     zone: ZoneId,
 }
 
+impl Uses {
+    /// The address of an endpoint may move to another zone when a new Pod gets it. Where a single
+    /// Service uses the address, its element follows.
+    fn relocate(&mut self, shared: &SharedElement, delta: Option<&mut Delta>) {
+        // 2 while the old use of the same Service is still counted.
+        if self.count > 2 || self.zone == shared.zone {
+            return;
+        }
+        if let Some(delta) = delta {
+            delta.removed(SharedElement { zone: self.zone, ..*shared }.into());
+            delta.added((*shared).into());
+        }
+        self.zone = shared.zone;
+    }
+}
+
 /// The uses of shared elements. IPv4 addresses have a map of their own, because there are many and
 /// they need a quarter of the memory.
 #[derive(Debug, Default)]
@@ -38,6 +54,15 @@ impl SharedUses {
             IpAddr::V4(address) => self.v4.get_mut(&(set, address)),
             IpAddr::V6(address) => self.v6.get_mut(&(set, address)),
         }
+    }
+
+    /// Whether a shared element is there with another zone.
+    fn is_elsewhere(&self, shared: &SharedElement) -> bool {
+        let known = match shared.address {
+            IpAddr::V4(address) => self.v4.get(&(shared.set, address)),
+            IpAddr::V6(address) => self.v6.get(&(shared.set, address)),
+        };
+        known.is_some_and(|known| known.zone != shared.zone)
     }
 
     fn get_or_insert(&mut self, shared: &SharedElement) -> &mut Uses {
@@ -185,6 +210,44 @@ impl Desired {
             self.keep(change.key, change.after);
         }
         old
+    }
+
+    /// Adds a Service, and its elements to `entries`, if it is new and nothing else changes by it: much cheaper than
+    /// [`Self::replace`]. Otherwise it is given back.
+    pub(crate) fn add_new(
+        &mut self,
+        key: &Key,
+        new: ProgrammedService,
+        entries: &mut Vec<Entry>,
+    ) -> Result<(), ProgrammedService> {
+        let bill = new.bill(&self.node);
+        let asked = bill.grant(self.node.budget.service);
+        let fits = asked.is_full() && self.asked + asked.elements <= self.node.budget.node;
+        if !fits || is_kubernetes(key) || self.services.contains_key(key) {
+            return Err(new);
+        }
+        let frontends = new.frontends(&self.node, Extent::All);
+        let shared = new.shared(&self.node, Extent::All);
+        let elsewhere = shared.iter().any(|shared| self.shared.is_elsewhere(shared));
+        if elsewhere || !self.ownership.competitors(key, frontends.iter()).is_empty() {
+            return Err(new);
+        }
+        for (frontend, exposure) in frontends {
+            let claim = Claim { exposure, created: new.service.created, service: key.clone() };
+            self.ownership.claim(frontend, claim);
+        }
+        entries.extend(new.entries(&self.node, true, &|frontend| self.owns(key, frontend)));
+        for shared in shared {
+            let uses = self.shared.get_or_insert(&shared);
+            uses.count += 1;
+            if uses.count == 1 {
+                entries.push(shared.into());
+            }
+        }
+        self.asked += asked.elements;
+        self.touched.insert(key.clone());
+        self.services.insert(key.clone(), ProgrammedService { asked: asked.elements, ..new });
+        Ok(())
     }
 
     /// Decides what a Service is granted, now that it asks for something else, and which other Services are granted
@@ -399,8 +462,8 @@ impl Desired {
             if let (1, Some(delta)) = (uses.count, &mut delta) {
                 delta.added(shared.into());
             }
+            uses.relocate(&shared, delta.as_deref_mut());
         }
-        self.relocate(&change.after, delta.as_deref_mut());
         for shared in before {
             let Some(uses) = self.shared.get_mut(shared.set, shared.address) else { continue };
             uses.count -= 1;
@@ -410,24 +473,6 @@ impl Desired {
                 if let Some(delta) = &mut delta {
                     delta.removed(SharedElement { zone, ..shared }.into());
                 }
-            }
-        }
-    }
-}
-
-impl Desired {
-    /// The address of an endpoint may move to another zone when a new Pod gets it. Where a single
-    /// Service uses the address, its element follows.
-    fn relocate(&mut self, new: &State, mut delta: Option<&mut Delta>) {
-        for shared in new.shared(&self.node) {
-            let Some(uses) = self.shared.get_mut(shared.set, shared.address) else { continue };
-            // 2 while the old use of the same Service is still counted.
-            if uses.count <= 2 && uses.zone != shared.zone {
-                if let Some(delta) = &mut delta {
-                    delta.removed(SharedElement { zone: uses.zone, ..shared }.into());
-                    delta.added(shared.into());
-                }
-                uses.zone = shared.zone;
             }
         }
     }

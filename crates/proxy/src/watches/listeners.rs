@@ -15,6 +15,7 @@ use super::ClusterView;
 use super::view::List;
 use crate::index::WatchId;
 use crate::node::NodeInfo;
+use crate::timeline::Listing;
 
 /// An object as a watch has delivered it, under its namespace and name.
 pub(super) struct Decoded<T> {
@@ -29,46 +30,51 @@ impl<T> Keyed for Decoded<T> {
 }
 
 /// Puts Services into the index.
-pub(super) struct ServiceListener(pub(super) Arc<ClusterView>);
+pub(super) struct ServiceListener {
+    pub(super) view: Arc<ClusterView>,
+    pub(super) listing: Listing,
+}
 
 impl WatchListener for ServiceListener {
     type Object = Decoded<RoutedService>;
 
     fn read(&self, object: Encoded<'_>) -> Result<Self::Object, DecodeError> {
-        let object = self.0.reader().decode_service(object)?;
+        let object = self.view.reader().decode_service(object)?;
         let key = (Name::clone(&object.namespace), Name::clone(&object.name));
         Ok(Decoded { key, object })
     }
 
     fn apply(&mut self, service: Self::Object) {
-        self.0.metrics.service_change();
-        self.0.change(|index| index.apply_service(service.object));
+        self.listing.object();
+        self.view.metrics.service_change();
+        self.view.change(|index| index.apply_service(service.object));
     }
 
     fn unreadable(&mut self, key: &Key, error: &str) {
-        self.0.unreadable("services", key, error);
+        self.view.unreadable("services", key, error);
     }
 
     fn delete(&mut self, _: u64, key: &Key) {
-        self.0.metrics.service_change();
-        self.0.change(|index| index.delete_service(key));
+        self.view.metrics.service_change();
+        self.view.change(|index| index.delete_service(key));
     }
 
     fn listed(&mut self, version: u64, keys: &BTreeSet<Key>) {
+        self.listing.ended();
         let gone: Vec<Key> = {
-            let index = self.0.index();
+            let index = self.view.index();
             index.services().keys().filter(|key| !keys.contains(*key)).cloned().collect()
         };
         gone.iter().for_each(|key| self.delete(version, key));
-        self.0.set_listed(List::Services);
+        self.view.set_listed(List::Services);
     }
 
     fn rewound(&mut self) {
-        self.0.rewound.notify_one();
+        self.view.rewound.notify_one();
     }
 
     fn health(&mut self, health: Result<(), &ApiError>) {
-        self.0.metrics.watch_health("services", health.is_ok());
+        self.view.metrics.watch_health("services", health.is_ok());
     }
 }
 
@@ -77,6 +83,7 @@ pub(super) struct SliceListener {
     pub(super) view: Arc<ClusterView>,
     pub(super) reader: Arc<ObjectReader>,
     pub(super) watch: WatchId,
+    pub(super) listing: Listing,
 }
 
 impl WatchListener for SliceListener {
@@ -89,6 +96,7 @@ impl WatchListener for SliceListener {
     }
 
     fn apply(&mut self, slice: Self::Object) {
+        self.listing.object();
         self.view.metrics.slice_change();
         self.view.change(|index| index.apply_slice(slice.object, self.watch));
     }
@@ -103,6 +111,7 @@ impl WatchListener for SliceListener {
     }
 
     fn listed(&mut self, version: u64, keys: &BTreeSet<Key>) {
+        self.listing.ended();
         self.view.change(|index| index.listed(keys, version, self.watch));
     }
 
@@ -120,7 +129,10 @@ impl WatchListener for SliceListener {
 }
 
 /// Follows this node.
-pub(super) struct NodeListener(pub(super) Arc<ClusterView>);
+pub(super) struct NodeListener {
+    pub(super) view: Arc<ClusterView>,
+    pub(super) listing: Listing,
+}
 
 impl WatchListener for NodeListener {
     type Object = Decoded<NodeInfo>;
@@ -131,27 +143,32 @@ impl WatchListener for NodeListener {
     }
 
     fn apply(&mut self, node: Self::Object) {
-        self.0.set_node(node.object);
+        self.listing.object();
+        self.view.set_node(node.object);
     }
 
     fn unreadable(&mut self, key: &Key, error: &str) {
-        self.0.unreadable("nodes", key, error);
+        self.view.unreadable("nodes", key, error);
     }
 
     /// A deleted node keeps its zone: until its Pods end, their traffic stays where it was.
     fn delete(&mut self, _: u64, _: &Key) {}
 
     fn listed(&mut self, _: u64, _: &BTreeSet<Key>) {
-        self.0.set_listed(List::Node);
+        self.listing.ended();
+        self.view.set_listed(List::Node);
     }
 
     fn health(&mut self, health: Result<(), &ApiError>) {
-        self.0.metrics.watch_health("nodes", health.is_ok());
+        self.view.metrics.watch_health("nodes", health.is_ok());
     }
 }
 
 /// Follows the ranges that ClusterIPs come from.
-pub(super) struct ServiceCidrListener(pub(super) Arc<ClusterView>);
+pub(super) struct ServiceCidrListener {
+    pub(super) view: Arc<ClusterView>,
+    pub(super) listing: Listing,
+}
 
 impl WatchListener for ServiceCidrListener {
     type Object = ServiceCidr;
@@ -161,32 +178,34 @@ impl WatchListener for ServiceCidrListener {
     }
 
     fn apply(&mut self, ServiceCidr { name, ranges }: ServiceCidr) {
-        self.0.change_service_cidrs(|known| drop(known.insert(name, ranges)));
+        self.listing.object();
+        self.view.change_service_cidrs(|known| drop(known.insert(name, ranges)));
     }
 
     fn unreadable(&mut self, key: &Key, error: &str) {
-        self.0.unreadable("servicecidrs", key, error);
+        self.view.unreadable("servicecidrs", key, error);
     }
 
     fn delete(&mut self, _: u64, (_, name): &Key) {
-        self.0.change_service_cidrs(|known| drop(known.remove(name)));
+        self.view.change_service_cidrs(|known| drop(known.remove(name)));
     }
 
     fn listed(&mut self, _: u64, keys: &BTreeSet<Key>) {
-        self.0.change_service_cidrs(|known| {
+        self.listing.ended();
+        self.view.change_service_cidrs(|known| {
             known.retain(|name, _| keys.iter().any(|(_, listed)| listed == name));
         });
-        self.0.set_listed(List::ServiceCidrs);
+        self.view.set_listed(List::ServiceCidrs);
     }
 
     /// API servers before 1.33 have no ServiceCIDRs, and the role of the proxy may not allow to read
     /// them. The proxy starts without them then.
     fn health(&mut self, health: Result<(), &ApiError>) {
-        self.0.metrics.watch_health("servicecidrs", health.is_ok());
+        self.view.metrics.watch_health("servicecidrs", health.is_ok());
         if let Err(ApiError::NotFound(_) | ApiError::Unauthorized(_) | ApiError::Forbidden(_)) =
             health
         {
-            self.0.set_listed(List::ServiceCidrs);
+            self.view.set_listed(List::ServiceCidrs);
         }
     }
 }

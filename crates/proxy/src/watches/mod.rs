@@ -67,11 +67,14 @@ impl Watches {
             [services(proxy_name), this_node(node), SERVICE_CIDRS]
                 .map(|resource| resource.encoded_as(view.content_type));
         let (client, view) = share();
-        others.spawn(watch::follow(client, services, ServiceListener(view)));
+        let listing = view.listing("services");
+        others.spawn(watch::follow(client, services, ServiceListener { view, listing }));
         let (client, view) = share();
-        others.spawn(watch::follow(client, this_node, NodeListener(view)));
+        let listing = view.listing("nodes");
+        others.spawn(watch::follow(client, this_node, NodeListener { view, listing }));
         let (client, view) = share();
-        others.spawn(watch::follow(client, service_cidrs, ServiceCidrListener(view)));
+        let listing = view.listing("servicecidrs");
+        others.spawn(watch::follow(client, service_cidrs, ServiceCidrListener { view, listing }));
         let (client, view) = share();
         others.spawn(departures::settle_departures(client, view));
         let (client, view) = share();
@@ -98,7 +101,8 @@ impl Watches {
         for (watch, resource) in watches.into_iter().zip(resources) {
             let (view, reader) = (Arc::clone(&self.view), Arc::clone(&reader));
             let resource = resource.encoded_as(view.content_type);
-            let listener = SliceListener { view, reader, watch };
+            let listing = view.listing("endpointslices");
+            let listener = SliceListener { view, reader, watch, listing };
             self.slice_watches.spawn(watch::follow(self.client.clone(), resource, listener));
         }
         self.location = Some(location);

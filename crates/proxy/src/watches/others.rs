@@ -119,7 +119,8 @@ fn start(client: &Client, view: &Arc<ClusterView>, watches: &mut JoinSet<()>) ->
     for (watch, resource) in resources {
         let (view, reader) = (Arc::clone(view), Arc::clone(&reader));
         let resource = resource.encoded_as(view.content_type);
-        let listener = SliceListener { view, reader, watch };
+        let listing = view.listing("endpointslices of other zones");
+        let listener = SliceListener { view, reader, watch, listing };
         watches.spawn(watch::follow(client.clone(), resource, listener));
     }
     running

@@ -31,6 +31,7 @@ use super::selectors;
 use crate::index::{Index, News, Perspective, Question, WatchId};
 use crate::metrics::Metrics;
 use crate::node::NodeInfo;
+use crate::timeline::{Listing, Timeline};
 
 /// A list that must have been read once before the kernel is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +68,8 @@ pub(crate) struct ClusterView {
     /// The form in which objects are asked for.
     pub(super) content_type: ContentType,
     pub(crate) metrics: Arc<Metrics>,
+    /// What the start spends time on.
+    pub(crate) timeline: Timeline,
     /// Wakes the sync: the index, the node or the ServiceCIDRs have changed.
     pub changed: Notify,
     /// Wakes the departures task: a slice has left a watch.
@@ -84,6 +87,7 @@ impl ClusterView {
         gates: FeatureGates,
         content_type: ContentType,
         metrics: Arc<Metrics>,
+        timeline: Timeline,
     ) -> Arc<Self> {
         let state = State {
             node: None,
@@ -93,11 +97,12 @@ impl ClusterView {
             listed: BTreeSet::new(),
         };
         Arc::new(Self {
-            index: Mutex::default(),
+            index: Mutex::new(Index::arriving()),
             state: Mutex::new(state),
             gates,
             content_type,
             metrics,
+            timeline,
             changed: Notify::new(),
             departures: Notify::new(),
             needs: Notify::new(),
@@ -140,6 +145,11 @@ impl ClusterView {
         self.state.lock().listed.contains(&List::Node)
     }
 
+    /// Whether the ranges that ClusterIPs come from are known, or cannot be.
+    pub(crate) fn has_listed_ranges(&self) -> bool {
+        self.state.lock().listed.contains(&List::ServiceCidrs)
+    }
+
     /// Notes which of these Services have UDP flows to endpoints that are in no slice for this node.
     pub(crate) fn set_flows_elsewhere(&self, services: &BTreeSet<Key>, elsewhere: &BTreeSet<Key>) {
         self.update(|index| {
@@ -166,11 +176,16 @@ impl ClusterView {
         result
     }
 
-    /// Changes the index, and wakes the sync if `change` says so.
+    /// Changes the index, and wakes the sync if `change` says so, and if there is enough to do for it.
     pub(super) fn change(&self, change: impl FnOnce(&mut Index) -> bool) {
-        if self.update(change) {
+        if self.update(|index| change(index) && index.is_worth_a_sync()) {
             self.changed.notify_one();
         }
+    }
+
+    /// A list of these objects is asked for now.
+    pub(super) fn listing(&self, of: &'static str) -> Listing {
+        Listing::new(&self.timeline, of)
     }
 
     /// What to ask the API server about departures.

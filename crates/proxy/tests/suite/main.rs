@@ -20,6 +20,7 @@ mod lost_answers;
 mod other_proxies;
 mod pages;
 mod requests;
+mod start;
 mod topology;
 mod walks;
 mod weights;

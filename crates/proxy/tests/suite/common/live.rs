@@ -17,8 +17,8 @@ use tokio::task::JoinHandle;
 use zonewise_apiserver::{Config as ServerConfig, Server};
 use zonewise_netns::network::{ClusterNetwork, NetnsNode, NetnsPod};
 use zonewise_netns::traffic::{Server as PodServer, probe_tcp};
-use zonewise_proxy::RunError;
 use zonewise_proxy::config::Config;
+use zonewise_proxy::{RunError, Timeline};
 use zonewise_telemetry::shutdown::Shutdown;
 use zonewise_testbed::{Objects, eventually_equals, objects};
 
@@ -155,9 +155,14 @@ impl LiveProxy {
 
     /// With a client of any API server.
     pub(crate) fn start_with(client: Client) -> Self {
+        Self::start_noting(client, Timeline::default())
+    }
+
+    /// The same; what its start does is added to the timeline.
+    pub(crate) fn start_noting(client: Client, timeline: Timeline) -> Self {
         let config = Config { bind_hard_fail: true, ..Config::new("n1") };
         let shutdown = Shutdown::manual();
-        let run = zonewise_proxy::run(client, config, false, shutdown.clone());
+        let run = zonewise_proxy::run(client, config, false, timeline, shutdown.clone());
         Self { shutdown, running: tokio::spawn(run) }
     }
 
