@@ -30,7 +30,7 @@
 //! let (last_write, writes_ended) = tokio::sync::oneshot::channel::<()>();
 //! let shutdown = async { drop(writes_ended.await) };
 //! let store = lease::api_store(client, &config);
-//! let (leadership, campaign) = lease::run(store, config, shutdown)?;
+//! let (leadership, campaign) = lease::run(store, config, || true, shutdown)?;
 //! let campaign = tokio::spawn(campaign);
 //!
 //! if leadership.may_write() { /* one write, with a timeout */ }
@@ -269,7 +269,7 @@ fn log_change(before: &Claim, now: &Claim) {
     }
 }
 
-/// Takes part in the election until `shutdown`, then releases the Lease so that a successor need not
+/// Takes part in the election, while `fit` says that this candidate would be a good leader, until `shutdown`, then releases the Lease so that a successor need not
 /// wait for it to expire. The returned future must run on a task of its own. When it is dropped, the
 /// claim ends at once, but the Lease is not released.
 ///
@@ -280,12 +280,14 @@ fn log_change(before: &Claim, now: &Claim) {
 pub fn run<S: LeaseStore>(
     store: S,
     config: ElectionConfig,
+    fit: impl Fn() -> bool,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(Leadership, impl Future<Output = ()>), ElectionConfigError> {
     config.check()?;
     let leadership = Leadership::new(Claim::Follower { leader: None }, 0);
     let candidate = Candidate {
         store,
+        fit,
         release_limit: config.renew_deadline,
         lease: format!("{}/{}", config.namespace, config.name),
         // The seed spreads retries; unlike an identity it need not differ between machines.
@@ -305,8 +307,9 @@ impl Drop for ClaimGuard {
     }
 }
 
-struct Candidate<S> {
+struct Candidate<S, F> {
     store: S,
+    fit: F,
     release_limit: Duration,
     lease: String,
     election: Election,
@@ -314,7 +317,7 @@ struct Candidate<S> {
     failures: FailureLog,
 }
 
-impl<S: LeaseStore> Candidate<S> {
+impl<S: LeaseStore, F: Fn() -> bool> Candidate<S, F> {
     async fn campaign(mut self, shutdown: impl Future<Output = ()>) {
         let mut shutdown = pin!(shutdown);
         loop {
@@ -337,6 +340,7 @@ impl<S: LeaseStore> Candidate<S> {
 
     /// Waits once or sends one request. Returns false when there is nothing left to do.
     async fn step(&mut self) -> bool {
+        self.election.stand((self.fit)());
         let action = self.election.next(Instant::now(), clock::now());
         self.publish();
         match action {

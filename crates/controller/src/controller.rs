@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::events::{EventRecorder, Reporter};
 use zonewise_cluster::lease::{self, Claim, Leadership};
-use zonewise_cluster::watch::REWOUND;
+use zonewise_cluster::watch::{REWOUND, SERVICE_CIDRS};
 use zonewise_common::keys::{CONTROLLER, MANAGED_BY};
 use zonewise_common::name::{Key, Name};
 use zonewise_inventory::follow::{Cause, IndexListener, WatchedIndex};
@@ -97,7 +97,9 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let settings = watch::Sender::new(Arc::new(config.settings.clone()));
     Metrics::stored(&registry, stored_endpoints(&watched, settings.subscribe()))?;
     let released = Shutdown::manual();
-    let (leadership, campaign) = campaign(&client, &config, &released)?;
+    let candidate = Arc::clone(&watched);
+    let fit = move || candidate.listener.is_current();
+    let (leadership, campaign) = campaign(&client, &config, fit, &released)?;
     let election = leadership.clone();
     checks.readiness_when("leader election", move || election.obstacle().map_or(Ok(()), Err));
     let health = health::serve(config.health_address, checks.clone(), &shutdown).await?;
@@ -153,13 +155,14 @@ type Campaign = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 fn campaign(
     client: &Client,
     config: &Config,
+    fit: impl Fn() -> bool + Send + Sync + 'static,
     released: &Shutdown,
 ) -> Result<(Leadership, Campaign), lease::ElectionConfigError> {
     match &config.lease {
         None => Ok((Leadership::always(), Box::pin(async {}))),
         Some(lease) => {
             let store = lease::api_store(client.clone(), lease);
-            let (leadership, campaign) = lease::run(store, lease.clone(), released.wait())?;
+            let (leadership, campaign) = lease::run(store, lease.clone(), fit, released.wait())?;
             Ok((leadership, Box::pin(campaign)))
         }
     }
@@ -177,6 +180,8 @@ struct ServiceEnqueuer {
     upstream: bool,
     /// Resources that have been listed.
     listed: Mutex<BTreeSet<&'static str>>,
+    /// Resources whose watch is interrupted.
+    interrupted: Mutex<BTreeSet<&'static str>>,
     /// Whether all resources have been listed.
     complete: watch::Sender<bool>,
     /// Nodes that were added or deleted, or whose zone or region has changed.
@@ -202,12 +207,29 @@ impl ServiceEnqueuer {
             batch: config.batch_period,
             upstream: config.settings.upstream,
             listed: Mutex::default(),
+            interrupted: Mutex::default(),
             complete: watch::Sender::new(false),
             moved: Mutex::default(),
             nodes_changed: Notify::new(),
             rewound: Notify::new(),
             ready,
         }
+    }
+
+    /// Without ServiceCIDRs plans are the same.
+    fn note_interruption(&self, resource: &'static str, is_interrupted: bool) {
+        let mut interrupted = self.interrupted.lock();
+        if is_interrupted && resource != SERVICE_CIDRS.name {
+            interrupted.insert(resource);
+        } else {
+            interrupted.remove(resource);
+        }
+    }
+
+    /// Whether what is known is up to date, or will be before anything is written. A replica that has missed changes
+    /// does not become the leader: it would undo what the last one has written since.
+    fn is_current(&self) -> bool {
+        !*self.complete.borrow() || self.interrupted.lock().is_empty()
     }
 
     /// How long a Service waits before it is synced, so that changes that belong together are one write.
@@ -274,6 +296,7 @@ impl IndexListener for ServiceEnqueuer {
         if health.is_err() {
             self.metrics.own.watch_failures.with([resource]).inc();
         }
+        self.note_interruption(resource, health.is_err());
         let listed = self.listed.lock().len();
         let Some(ready) = self.ready.get() else { return };
         match health {

@@ -64,6 +64,8 @@ pub struct Election {
     next_attempt: Option<Instant>,
     /// Conflicts in this attempt.
     conflicts: u8,
+    /// Whether it takes a Lease that is free.
+    standing: bool,
     leaving: bool,
 }
 
@@ -99,6 +101,7 @@ impl Election {
             step: Step::Wait,
             next_attempt: None,
             conflicts: 0,
+            standing: true,
             leaving: false,
         }
     }
@@ -106,6 +109,11 @@ impl Election {
     /// The name of the Lease.
     pub fn name(&self) -> &str {
         &self.config.name
+    }
+
+    /// Whether this candidate takes the Lease when it is free. A Lease that it holds is renewed in any case.
+    pub fn stand(&mut self, standing: bool) {
+        self.standing = standing;
     }
 
     /// The role of this candidate, as far as it knows.
@@ -208,6 +216,7 @@ impl Election {
         self.step = match self.free_at() {
             // There is nothing to release.
             _ if self.leaving && !self.is_holder() => Step::Wait,
+            _ if !self.standing && !self.is_holder() => Step::Wait,
             Some(free) if now < free => self.wait_for(free),
             _ => Step::Write,
         };
@@ -217,7 +226,7 @@ impl Election {
     /// candidate may not know yet and still write, so its Lease is waited for as if it existed.
     fn observe_missing(&mut self, now: Instant) {
         self.step = match self.free_at() {
-            _ if self.leaving => Step::Wait,
+            _ if self.leaving || !self.standing => Step::Wait,
             Some(free) if now < free => self.wait_for(free),
             _ => {
                 self.known = None;

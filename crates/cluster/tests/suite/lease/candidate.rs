@@ -1,6 +1,7 @@
 //! The running candidate, over a store in memory, on a paused clock.
 
 use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
@@ -86,11 +87,20 @@ struct Running {
 }
 
 fn start(link: &Link, identity: &str) -> Running {
+    start_while(link, identity, || true)
+}
+
+/// Takes the Lease only while it is fit.
+fn start_while(
+    link: &Link,
+    identity: &str,
+    fit: impl Fn() -> bool + Send + Sync + 'static,
+) -> Running {
     let (stop, stopped) = oneshot::channel::<()>();
     let shutdown = async {
         let _ = stopped.await;
     };
-    let (leadership, campaign) = lease::run(link.clone(), config(identity), shutdown).unwrap();
+    let (leadership, campaign) = lease::run(link.clone(), config(identity), fit, shutdown).unwrap();
     Running { leadership, stop, task: tokio::spawn(campaign) }
 }
 
@@ -118,6 +128,27 @@ impl Running {
 fn within(start: Instant, from: f64, to: f64) {
     let seconds = start.elapsed().as_secs_f64();
     assert!(from <= seconds && seconds <= to, "{seconds} is not from {from} to {to}");
+}
+
+/// A candidate that would be a bad leader leaves a free Lease alone, and keeps one that it has.
+#[tokio::test(start_paused = true)]
+async fn who_is_not_fit_does_not_become_the_leader() {
+    let link = Link::default();
+    let a = start(&link, "a");
+    a.leads().await;
+    let fit = Arc::new(AtomicBool::new(false));
+    let state = Arc::clone(&fit);
+    let b = start_while(&link.another(), "b", move || state.load(Ordering::SeqCst));
+    b.follows(Some("a")).await;
+    drop(a.stop);
+    a.task.await.unwrap();
+    sleep(Duration::from_secs(60)).await;
+    b.follows(None).await;
+    fit.store(true, Ordering::SeqCst);
+    b.leads().await;
+    fit.store(false, Ordering::SeqCst);
+    sleep(Duration::from_secs(60)).await;
+    assert!(b.may_write());
 }
 
 #[tokio::test(start_paused = true)]
@@ -221,7 +252,7 @@ async fn the_end_does_not_wait_for_a_server_that_is_gone() {
 #[tokio::test(start_paused = true)]
 async fn a_task_that_hangs_cannot_keep_the_claim() {
     let link = Link::default();
-    let (leadership, campaign) = lease::run(link, config("a"), pending()).unwrap();
+    let (leadership, campaign) = lease::run(link, config("a"), || true, pending()).unwrap();
     let mut campaign = Box::pin(campaign);
     let mut claims = leadership.claims();
     tokio::select! {
@@ -290,5 +321,5 @@ async fn without_election_one_may_always_write() {
 #[test]
 fn an_unsafe_configuration_does_not_run() {
     let config = ElectionConfig { renew_deadline: Duration::from_secs(15), ..config("a") };
-    assert!(lease::run(Link::default(), config, pending()).is_err());
+    assert!(lease::run(Link::default(), config, || true, pending()).is_err());
 }
