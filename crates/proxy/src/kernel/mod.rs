@@ -313,7 +313,7 @@ impl Kernel {
         let result = self.check_build();
         let mut updates = self.take_services();
         let Err(error) = result else { return Ok(updates) };
-        if ErrorKind::of(&error) == ErrorKind::Other {
+        if !is_about_content(&error) {
             return Err(error);
         }
         if updates.len() <= 1 {
@@ -480,8 +480,12 @@ impl Kernel {
         self.send(&batch)
     }
 
-    /// Removes elements and chains that nothing leads to any more.
+    /// Removes elements and chains that nothing leads to any more. If it is not known what the tables hold they are
+    /// compared first: a change whose answer was lost may use them again.
     pub fn remove_unused(&mut self) -> Result<(), KernelError> {
+        if self.out_of_sync {
+            self.restore()?;
+        }
         let batch = self.encode_unused();
         if !batch.is_empty() {
             self.send(&batch)?;

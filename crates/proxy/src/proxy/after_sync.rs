@@ -1,6 +1,7 @@
 //! What follows a batch that the kernel has accepted: measurements, health checks of Services, stale
 //! UDP flows, session affinity, and the report to the controller.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -77,11 +78,11 @@ impl Proxy<'_> {
     /// Removes UDP flows that conntrack would still send to endpoints that are gone.
     fn remove_stale_flows(&self, changes: &Changes, first: bool) {
         let services = self.looked_at(changes, first);
-        blocking(|| self.stale_flows.remove(services.iter()));
+        blocking(|| self.stale_flows.remove(&services));
     }
 
     /// The Services that a sync was about: all of them the first time.
-    fn looked_at(&self, changes: &Changes, first: bool) -> Vec<Key> {
+    fn looked_at(&self, changes: &Changes, first: bool) -> BTreeSet<Key> {
         match first {
             true => self.cluster.index().services().keys().cloned().collect(),
             false => changes.services.iter().cloned().collect(),

@@ -365,7 +365,7 @@ impl Proxy<'_> {
             Due::RemoveUnused => self.remove_unused(),
             Due::CheckTables => self.check_tables(),
             Due::CheckAddresses => self.check_addresses().await,
-            Due::CheckFlows => blocking(|| self.stale_flows.check_elsewhere()),
+            Due::CheckFlows => blocking(|| self.stale_flows.check_again()),
             Due::KeepClients => self.keep_clients(),
             Due::Verify => self.verify(),
             Due::VerifyNow => self.verify_now(),

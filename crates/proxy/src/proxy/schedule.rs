@@ -15,7 +15,8 @@ const CHECK_ADDRESSES: Duration = Duration::from_secs(5);
 /// How often Services that the kernel has rejected are tried again.
 const RETRY_REJECTED: Duration = Duration::from_secs(60);
 
-/// How often Services are looked at again that have UDP flows to endpoints in slices for other zones.
+/// How often Services are looked at again that have UDP flows to endpoints in slices for other zones, or flows that
+/// could not be read or removed.
 const CHECK_FLOWS: Duration = Duration::from_secs(20);
 
 /// How often all clients that the kernel remembers for session affinity are looked at.

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep};
 use zonewise_cluster::watch::{Backoff, random_part};
@@ -52,6 +53,8 @@ pub(super) struct StaleFlows {
     families: Vec<Family>,
     /// Services with flows that need all slices to be judged.
     unsure: UnboundedSender<BTreeSet<Key>>,
+    /// Services whose flows could not be read or removed.
+    failed: Arc<Mutex<BTreeSet<Key>>>,
 }
 
 /// Which slices of a Service count.
@@ -92,12 +95,13 @@ impl StaleFlows {
         families: Vec<Family>,
     ) -> (Self, Unsure) {
         let (unsure, services) = unbounded_channel();
-        (Self { host, kernel, cluster, metrics, gates, families, unsure }, services)
+        let failed = Arc::default();
+        (Self { host, kernel, cluster, metrics, gates, families, unsure, failed }, services)
     }
 
     /// Removes the stale flows of these Services, as far as the slices that this node knows tell. The
     /// others are left to [`Self::settle`].
-    pub(super) fn remove<'k>(&self, services: impl Iterator<Item = &'k Key>) {
+    pub(super) fn remove(&self, services: &BTreeSet<Key>) {
         let unsure = self.remove_by(services, &BTreeMap::new());
         if !unsure.is_empty() {
             // The receiver ends together with the proxy.
@@ -118,7 +122,7 @@ impl StaleFlows {
                 Ok(slices) => {
                     backoff.reset();
                     blocking(|| {
-                        self.remove_by(services.iter(), &slices);
+                        self.remove_by(&services, &slices);
                         self.note_elsewhere(&services);
                     });
                 }
@@ -153,45 +157,49 @@ impl StaleFlows {
     }
 
     /// Looks again at Services with flows to endpoints in slices for other zones: the flows may have
-    /// ended, or the endpoints may be gone.
-    pub(super) fn check_elsewhere(&self) {
-        let services = self.cluster.index().flows_elsewhere().clone();
-        if !services.is_empty() {
-            self.remove(services.iter());
-            self.note_elsewhere(&services);
+    /// ended, or the endpoints may be gone. And at Services whose flows could not be read or removed.
+    pub(super) fn check_again(&self) {
+        let elsewhere = self.cluster.index().flows_elsewhere().clone();
+        let failed = std::mem::take(&mut *self.failed.lock());
+        self.remove(&failed.union(&elsewhere).cloned().collect());
+        if !elsewhere.is_empty() {
+            self.note_elsewhere(&elsewhere);
         }
     }
 
     /// Notes which of these Services have flows to endpoints that are in no slice for this node.
     fn note_elsewhere(&self, services: &BTreeSet<Key>) {
-        let elsewhere = self.find(&self.frontends(services.iter(), Basis::Own));
+        let elsewhere = self.find(services, Basis::Own);
         let elsewhere = elsewhere.into_values().flat_map(|found| found.unsure).collect();
         self.cluster.set_flows_elsewhere(services, &elsewhere);
     }
 
     /// Removes stale flows of these Services. Those in `all` are judged by these slices as well, and by
     /// what has come meanwhile. Returns the Services that need all slices.
-    fn remove_by<'k>(
+    fn remove_by(
         &self,
-        services: impl Iterator<Item = &'k Key>,
+        services: &BTreeSet<Key>,
         all: &BTreeMap<Key, Vec<RoutedSlice>>,
     ) -> BTreeSet<Key> {
-        let frontends = self.frontends(services, Basis::Known(all));
         let mut unsure = BTreeSet::new();
-        for (family, found) in self.find(&frontends) {
+        for (family, found) in self.find(services, Basis::Known(all)) {
             unsure.extend(found.unsure);
             match conntrack::remove(self.host.network(), &found.stale) {
                 Ok(removed) => {
                     self.metrics.flows_deleted.with([family_name(family)]).add(removed as u64);
                 }
-                Err(error) => tracing::warn!(%error, "cannot remove stale UDP flows"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot remove stale UDP flows; trying again later");
+                    self.failed.lock().extend(services.iter().cloned());
+                }
             }
         }
         unsure
     }
 
-    /// Looks for the flows of these frontends.
-    fn find(&self, frontends: &BTreeMap<Family, Frontends>) -> BTreeMap<Family, Found> {
+    /// Looks for the flows of these Services.
+    fn find(&self, services: &BTreeSet<Key>, basis: Basis<'_>) -> BTreeMap<Family, Found> {
+        let frontends = self.frontends(services, basis);
         if frontends.is_empty() {
             return BTreeMap::new();
         }
@@ -201,7 +209,8 @@ impl StaleFlows {
             let began = Instant::now();
             let found = conntrack::find(self.host.network(), family, frontends, &own)
                 .unwrap_or_else(|error| {
-                    tracing::warn!(%error, "cannot look for stale UDP flows");
+                    tracing::warn!(%error, "cannot look for stale UDP flows; trying again later");
+                    self.failed.lock().extend(services.iter().cloned());
                     Found::default()
                 });
             let took = began.elapsed().as_secs_f64();
@@ -212,15 +221,11 @@ impl StaleFlows {
     }
 
     /// The UDP ports of Services with their endpoints, by family.
-    fn frontends<'k>(
-        &self,
-        services: impl Iterator<Item = &'k Key>,
-        basis: Basis<'_>,
-    ) -> BTreeMap<Family, Frontends> {
+    fn frontends(&self, services: &BTreeSet<Key>, basis: Basis<'_>) -> BTreeMap<Family, Frontends> {
         // The kernel's lock comes before that of the index.
         let owned = self.kernel.with(|kernel| {
             let desired = kernel.desired();
-            services.map(|key| (key, desired.owned(key))).collect::<Vec<_>>()
+            services.iter().map(|key| (key, desired.owned(key))).collect::<Vec<_>>()
         });
         let reader = self.cluster.reader();
         let index = self.cluster.index();

@@ -7,11 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use zonewise_nft::Network;
+use zonewise_nft::conntrack::{Flow, Tuple};
 use zonewise_nft::simulated::{Destination, Fault, Packet, SimulatedKernel};
-use zonewise_proxy::Host;
 use zonewise_proxy::config::Config;
 use zonewise_proxy::testing::Options;
+use zonewise_proxy::{Host, RunError};
 use zonewise_routing::NodeLocation;
 use zonewise_telemetry::shutdown::Shutdown;
 use zonewise_testbed::{eventually_equals, objects};
@@ -39,9 +41,13 @@ fn failing_kernel(fault: Fault) -> (SimulatedKernel, Arc<AtomicBool>) {
 
 /// The tables of node n1 in zone a.
 fn tables_on(kernel: &SimulatedKernel) -> Tables {
+    tables_with(kernel, Options::default())
+}
+
+fn tables_with(kernel: &SimulatedKernel, options: Options) -> Tables {
     let location = NodeLocation::new("n1", Some("a"), None);
     let node = usual_node([Some(ip("192.168.0.1")), None]);
-    Tables::on(&Network::simulated(kernel.process()), location, Options::default(), node)
+    Tables::on(&Network::simulated(kernel.process()), location, options, node)
 }
 
 /// Where connections to the Service of these tests go.
@@ -128,36 +134,129 @@ fn a_change_that_was_not_answered_is_not_taken_back() {
     assert_eq!(*seen.lock().unwrap(), [expected(1..=2)]);
 }
 
+/// The answer to a change was lost that uses a slot again before it was removed. Before unused slots are removed the
+/// tables are compared, so that it stays.
+#[test]
+fn a_slot_that_an_unanswered_change_uses_is_not_removed() {
+    let (kernel, failing) = failing_kernel(Fault::AnswerLost);
+    let mut tables = tables_on(&kernel);
+    tables.service(&service("web", &["10.96.0.1"]));
+    scaled_to(&mut tables, 3).sync();
+    scaled_to(&mut tables, 2).sync();
+    failing.store(true, Ordering::SeqCst);
+    scaled_to(&mut tables, 3).try_sync().unwrap_err();
+    failing.store(false, Ordering::SeqCst);
+    tables.kernel.remove_unused().unwrap();
+    assert_eq!(destinations(&kernel), expected(1..=3));
+}
+
+/// A proxy with other settings replaces the tables of the last one. That the kernel is busy is no fault of a Service:
+/// the old tables stay until all of it can be written.
+#[test]
+fn a_busy_kernel_costs_no_service_its_rules_at_the_start() {
+    let kernel = SimulatedKernel::new(true);
+    let mut before = tables_on(&kernel);
+    before.service(&service("web", &["10.96.0.1"]));
+    scaled_to(&mut before, 2).sync();
+    drop(before);
+    kernel.set_hook(|call| {
+        call.description().contains("set ip zonewise services (").then_some(Fault::Refused(EBUSY))
+    });
+    let mut after = tables_with(&kernel, Options { masquerade_all: true, ..Options::default() });
+    after.service(&service("web", &["10.96.0.1"]));
+    scaled_to(&mut after, 2).try_sync().unwrap_err();
+    assert_eq!(destinations(&kernel), expected(1..=2));
+    kernel.set_hook(|_| None);
+    after.start();
+    assert_eq!(destinations(&kernel), expected(1..=2));
+}
+
+/// A proxy of node n1 in zone a, on a kernel in memory and an API server.
+struct Running {
+    api: Api,
+    kernel: SimulatedKernel,
+    shutdown: Shutdown,
+    task: JoinHandle<Result<(), RunError>>,
+}
+
+impl Running {
+    /// With Service `web`, which has this many endpoints.
+    async fn start(kernel: SimulatedKernel, protocol: &str, endpoints: u8) -> Self {
+        let api = Api::start().await;
+        let mut node = objects::node("n1", "a", "4");
+        node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "192.168.0.1"}]);
+        let mut service = objects::service("default", "web", "web");
+        service["spec"]["clusterIP"] = json!("10.96.0.7");
+        service["spec"]["ports"][0]["protocol"] = json!(protocol);
+        api.objects.create(&[node, service, slice_of(protocol, endpoints)]).await.unwrap();
+        let host = Host::simulated(Network::simulated(kernel.process()), &[ip("192.168.0.1")]);
+        let verify_period = Duration::from_secs(1);
+        let config = Config { healthz: None, metrics: None, verify_period, ..Config::new("n1") };
+        let shutdown = Shutdown::manual();
+        let run = zonewise_proxy::run_on(host, api.client.clone(), config, false, shutdown.clone());
+        Self { task: tokio::spawn(run), api, kernel, shutdown }
+    }
+
+    async fn has_chain_of_three(&self, expected: bool) {
+        let has = || self.kernel.listing().iter().any(|line| line.contains("chain clusterip-3"));
+        eventually_equals("the chain of three endpoints is there", expected, has).await;
+    }
+
+    async fn stop(self) {
+        self.shutdown.trigger();
+        self.task.await.unwrap().unwrap();
+    }
+}
+
+fn slice_of(protocol: &str, endpoints: u8) -> Value {
+    let address = |number| IpAddr::from([10, 244, 0, number]);
+    let endpoints: Vec<Value> =
+        (1..=endpoints).map(|number| objects::endpoint(address(number), "n1", "a")).collect();
+    let mut slice = objects::endpoint_slice("default", "web", "web-1", &endpoints);
+    slice["ports"][0]["protocol"] = json!(protocol);
+    slice
+}
+
 /// A chain that nothing leads to any more could not be removed, and the tables could not be read after it. It is removed
 /// after the next verification.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_could_not_be_removed_is_removed_later() {
-    let api = Api::start().await;
-    let mut node = objects::node("n1", "a", "4");
-    node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "192.168.0.1"}]);
-    let scaled_to = |count| {
-        let address = |number| IpAddr::from([10, 244, 0, number]);
-        let endpoints: Vec<Value> =
-            (1..=count).map(|number| objects::endpoint(address(number), "n1", "a")).collect();
-        objects::endpoint_slice("default", "web", "web-1", &endpoints)
-    };
-    api.objects.create(&[node, scaled_to(3)]).await.unwrap();
-    api.add_service("web").await;
     let kernel = SimulatedKernel::new(true);
     let failed = refuses_a_removal_and_the_next_reading(&kernel);
-    let host = Host::simulated(Network::simulated(kernel.process()), &[ip("192.168.0.1")]);
-    let verify_period = Duration::from_secs(1);
-    let config = Config { healthz: None, metrics: None, verify_period, ..Config::new("n1") };
-    let shutdown = Shutdown::manual();
-    let run = zonewise_proxy::run_on(host, api.client.clone(), config, false, shutdown.clone());
-    let proxy = tokio::spawn(run);
-    let chain_of_three = || kernel.listing().iter().any(|line| line.contains("chain clusterip-3"));
-    eventually_equals("the chain of three endpoints", true, chain_of_three).await;
-    api.objects.update(&[scaled_to(2)]).await.unwrap();
+    let proxy = Running::start(kernel, "TCP", 3).await;
+    proxy.has_chain_of_three(true).await;
+    proxy.api.objects.update(&[slice_of("TCP", 2)]).await.unwrap();
     eventually_equals("both have failed", 2, || failed.load(Ordering::SeqCst)).await;
-    eventually_equals("the chain of three endpoints", false, chain_of_three).await;
-    shutdown.trigger();
-    proxy.await.unwrap().unwrap();
+    proxy.has_chain_of_three(false).await;
+    proxy.stop().await;
+}
+
+/// Flows could not be read when an endpoint was gone. A flow to it is removed later.
+#[tokio::test(flavor = "multi_thread")]
+async fn flows_that_could_not_be_read_are_looked_at_again() {
+    let kernel = SimulatedKernel::new(true);
+    let proxy = Running::start(kernel.clone(), "UDP", 3).await;
+    proxy.has_chain_of_three(true).await;
+    let (client, service, endpoint) = (ip("10.244.9.9"), ip("10.96.0.7"), ip("10.244.0.3"));
+    kernel.add_flow(Flow {
+        protocol: 17,
+        original: Tuple { src: client, dst: service, sport: 7, dport: 80 },
+        reply: Tuple { src: endpoint, dst: client, sport: 8080, dport: 7 },
+        destination_translated: true,
+        id: None,
+        zone: 0,
+    });
+    let failed = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&failed);
+    kernel.set_hook(move |call| {
+        let first = call.is_conntrack() && count.load(Ordering::SeqCst) == 0;
+        count.fetch_add(u32::from(first), Ordering::SeqCst);
+        first.then_some(Fault::Refused(ENOBUFS))
+    });
+    proxy.api.objects.update(&[slice_of("UDP", 2)]).await.unwrap();
+    eventually_equals("reading flows has failed", 1, || failed.load(Ordering::SeqCst)).await;
+    eventually_equals("flows", Vec::new(), || kernel.flows()).await;
+    proxy.stop().await;
 }
 
 /// Counts what has failed.
