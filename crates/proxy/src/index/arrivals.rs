@@ -7,7 +7,7 @@ use super::Index;
 
 /// How many Services are written at a time. Fewer would cost more batches, more would keep the watches from the index for
 /// longer.
-const PORTION: usize = 256;
+pub(crate) const PORTION: usize = 256;
 
 /// What has come since it was last asked for.
 #[derive(Debug, Default)]

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use zonewise_common::name::{Key, Name};
 use zonewise_routing::{RoutedService, RoutedSlice, ZoneId};
 
+pub(crate) use arrivals::PORTION;
 pub use departures::WatchId;
 pub(crate) use departures::{Answer, Question};
 pub(crate) use needs::{Need, News, Perspective};

@@ -17,6 +17,7 @@ use zonewise_common::name::Key;
 use super::Proxy;
 use super::machine::TableInputs;
 use crate::host::blocking;
+use crate::index::PORTION;
 use crate::kernel::{Kernel, KernelError, Update};
 use crate::rules::entries::NodeSettings;
 
@@ -101,8 +102,11 @@ impl Proxy<'_> {
     }
 
     fn add_to(&self, mut tables: Box<Tables>, keys: &[Key]) -> Result<Box<Tables>, KernelError> {
-        let updates = self.updates(keys.iter());
-        blocking(|| tables.kernel.add(updates))?;
+        // The watches cannot use the index while routes are computed: so not for long at a time.
+        for portion in keys.chunks(PORTION) {
+            let updates = self.updates(portion.iter());
+            blocking(|| tables.kernel.add(updates))?;
+        }
         Ok(tables)
     }
 }
