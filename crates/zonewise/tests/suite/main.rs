@@ -10,6 +10,7 @@ mod controller;
 mod differential;
 #[cfg(feature = "expressions")]
 mod expressions;
+mod gates;
 mod lab;
 mod machine;
 mod nodes;

@@ -91,6 +91,13 @@ impl Subsets {
         self.cluster.update(&[service]).await.unwrap();
     }
 
+    /// Stops the proxy of a node and starts it with other flags.
+    async fn replace_proxy(&mut self, node: &str, flags: &[&str]) {
+        let proxy = self.nodes.by_name.get_mut(node).unwrap().proxy.take();
+        proxy.unwrap().stop().await.unwrap();
+        self.nodes.start_proxy(&self.cluster, node, flags);
+    }
+
     /// Removes pods, or creates them again. Their servers go on answering.
     pub(crate) async fn set_pods(&mut self, names: &[&str], present: bool) {
         let wanted = |pod: &&NetnsPod| names.contains(&&*pod.name);
@@ -219,9 +226,11 @@ pub(crate) const PER_ZONE: &[(&str, &[&str])] =
 pub(crate) const UNDIVIDED: &[(&str, &[&str])] = &[("", ALL)];
 
 /// Every value that requests subsets, switched on and off and on, under traffic: slices are divided as the
-/// documents say, every node reaches exactly what it should, `route` says the same, and nothing fails.
+/// documents say, every node reaches exactly what it should, `route` says the same, and nothing fails. These are
+/// the cases of document C's unit tests (C4): the labels of the own and of another zone and region, no label, and
+/// at the end a proxy that does not look at labels.
 #[tokio::test(flavor = "multi_thread")]
-async fn a1_a11_a26_c2_c5_every_kind_of_subset_reaches_the_packets() {
+async fn a1_a11_a26_c1_c2_c4_c5_every_kind_of_subset_reaches_the_packets() {
     let mut subsets = Subsets::start().await;
     subsets.expect("no request", UNDIVIDED, EVERYWHERE).await;
     let connections = subsets.connections(subsets.to);
@@ -254,6 +263,11 @@ async fn a1_a11_a26_c2_c5_every_kind_of_subset_reaches_the_packets() {
     connections.more(30).await;
     assert_eq!(connections.failures(), BTreeMap::new());
     connections.end();
+
+    subsets.replace_proxy("n2", &["--feature-gates=EndpointSliceSubsetting=false"]).await;
+    let gate_off = &subsets.callers["n2"].namespace;
+    let all = subsets.pods_of(ALL);
+    eventually_equals("gate off", all, || responders(gate_off, subsets.to, TRIES)).await;
 }
 
 /// A8: subsets that are in force stay until there are `threshold - padding` endpoints, and start again only at
@@ -340,9 +354,9 @@ async fn c5_udp_flows_stay_with_endpoints_that_move_to_another_subset() {
 }
 
 /// Proxies that know nothing of subsets use all slices and get no endpoint twice: kube-proxy, and ours with its
-/// gate off. With hints, kube-proxy stays in its zone.
+/// gate off. With hints, kube-proxy stays in its zone, and `explain` names the node that does not count for them.
 #[tokio::test(flavor = "multi_thread")]
-async fn a27_c3_proxies_that_do_not_know_subsets_reach_every_endpoint() {
+async fn a27_b11_c3_proxies_that_do_not_know_subsets_reach_every_endpoint() {
     let mut subsets = Subsets::start().await;
     subsets.annotate(json!({SUBSETTING: "Auto"})).await;
     subsets.expect("Auto", PER_ZONE, EACH_ITS_OWN).await;
@@ -353,18 +367,16 @@ async fn a27_c3_proxies_that_do_not_know_subsets_reach_every_endpoint() {
         .await;
     assert_eq!(endpoints_of_kube_proxy(&subsets), 12, "each endpoint once");
 
-    subsets.nodes.by_name.get_mut("n2").unwrap().proxy.take().unwrap().stop().await.unwrap();
-    subsets.nodes.start_proxy(
-        &subsets.cluster,
-        "n2",
-        &["--feature-gates=EndpointSliceSubsetting=false"],
-    );
+    subsets.replace_proxy("n2", &["--feature-gates=EndpointSliceSubsetting=false"]).await;
     let gate_off = subsets.callers["n2"].namespace.clone();
     eventually_equals("gate off", all, || responders(&gate_off, subsets.to, TRIES)).await;
 
     subsets.annotate(json!({TOPOLOGY_MODE: "Auto"})).await;
     let at_home = subsets.pods_of(&["c"]);
     eventually_equals("hints", at_home, || responders(&kube_proxy, subsets.to, TRIES)).await;
+    // B11: n4 doubles the cores of zone c, and is left out of the proportions with a reason.
+    let explanation = subsets.ask(&["explain", "default/web", "-o", "json"]);
+    assert_eq!(explanation["nodesLeftOut"], json!([{"node": "n4", "why": "control-plane"}]));
 }
 
 /// How many endpoints kube-proxy chooses from for the Service's IPv4 TCP port, by its own rules.

@@ -35,7 +35,8 @@ const SERVICES: [(&str, &str, &str, &str); 4] = [
     ),
 ];
 
-fn controller(cluster: &Cluster, off: Option<&str>) -> Process {
+/// Starts our controller with one of its gates off.
+pub(crate) fn controller(cluster: &Cluster, off: Option<&str>) -> Process {
     let kubeconfig = cluster.kubeconfig(User::Controller).unwrap();
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
     let gates = off.map_or(String::new(), |gate| format!("{gate}=false"));
