@@ -8,6 +8,7 @@ mod differential;
 mod events;
 mod expressions;
 mod faults;
+mod live;
 mod metrics;
 mod namespace;
 mod real_server;
