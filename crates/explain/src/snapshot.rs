@@ -248,7 +248,6 @@ impl Snapshot {
             let protected = Protected {
                 node_ports: vec![Protected::KUBELET_PORT],
                 service_cidrs: self.service_cidrs.values().flatten().copied().collect(),
-                ..Protected::default()
             };
             let mut claims = ClusterClaims::new(protected);
             claims.set_api_servers(self.index.api_servers());
