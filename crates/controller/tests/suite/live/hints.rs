@@ -178,7 +178,7 @@ const COUNTED: &[Case] = &[Case {
 }];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a23_b1_b3_b6_b8_b11_b14_b18_d11_d13_d18_hints_as_the_documents_say() {
+async fn a23_b1_b2_b3_b6_b8_b11_b14_b18_d11_d13_d18_hints_as_the_documents_say() {
     let _turn = turn().await;
     let mut live = Live::start().await;
     live.stage(equal_zones(), "", EQUAL).await;
