@@ -20,6 +20,8 @@ use crate::wire::{Endpoint, Wire};
 /// The addresses of all Pods.
 const PODS: &str = "10.244.0.0/16,fd00:244::/48";
 
+const ENOENT: i32 = 2;
+
 /// A process that runs.
 pub(crate) struct Running {
     endpoint: Endpoint,
@@ -112,7 +114,12 @@ impl KernelFaults {
             return None;
         }
         let drawn = fastrand::choice(&self.kinds).copied();
-        drawn.filter(|fault| !(call.is_commit() && *fault == Fault::Interrupted))
+        drawn.filter(|fault| match fault {
+            Fault::Interrupted => !call.is_commit(),
+            // Of a flow, a kernel says so only if it is gone.
+            Fault::Refused(ENOENT) => !call.is_conntrack(),
+            _ => true,
+        })
     }
 }
 
