@@ -134,7 +134,7 @@ async fn one_of_the_crowd_each(mixed: &Mixed) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b15_b16_c9_d2_d14_every_age_of_controller_and_proxy_ends_as_the_documents_say() {
+async fn b10_b15_b16_c9_d2_d14_every_age_of_controller_and_proxy_ends_as_the_documents_say() {
     let mixed = Mixed::start().await;
     let own = [OWN_A, OWN_B, ALL, OWN_B];
     let everywhere = [ALL; 4];
@@ -166,6 +166,13 @@ async fn b15_b16_c9_d2_d14_every_age_of_controller_and_proxy_ends_as_the_documen
         label.is_string()
     });
     assert_eq!(divided.count(), 0, "C9: a Service with the policy Local is not divided");
+    let of_local = slices
+        .iter()
+        .filter(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == "local-crowd");
+    let endpoints = of_local.flat_map(|slice| slice["endpoints"].as_array().unwrap());
+    let hinted = endpoints.filter(|endpoint| endpoint["hints"]["forZones"].is_array());
+    // Of both address families.
+    assert_eq!(hinted.count(), 2 * CROWD.len(), "B10: hints are written all the same");
     running.stop().await.unwrap();
 
     let running = controller(&mixed.cluster, Some("ServiceRoutingPreference"));
