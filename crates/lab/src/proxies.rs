@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Context;
 use kube::Client;
 use zonewise_netns::{Namespace, NetnsNode};
-use zonewise_proxy::Timeline;
 use zonewise_proxy::config::{Config, Settings};
+use zonewise_proxy::{Host, Timeline};
 use zonewise_telemetry::shutdown::Shutdown;
 
 /// The address of every proxy's metrics server, inside its namespace.
@@ -76,7 +76,8 @@ fn live(
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let result = runtime.block_on(async {
         let client = Client::try_from(access)?;
-        zonewise_proxy::run(client, config, false, Timeline::default(), shutdown).await?;
+        zonewise_proxy::run(Host::default(), client, config, false, Timeline::default(), shutdown)
+            .await?;
         Ok(())
     });
     runtime.shutdown_background();

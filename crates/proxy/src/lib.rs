@@ -42,6 +42,6 @@ mod timeline;
 mod watches;
 
 pub use host::Host;
-pub use proxy::{RunError, run, run_on};
+pub use proxy::{RunError, run};
 pub use setup::{Incomplete, Machine, SetupError};
 pub use timeline::Timeline;

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use zonewise_cluster::lease::ElectionConfig;
 use zonewise_nft::Network;
 use zonewise_nft::simulated::{Call, Fault, Process, SimulatedKernel};
-use zonewise_proxy::Host;
 use zonewise_proxy::config::{Config, Settings};
+use zonewise_proxy::{Host, Timeline};
 use zonewise_telemetry::shutdown::Shutdown;
 
 use crate::history::History;
@@ -184,8 +184,15 @@ impl Node {
         let (client, config) = (endpoint.client(), self.config());
         let (history, name) = (wire.history.clone(), name.to_owned());
         let task = tokio::spawn(async move {
-            let ended =
-                zonewise_proxy::run_on(host, client, config, false, Shutdown::manual()).await;
+            let ended = zonewise_proxy::run(
+                host,
+                client,
+                config,
+                false,
+                Timeline::default(),
+                Shutdown::manual(),
+            )
+            .await;
             history.add(&name, &format!("ends: {ended:?}"));
         });
         Running { endpoint, task, process: Some(process) }

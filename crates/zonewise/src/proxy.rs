@@ -11,7 +11,7 @@ use zonewise_cluster::connect::connect_to;
 use zonewise_cluster::watch::ContentType;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_proxy::config::{Config, Connection, CountBy, GATES, Settings, host_name};
-use zonewise_proxy::{Machine, Timeline, dry_run, features, other_proxies};
+use zonewise_proxy::{Host, Machine, Timeline, dry_run, features, other_proxies};
 use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
 
@@ -356,7 +356,7 @@ async fn serve(config: Config, take_over: bool, timeline: Timeline) -> anyhow::R
     let client = connect_to(master.as_deref(), kubeconfig.as_deref()).await?;
     timeline.ended(from, "client");
     tracing::info!(version = env!("CARGO_PKG_VERSION"), node = config.node_name, "proxy starts");
-    zonewise_proxy::run(client, config, take_over, timeline, shutdown).await?;
+    zonewise_proxy::run(Host::default(), client, config, take_over, timeline, shutdown).await?;
     tracing::info!("proxy ended; its rules stay in the kernel");
     Ok(())
 }

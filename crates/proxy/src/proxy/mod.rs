@@ -90,40 +90,17 @@ pub enum RunError {
     Rewound,
 }
 
-/// Runs until shutdown. The rules stay in the kernel. What the start spends time on is added to `timeline`.
+/// Runs on this machine until shutdown. The rules stay in the kernel. What the start spends time on is added to
+/// `timeline`.
 ///
 /// # Errors
 /// If it cannot start.
 pub async fn run(
-    client: Client,
-    config: Config,
-    take_over: bool,
-    timeline: Timeline,
-    shutdown: Shutdown,
-) -> Result<(), RunError> {
-    run_since(timeline, Host::default(), client, config, take_over, shutdown).await
-}
-
-/// Like [`run`], on another machine.
-///
-/// # Errors
-/// If it cannot start.
-pub async fn run_on(
     host: Host,
     client: Client,
     config: Config,
     take_over: bool,
-    shutdown: Shutdown,
-) -> Result<(), RunError> {
-    run_since(Timeline::default(), host, client, config, take_over, shutdown).await
-}
-
-async fn run_since(
     timeline: Timeline,
-    host: Host,
-    client: Client,
-    config: Config,
-    take_over: bool,
     shutdown: Shutdown,
 ) -> Result<(), RunError> {
     let others = timeline.phase("other proxies", || find_other_proxies(&host, take_over));

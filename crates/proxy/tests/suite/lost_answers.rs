@@ -13,7 +13,7 @@ use zonewise_nft::conntrack::{Flow, Tuple};
 use zonewise_nft::simulated::{Destination, Fault, Packet, SimulatedKernel};
 use zonewise_proxy::config::Config;
 use zonewise_proxy::testing::Options;
-use zonewise_proxy::{Host, RunError};
+use zonewise_proxy::{Host, RunError, Timeline};
 use zonewise_routing::NodeLocation;
 use zonewise_telemetry::shutdown::Shutdown;
 use zonewise_testbed::{eventually_equals, objects};
@@ -193,7 +193,8 @@ impl Running {
         let verify_period = Duration::from_secs(1);
         let config = Config { healthz: None, metrics: None, verify_period, ..Config::new("n1") };
         let shutdown = Shutdown::manual();
-        let run = zonewise_proxy::run_on(host, api.client.clone(), config, false, shutdown.clone());
+        let (client, timeline) = (api.client.clone(), Timeline::default());
+        let run = zonewise_proxy::run(host, client, config, false, timeline, shutdown.clone());
         Self { task: tokio::spawn(run), api, kernel, shutdown }
     }
 

@@ -18,7 +18,7 @@ use zonewise_apiserver::{Config as ServerConfig, Server};
 use zonewise_netns::network::{ClusterNetwork, NetnsNode, NetnsPod};
 use zonewise_netns::traffic::{Server as PodServer, probe_tcp};
 use zonewise_proxy::config::Config;
-use zonewise_proxy::{RunError, Timeline};
+use zonewise_proxy::{Host, RunError, Timeline};
 use zonewise_telemetry::shutdown::Shutdown;
 use zonewise_testbed::{Objects, eventually_equals, objects};
 
@@ -162,7 +162,8 @@ impl LiveProxy {
     pub(crate) fn start_noting(client: Client, timeline: Timeline) -> Self {
         let config = Config { bind_hard_fail: true, ..Config::new("n1") };
         let shutdown = Shutdown::manual();
-        let run = zonewise_proxy::run(client, config, false, timeline, shutdown.clone());
+        let run =
+            zonewise_proxy::run(Host::default(), client, config, false, timeline, shutdown.clone());
         Self { shutdown, running: tokio::spawn(run) }
     }
 
