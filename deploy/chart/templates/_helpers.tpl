@@ -1,0 +1,87 @@
+{{/* The image of all parts. */}}
+{{- define "zonewise.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels of an object, besides those that select Pods: include "zonewise.labels" (list $ "zonewise-proxy") */}}
+{{- define "zonewise.labels" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ index . 1 }}
+app.kubernetes.io/part-of: zonewise
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+{{- end -}}
+
+{{/*
+Bindings of the role of the same name to the service account: include "zonewise.binding" (list "Role" "zonewise-proxy" "kube-system")
+*/}}
+{{- define "zonewise.binding" -}}
+{{- $kind := index . 0 -}}{{- $name := index . 1 -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ $kind }}Binding
+metadata:
+  name: {{ $name }}
+{{- if eq $kind "Role" }}
+  namespace: {{ index . 2 }}
+{{- end }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ $kind }}
+  name: {{ $name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ $name }}
+    namespace: zonewise-system
+{{- end -}}
+
+{{/* Where kubectl finds the address of the API server that it uses itself. */}}
+{{- define "zonewise.printApiServer" -}}
+kubectl config view --minify -o jsonpath='{.clusters[0].cluster.server}'
+{{- end -}}
+
+{{/* The first server in the kubeconfig of a ConfigMap: include "zonewise.serverIn" (list "kube-public" "cluster-info") */}}
+{{- define "zonewise.serverIn" -}}
+{{- $data := dig "data" dict (lookup "v1" "ConfigMap" (index . 0) (index . 1)) -}}
+{{- $text := coalesce (get $data "kubeconfig.conf") (get $data "kubeconfig") -}}
+{{- if $text -}}
+{{- range (fromYaml $text).clusters | default list | first | default dict | list -}}
+{{- dig "cluster" "server" "" . -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The address of the API server: given, or that which kube-proxy or kubeadm's joining nodes use. */}}
+{{- define "zonewise.apiServer" -}}
+{{- $found := coalesce .Values.proxy.apiServer
+    (include "zonewise.serverIn" (list "kube-system" "kube-proxy"))
+    (include "zonewise.serverIn" (list "kube-public" "cluster-info")) -}}
+{{- if not $found -}}
+{{- fail (printf "proxy.apiServer is not set, and no ConfigMap of this cluster says where its API server is. Give an address that works without Services; this prints the one that kubectl uses: %s" (include "zonewise.printApiServer" .)) -}}
+{{- end -}}
+{{- $found -}}
+{{- end -}}
+
+{{/* The ranges of Pods: given, or those of kube-proxy or kubeadm. */}}
+{{- define "zonewise.clusterCIDR" -}}
+{{- $kubeProxy := dig "data" dict (lookup "v1" "ConfigMap" "kube-system" "kube-proxy") -}}
+{{- $ofKubeProxy := coalesce (get $kubeProxy "config.conf") (get $kubeProxy "config") "{}" | fromYaml -}}
+{{- $kubeadm := dig "data" "ClusterConfiguration" "{}" (lookup "v1" "ConfigMap" "kube-system" "kubeadm-config") | fromYaml -}}
+{{- $found := coalesce .Values.proxy.clusterCIDR (get $ofKubeProxy "clusterCIDR") (dig "networking" "podSubnet" "" $kubeadm) -}}
+{{- if not (or $found (has (get .Values.proxy.configuration.kubeProxy "detectLocalMode") (list "NodeCIDR" "BridgeInterface" "InterfaceNamePrefix"))) -}}
+{{- fail "proxy.clusterCIDR is not set, and no ConfigMap of this cluster says which addresses Pods have. Give the range; this prints the ranges of the nodes, which are parts of it: kubectl get nodes -o jsonpath='{.items[*].spec.podCIDR}'. Or let proxy.configuration.kubeProxy.detectLocalMode be NodeCIDR, BridgeInterface or InterfaceNamePrefix" -}}
+{{- end -}}
+{{- $found -}}
+{{- end -}}
+
+{{/* The ports of the proxy: those of kube-proxy, or others beside it. */}}
+{{- define "zonewise.healthPort" -}}
+{{ ternary 10271 10256 (eq .Values.proxy.mode "beside") }}
+{{- end -}}
+{{- define "zonewise.metricsPort" -}}
+{{ ternary 10272 10249 (eq .Values.proxy.mode "beside") }}
+{{- end -}}
