@@ -7,10 +7,12 @@ CACHE := $(or $(ZONEWISE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/zonewise)
 export PATH := $(CACHE)/tools/bin:$(HOME)/.cargo/bin:$(PATH)
 REPORT := target/report.html
 ZONEWISE := target/release/zonewise
+RELEASE := target/release-files
 
 PREFIX := /usr/local
 
-.PHONY: help run test test-long fuzz bench lint advisories docs install simulate simulate-faults simulate-kep soak
+.PHONY: help run test test-long fuzz bench lint advisories docs install image manifests archives release-files \
+	simulate simulate-faults simulate-kep soak
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,12 +87,30 @@ install: ## Install zonewise, the kubectl plugin, man pages and completions (PRE
 	@cargo build --release --locked --package zonewise
 	@scripts/install $(ZONEWISE) $(PREFIX)
 
+image: ## Build the container image as an OCI archive, and the list of its parts (ARCH="amd64 arm64")
+	@scripts/setup build
+	@scripts/image $(ARCH)
+
+manifests: ## Render the manifests in deploy/ from the chart
+	@scripts/manifests
+
+archives: ## Build archives of program and chart, Krew's manifest and checksums (ARCH="amd64 arm64")
+	@scripts/setup build
+	@OUTPUT=$(RELEASE) scripts/archives $(ARCH)
+
+release-files: ## Everything that a release has, in target/release-files (ARCH="amd64 arm64"): docs/release.md
+	@scripts/setup build
+	@OUTPUT=$(RELEASE) scripts/image $(ARCH)
+	@$(MAKE) --no-print-directory archives
+
 docs: ## Build the API documentation, and renew the generated pages in docs/
 	@scripts/setup build
 	@cargo doc --locked --workspace --no-deps
 	@UPDATE_DOCS=1 cargo test --locked --quiet --package zonewise-topology --test suite reasons
 	@UPDATE_DOCS=1 cargo test --locked --quiet --package zonewise --test suite -- \
 		repository::requirements observe::pages
+	@UPDATE_DOCS=1 cargo test --locked --quiet --lib --package zonewise-telemetry --package zonewise-controller \
+		--package zonewise-proxy the_page_lists
 	@printf 'Start at %s\n' target/doc/zonewise_topology/index.html
 
 simulate-kep: ## Compare with the published tables, all 39,273,145 inputs (a minute); renews docs/published.md
