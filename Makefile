@@ -11,11 +11,11 @@ RELEASE := target/release-files
 
 PREFIX := /usr/local
 
-.PHONY: help run test test-long fuzz bench lint advisories docs install image manifests archives release-files \
-	simulate simulate-faults simulate-kep soak
+.PHONY: help run test test-long cluster cluster-down fuzz bench lint advisories docs install image manifests archives \
+	release-files simulate simulate-faults simulate-kep soak
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Run the lab: a cluster of three zones on this machine, with real traffic (asks for sudo)
 	@scripts/setup build
@@ -45,6 +45,12 @@ test: ## Run all tests, against a real kube-apiserver and the real kernel (as ro
 test-long: ## The same tests with many more random cases (CASES=20000 each): for a night, or before a release
 	@scripts/setup tests
 	@PROPTEST_CASES=$(or $(CASES),20000) scripts/test
+
+cluster: ## Make a real Kubernetes cluster on this machine: three nodes in three zones (NODES=3, DUAL=1; as root)
+	@scripts/cluster up
+
+cluster-down: ## Remove that cluster, and check that nothing is left (as root)
+	@scripts/cluster down
 
 fuzz: ## Search for input that makes a reader panic (SECONDS=180 for each TARGETS; needs nightly Rust)
 	@scripts/setup fuzz

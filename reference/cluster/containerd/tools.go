@@ -1,0 +1,16 @@
+//go:build tools
+
+// Package reference pins the programs that run containers on a node: containerd with its shim and its client, runc, and
+// the plugins that connect Pods to the network.
+package reference
+
+import (
+	_ "github.com/containerd/containerd/v2/cmd/containerd"
+	_ "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"
+	_ "github.com/containerd/containerd/v2/cmd/ctr"
+	_ "github.com/containernetworking/plugins/plugins/ipam/host-local"
+	_ "github.com/containernetworking/plugins/plugins/main/bridge"
+	_ "github.com/containernetworking/plugins/plugins/main/loopback"
+	_ "github.com/containernetworking/plugins/plugins/meta/portmap"
+	_ "github.com/opencontainers/runc"
+)
