@@ -285,6 +285,9 @@ impl Explanation {
         let zonal =
             of_kind.and_then(|(_, all)| all.into_iter().find(|one| one.family == self.family));
         let stays = zonal.as_ref().and_then(|matrix| matrix.in_zone);
+        if let Some(matrix) = zonal.as_ref().filter(|_| controller_view.has_foreign_endpoints()) {
+            self.count_foreign_endpoints(matrix);
+        }
         if self.grouped_by == "region" {
             let regions =
                 regional(controller_view, decision, &planned, planner.proxy_kind, &self.family)?;
@@ -298,6 +301,17 @@ impl Explanation {
         let decided = Decided { reason, sentence, in_zone: stays, needs: &needs, built_in_agrees };
         self.verdict = Some(verdict(self.service_kind, environment, &now, Some(decided)));
         Ok(())
+    }
+
+    /// The controller balances its own endpoints. Proxies also use those that others have written: the
+    /// figures of the reason are those of all endpoints.
+    fn count_foreign_endpoints(&mut self, planned: &Matrix) {
+        let Reason::SharesBalanced { .. } = self.numbers.arithmetic else { return };
+        let (Some(in_zone), Some(max_overload)) = (planned.in_zone, planned.max_overload()) else {
+            return;
+        };
+        self.numbers.arithmetic = Reason::SharesBalanced { in_zone, max_overload };
+        self.numbers.sentence = self.numbers.arithmetic.to_string();
     }
 
     /// Fills in what comes of the decision, from what is written and what proxies do with it.

@@ -28,9 +28,20 @@ use crate::slice::{AddressType, Endpoint, Hints, Slice};
 /// Why the reference does not assign hints (`topologycache/event.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    NodeInformation { nodes: u64 },
-    Endpoints { endpoints: u64, zones: usize },
-    Minimum { endpoints: u64, zones: usize, minimums: u64 },
+    /// Nodes without information, or fewer than two zones: the reference gives one message for both.
+    NodeInformation {
+        nodes: u64,
+        zones: usize,
+    },
+    Endpoints {
+        endpoints: u64,
+        zones: usize,
+    },
+    Minimum {
+        endpoints: u64,
+        zones: usize,
+        minimums: u64,
+    },
     NoZone,
 }
 
@@ -55,7 +66,8 @@ impl Refusal {
     /// The reason code with the same meaning. `unplaced` is the number of endpoints without a zone.
     pub(crate) fn reason(self, unplaced: u64) -> Reason {
         match self {
-            Self::NodeInformation { nodes } => Reason::NodeInformationMissing { nodes },
+            Self::NodeInformation { nodes: 0, zones: 1 } => Reason::OneZoneOnly,
+            Self::NodeInformation { nodes, .. } => Reason::NodeInformationMissing { nodes },
             Self::Endpoints { endpoints, zones } => {
                 Reason::TooFewEndpoints { endpoints, zones: zones as u64 }
             }
@@ -146,7 +158,7 @@ impl ZoneAllocation {
         let situation = Situation::new(&nodes.zones, &BTreeMap::new(), 0);
         let zones = situation.zones.len();
         if situation.unknown_nodes > 0 || zones < 2 {
-            return Err(Refusal::NodeInformation { nodes: situation.unknown_nodes });
+            return Err(Refusal::NodeInformation { nodes: situation.unknown_nodes, zones });
         }
         if zones as u64 > endpoints {
             return Err(Refusal::Endpoints { endpoints, zones });

@@ -244,6 +244,24 @@ fn shares_that_are_kept_are_described_as_they_are() {
 }
 
 #[test]
+fn shares_beside_slices_of_others_are_described_with_all_endpoints() {
+    let explanation = explained("R18-foreign-shares");
+    assert_eq!(explanation["reason"], "SharesBalanced");
+    let said = explanation["arithmetic"]["inZone"].as_f64().unwrap();
+    let planned = explanation["inZone"]["planned"].as_f64().unwrap();
+    assert!((said - planned).abs() < 1e-5, "{said} {planned}");
+}
+
+/// The reference has one message for nodes without information and for a cluster of one zone.
+#[test]
+fn one_zone_is_told_as_such_with_the_reference_s_way_too() {
+    let recorded = Cluster::recorded("R17-one-zone-upstream");
+    let cluster = Cluster { upstream: true, count_nodes: true, ..recorded };
+    let explanation = cluster.explanation().0;
+    assert_eq!(explanation["arithmetic"], json!({"code": "OneZoneOnly"}));
+}
+
+#[test]
 fn advice_has_no_step_too_many() {
     let cluster = Cluster::recorded("R11-threshold");
     let explanation = cluster.explanation().0;
