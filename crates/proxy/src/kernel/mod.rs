@@ -421,6 +421,7 @@ impl Kernel {
             ErrorKind::Invalid | ErrorKind::Unsupported => {}
         }
         if updates.len() <= 1 {
+            self.check_kernel()?;
             let rejected = updates.pop().map(|(service, _)| Rejected { service, error });
             return Ok(rejected.into_iter().collect());
         }
@@ -432,6 +433,14 @@ impl Kernel {
             }
         }
         Ok(rejected)
+    }
+
+    /// Fails if the kernel carries out nothing at all, not even the smallest batch: then what it has rejected is not
+    /// at fault.
+    fn check_kernel(&mut self) -> Result<(), KernelError> {
+        let mut smallest = Batch::new("zonewise-probe");
+        smallest.add_table(Family::Ip, TableFlags::default(), "");
+        Ok(self.socket.check(&smallest)?)
     }
 
     /// Compares the tables with what they should be and repairs them, or writes them if they are gone.

@@ -23,6 +23,7 @@ use crate::common::objects::{endpoint, service, slice};
 use crate::common::{Tables, at, ip, usual_node};
 
 const EIO: i32 = 5;
+const ENOMEM: i32 = 12;
 const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;
 const ENOBUFS: i32 = 105;
@@ -114,6 +115,29 @@ fn a_slot_whose_removal_failed_is_written_when_it_is_needed_again() {
         assert_eq!(destinations(&kernel), wanted, "{fault:?}");
         tables.kernel.remove_unused().unwrap();
         assert_eq!(destinations(&kernel), wanted, "{fault:?}");
+    }
+}
+
+/// One Service changes, and the kernel rejects that. Only if it carries out other batches, the Service is at fault.
+#[test]
+fn a_kernel_that_carries_out_nothing_is_no_fault_of_a_service() {
+    for fault in [Fault::Refused(ENOMEM), Fault::NotSent(ENOBUFS), Fault::Refused(EINVAL)] {
+        for everything in [true, false] {
+            let kernel = SimulatedKernel::new(true);
+            let mut tables = tables_on(&kernel);
+            tables.service(&service("web", &["10.96.0.1"]));
+            scaled_to(&mut tables, 3).sync();
+            kernel.set_hook(move |call| {
+                let of_service = call.description().contains("elements of set");
+                (everything || of_service).then_some(fault)
+            });
+            let result = scaled_to(&mut tables, 2).try_sync();
+            let rejected = result.map(|rejected| rejected.len()).ok();
+            assert_eq!(rejected, (!everything).then_some(1), "{fault:?}, {everything}");
+            kernel.set_hook(|_| None);
+            scaled_to(&mut tables, 1).sync();
+            assert_eq!(destinations(&kernel), expected(1..=1));
+        }
     }
 }
 
