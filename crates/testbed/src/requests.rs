@@ -134,7 +134,8 @@ impl Objects {
     where
         T: Clone + DeserializeOwned + Send + 'static,
     {
-        let path = format!("{}?watch=true", path(find(kind)?, namespace));
+        // Without a time of ours, the server ends a watch after five to ten minutes. A benchmark takes longer.
+        let path = format!("{}?watch=true&timeoutSeconds=7200", path(find(kind)?, namespace));
         let request = request(Method::GET, &path, Vec::new())?;
         let events = self.client.request_events::<T>(request).await?;
         Ok(Watch { events: Box::pin(events) })
