@@ -2,12 +2,13 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use zonewise_nft::Network;
 
 use crate::addresses;
+use crate::health::{Health, Moment};
 use crate::setup::Machine;
 
 /// The machine that the proxy runs on. By default it is this one, in the network namespace of the thread that
@@ -15,14 +16,36 @@ use crate::setup::Machine;
 #[derive(Clone, Debug, Default)]
 pub struct Host {
     network: Network,
-    /// The addresses of the interfaces of a simulated machine.
-    simulated: Option<Arc<[IpAddr]>>,
+    simulated: Option<Arc<SimulatedMachine>>,
+}
+
+/// What a simulated machine has in place of interfaces and ports.
+#[derive(Debug)]
+struct SimulatedMachine {
+    /// The addresses of its interfaces.
+    addresses: Box<[IpAddr]>,
+    /// What would answer at `/healthz`; empty until the proxy would listen there.
+    health: OnceLock<Health>,
 }
 
 impl Host {
     /// A machine with this kernel and these addresses.
     pub fn simulated(network: Network, addresses: &[IpAddr]) -> Self {
-        Self { network, simulated: Some(addresses.into()) }
+        let machine = SimulatedMachine { addresses: addresses.into(), health: OnceLock::new() };
+        Self { network, simulated: Some(Arc::new(machine)) }
+    }
+
+    /// The status code that `/healthz` of a simulated machine has now; `None` while nothing listens there.
+    pub fn healthz(&self) -> Option<u16> {
+        let health = self.simulated.as_ref()?.health.get()?;
+        Some(health.status(Moment::now()).healthz().0)
+    }
+
+    /// The proxy listens at `/healthz` from now on.
+    pub(crate) fn listens(&self, health: &Health) {
+        if let Some(machine) = &self.simulated {
+            machine.health.get_or_init(|| health.clone());
+        }
     }
 
     /// Where netlink sockets lead.
@@ -39,7 +62,7 @@ impl Host {
     pub(crate) fn interface_addresses(&self) -> io::Result<Vec<IpAddr>> {
         match &self.simulated {
             None => addresses::interface_addresses(),
-            Some(addresses) => Ok(addresses.to_vec()),
+            Some(machine) => Ok(machine.addresses.to_vec()),
         }
     }
 
@@ -47,7 +70,7 @@ impl Host {
     pub(crate) fn has_ipv6(&self) -> bool {
         match &self.simulated {
             None => Machine::default().has_ipv6(),
-            Some(addresses) => addresses.iter().any(IpAddr::is_ipv6),
+            Some(machine) => machine.addresses.iter().any(IpAddr::is_ipv6),
         }
     }
 }

@@ -19,7 +19,7 @@ use zonewise_nft::conntrack::{Flow, Tuple};
 use zonewise_nft::simulated::{Destination, Fault};
 
 use crate::history::History;
-use crate::model::{Model, Name, PodFacts, ServiceFacts};
+use crate::model::{LATEST, Model, Name, PodFacts, ServiceFacts};
 use crate::objects::{self, PORT, Routing, Shape, TARGET_PORT};
 use crate::rest;
 use crate::run::{Plan, RealKernel};
@@ -38,6 +38,8 @@ const TICK: Duration = Duration::from_millis(250);
 const SETTLE: Duration = Duration::from_secs(200);
 /// Nothing may have been written for this long.
 const QUIET: Duration = Duration::from_secs(12);
+/// How long a change may wait until `/healthz` says so (twice the sync period), and how long it takes to arrive.
+const UNHEALTHY_AFTER: Duration = Duration::from_secs(60 + 20);
 /// The most Pods of a Service.
 const MOST_PODS: usize = 6;
 
@@ -87,10 +89,12 @@ enum Step {
     KernelFaults,
     FlushSet,
     ChangeConfig,
+    Upgrade,
+    StallKernel,
     Repair,
 }
 
-const STEPS: [(Step, u32); 24] = [
+const STEPS: [(Step, u32); 26] = [
     (Step::AddPod, 12),
     (Step::RemovePod, 8),
     (Step::FlipPod, 6),
@@ -114,6 +118,8 @@ const STEPS: [(Step, u32); 24] = [
     (Step::KernelFaults, 4),
     (Step::FlushSet, 2),
     (Step::ChangeConfig, 2),
+    (Step::Upgrade, 2),
+    (Step::StallKernel, 1),
     (Step::Repair, 6),
 ];
 
@@ -278,6 +284,8 @@ impl Driver {
                 self.wire.server.compact();
             }
             Step::ChangeConfig => self.change_config(),
+            Step::Upgrade => self.upgrade(),
+            Step::StallKernel => self.stall_kernel().await,
             Step::CrashProxy | Step::KillProxyInCall | Step::CrashController => self.crash(step),
             Step::FlushSet | Step::KernelFaults => self.break_kernel(step),
             Step::Partition | Step::Webhook | Step::Errors | Step::ShortWatches | Step::Stale => {
@@ -324,7 +332,7 @@ impl Driver {
         let Some((tenant, name)) = self.a_service() else { return };
         self.say(&format!("Service {tenant}/{name} is deleted"));
         let path = format!("/api/v1/namespaces/{tenant}/services/{name}");
-        self.wire.model.lock().services.remove(&(tenant, name));
+        self.wire.model.lock().remove_service(&(tenant, name));
         self.write(Method::DELETE, &path, &Value::Null).await;
     }
 
@@ -521,6 +529,47 @@ impl Driver {
         let text = format!("{} gets masqueradeAll: {}", node.proxy.process(), node.masquerade_all);
         node.proxy.crash(&self.wire.history, Duration::from_millis(100));
         self.say(&text);
+    }
+
+    /// Another version of the proxy starts: what it finds has the layout of the one before.
+    fn upgrade(&mut self) {
+        let at = self.a_node();
+        let node = &mut self.nodes[at];
+        node.proxy.crash(&self.wire.history, Duration::from_millis(100));
+        let aged = [Family::Ip, Family::Ip6].map(|family| {
+            node.kernel.age_table(family, "zonewise", "Services, kept by zonewise proxy; layout 1")
+        });
+        let text = format!("another version starts on {}; it finds tables: {aged:?}", node.name);
+        self.say(&text);
+    }
+
+    /// The kernel of a node carries out nothing for longer than `/healthz` tolerates. While rules are wrong for that
+    /// reason, `/healthz` says so.
+    async fn stall_kernel(&mut self) {
+        self.repair();
+        self.pass(LATEST).await;
+        let at = self.a_node();
+        if self.nodes[at].healthz() != Some(200)
+            || rest::wrong_rules(self, &self.nodes[at]).is_some()
+        {
+            return;
+        }
+        let fault = [Fault::Refused(EBUSY), Fault::Refused(ENOMEM), Fault::NotSent(ENOBUFS)];
+        let fault = fault[self.rng.usize(0..3)];
+        self.say(&format!("the kernel of {} carries out nothing: {fault:?}", self.nodes[at].name));
+        self.broken();
+        {
+            let mut faults = self.nodes[at].faults.lock();
+            (faults.rate, faults.kinds) = (1.0, vec![fault]);
+        }
+        self.flip_pod().await;
+        self.pass(UNHEALTHY_AFTER).await;
+        let node = &self.nodes[at];
+        if let Some(wrong) = rest::wrong_rules(self, node).filter(|_| node.healthz() == Some(200)) {
+            let text = format!("/healthz on {} answers 200 although {wrong}", node.name);
+            self.wire.model.lock().violated(text);
+        }
+        self.repair();
     }
 
     fn break_kernel(&mut self, step: Step) {

@@ -80,6 +80,9 @@ pub(crate) struct Model {
     history: History,
     pub(crate) services: BTreeMap<Name, ServiceFacts>,
     pub(crate) pods: BTreeMap<Ipv4Addr, PodFacts>,
+    /// Addresses whose Service was deleted, and when. A Service that gets such an address first has the rules of the
+    /// one before, and loses them when a proxy learns of the deletion.
+    freed: BTreeMap<IpAddr, Instant>,
     /// The identity in the controllers' Lease.
     leader: Option<String>,
     /// The endpoints that a node's rules led to when they were last looked at, and since when they did without a
@@ -103,7 +106,7 @@ pub(crate) struct Activity {
 
 /// How long after its departure, in a cluster without faults, a rule may still lead to an endpoint: the longest
 /// pause of a watch that failed (38 s), and the time to list, to decide and to program.
-const LATEST: Duration = Duration::from_secs(60);
+pub(crate) const LATEST: Duration = Duration::from_secs(60);
 /// The most elements that the Services of a run may need on a node.
 const MOST_ELEMENTS: usize = 30_000;
 
@@ -113,6 +116,7 @@ impl Model {
             history,
             services: BTreeMap::new(),
             pods: BTreeMap::new(),
+            freed: BTreeMap::new(),
             leader: None,
             seen: BTreeMap::new(),
             calm_since: None,
@@ -223,7 +227,7 @@ impl Model {
         let seen = self.seen.get(&key).cloned().unwrap_or_default();
         let stayed =
             seen.iter().any(|(endpoint, since)| self.ready_since_before(*endpoint, *since));
-        if stayed && !lost.is_empty() {
+        if stayed && !lost.is_empty() && !self.may_have_old_rules(address, now) {
             self.violated(format!(
                 "{told}: a programmed Service with an endpoint that stayed ready lost its rules: {lost:?}"
             ));
@@ -233,6 +237,21 @@ impl Model {
             let seen = endpoints.into_iter().map(|endpoint| (endpoint, since(endpoint))).collect();
             self.seen.insert(key, seen);
         }
+    }
+
+    /// A Service is deleted.
+    pub(crate) fn remove_service(&mut self, name: &Name) {
+        let addresses = self.services.remove(name).map(|facts| facts.addresses);
+        let now = Instant::now();
+        self.freed.extend(addresses.into_iter().flatten().map(|address| (address, now)));
+    }
+
+    /// Whether rules at this address may be those of a Service that was deleted: not every proxy need have learnt of it.
+    fn may_have_old_rules(&self, address: IpAddr, now: Instant) -> bool {
+        let settled = |freed: &Instant| {
+            self.calm_since.is_some_and(|calm| now.duration_since(calm.max(*freed)) > LATEST)
+        };
+        self.freed.get(&address).is_some_and(|freed| !settled(freed))
     }
 
     fn ready_since_before(&self, address: IpAddr, at: Instant) -> bool {

@@ -28,7 +28,8 @@ pub(crate) async fn problem(driver: &Driver, before: &Activity, node: &Node) -> 
         return Some(problem);
     }
     let wrong = wrong_slices(driver).await;
-    let wrong = wrong.or_else(|| wrong_destinations(driver)).or_else(|| stale_flow(driver));
+    let wrong = wrong.or_else(|| driver.nodes.iter().find_map(|node| wrong_rules(driver, node)));
+    let wrong = wrong.or_else(|| stale_flow(driver)).or_else(|| unhealthy(driver));
     if wrong.is_some() {
         return wrong;
     }
@@ -89,22 +90,27 @@ async fn wrong_slices(driver: &Driver) -> Option<String> {
     Some(format!("there are slices of {namespace}/{name}, which does not exist"))
 }
 
-/// Every packet to a Service with ready Pods reaches one of them, and no packet to one without.
-fn wrong_destinations(driver: &Driver) -> Option<String> {
+/// On a node, every packet to a Service with ready Pods reaches one of them, and no packet to one without.
+pub(crate) fn wrong_rules(driver: &Driver, node: &Node) -> Option<String> {
     let model = driver.wire.model.lock();
-    for node in &driver.nodes {
-        for (name, facts) in &model.services {
-            let wrong = facts.packets().find_map(|packet| {
-                let found = node.kernel.look(|rules| rules.destinations(&packet));
-                wrong_destination(&model.ready(name, packet.destination), &found)
-            });
-            if let Some(wrong) = wrong {
-                let (node, (namespace, name)) = (&node.name, name);
-                return Some(format!("on {node}, {namespace}/{name} {wrong}"));
-            }
-        }
-    }
-    None
+    model.services.iter().find_map(|(name, facts)| {
+        let wrong = facts.packets().find_map(|packet| {
+            let found = node.kernel.look(|rules| rules.destinations(&packet));
+            wrong_destination(&model.ready(name, packet.destination), &found)
+        })?;
+        let (node, (namespace, name)) = (&node.name, name);
+        Some(format!("on {node}, {namespace}/{name} {wrong}"))
+    })
+}
+
+/// A proxy that has nothing to do is healthy.
+fn unhealthy(driver: &Driver) -> Option<String> {
+    let node = driver.nodes.iter().find(|node| node.healthz() != Some(200))?;
+    Some(format!(
+        "/healthz on {} answers {:?} although its rules are right",
+        node.name,
+        node.healthz()
+    ))
 }
 
 fn wrong_destination(ready: &BTreeSet<IpAddr>, found: &BTreeSet<Destination>) -> Option<String> {

@@ -27,6 +27,8 @@ pub(crate) struct Running {
     endpoint: Endpoint,
     task: JoinHandle<()>,
     process: Option<Process>,
+    /// Of a proxy.
+    host: Option<Host>,
 }
 
 impl Running {
@@ -183,9 +185,10 @@ impl Node {
         let host = Host::simulated(Network::simulated(process.clone()), &self.addresses);
         let (client, config) = (endpoint.client(), self.config());
         let (history, name) = (wire.history.clone(), name.to_owned());
+        let machine = host.clone();
         let task = tokio::spawn(async move {
             let ended = zonewise_proxy::run(
-                host,
+                machine,
                 client,
                 config,
                 false,
@@ -195,7 +198,12 @@ impl Node {
             .await;
             history.add(&name, &format!("ends: {ended:?}"));
         });
-        Running { endpoint, task, process: Some(process) }
+        Running { endpoint, task, process: Some(process), host: Some(host) }
+    }
+
+    /// The status code of the proxy's `/healthz`; `None` while it does not run, or has only begun to.
+    pub(crate) fn healthz(&self) -> Option<u16> {
+        self.proxy.running.as_ref()?.host.as_ref()?.healthz()
     }
 
     fn config(&self) -> Config {
@@ -268,5 +276,5 @@ fn start_controller(name: &str, wire: &Wire) -> Running {
         let ended = zonewise_controller::run(client, config, Shutdown::manual()).await;
         history.add(&name, &format!("ends: {ended:?}"));
     });
-    Running { endpoint, task, process: None }
+    Running { endpoint, task, process: None, host: None }
 }

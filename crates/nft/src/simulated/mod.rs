@@ -33,6 +33,7 @@ use crate::link::{Link, Received};
 use crate::parse::{Attribute, Message, Messages};
 use crate::socket::Socket;
 use crate::value::Family;
+use crate::wire;
 
 use mirror::Mirror;
 use tables::Tables;
@@ -272,6 +273,17 @@ impl SimulatedKernel {
         let removed = state.tables.flush_set(family, table, set);
         state.generation += u32::from(removed > 0);
         removed
+    }
+
+    /// Makes a table look as another version of a program has left it: with another comment, and with a chain that
+    /// nothing leads to. Its rules work as before. False if there is no such table.
+    pub fn age_table(&self, family: Family, table: &str, comment: &str) -> bool {
+        let mut user_data = Vec::new();
+        wire::push_comment(&mut user_data, abi::NFTNL_UDATA_TABLE_COMMENT, comment);
+        let mut state = self.state();
+        let aged = state.tables.age(family, table, &user_data, "of-another-version");
+        state.generation += u32::from(aged);
+        aged
     }
 
     /// Adds a flow.

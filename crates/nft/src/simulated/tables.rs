@@ -117,6 +117,22 @@ impl Tables {
         set.map_or(0, |set| std::mem::take(&mut set.elements).len())
     }
 
+    /// Gives a table another comment, and a chain that nothing leads to. False if there is no such table.
+    pub(super) fn age(
+        &mut self,
+        family: Family,
+        table: &str,
+        user_data: &[u8],
+        chain: &str,
+    ) -> bool {
+        let Some(table) = self.by_name.get_mut(&(family.number(), table.to_owned())) else {
+            return false;
+        };
+        table.user_data = user_data.to_vec();
+        table.chains.entry(chain.to_owned()).or_default();
+        true
+    }
+
     /// The socket that owns tables was closed. True if that changes tables.
     pub(super) fn owner_gone(&mut self, port: u32) -> bool {
         let before = self.by_name.len();

@@ -28,7 +28,8 @@ pub struct Moment {
 impl Moment {
     /// This moment.
     pub fn now() -> Self {
-        Self { instant: Instant::now(), wall: clock::now() }
+        // tokio's clock, which a simulation can stop.
+        Self { instant: tokio::time::Instant::now().into_std(), wall: clock::now() }
     }
 }
 

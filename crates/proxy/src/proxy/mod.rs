@@ -117,6 +117,7 @@ pub async fn run(
     let published = Arc::new(Published::default());
     table_metrics::register(&registry, &published, &cluster, host.network())?;
     let servers = servers(&config, &health, registry, &published, &cluster).await?;
+    host.listens(&health);
     timeline.ended(beginning, "servers of health checks and metrics");
     let started = clock::now().as_microsecond();
     let mut watches =
