@@ -11,7 +11,7 @@ RELEASE := target/release-files
 
 PREFIX := /usr/local
 
-.PHONY: help run test test-long cluster cluster-down fuzz bench lint advisories docs install image manifests archives \
+.PHONY: help run test test-long cluster cluster-down e2e e2e-smoke fuzz bench lint advisories docs install image manifests archives \
 	release-files simulate simulate-faults simulate-kep soak
 
 help: ## Show this list
@@ -51,6 +51,12 @@ cluster: ## Make a real Kubernetes cluster on this machine: three nodes in three
 
 cluster-down: ## Remove that cluster, and check that nothing is left (as root)
 	@scripts/cluster down
+
+e2e: ## Run Kubernetes' own tests of Services with its programs and with ours; renews docs/conformance-e2e.md (as root)
+	@scripts/e2e all
+
+e2e-smoke: ## Run a dozen of those tests with our programs (as root)
+	@scripts/e2e smoke
 
 fuzz: ## Search for input that makes a reader panic (SECONDS=180 for each TARGETS; needs nightly Rust)
 	@scripts/setup fuzz
