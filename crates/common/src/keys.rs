@@ -60,6 +60,9 @@ pub const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time
 /// Annotation: how the zones share the endpoints of a slice.
 pub const ZONE_SHARES: &str = "zonewise.dev/zone-shares";
 
+/// Label: guard mode has taken its hints back. The built-in controller removes the label and writes its own hints.
+pub const RELEASED: &str = "zonewise.dev/released";
+
 // === on events, and on the Leases of proxies ===
 
 /// Label: the component of ours that writes the object; [`CONTROLLER`] or [`PROXY`].

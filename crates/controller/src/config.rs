@@ -32,6 +32,8 @@ use zonewise_topology::expression::{Definition, Library, LibraryError};
 /// The checked configuration of a controller.
 #[derive(Clone)]
 pub struct Config {
+    /// What the controller writes.
+    pub mode: Mode,
     /// How slices are written.
     pub settings: Settings,
     /// What happens when a node does not report its CPU.
@@ -107,6 +109,8 @@ pub struct File {
     pub api_version: Option<String>,
     /// `ControllerConfiguration`.
     pub kind: Option<String>,
+    /// `controller`, `guard` or `observe`.
+    pub mode: Option<Mode>,
     /// `none` or `upstream`.
     pub compat: Option<Compat>,
     /// The value of the managed-by label on slices.
@@ -146,6 +150,19 @@ pub struct File {
     /// The name of the file, for messages.
     #[serde(skip)]
     pub origin: String,
+}
+
+/// What the controller writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// EndpointSlices, in place of the built-in controller.
+    #[default]
+    Controller,
+    /// Hints in the EndpointSlices of the built-in controller, by way of an admission policy.
+    Guard,
+    /// Nothing at all.
+    Observe,
 }
 
 /// How close to the reference the controller stays.
@@ -322,6 +339,7 @@ impl File {
         Self {
             api_version: flags.api_version.or(self.api_version),
             kind: flags.kind.or(self.kind),
+            mode: flags.mode.or(self.mode),
             compat: flags.compat.or(self.compat),
             managed_by: flags.managed_by.or(self.managed_by),
             adopt_managed_by: flags.adopt_managed_by.or(self.adopt_managed_by),
@@ -383,11 +401,19 @@ impl File {
             Some(MissingCpuFile::CountNodes) => MissingCpu::CountNodes,
             Some(MissingCpuFile::Refuse) | None => MissingCpu::Refuse,
         };
-        let lease = lease(self.leader_election.clone().unwrap_or_default(), host)?;
+        let mode = self.mode.unwrap_or_default();
+        // Replicas that write nothing need not agree on who writes, and a Lease is a write.
+        let lease = match mode {
+            Mode::Observe => None,
+            Mode::Controller | Mode::Guard => {
+                lease(self.leader_election.clone().unwrap_or_default(), host)?
+            }
+        };
         let batch_period = self.endpoint_updates_batch_period.map_or(Duration::ZERO, |span| span.0);
         let content_type = self.client_connection.and_then(|connection| connection.content_type);
         let settings = self.settings()?;
         Ok(Config {
+            mode,
             settings,
             missing_cpu,
             workers: workers as usize,
@@ -410,11 +436,18 @@ impl File {
         let max = self.max_endpoints_per_slice.unwrap_or(100);
         let max = in_range("maxEndpointsPerSlice", max, 1000, "1 to 1000")?;
         let library = self.library()?;
+        let guard = self.mode == Some(Mode::Guard);
+        let upstream = self.compat == Some(Compat::Upstream);
+        if guard && upstream {
+            let message = "mode `guard` leaves the slices to the reference itself; `compat: upstream` has no meaning there";
+            return Err(ConfigError::Settings(message.to_owned()));
+        }
         let settings = Settings {
             managed_by: self.managed_by.map_or(usual.managed_by, Into::into),
             adopt: self.adopt_managed_by.unwrap_or_default().into_iter().map(Into::into).collect(),
             max_endpoints: max as usize,
-            upstream: self.compat == Some(Compat::Upstream),
+            upstream,
+            guard,
             gates: gates(&self.feature_gates.unwrap_or_default())?,
             default_preference: self.default_preference.unwrap_or(usual.default_preference),
             default_subsetting: self.default_subsetting.unwrap_or(usual.default_subsetting),

@@ -35,13 +35,14 @@ use zonewise_telemetry::shutdown::Shutdown;
 use zonewise_telemetry::tls::{Certificate, CertificateError, Tls};
 
 use crate::access::Reviewer;
-use crate::config::{Config, ConfigFile};
+use crate::config::{Config, ConfigFile, Mode};
 use crate::faults::Faults;
+use crate::guard::{self, AllocationFollower, Allocations, Bindings, Guard, Keeper};
 use crate::metrics::Metrics;
 use crate::proxies::ProxyReadiness;
 use crate::queue::Queue;
 use crate::state::ServiceStates;
-use crate::sync::Syncer;
+use crate::sync::{Role, Syncer};
 use crate::worker::Worker;
 
 /// Why the controller ended.
@@ -56,6 +57,9 @@ pub enum RunError {
     /// Two metrics have the same name.
     #[error(transparent)]
     Metric(#[from] MetricError),
+    /// The cluster lacks something that guard mode needs.
+    #[error("guard mode: {0}")]
+    Guard(String),
     /// The configuration of leader election cannot be used.
     #[error("leader election: {0}")]
     Lease(#[from] lease::ElectionConfigError),
@@ -88,6 +92,12 @@ const RESYNC_PERIOD: Duration = Duration::from_secs(12 * 3600);
 /// # Errors
 /// If it cannot start, or loses the lease.
 pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(), RunError> {
+    if config.mode == Mode::Guard {
+        tokio::select! {
+            checked = guard::check(&client) => checked.map_err(RunError::Guard)?,
+            () = shutdown.wait() => return Ok(()),
+        }
+    }
     let (registry, checks) = (Registry::default(), Checks::default());
     metrics::process(&registry, env!("CARGO_PKG_VERSION"))?;
     let metrics = Arc::new(Metrics::new(&registry)?);
@@ -108,14 +118,30 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
         health::serve_metrics(config.metrics_address, registry, protection).await?;
     let campaign = tokio::spawn(campaign);
     let mut watches = watched.start(&client, config.content_type);
-    if !config.settings.upstream {
+    if config.mode == Mode::Controller && !config.settings.upstream {
         let readiness = Arc::clone(&watched.listener.readiness);
         let form = config.content_type;
         watches.spawn(readiness.follow(client.clone(), form, Arc::clone(&metrics)));
         // Events about refused addresses name what proxies refuse.
         watches.spawn(Arc::clone(&watched).follow_service_cidrs(client.clone(), form));
     }
-    let controller = Controller { client, config, settings, watched, leadership, checks, shutdown };
+    let allocations = Arc::new(Allocations::default());
+    if config.mode == Mode::Guard {
+        let (allocations, watched) = (Arc::clone(&allocations), Arc::clone(&watched));
+        watches.spawn(AllocationFollower { allocations, watched }.follow(client.clone()));
+    }
+    let bindings = Arc::default();
+    let controller = Controller {
+        client,
+        config,
+        settings,
+        watched,
+        allocations,
+        bindings,
+        leadership,
+        checks,
+        shutdown,
+    };
     let result = controller.work(&metrics).await;
     drop(watches);
     released.trigger();
@@ -178,6 +204,8 @@ struct ServiceEnqueuer {
     metrics: Arc<Metrics>,
     batch: Duration,
     upstream: bool,
+    /// The number of resources that have to be listed.
+    resources: usize,
     /// Resources that have been listed.
     listed: Mutex<BTreeSet<&'static str>>,
     /// Resources whose watch is interrupted.
@@ -192,8 +220,11 @@ struct ServiceEnqueuer {
     ready: OnceLock<Readiness>,
 }
 
-/// The number of resources that have to be listed: Services, Pods, EndpointSlices and Nodes.
-const RESOURCES: usize = 4;
+/// The number of resources that have to be listed: Services, Pods, EndpointSlices and Nodes, and ZoneAllocations in
+/// guard mode.
+fn resources(mode: Mode) -> usize {
+    4 + usize::from(mode == Mode::Guard)
+}
 
 impl ServiceEnqueuer {
     fn new(config: &Config, metrics: Arc<Metrics>, checks: &Checks) -> Self {
@@ -206,6 +237,7 @@ impl ServiceEnqueuer {
             metrics,
             batch: config.batch_period,
             upstream: config.settings.upstream,
+            resources: resources(config.mode),
             listed: Mutex::default(),
             interrupted: Mutex::default(),
             complete: watch::Sender::new(false),
@@ -286,8 +318,8 @@ impl IndexListener for ServiceEnqueuer {
 
     fn listed(&self, resource: &'static str) {
         let mut listed = self.listed.lock();
-        if listed.insert(resource) && listed.len() == RESOURCES {
-            tracing::info!("Services, Pods, EndpointSlices and Nodes are listed");
+        if listed.insert(resource) && listed.len() == self.resources {
+            tracing::info!(resources = ?*listed, "everything is listed");
             self.complete.send_replace(true);
         }
     }
@@ -301,8 +333,10 @@ impl IndexListener for ServiceEnqueuer {
         let Some(ready) = self.ready.get() else { return };
         match health {
             // Once everything is listed it stays ready: what is known may be old, but it can be used.
-            _ if listed == RESOURCES => ready.set(Ok(())),
-            Ok(()) => ready.set(Err(&format!("{listed} of {RESOURCES} resources are listed"))),
+            _ if listed == self.resources => ready.set(Ok(())),
+            Ok(()) => {
+                ready.set(Err(&format!("{listed} of {} resources are listed", self.resources)));
+            }
             Err(error) => ready.set(Err(&format!("{resource}: {error}"))),
         }
     }
@@ -325,6 +359,10 @@ struct Controller {
     /// The settings that are in force: those of `config` until the file changes.
     settings: watch::Sender<Arc<Settings>>,
     watched: Arc<WatchedIndex<ServiceEnqueuer>>,
+    /// Only in guard mode: the stored allocations.
+    allocations: Arc<Allocations>,
+    /// Only in guard mode: the stored bindings of the policy.
+    bindings: Arc<Bindings>,
     leadership: Leadership,
     checks: Checks,
     shutdown: Shutdown,
@@ -363,6 +401,7 @@ impl Controller {
             _ = workers.join_next() => if self.shutdown.is_down() { Ok(()) } else { Err(RunError::LeaseLost) },
             () = self.follow_nodes(&nodes) => Ok(()),
             () = self.follow_proxies() => Ok(()),
+            () = self.keep_policy() => Ok(()),
             () = self.follow_configuration(&mut file, metrics) => Ok(()),
             () = self.housekeeping() => Ok(()),
             () = self.shutdown.wait() => Ok(()),
@@ -423,6 +462,14 @@ impl Controller {
             metrics: Arc::clone(metrics),
             events: EventRecorder::start(self.client.clone(), self.reporter()),
             leadership: self.leadership.clone(),
+            role: match self.config.mode {
+                Mode::Controller => Role::Controller,
+                Mode::Guard => Role::Guard(Guard::new(
+                    Arc::clone(&self.allocations),
+                    Arc::clone(&self.bindings),
+                )),
+                Mode::Observe => Role::Observer,
+            },
         });
         let faults = Arc::new(Faults::new(self.config.workers));
         let mut workers = JoinSet::new();
@@ -463,6 +510,16 @@ impl Controller {
                 enqueuer.queue.add(service, Cause::Nodes, Duration::ZERO);
             }
         }
+    }
+
+    /// In guard mode: keeps the admission policy in place. When it was not, slices may have been written without it.
+    async fn keep_policy(&self) {
+        if self.config.mode != Mode::Guard {
+            return std::future::pending().await;
+        }
+        let (allocations, bindings) = (Arc::clone(&self.allocations), Arc::clone(&self.bindings));
+        let keeper = Keeper { client: self.client.clone(), allocations, bindings };
+        keeper.keep(|| self.enqueue_all()).await;
     }
 
     /// Enqueues the Services whose condition `Ready` changes because of what the proxies report.
@@ -534,13 +591,13 @@ impl Controller {
         }
     }
 
-    /// Whether to behave as the reference is decided at the start.
+    /// What is written, and whether to behave as the reference, is decided at the start.
     fn put_in_force(&self, settings: Settings) {
-        let upstream = self.config.settings.upstream;
-        if settings.upstream != upstream {
-            tracing::warn!("a change of `compat` takes effect after a restart");
+        let Settings { upstream, guard, .. } = self.config.settings;
+        if settings.upstream != upstream || settings.guard != guard {
+            tracing::warn!("a change of `compat` or `mode` takes effect after a restart");
         }
-        self.settings.send_replace(Arc::new(Settings { upstream, ..settings }));
+        self.settings.send_replace(Arc::new(Settings { upstream, guard, ..settings }));
         tracing::info!("the changed configuration is in force");
         self.enqueue_all();
     }

@@ -10,6 +10,9 @@
 //!  the controller's own Lease ─► which replica may write
 //! ```
 //!
+//! This is the mode `controller`. In the mode `guard` a sync writes hints into the slices of the built-in controller, by
+//! way of an admission policy (see [`guard`]); in the mode `observe` it writes nothing.
+//!
 //! All decisions are made in the crates `slices` and `topology`. This crate moves data between them and
 //! the API server, and decides when.
 
@@ -17,6 +20,7 @@ mod access;
 pub mod config;
 mod controller;
 mod faults;
+pub mod guard;
 mod metrics;
 mod progress;
 mod proxies;

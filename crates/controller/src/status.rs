@@ -14,6 +14,8 @@ use zonewise_topology::reason::{Code, NOTHING_TO_DO, Outcome};
 
 use crate::proxies::ServiceReadiness;
 
+/// The type of the condition of guard mode, without [`CONDITION_PREFIX`].
+const ENFORCED: &str = "Enforced";
 /// Characters of a value that a message shows: an annotation may have 256 KiB.
 const SHOWN_VALUE: usize = 63;
 /// Keys without effect that a message names.
@@ -92,6 +94,29 @@ pub(crate) fn ready_condition(
         ConditionContent { suffix: "Ready", status, code, message: sentence(code) },
         now,
     )
+}
+
+/// The condition `Enforced` of guard mode, which says whether slices carry the planned hints, and what keeps the floor
+/// from being as it should.
+pub(crate) fn enforced_condition(code: Code, before: &[Condition], now: i64) -> Condition {
+    let status = if code == Code::HintsNotEnforced { "False" } else { "True" };
+    condition(
+        before,
+        ConditionContent { suffix: ENFORCED, status, code, message: sentence(code) },
+        now,
+    )
+}
+
+/// The event for a change of [`enforced_condition`].
+pub(crate) fn enforced_event(now: &[Condition], before: &[Condition]) -> Option<Event> {
+    let kind = format!("{CONDITION_PREFIX}{ENFORCED}");
+    let enforced = now.iter().find(|condition| *condition.r#type == *kind)?;
+    let is_good = *enforced.reason == *Code::HintsEnforced.to_string();
+    (!contains_all(std::slice::from_ref(enforced), before)).then(|| Event {
+        kind: if is_good { EventType::Normal } else { EventType::Warning },
+        reason: enforced.reason.to_string(),
+        message: enforced.message.to_string(),
+    })
 }
 
 /// A condition without its time of transition.

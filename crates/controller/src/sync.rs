@@ -32,6 +32,7 @@ use zonewise_slices::service::{Condition, Service};
 use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::Slice;
 
+use crate::guard::Guard;
 use crate::metrics::{Metrics, SyncLabels};
 use crate::progress::Progress;
 use crate::proxies::ProxyReadiness;
@@ -50,6 +51,7 @@ pub(crate) struct Syncer<L> {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) events: EventRecorder,
     pub(crate) leadership: Leadership,
+    pub(crate) role: Role,
 }
 
 /// How a sync ended.
@@ -70,7 +72,7 @@ pub(crate) enum SyncOutcome {
 
 /// Why a sync failed.
 #[derive(Debug, thiserror::Error)]
-enum SyncError {
+pub(crate) enum SyncError {
     #[error("{action} for Service {service}: {source}")]
     Write { action: String, service: String, source: ApiError },
     #[error("{0}")]
@@ -80,10 +82,27 @@ enum SyncError {
 }
 
 /// The objects that a sync is based on.
-struct ServiceObjects {
-    service: Arc<Service>,
+pub(crate) struct ServiceObjects {
+    pub(crate) service: Arc<Service>,
     pods: Vec<Arc<Pod>>,
-    slices: Vec<Arc<Slice>>,
+    pub(crate) slices: Vec<Arc<Slice>>,
+}
+
+impl ServiceObjects {
+    /// The same with these slices.
+    pub(crate) fn with_slices(&self, slices: Vec<Arc<Slice>>) -> Self {
+        Self { service: Arc::clone(&self.service), pods: self.pods.clone(), slices }
+    }
+}
+
+/// What a sync writes.
+pub(crate) enum Role {
+    /// The slices and conditions of Services.
+    Controller,
+    /// The hints in the slices of the built-in controller.
+    Guard(Guard),
+    /// Nothing.
+    Observer,
 }
 
 impl<L: IndexListener> Syncer<L> {
@@ -93,8 +112,24 @@ impl<L: IndexListener> Syncer<L> {
         let Some(objects) = self.read(key) else {
             self.states.forget(key);
             self.readiness.forget(key);
+            if let Role::Guard(guard) = &self.role {
+                guard.forget(key);
+            }
             return SyncOutcome::Done(None);
         };
+        match &self.role {
+            Role::Controller => {}
+            Role::Guard(guard) => {
+                let result = self.sync_guarded(guard, key, &objects, progress).await;
+                self.metrics.own.duration.observe(start.elapsed().as_secs_f64());
+                return self.end(key, &objects.service, result);
+            }
+            Role::Observer => {
+                let again = self.observe(key, &objects);
+                self.metrics.own.duration.observe(start.elapsed().as_secs_f64());
+                return self.end(key, &objects.service, Ok(again));
+            }
+        }
         self.report_refused_addresses(key, &objects.service);
         if !objects.service.is_ours() {
             self.readiness.forget(key);
@@ -119,6 +154,19 @@ impl<L: IndexListener> Syncer<L> {
         self.end(key, &objects.service, result.and(reported).map(|()| again))
     }
 
+    /// Plans, and keeps the result for metrics alone. Returns when to plan again.
+    fn observe(&self, key: &Key, objects: &ServiceObjects) -> Option<Duration> {
+        if !objects.service.is_ours() {
+            return None;
+        }
+        let settings = self.settings();
+        let requested = requested_routing(&objects.service, &settings);
+        let plan = self.plan(key, objects, &requested, &settings);
+        let code = status::shown_code(plan.reason().code()).to_string();
+        self.states.with(key, |state| state.code = Some(code.into()));
+        self.remember(key, &plan, &labels(&requested), &settings)
+    }
+
     /// Reads the objects of a Service from the index; `None` if it does not exist.
     fn read(&self, key: &Key) -> Option<ServiceObjects> {
         let index = self.watched.index();
@@ -128,7 +176,7 @@ impl<L: IndexListener> Syncer<L> {
     }
 
     /// The settings that are in force now.
-    fn settings(&self) -> Arc<Settings> {
+    pub(crate) fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.borrow())
     }
 
@@ -136,7 +184,7 @@ impl<L: IndexListener> Syncer<L> {
         !slice.deleting && self.settings.borrow().manages(slice.labels.get(MANAGED_BY))
     }
 
-    fn plan(
+    pub(crate) fn plan(
         &self,
         key: &Key,
         objects: &ServiceObjects,
@@ -243,7 +291,7 @@ impl<L: IndexListener> Syncer<L> {
     }
 
     /// Sends a write, if this replica may write, and notes that it was answered.
-    async fn send<T>(
+    pub(crate) async fn send<T>(
         &self,
         request: impl Future<Output = Result<T, ApiError>>,
         progress: &Progress,
@@ -257,7 +305,7 @@ impl<L: IndexListener> Syncer<L> {
     }
 
     /// Notes what was planned. Returns when to sync the Service again, if it is to be quiet until then.
-    fn remember(
+    pub(crate) fn remember(
         &self,
         key: &Key,
         plan: &Plan,
@@ -307,13 +355,13 @@ impl<L: IndexListener> Syncer<L> {
 
     /// The conditions that the Service has: those that this process wrote last, because the watch may be
     /// behind.
-    fn stored_conditions(&self, key: &Key, service: &Service) -> Vec<Condition> {
+    pub(crate) fn stored_conditions(&self, key: &Key, service: &Service) -> Vec<Condition> {
         let written = self.states.with(key, |state| state.conditions.clone());
         written.unwrap_or_else(|| service.conditions.to_vec())
     }
 
     /// Writes the conditions of a Service, unless it has them already.
-    async fn write_conditions(
+    pub(crate) async fn write_conditions(
         &self,
         key: &Key,
         service: &Service,
@@ -363,7 +411,7 @@ impl<L: IndexListener> Syncer<L> {
     }
 
     /// Emits an event and counts a transition when the reason code has changed.
-    fn report_transition(&self, key: &Key, service: &Service, plan: &Plan) {
+    pub(crate) fn report_transition(&self, key: &Key, service: &Service, plan: &Plan) {
         let code = status::shown_code(plan.reason().code()).to_string();
         let reported = status::has_conditions(service, &self.settings());
         let before = self.states.with(key, |state| {
@@ -409,7 +457,7 @@ impl<L: IndexListener> Syncer<L> {
         }
     }
 
-    fn emit(&self, service: &Service, events: Vec<Event>) {
+    pub(crate) fn emit(&self, service: &Service, events: Vec<Event>) {
         for event in events {
             let subject =
                 InvolvedObject::service(&service.namespace, &service.name, service.uid.clone());
@@ -484,7 +532,7 @@ impl<L: IndexListener> Syncer<L> {
     }
 }
 
-fn write_error(action: &str, service: &Service, source: ApiError) -> SyncError {
+pub(crate) fn write_error(action: &str, service: &Service, source: ApiError) -> SyncError {
     SyncError::Write { action: action.to_owned(), service: service.key(), source }
 }
 
@@ -516,7 +564,7 @@ fn missing_nodes<'a>(
 
 /// The labels under which metrics of a Service are counted. As in the reference, those of a key are set
 /// while that key is in force.
-fn labels(requested: &RequestedRouting) -> SyncLabels<'_> {
+pub(crate) fn labels(requested: &RequestedRouting) -> SyncLabels<'_> {
     let auto = [TOPOLOGY_MODE, TOPOLOGY_AWARE_HINTS].contains(&requested.source);
     let by_field = requested.source == requested::TRAFFIC_DISTRIBUTION;
     SyncLabels {

@@ -5,12 +5,14 @@
 //!  index    Services, Pods, EndpointSlices and Nodes in memory, with lookups   (synchronous, no client)
 //!  follow   the control plane's four watches, which fill the index
 //!  service_cidrs   the ranges that ClusterIPs come from
+//!  guard    writes of guard mode: allocations, floors, and touches that let the policy see a slice
 //!  write    writes EndpointSlices, and conditions on Services
 //! ```
 //!
 //! The proxy does not use this crate: it needs other, and fewer, fields of the same objects.
 
 pub mod follow;
+pub mod guard;
 pub mod index;
 mod service_cidrs;
 pub mod write;

@@ -119,13 +119,13 @@ pub async fn conditions(
     api::call(client, Method::PATCH, &path, api::APPLY, body).await.map(|_| ())
 }
 
-fn slices_path(namespace: &str) -> Result<String, ApiError> {
+pub(crate) fn slices_path(namespace: &str) -> Result<String, ApiError> {
     Ok(format!("/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices", segment(namespace)?))
 }
 
 /// Checks that a name consists of characters that Kubernetes allows in names, so that it can be part
 /// of a request path.
-fn segment(name: &str) -> Result<&str, ApiError> {
+pub(crate) fn segment(name: &str) -> Result<&str, ApiError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
     if !name.is_empty() && name.bytes().all(allowed) && !name.starts_with('.') {
         Ok(name)

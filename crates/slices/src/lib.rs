@@ -11,6 +11,7 @@
 //!  numbers                  zones as small numbers, for decide
 //!  decide                   heuristic ─► hints, subsets or zone shares of each endpoint
 //!  pack                     endpoints ─► slices, with as few writes as possible
+//!  guard                    plans as an allocation that an admission policy applies (`--mode guard`)
 //!  upstream                 hints as the reference assigns them (`--compat upstream`)
 //!  plan                     all of these together
 //!  settings                 the controller's settings that the above depend on
@@ -25,6 +26,7 @@
 
 mod decide;
 mod desired;
+pub mod guard;
 pub mod labels;
 pub mod node;
 mod numbers;

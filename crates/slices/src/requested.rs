@@ -26,6 +26,7 @@ use zonewise_topology::heuristics::same_zone::SameZone;
 use zonewise_topology::reason::{Code, Reason};
 use zonewise_topology::threshold::Start;
 
+use crate::guard;
 use crate::routing_keys::{is_misspelt, is_routing_key, meant_key};
 use crate::service::Service;
 use crate::settings::{Gate, Settings};
@@ -203,9 +204,12 @@ pub fn requested_routing(service: &Service, settings: &Settings) -> RequestedRou
     if service.topology_keys {
         reader.note("spec.topologyKeys", "", Reason::ChoiceOverridden);
     }
-    let RequestReader { winner, notes, .. } = reader;
-    let Request { source, value, choice } =
-        winner.unwrap_or_else(|| settings.default_request(service.local_policy));
+    let winner = reader.winner.take();
+    let mut request = winner.unwrap_or_else(|| settings.default_request(service.local_policy));
+    if settings.guard {
+        reader.as_hints(&mut request);
+    }
+    let (Request { source, value, choice }, notes) = (request, reader.notes);
     RequestedRouting { value, source, choice, notes }
 }
 
@@ -259,6 +263,26 @@ impl RequestReader<'_> {
         } else {
             self.winner = Some(Request { source, value: value.into(), choice });
         }
+    }
+
+    /// In guard mode, what hints cannot carry becomes the best that they can. Subsets are noted; zone shares are not,
+    /// because the hints come close to them.
+    fn as_hints(&mut self, request: &mut Request) {
+        let is_possible = match &request.choice {
+            Choice::ClusterWide | Choice::Near(_) => true,
+            Choice::Heuristic(heuristic) => !heuristic.gives_shares(),
+            Choice::Subsets(..) => {
+                self.note(request.source, &request.value, Reason::SubsetsNotGuarded);
+                false
+            }
+        };
+        if is_possible {
+            return;
+        }
+        request.choice = match request.choice.consumers() {
+            Some(Consumers::Regions) => Choice::ClusterWide,
+            _ => Choice::Heuristic(guard::heuristic()),
+        };
     }
 
     fn topology_mode(&mut self) {

@@ -27,6 +27,9 @@ pub struct Settings {
     pub max_endpoints: usize,
     /// Write exactly what the reference writes, its quirks included (`--compat upstream`).
     pub upstream: bool,
+    /// The built-in controller writes the slices, and an admission policy of ours their hints (`--mode guard`): what
+    /// hints cannot carry is not planned.
+    pub guard: bool,
     /// Features that can be turned off.
     pub gates: FeatureGates,
     /// The routing preference of Services that request nothing.
@@ -133,6 +136,7 @@ impl Default for Settings {
             adopt: Vec::new(),
             max_endpoints: 100,
             upstream: false,
+            guard: false,
             gates: FeatureGates::default(),
             default_preference: "Default".into(),
             default_subsetting: "Random".into(),

@@ -58,6 +58,22 @@ const KINDS: &[Kind] = &[
         "/apis/admissionregistration.k8s.io/v1",
         "validatingwebhookconfigurations",
     ),
+    cluster_scoped(
+        "MutatingAdmissionPolicy",
+        "/apis/admissionregistration.k8s.io/v1",
+        "mutatingadmissionpolicies",
+    ),
+    cluster_scoped(
+        "MutatingAdmissionPolicyBinding",
+        "/apis/admissionregistration.k8s.io/v1",
+        "mutatingadmissionpolicybindings",
+    ),
+    cluster_scoped(
+        "CustomResourceDefinition",
+        "/apis/apiextensions.k8s.io/v1",
+        "customresourcedefinitions",
+    ),
+    namespaced("ZoneAllocation", "/apis/zonewise.dev/v1alpha1", "zoneallocations"),
     cluster_scoped("ClusterRole", RBAC, "clusterroles"),
     cluster_scoped("ClusterRoleBinding", RBAC, "clusterrolebindings"),
 ];

@@ -8,6 +8,7 @@ mod differential;
 mod events;
 mod expressions;
 mod faults;
+mod guard;
 mod live;
 mod metrics;
 mod namespace;

@@ -132,6 +132,9 @@ define_reasons! {
         LocalPolicy => Setting,
             "subsetting is ignored because a traffic policy is Local: the subset of a zone need not contain the endpoints of each node in it",
             "remove the subsetting key, or set the policy to Cluster";
+        SubsetsNotGuarded => Setting,
+            "guard mode cannot make subsets, because the built-in controller writes the slices",
+            "ask for a heuristic that gives hints, or run the controller in place of the built-in one";
         PreferenceReserved => Setting,
             "routing preferences without a domain are reserved; only Default, Spread and Zone exist",
             "write zonewise.dev/<heuristic>, or one of the three";
@@ -190,6 +193,18 @@ define_reasons! {
         FailedToStartServiceHealthcheck => Failed,
             "a node cannot open the health check port of the Service, so load balancers skip the node",
             "stop the other process that listens on spec.healthCheckNodePort on that node; the proxy tries again with the next change";
+        HintsEnforced => InForce,
+            "the admission policy keeps these hints in the slices of the built-in controller",
+            NOTHING_TO_DO;
+        HintsNotEnforced => Failed,
+            "slices do not carry the planned hints, so routing follows spec.trafficDistribution there",
+            "wait a few seconds; if this persists, read the controller's log and look for another policy or webhook that changes slices";
+        FloorRefused => Setting,
+            "another program sets spec.trafficDistribution of this Service to a value of its own, which guard mode leaves",
+            "let that program set PreferSameZone, or leave the field out";
+        FloorWithdrawn => Setting,
+            "another program has changed spec.trafficDistribution since guard mode set it; it is not set again",
+            "leave the field out of what that program applies; guard mode sets it again once the routing preference was removed and added";
         Accepted => InForce,
             "the routing preference was understood",
             NOTHING_TO_DO;

@@ -1,0 +1,106 @@
+//! The ZoneAllocations that are stored, as the watch reports them and with our own writes at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kube::Client;
+use parking_lot::Mutex;
+use zonewise_cluster::api::ApiError;
+use zonewise_cluster::watch::{self, WatchListener, version_number};
+use zonewise_common::encoded::{DecodeError, Encoded};
+use zonewise_common::name::{Key, Keyed, Name};
+use zonewise_inventory::follow::{Cause, IndexListener, WatchedIndex};
+use zonewise_inventory::guard::{ALLOCATIONS, StoredAllocation};
+use zonewise_slices::guard::ZoneAllocation;
+
+/// The stored allocations, by Service.
+#[derive(Debug, Default)]
+pub(crate) struct Allocations(Mutex<BTreeMap<Key, (u64, ZoneAllocation)>>);
+
+impl Allocations {
+    /// The allocation of a Service.
+    pub(crate) fn get(&self, service: &Key) -> Option<ZoneAllocation> {
+        self.0.lock().get(service).map(|(_, allocation)| allocation.clone())
+    }
+
+    /// Notes what is stored. Returns whether it was not known; what is older than what is known is not noted.
+    pub(crate) fn note(&self, stored: StoredAllocation) -> bool {
+        let version = version_number(stored.version());
+        let mut known = self.0.lock();
+        match known.get(&stored.key()) {
+            Some((newer, _)) if *newer >= version => false,
+            _ => known.insert(stored.key(), (version, stored.spec)).is_none_or(|_| true),
+        }
+    }
+
+    /// Notes that a Service has no allocation any more. Returns whether it was known to have one.
+    pub(crate) fn forget(&self, service: &Key) -> bool {
+        self.0.lock().remove(service).is_some()
+    }
+
+    /// The names of the Services that have one, in any namespace.
+    pub(crate) fn names(&self) -> BTreeSet<Name> {
+        self.0.lock().keys().map(|(_, name)| Name::clone(name)).collect()
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        self.0.lock().keys().cloned().collect()
+    }
+}
+
+/// Receives ZoneAllocations from the watch.
+pub(crate) struct AllocationFollower<L> {
+    pub(crate) allocations: Arc<Allocations>,
+    pub(crate) watched: Arc<WatchedIndex<L>>,
+}
+
+impl<L: IndexListener> AllocationFollower<L> {
+    /// Follows the allocations; never ends.
+    pub(crate) async fn follow(self, client: Client) {
+        watch::follow(client, ALLOCATIONS, self).await;
+    }
+
+    fn changed(&self, service: Key) {
+        self.watched.listener.changed(Cause::Service, vec![service]);
+    }
+}
+
+impl<L: IndexListener> WatchListener for AllocationFollower<L> {
+    type Object = StoredAllocation;
+
+    fn read(&self, object: Encoded<'_>) -> Result<StoredAllocation, DecodeError> {
+        object.decode()
+    }
+
+    fn apply(&mut self, stored: StoredAllocation) {
+        let service = stored.key();
+        if self.allocations.note(stored) {
+            self.changed(service);
+        }
+    }
+
+    fn unreadable(&mut self, key: &Key, error: &str) {
+        self.watched.listener.unreadable(ALLOCATIONS.name, key, error);
+    }
+
+    fn delete(&mut self, _: u64, service: &Key) {
+        if self.allocations.forget(service) {
+            self.changed(service.clone());
+        }
+    }
+
+    fn listed(&mut self, version: u64, keys: &BTreeSet<Key>) {
+        for gone in self.allocations.keys().iter().filter(|key| !keys.contains(*key)) {
+            self.delete(version, gone);
+        }
+        self.watched.listener.listed(ALLOCATIONS.name);
+    }
+
+    fn rewound(&mut self) {
+        self.watched.listener.rewound();
+    }
+
+    fn health(&mut self, health: Result<(), &ApiError>) {
+        self.watched.listener.health(ALLOCATIONS.name, health);
+    }
+}

@@ -1,0 +1,84 @@
+//! Guard mode: the built-in controller writes the slices, and an admission policy puts our hints into them.
+//!
+//! ```text
+//!  watches ─► index ─► queue ─► sync ─┬─► plan (pure) ─► ZoneAllocation ──────────┐ read by the policy
+//!                 ▲                   ├─► floor: spec.trafficDistribution          ▼
+//!                 │                   └─► touch slices ───────────────────► API server ◄── built-in controller
+//!                 └── slices as the policy left them ◄──────────────────────────┘
+//!  keeper ─► policy and bindings, again when somebody has removed or changed them
+//! ```
+//!
+//! Nothing here is needed for endpoints to flow: without this process the policy goes on with the allocations that are
+//! stored, and without the policy the slices have the hints of the floor.
+
+mod allocations;
+mod keeper;
+mod remove;
+mod sync;
+
+use std::time::Duration;
+
+use kube::Client;
+use serde::Deserialize;
+use tokio::time::sleep;
+use zonewise_cluster::api::{self, ApiError};
+use zonewise_inventory::guard::API_VERSION;
+
+pub(crate) use self::allocations::{AllocationFollower, Allocations};
+pub(crate) use self::keeper::{Bindings, Keeper};
+pub use self::remove::{Removed, remove};
+pub(crate) use self::sync::Guard;
+
+/// How long the API server may take to act by a policy or an allocation that was written: it looks for changed policies
+/// once a second, and follows allocations by a watch.
+const IN_FORCE_AFTER: Duration = Duration::from_millis(1500);
+
+/// The API group of admission policies.
+const POLICIES: &str = "admissionregistration.k8s.io/v1";
+
+/// Checks that the API server has what guard mode needs, and waits for an API server that does not answer. The error says
+/// what is missing.
+pub(crate) async fn check(client: &Client) -> Result<(), String> {
+    let policies = has(client, POLICIES, "mutatingadmissionpolicies").await;
+    if !policies {
+        return Err(format!(
+            "the API server has no MutatingAdmissionPolicy in {POLICIES}, which Kubernetes has since version 1.36; use \
+             --mode observe here, or --mode controller where the built-in controller can be switched off"
+        ));
+    }
+    if !has(client, API_VERSION, "zoneallocations").await {
+        return Err(format!(
+            "the API server does not know ZoneAllocations ({API_VERSION}); apply deploy/guard/crd.yaml first"
+        ));
+    }
+    Ok(())
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ResourceList {
+    resources: Vec<NamedResource>,
+}
+
+#[derive(Deserialize)]
+struct NamedResource {
+    name: String,
+}
+
+/// Whether an API group has a resource. A server that cannot be reached is asked again.
+async fn has(client: &Client, group: &str, resource: &str) -> bool {
+    const PAUSE: Duration = Duration::from_secs(1);
+    loop {
+        match api::get(client, &format!("/apis/{group}")).await {
+            Ok(list) => {
+                let list: ResourceList = serde_json::from_slice(&list).unwrap_or_default();
+                return list.resources.iter().any(|one| one.name == resource);
+            }
+            Err(ApiError::NotFound(_)) => return false,
+            Err(error) => {
+                tracing::warn!(%error, "cannot find out what the API server offers; it is asked again");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Syncs one Service in guard mode: its allocation, its floor, and the slices that the policy has not seen since.
+//!
+//! ```text
+//!  Service asks for hints     floor ─► allocation ─► touch the slices that lack its hints ─► conditions
+//!  Service does not any more  allocation without effect ─► a moment ─► floor, slices given back ─► allocation deleted
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use zonewise_cluster::api::ApiError;
+use zonewise_common::clock;
+use zonewise_common::name::Key;
+use zonewise_inventory::follow::IndexListener;
+use zonewise_inventory::guard as requests;
+use zonewise_slices::guard::{
+    Floor, FloorStep, Guarded, Others, ZoneAllocation, floor_step, guarded,
+};
+use zonewise_slices::plan::Plan;
+use zonewise_slices::requested::{RequestedRouting, is_auto, requested_routing};
+use zonewise_slices::service::Service;
+use zonewise_slices::slice::Slice;
+use zonewise_topology::reason::Code;
+
+use super::{Allocations, Bindings, IN_FORCE_AFTER};
+use crate::progress::Progress;
+use crate::status;
+use crate::sync::{ServiceObjects, SyncError, Syncer, labels, write_error};
+
+/// How long a floor that was set may be missing in the watch.
+const FLOOR_SEEN_AFTER: Duration = Duration::from_secs(10);
+/// So many touches in a row may leave slices without their hints before that is told: the API server learns of an
+/// allocation a moment after it was written.
+const PATIENCE: u32 = 4;
+/// The delay before slices without their hints are touched again; it doubles up to …
+const FIRST_DELAY: Duration = Duration::from_millis(250);
+/// … this.
+const LAST_DELAY: Duration = Duration::from_secs(30);
+
+/// What guard mode keeps in memory. Losing it does no harm.
+#[derive(Debug, Default)]
+pub(crate) struct Guard {
+    pub(crate) allocations: Arc<Allocations>,
+    bindings: Arc<Bindings>,
+    states: Mutex<BTreeMap<Key, State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How often in a row slices were touched in vain.
+    in_vain: u32,
+    /// When the floor was set.
+    floor_set: Option<Instant>,
+    /// When the allocation was put out of effect.
+    released: Option<Instant>,
+}
+
+impl Guard {
+    pub(crate) fn new(allocations: Arc<Allocations>, bindings: Arc<Bindings>) -> Self {
+        Self { allocations, bindings, states: Mutex::default() }
+    }
+
+    pub(crate) fn forget(&self, service: &Key) {
+        self.states.lock().remove(service);
+    }
+
+    fn with<T>(&self, service: &Key, work: impl FnOnce(&mut State) -> T) -> T {
+        work(self.states.lock().entry(service.clone()).or_default())
+    }
+}
+
+/// One Service during its sync.
+struct Subject<'a> {
+    guard: &'a Guard,
+    key: &'a Key,
+    service: &'a Service,
+    /// Its slices as they are stored.
+    slices: &'a [Arc<Slice>],
+    progress: &'a Progress,
+}
+
+/// What became of the floor in this sync.
+struct FloorState {
+    /// To be noted in the allocation.
+    noted: Option<Floor>,
+    refused: bool,
+    /// It was set a moment ago, and the watch has not reported it yet.
+    unseen: bool,
+}
+
+impl<L: IndexListener> Syncer<L> {
+    /// Brings everything that guard mode writes for a Service into its desired state. Returns when to sync it again.
+    pub(crate) async fn sync_guarded(
+        &self,
+        guard: &Guard,
+        key: &Key,
+        objects: &ServiceObjects,
+        progress: &Progress,
+    ) -> Result<Option<Duration>, SyncError> {
+        let (service, slices, settings) = (&*objects.service, &*objects.slices, self.settings());
+        let subject = Subject { guard, key, service, slices, progress };
+        let requested = requested_routing(service, &settings);
+        let before = guard.allocations.get(key);
+        // What is in force is what the allocation says, also while a slice does not show it.
+        let in_force = objects.with_slices(match &before {
+            Some(allocation) => allocation.admitted_all(slices),
+            None => slices.to_vec(),
+        });
+        let plan = self.plan(key, &in_force, &requested, &settings);
+        let again = self.remember(key, &plan, &labels(&requested), &settings);
+        let is_possible = service.is_ours() && !service.deleting;
+        let asked = if is_possible { guarded(&requested) } else { Guarded::Nothing };
+        if asked != Guarded::Nothing {
+            let bound = guard.bindings.ensure(&self.client, &service.name);
+            let answer = self.send(bound, progress).await?;
+            answer.map_err(|error| failed("bind the admission policy", &subject, error))?;
+        }
+        let (allocation, floor) = match asked {
+            Guarded::Nothing => (None, None),
+            Guarded::FloorOnly(floor) => {
+                let FloorState { noted, .. } = self.floor(&subject, floor, before.as_ref()).await?;
+                let allocation = ZoneAllocation { floor: noted, ..ZoneAllocation::default() };
+                (noted.is_some().then_some(allocation), None)
+            }
+            Guarded::Hints(floor) => {
+                let state = self.floor(&subject, floor, before.as_ref()).await?;
+                let planned = ZoneAllocation::of(&plan, &in_force.slices);
+                (Some(ZoneAllocation { floor: state.noted, ..planned }), Some(state))
+            }
+        };
+        let retry = match &allocation {
+            Some(allocation) => self.enforce(&subject, before.as_ref(), allocation).await?,
+            None => self.give_back(&subject, before).await?,
+        };
+        let unseen = floor.as_ref().is_some_and(|floor| floor.unseen);
+        let standing = floor.map(|floor| standing(&subject, &floor));
+        self.report_guarded(&subject, &requested, &plan, standing).await?;
+        Ok(retry.or(unseen.then_some(FLOOR_SEEN_AFTER)).or(again))
+    }
+
+    /// Brings the floor into its desired state.
+    async fn floor(
+        &self,
+        subject: &Subject<'_>,
+        wanted: Floor,
+        before: Option<&ZoneAllocation>,
+    ) -> Result<FloorState, SyncError> {
+        let before = before.and_then(|allocation| allocation.floor);
+        let field = subject.service.traffic_distribution.as_deref();
+        let state = |noted| FloorState { noted, refused: false, unseen: false };
+        match floor_step(wanted, before, field, is_auto(subject.service)) {
+            FloorStep::Keep(noted) => {
+                subject.guard.with(subject.key, |state| state.floor_set = None);
+                Ok(state(noted))
+            }
+            FloorStep::Withdraw if is_unseen(subject) => {
+                Ok(FloorState { unseen: true, ..state(before) })
+            }
+            FloorStep::Withdraw => Ok(state(Some(Floor::Withdrawn))),
+            FloorStep::Refuse => Ok(FloorState { refused: true, ..state(None) }),
+            FloorStep::Set(floor) => {
+                let request = requests::set_floor(&self.client, subject.key, floor.value());
+                match self.send(request, subject.progress).await? {
+                    Ok(_) => {
+                        let now = Instant::now();
+                        subject.guard.with(subject.key, |state| state.floor_set = Some(now));
+                        Ok(state(Some(floor)))
+                    }
+                    Err(ApiError::Conflict(_)) => Ok(FloorState { refused: true, ..state(None) }),
+                    Err(error) => Err(failed("set spec.trafficDistribution", subject, error)),
+                }
+            }
+        }
+    }
+
+    /// Writes the allocation, and touches the slices that lack its hints. Returns when to look again.
+    async fn enforce(
+        &self,
+        subject: &Subject<'_>,
+        before: Option<&ZoneAllocation>,
+        allocation: &ZoneAllocation,
+    ) -> Result<Option<Duration>, SyncError> {
+        if before != Some(allocation) {
+            self.allocate(subject, allocation).await?;
+        }
+        let mut lacking = 0;
+        for slice in subject.slices.iter().filter(|slice| !allocation.is_applied_to(slice)) {
+            let touched = self.send(requests::touch(&self.client, slice), subject.progress).await?;
+            match touched {
+                Err(ApiError::NotFound(_)) => continue,
+                Err(error) => return Err(failed("touch an EndpointSlice", subject, error)),
+                Ok(stored) => {
+                    lacking += usize::from(!allocation.is_applied_to(&stored));
+                    self.watched.index().record_written_slice(stored);
+                }
+            }
+            self.metrics.changes.with(["touch"]).inc();
+        }
+        let in_vain = subject.guard.with(subject.key, |state| {
+            state.released = None;
+            state.in_vain = if lacking == 0 { 0 } else { state.in_vain + 1 };
+            state.in_vain
+        });
+        Ok((in_vain > 0).then(|| delay(in_vain)))
+    }
+
+    async fn allocate(
+        &self,
+        subject: &Subject<'_>,
+        allocation: &ZoneAllocation,
+    ) -> Result<(), SyncError> {
+        let request = requests::allocate(&self.client, subject.service, allocation);
+        match self.send(request, subject.progress).await? {
+            Ok(stored) => {
+                subject.guard.allocations.note(stored);
+                Ok(())
+            }
+            Err(ApiError::NamespaceTerminating(_)) => Ok(()),
+            Err(error) => Err(failed("write the ZoneAllocation", subject, error)),
+        }
+    }
+
+    /// Takes back what guard mode has written, in steps that can be repeated. The allocation goes last, because it is
+    /// what tells that there is something to take back.
+    async fn give_back(
+        &self,
+        subject: &Subject<'_>,
+        before: Option<ZoneAllocation>,
+    ) -> Result<Option<Duration>, SyncError> {
+        let Some(before) = before else {
+            subject.guard.forget(subject.key);
+            return Ok(None);
+        };
+        if before.others != Others::AsWritten || !before.endpoints.is_empty() {
+            let idle = ZoneAllocation { floor: before.floor, ..ZoneAllocation::default() };
+            self.allocate(subject, &idle).await?;
+            let now = Instant::now();
+            subject.guard.with(subject.key, |state| state.released = Some(now));
+            return Ok(Some(IN_FORCE_AFTER));
+        }
+        let released = subject.guard.with(subject.key, |state| state.released);
+        let left = released.map(|at| IN_FORCE_AFTER.saturating_sub(at.elapsed()));
+        if let Some(left) = left.filter(|left| !left.is_zero()) {
+            return Ok(Some(left));
+        }
+        let request = requests::set_floor(&self.client, subject.key, None);
+        match self.send(request, subject.progress).await? {
+            Ok(_) | Err(ApiError::NotFound(_)) => {}
+            Err(error) => return Err(failed("give back spec.trafficDistribution", subject, error)),
+        }
+        for slice in subject.slices {
+            let answer =
+                self.send(requests::release(&self.client, slice), subject.progress).await?;
+            match answer {
+                Ok(stored) => self.watched.index().record_written_slice(stored),
+                Err(ApiError::NotFound(_)) => {}
+                Err(error) => return Err(failed("give back an EndpointSlice", subject, error)),
+            }
+        }
+        let request = requests::delete_allocation(&self.client, subject.key);
+        let answer = self.send(request, subject.progress).await?;
+        answer.map_err(|error| failed("delete the ZoneAllocation", subject, error))?;
+        subject.guard.allocations.forget(subject.key);
+        subject.guard.forget(subject.key);
+        Ok(None)
+    }
+
+    /// Writes the conditions and emits the events that have changed. `standing` is what `Enforced` says, for a Service
+    /// that gets hints.
+    async fn report_guarded(
+        &self,
+        subject: &Subject<'_>,
+        requested: &RequestedRouting,
+        plan: &Plan,
+        standing: Option<Code>,
+    ) -> Result<(), SyncError> {
+        let Subject { key, service, progress, .. } = *subject;
+        if !status::has_conditions(service, &self.settings()) {
+            return self.write_conditions(key, service, Vec::new(), progress).await;
+        }
+        self.report_transition(key, service, plan);
+        let (now, before) = (clock::now().as_second(), self.stored_conditions(key, service));
+        let mut conditions = status::conditions(requested, plan, &before, now);
+        conditions.extend(standing.map(|code| status::enforced_condition(code, &before, now)));
+        let ignored = status::ignored_event(&conditions, &before);
+        let enforced = status::enforced_event(&conditions, &before);
+        self.write_conditions(key, service, conditions, progress).await?;
+        self.emit(service, ignored.into_iter().chain(enforced).collect());
+        Ok(())
+    }
+}
+
+/// Whether the floor was set so recently that the watch may not have reported it.
+fn is_unseen(subject: &Subject<'_>) -> bool {
+    let set = subject.guard.with(subject.key, |state| state.floor_set);
+    set.is_some_and(|set| set.elapsed() < FLOOR_SEEN_AFTER)
+}
+
+/// What the condition `Enforced` says about a Service that gets hints.
+fn standing(subject: &Subject<'_>, floor: &FloorState) -> Code {
+    let in_vain = subject.guard.with(subject.key, |state| state.in_vain);
+    match floor.noted {
+        _ if in_vain >= PATIENCE => Code::HintsNotEnforced,
+        Some(Floor::Withdrawn) => Code::FloorWithdrawn,
+        _ if floor.refused => Code::FloorRefused,
+        _ => Code::HintsEnforced,
+    }
+}
+
+fn failed(action: &str, subject: &Subject<'_>, error: ApiError) -> SyncError {
+    write_error(&format!("failed to {action}"), subject.service, error)
+}
+
+/// The delay after slices were touched in vain so often in a row.
+fn delay(in_vain: u32) -> Duration {
+    let doublings = in_vain.saturating_sub(1).min(10);
+    FIRST_DELAY.saturating_mul(1 << doublings).min(LAST_DELAY)
+}

@@ -1,0 +1,278 @@
+//! Services that come under guard mode and leave it, while others change the same objects.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use zonewise_controller::guard;
+use zonewise_testbed::objects::service;
+use zonewise_testbed::{Cluster, Options, Process, User, eventually};
+
+use super::{
+    AUTO, annotated, cluster, condition, counts, edit, eventually_condition, eventually_counts,
+    get, pod, pods, rest, tell,
+};
+use crate::common::{Running, slices, turn};
+
+/// Six Pods in zone a and three in b and c, by which `auto` moves two endpoints of a.
+const PER_ZONE: [usize; 3] = [6, 3, 3];
+const OWN_ZONE: [(&str, usize); 3] = [("a", 6), ("b", 3), ("c", 3)];
+const MOVED: [(&str, usize); 3] = [("a", 4), ("b", 4), ("c", 4)];
+const NONE: [(&str, usize); 1] = [("-", 12)];
+
+/// What a Service and its slices say, apart from versions and times.
+async fn said(cluster: &Cluster, name: &str) -> Value {
+    let mut service = get(cluster, "Service", name).await.unwrap();
+    let of_service = managers(&service);
+    let metadata = service["metadata"].as_object_mut().unwrap();
+    for field in ["resourceVersion", "managedFields", "generation"] {
+        metadata.remove(field);
+    }
+    let slices: Vec<Value> = slices(cluster, "default", name)
+        .await
+        .into_iter()
+        .map(|slice| {
+            json!({
+                "labels": slice["metadata"]["labels"],
+                "endpoints": slice["endpoints"],
+                "managers": managers(&slice),
+            })
+        })
+        .collect();
+    json!({ "service": service, "managers": of_service, "slices": slices })
+}
+
+/// The field managers of an object.
+fn managers(object: &Value) -> Vec<String> {
+    let fields = object["metadata"]["managedFields"].as_array();
+    let mut names: Vec<String> =
+        fields.into_iter().flatten().map(|one| one["manager"].to_string()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn annotate(value: Option<&str>) -> impl Fn(&mut Value) {
+    move |service: &mut Value| match value {
+        Some(value) => service["metadata"]["annotations"] = json!({ AUTO.0: value }),
+        None => {
+            service["metadata"].as_object_mut().unwrap().remove("annotations");
+        }
+    }
+}
+
+async fn eventually_gone(cluster: &Cluster, name: &str) {
+    eventually(|| async {
+        match get(cluster, "ZoneAllocation", name).await {
+            None => Ok(()),
+            Some(object) => Err(format!("still there: {object}")),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_opts_in_and_out_is_as_before() {
+    let _turn = turn().await;
+    let (cluster, _built_in) = cluster(&[]).await;
+    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
+    // Nobody but the test writes the annotation, so that its manager is there before and after.
+    cluster.create(&[service("default", "web", "web")]).await.unwrap();
+    eventually_counts(&cluster, "web", &NONE).await;
+    edit(&cluster, "Service", "web", annotate(Some("Default"))).await;
+    edit(&cluster, "Service", "web", annotate(None)).await;
+    let before = said(&cluster, "web").await;
+
+    let guard = super::guard(&cluster).await;
+    edit(&cluster, "Service", "web", annotate(Some(AUTO.1))).await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    let stored = get(&cluster, "Service", "web").await.unwrap();
+    assert_eq!(stored["spec"]["trafficDistribution"], "PreferSameZone");
+    let allocation = get(&cluster, "ZoneAllocation", "web").await.unwrap();
+    assert_eq!(allocation["spec"]["others"], "OwnZone");
+    assert_eq!(allocation["spec"]["endpoints"].as_object().unwrap().len(), 2, "{allocation}");
+    assert_eq!(allocation["metadata"]["ownerReferences"][0]["uid"], stored["metadata"]["uid"]);
+    let events = cluster.list("Event", Some("default")).await.unwrap();
+    assert!(events.iter().any(|event| event["reason"] == "HintsEnforced"), "{events:?}");
+
+    edit(&cluster, "Service", "web", annotate(None)).await;
+    eventually_gone(&cluster, "web").await;
+    eventually(|| async {
+        let now = said(&cluster, "web").await;
+        if now == before { Ok(()) } else { Err(format!("{now:#}\ninstead of\n{before:#}")) }
+    })
+    .await;
+    guard.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_field_that_another_program_sets_is_told_and_not_fought_for() {
+    let _turn = turn().await;
+    let (cluster, _built_in) = cluster(&[]).await;
+    for (number, name) in ["given", "taken"].into_iter().enumerate() {
+        cluster.create(&pods(name, 20 * number, PER_ZONE)).await.unwrap();
+    }
+    let mut taken = annotated("taken", AUTO);
+    taken["spec"]["trafficDistribution"] = "PreferSameNode".into();
+    cluster.create(&[annotated("given", AUTO), taken]).await.unwrap();
+    let guard = super::guard(&cluster).await;
+    eventually_counts(&cluster, "given", &MOVED).await;
+    eventually_counts(&cluster, "taken", &MOVED).await;
+    eventually_condition(&cluster, "taken", "True", "FloorRefused").await;
+    eventually_condition(&cluster, "given", "True", "HintsEnforced").await;
+
+    // Whoever replaces the whole Service without the field takes it away.
+    edit(&cluster, "Service", "given", |service| {
+        service["spec"].as_object_mut().unwrap().remove("trafficDistribution");
+    })
+    .await;
+    eventually_condition(&cluster, "given", "True", "FloorWithdrawn").await;
+    tokio::time::sleep(rest() / 4).await;
+    for (name, field) in [("given", Value::Null), ("taken", "PreferSameNode".into())] {
+        let stored = get(&cluster, "Service", name).await.unwrap();
+        assert_eq!(stored["spec"]["trafficDistribution"], field, "{name}");
+        eventually_counts(&cluster, name, &MOVED).await;
+    }
+    guard.stop().await.unwrap();
+}
+
+/// Replaces every Pod of `web` by another one, one after the other.
+async fn rolling_update(cluster: &Cluster, first: usize) {
+    for number in 0..12 {
+        let zone = ["a", "a", "a", "a", "a", "a", "b", "b", "b", "c", "c", "c"][number];
+        cluster.create(&[pod("web", first + 12 + number, zone)]).await.unwrap();
+        cluster.delete(&[pod("web", first + number, zone)]).await.unwrap();
+    }
+}
+
+async fn take_policy_away(cluster: &Cluster) {
+    let named = |kind: &str, name: &str| json!({ "kind": kind, "metadata": { "name": name } });
+    let binding = named("MutatingAdmissionPolicyBinding", "zonewise-guard-web");
+    cluster.delete(&[binding, named("MutatingAdmissionPolicy", "zonewise-guard")]).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endpoints_flow_without_the_policy_and_hints_return_with_it() {
+    let _turn = turn().await;
+    let (cluster, _built_in) = cluster(&[]).await;
+    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
+    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    let guard = super::guard(&cluster).await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+
+    // Both the policy and the controller are lost during a rolling update: the floor holds.
+    guard.stop().await.unwrap();
+    take_policy_away(&cluster).await;
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    rolling_update(&cluster, 0).await;
+    eventually_counts(&cluster, "web", &OWN_ZONE).await;
+
+    let began = Instant::now();
+    let guard = super::guard(&cluster).await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+    let restart = began.elapsed();
+
+    // The policy alone is removed during another one.
+    take_policy_away(&cluster).await;
+    let began = Instant::now();
+    rolling_update(&cluster, 12).await;
+    eventually(|| async {
+        if is_bound(&cluster).await { Ok(()) } else { Err("no policy".to_owned()) }
+    })
+    .await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    let seconds = |time: std::time::Duration| time.as_secs_f64();
+    tell(&[
+        vec!["hints are back after".into(), "seconds".into()],
+        vec!["a start without policy".into(), format!("{:.1}", seconds(restart))],
+        vec!["the loss of the policy".into(), format!("{:.1}", seconds(began.elapsed()))],
+    ]);
+    guard.stop().await.unwrap();
+}
+
+async fn is_bound(cluster: &Cluster) -> bool {
+    let found = cluster.list("MutatingAdmissionPolicyBinding", None).await.unwrap();
+    found.iter().any(|binding| binding["metadata"]["name"] == "zonewise-guard-web")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn removing_guard_mode_leaves_nothing() {
+    let _turn = turn().await;
+    let (cluster, built_in) = cluster(&[]).await;
+    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
+    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    eventually_counts(&cluster, "web", &NONE).await;
+    let before = said(&cluster, "web").await;
+    let guard = super::guard(&cluster).await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    guard.stop().await.unwrap();
+
+    let client = cluster.client(User::Controller).unwrap();
+    let removed = guard::remove(&client).await.unwrap();
+    assert_eq!((removed.services, removed.floors), (1, 1));
+    eventually(|| async {
+        let now = said(&cluster, "web").await;
+        if now == before { Ok(()) } else { Err(format!("{now:#}\ninstead of\n{before:#}")) }
+    })
+    .await;
+    assert!(!is_bound(&cluster).await);
+    for kind in ["MutatingAdmissionPolicy", "ZoneAllocation"] {
+        assert_eq!(cluster.list(kind, None).await.unwrap(), Vec::<Value>::new());
+    }
+    assert_eq!(guard::remove(&client).await.unwrap(), guard::Removed::default(), "again");
+    drop::<Process>(built_in);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn observe_mode_writes_nothing() {
+    let _turn = turn().await;
+    let (cluster, _built_in) = cluster(&[]).await;
+    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
+    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    eventually_counts(&cluster, "web", &NONE).await;
+    let writes = async || -> u64 {
+        let counts = cluster.request_counts().await.unwrap();
+        // The API server renews a Lease of its own.
+        let is_write = |verb: &str, resource: &str| {
+            ["POST", "PUT", "PATCH", "DELETE", "APPLY"].contains(&verb) && resource != "leases"
+        };
+        let writes = counts.iter().filter(|((verb, resource, _), _)| is_write(verb, resource));
+        writes.map(|(_, count)| count).sum()
+    };
+    let before = writes().await;
+    // The Lease would be asked for: leader election is on where it is not switched off.
+    let observer =
+        Running::start(&cluster, "mode: observe\nleaderElection: { leaderElect: true }").await;
+    eventually(|| async {
+        let found = observer.metric("zonewise_services").await;
+        let is_planned = found.keys().any(|labels| labels.contains("HintsAssigned"));
+        if is_planned { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(writes().await, before);
+    let leases = cluster.list("Lease", Some("zonewise-system")).await.unwrap();
+    assert_eq!(leases, Vec::<Value>::new());
+    assert_eq!(counts(&cluster, "web").await, super::counted(&NONE));
+    assert_eq!(condition(&cluster, "web", "Programmed").await, None);
+    observer.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn guard_mode_says_what_the_cluster_lacks() {
+    let _turn = turn().await;
+    let cluster = Cluster::start().await.unwrap();
+    let guard = super::guard(&cluster).await;
+    let error = guard.ended().await.unwrap_err().to_string();
+    assert!(error.contains("apply deploy/guard/crd.yaml"), "{error}");
+    let old = Options::default()
+        .apiserver(
+            "--runtime-config=admissionregistration.k8s.io/v1/mutatingadmissionpolicies=false",
+        )
+        .apiserver("--disable-admission-plugins=ServiceAccount,MutatingAdmissionPolicy");
+    let cluster = Cluster::start_with(old).await.unwrap();
+    let error = super::guard(&cluster).await.ended().await.unwrap_err().to_string();
+    assert!(error.contains("since version 1.36") && error.contains("--mode observe"), "{error}");
+}
