@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use serde::Serialize;
+use serde_json::Value;
 use zonewise_common::event::{Event, EventType};
+use zonewise_inventory::guard::allocation_object;
+use zonewise_slices::guard::{Guarded, ZoneAllocation, guarded};
 use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::Slice;
@@ -36,6 +39,12 @@ pub struct ServicePlan {
     pub settled: bool,
     /// Why the slices are as they are.
     pub explanation: Explanation,
+    /// In guard mode: the ZoneAllocation that brings the hints about. The built-in controller writes the slices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<Value>,
+    /// Whether this is a plan for guard mode.
+    #[serde(skip)]
+    pub guard: bool,
     /// The slices as they are now.
     #[serde(skip)]
     pub stored: Vec<Arc<Slice>>,
@@ -113,7 +122,12 @@ impl Planner {
         let explanation = explain(&controller_view, &decision, &proxy_view, self)?;
         let creates =
             slice_names::with_names(service, &decision.plan, &controller_view.objects.slices);
+        let stored = controller_view.objects.own_slices(&controller_view.settings);
+        let is_guarded =
+            self.settings.guard && matches!(guarded(&decision.asked), Guarded::Hints(_));
         let plan = decision.plan;
+        let allocation =
+            is_guarded.then(|| allocation_object(service, &ZoneAllocation::of(&plan, &stored)));
         let settled = plan.settles().is_some();
         let names = |slices: Vec<zonewise_slices::plan::SliceName>| {
             slices.into_iter().map(|slice| slice.name.into_string())
@@ -124,7 +138,6 @@ impl Planner {
             deletes.extend(names(family.deletes));
         }
         deletes.extend(names(plan.leftovers));
-        let stored = controller_view.objects.own_slices(&controller_view.settings);
         let touched = |name: &str| {
             updates.iter().any(|update: &Slice| update.name() == name)
                 || deletes.iter().any(|deleted| deleted == name)
@@ -139,6 +152,8 @@ impl Planner {
             events: plan.events.iter().map(EventLine::from).collect(),
             settled,
             explanation,
+            allocation,
+            guard: self.settings.guard,
             stored,
         })
     }

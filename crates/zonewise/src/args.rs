@@ -40,8 +40,14 @@ pub(crate) enum Command {
     /// Replaces the EndpointSlice controller of kube-controller-manager. It writes the same slices,
     /// with stable hints, subsets and zone shares, and explains each decision in the Service's
     /// conditions. Stop the built-in controller first
-    /// (kube-controller-manager --controllers=*,-endpointslice-controller).
+    /// (kube-controller-manager --controllers=*,-endpointslice-controller). Where that is not possible,
+    /// --mode guard puts hints into the slices of the built-in controller.
     Controller(Box<crate::controller::Flags>),
+    /// Take guard mode out of a cluster
+    ///
+    /// `zonewise controller --mode guard` runs it. This removes what it has written.
+    #[command(subcommand)]
+    Guard(crate::guard::Guard),
     /// Run the proxy of a node
     ///
     /// Replaces kube-proxy, with the same flags and configuration file. It loads nftables rules for

@@ -13,7 +13,7 @@ use zonewise_cluster::watch::ContentType;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_controller::config::{
     CapacityFile, ClientConnection, Compat, Config, ConfigFile, File, LeaderElection,
-    MissingCpuFile, SettlingFile, gate_names,
+    MissingCpuFile, Mode, SettlingFile, gate_names,
 };
 use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
@@ -29,10 +29,12 @@ const GRACE: Duration = Duration::from_secs(20);
 Examples:
   zonewise controller --kubeconfig ~/.kube/config --leader-elect=false
   zonewise controller --config controller.yaml --metrics-address 0.0.0.0:10271
+  zonewise controller --mode guard               beside the built-in controller, where that cannot be switched off
+  zonewise controller --mode observe             metrics alone: nothing is written, not even a Lease
   zonewise controller --compat upstream          exactly like the reference
   zonewise controller --config controller.yaml --check    check the configuration, then stop
 
-docs/controller.md explains all settings.")]
+docs/controller.md explains all settings, docs/guard.md the modes.")]
 pub(crate) struct Flags {
     /// Configuration file (ControllerConfiguration); flags override it
     #[arg(long, value_name = "FILE")]
@@ -99,6 +101,10 @@ pub(crate) struct Flags {
 /// Flags that decide how slices are written: for the controller, and for the commands that predict it.
 #[derive(Args)]
 pub(crate) struct SliceFlags {
+    /// What is written: slices in place of the built-in controller (controller), hints in its slices by an admission
+    /// policy (guard), or nothing (observe) [default: controller]
+    #[arg(long, value_enum, value_name = "MODE")]
+    mode: Option<ModeFlag>,
     /// With improvements (none), or exactly like the reference, its quirks included (upstream)
     #[arg(long, value_enum, value_name = "MODE")]
     compat: Option<CompatFlag>,
@@ -129,6 +135,13 @@ pub(crate) struct SliceFlags {
     /// By how much a fresh decision must be better to be taken then [default: 0.02, which is 2 %]
     #[arg(long, value_name = "PART")]
     settle_gain: Option<f64>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ModeFlag {
+    Controller,
+    Guard,
+    Observe,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -169,6 +182,7 @@ async fn serve(kubeconfig: Option<&Path>, config: Config) -> anyhow::Result<()> 
     let client = connect(kubeconfig).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
+        mode = ?config.mode,
         upstream = config.settings.upstream,
         "the controller starts"
     );
@@ -204,6 +218,11 @@ impl From<SliceFlags> for File {
             MissingCpuFlag::CountNodes => MissingCpuFile::CountNodes,
         });
         Self {
+            mode: flags.mode.map(|mode| match mode {
+                ModeFlag::Controller => Mode::Controller,
+                ModeFlag::Guard => Mode::Guard,
+                ModeFlag::Observe => Mode::Observe,
+            }),
             compat: flags.compat.map(|compat| match compat {
                 CompatFlag::None => Compat::None,
                 CompatFlag::Upstream => Compat::Upstream,

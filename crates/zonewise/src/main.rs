@@ -10,6 +10,7 @@ mod apiserver;
 mod args;
 mod completion;
 mod controller;
+mod guard;
 #[cfg(feature = "lab")]
 mod lab;
 mod observe;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "simulator")]
         Command::Simulate(simulate) => simulate::run(simulate),
         Command::Controller(flags) => controller::run(*flags),
+        Command::Guard(arguments) => guard::run(arguments),
         Command::Proxy(arguments) => proxy::run(*arguments, began),
         Command::Plan(arguments) => observe::plan::run(*arguments),
         Command::Route(arguments) => observe::route::run(&arguments),

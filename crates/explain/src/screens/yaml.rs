@@ -1,7 +1,6 @@
 //! Objects as YAML, as `kubectl` writes them.
 
 use serde::Serialize;
-use zonewise_slices::slice::Slice;
 
 use super::plan::settled_comment;
 use crate::plan::ServicePlan;
@@ -21,7 +20,10 @@ pub fn yaml<T: Serialize>(value: &T) -> Result<String, serde_saphyr::ser::Error>
     Ok(text)
 }
 
-/// A `List` of slices for `kubectl apply --server-side -f -`, written Service by Service.
+/// The first lines of a `List`.
+const LIST_HEAD: &str = "apiVersion: v1\nkind: List\nitems:\n";
+
+/// A `List` of slices, or in guard mode of ZoneAllocations, for `kubectl apply --server-side -f -`, written Service by Service.
 #[derive(Default)]
 pub struct List {
     items: usize,
@@ -34,9 +36,15 @@ impl List {
     /// If a slice cannot be written.
     pub fn add(&mut self, plan: &ServicePlan) -> Result<String, serde_saphyr::ser::Error> {
         let mut text = String::new();
+        if plan.guard {
+            let head = if self.items == 0 { LIST_HEAD } else { "" };
+            let Some(allocation) = &plan.allocation else { return Ok(text) };
+            self.items += 1;
+            return Ok(format!("{head}{}{}", settled_comment(plan), item(allocation)?));
+        }
         let writes = plan.creates.len() + plan.updates.len() + plan.deletes.len();
         if self.items == 0 && writes > 0 {
-            text.push_str("apiVersion: v1\nkind: List\nitems:\n");
+            text.push_str(LIST_HEAD);
         }
         text.push_str(&settled_comment(plan));
         for slice in plan.creates.iter().chain(&plan.updates) {
@@ -58,8 +66,8 @@ impl List {
     }
 }
 
-fn item(slice: &Slice) -> Result<String, serde_saphyr::ser::Error> {
-    let text = yaml(slice)?;
+fn item<T: Serialize>(object: &T) -> Result<String, serde_saphyr::ser::Error> {
+    let text = yaml(object)?;
     let lines = text
         .lines()
         .enumerate()

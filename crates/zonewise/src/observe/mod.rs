@@ -118,7 +118,7 @@ impl AsIfFlags {
 #[derive(Args)]
 pub(crate) struct ControllerFlags {
     /// Answer as if this proxy ran on every node [default: the proxies that are seen; for plans,
-    /// zonewise, or kube-proxy with --compat upstream]
+    /// zonewise, or kube-proxy with --compat upstream and --mode guard]
     #[arg(long, value_enum, value_name = "NAME")]
     consumer: Option<ConsumerFlag>,
     #[command(flatten)]
@@ -144,8 +144,8 @@ impl ControllerFlags {
     fn planner(self, depth: Depth) -> Result<Planner, Usage> {
         let config = configuration(self.config.as_deref(), self.slices)
             .map_err(|error| Usage(format!("{error:#}")))?;
-        let usual =
-            if config.settings.upstream { ProxyKind::KubeProxy } else { ProxyKind::Zonewise };
+        let other = config.settings.upstream || config.settings.guard;
+        let usual = if other { ProxyKind::KubeProxy } else { ProxyKind::Zonewise };
         let proxy_kind = self.consumer.map_or(usual, Into::into);
         Ok(Planner {
             proxy_kind,

@@ -11,6 +11,7 @@ mod differential;
 #[cfg(feature = "expressions")]
 mod expressions;
 mod gates;
+mod guard;
 mod lab;
 mod machine;
 mod nodes;

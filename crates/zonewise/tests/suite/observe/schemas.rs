@@ -265,6 +265,7 @@ fn documents() -> Vec<(&'static str, Value)> {
         all.push(("overview", document(&["explain"], objects)));
         all.push(("plan", document(&["plan", "--explain"], objects)));
         all.push(("plan", document(&["plan", "--compat", "upstream"], objects)));
+        all.push(("plan", document(&["plan", "--mode", "guard"], objects)));
         let gate_off = ["plan", "--explain", "--feature-gates", "TopologyAwareHints=false"];
         all.push(("plan", document(&gate_off, objects)));
     }
