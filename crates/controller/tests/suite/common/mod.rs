@@ -18,10 +18,10 @@ use zonewise_testbed::{Cluster, Gate, User, manifests};
 /// The repository.
 pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Makes the tests run one after the other: each starts servers of its own, which need all of the machine.
-pub(crate) async fn turn() -> tokio::sync::MutexGuard<'static, ()> {
-    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-    TURN.lock().await
+/// Lets two tests run at a time: each starts servers of its own, and waits for them half of its time.
+pub(crate) async fn turn() -> tokio::sync::SemaphorePermit<'static> {
+    static TURNS: tokio::sync::Semaphore = tokio::sync::Semaphore::const_new(2);
+    TURNS.acquire().await.unwrap()
 }
 
 /// A cluster with the controller's roles and three zones of two nodes.
