@@ -1,11 +1,12 @@
-//! Asks the API server who a client is (TokenReview) and what it may do (SubjectAccessReview): delegated authentication
+//! Asks the API server who a client is (TokenReview) and what it, or this program itself, may do (SubjectAccessReview): delegated authentication
 //! and authorization, as the servers of Kubernetes do it among each other.
 
 use http::Method;
 pub use k8s_openapi::api::authentication::v1::UserInfo;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
-    NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+    NonResourceAttributes, ResourceAttributes, SelfSubjectAccessReview,
+    SelfSubjectAccessReviewSpec, SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use kube::Client;
 use serde::Serialize;
@@ -35,6 +36,31 @@ pub async fn may_get(client: &Client, user: UserInfo, path: &str) -> Result<bool
     };
     let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    let status = review_at(client, path, &review).await?.status.unwrap_or_default();
+    Ok(status.allowed)
+}
+
+/// Whether the client's own user may do something with a resource. An empty namespace stands for all of them.
+pub async fn may_i(
+    client: &Client,
+    verb: &str,
+    group: &str,
+    resource: &str,
+    namespace: &str,
+) -> Result<bool, ApiError> {
+    let asked = ResourceAttributes {
+        verb: Some(verb.to_owned()),
+        group: Some(group.to_owned()),
+        resource: Some(resource.to_owned()),
+        namespace: Some(namespace.to_owned()),
+        ..ResourceAttributes::default()
+    };
+    let spec = SelfSubjectAccessReviewSpec {
+        resource_attributes: Some(asked),
+        ..SelfSubjectAccessReviewSpec::default()
+    };
+    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let status = review_at(client, path, &review).await?.status.unwrap_or_default();
     Ok(status.allowed)
 }

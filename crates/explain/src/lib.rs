@@ -12,6 +12,7 @@
 //! ```
 
 mod change;
+pub mod check;
 mod cost;
 pub mod environment;
 mod explanation;

@@ -1,8 +1,10 @@
 //! Reads the objects of a running cluster: one list per kind, and only what a command needs.
 
 mod facts;
+mod sights;
 
 pub use facts::facts;
+pub use sights::sights;
 
 use kube::Client;
 use zonewise_cluster::api::{self, ApiError};

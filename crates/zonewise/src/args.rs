@@ -76,6 +76,12 @@ pub(crate) enum Command {
     /// Misspelt keys and values, keys that another key overrides, keys set as labels or on other kinds
     /// than Services. Reads manifests before they are applied, or the Services of a cluster.
     Lint(Box<crate::observe::lint::Lint>),
+    /// Check whether a cluster is as zonewise needs it, before and after an installation
+    ///
+    /// Nodes' zones, CPU and kernels, the proxy of each node, the network plugin, who writes
+    /// EndpointSlices, zonewise's own programs, clocks, and your rights. What is wrong is said with its
+    /// cause, and how to mend it.
+    Check(crate::observe::check::Check),
     /// Explain reason codes: what happened, and what to do
     ///
     /// Conditions, events, metrics and all screens carry these codes.

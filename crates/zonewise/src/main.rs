@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         Command::Plan(arguments) => observe::plan::run(*arguments),
         Command::Route(arguments) => observe::route::run(&arguments),
         Command::Lint(arguments) => observe::lint::run(*arguments),
+        Command::Check(arguments) => observe::check::run(&arguments),
         Command::Reasons(arguments) => observe::reasons::run(&arguments),
         Command::Explain(arguments) => observe::explain::run(*arguments),
         #[cfg(feature = "lab")]

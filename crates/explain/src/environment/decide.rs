@@ -91,6 +91,18 @@ fn held(lease: &Lease, name: &str, now: Option<Timestamp>) -> (RunState, String)
     }
 }
 
+impl Lease {
+    /// Whether it is that of a proxy.
+    pub(crate) fn is_proxy(&self) -> bool {
+        self.component.as_deref() == Some(PROXY)
+    }
+
+    /// Whether it is valid at this time, as far as that is known.
+    pub(crate) fn is_current(&self, now: Option<Timestamp>) -> bool {
+        matches!(age(self, now), Some(Age::Current))
+    }
+}
+
 enum Age {
     Current,
     Expired(SignedDuration),
@@ -144,8 +156,7 @@ struct ProxyFacts<'a> {
 impl<'a> ProxyFacts<'a> {
     fn of(facts: &'a Facts) -> Self {
         let leases = facts.own_leases.seen().into_iter().flatten();
-        let own = leases.filter(|lease| lease.component.as_deref() == Some(PROXY));
-        let valid = |lease: &Lease| matches!(age(lease, facts.now), Some(Age::Current));
+        let own = leases.filter(|lease| lease.is_proxy());
         let on = |cilium: bool| {
             let pods = facts.proxy_pods.seen().into_iter().flatten();
             let mut nodes: Vec<&str> =
@@ -154,7 +165,7 @@ impl<'a> ProxyFacts<'a> {
             nodes
         };
         Self {
-            own: own.map(|lease| (&*lease.holder, valid(lease))).collect(),
+            own: own.map(|lease| (&*lease.holder, lease.is_current(facts.now))).collect(),
             kube_proxy: on(false),
             cilium: on(true),
             cilium_kind: facts.configs.iter().find_map(cilium_kind),

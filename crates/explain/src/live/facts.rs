@@ -84,7 +84,7 @@ async fn configs(client: &Client) -> Vec<ProxyConfig> {
 }
 
 /// What could not be read, and why.
-fn hidden<T>(what: &str, error: &ApiError) -> Sight<T> {
+pub(super) fn hidden<T>(what: &str, error: &ApiError) -> Sight<T> {
     let why = match error {
         ApiError::Forbidden(_) => "not allowed".to_owned(),
         error => error.to_string(),

@@ -3,6 +3,7 @@
 //! Colours are ANSI codes. The stream that they are written to removes them where they are not
 //! wanted.
 
+mod check;
 mod diff;
 mod environment;
 mod explanation;
@@ -14,6 +15,7 @@ mod route;
 mod table;
 mod yaml;
 
+pub use check::checks;
 pub use diff::diff;
 pub use environment::{environment, planned_by, unmanaged};
 pub use explanation::explanation;

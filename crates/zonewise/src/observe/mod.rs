@@ -1,4 +1,4 @@
-//! The commands that only read: `plan`, `route`, `explain`, `lint` and `reasons`.
+//! The commands that only read: `plan`, `route`, `explain`, `lint`, `check` and `reasons`.
 //!
 //! ```text
 //!  -f FILE…  ─► input ─┐
@@ -6,6 +6,7 @@
 //!  cluster   ─► live ──┘
 //! ```
 
+pub(crate) mod check;
 pub(crate) mod explain;
 pub(crate) mod lint;
 pub(crate) mod plan;

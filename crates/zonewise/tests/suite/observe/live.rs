@@ -43,7 +43,7 @@ fn json(ran: &Ran) -> Value {
 }
 
 /// `kubectl` with our program as a plugin.
-fn kubectl(cluster: &Cluster, plugins: &Path, arguments: &[&str], input: &str) -> Ran {
+pub(crate) fn kubectl(cluster: &Cluster, plugins: &Path, arguments: &[&str], input: &str) -> Ran {
     use std::io::Write;
     let mut child = Command::new(cluster.program("kubectl"))
         .args(arguments)

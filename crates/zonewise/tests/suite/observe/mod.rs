@@ -9,12 +9,13 @@
 mod addresses;
 mod advice;
 mod answers;
+mod check;
 #[cfg(feature = "expressions")]
 mod expressions;
 mod input;
 mod kinds;
 mod lint;
-mod live;
+pub(crate) mod live;
 mod pages;
 pub(crate) mod run;
 mod running;

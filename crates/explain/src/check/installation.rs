@@ -1,0 +1,251 @@
+//! zonewise's own programs: whether they run, are of one version, and have applied what they should.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zonewise_common::name::SYSTEM_NAMESPACE;
+use zonewise_common::proxy_report::ProxyReport;
+
+use super::nodes::verb;
+use super::sights::tag;
+use super::{Check, Part, PodSight, Sights, Subject, WORKLOAD_NAME, WorkloadSight, listed};
+use crate::environment::Sight;
+use crate::screens::counted;
+
+const NAMESPACE: Subject = Subject(Part::Installation, "namespace");
+const CONTROLLER: Subject = Subject(Part::Installation, "controller");
+const PROXIES: Subject = Subject(Part::Installation, "proxies");
+const REPORTS: Subject = Subject(Part::Installation, "proxy-reports");
+const REFUSED: Subject = Subject(Part::Installation, "kernel-accepts");
+const VERSIONS: Subject = Subject(Part::Installation, "versions");
+
+const INSTALL: &str = "helm install zonewise deploy/chart -n zonewise-system --create-namespace";
+const CONTROLLER_NAME: &str = "zonewise-controller";
+const PROXY_NAME: &str = "zonewise-proxy";
+/// The label by which Pod Security decides which Pods a namespace may have.
+const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
+
+pub(super) fn checks(sights: &Sights) -> Vec<Check> {
+    match &sights.namespace {
+        Sight::Seen(None) => {
+            let missing = NAMESPACE.failed(
+                "there is no namespace zonewise-system: zonewise is not installed",
+                "install the chart; `zonewise check --pre` says whether the cluster is ready for it",
+            );
+            return vec![missing.with([INSTALL])];
+        }
+        Sight::Hidden(_) | Sight::Seen(Some(_)) => {}
+    }
+    let mut checks = vec![controller(sights)];
+    checks.extend(proxies(sights));
+    checks.extend(reports(sights));
+    checks.extend(refused(sights));
+    checks.extend(versions(sights));
+    checks
+}
+
+fn controller(sights: &Sights) -> Check {
+    let deployments = match &sights.deployments {
+        Sight::Hidden(why) => return CONTROLLER.unknown(why),
+        Sight::Seen(all) => all,
+    };
+    let Some(found) = deployments.iter().find(|one| one.name == CONTROLLER_NAME) else {
+        let proxies = sights.proxy().is_some();
+        let missing = "there is no Deployment zonewise-system/zonewise-controller";
+        return if proxies {
+            CONTROLLER.warning(
+                format!("{missing}: the proxies follow what the built-in controller writes"),
+                "install it for hints that do not flap, subsets and zone shares",
+            )
+        } else {
+            CONTROLLER.failed(missing, "install the chart")
+        }
+        .with([INSTALL]);
+    };
+    rollout(CONTROLLER, found, &pods(sights, CONTROLLER_NAME), "deployment")
+}
+
+fn proxies(sights: &Sights) -> Option<Check> {
+    let found = sights.proxy()?;
+    let labels = sights.namespace.seen().and_then(Option::as_ref);
+    let enforced = labels.and_then(|labels| labels.get(POD_SECURITY));
+    if found.current < found.desired && enforced.is_some_and(|level| level != "privileged") {
+        let level = enforced.map_or("", String::as_str);
+        return Some(
+            PROXIES
+                .failed(
+                    format!(
+                        "{} of {} Pods exist: the namespace enforces Pod Security `{level}`, which forbids the node's network",
+                        found.current, found.desired
+                    ),
+                    "allow privileged Pods in zonewise-system",
+                )
+                .with(["kubectl label namespace zonewise-system pod-security.kubernetes.io/enforce=privileged --overwrite"]),
+        );
+    }
+    if found.desired == 0 {
+        return Some(
+            PROXIES
+                .warning(
+                    "the DaemonSet zonewise-system/zonewise-proxy matches no node",
+                    "label nodes for it, or set proxy.nodes=all",
+                )
+                .with(["kubectl label node NODE zonewise.dev/proxy=yes"]),
+        );
+    }
+    Some(rollout(PROXIES, found, &pods(sights, PROXY_NAME), "daemonset"))
+}
+
+/// The Pods of a program of zonewise.
+fn pods<'a>(sights: &'a Sights, name: &str) -> Vec<&'a PodSight> {
+    let all = sights.own_pods.seen().into_iter().flatten();
+    all.filter(|pod| pod.has(WORKLOAD_NAME, name)).collect()
+}
+
+/// Whether all Pods of a program are ready and of the current version.
+fn rollout(subject: Subject, found: &WorkloadSight, pods: &[&PodSight], kind: &str) -> Check {
+    let WorkloadSight { name, desired, updated, ready, .. } = found;
+    let waiting = pods.iter().find_map(|pod| Some((pod, pod.waiting.as_ref()?)));
+    if let Some((pod, (reason, message))) = waiting {
+        let message = if message.is_empty() { String::new() } else { format!(" ({message})") };
+        let check = subject.failed(
+            format!("the Pod {} waits: {reason}{message}", pod.key.1),
+            remedy(reason, &pod.image),
+        );
+        let logs =
+            format!("kubectl -n {SYSTEM_NAMESPACE} logs {} --all-containers --tail=20", pod.key.1);
+        return check.with([logs]);
+    }
+    if ready < desired {
+        return subject
+            .failed(
+                format!("{ready} of {desired} Pods of {name} are ready"),
+                "the events and the log of the Pods say why",
+            )
+            .with([
+                format!("kubectl -n {SYSTEM_NAMESPACE} describe pods -l {WORKLOAD_NAME}={name}"),
+                format!("kubectl -n {SYSTEM_NAMESPACE} logs -l {WORKLOAD_NAME}={name} --tail=20"),
+            ]);
+    }
+    if updated < desired {
+        return subject
+            .warning(
+                format!("{updated} of {desired} Pods of {name} have the current version and configuration"),
+                "wait for the rollout",
+            )
+            .with([format!("kubectl -n {SYSTEM_NAMESPACE} rollout status {kind} {name}")]);
+    }
+    subject.passed(format!(
+        "{} of {name} ready, with the image {}",
+        counted(pod_count(*ready), "Pod"),
+        found.image
+    ))
+}
+
+fn pod_count(ready: u64) -> usize {
+    usize::try_from(ready).unwrap_or(usize::MAX)
+}
+
+/// What to do about a container that waits.
+fn remedy(reason: &str, image: &str) -> String {
+    match reason {
+        "ImagePullBackOff" | "ErrImagePull" | "ErrImageNeverPull" | "InvalidImageName" => format!(
+            "let image.repository and image.tag of the chart name an image that the nodes can pull, not {image}"
+        ),
+        "CreateContainerConfigError" => {
+            "a ConfigMap or Secret that the Pod mounts is missing or wrong; install the chart again"
+                .into()
+        }
+        _ => "its log says why it ends".into(),
+    }
+}
+
+/// Whether every proxy that runs has a valid Lease.
+fn reports(sights: &Sights) -> Option<Check> {
+    let running: BTreeSet<&str> = pods(sights, PROXY_NAME)
+        .into_iter()
+        .filter(|pod| pod.ready)
+        .map(|pod| pod.node.as_str())
+        .collect();
+    let leases = match &sights.facts.own_leases {
+        Sight::Hidden(why) if !running.is_empty() => return Some(REPORTS.unknown(why)),
+        Sight::Hidden(_) => return None,
+        Sight::Seen(leases) => leases.iter().filter(|lease| lease.is_proxy()),
+    };
+    let current: BTreeSet<&str> =
+        leases.filter(|one| one.is_current(sights.facts.now)).map(|one| &*one.holder).collect();
+    let silent: Vec<&str> = running.difference(&current).copied().collect();
+    match (running.len() + current.len(), silent.first()) {
+        (0, _) => None,
+        (_, None) => Some(REPORTS.passed(format!("{} to the controller", verb(current.len(), "proxy reports", "proxies report")))),
+        (_, Some(first)) => Some(
+            REPORTS
+                .failed(
+                    format!(
+                        "{} ready, but renews no Lease: {}; the clock of its node is behind, or it may not write the Lease",
+                        verb(silent.len(), "proxy is", "proxies are"),
+                        listed(silent.iter().copied())
+                    ),
+                    "synchronise the node's clock; see what the proxy's log says about its Lease",
+                )
+                .with([format!("kubectl -n zonewise-system get lease zonewise-proxy-{first} -o yaml")]),
+        ),
+    }
+}
+
+/// Services that a kernel does not accept.
+fn refused(sights: &Sights) -> Option<Check> {
+    let reports: Vec<&ProxyReport> = sights.reports.seen()?.iter().collect();
+    let mut services: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for report in &reports {
+        let node = report.lease.1.strip_prefix("zonewise-proxy-").unwrap_or(&report.lease.1);
+        for (namespace, name) in &report.refused {
+            services.entry(format!("{namespace}/{name}")).or_default().push(node);
+        }
+    }
+    let (service, on) = match services.iter().next() {
+        Some(first) => first,
+        None if reports.is_empty() => return None,
+        None => return Some(REFUSED.passed("the kernels accept the rules of every Service")),
+    };
+    let check = REFUSED.failed(
+        format!(
+            "{} not accepted by a kernel: {}; their former rules stay",
+            verb(services.len(), "Service is", "Services are"),
+            listed(services.keys().map(String::as_str))
+        ),
+        format!(
+            "the log of the proxy on {} has the kernel's error for {service}",
+            listed(on.iter().copied())
+        ),
+    );
+    Some(check.with(["kubectl -n zonewise-system logs -l app.kubernetes.io/name=zonewise-proxy --tail=-1 | grep rejects"]))
+}
+
+/// Whether controller and proxies are of one version.
+fn versions(sights: &Sights) -> Option<Check> {
+    let mut images: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for name in [CONTROLLER_NAME, PROXY_NAME] {
+        for pod in pods(sights, name) {
+            images.entry(tag(&pod.image)).or_default().insert(name);
+        }
+    }
+    let found: Vec<String> = images
+        .iter()
+        .map(|(version, names)| format!("{version} ({})", listed(names.iter().copied())))
+        .collect();
+    match found.as_slice() {
+        [] => None,
+        [one] => Some(VERSIONS.passed(format!("controller and proxies are of one version: {one}"))),
+        several => Some(
+            VERSIONS
+                .warning(
+                    format!("several versions run: {}", several.join(", ")),
+                    "wait for the rollout, or upgrade the release; versions next to each other work together",
+                )
+                .with([
+                    "kubectl -n zonewise-system rollout status deployment zonewise-controller",
+                    "kubectl -n zonewise-system rollout status daemonset zonewise-proxy",
+                ]),
+        ),
+    }
+}

@@ -1,0 +1,309 @@
+//! What was seen of a cluster, before anything is concluded from it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use zonewise_common::proxy_report::ProxyReport;
+use zonewise_slices::node::Node;
+
+use crate::environment::{Facts, Sight};
+
+/// The label that names a program of zonewise on its Pods.
+pub const WORKLOAD_NAME: &str = "app.kubernetes.io/name";
+
+/// What was seen of a cluster.
+#[derive(Clone, Debug)]
+pub struct Sights {
+    /// Leases, Pods and settings that show which programs run.
+    pub facts: Facts,
+    /// The time by this machine's clock, and by the API server's, at the same moment.
+    pub clocks: Option<(Timestamp, Timestamp)>,
+    /// The nodes.
+    pub nodes: Sight<Vec<NodeSight>>,
+    /// All DaemonSets.
+    pub daemon_sets: Sight<Vec<WorkloadSight>>,
+    /// The Deployments of `zonewise-system`.
+    pub deployments: Sight<Vec<WorkloadSight>>,
+    /// The Pods of `zonewise-system`.
+    pub own_pods: Sight<Vec<PodSight>>,
+    /// The Pods of kube-proxy and Cilium, and of kube-controller-manager.
+    pub system_pods: Sight<Vec<PodSight>>,
+    /// The labels of the namespace `zonewise-system`; `None` if it does not exist.
+    pub namespace: Sight<Option<BTreeMap<String, String>>>,
+    /// What the proxies report.
+    pub reports: Sight<Vec<ProxyReport>>,
+    /// When the controller that leads became the leader.
+    pub leading_since: Option<Timestamp>,
+    /// Who has written EndpointSlices, and when; of some of them.
+    pub writes: Sight<Vec<SliceWrite>>,
+    /// Services with a key that only zonewise's controller understands.
+    pub asking: Sight<Vec<String>>,
+    /// What the user may do.
+    pub rights: Vec<Right>,
+}
+
+impl Sights {
+    /// The nodes that were seen.
+    pub(super) fn nodes(&self) -> &[NodeSight] {
+        self.nodes.seen().map_or(&[], Vec::as_slice)
+    }
+
+    /// A program of zonewise by its name.
+    pub(super) fn own(&self, kind: WorkloadKind, name: &str) -> Option<&WorkloadSight> {
+        let all = match kind {
+            WorkloadKind::Deployment => &self.deployments,
+            WorkloadKind::DaemonSet => &self.daemon_sets,
+        };
+        let is_it = |one: &&WorkloadSight| one.namespace == OWN && one.name == name;
+        all.seen()?.iter().find(is_it)
+    }
+
+    pub(super) fn controller(&self) -> Option<&WorkloadSight> {
+        self.own(WorkloadKind::Deployment, "zonewise-controller")
+    }
+
+    pub(super) fn proxy(&self) -> Option<&WorkloadSight> {
+        self.own(WorkloadKind::DaemonSet, "zonewise-proxy")
+    }
+}
+
+const OWN: &str = zonewise_common::name::SYSTEM_NAMESPACE;
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSight {
+    /// Its zone, CPU and readiness.
+    pub node: Node,
+    /// The version of its kernel.
+    pub kernel: String,
+    /// Whether it runs Linux.
+    pub linux: bool,
+}
+
+impl NodeSight {
+    /// The node in an object; `None` if it is none.
+    pub fn of(value: &Value) -> Option<Self> {
+        let info = &value["status"]["nodeInfo"];
+        Some(Self {
+            node: serde_json::from_value(value.clone()).ok()?,
+            kernel: text(&info["kernelVersion"]),
+            // Test clusters without kubelets do not say.
+            linux: !matches!(info["operatingSystem"].as_str(), Some("windows")),
+        })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.node.name
+    }
+}
+
+/// The kind of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkloadKind {
+    /// A Deployment.
+    Deployment,
+    /// A DaemonSet.
+    DaemonSet,
+}
+
+/// A Deployment or DaemonSet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkloadSight {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The image of its first container.
+    pub image: String,
+    /// The arguments of its first container.
+    pub arguments: Vec<String>,
+    /// Pods that it should have.
+    pub desired: u64,
+    /// Pods that exist.
+    pub current: u64,
+    /// Pods of the current version.
+    pub updated: u64,
+    /// Pods that are ready.
+    pub ready: u64,
+}
+
+impl WorkloadSight {
+    /// The workload in an object.
+    pub fn of(kind: WorkloadKind, value: &Value) -> Self {
+        let container = &value["spec"]["template"]["spec"]["containers"][0];
+        let status = |field: &str| value["status"][field].as_u64().unwrap_or(0);
+        let (desired, current, updated, ready) = match kind {
+            WorkloadKind::Deployment => (
+                value["spec"]["replicas"].as_u64().unwrap_or(1),
+                status("replicas"),
+                status("updatedReplicas"),
+                status("readyReplicas"),
+            ),
+            WorkloadKind::DaemonSet => (
+                status("desiredNumberScheduled"),
+                status("currentNumberScheduled"),
+                status("updatedNumberScheduled"),
+                status("numberReady"),
+            ),
+        };
+        Self {
+            namespace: text(&value["metadata"]["namespace"]),
+            name: text(&value["metadata"]["name"]),
+            image: text(&container["image"]),
+            arguments: texts(&container["args"]),
+            desired,
+            current,
+            updated,
+            ready,
+        }
+    }
+
+    /// The value of an argument `--name=value`.
+    pub(super) fn argument(&self, name: &str) -> Option<&str> {
+        self.arguments.iter().find_map(|argument| argument.strip_prefix(name)?.strip_prefix('='))
+    }
+}
+
+/// A Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodSight {
+    /// Its namespace and name.
+    pub key: (String, String),
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its node.
+    pub node: String,
+    /// The image of its first container.
+    pub image: String,
+    /// The command and arguments of its first container.
+    pub command: Vec<String>,
+    /// Whether it is ready.
+    pub ready: bool,
+    /// Why a container waits, such as `ImagePullBackOff`, with the message.
+    pub waiting: Option<(String, String)>,
+}
+
+impl PodSight {
+    /// The Pod in an object.
+    pub fn of(value: &Value) -> Self {
+        let (spec, status) = (&value["spec"], &value["status"]);
+        let container = &spec["containers"][0];
+        let ready = |one: &Value| one["type"] == "Ready" && one["status"] == "True";
+        let containers = |field: &str| status[field].as_array().into_iter().flatten().cloned();
+        let waiting = containers("initContainerStatuses")
+            .chain(containers("containerStatuses"))
+            .find_map(|one| {
+                let waiting = &one["state"]["waiting"];
+                Some((waiting["reason"].as_str()?.to_owned(), text(&waiting["message"])))
+            });
+        Self {
+            key: (text(&value["metadata"]["namespace"]), text(&value["metadata"]["name"])),
+            labels: serde_json::from_value(value["metadata"]["labels"].clone()).unwrap_or_default(),
+            node: text(&spec["nodeName"]),
+            image: text(&container["image"]),
+            command: [texts(&container["command"]), texts(&container["args"])].concat(),
+            ready: status["conditions"].as_array().is_some_and(|all| all.iter().any(ready)),
+            waiting,
+        }
+    }
+
+    pub(super) fn has(&self, label: &str, value: &str) -> bool {
+        self.labels.get(label).is_some_and(|found| found == value)
+    }
+
+    /// The tag of its image.
+    pub(super) fn version(&self) -> &str {
+        tag(&self.image)
+    }
+}
+
+/// The tag of an image, or its digest.
+pub(super) fn tag(image: &str) -> &str {
+    if let Some((_, digest)) = image.split_once('@') {
+        return digest;
+    }
+    // A colon before the last slash is that of a port.
+    let name = image.rsplit('/').next().unwrap_or(image);
+    name.split_once(':').map_or("latest", |(_, tag)| tag)
+}
+
+/// A write to an EndpointSlice, as its managed fields record it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SliceWrite {
+    /// Namespace and name of the slice.
+    pub slice: String,
+    /// The program that wrote.
+    pub manager: String,
+    /// When it wrote last.
+    pub time: Timestamp,
+}
+
+impl SliceWrite {
+    /// The writes to a slice.
+    pub fn of(slice: &Value) -> Vec<Self> {
+        let metadata = &slice["metadata"];
+        let name = format!("{}/{}", text(&metadata["namespace"]), text(&metadata["name"]));
+        let one = |entry: &Value| {
+            Some(Self {
+                slice: name.clone(),
+                manager: entry["manager"].as_str()?.to_owned(),
+                time: entry["time"].as_str()?.parse().ok()?,
+            })
+        };
+        metadata["managedFields"].as_array().into_iter().flatten().filter_map(one).collect()
+    }
+}
+
+/// Something that the user may do, or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Right {
+    /// The verb.
+    pub verb: &'static str,
+    /// The API group; empty for the core.
+    pub group: &'static str,
+    /// The resource.
+    pub resource: &'static str,
+    /// The namespace; empty for all.
+    pub namespace: &'static str,
+    /// What cannot be done without it.
+    pub purpose: &'static str,
+    /// Whether the user may; `None` if the API server did not say.
+    pub allowed: Option<bool>,
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tag_of_an_image_is_what_follows_its_name() {
+        for (image, expected) in [
+            ("zonewise:0.1.0", "0.1.0"),
+            ("host:5000/team/zonewise:0.2.0", "0.2.0"),
+            ("host:5000/team/zonewise", "latest"),
+            ("zonewise@sha256:ab", "sha256:ab"),
+        ] {
+            assert_eq!(tag(image), expected);
+        }
+    }
+
+    #[test]
+    fn arguments_are_found_by_their_whole_name() {
+        let arguments = ["proxy", "--proxy-name=zonewise", "--log-level=info"];
+        let one = WorkloadSight {
+            arguments: arguments.map(str::to_owned).to_vec(),
+            ..WorkloadSight::default()
+        };
+        assert_eq!(one.argument("--proxy-name"), Some("zonewise"));
+        assert_eq!(one.argument("--log"), None);
+    }
+}

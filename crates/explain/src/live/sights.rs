@@ -1,0 +1,199 @@
+//! Reads what `zonewise check` judges. Whatever cannot be read is hidden, and no error.
+
+use std::collections::BTreeMap;
+
+use http::header::DATE;
+use jiff::Timestamp;
+use kube::Client;
+use serde_json::Value;
+use zonewise_cluster::api::{self, ApiError};
+use zonewise_cluster::review;
+use zonewise_cluster::watch::{NODES, PODS, SERVICES, SLICES, list_each, query_parameter};
+use zonewise_common::keys::{ROUTING_PREFERENCE, SUBSETTING};
+use zonewise_common::name::SYSTEM_NAMESPACE;
+use zonewise_common::proxy_report::LEASES;
+
+use super::facts::{self, hidden};
+use super::namespaced;
+use crate::check::{
+    NodeSight, PodSight, Right, Sights, SliceWrite, Stage, WorkloadKind, WorkloadSight,
+};
+use crate::environment::Sight;
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
+const DAEMON_SETS: &str = "/apis/apps/v1/daemonsets";
+
+/// Some slices are enough to see who writes them.
+const SLICES_LOOKED_AT: usize = 500;
+
+/// Reads what is to be judged.
+///
+/// # Errors
+/// If the API server cannot be reached, or does not accept the credentials.
+pub async fn sights(client: &Client, stage: Stage) -> Result<Sights, ApiError> {
+    let clocks = clocks(client).await?;
+    let leases = objects(client, LEASES, "", "Leases of zonewise-system").await;
+    let nodes = objects(client, NODES.path, "", "nodes").await;
+    let daemon_sets = objects(client, DAEMON_SETS, "", "DaemonSets").await;
+    let of_ours = |path| namespaced(SYSTEM_NAMESPACE, path);
+    let what = "Deployments of zonewise-system";
+    let deployments = objects(client, &of_ours(DEPLOYMENTS), "", what).await;
+    let own_pods = objects(client, &of_ours(PODS.path), "", "Pods of zonewise-system").await;
+    let workload = |kind| move |value: &Value| WorkloadSight::of(kind, value);
+    Ok(Sights {
+        facts: facts::facts(client).await,
+        clocks,
+        nodes: every(nodes, |value| NodeSight::of(value).into_iter().collect()),
+        daemon_sets: map(daemon_sets, workload(WorkloadKind::DaemonSet)),
+        deployments: map(deployments, workload(WorkloadKind::Deployment)),
+        own_pods: map(own_pods, PodSight::of),
+        system_pods: system_pods(client).await,
+        namespace: namespace(client).await,
+        leading_since: leases.seen().and_then(|leases| leading_since(leases)),
+        reports: every(leases, |value| {
+            let is_proxy = value["metadata"]["labels"]["zonewise.dev/component"] == "proxy";
+            serde_json::from_value(value.clone()).ok().filter(|_| is_proxy).into_iter().collect()
+        }),
+        writes: writes(client).await,
+        asking: asking(client).await,
+        rights: rights(client, stage).await,
+    })
+}
+
+/// This machine's time and the API server's. The server's has whole seconds.
+async fn clocks(client: &Client) -> Result<Option<(Timestamp, Timestamp)>, ApiError> {
+    let (headers, _) = match api::get_with_headers(client, "/version").await {
+        Ok(answer) => answer,
+        // Some API servers do not tell their version to everybody.
+        Err(error) if !error.is_general() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let here = Timestamp::now();
+    let date = headers.get(DATE).and_then(|date| date.to_str().ok());
+    let date = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
+    Ok(date.map(|date| (here, date.timestamp())))
+}
+
+/// All objects at a path.
+async fn objects(client: &Client, path: &str, selector: &str, what: &str) -> Sight<Vec<Value>> {
+    let mut found = Vec::new();
+    let mut take = |json: &str| found.extend(serde_json::from_str::<Value>(json).ok());
+    match list_each(client, path, selector, &mut take).await {
+        Ok(_) => Sight::Seen(found),
+        Err(error) => hidden(what, &error),
+    }
+}
+
+/// The same, each object turned into any number of others.
+fn every<T>(objects: Sight<Vec<Value>>, of: impl Fn(&Value) -> Vec<T>) -> Sight<Vec<T>> {
+    match objects {
+        Sight::Seen(objects) => Sight::Seen(objects.iter().flat_map(of).collect()),
+        Sight::Hidden(why) => Sight::Hidden(why),
+    }
+}
+
+fn map<T>(objects: Sight<Vec<Value>>, of: impl Fn(&Value) -> T) -> Sight<Vec<T>> {
+    every(objects, |value| vec![of(value)])
+}
+
+/// The Pods of kube-proxy, Cilium and kube-controller-manager.
+async fn system_pods(client: &Client) -> Sight<Vec<PodSight>> {
+    let mut pods = Vec::new();
+    for selector in
+        ["k8s-app in (kube-proxy,cilium)", "component in (kube-proxy,kube-controller-manager)"]
+    {
+        let selector = query_parameter("labelSelector", selector);
+        match objects(client, PODS.path, &selector, "Pods of kube-system").await {
+            Sight::Seen(found) => pods.extend(found.iter().map(PodSight::of)),
+            Sight::Hidden(why) => return Sight::Hidden(why),
+        }
+    }
+    Sight::Seen(pods)
+}
+
+async fn namespace(client: &Client) -> Sight<Option<BTreeMap<String, String>>> {
+    let path = format!("/api/v1/namespaces/{SYSTEM_NAMESPACE}");
+    match api::get(client, &path).await {
+        Ok(body) => {
+            let value: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let labels = serde_json::from_value(value["metadata"]["labels"].clone());
+            Sight::Seen(Some(labels.unwrap_or_default()))
+        }
+        Err(ApiError::NotFound(_)) => Sight::Seen(None),
+        Err(error) => hidden("the namespace zonewise-system", &error),
+    }
+}
+
+/// Since when the controller leads.
+fn leading_since(leases: &[Value]) -> Option<Timestamp> {
+    let lease = leases.iter().find(|one| one["metadata"]["name"] == "zonewise-controller")?;
+    lease["spec"]["acquireTime"].as_str()?.parse().ok()
+}
+
+async fn writes(client: &Client) -> Sight<Vec<SliceWrite>> {
+    let path = format!("{}?limit={SLICES_LOOKED_AT}", SLICES.path);
+    match api::get(client, &path).await {
+        Ok(body) => {
+            let list: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let slices = list["items"].as_array().into_iter().flatten();
+            Sight::Seen(slices.flat_map(SliceWrite::of).collect())
+        }
+        Err(error) => hidden("EndpointSlices", &error),
+    }
+}
+
+/// The Services with an annotation that only zonewise's controller understands.
+async fn asking(client: &Client) -> Sight<Vec<String>> {
+    let services = objects(client, SERVICES.path, "", "Services").await;
+    every(services, |value| {
+        let metadata = &value["metadata"];
+        let asks = |key| metadata["annotations"][key].is_string();
+        let name = |field: &str| metadata[field].as_str().unwrap_or_default();
+        let asks = [ROUTING_PREFERENCE, SUBSETTING].into_iter().any(asks);
+        asks.then(|| format!("{}/{}", name("namespace"), name("name"))).into_iter().collect()
+    })
+}
+
+/// Verb, API group, resource, namespace, and what it is for.
+type Wanted = (&'static str, &'static str, &'static str, &'static str, &'static str);
+
+const TO_LOOK: [Wanted; 7] = [
+    ("list", "", "nodes", "", "zones and CPU"),
+    ("list", "", "pods", "", "endpoints, and which proxies run"),
+    ("list", "", "services", "", "what they ask for"),
+    ("list", "discovery.k8s.io", "endpointslices", "", "where traffic goes"),
+    ("list", "apps", "daemonsets", "", "network plugin and proxies"),
+    ("list", "apps", "deployments", SYSTEM_NAMESPACE, "the controller"),
+    ("list", "coordination.k8s.io", "leases", SYSTEM_NAMESPACE, "what runs"),
+];
+
+const TO_INSTALL: [Wanted; 9] = [
+    ("create", "", "namespaces", "", "zonewise-system"),
+    ("create", "", "serviceaccounts", SYSTEM_NAMESPACE, "the chart"),
+    ("create", "", "configmaps", SYSTEM_NAMESPACE, "the chart"),
+    ("create", "", "secrets", SYSTEM_NAMESPACE, "Helm's record of the release"),
+    ("create", "apps", "deployments", SYSTEM_NAMESPACE, "the controller"),
+    ("create", "apps", "daemonsets", SYSTEM_NAMESPACE, "the proxy"),
+    ("create", "rbac.authorization.k8s.io", "clusterroles", "", "rights of controller and proxy"),
+    ("create", "rbac.authorization.k8s.io", "clusterrolebindings", "", "the same"),
+    (
+        "create",
+        "admissionregistration.k8s.io",
+        "validatingadmissionpolicies",
+        "",
+        "the proxies' Leases",
+    ),
+];
+
+async fn rights(client: &Client, stage: Stage) -> Vec<Right> {
+    let wanted: Vec<Wanted> = match stage {
+        Stage::Before => TO_LOOK[..5].iter().chain(&TO_INSTALL).copied().collect(),
+        Stage::After => TO_LOOK.to_vec(),
+    };
+    let mut rights = Vec::new();
+    for (verb, group, resource, namespace, purpose) in wanted {
+        let allowed = review::may_i(client, verb, group, resource, namespace).await.ok();
+        rights.push(Right { verb, group, resource, namespace, purpose, allowed });
+    }
+    rights
+}
