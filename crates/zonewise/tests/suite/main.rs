@@ -7,6 +7,7 @@
 
 mod cluster;
 mod controller;
+mod deploy;
 mod differential;
 #[cfg(feature = "expressions")]
 mod expressions;

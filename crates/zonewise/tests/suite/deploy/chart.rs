@@ -1,0 +1,288 @@
+//! The chart: which values give which objects, and which are refused.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+use zonewise_testbed::manifests;
+
+use super::helm;
+use crate::observe::run::{Ran, program, root};
+
+/// What the proxy needs to know where no cluster can be asked.
+pub(super) const PLACE: [&str; 2] =
+    ["proxy.apiServer=https://10.0.0.1:6443", "proxy.clusterCIDR=10.244.0.0/16"];
+
+fn template(values: &[&str]) -> Ran {
+    let mut command = helm(&["template", "zonewise", "deploy/chart", "-n", "zonewise-system"]);
+    for value in values {
+        command.args(["--set", value]);
+    }
+    command.output().unwrap().into()
+}
+
+/// The objects that a release with these values has.
+pub(super) fn objects(values: &[&str]) -> Vec<Value> {
+    let ran = template(values);
+    assert_eq!(ran.code, 0, "{values:?}: {}", ran.err);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), ran.out).unwrap();
+    manifests(file.path()).unwrap()
+}
+
+/// `Kind name`, of every object.
+fn named(objects: &[Value]) -> BTreeSet<String> {
+    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+    let name = |one: &Value| format!("{} {}", text(&one["kind"]), text(&one["metadata"]["name"]));
+    objects.iter().map(name).collect()
+}
+
+fn find<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
+    objects.iter().find(|one| one["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"))
+}
+
+fn words(text: &str) -> BTreeSet<String> {
+    text.split(", ").map(str::to_owned).collect()
+}
+
+const CONTROLLER: &str = "ServiceAccount zonewise-controller, ClusterRole zonewise-controller, \
+    ClusterRole zonewise-metrics-reader, ClusterRoleBinding zonewise-controller, Role zonewise-controller, \
+    RoleBinding zonewise-controller, ConfigMap zonewise-controller, Deployment zonewise-controller";
+const BUDGET: &str = "PodDisruptionBudget zonewise-controller";
+const PROXY: &str = "ServiceAccount zonewise-proxy, ClusterRole zonewise-proxy, ClusterRoleBinding zonewise-proxy, \
+    Role zonewise-proxy, RoleBinding zonewise-proxy, ValidatingAdmissionPolicy zonewise-proxy-lease, \
+    ValidatingAdmissionPolicyBinding zonewise-proxy-lease, ConfigMap zonewise-proxy, DaemonSet zonewise-proxy";
+const OBSERVER: &str = "ServiceAccount zonewise-observer, ClusterRole zonewise-observer, \
+    ClusterRoleBinding zonewise-observer, Role zonewise-observer, RoleBinding zonewise-observer";
+
+#[test]
+fn the_chart_has_no_fault_that_helm_knows() {
+    for mode in ["none", "beside", "replace"] {
+        let mode = format!("proxy.mode={mode}");
+        let values = [&mode, PLACE[0], PLACE[1]].join(",");
+        let arguments =
+            ["lint", "--strict", "-n", "zonewise-system", "deploy/chart", "--set", &values];
+        let ran: Ran = helm(&arguments).output().unwrap().into();
+        assert_eq!(ran.code, 0, "{mode}: {}{}", ran.out, ran.err);
+    }
+}
+
+#[test]
+fn values_say_which_objects_there_are() {
+    let bare = ["controller.enabled=false", "observer.enabled=false"];
+    let monitors = ["monitoring.monitors.enabled=true", "monitoring.alerts.enabled=true"];
+    let table: Vec<(Vec<&str>, String)> = vec![
+        (vec![], [CONTROLLER, BUDGET, OBSERVER].join(", ")),
+        (vec!["controller.podDisruptionBudget.enabled=false"], [CONTROLLER, OBSERVER].join(", ")),
+        (vec![bare[0]], OBSERVER.into()),
+        (vec![bare[0], bare[1], "proxy.mode=replace", PLACE[0], PLACE[1]], PROXY.into()),
+        (vec![bare[0], bare[1], "proxy.mode=beside", PLACE[0], PLACE[1]], PROXY.into()),
+        (
+            vec![bare[0], "namespace.create=true", "resourceQuota.create=true"],
+            ["Namespace zonewise-system, ResourceQuota zonewise-critical-pods", OBSERVER].join(", "),
+        ),
+        (
+            vec![bare[1], "networkPolicy.enabled=true", "monitoring.prometheus.serviceAccount=prometheus",
+                "monitoring.prometheus.namespace=monitoring"],
+            [CONTROLLER, BUDGET, "NetworkPolicy zonewise-controller, ClusterRoleBinding zonewise-metrics-reader"].join(", "),
+        ),
+        (
+            vec![bare[1], monitors[0], monitors[1], "proxy.mode=replace", "proxy.exposeMetrics=true", PLACE[0], PLACE[1]],
+            [CONTROLLER, BUDGET, PROXY, "Service zonewise-controller-metrics, ServiceMonitor zonewise-controller, \
+                PodMonitor zonewise-proxy, PrometheusRule zonewise-controller, PrometheusRule zonewise-proxy"].join(", "),
+        ),
+    ];
+    for (values, expected) in table {
+        assert_eq!(named(&objects(&values)), words(&expected), "{values:?}");
+    }
+}
+
+/// Values, the object they are for, where in it, and what is to be there.
+type Effect<'a> = (&'a [&'a str], &'a str, &'a str, Value);
+
+#[test]
+fn values_reach_the_objects_they_are_for() {
+    use serde_json::json;
+    let container = "/spec/template/spec/containers/0";
+    let at = |rest: &str| format!("{container}{rest}");
+    let digest = format!("image.digest=sha256:{}", "a".repeat(64));
+    let by_digest = [digest.as_str()];
+    let replace = ["proxy.mode=replace", PLACE[0], PLACE[1]];
+    let beside = ["proxy.mode=beside", "proxy.name=fast", PLACE[0], PLACE[1]];
+    let all = ["proxy.mode=replace", "proxy.nodes=all", PLACE[0], PLACE[1]];
+    let (image, arguments, probe) =
+        (at("/image"), at("/args/5"), at("/readinessProbe/httpGet/port"));
+    let capabilities = at("/securityContext/capabilities");
+    let table: Vec<Effect<'_>> = vec![
+        (&["image.repository=host/z"], "Deployment", &image, json!("host/z:0.1.0")),
+        (&["image.tag=next"], "Deployment", &image, json!("zonewise:next")),
+        (&by_digest, "Deployment", &image, json!(format!("zonewise@sha256:{}", "a".repeat(64)))),
+        (&["controller.replicas=3"], "Deployment", "/spec/replicas", json!(3)),
+        (&replace, "DaemonSet", &arguments, json!("--take-over")),
+        (&beside, "DaemonSet", &arguments, json!("--proxy-name=fast")),
+        (&replace, "DaemonSet", &probe, json!(10256)),
+        (&beside, "DaemonSet", &probe, json!(10271)),
+        (&replace, "DaemonSet", &capabilities, json!({"add": ["NET_ADMIN"], "drop": ["ALL"]})),
+        (
+            &replace,
+            "DaemonSet",
+            "/spec/template/spec/nodeSelector",
+            json!({"kubernetes.io/os": "linux", "zonewise.dev/proxy": "yes"}),
+        ),
+        (
+            &all,
+            "DaemonSet",
+            "/spec/template/spec/nodeSelector",
+            json!({"kubernetes.io/os": "linux"}),
+        ),
+    ];
+    for (values, kind, pointer, expected) in table {
+        let found = objects(values);
+        let found = find(&found, kind).pointer(pointer);
+        assert_eq!(found, Some(&expected), "{values:?}: {kind} {pointer}");
+    }
+}
+
+/// A changed configuration restarts what reads it at its start; nothing else does.
+#[test]
+fn a_changed_configuration_is_noticed() {
+    let hash = |values: &[&str], kind: &str| {
+        let found = objects(values);
+        find(&found, kind)["spec"]["template"]["metadata"]["annotations"]["zonewise.dev/configuration"].clone()
+    };
+    let replace = ["proxy.mode=replace", PLACE[0], PLACE[1]];
+    let counted = [&replace[..], &["proxy.configuration.zonewise.count=none"]].concat();
+    let more = [&replace[..], &["controller.replicas=3"]].concat();
+    assert_eq!(hash(&replace, "DaemonSet"), hash(&more, "DaemonSet"));
+    assert_ne!(hash(&replace, "DaemonSet"), hash(&counted, "DaemonSet"));
+    let upstream = ["controller.configuration.compat=upstream"];
+    assert_ne!(hash(&[], "Deployment"), hash(&upstream, "Deployment"));
+}
+
+#[test]
+fn what_is_not_allowed_is_refused_by_name() {
+    let replace = ["proxy.mode=replace", PLACE[0], PLACE[1]];
+    let table: Vec<(Vec<&str>, &[&str])> = vec![
+        (vec!["proxy.mode=instead"], &["proxy/mode", "'none', 'beside', 'replace'"]),
+        (vec!["proxy.nodes=some"], &["proxy/nodes", "'labelled', 'all'"]),
+        (vec!["controller.mode=pilot"], &["controller/mode", "controller"]),
+        (vec!["controller.replicas=0"], &["controller/replicas", "minimum", "1"]),
+        (vec!["controller.logLevel=loud"], &["controller/logLevel", "'error', 'warn', 'info'"]),
+        (vec!["controler.enabled=true"], &["controler"]),
+        (
+            vec!["controller.configuration.maxEndpointsPerSlice=5000"],
+            &["maxEndpointsPerSlice", "maximum: got 5,000, want 1,000"],
+        ),
+        (vec!["controller.configuration.maxEndpointPerSlice=50"], &["maxEndpointPerSlice"]),
+        (vec!["controller.configuration.compat=old"], &["compat", "'none', 'upstream'"]),
+        (vec!["controller.configuration.featureGates.Hints=true"], &["featureGates", "Hints"]),
+        (
+            vec!["image.pullPolicy=Sometimes"],
+            &["image/pullPolicy", "'Always', 'IfNotPresent', 'Never'"],
+        ),
+        (vec!["image.digest=abc"], &["image/digest", "sha256"]),
+        (vec!["proxy.apiServer=10.0.0.1"], &["proxy/apiServer", "https"]),
+        (vec!["proxy.clusterCIDR=everywhere"], &["proxy/clusterCIDR"]),
+        (vec!["proxy.configuration.kubeProxy.mode=ipvs"], &["kubeProxy", "mode"]),
+        (
+            vec!["proxy.configuration.zonewise.count=pods"],
+            &["count", "'zones', 'services', 'none'"],
+        ),
+        (
+            vec!["proxy.mode=replace", PLACE[1]],
+            &["proxy.apiServer is not set", "kubectl config view --minify"],
+        ),
+        (
+            vec!["proxy.mode=replace", PLACE[0]],
+            &["proxy.clusterCIDR is not set", "kubectl get nodes"],
+        ),
+        (
+            [&replace[..], &["monitoring.monitors.enabled=true"]].concat(),
+            &["proxy.exposeMetrics=true"],
+        ),
+        (
+            vec!["monitoring.prometheus.serviceAccount=prometheus"],
+            &["monitoring.prometheus.namespace"],
+        ),
+    ];
+    for (values, expected) in table {
+        let ran = template(&values);
+        assert_ne!(ran.code, 0, "{values:?} is accepted");
+        for words in expected {
+            assert!(ran.err.contains(words), "{values:?}: `{words}` is not in {}", ran.err);
+        }
+    }
+    let elsewhere: Ran =
+        helm(&["template", "zonewise", "deploy/chart", "-n", "default"]).output().unwrap().into();
+    assert_ne!(elsewhere.code, 0);
+    assert!(elsewhere.err.contains("pass --namespace zonewise-system"), "{}", elsewhere.err);
+}
+
+/// What the chart writes into files, our programs accept.
+#[test]
+fn the_configurations_are_those_that_our_programs_read() {
+    let everything = [
+        "proxy.mode=replace",
+        PLACE[0],
+        PLACE[1],
+        "proxy.configuration.kubeProxy.nftables.minSyncPeriod=20ms",
+        "proxy.configuration.zonewise.serviceElements=1000",
+        "controller.configuration.compat=upstream",
+        "controller.configuration.settling.quietPeriod=5s",
+        "controller.configuration.leaderElection.leaseDuration=20s",
+        "controller.configuration.featureGates.TopologyAwareSubsetting=false",
+    ];
+    let tables: [&[&str]; 3] = [
+        &["proxy.mode=replace", PLACE[0], PLACE[1]],
+        &["proxy.mode=beside", PLACE[0], "proxy.configuration.kubeProxy.detectLocalMode=NodeCIDR"],
+        &everything,
+    ];
+    for values in tables {
+        let folder = tempfile::tempdir().unwrap();
+        let maps = objects(values).into_iter().filter(|one| one["kind"] == "ConfigMap");
+        for map in maps {
+            for (name, text) in map["data"].as_object().unwrap() {
+                fs::write(folder.path().join(name), text.as_str().unwrap()).unwrap();
+            }
+        }
+        let file = |name: &str| folder.path().join(name).display().to_string();
+        let (controller, proxy) = (file("controller.yaml"), file("config.yaml"));
+        for command in [
+            vec!["controller", "--check", "--config", &controller],
+            vec!["proxy", "--check", "--node-name", "n1", "--config", &proxy],
+        ] {
+            let ran: Ran = program(&command).output().unwrap().into();
+            assert_eq!(ran.code, 0, "{values:?}: {command:?}: {}", ran.err);
+        }
+    }
+}
+
+#[test]
+fn chart_and_program_have_one_version() {
+    let version = env!("CARGO_PKG_VERSION");
+    let chart = fs::read_to_string(root().join("deploy/chart/Chart.yaml")).unwrap();
+    for line in [format!("\nversion: {version}\n"), format!("\nappVersion: {version}\n")] {
+        assert!(chart.contains(&line), "deploy/chart/Chart.yaml has no line `{}`", line.trim());
+    }
+}
+
+/// The manifests in `deploy/` are rendered, never written by hand.
+#[test]
+fn the_manifests_are_those_of_the_chart() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(root().join("scripts/manifests"));
+    let ran: Ran = command.arg(folder.path()).env_remove("KUBECONFIG").output().unwrap().into();
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    for file in [
+        "controller/rbac.yaml",
+        "controller/controller.yaml",
+        "proxy/rbac.yaml",
+        "proxy/daemonset.yaml",
+        "observer/rbac.yaml",
+    ] {
+        let rendered = fs::read_to_string(folder.path().join(file)).unwrap();
+        let kept = fs::read_to_string(root().join("deploy").join(file)).unwrap();
+        assert_eq!(kept, rendered, "deploy/{file} is out of date: run make manifests");
+    }
+}
