@@ -240,7 +240,7 @@ fn every_fault_is_found_by_one_check_with_its_fix() {
         (
             |s| {
                 seen(&mut s.facts.own_leases)[2].renewed =
-                    Some(now() + SignedDuration::from_secs(40))
+                    Some(now() + SignedDuration::from_secs(40));
             },
             "clocks-of-nodes",
             FAILED,
@@ -330,7 +330,7 @@ fn every_fault_is_found_by_one_check_with_its_fix() {
         (
             |s| {
                 seen(&mut s.system_pods)[0] =
-                    manager(&["kube-controller-manager", "--leader-elect"])
+                    manager(&["kube-controller-manager", "--leader-elect"]);
             },
             "second-writer",
             FAILED,
@@ -369,7 +369,7 @@ fn every_fault_is_found_by_one_check_with_its_fix() {
         (
             |s| {
                 seen(&mut s.own_pods)[0].waiting =
-                    Some(("ImagePullBackOff".into(), "not found".into()))
+                    Some(("ImagePullBackOff".into(), "not found".into()));
             },
             "controller",
             FAILED,
