@@ -24,7 +24,7 @@ pub struct Host {
 struct SimulatedMachine {
     /// The addresses of its interfaces.
     addresses: Box<[IpAddr]>,
-    /// What would answer at `/healthz`; empty until the proxy would listen there.
+    /// What would answer at `/healthz`; empty until the proxy has begun.
     health: OnceLock<Health>,
 }
 
@@ -41,11 +41,12 @@ impl Host {
         Some(health.status(Moment::now()).healthz().0)
     }
 
-    /// The proxy listens at `/healthz` from now on.
-    pub(crate) fn listens(&self, health: &Health) {
+    /// This health answers at `/healthz` from now on.
+    pub(crate) fn with_health(&self, health: Health) -> Health {
         if let Some(machine) = &self.simulated {
             machine.health.get_or_init(|| health.clone());
         }
+        health
     }
 
     /// Where netlink sockets lead.

@@ -111,13 +111,12 @@ pub async fn run(
     let registry = Registry::default();
     metrics::process(&registry, env!("CARGO_PKG_VERSION"))?;
     let metrics = Arc::new(Metrics::new(&registry)?);
-    let health = Health::new(config.sync_period);
+    let health = host.with_health(Health::new(config.sync_period));
     let cluster = cluster_view(&config, &metrics, &timeline);
     let kernel = KernelHandle::default();
     let published = Arc::new(Published::default());
     table_metrics::register(&registry, &published, &cluster, host.network())?;
     let servers = servers(&config, &health, registry, &published, &cluster).await?;
-    host.listens(&health);
     timeline.ended(beginning, "servers of health checks and metrics");
     let started = clock::now().as_microsecond();
     let mut watches =
