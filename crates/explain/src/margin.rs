@@ -307,7 +307,7 @@ impl<'a> Numbers<'a> {
             if is_surely_in_force(&self.choice, &situation, serving.as_deref()) {
                 return Reason::HintsAssigned { moved: 0 };
             }
-            let previous = serving.map(|_| assignment(&ways, &situation));
+            let previous = assignment(&ways, &situation);
             kept_reason(&self.choice, &situation, previous.as_ref())
         })))
     }
@@ -355,13 +355,14 @@ impl<'a> FamilyNumbers<'a> {
         Situation::sorted(capacity, named, unplaced as u64)
     }
 
-    /// Where the endpoints are, and what each serves if that is exactly one zone or region.
+    /// Where the endpoints are, and what each serves.
     fn ways(&self, situation: &Situation, left: &[&PlacedPod<'_>]) -> Vec<Way> {
         let number = |name: &str| situation.names.binary_search_by(|one| (**one).cmp(name)).ok();
         let numbers: Vec<Option<usize>> = self.places.iter().map(|name| number(name)).collect();
         let way = |endpoint: &&PlacedPod<'_>| {
-            let mut serves = endpoint.serves.iter().filter_map(|place| numbers[*place]);
-            let serves = serves.next().filter(|_| serves.next().is_none());
+            let serves = endpoint.serves.iter().filter_map(|place| numbers[*place]);
+            let mut serves: Vec<u32> = serves.map(|zone| zone as u32).collect();
+            serves.sort_unstable();
             Way { source: endpoint.place.and_then(|place| numbers[place]), serves }
         };
         left.iter().map(way).collect()
@@ -371,26 +372,35 @@ impl<'a> FamilyNumbers<'a> {
 /// Where an endpoint is, and what it serves, as numbers of zones or regions.
 struct Way {
     source: Option<usize>,
-    serves: Option<usize>,
+    serves: Vec<u32>,
+}
+
+impl Way {
+    /// The only zone or region that it serves.
+    fn single(&self) -> Option<usize> {
+        match self.serves[..] {
+            [zone] => Some(zone as usize),
+            _ => None,
+        }
+    }
 }
 
 /// How many endpoints serve each zone or region if what is in force is kept; `None` if nothing is.
 /// Endpoints of which it says nothing serve their own.
 fn serving(ways: &[Way], situation: &Situation) -> Option<Vec<u64>> {
     let mut serving = vec![0; situation.names.len()];
-    ways.iter().filter_map(|way| way.serves.or(way.source)).for_each(|zone| serving[zone] += 1);
-    ways.iter().any(|way| way.serves.is_some()).then_some(serving)
+    ways.iter().filter_map(|way| way.single().or(way.source)).for_each(|zone| serving[zone] += 1);
+    ways.iter().any(|way| way.single().is_some()).then_some(serving)
 }
 
-/// The decision that is in force: the endpoints that serve exactly one zone or region.
-fn assignment(ways: &[Way], situation: &Situation) -> Assignment {
+/// The decision that is in force: the endpoints that serve some zones or regions.
+fn assignment(ways: &[Way], situation: &Situation) -> Option<Assignment> {
     let mut assignment = Assignment::empty(situation.names.len());
     for way in ways {
-        if let Some(serves) = way.serves {
-            assignment.add(way.source.unwrap_or(assignment.unplaced()), serves, 1);
-        }
+        let source = way.source.unwrap_or(assignment.unplaced());
+        assignment.add_list(source, &way.serves, 1);
     }
-    assignment
+    ways.iter().any(|way| !way.serves.is_empty()).then_some(assignment)
 }
 
 fn has_address(pod: &Pod, family: &AddressType) -> bool {

@@ -38,6 +38,7 @@ fn setup(label: &str) -> (Dataset, Vec<Choice>) {
 #[bench::auto("auto")]
 #[bench::local_subset("local-subset")]
 #[bench::balanced("balanced")]
+#[bench::balanced_hints("balanced-hints")]
 fn inputs((dataset, choices): (Dataset, Vec<Choice>)) -> Option<Summary> {
     let options = Options { shard: Shard::WHOLE, strict: false, progress: &|_| {} };
     black_box(evaluate(dataset, &choices, &options, &mut NoRows).ok())

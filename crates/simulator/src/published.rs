@@ -57,7 +57,7 @@ const SMALL: [(&str, f64); 6] = [
 
 /// Heuristics of the large table, and what we add to it.
 pub fn large_heuristics() -> Vec<&'static str> {
-    LARGE.iter().map(|line| line.heuristic).chain(["auto", "balanced"]).collect()
+    LARGE.iter().map(|line| line.heuristic).chain(["auto", "balanced-hints", "balanced"]).collect()
 }
 
 /// Heuristics of the table of starting thresholds.

@@ -1,6 +1,6 @@
 //! Instructions of a plan, which are the same on a busy machine as on an idle one: the first plan of a Service
 //! with 1,000 endpoints, and the plan after one of them was replaced (15 plans; divide by 15 for one). What
-//! hints cost is the difference between `auto` and `plain`.
+//! hints cost is the difference between `plain` and the others.
 
 #![allow(missing_docs, reason = "the benchmark macros make items without documentation")]
 #![allow(clippy::disallowed_methods, reason = "the benchmark macros end the process themselves")]
@@ -27,6 +27,7 @@ fn changed(mode: &str) -> Prepared {
 #[library_benchmark(setup = first)]
 #[bench::plain("Disabled")]
 #[bench::auto("Auto")]
+#[bench::balanced_hints("zonewise.dev/balanced-hints")]
 fn first_plan(prepared: Prepared) -> (Plan, Prepared) {
     (black_box(prepared.plan(0)), prepared)
 }
@@ -34,6 +35,7 @@ fn first_plan(prepared: Prepared) -> (Plan, Prepared) {
 #[library_benchmark(setup = changed)]
 #[bench::plain("Disabled")]
 #[bench::auto("Auto")]
+#[bench::balanced_hints("zonewise.dev/balanced-hints")]
 fn one_changed(prepared: Prepared) -> Prepared {
     for turn in 0..TURNS {
         black_box(prepared.plan(turn));

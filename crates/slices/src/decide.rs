@@ -360,7 +360,7 @@ pub(crate) struct HeuristicInput<'a> {
     placed: Vec<hints::Kind>,
     /// The sets of zones that use endpoints now.
     sets: ZoneSets<'a>,
-    /// The previous decision: the endpoints that serve exactly one zone.
+    /// The previous decision: the endpoints that serve some zones.
     previous: Option<Assignment>,
 }
 
@@ -413,7 +413,11 @@ impl<'a> HeuristicInput<'a> {
         kept: &Allocation,
         reason: Reason,
     ) -> Option<Improvement> {
-        if !matches!(reason, Reason::HintsKept { .. } | Reason::SubsetsKept { .. }) {
+        let may_be_kept = matches!(
+            reason,
+            Reason::HintsKept { .. } | Reason::SubsetsKept { .. } | Reason::HintsBalanced { .. }
+        );
+        if !may_be_kept {
             return None;
         }
         let (fresh, _) = self.run(heuristic, true);
@@ -685,7 +689,7 @@ fn source(location: Option<&Name>, situation: &Situation) -> u32 {
     zone.unwrap_or(situation.zones.len() as u32)
 }
 
-/// The previous decision: the endpoints that serve exactly one zone.
+/// The previous decision: the endpoints that serve some zones.
 fn previous(
     situation: &Situation,
     placed: &[hints::Kind],
@@ -694,10 +698,9 @@ fn previous(
     let mut assignment = Assignment::empty(situation.zones.len());
     let mut any = false;
     for kind in placed.iter().filter(|kind| kind.count > 0) {
-        if let [zone] = sets.all()[kind.serves as usize][..] {
-            assignment.add(kind.source as usize, zone as usize, kind.count);
-            any = true;
-        }
+        let zones = &sets.all()[kind.serves as usize];
+        assignment.add_list(kind.source as usize, zones, kind.count);
+        any |= !zones.is_empty();
     }
     any.then_some(assignment)
 }

@@ -15,6 +15,7 @@
 //! An `Allocation` is made once and refilled for every decision; refilling allocates nothing once
 //! its buffers have grown.
 
+use crate::heuristics::balanced_hints::Search;
 use crate::region::Region;
 
 /// What a group is called. The evaluation tool tells groups apart by name.
@@ -87,6 +88,7 @@ pub(crate) struct Scratch {
     pub(crate) fractional_supply: Vec<Fraction>,
     pub(crate) fractional_need: Vec<Fraction>,
     pub(crate) floats: Vec<f64>,
+    pub(crate) search: Search,
 }
 
 /// Some endpoints of a zone with a weight (see `local-weighted`).

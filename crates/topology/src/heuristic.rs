@@ -1,8 +1,10 @@
 //! The one trait every heuristic implements, and what outlives a single decision.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::allocation::{Allocation, Label};
+use crate::allocation::Allocation;
 use crate::reason::Reason;
 use crate::region::Region;
 
@@ -85,21 +87,28 @@ impl<'a> Case<'a> {
     pub fn following(region: Region<'a>, previous: Option<&'a Assignment>) -> Self {
         Self { region, previous, afresh: false }
     }
+
+    /// What is in force, for heuristics that give each endpoint one zone: nothing where every endpoint serves several.
+    pub(crate) fn assigned(&self) -> Option<&'a Assignment> {
+        self.previous.filter(|previous| previous.fits(&self.region) && !previous.is_shared_only())
+    }
 }
 
-/// How many endpoints of each source are assigned to each consuming zone.
+/// How many endpoints of each source are assigned to each consuming zone, or to several of them.
 ///
 /// Holds only endpoints that still exist: those that arrived since are missing from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
     zones: usize,
     counts: Vec<u64>,
+    /// Endpoints that serve several zones: by source, then by zones.
+    shared: BTreeMap<(usize, Box<[u32]>), u64>,
 }
 
 impl Assignment {
     /// Nothing assigned yet, among `zones` zones.
     pub fn empty(zones: usize) -> Self {
-        Self { zones, counts: vec![0; (zones + 1) * zones] }
+        Self { zones, counts: vec![0; (zones + 1) * zones], shared: BTreeMap::new() }
     }
 
     /// The place of endpoints that have no zone, among the sources.
@@ -112,12 +121,53 @@ impl Assignment {
         self.counts[source * self.zones + consumer] += endpoints;
     }
 
-    /// Endpoints located at `source` that serve `consumer`.
+    /// Adds endpoints located at `source` that serve all of these zones, which are in their order.
+    pub fn add_list(&mut self, source: usize, zones: &[u32], endpoints: u64) {
+        match zones {
+            [] => {}
+            [zone] => self.add(source, *zone as usize, endpoints),
+            _ => *self.shared.entry((source, zones.into())).or_default() += endpoints,
+        }
+    }
+
+    /// Endpoints located at `source` that serve `consumer` alone.
     pub fn count(&self, source: usize, consumer: usize) -> u64 {
         self.counts[source * self.zones + consumer]
     }
 
-    /// Endpoints located at `source` that serve any zone.
+    /// Endpoints located at `source` that serve exactly these zones.
+    pub(crate) fn listed(&self, source: usize, zones: &[u32]) -> u64 {
+        match zones {
+            [zone] => self.count(source, *zone as usize),
+            _ => self.shared.get(&(source, zones.into())).copied().unwrap_or(0),
+        }
+    }
+
+    /// Endpoints located at `source` that serve any zones.
+    pub(crate) fn listed_from(&self, source: usize) -> u64 {
+        let of_source = (source, Box::default())..(source + 1, Box::default());
+        self.assigned_from(source)
+            + self.shared.range(of_source).map(|(_, count)| count).sum::<u64>()
+    }
+
+    /// All endpoints: their source, the zones that they serve, and how many there are.
+    pub(crate) fn lists(&self) -> impl Iterator<Item = (usize, Cow<'_, [u32]>, u64)> {
+        let single = (0..self.counts.len()).filter(|&at| self.counts[at] > 0).map(|at| {
+            let zone = (at % self.zones) as u32;
+            (at / self.zones, Cow::Owned(vec![zone]), self.counts[at])
+        });
+        let shared = self.shared.iter();
+        single.chain(
+            shared.map(|((source, zones), count)| (*source, Cow::Borrowed(&**zones), *count)),
+        )
+    }
+
+    /// Whether there are endpoints that serve several zones, and none that serves one.
+    fn is_shared_only(&self) -> bool {
+        !self.shared.is_empty() && self.counts.iter().all(|count| *count == 0)
+    }
+
+    /// Endpoints located at `source` that serve one zone.
     pub(crate) fn assigned_from(&self, source: usize) -> u64 {
         self.counts[source * self.zones..(source + 1) * self.zones].iter().sum()
     }
@@ -127,7 +177,7 @@ impl Assignment {
     pub fn fits(&self, region: &Region<'_>) -> bool {
         self.zones == region.zones.len()
             && (0..=self.zones).all(|source| {
-                self.assigned_from(source)
+                self.listed_from(source)
                     <= if source == self.zones {
                         region.unplaced
                     } else {
@@ -138,13 +188,13 @@ impl Assignment {
 }
 
 impl From<&Allocation> for Assignment {
-    /// What the local groups of an allocation leave behind.
+    /// What the groups of an allocation that are meant for some zones leave behind.
     fn from(allocation: &Allocation) -> Self {
         let mut assignment = Self::empty(allocation.consumers());
         for (index, group) in allocation.groups().iter().enumerate() {
-            if let Label::Zone(consumer) = group.label {
-                for (source, &count) in allocation.contents_of(index).iter().enumerate() {
-                    assignment.add(source, consumer as usize, count);
+            for (source, &count) in allocation.contents_of(index).iter().enumerate() {
+                if count > 0 {
+                    assignment.add_list(source, allocation.zones_served(group), count);
                 }
             }
         }

@@ -15,6 +15,9 @@ use std::collections::BTreeMap;
 
 use crate::allocation::{Allocation, Label};
 
+/// The most zones that the hints of one endpoint may name.
+pub const MAX_ZONES: usize = 8;
+
 /// Endpoints to be placed that are alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kind {

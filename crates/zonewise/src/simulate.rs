@@ -303,8 +303,8 @@ fn run_published(small_only: bool) -> Result<()> {
         writeln!(
             out,
             "\n## Large data set (39,273,145 inputs)\n\n\
-             Ours = published, where there is a published figure. `auto` and `balanced` are not in\n\
-             the document; `balanced` is the best any router can score.\n"
+             Ours = published, where there is a published figure. `auto`, `balanced-hints` and `balanced` are\n\
+             not in the document; `balanced` is the best any router can score.\n"
         )?;
         let summary =
             job(&published::large_heuristics())?.run(named_dataset("kep-large")?, &mut NoRows)?;

@@ -60,7 +60,9 @@ fn a9_lazy_rebalance_writes_only_what_changed() {
 #[test]
 fn a15_rolling_update_ends_well() {
     let rollout = Scenario::builtin("rolling-update").unwrap();
-    for (label, limit) in [("auto", 0.3), ("local-subset", 0.5), ("balanced", 1e-9)] {
+    for (label, limit) in
+        [("auto", 0.3), ("local-subset", 0.5), ("balanced", 1e-9), ("balanced-hints", 0.3)]
+    {
         let result = run_one(&rollout, label);
         let (first, last) = (&result.steps[0], &result.steps[result.steps.len() - 1]);
         assert_eq!((first.endpoints, last.endpoints), (12, 12));

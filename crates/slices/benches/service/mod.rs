@@ -29,7 +29,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// A Service that has no slices yet. `mode` is the value of its topology annotation.
+    /// A Service that has no slices yet. `mode` is the value of its topology annotation, or a routing preference.
     pub(crate) fn first(mode: &str, endpoints: usize, upstream: bool) -> Self {
         Self {
             service: service(mode),
@@ -103,8 +103,13 @@ fn nodes() -> Nodes {
 
 fn service(mode: &str) -> Service {
     let uid = "00000000-0000-4000-8000-000000000000";
+    let key = if mode.contains('/') {
+        "zonewise.dev/routing-preference"
+    } else {
+        "service.kubernetes.io/topology-mode"
+    };
     serde_json::from_value(json!({
-        "metadata": {"name": "web", "namespace": "ns", "uid": uid, "annotations": {"service.kubernetes.io/topology-mode": mode}},
+        "metadata": {"name": "web", "namespace": "ns", "uid": uid, "annotations": {key: mode}},
         "spec": {"clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"], "selector": {"app": "web"}, "ports": [{"port": 80}]},
     }))
     .unwrap()

@@ -358,6 +358,23 @@ fn a18_shared_endpoints_are_hinted_to_several_zones_and_weights_become_shares() 
     assert!(shared, "an endpoint that several zones share is hinted to each of them");
 }
 
+/// A zone without endpoints shares those of the zone that has two. The lists are read back. With one endpoint more, that
+/// zone is named by all, and every endpoint gets its fair share.
+#[test]
+fn balanced_hints_name_several_zones_and_stay() {
+    let mut cluster = TestCluster::new(&[("a", "8"), ("b", "8"), ("c", "4")]);
+    cluster.pods("a", 2).pods("b", 1).annotate(PREFERENCE, "zonewise.dev/balanced-hints");
+    assert_eq!(code(&cluster.sync()), Code::HintsBalanced);
+    assert_eq!(cluster.hints(), map([("a+c", 2), ("b", 1)]));
+    assert_eq!((cluster.sync().writes(), cluster.settle().writes()), (0, 0));
+    cluster.pods("b", 2).sync();
+    assert_eq!(cluster.hints(), map([("a+c", 2), ("b+c", 2)]));
+    cluster.annotate(PREFERENCE, "zonewise.dev/auto").sync();
+    assert!(cluster.hints().keys().all(|zones| !zones.contains('+')), "{:?}", cluster.hints());
+    cluster.remove_annotation(PREFERENCE).sync();
+    assert_eq!(cluster.hints(), map([]), "no trace is left");
+}
+
 #[test]
 fn an_endpoint_is_never_hinted_to_more_zones_than_the_api_allows() {
     let mut cluster = crowded();

@@ -19,7 +19,7 @@
 //! A decision that is to be taken afresh assigns all endpoints anew. Hints that are on stay on where
 //! they may: then zones may have as much overload as lets hints stay.
 
-use super::zone_groups::{highest_overload, keep_assigned};
+use super::zone_groups::{highest_overload, keep_assigned, nothing_to_divide};
 use crate::allocation::{Allocation, Carrier};
 use crate::heuristic::{Case, Heuristic};
 use crate::number::{to_f64, to_u64};
@@ -97,17 +97,10 @@ impl Auto {
 
     /// Why hints cannot be assigned, in the order in which the reference checks.
     fn refusal(&self, region: &Region<'_>) -> Option<Reason> {
-        let zones = region.consuming_zones() as u64;
-        let endpoints = region.total;
-        if region.unknown_nodes > 0 || zones == 0 {
-            return Some(Reason::NodeInformationMissing { nodes: region.unknown_nodes });
+        if let Some(reason) = nothing_to_divide(region) {
+            return Some(reason);
         }
-        if zones == 1 {
-            return Some(Reason::OneZoneOnly);
-        }
-        if endpoints == 0 {
-            return Some(Reason::NoEndpoints);
-        }
+        let (zones, endpoints) = (region.consuming_zones() as u64, region.total);
         if zones > endpoints {
             return Some(Reason::TooFewEndpoints { endpoints, zones });
         }
@@ -142,7 +135,7 @@ impl Auto {
         refusal: Option<Reason>,
     ) -> Option<Reason> {
         let region = &case.region;
-        let previous = case.previous.filter(|previous| previous.fits(region))?;
+        let previous = case.assigned()?;
         let too_few = |reason: Reason| {
             matches!(reason, Reason::TooFewForBalance { .. } | Reason::TooFewEndpoints { .. })
         };
@@ -245,7 +238,7 @@ fn tokens(zones: usize, value: impl Fn(usize) -> f64, floor: f64) -> u64 {
 }
 
 /// How many of the `count` largest tokens belong to each zone; equal ones go to the first zone.
-fn take_largest(value: impl Fn(usize) -> f64, count: u64, taken: &mut [u64]) {
+pub(super) fn take_largest(value: impl Fn(usize) -> f64, count: u64, taken: &mut [u64]) {
     let zones = taken.len();
     let above = |zone: usize, level: f64| {
         let gap = value(zone) - level;

@@ -39,7 +39,7 @@ impl Heuristic for LocalSubset {
 
     fn allocate(&self, case: &Case<'_>, out: &mut Allocation) -> Reason {
         let region = &case.region;
-        let previous = case.previous.filter(|previous| previous.fits(region));
+        let previous = case.assigned();
         let kept = previous.filter(|_| !case.afresh);
         let reason = self
             .refusal(region, previous.is_some())

@@ -6,10 +6,11 @@
 //! | KEP-2004's own text | `local-subset` `require-zone` |
 //! | KEP-2433, Topology Aware Routing | `auto` |
 //! | KEP-4444 | `same-zone` `same-node` `spread` |
-//! | zonewise | `balanced` |
+//! | zonewise | `balanced` `balanced-hints` |
 
 pub mod auto;
 mod balanced;
+pub mod balanced_hints;
 mod local;
 mod local_opt;
 mod local_shared;
@@ -56,7 +57,7 @@ pub struct Parameter {
 }
 
 /// Every heuristic there is.
-pub const TABLE: [Entry; 14] = [
+pub const TABLE: [Entry; 15] = [
     Entry {
         name: "random",
         summary: "every zone uses every endpoint (no topology)",
@@ -183,6 +184,33 @@ pub const TABLE: [Entry; 14] = [
         build: |given| {
             let max_overload = given.get("max-overload").unwrap_or(0.0);
             Box::new(balanced::Balanced { max_overload })
+        },
+    },
+    Entry {
+        name: "balanced-hints",
+        summary: "zone hints with several zones where needed: as near to balanced as hints come",
+        parameters: &[
+            Parameter {
+                name: "max-overload",
+                summary: "load above its fair share that an endpoint may get",
+                default: Some(0.2),
+                max: 1e6,
+                whole: false,
+            },
+            Parameter {
+                name: "overload-cost",
+                summary: "1: overload costs what it costs in the published score; 0: only in-zone traffic counts",
+                default: Some(1.0),
+                max: 1e3,
+                whole: false,
+            },
+        ],
+        build: |given| {
+            let usual = balanced_hints::BalancedHints::default();
+            Box::new(balanced_hints::BalancedHints {
+                max_overload: given.get("max-overload").unwrap_or(usual.max_overload),
+                overload_cost: given.get("overload-cost").unwrap_or(usual.overload_cost),
+            })
         },
     },
 ];

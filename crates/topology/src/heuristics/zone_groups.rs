@@ -51,6 +51,19 @@ pub(super) fn overload_with(region: &Region<'_>, serving: impl Fn(usize) -> u64)
         .fold(0.0, f64::max)
 }
 
+/// Why there is nothing to divide among zones, in the order in which the reference checks.
+pub(super) fn nothing_to_divide(region: &Region<'_>) -> Option<Reason> {
+    match region.consuming_zones() {
+        0 => Some(Reason::NodeInformationMissing { nodes: region.unknown_nodes }),
+        _ if region.unknown_nodes > 0 => {
+            Some(Reason::NodeInformationMissing { nodes: region.unknown_nodes })
+        }
+        1 => Some(Reason::OneZoneOnly),
+        _ if region.total == 0 => Some(Reason::NoEndpoints),
+        _ => None,
+    }
+}
+
 /// The refusal of a region that cannot be balanced, with its most loaded zone.
 pub(super) fn overload_too_high(region: &Region<'_>, limit: f64) -> Reason {
     let load = |zone: usize| region.expected(zone) / to_f64(region.zones[zone].endpoints);

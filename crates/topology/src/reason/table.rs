@@ -53,6 +53,10 @@ define_reasons! {
             "zone shares keep the load of every endpoint within what is allowed",
             NOTHING_TO_DO,
             figures(in_zone, max_overload) within_fair_share(in_zone, max_overload);
+        HintsBalanced { in_zone: f64, max_overload: f64 } => InForce,
+            "every endpoint is hinted to one zone or to several, with as even a load as hints can have",
+            NOTHING_TO_DO,
+            figures(in_zone, max_overload) within_fair_share(in_zone, max_overload);
         ExpressionApplied => InForce,
             "endpoints are assigned as a custom expression says",
             "watch for overload: an expression has no capacity safeguard but its own";
@@ -92,6 +96,10 @@ define_reasons! {
                 "{}, threshold {threshold}, padding {padding}",
                 counted(endpoints, "endpoint")
             );
+        HintsGainNothing { limit: f64 } => Fallback,
+            "no hints within the allowed overload are better than using every endpoint",
+            "add endpoints in zones that have few, allow more overload, or use balanced",
+            figures(limit) format!("an overload of {} is allowed", percent(limit));
         EndpointsWithoutZone { endpoints: u64 } => Fallback,
             "an endpoint is on a node without a zone, so proxies would ignore all hints",
             "label the node with topology.kubernetes.io/zone",

@@ -522,9 +522,12 @@ fn d17_a_library_knows_custom_names_beside_the_built_in() {
     assert_eq!(name("balanced:max-overload=0.1").unwrap(), "balanced");
     let unknown = name("example.com/odd").unwrap_err().to_string();
     assert!(unknown.starts_with("unknown heuristic `example.com/odd`; known are random, local,"));
-    assert!(unknown.ends_with(", balanced, example.com/own, example.com/even"), "{unknown}");
+    assert!(
+        unknown.ends_with(", balanced, balanced-hints, example.com/own, example.com/even"),
+        "{unknown}"
+    );
     let empty = Library::default().parse("lokal").err().unwrap().to_string();
-    assert!(empty.ends_with(", balanced"), "{empty}");
+    assert!(empty.ends_with(", balanced, balanced-hints"), "{empty}");
     // Bound to names, it serves callers that know none.
     let cells = zones(&[(1, 1), (1, 1)]);
     let mut out = Allocation::new();

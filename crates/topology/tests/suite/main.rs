@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod auto_golden;
+mod balanced_hints;
 mod common;
 mod documents;
 #[cfg(feature = "expressions")]

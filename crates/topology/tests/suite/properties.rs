@@ -164,7 +164,7 @@ proptest! {
     fn a26_zones_with_nodes_are_served(cells in cells(1..9)) {
         prop_assume!(total(&cells) > 0 && cells.iter().all(|cell| cell.0 > 0));
         let zones = zones(&cells);
-        for name in ["random", "local", "local-shared", "auto", "same-zone", "same-node", "spread", "local-subset", "balanced"] {
+        for name in ["random", "local", "local-shared", "auto", "same-zone", "same-node", "spread", "local-subset", "balanced", "balanced-hints"] {
             let (reason, allocation) = decide(name, &Region::of(&zones), None);
             let traffic = TrafficModel::new().run(&Region::of(&zones), &allocation);
             prop_assert!(traffic.is_some(), "{} {}", name, reason);
@@ -206,7 +206,7 @@ proptest! {
     #[test]
     fn zones_with_nodes_are_reachable_beside_zones_without(cells in cells(1..9)) {
         prop_assume!(total(&cells) > 0);
-        for name in ["random", "local", "local-shared", "auto", "balanced", "local-subset", "same-zone"] {
+        for name in ["random", "local", "local-shared", "auto", "balanced", "local-subset", "same-zone", "balanced-hints"] {
             let (reason, allocation) = decide(name, &Region::of(&zones(&cells)), None);
             if reason.outcome() == Outcome::Failed { continue }
             for (zone, cell) in cells.iter().enumerate().filter(|(_, cell)| cell.0 > 0) {
@@ -222,7 +222,7 @@ proptest! {
     #[test]
     fn idempotence(cells in cells(2..7)) {
         let zones = zones(&cells);
-        for name in ["auto", "local-subset"] {
+        for name in ["auto", "local-subset", "balanced-hints"] {
             let (reason, first) = decide(name, &Region::of(&zones), None);
             if reason.outcome() != Outcome::InForce { continue }
             let previous = Assignment::from(&first);

@@ -59,6 +59,8 @@ fn every_code_is_reached() {
         code("local-subset", &three(3)),
         code("local-subset:threshold=1,padding=0", &[(1, 2), (1, 2), (1, 1)]),
         code("balanced", &three(4)),
+        code("balanced-hints", &three(4)),
+        code("balanced-hints", &[(1, 6), (1, 0), (1, 0)]),
         code("local-shared", &[(0, 5), (0, 1)]),
         code("local", &[(1, 200_000_000)]),
     ]);

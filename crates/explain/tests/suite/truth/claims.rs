@@ -410,7 +410,7 @@ fn heuristics(report: &mut Report, facts: &Facts<'_>, explanation: &Value) {
             / endpoints.len() as f64
     };
     let said = explanation["inZoneByHeuristic"].as_array().unwrap();
-    report.holds("explain.inZoneByHeuristic[].heuristic", said.len() == 14, said.len());
+    report.holds("explain.inZoneByHeuristic[].heuristic", said.len() == 15, said.len());
     if places.is_empty() || endpoints.is_empty() {
         return;
     }
@@ -432,7 +432,8 @@ fn heuristics(report: &mut Report, facts: &Facts<'_>, explanation: &Value) {
                 | "NodeInformationMissing"
                 | "EndpointsWithoutZone"
                 | "BelowStartingThreshold"
-                | "OneZoneOnly",
+                | "OneZoneOnly"
+                | "HintsGainNothing",
             ) => sum(&here),
             _ => continue,
         };

@@ -326,7 +326,7 @@ fn node(dice: &mut Dice, name: &str, mut labels: Value, silent: bool) -> Value {
     })
 }
 
-const HEURISTICS: [&str; 14] = [
+const HEURISTICS: [&str; 15] = [
     "random",
     "local",
     "local-shared",
@@ -341,6 +341,7 @@ const HEURISTICS: [&str; 14] = [
     "require-zone",
     "local-subset",
     "balanced",
+    "balanced-hints",
 ];
 
 fn service(dice: &mut Dice, dual: bool) -> Value {

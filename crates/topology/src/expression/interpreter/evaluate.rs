@@ -14,11 +14,10 @@ use super::problem::Problem;
 use super::record::Record;
 use super::syntax::Syntax;
 use crate::expression::Kind;
+use crate::hints::MAX_ZONES;
 use crate::reason::{Fault, Reason};
 use crate::region::Region;
 
-/// The most zones an endpoint can be hinted to (the API allows no more).
-const MAX_HINTS: usize = 8;
 /// The most evaluations for one Service.
 const MAX_EVALUATIONS: u64 = 10_000;
 /// The most steps for one Service, all evaluations together: below a second.
@@ -193,7 +192,7 @@ impl Program {
         }
         zones.sort_unstable();
         zones.dedup();
-        if zones.len() > MAX_HINTS {
+        if zones.len() > MAX_ZONES {
             return Err(Fault::TooManyZones.into());
         }
         Ok(zones)
