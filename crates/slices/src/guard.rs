@@ -16,7 +16,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use zonewise_common::name::Name;
 use zonewise_topology::heuristic::Heuristic;
-use zonewise_topology::heuristics::auto::Auto;
+use zonewise_topology::heuristics::balanced_hints::BalancedHints;
 use zonewise_topology::reason::Code;
 
 use crate::plan::{FamilyPlan, Plan};
@@ -136,7 +136,7 @@ pub fn floor_step(
 
 /// The heuristic of Services that ask for what hints cannot carry.
 pub(crate) fn heuristic() -> Arc<dyn Heuristic> {
-    Arc::new(Auto::KEP_2433)
+    Arc::new(BalancedHints::default())
 }
 
 impl ZoneAllocation {
