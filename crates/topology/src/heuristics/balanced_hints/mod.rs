@@ -11,7 +11,7 @@
 //!   a zone on every list       a d: a1 a2     b d: b1 d1          where a zone is small
 //! ```
 //!
-//! Which zones share ([`search`]) and how many endpoints each pool gets ([`layout`]) is chosen by one figure: the part of
+//! Which zones share (`search`) and how many endpoints each pool gets (`layout`) is chosen by one figure: the part of
 //! the traffic that stays in its zone, less what overload costs. No endpoint may get more than the allowed overload.
 //! Everything depends on numbers of endpoints per zone alone, so the time does not grow with the endpoints.
 //!

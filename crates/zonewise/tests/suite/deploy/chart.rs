@@ -49,6 +49,10 @@ fn words(text: &str) -> BTreeSet<String> {
 const CONTROLLER: &str = "ServiceAccount zonewise-controller, ClusterRole zonewise-controller, \
     ClusterRole zonewise-metrics-reader, ClusterRoleBinding zonewise-controller, Role zonewise-controller, \
     RoleBinding zonewise-controller, ConfigMap zonewise-controller, Deployment zonewise-controller";
+const GUARD: &str = "ServiceAccount zonewise-controller, ClusterRole zonewise-guard, \
+    ClusterRole zonewise-metrics-reader, ClusterRoleBinding zonewise-guard, Role zonewise-controller, \
+    RoleBinding zonewise-controller, ConfigMap zonewise-controller, Deployment zonewise-controller, \
+    CustomResourceDefinition zoneallocations.zonewise.dev";
 const BUDGET: &str = "PodDisruptionBudget zonewise-controller";
 const PROXY: &str = "ServiceAccount zonewise-proxy, ClusterRole zonewise-proxy, ClusterRoleBinding zonewise-proxy, \
     Role zonewise-proxy, RoleBinding zonewise-proxy, ValidatingAdmissionPolicy zonewise-proxy-lease, \
@@ -74,6 +78,8 @@ fn values_say_which_objects_there_are() {
     let monitors = ["monitoring.monitors.enabled=true", "monitoring.alerts.enabled=true"];
     let table: Vec<(Vec<&str>, String)> = vec![
         (vec![], [CONTROLLER, BUDGET, OBSERVER].join(", ")),
+        (vec![bare[1], "controller.mode=guard"], [GUARD, BUDGET].join(", ")),
+        (vec![bare[1], "controller.mode=observe"], [CONTROLLER, BUDGET].join(", ")),
         (vec!["controller.podDisruptionBudget.enabled=false"], [CONTROLLER, OBSERVER].join(", ")),
         (vec![bare[0]], OBSERVER.into()),
         (vec![bare[0], bare[1], "proxy.mode=replace", PLACE[0], PLACE[1]], PROXY.into()),
@@ -113,11 +119,13 @@ fn values_reach_the_objects_they_are_for() {
     let all = ["proxy.mode=replace", "proxy.nodes=all", PLACE[0], PLACE[1]];
     let (image, arguments, probe) =
         (at("/image"), at("/args/5"), at("/readinessProbe/httpGet/port"));
-    let capabilities = at("/securityContext/capabilities");
+    let (capabilities, mode) = (at("/securityContext/capabilities"), at("/args/2"));
     let table: Vec<Effect<'_>> = vec![
         (&["image.repository=host/z"], "Deployment", &image, json!("host/z:0.1.0")),
         (&["image.tag=next"], "Deployment", &image, json!("zonewise:next")),
         (&by_digest, "Deployment", &image, json!(format!("zonewise@sha256:{}", "a".repeat(64)))),
+        (&["controller.mode=guard"], "Deployment", &mode, json!("--mode=guard")),
+        (&["controller.mode=observe"], "Deployment", &mode, json!("--mode=observe")),
         (&["controller.replicas=3"], "Deployment", "/spec/replicas", json!(3)),
         (&replace, "DaemonSet", &arguments, json!("--take-over")),
         (&beside, "DaemonSet", &arguments, json!("--proxy-name=fast")),

@@ -38,7 +38,12 @@ async fn the_api_server_accepts_every_object() {
     let common = ["resourceQuota.create=true", "networkPolicy.enabled=true", PLACE[0], PLACE[1]];
     let prometheus =
         ["monitoring.prometheus.serviceAccount=p", "monitoring.prometheus.namespace=m"];
-    for mode in ["proxy.mode=replace", "proxy.mode=beside"] {
+    for mode in [
+        "proxy.mode=replace",
+        "proxy.mode=beside",
+        "controller.mode=guard",
+        "controller.mode=observe",
+    ] {
         let values = [&common[..], &prometheus, &[mode]].concat();
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects(&values)});
         let arguments =
