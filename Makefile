@@ -121,7 +121,7 @@ docs: ## Build the API documentation, and renew the generated pages in docs/
 	@UPDATE_DOCS=1 cargo test --locked --quiet --package zonewise-topology --test suite reasons
 	@UPDATE_DOCS=1 cargo test --locked --quiet --package zonewise --test suite -- \
 		repository::requirements observe::pages
-	@UPDATE_DOCS=1 cargo test --locked --quiet --lib --package zonewise-telemetry --package zonewise-controller \
+	@UPDATE_DOCS=1 cargo test --locked --quiet --lib --package zonewise-controller \
 		--package zonewise-proxy the_page_lists
 	@printf 'Start at %s\n' target/doc/zonewise_topology/index.html
 

@@ -315,6 +315,7 @@ mod tests {
     use super::*;
 
     use zonewise_slices::slice::AddressType;
+    use zonewise_testbed::page::keep_section;
     use zonewise_topology::reason::Reason;
 
     /// The metrics of a controller, all of them registered.
@@ -361,6 +362,16 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn the_page_lists_every_metric_of_the_controller() {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+        let (registry, ..) = registered();
+        assert_eq!(keep_section(&page, "## Controller", &registry.reference()), Ok(()));
+        let both = Registry::default();
+        zonewise_telemetry::metrics::process(&both, "1").unwrap();
+        assert_eq!(keep_section(&page, "## Both", &both.reference()), Ok(()));
     }
 
     #[test]

@@ -207,6 +207,7 @@ mod tests {
     use zonewise_cluster::watch::ContentType;
     use zonewise_nft::Network;
     use zonewise_routing::FeatureGates;
+    use zonewise_testbed::page::keep_section;
 
     use super::*;
     use crate::published::Published;
@@ -214,9 +215,8 @@ mod tests {
     use crate::timeline::Timeline;
     use crate::watches::ClusterView;
 
-    #[test]
-    fn b17_alerts_name_metrics_that_exist() {
-        let rules = include_str!("../../../deploy/proxy/alerts.yaml");
+    /// The metrics of a proxy, all of them registered.
+    fn registered() -> Registry {
         let registry = Registry::default();
         let metrics = Arc::new(Metrics::new(&registry).unwrap());
         let cluster = ClusterView::new(
@@ -228,6 +228,19 @@ mod tests {
         );
         let published = Arc::new(Published::default());
         table_metrics::register(&registry, &published, &cluster, &Network::default()).unwrap();
+        registry
+    }
+
+    #[test]
+    fn the_page_lists_every_metric_of_the_proxy() {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+        assert_eq!(keep_section(&page, "## Proxy", &registered().reference()), Ok(()));
+    }
+
+    #[test]
+    fn b17_alerts_name_metrics_that_exist() {
+        let rules = include_str!("../../../deploy/proxy/alerts.yaml");
+        let registry = registered();
         let known = format!("{registry:?}");
         let words = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let metrics: Vec<&str> = words

@@ -14,6 +14,7 @@
 //! Get a handle once and keep it: `with` takes a lock, `inc` does not.
 
 mod process;
+mod reference;
 mod text;
 mod value;
 

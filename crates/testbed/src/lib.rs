@@ -9,6 +9,7 @@
 //!                                                         objects     Nodes, Pods, Services, slices to edit
 //!                                                         eventually  waiting for a state
 //!                                                         traffic     where traffic goes with stored slices
+//!                                                         page        parts of pages that the code writes
 //! ```
 //!
 //! All files are in one temporary directory, which is removed after the test; all processes end with the
@@ -26,6 +27,7 @@ mod keys;
 mod manifests;
 mod metrics;
 pub mod objects;
+pub mod page;
 mod ports;
 pub mod process;
 mod programs;
