@@ -89,8 +89,8 @@ fn d17_custom_heuristics_stand_beside_the_built_in() {
     let file = file.to_str().unwrap();
     let all = simulate(&["--config", file, "--dataset", "-", "-o", "csv"]);
     let lines: Vec<&str> = text(&all.stdout).lines().collect();
-    assert_eq!(lines.len(), 1 + 14 + 2, "{}", text(&all.stderr));
-    assert!(lines[15].starts_with("example.com/cover-empty-zones,1,"), "{}", lines[15]);
+    assert_eq!(lines.len(), 1 + 15 + 2, "{}", text(&all.stderr));
+    assert!(lines[16].starts_with("example.com/cover-empty-zones,1,"), "{}", lines[16]);
     let timeline =
         simulate(&["timeline", "--config", file, "--heuristic", "example.com/half", "-o", "csv"]);
     assert!(timeline.status.success(), "{}", text(&timeline.stderr));
@@ -103,7 +103,7 @@ fn d17_custom_heuristics_stand_beside_the_built_in() {
         )
     );
     assert!(
-        message.ends_with(", balanced, example.com/cover-empty-zones, example.com/half\n"),
+        message.ends_with(", balanced-hints, example.com/cover-empty-zones, example.com/half\n"),
         "{message}"
     );
 }
@@ -116,7 +116,7 @@ fn d17_other_fields_are_not_looked_at() {
     {
         let file = config("others.yaml", &with_heuristics(list));
         let output = simulate(&["--config", file.to_str().unwrap(), "--dataset", "-", "-o", "csv"]);
-        assert_eq!(text(&output.stdout).lines().count(), 15, "{}", text(&output.stderr));
+        assert_eq!(text(&output.stdout).lines().count(), 16, "{}", text(&output.stderr));
     }
 }
 

@@ -309,7 +309,7 @@ fn timelines_in_all_formats() {
         (&"Timeline".into(), &"node-loss".into())
     );
     let rows = document["heuristics"].as_array().unwrap();
-    assert_eq!((rows.len(), &rows[0]["heuristic"]), (15, &"reference".into()));
+    assert_eq!((rows.len(), &rows[0]["heuristic"]), (16, &"reference".into()));
     let steps = "name,a,b\nbefore,1 4,1 4\nafter,1 4,3 4\n";
     let csv =
         with_input(&["timeline", "--scenario", "-", "-o", "csv", "--heuristic", "auto"], steps);
