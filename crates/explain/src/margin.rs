@@ -19,7 +19,7 @@ use zonewise_topology::reason::{Code, Reason};
 use zonewise_topology::region::Situation;
 
 use crate::change::ControllerView;
-use crate::service_snapshot::{is_in_force, leading};
+use crate::service_snapshot::{gives_up_hints, is_in_force, leading};
 
 /// Which losses leave zone routing on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -254,7 +254,8 @@ struct PlacedPod<'a> {
 }
 
 impl<'a> Numbers<'a> {
-    /// `None` where more than these numbers counts: slices of other writers, or the way of the reference.
+    /// `None` where more than these numbers counts: slices of other writers, the way of the reference, or hints that
+    /// end when the controller decides afresh.
     fn of(view: &'a ControllerView, loads: &Loads<'_>) -> Option<Self> {
         if view.settings.upstream || view.has_foreign_endpoints() {
             return None;
@@ -262,6 +263,9 @@ impl<'a> Numbers<'a> {
         let objects = &view.objects;
         let slices = objects.own_slices(&view.settings);
         let choice = requested_routing(&objects.service, &view.settings).choice;
+        if gives_up_hints(&choice) {
+            return None;
+        }
         let families = objects.service.families.iter().map(|family| {
             let numbers = FamilyNumbers::of(view, loads, &choice, family);
             let grounds = objects.input(&slices).grounds(&choice, family);

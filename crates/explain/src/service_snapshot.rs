@@ -6,10 +6,12 @@ use zonewise_common::keys::MANAGED_BY;
 use zonewise_slices::node::Nodes;
 use zonewise_slices::plan::{Input, Plan, kept_reason, plan};
 use zonewise_slices::pod::Pod;
-use zonewise_slices::requested::{self, RequestedRouting, requested_routing};
+use zonewise_slices::requested::{self, Choice, RequestedRouting, requested_routing};
 use zonewise_slices::service::Service;
 use zonewise_slices::settings::Settings;
 use zonewise_slices::slice::{AddressType, Slice};
+use zonewise_topology::heuristic::Heuristic as _;
+use zonewise_topology::heuristics::balanced_hints::BalancedHints;
 use zonewise_topology::reason::{Code, Outcome, Reason};
 
 use crate::slice_names;
@@ -66,6 +68,11 @@ pub(crate) fn leading(reasons: impl Iterator<Item = Reason>) -> Reason {
     *reasons.iter().find(fallback).or(reasons.first()).unwrap_or(&Reason::ClusterWide)
 }
 
+/// Whether hints that may be kept can end when the controller decides afresh, because they gain nothing.
+pub(crate) fn gives_up_hints(choice: &Choice) -> bool {
+    choice.heuristic().name() == BalancedHints::default().name()
+}
+
 impl ServiceSnapshot {
     /// The slices that this controller manages.
     pub fn own_slices(&self, settings: &Settings) -> Vec<Arc<Slice>> {
@@ -86,11 +93,11 @@ impl ServiceSnapshot {
 
     /// The reason of [`decide`](Self::decide), or another one with the same outcome. Much faster.
     pub fn kept_reason(&self, settings: &Settings) -> Reason {
-        if settings.upstream {
+        let choice = requested_routing(&self.service, settings).choice;
+        if settings.upstream || gives_up_hints(&choice) {
             return self.decide(settings).reason();
         }
         let slices = self.own_slices(settings);
-        let choice = requested_routing(&self.service, settings).choice;
         let input = self.input(&slices);
         leading(self.service.families.iter().map(|family| {
             let grounds = input.grounds(&choice, family);

@@ -44,13 +44,14 @@ pub fn suggestions(view: &ControllerView, environment: &Environment) -> Vec<Sugg
     if environment.has_controller() {
         return with_zonewise(view);
     }
-    let mut all = with_zonewise(view);
-    // What works without zonewise is what the built-in controller does then.
+    // What works without zonewise is what the built-in controller does then, with the steps that it needs.
     let built_in = view.built_in();
-    for suggestion in all.iter_mut().filter(|suggestion| suggestion.needs.is_empty()) {
-        suggestion.then = built_in.with_all(&suggestion.steps).reason().code();
-    }
-    for suggestion in without_zonewise(view) {
+    let ours = with_zonewise(view).into_iter().map(|suggestion| match suggestion.needs[..] {
+        [] => verified(&built_in, suggestion.steps.clone()).unwrap_or(suggestion),
+        _ => suggestion,
+    });
+    let mut all: Vec<Suggestion> = Vec::new();
+    for suggestion in ours.chain(without_zonewise(view)) {
         if !all.iter().any(|known| known.steps == suggestion.steps) {
             all.push(suggestion);
         }
