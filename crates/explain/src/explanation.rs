@@ -306,11 +306,14 @@ impl Explanation {
     /// The controller balances its own endpoints. Proxies also use those that others have written: the
     /// figures of the reason are those of all endpoints.
     fn count_foreign_endpoints(&mut self, planned: &Matrix) {
-        let Reason::SharesBalanced { .. } = self.numbers.arithmetic else { return };
         let (Some(in_zone), Some(max_overload)) = (planned.in_zone, planned.max_overload()) else {
             return;
         };
-        self.numbers.arithmetic = Reason::SharesBalanced { in_zone, max_overload };
+        self.numbers.arithmetic = match self.numbers.arithmetic {
+            Reason::SharesBalanced { .. } => Reason::SharesBalanced { in_zone, max_overload },
+            Reason::HintsBalanced { .. } => Reason::HintsBalanced { in_zone, max_overload },
+            other => other,
+        };
         self.numbers.sentence = self.numbers.arithmetic.to_string();
     }
 
