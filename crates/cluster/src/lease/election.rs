@@ -66,6 +66,9 @@ pub struct Election {
     conflicts: u8,
     /// Whether it takes a Lease that is free.
     standing: bool,
+    /// Whether the last request was not answered. What the watches of this candidate know is as old as
+    /// that, and they need a moment to catch up when the API server is reached again.
+    cut_off: bool,
     leaving: bool,
 }
 
@@ -102,6 +105,7 @@ impl Election {
             next_attempt: None,
             conflicts: 0,
             standing: true,
+            cut_off: false,
             leaving: false,
         }
     }
@@ -160,7 +164,10 @@ impl Election {
     /// Handles the answer to a request that was sent at `sent` and answered at `now`.
     pub fn answered(&mut self, sent: Instant, now: Instant, answer: Answer) {
         self.expire(now);
+        let was_cut_off = self.cut_off;
+        self.cut_off = matches!(answer, Answer::Failed(StoreError::Failed(_)));
         match answer {
+            Answer::Found(found) if was_cut_off && !self.leaving => self.reach_again(found, now),
             Answer::Found(Some(lease)) => self.observe(lease, now),
             Answer::Found(None) => self.observe_missing(now),
             Answer::Written(lease) => self.written(lease, sent, now),
@@ -220,6 +227,17 @@ impl Election {
             Some(free) if now < free => self.wait_for(free),
             _ => Step::Write,
         };
+    }
+
+    /// Handles the first answer after requests that failed. A Lease that is free is left until the next
+    /// attempt: a leader whose watches have not caught up would write what was true before.
+    fn reach_again(&mut self, found: Option<Lease>, now: Instant) {
+        let standing = std::mem::replace(&mut self.standing, false);
+        match found {
+            Some(lease) => self.observe(lease, now),
+            None => self.observe_missing(now),
+        }
+        self.standing = standing;
     }
 
     /// Handles a Lease that does not exist. If another candidate held it until it was deleted, that

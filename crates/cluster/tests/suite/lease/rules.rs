@@ -87,6 +87,23 @@ fn an_absent_lease_is_created() {
     assert_eq!(me.election.write_deadline(), Some(me.at(10.0)), "counted from before");
 }
 
+/// The watches of a candidate that was cut off need a moment to catch up with what another leader did.
+#[test]
+fn who_was_cut_off_does_not_lead_with_the_first_answer() {
+    let free = found("8", spec("", 1, (0, 0), 3));
+    for found in [free, Answer::Found(None)] {
+        let mut me = candidate();
+        me.step(0.0, failed());
+        let reached = me.waits(0.0);
+        assert_eq!(me.step(reached, found.clone()), Action::Get);
+        let again = me.waits(reached);
+        assert!(again - reached >= 2.0, "{reached} {again}");
+        assert_eq!(me.step(again, found), Action::Get);
+        let taken = me.next(again);
+        assert!(matches!(taken, Action::Replace(_) | Action::Create(_)), "{taken:?}");
+    }
+}
+
 #[test]
 fn a_held_lease_is_waited_for_by_our_own_clock() {
     let mut me = candidate();
