@@ -8,6 +8,10 @@
 //! `zonewise proxy --init-only` makes the settings and ends, in an init container that may write to
 //! `/proc/sys`. The proxy itself finds them made and needs no such privilege. It warns about a setting
 //! that is wrong and that it must not change: Services work without it.
+//!
+//! The size of the conntrack table belongs to the whole machine. Where a node is itself a container, as
+//! with kind, the kernel lets nobody on it change that size. A table that is large enough is then as
+//! good, and a smaller one is a warning, for `--init-only` too.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -67,9 +71,27 @@ pub struct SetupError {
 impl SetupError {
     /// Whether a warning is enough: the setting does not exist, or this process must not change it.
     pub fn is_warning(&self) -> bool {
-        use ErrorKind::{NotFound, PermissionDenied, ReadOnlyFilesystem};
-        [NotFound, PermissionDenied, ReadOnlyFilesystem].contains(&self.source.kind())
+        self.source.kind() == ErrorKind::NotFound
+            || is_refused(&self.source)
+            || self.is_beyond_the_node()
     }
+
+    /// Whether nobody on this node may change the setting, whatever the privileges.
+    fn is_beyond_the_node(&self) -> bool {
+        is_beyond_the_node(self.file, &self.source)
+    }
+}
+
+/// Whether this process must not write.
+fn is_refused(error: &io::Error) -> bool {
+    [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem].contains(&error.kind())
+}
+
+/// Whether this is a setting of the whole machine, refused to a node that is a part of it. The kernel
+/// shows the size of the table read-only to all network namespaces but the first, and answers a write
+/// of the buckets there with `EOPNOTSUPP`.
+fn is_beyond_the_node(file: &str, error: &io::Error) -> bool {
+    [MAX, BUCKETS].contains(&file) && (is_refused(error) || error.kind() == ErrorKind::Unsupported)
 }
 
 /// The settings that `--init-only` could not make.
@@ -147,13 +169,17 @@ impl Machine {
         Self { root: root.into() }
     }
 
-    /// `--init-only`: makes all settings.
+    /// `--init-only`: makes all settings, and warns about those that nobody on this node may change.
     ///
     /// # Errors
-    /// With the settings that could not be made; all others are.
+    /// With the settings that could not be made although a node can; all others are.
     pub fn init(&self, config: &Config) -> Result<(), Incomplete> {
         load_conntrack();
-        let errors = self.set_up(config);
+        let (beyond, errors): (Vec<_>, Vec<_>) =
+            self.set_up(config).into_iter().partition(SetupError::is_beyond_the_node);
+        for error in beyond {
+            tracing::warn!("{error}");
+        }
         if errors.is_empty() { Ok(()) } else { Err(Incomplete(errors)) }
     }
 
@@ -205,9 +231,14 @@ impl Machine {
         if wanted.holds(now) {
             return Ok(());
         }
-        fs::write(&path, wanted.value.to_string()).map_err(|source| wanted.failed(source))?;
-        tracing::info!(file = %path.display(), was = now, now = wanted.value, "kernel setting changed");
-        Ok(())
+        match fs::write(&path, wanted.value.to_string()) {
+            Ok(()) => {
+                tracing::info!(file = %path.display(), was = now, now = wanted.value, "kernel setting changed");
+                Ok(())
+            }
+            Err(error) if now > wanted.value && is_beyond_the_node(wanted.file, &error) => Ok(()),
+            Err(error) => Err(wanted.failed(error)),
+        }
     }
 
     fn path(&self, file: &str) -> PathBuf {
@@ -222,6 +253,11 @@ impl Wanted {
                 "set --oom-score-adj to its current value, or give the container the capability SYS_RESOURCE"
             }
             (_, ErrorKind::NotFound) => "load the kernel module nf_conntrack first",
+            (file, _) if is_beyond_the_node(file, &source) => {
+                "run `zonewise proxy --init-only` once with privileges; where the node is itself a \
+                 container, set it on the machine below, or conntrack.maxPerCore to 0 to keep the \
+                 machine's"
+            }
             (_, ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
                 "run `zonewise proxy --init-only` once with privileges, for example as an init \
                  container"
@@ -381,13 +417,22 @@ mod tests {
 
     #[test]
     fn without_the_privilege_the_remedy_is_init_only() {
-        let denied = [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem];
-        for kind in denied {
-            let error = Wanted::exactly(MAX, 7).failed(kind.into());
-            assert!(error.is_warning());
-            assert!(error.to_string().contains("zonewise proxy --init-only"), "{error}");
+        use ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
+        let rows = [
+            (ESTABLISHED, PermissionDenied, (true, false)),
+            (ESTABLISHED, ReadOnlyFilesystem, (true, false)),
+            (ESTABLISHED, Unsupported, (false, false)),
+            (MAX, PermissionDenied, (true, true)),
+            (MAX, ReadOnlyFilesystem, (true, true)),
+            (BUCKETS, Unsupported, (true, true)),
+            (MAX, InvalidInput, (false, false)),
+        ];
+        for (file, kind, expected) in rows {
+            let error = Wanted::exactly(file, 7).failed(kind.into());
+            assert_eq!((error.is_warning(), error.is_beyond_the_node()), expected, "{error}");
+            let named = error.to_string().contains("zonewise proxy --init-only");
+            assert_eq!(named, error.is_warning(), "{error}");
         }
-        assert!(!Wanted::exactly(MAX, 7).failed(ErrorKind::InvalidInput.into()).is_warning());
     }
 
     #[test]

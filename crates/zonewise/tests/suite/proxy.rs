@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use zonewise_netns::Namespace;
+
 fn proxy(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_zonewise")).arg("proxy").args(arguments).output().unwrap()
 }
@@ -116,4 +118,41 @@ fn a_cluster_that_cannot_be_found_ends_with_1() {
     let message = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(message.contains("kubeconfig `nowhere.yaml` cannot be used"), "{message}");
+}
+
+/// In every network namespace but the machine's own, the kernel shows the size of the conntrack table read-only: so it is
+/// on a node that is itself a container. The settings of the node are made all the same.
+#[test]
+fn init_only_leaves_the_size_of_the_machines_conntrack_table_to_the_machine() {
+    const SIZE: &str = "net/netfilter/nf_conntrack_max";
+    const ESTABLISHED: &str = "net/netfilter/nf_conntrack_tcp_timeout_established";
+    let node = Namespace::new("init-only").unwrap();
+    let init = |size: &str, hours: &str| {
+        node.enter(|| {
+            proxy(&[
+                "--init-only",
+                "--node-name=n1",
+                "--conntrack-max-per-core=1",
+                &format!("--conntrack-min={size}"),
+                &format!("--conntrack-tcp-timeout-established={hours}"),
+            ])
+        })
+    };
+    // Loads conntrack, whose settings are then there to be read.
+    assert!(init("0", "1h").status.success());
+    let machines: u32 = node.read_sysctl(SIZE).unwrap().trim().parse().unwrap();
+    for (size, hours, seconds) in [(1_024, "2h", "7200"), (1 << 20, "3h", "10800")] {
+        let output = init(&size.to_string(), hours);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let warnings: Vec<_> = said.lines().filter(|line| line.contains(SIZE)).collect();
+        assert_eq!(warnings.len(), usize::from(size > machines), "{size}: {said}");
+        let complete = |line: &&str| {
+            line.contains(&format!("should be {size}"))
+                && line.contains("conntrack.maxPerCore to 0")
+        };
+        assert!(warnings.iter().all(complete), "{said}");
+        assert_eq!(node.read_sysctl(ESTABLISHED).unwrap().trim(), seconds);
+        assert_eq!(node.read_sysctl(SIZE).unwrap().trim(), machines.to_string());
+    }
 }
