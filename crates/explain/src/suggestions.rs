@@ -68,12 +68,15 @@ fn without_zonewise(view: &ControllerView) -> Vec<Suggestion> {
 }
 
 /// What of zonewise must run for zone routing to be on after some steps: its proxy, if kube-proxy would use
-/// all endpoints; its controller, if a step sets it up or if the built-in one would leave zone routing off.
+/// all endpoints; its controller, if a step sets it up, or if with the built-in one zone routing would stay off
+/// or kube-proxy would use all endpoints: that controller gives hints for zones that have no capacity too.
 fn needed_components(view: &ControllerView, steps: &[Change]) -> Vec<Component> {
     let sets_up = |step: &Change| matches!(step, Change::TurnOnGate { .. } | Change::CountNodes);
     let own_setting = !view.settings.upstream && steps.iter().any(sets_up);
     let proxy = !view.is_near_with(ProxyKind::KubeProxy);
-    let controller = proxy || own_setting || !view.built_in().is_on();
+    let built_in = view.built_in();
+    let suffices = || built_in.is_on() && built_in.is_near_with(ProxyKind::KubeProxy);
+    let controller = proxy || own_setting || !suffices();
     let needed = [(controller, Component::Controller), (proxy, Component::Proxy)];
     needed.into_iter().filter(|(needed, _)| *needed).map(|(_, component)| component).collect()
 }

@@ -83,6 +83,8 @@ pub(crate) struct Model {
     /// Addresses whose Service was deleted, and when. A Service that gets such an address first has the rules of the
     /// one before, and loses them when a proxy learns of the deletion.
     freed: BTreeMap<IpAddr, Instant>,
+    /// Services that were deleted, and when. One that gets the name again first has the slices of the one before.
+    deleted: BTreeMap<Name, Instant>,
     /// The identity in the controllers' Lease.
     leader: Option<String>,
     /// The endpoints that a node's rules led to when they were last looked at, and since when they did without a
@@ -117,6 +119,7 @@ impl Model {
             services: BTreeMap::new(),
             pods: BTreeMap::new(),
             freed: BTreeMap::new(),
+            deleted: BTreeMap::new(),
             leader: None,
             seen: BTreeMap::new(),
             calm_since: None,
@@ -227,7 +230,7 @@ impl Model {
         let seen = self.seen.get(&key).cloned().unwrap_or_default();
         let stayed =
             seen.iter().any(|(endpoint, since)| self.ready_since_before(*endpoint, *since));
-        if stayed && !lost.is_empty() && !self.may_have_old_rules(address, now) {
+        if stayed && !lost.is_empty() && !self.may_have_old_rules(name, address, now) {
             self.violated(format!(
                 "{told}: a programmed Service with an endpoint that stayed ready lost its rules: {lost:?}"
             ));
@@ -243,15 +246,18 @@ impl Model {
     pub(crate) fn remove_service(&mut self, name: &Name) {
         let addresses = self.services.remove(name).map(|facts| facts.addresses);
         let now = Instant::now();
+        self.deleted.insert(name.clone(), now);
         self.freed.extend(addresses.into_iter().flatten().map(|address| (address, now)));
     }
 
-    /// Whether rules at this address may be those of a Service that was deleted: not every proxy need have learnt of it.
-    fn may_have_old_rules(&self, address: IpAddr, now: Instant) -> bool {
-        let settled = |freed: &Instant| {
-            self.calm_since.is_some_and(|calm| now.duration_since(calm.max(*freed)) > LATEST)
+    /// Whether rules of this Service may be those of one that was deleted and had its address, or lead to endpoints
+    /// in the slices of one that had its name: not every proxy need have learnt of it.
+    fn may_have_old_rules(&self, name: &Name, address: IpAddr, now: Instant) -> bool {
+        let settled = |since: &Instant| {
+            self.calm_since.is_some_and(|calm| now.duration_since(calm.max(*since)) > LATEST)
         };
-        self.freed.get(&address).is_some_and(|freed| !settled(freed))
+        let mut since = self.freed.get(&address).into_iter().chain(self.deleted.get(name));
+        since.any(|since| !settled(since))
     }
 
     fn ready_since_before(&self, address: IpAddr, at: Instant) -> bool {

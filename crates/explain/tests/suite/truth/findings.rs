@@ -566,3 +566,30 @@ fn advice_that_works_without_zonewise_gives_what_the_built_in_controller_decides
     assert_eq!(change["needs"], json!([]));
     assert_eq!(change["then"], "HintsAssigned");
 }
+
+#[test]
+fn advice_needs_our_controller_where_the_built_in_one_gives_hints_that_no_proxy_uses() {
+    let mut cluster = with_pods(two_zones(|_| {}), &["a1"; 8]);
+    for object in &mut cluster.objects {
+        match object["kind"].as_str() {
+            Some("Service") => {
+                object["metadata"]["annotations"] =
+                    json!({"service.kubernetes.io/topology-mode": "Auto"});
+            }
+            // All endpoints are in a zone without capacity. The built-in controller gives them hints for that zone.
+            Some("Node") if object["metadata"]["name"] == "a1" => {
+                object["status"]["conditions"][0]["status"] = "False".into();
+            }
+            _ => {}
+        }
+    }
+    cluster.here = Some(Vec::new());
+    let explanation = cluster.explanation().0;
+    let changes = explanation["changes"].as_array().unwrap().iter();
+    let node = |change: &&Value| change["steps"][0]["kind"] == "add-node";
+    let [change] = changes.filter(node).collect::<Vec<_>>()[..] else { panic!("{explanation:#}") };
+    assert_eq!(
+        (&change["needs"], &change["then"]),
+        (&json!(["controller"]), &json!("HintsAssigned"))
+    );
+}

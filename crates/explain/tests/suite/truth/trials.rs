@@ -89,15 +89,21 @@ fn add_endpoints(cluster: &mut Cluster, place: &str, count: u64) {
 }
 
 /// What of zonewise must run for zone routing to be on after some steps: its proxy, if kube-proxy keeps
-/// no traffic near; its controller, if a step sets it up, or if the built-in one leaves zone routing off.
+/// no traffic near; its controller, if a step sets it up, or if with the built-in one zone routing is off or
+/// kube-proxy keeps no traffic near.
 fn needs(changed: &Cluster, steps: &[Value]) -> Vec<&'static str> {
-    let settled = changed.settled();
-    let (world, family) = (World::of(&settled), verdict(changed)["family"].clone());
-    let with_kube_proxy = matrix(&world, family.as_str().unwrap(), PROXIES[1], By::Zones);
-    let proxy = !with_kube_proxy.rows.values().any(|row| row.is_near());
+    let family = verdict(changed)["family"].clone();
+    let near_with_kube_proxy = |cluster: &Cluster| {
+        let settled = cluster.settled();
+        let traffic = matrix(&World::of(&settled), family.as_str().unwrap(), PROXIES[1], By::Zones);
+        traffic.rows.values().any(|row| row.is_near())
+    };
+    let proxy = !near_with_kube_proxy(changed);
+    let built_in = built_in(changed);
+    let suffices = is_on(&verdict(&built_in)) && near_with_kube_proxy(&built_in);
     let sets_up = |step: &Value| step["kind"] == "turn-on-gate" || step["kind"] == "count-nodes";
     let own = !changed.upstream && steps.iter().any(sets_up);
-    let controller = proxy || own || !is_on(&verdict(&built_in(changed)));
+    let controller = proxy || own || !suffices;
     let needed = [(controller, "controller"), (proxy, "proxy")];
     needed.into_iter().filter(|(needed, _)| *needed).map(|(_, part)| part).collect()
 }
