@@ -149,6 +149,10 @@ const READABLE: usize = 30_000;
 /// How many elements are encoded at a time, so that little memory is needed.
 const CHUNK: usize = 4 << 10;
 
+/// How often the kernel has to refuse the tables with one Service, and to accept them without any in between, before
+/// that Service is said to be at fault.
+const REFUSALS: usize = 3;
+
 impl Kernel {
     /// Opens a netlink socket; changes nothing.
     pub fn open(
@@ -309,22 +313,47 @@ impl Kernel {
         updates: Vec<Update>,
         rejected: &mut Vec<Rejected>,
     ) -> Result<Vec<Update>, KernelError> {
-        self.put_services(updates);
-        let result = self.check_build();
-        let mut updates = self.take_services();
+        let (mut updates, result) = self.check_build_with(updates);
         let Err(error) = result else { return Ok(updates) };
         if !is_about_content(&error) {
             return Err(error);
         }
         if updates.len() <= 1 {
-            let alone = updates.pop().map(|(service, _)| Rejected { service, error });
-            rejected.extend(alone);
-            return Ok(updates);
+            return self.accepted_alone(updates, error, rejected);
         }
         let second = updates.split_off(updates.len() / 2);
         let mut accepted = self.accepted_of(updates, rejected)?;
         accepted.extend(self.accepted_of(second, rejected)?);
         Ok(accepted)
+    }
+
+    /// The one Service that was refused with this error, unless the kernel refuses it again and again while it accepts
+    /// the tables without any: a kernel that is short of memory refuses now this, now that.
+    fn accepted_alone(
+        &mut self,
+        mut alone: Vec<Update>,
+        mut error: KernelError,
+        rejected: &mut Vec<Rejected>,
+    ) -> Result<Vec<Update>, KernelError> {
+        for _ in 1..REFUSALS {
+            self.check_build()?;
+            let (kept, result) = self.check_build_with(alone);
+            alone = kept;
+            match result {
+                Ok(()) => return Ok(alone),
+                Err(again) if is_about_content(&again) => error = again,
+                Err(again) => return Err(again),
+            }
+        }
+        rejected.extend(alone.pop().map(|(service, _)| Rejected { service, error }));
+        Ok(alone)
+    }
+
+    /// Has the kernel check the tables with these Services and no others, and gives the Services back.
+    fn check_build_with(&mut self, updates: Vec<Update>) -> (Vec<Update>, Result<(), KernelError>) {
+        self.put_services(updates);
+        let result = self.check_build();
+        (self.take_services(), result)
     }
 
     fn put_services(&mut self, updates: Vec<Update>) {

@@ -195,6 +195,26 @@ fn a_busy_kernel_costs_no_service_its_rules_at_the_start() {
     assert_eq!(destinations(&kernel), expected(1..=2));
 }
 
+/// A kernel that is short of memory for a moment refuses now this, now that. A Service is at fault only if it is
+/// refused again and again.
+#[test]
+fn a_kernel_short_of_memory_costs_no_service_its_rules_at_the_start() {
+    let kernel = SimulatedKernel::new(true);
+    let mut before = tables_on(&kernel);
+    before.service(&service("web", &["10.96.0.1"]));
+    scaled_to(&mut before, 2).sync();
+    drop(before);
+    let mut refusals = 0..2;
+    kernel.set_hook(move |call| {
+        let with_service = call.description().contains("set ip zonewise services (");
+        (with_service && refusals.next().is_some()).then_some(Fault::Refused(ENOMEM))
+    });
+    let mut after = tables_with(&kernel, Options { masquerade_all: true, ..Options::default() });
+    after.service(&service("web", &["10.96.0.1"]));
+    scaled_to(&mut after, 2).try_sync().unwrap();
+    assert_eq!(destinations(&kernel), expected(1..=2));
+}
+
 /// A proxy of node n1 in zone a, on a kernel in memory and an API server.
 struct Running {
     api: Api,
