@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::Client;
@@ -12,6 +13,7 @@ use thiserror::Error;
 use tokio::time::timeout;
 use zonewise_common::encoded::Encoded;
 use zonewise_common::lenient::lenient;
+use zonewise_common::protobuf::MEDIA_TYPE;
 use zonewise_common::protobuf::decode::decode;
 use zonewise_common::protobuf::envelope::Envelope;
 use zonewise_common::protobuf::kinds::STATUS;
@@ -216,7 +218,7 @@ pub async fn get_with_headers(
     Ok((headers, read(response).await?))
 }
 
-/// Sends a request and returns the whole answer.
+/// Sends a request and returns the whole answer. That is JSON, unless what is sent is protobuf: then it may be that.
 pub async fn call(
     client: &Client,
     method: Method,
@@ -224,13 +226,18 @@ pub async fn call(
     content_type: &str,
     body: Vec<u8>,
 ) -> Result<bytes::Bytes, ApiError> {
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header(http::header::CONTENT_TYPE, content_type)
-        .body(Body::from(body))
-        .map_err(|error| invalid_path(path, &error))?;
+    let mut request =
+        Request::builder().method(method).uri(path).header(CONTENT_TYPE, content_type);
+    if content_type == MEDIA_TYPE {
+        request = request.header(ACCEPT, protobuf_or_json());
+    }
+    let request = request.body(Body::from(body)).map_err(|error| invalid_path(path, &error))?;
     read(send(client, request).await?).await
+}
+
+/// What is accepted where protobuf is asked for: a server that does not speak it answers in JSON.
+pub(crate) fn protobuf_or_json() -> String {
+    format!("{MEDIA_TYPE},{JSON}")
 }
 
 /// A path that cannot be part of a request.

@@ -23,6 +23,7 @@ use zonewise_common::keys::{CONTROLLER, MANAGED_BY};
 use zonewise_common::name::{Key, Name};
 use zonewise_inventory::follow::{Cause, IndexListener, WatchedIndex};
 use zonewise_inventory::index::NodeChange;
+use zonewise_inventory::write::SliceWriter;
 use zonewise_slices::node::Nodes;
 use zonewise_slices::requested::requested_routing;
 use zonewise_slices::settings::Settings;
@@ -454,6 +455,7 @@ impl Controller {
         let enqueuer = &self.watched.listener;
         let syncer = Arc::new(Syncer {
             client: self.client.clone(),
+            writer: SliceWriter::new(self.client.clone(), self.config.content_type),
             settings: self.settings.subscribe(),
             watched: Arc::clone(&self.watched),
             nodes,

@@ -23,7 +23,7 @@ use zonewise_common::event::Event;
 use zonewise_common::keys::{MANAGED_BY, TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE};
 use zonewise_common::name::{Key, Name};
 use zonewise_inventory::follow::{IndexListener, WatchedIndex};
-use zonewise_inventory::write;
+use zonewise_inventory::write::{self, SliceWriter};
 use zonewise_slices::node::Nodes;
 use zonewise_slices::plan::{FamilyPlan, Input, MissingNode, Plan, plan};
 use zonewise_slices::pod::Pod;
@@ -43,6 +43,7 @@ use crate::status;
 /// What every worker needs for a sync.
 pub(crate) struct Syncer<L> {
     pub(crate) client: Client,
+    pub(crate) writer: SliceWriter,
     pub(crate) settings: watch::Receiver<Arc<Settings>>,
     pub(crate) watched: Arc<WatchedIndex<L>>,
     pub(crate) nodes: watch::Receiver<Arc<Nodes>>,
@@ -250,7 +251,7 @@ impl<L: IndexListener> Syncer<L> {
             self.watched.index().record_written_slice(slice);
         };
         for slice in &plan.creates {
-            match self.send(write::create(&self.client, slice), progress).await? {
+            match self.send(self.writer.create(slice), progress).await? {
                 Ok(stored) => written("create", stored),
                 // The Service will be deleted with its namespace, so this is not an error.
                 Err(ApiError::NamespaceTerminating(_)) => return Ok(()),
@@ -260,7 +261,7 @@ impl<L: IndexListener> Syncer<L> {
             }
         }
         for slice in &plan.updates {
-            let stored = self.send(write::replace(&self.client, slice), progress).await?;
+            let stored = self.send(self.writer.replace(slice), progress).await?;
             let stored = stored.map_err(|source| {
                 let action = format!("failed to update {} EndpointSlice", slice.name());
                 write_error(&action, service, source)

@@ -4,12 +4,22 @@
 //! Names come from the API server, where they are valid; they are checked all the same before they
 //! become part of a request path.
 
+use std::fmt::Display;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
 use http::Method;
 use kube::Client;
 use serde::Deserialize;
 use serde_json::json;
+use zonewise_cluster::watch::ContentType;
+use zonewise_common::encoded::Encoded;
 use zonewise_common::lenient::lenient;
 use zonewise_common::name::Uid;
+use zonewise_common::protobuf::MEDIA_TYPE;
+use zonewise_common::protobuf::encode::encode;
+use zonewise_common::protobuf::envelope::Envelope;
+use zonewise_common::protobuf::kinds::ENDPOINT_SLICE;
 use zonewise_slices::plan::SliceName;
 use zonewise_slices::service::{Condition, Service};
 use zonewise_slices::slice::Slice;
@@ -19,16 +29,84 @@ use zonewise_cluster::api::{self, ApiError};
 /// The field manager of conditions, which are written with server-side apply.
 const FIELD_MANAGER: &str = "zonewise-controller";
 
-/// Creates a slice and returns it as stored.
-pub async fn create(client: &Client, slice: &Slice) -> Result<Slice, ApiError> {
-    let path = slices_path(&slice.namespace)?;
-    send(client, Method::POST, &path, slice).await
+/// Creates and replaces slices, in protobuf as long as the server takes that: a slice of 100 endpoints costs it a fifth
+/// less than in JSON.
+pub struct SliceWriter {
+    client: Client,
+    protobuf: AtomicBool,
 }
 
-/// Replaces a slice and returns it as stored.
-pub async fn replace(client: &Client, slice: &Slice) -> Result<Slice, ApiError> {
-    let path = format!("{}/{}", slices_path(&slice.namespace)?, segment(slice.name())?);
-    send(client, Method::PUT, &path, slice).await
+impl SliceWriter {
+    /// Writes by way of this client.
+    pub fn new(client: Client, content_type: ContentType) -> Self {
+        Self { client, protobuf: AtomicBool::new(content_type == ContentType::Protobuf) }
+    }
+
+    /// Creates a slice and returns it as stored.
+    pub async fn create(&self, slice: &Slice) -> Result<Slice, ApiError> {
+        let path = slices_path(&slice.namespace)?;
+        self.send(Method::POST, &path, slice).await
+    }
+
+    /// Replaces a slice and returns it as stored.
+    pub async fn replace(&self, slice: &Slice) -> Result<Slice, ApiError> {
+        let path = format!("{}/{}", slices_path(&slice.namespace)?, segment(slice.name())?);
+        self.send(Method::PUT, &path, slice).await
+    }
+
+    async fn send(&self, method: Method, path: &str, slice: &Slice) -> Result<Slice, ApiError> {
+        if let Some(body) = self.protobuf_of(slice) {
+            let answer = api::call(&self.client, method.clone(), path, MEDIA_TYPE, body).await;
+            match answer {
+                Err(ApiError::Format(error)) => self.fall_back(&error),
+                answer => return stored(slice, &answer?),
+            }
+        }
+        let refused = |error: serde_json::Error| ApiError::Refused(error.to_string());
+        let body = serde_json::to_vec(slice).map_err(refused)?;
+        stored(slice, &api::call(&self.client, method, path, api::JSON, body).await?)
+    }
+
+    /// The slice in protobuf, if it is written so. One that cannot be is written as JSON.
+    fn protobuf_of(&self, slice: &Slice) -> Option<Vec<u8>> {
+        if !self.protobuf.load(Relaxed) {
+            return None;
+        }
+        encode("discovery.k8s.io/v1", &ENDPOINT_SLICE, slice)
+            .inspect_err(|error| tracing::debug!(%error, "a slice is written as JSON"))
+            .ok()
+    }
+
+    fn fall_back(&self, error: &str) {
+        if self.protobuf.swap(false, Relaxed) {
+            tracing::warn!(
+                error,
+                "the API server does not take EndpointSlices in protobuf; they are written as JSON from now on"
+            );
+        }
+    }
+}
+
+/// A slice as the server has stored it, by its answer. Only what the server adds is read; the rest is what was sent.
+fn stored(slice: &Slice, answer: &[u8]) -> Result<Slice, ApiError> {
+    let unreadable = |error: &dyn Display| {
+        ApiError::Unavailable(format!("the answer to a write cannot be read: {error}"))
+    };
+    let metadata: StoredMeta = match Envelope::open(answer) {
+        Ok(envelope) => Encoded::Protobuf(&ENDPOINT_SLICE, envelope.object).metadata(),
+        Err(_) => {
+            let json = std::str::from_utf8(answer).map_err(|error| unreadable(&error))?;
+            Encoded::Json(json).metadata()
+        }
+    }
+    .map_err(|error| unreadable(&error))?;
+    Ok(Slice {
+        name: Some(metadata.name),
+        uid: metadata.uid,
+        resource_version: metadata.resource_version,
+        generation: metadata.generation,
+        ..slice.clone()
+    })
 }
 
 /// Deletes a slice, if it still has the same uid. A slice that does not exist any more is no error.
@@ -46,12 +124,7 @@ pub async fn delete(client: &Client, namespace: &str, slice: &SliceName) -> Resu
     }
 }
 
-/// The fields that the server adds to a slice. The rest is what was sent and is not decoded again.
-#[derive(Deserialize)]
-struct Stored {
-    metadata: StoredMeta,
-}
-
+/// The fields that the server adds to a slice.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StoredMeta {
@@ -60,27 +133,6 @@ struct StoredMeta {
     resource_version: Box<str>,
     #[serde(default, deserialize_with = "lenient")]
     generation: i64,
-}
-
-async fn send(
-    client: &Client,
-    method: Method,
-    path: &str,
-    slice: &Slice,
-) -> Result<Slice, ApiError> {
-    let refused = |error: serde_json::Error| ApiError::Refused(error.to_string());
-    let body = serde_json::to_vec(slice).map_err(refused)?;
-    let answer = api::call(client, method, path, api::JSON, body).await?;
-    let Stored { metadata } = serde_json::from_slice(&answer).map_err(|error| {
-        ApiError::Unavailable(format!("the answer to a write cannot be read: {error}"))
-    })?;
-    Ok(Slice {
-        name: Some(metadata.name),
-        uid: metadata.uid,
-        resource_version: metadata.resource_version,
-        generation: metadata.generation,
-        ..slice.clone()
-    })
 }
 
 /// Sets our conditions on a Service to exactly these; others of ours are removed. With none, the request

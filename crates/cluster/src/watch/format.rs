@@ -32,7 +32,7 @@ use crate::api::{self, ApiError};
 pub(super) fn get(path: &str, kind: Option<&'static Kind>) -> Result<Request<Body>, ApiError> {
     let mut request = Request::get(path);
     if kind.is_some() {
-        request = request.header(ACCEPT, format!("{MEDIA_TYPE},{}", api::JSON));
+        request = request.header(ACCEPT, api::protobuf_or_json());
     }
     request.body(Body::empty()).map_err(|error| api::invalid_path(path, &error))
 }

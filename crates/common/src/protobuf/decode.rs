@@ -30,7 +30,7 @@ pub struct Kind {
 }
 
 /// A field of a message.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Field {
     /// Its number in protobuf.
     pub number: u32,

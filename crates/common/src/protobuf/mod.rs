@@ -1,4 +1,4 @@
-//! Kubernetes objects in protobuf: read field by field, without a copy and without generated code.
+//! Kubernetes objects in protobuf: read field by field, without a copy and without generated code, and written.
 //!
 //! ```text
 //!  list     k8s\0 Unknown { typeMeta, raw: PodList { metadata, items ─────────┐
@@ -17,6 +17,7 @@
 //! * [`leaf`]: messages that are one value in JSON, such as times.
 //! * [`decode`]: serde's view of a message with such a table. Structs that are read from JSON are
 //!   read from protobuf by the same code, so both forms give the same struct.
+//! * [`encode`]: the way back, for objects that we write.
 //!
 //! Fields that are not in the tables are skipped, so a newer API server does not matter. The format is
 //! described in
@@ -24,6 +25,7 @@
 //! <https://protobuf.dev/programming-guides/encoding/>.
 
 pub mod decode;
+pub mod encode;
 pub mod envelope;
 pub mod kinds;
 pub mod leaf;

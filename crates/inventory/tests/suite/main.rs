@@ -3,3 +3,4 @@
 
 mod forms;
 mod index;
+mod write;
