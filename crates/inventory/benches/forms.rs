@@ -1,9 +1,12 @@
-//! What reading objects costs in JSON and in protobuf: one object, from bytes that a real API server has sent, and
-//! whole lists of that server; and what ways of reading all Pods in protobuf cost the server.
+//! What objects cost in JSON and in protobuf: reading one, from bytes that a real API server has sent, and whole lists
+//! of that server; writing slices; and what ways of reading all Pods in protobuf cost the server.
 //!
 //! ```text
 //!  ZONEWISE_REFERENCE=$(scripts/reference bench) cargo bench --package zonewise-inventory --bench forms
+//!  …                                                                            --bench forms -- writes
 //! ```
+//!
+//! The second runs one part: `objects`, `lists`, `writes` or `ways`.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -31,6 +34,7 @@ use zonewise_common::protobuf::MEDIA_TYPE;
 use zonewise_common::protobuf::envelope::WatchEvent;
 use zonewise_common::protobuf::reader;
 use zonewise_common::protobuf::stream::{FrameCutter, ListCutter};
+use zonewise_inventory::write::SliceWriter;
 use zonewise_routing::{NodeLocation, ObjectReader};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
@@ -44,6 +48,9 @@ const SLICES: usize = 5_000;
 const ENDPOINTS: usize = 10;
 /// How often each list is read; the median is shown.
 const LISTS: usize = 5;
+/// How many slices are created and replaced in a turn, and how many turns each form has.
+const WRITES: usize = 250;
+const TURNS: usize = 4;
 /// How many Pods are read in each way.
 const PODS: usize = 70_000;
 
@@ -245,14 +252,58 @@ async fn ways(cluster: &Cluster) {
         lines.push(way(cluster, &name, || pages(&client, limit)).await);
     }
     lines.push(way(cluster, "initial events of a watch", || stream(&client)).await);
-    println!("\n{}", table::markdown(&lines));
+    println!("{}", table::markdown(&lines));
 }
 
-#[tokio::main]
-async fn main() {
-    let cluster = Cluster::start().await.unwrap();
+/// The CPU time of the server for one write, in milliseconds: creations, and replacements of what was created.
+async fn write_turn(cluster: &Cluster, writer: &SliceWriter, new: &Slice) -> [f64; 2] {
+    let cpu = || cluster.apiserver_cpu_seconds().unwrap();
+    let (mut stored, begun) = (Vec::new(), cpu());
+    for _ in 0..WRITES {
+        stored.push(writer.create(new).await.unwrap());
+    }
+    let created = cpu();
+    for slice in &mut stored {
+        slice.endpoints[0].conditions.ready = Some(false);
+        *slice = writer.replace(slice).await.unwrap();
+    }
+    [created - begun, cpu() - created].map(|seconds| seconds * 1000.0 / WRITES as f64)
+}
+
+/// What writing slices costs the server. The forms take turns, so that what else the machine does meets both.
+async fn writes(cluster: &Cluster) {
     let client = cluster.admin().unwrap();
-    cluster.create(&[objects::namespace("bench")]).await.unwrap();
+    let forms = [ContentType::Json, ContentType::Protobuf];
+    let writers = forms.map(|form| SliceWriter::new(client.clone(), form));
+    let header = ["CPU of the API server for a write", "JSON", "protobuf", "ratio"];
+    let mut lines = vec![header.map(str::to_owned).to_vec()];
+    for endpoints in [100, 10] {
+        let mut new: Slice = serde_json::from_value(slice("", endpoints)).unwrap();
+        (new.name, new.generate_name) = (None, Some("written-".into()));
+        // Of creations and of replacements, in JSON and in protobuf.
+        let mut sums = [[0.0; 2]; 2];
+        for turn in 0..TURNS * 2 {
+            let form = turn % 2;
+            let spent = write_turn(cluster, &writers[form], &new).await;
+            for (sums, spent) in sums.iter_mut().zip(spent) {
+                sums[form] += spent / TURNS as f64;
+            }
+        }
+        for (how, [json, protobuf]) in ["created", "replaced"].into_iter().zip(sums) {
+            lines.push(vec![
+                format!("{endpoints} endpoints, {how}"),
+                format!("{json:.1} ms"),
+                format!("{protobuf:.1} ms"),
+                format!("{:.2}", protobuf / json),
+            ]);
+        }
+    }
+    println!("{}\n", table::markdown(&lines));
+}
+
+/// What decoding one object costs.
+async fn one_of_each(cluster: &Cluster) {
+    let client = cluster.admin().unwrap();
     let service = objects::service("bench", "web", "web");
     cluster.create(&[pod(0), service, slice("web-1", 100)]).await.unwrap();
     let selected = |resource: Resource| {
@@ -277,12 +328,15 @@ async fn main() {
         lines.push(one_object(&client, name, &resource, read).await);
     }
     println!("{}\n", table::markdown(&lines));
+}
 
+/// What a list of slices costs.
+async fn lists(cluster: &Cluster) {
     let slices: Vec<Value> =
         (0..SLICES).map(|n| slice(&format!("many-{n:05}"), ENDPOINTS)).collect();
     cluster.create(&slices).await.unwrap();
-    let json = list(&cluster, ContentType::Json).await;
-    let protobuf = list(&cluster, ContentType::Protobuf).await;
+    let json = list(cluster, ContentType::Json).await;
+    let protobuf = list(cluster, ContentType::Protobuf).await;
     let row = |name: &str, json: f64, protobuf: f64| {
         let cells = [json, protobuf].map(|seconds| format!("{seconds:.3} s"));
         let ratio = format!("{:.2}", protobuf / json);
@@ -296,6 +350,28 @@ async fn main() {
         row("request to last object", json.0.as_secs_f64(), protobuf.0.as_secs_f64()),
         row("CPU of the API server", json.1, protobuf.1),
     ];
-    println!("{}", table::markdown(&lines));
-    ways(&cluster).await;
+    println!("{}\n", table::markdown(&lines));
+}
+
+const PARTS: [&str; 4] = ["objects", "lists", "writes", "ways"];
+
+#[tokio::main]
+async fn main() {
+    // Cargo adds an option of its own.
+    let asked: Vec<String> = std::env::args().skip(1).filter(|part| part != "--bench").collect();
+    if let Some(unknown) = asked.iter().find(|part| !PARTS.contains(&part.as_str())) {
+        println!("there is no part `{unknown}`; there are {}", PARTS.join(", "));
+        std::process::exit(2);
+    }
+    let wanted = |part: &str| asked.is_empty() || asked.iter().any(|asked| asked == part);
+    let cluster = Cluster::start().await.unwrap();
+    cluster.create(&[objects::namespace("bench")]).await.unwrap();
+    for part in PARTS.into_iter().filter(|part| wanted(part)) {
+        match part {
+            "objects" => one_of_each(&cluster).await,
+            "lists" => lists(&cluster).await,
+            "writes" => writes(&cluster).await,
+            _ => ways(&cluster).await,
+        }
+    }
 }
