@@ -294,66 +294,60 @@ impl Kernel {
     }
 
     /// Writes the tables anew, without the Services that the kernel rejects. These are found by having it check
-    /// the tables without changing anything, with fewer and fewer Services, so that what is there works
+    /// the tables without changing anything, with more and more Services, so that what is there works
     /// until all other Services are in its place.
     fn replace_tables(&mut self) -> Result<Vec<Rejected>, KernelError> {
-        let all = self.take_services();
+        let all = self.take_services(self.desired.services().keys().cloned().collect());
         // Without any Service: if the kernel rejects that, the fault is not a Service's.
         self.check_build()?;
         let mut rejected = Vec::new();
-        let accepted = self.accepted_of(all, &mut rejected)?;
-        self.put_services(accepted);
+        self.add_accepted(all, &mut rejected)?;
         self.build()?;
         Ok(rejected)
     }
 
-    /// Those of these Services that the kernel accepts. There are no others in `desired` meanwhile.
-    fn accepted_of(
+    /// Adds those of these Services to the desired ones that the kernel accepts together with them.
+    fn add_accepted(
         &mut self,
-        updates: Vec<Update>,
+        mut updates: Vec<Update>,
         rejected: &mut Vec<Rejected>,
-    ) -> Result<Vec<Update>, KernelError> {
-        let (mut updates, result) = self.check_build_with(updates);
-        let Err(error) = result else { return Ok(updates) };
-        if !is_about_content(&error) {
-            return Err(error);
+    ) -> Result<(), KernelError> {
+        let Some(mut error) = self.refusal_of(&mut updates)? else { return Ok(()) };
+        if updates.len() > 1 {
+            let second = updates.split_off(updates.len() / 2);
+            self.add_accepted(updates, rejected)?;
+            return self.add_accepted(second, rejected);
         }
-        if updates.len() <= 1 {
-            return self.accepted_alone(updates, error, rejected);
-        }
-        let second = updates.split_off(updates.len() / 2);
-        let mut accepted = self.accepted_of(updates, rejected)?;
-        accepted.extend(self.accepted_of(second, rejected)?);
-        Ok(accepted)
-    }
-
-    /// The one Service that was refused with this error, unless the kernel refuses it again and again while it accepts
-    /// the tables without any: a kernel that is short of memory refuses now this, now that.
-    fn accepted_alone(
-        &mut self,
-        mut alone: Vec<Update>,
-        mut error: KernelError,
-        rejected: &mut Vec<Rejected>,
-    ) -> Result<Vec<Update>, KernelError> {
+        // A kernel that is short of memory refuses now this, now that: a Service is at fault if it is refused again and
+        // again while the tables without it are accepted.
         for _ in 1..REFUSALS {
             self.check_build()?;
-            let (kept, result) = self.check_build_with(alone);
-            alone = kept;
-            match result {
-                Ok(()) => return Ok(alone),
-                Err(again) if is_about_content(&again) => error = again,
-                Err(again) => return Err(again),
-            }
+            let Some(again) = self.refusal_of(&mut updates)? else { return Ok(()) };
+            error = again;
         }
-        rejected.extend(alone.pop().map(|(service, _)| Rejected { service, error }));
-        Ok(alone)
+        rejected.extend(updates.pop().map(|(service, _)| Rejected { service, error }));
+        Ok(())
     }
 
-    /// Has the kernel check the tables with these Services and no others, and gives the Services back.
-    fn check_build_with(&mut self, updates: Vec<Update>) -> (Vec<Update>, Result<(), KernelError>) {
-        self.put_services(updates);
-        let result = self.check_build();
-        (self.take_services(), result)
+    /// Has the kernel check the tables with these Services besides the desired ones. They become desired if it accepts
+    /// them; if not, they stay in `updates`, and its reason is returned.
+    ///
+    /// # Errors
+    /// If the check failed for a reason that says nothing about the Services.
+    fn refusal_of(
+        &mut self,
+        updates: &mut Vec<Update>,
+    ) -> Result<Option<KernelError>, KernelError> {
+        let keys = updates.iter().map(|(key, _)| key.clone()).collect();
+        self.put_services(std::mem::take(updates));
+        match self.check_build() {
+            Ok(()) => Ok(None),
+            Err(error) if is_about_content(&error) => {
+                *updates = self.take_services(keys);
+                Ok(Some(error))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn put_services(&mut self, updates: Vec<Update>) {
@@ -362,8 +356,7 @@ impl Kernel {
         }
     }
 
-    fn take_services(&mut self) -> Vec<Update> {
-        let keys: Vec<Key> = self.desired.services().keys().cloned().collect();
+    fn take_services(&mut self, keys: Vec<Key>) -> Vec<Update> {
         let take = |key: Key| {
             let programmed = self.desired.replace(&key, None, None);
             (key, programmed)
