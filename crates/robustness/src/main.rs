@@ -42,7 +42,12 @@ impl FromStr for Seeds {
         };
         match text.split_once("..") {
             None => number(text).map(|seed: u64| Self { first: seed, end: seed.saturating_add(1) }),
-            Some((first, end)) => Ok(Self { first: number(first)?, end: number(end)? }),
+            Some((first, end)) => {
+                let seeds = Self { first: number(first)?, end: number(end)? };
+                let some = seeds.first < seeds.end;
+                some.then_some(seeds)
+                    .ok_or_else(|| format!("`{text}` has no seed (example: 0..1000)"))
+            }
         }
     }
 }
@@ -69,8 +74,7 @@ fn main() -> ExitCode {
             });
         }
     });
-    let (failed, tried) =
-        (failed.into_inner(), arguments.seeds.end - arguments.seeds.first.min(arguments.seeds.end));
+    let (failed, tried) = (failed.into_inner(), arguments.seeds.end - arguments.seeds.first);
     println!("{tried} seeds, {} failed", failed.len());
     failed.iter().for_each(|failure| println!("  {failure}"));
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -68,7 +68,7 @@ impl Routing {
             Self::None | Self::PreferClose => {}
             Self::Auto => all[TOPOLOGY_MODE] = json!("Auto"),
             Self::Balanced => all[ROUTING_PREFERENCE] = json!("zonewise.dev/balanced"),
-            Self::Subsets => all[SUBSETTING] = json!("zone"),
+            Self::Subsets => all[SUBSETTING] = json!("Auto"),
             Self::LocalSubset => all[ROUTING_PREFERENCE] = json!("zonewise.dev/local-subset"),
         }
         all
@@ -151,4 +151,24 @@ pub(crate) fn pod_status(address: Ipv4Addr, ready: bool) -> Value {
         "podIPs": [{"ip": address}, {"ip": ipv6_of(address)}],
         "conditions": [{"type": "Ready", "status": status}],
     }})
+}
+
+#[cfg(test)]
+mod tests {
+    use zonewise_slices::requested::requested_routing;
+    use zonewise_slices::service::Service;
+    use zonewise_slices::settings::Settings;
+
+    use super::*;
+
+    /// A value that the controller does not know would be simulated as no value at all.
+    #[test]
+    fn what_services_ask_for_is_understood() {
+        for routing in Routing::ALL {
+            let object = service("shop/api", routing, Shape::default());
+            let read: Service = serde_json::from_value(object).unwrap();
+            let requested = requested_routing(&read, &Settings::default());
+            assert_eq!(requested.notes, vec![], "{routing:?}");
+        }
+    }
 }
