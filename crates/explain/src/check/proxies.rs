@@ -71,7 +71,7 @@ fn service_proxy(sights: &Sights) -> Check {
     }
 }
 
-const KEEP_AWAY: &str = "kubectl -n kube-system patch daemonset kube-proxy --type merge -p '{\"spec\":{\"template\":{\"spec\":{\"affinity\":{\"nodeAffinity\":{\"requiredDuringSchedulingIgnoredDuringExecution\":{\"nodeSelectorTerms\":[{\"matchExpressions\":[{\"key\":\"zonewise.dev/proxy\",\"operator\":\"DoesNotExist\"}]}]}}}}}}}'";
+const KEEP_AWAY: &str = "kubectl -n kube-system patch daemonset kube-proxy --type merge -p '{\"spec\":{\"updateStrategy\":{\"type\":\"OnDelete\",\"rollingUpdate\":null},\"template\":{\"spec\":{\"affinity\":{\"nodeAffinity\":{\"requiredDuringSchedulingIgnoredDuringExecution\":{\"nodeSelectorTerms\":[{\"matchExpressions\":[{\"key\":\"zonewise.dev/proxy\",\"operator\":\"DoesNotExist\"}]}]}}}}}}}'";
 
 fn described(group: &crate::environment::ProxyGroup) -> String {
     let mode = group.mode.as_ref().map_or_else(String::new, |mode| format!(" ({mode})"));
