@@ -55,7 +55,7 @@ cluster-down: ## Remove that cluster, and check that nothing is left (as root)
 e2e: ## Run Kubernetes' own tests of Services with its programs and with ours; renews docs/conformance-e2e.md (as root)
 	@scripts/e2e all
 
-e2e-smoke: ## Run a dozen of those tests with our programs (as root)
+e2e-smoke: ## Install, upgrade and remove the chart under connections, and run a dozen of those tests (as root)
 	@scripts/e2e smoke
 
 fuzz: ## Search for input that makes a reader panic (SECONDS=180 for each TARGETS; needs nightly Rust)
