@@ -27,6 +27,10 @@ use crate::write::{segment, slices_path};
 pub const FIELD_MANAGER: &str = "zonewise-guard";
 /// The API version of ZoneAllocations.
 pub const API_VERSION: &str = "zonewise.dev/v1alpha1";
+/// The API group of admission policies.
+pub const POLICIES: &str = "admissionregistration.k8s.io/v1";
+/// The name of the admission policy, and what the names of its bindings begin with.
+pub const POLICY: &str = "zonewise-guard";
 /// All ZoneAllocations, which are custom resources and therefore JSON.
 pub const ALLOCATIONS: Resource = Resource {
     name: "zoneallocations",

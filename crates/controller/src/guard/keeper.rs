@@ -22,14 +22,12 @@ use zonewise_cluster::api::{self, ApiError};
 use zonewise_cluster::watch::query_parameter;
 use zonewise_common::keys::{COMPONENT, SERVICE_NAME};
 use zonewise_common::name::Name;
-use zonewise_inventory::guard::FIELD_MANAGER;
+use zonewise_inventory::guard::{FIELD_MANAGER, POLICIES, POLICY};
 
-use super::{Allocations, IN_FORCE_AFTER, POLICIES};
+use super::{Allocations, IN_FORCE_AFTER};
 
 /// The policy.
-const POLICY: &str = include_str!("policy.yaml");
-/// The name of the policy, and what the names of bindings begin with.
-const NAME: &str = "zonewise-guard";
+const DOCUMENT: &str = include_str!("policy.yaml");
 /// The value of the label [`COMPONENT`] on bindings.
 const GUARD: &str = "guard";
 /// How often they are looked at: routing is back within 10 s after somebody has removed them.
@@ -163,9 +161,9 @@ fn binding(service: &str) -> Value {
     json!({
         "apiVersion": POLICIES,
         "kind": "MutatingAdmissionPolicyBinding",
-        "metadata": { "name": format!("{NAME}-{service}"), "labels": { COMPONENT: GUARD } },
+        "metadata": { "name": format!("{POLICY}-{service}"), "labels": { COMPONENT: GUARD } },
         "spec": {
-            "policyName": NAME,
+            "policyName": POLICY,
             "paramRef": { "name": service, "parameterNotFoundAction": "Allow" },
             "matchResources": { "objectSelector": { "matchLabels": { SERVICE_NAME: service } } },
         },
@@ -198,15 +196,15 @@ async fn delete(client: &Client, path: &str) -> Result<(), ApiError> {
 }
 
 fn policy_document() -> Value {
-    serde_saphyr::from_str(POLICY).unwrap_or_default()
+    serde_saphyr::from_str(DOCUMENT).unwrap_or_default()
 }
 
 fn policy_path() -> String {
-    format!("/apis/{POLICIES}/mutatingadmissionpolicies/{NAME}")
+    format!("/apis/{POLICIES}/mutatingadmissionpolicies/{POLICY}")
 }
 
 fn binding_path(service: &str) -> String {
-    format!("/apis/{POLICIES}/mutatingadmissionpolicybindings/{NAME}-{service}")
+    format!("/apis/{POLICIES}/mutatingadmissionpolicybindings/{POLICY}-{service}")
 }
 
 #[cfg(test)]
@@ -219,6 +217,6 @@ mod tests {
         assert_eq!(policy["spec"]["failurePolicy"], "Ignore");
         assert_eq!(binding["spec"]["paramRef"]["parameterNotFoundAction"], "Allow");
         assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
-        assert_eq!(policy["metadata"]["name"], NAME);
+        assert_eq!(policy["metadata"]["name"], POLICY);
     }
 }

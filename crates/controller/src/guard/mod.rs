@@ -22,7 +22,7 @@ use kube::Client;
 use serde::Deserialize;
 use tokio::time::sleep;
 use zonewise_cluster::api::{self, ApiError};
-use zonewise_inventory::guard::API_VERSION;
+use zonewise_inventory::guard::{API_VERSION, POLICIES};
 
 pub(crate) use self::allocations::{AllocationFollower, Allocations};
 pub(crate) use self::keeper::{Bindings, Keeper};
@@ -32,9 +32,6 @@ pub(crate) use self::sync::Guard;
 /// How long the API server may take to act by a policy or an allocation that was written: it looks for changed policies
 /// once a second, and follows allocations by a watch.
 const IN_FORCE_AFTER: Duration = Duration::from_millis(1500);
-
-/// The API group of admission policies.
-const POLICIES: &str = "admissionregistration.k8s.io/v1";
 
 /// Checks that the API server has what guard mode needs, and waits for an API server that does not answer. The error says
 /// what is missing.

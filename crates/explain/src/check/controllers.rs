@@ -84,15 +84,29 @@ fn built_in_before(sights: &Sights) -> Check {
     }
 }
 
-/// Whether the controller of zonewise is to write EndpointSlices.
-fn should_write(sights: &Sights) -> bool {
-    let mode = sights.controller().and_then(|one| one.argument("--mode"));
-    mode.is_none_or(|mode| mode == "controller")
+/// What the controller of zonewise is installed for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// It writes EndpointSlices.
+    Controller,
+    /// The built-in controller writes them, and an admission policy puts hints in.
+    Guard,
+    /// It writes nothing at all, and so has no Lease.
+    Observe,
+}
+
+pub(super) fn mode(sights: &Sights) -> Mode {
+    match sights.controller().and_then(|one| one.argument("--mode")) {
+        Some("guard") => Mode::Guard,
+        Some("observe") => Mode::Observe,
+        _ => Mode::Controller,
+    }
 }
 
 fn writers(sights: &Sights) -> Check {
-    let ours = seen(sights).controller;
-    let runs = ours.state.is_running() && should_write(sights);
+    let environment = seen(sights);
+    let (ours, mode) = (environment.controller, mode(sights));
+    let runs = ours.state.is_running() && mode == Mode::Controller;
     let late = late_writes(sights);
     match (runs, built_in(sights)) {
         (true, _) if !late.is_empty() => WRITERS
@@ -116,6 +130,16 @@ fn writers(sights: &Sights) -> Check {
             ),
             Sight::Hidden(why) => WRITERS.unknown(why),
         },
+        (false, BuiltIn::Off) if mode != Mode::Controller => WRITERS.failed(
+            "no controller writes EndpointSlices: zonewise's leaves that to the built-in one in this mode, which is off",
+            "turn the built-in one on again (remove --controllers from kube-controller-manager), or set \
+             controller.mode=controller: endpoints of changed Pods are not followed",
+        ),
+        (false, BuiltIn::Hidden)
+            if mode != Mode::Controller && environment.built_in_controller.state.is_running() =>
+        {
+            WRITERS.passed("kube-controller-manager alone writes EndpointSlices")
+        }
         (false, BuiltIn::Off) if ours.state != RunState::Unknown => WRITERS.failed(
             format!("no controller writes EndpointSlices: {}; the built-in one is off", ours.evidence),
             "start zonewise's controller, or turn the built-in one on again: endpoints of changed Pods are not followed",
@@ -148,6 +172,15 @@ fn asking(sights: &Sights) -> Check {
         return ASKING.passed("no Service has an annotation of zonewise");
     }
     let names = listed(asking.iter().map(String::as_str));
+    if mode(sights) == Mode::Observe {
+        return ASKING.warning(
+            format!(
+                "{} with an annotation of zonewise, which has no effect while its controller only observes: {names}",
+                counted(asking.len(), "Service")
+            ),
+            "set controller.mode=controller, or guard where the built-in controller cannot be turned off",
+        );
+    }
     match ours.state {
         RunState::Running | RunState::Assumed => ASKING.passed(format!(
             "{} with an annotation of zonewise: {names}",

@@ -11,6 +11,7 @@
 
 mod access;
 mod controllers;
+mod guard;
 mod installation;
 mod nodes;
 mod proxies;
@@ -19,7 +20,8 @@ mod sights;
 use serde::Serialize;
 
 pub use sights::{
-    NodeSight, PodSight, Right, Sights, SliceWrite, WORKLOAD_NAME, WorkloadKind, WorkloadSight,
+    GuardSight, NodeSight, PodSight, Right, Sights, SliceWrite, WORKLOAD_NAME, WorkloadKind,
+    WorkloadSight,
 };
 
 /// When the cluster is looked at.
@@ -154,6 +156,7 @@ pub fn checks(sights: &Sights, stage: Stage) -> Checks {
     checks.extend(proxies::checks(sights, stage));
     checks.extend(controllers::checks(sights, stage));
     if stage == Stage::After {
+        checks.extend(guard::check(sights));
         checks.extend(installation::checks(sights));
     }
     let state = checks.iter().map(|check| check.state).max().unwrap_or(CheckState::Passed);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::Value;
 use zonewise_common::proxy_report::ProxyReport;
+use zonewise_inventory::guard::POLICY;
 use zonewise_slices::node::Node;
 
 use crate::environment::{Facts, Sight};
@@ -39,6 +40,8 @@ pub struct Sights {
     pub writes: Sight<Vec<SliceWrite>>,
     /// Services with a key that only zonewise's controller understands.
     pub asking: Sight<Vec<String>>,
+    /// What guard mode has in the API server.
+    pub guard: Sight<GuardSight>,
     /// What the user may do.
     pub rights: Vec<Right>,
 }
@@ -252,6 +255,35 @@ impl SliceWrite {
             })
         };
         metadata["managedFields"].as_array().into_iter().flatten().filter_map(one).collect()
+    }
+}
+
+/// What guard mode has in the API server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GuardSight {
+    /// The ZoneAllocations, as namespace and name; `None` if the API server does not know the kind.
+    pub allocations: Option<Vec<(String, String)>>,
+    /// The `failurePolicy` of the admission policy; `None` if there is no policy.
+    pub failure_policy: Option<String>,
+    /// The names of Services that the policy is bound to.
+    pub bound: Vec<String>,
+}
+
+impl GuardSight {
+    /// The ZoneAllocation in an object.
+    pub fn allocation(value: &Value) -> (String, String) {
+        (text(&value["metadata"]["namespace"]), text(&value["metadata"]["name"]))
+    }
+
+    /// What a policy does with a write that it fails on; without a word of its own, it is refused.
+    pub fn failure_policy(policy: &Value) -> String {
+        policy["spec"]["failurePolicy"].as_str().unwrap_or("Fail").to_owned()
+    }
+
+    /// The name of the Services that a binding is for; `None` if it is that of another policy.
+    pub fn bound(binding: &Value) -> Option<String> {
+        let spec = &binding["spec"];
+        (spec["policyName"] == POLICY).then(|| text(&spec["paramRef"]["name"]))
     }
 }
 

@@ -12,11 +12,12 @@ use zonewise_cluster::watch::{NODES, PODS, SERVICES, SLICES, list_each, query_pa
 use zonewise_common::keys::{ROUTING_PREFERENCE, SUBSETTING};
 use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_common::proxy_report::LEASES;
+use zonewise_inventory::guard::{ALLOCATIONS, POLICIES, POLICY};
 
 use super::facts::{self, hidden};
 use super::namespaced;
 use crate::check::{
-    NodeSight, PodSight, Right, Sights, SliceWrite, Stage, WorkloadKind, WorkloadSight,
+    GuardSight, NodeSight, PodSight, Right, Sights, SliceWrite, Stage, WorkloadKind, WorkloadSight,
 };
 use crate::environment::Sight;
 
@@ -56,6 +57,7 @@ pub async fn sights(client: &Client, stage: Stage) -> Result<Sights, ApiError> {
         }),
         writes: writes(client).await,
         asking: asking(client).await,
+        guard: guard(client).await,
         rights: rights(client, stage).await,
     })
 }
@@ -151,6 +153,41 @@ async fn asking(client: &Client) -> Sight<Vec<String>> {
         let name = |field: &str| metadata[field].as_str().unwrap_or_default();
         let asks = [ROUTING_PREFERENCE, SUBSETTING].into_iter().any(asks);
         asks.then(|| format!("{}/{}", name("namespace"), name("name"))).into_iter().collect()
+    })
+}
+
+/// What guard mode has in the API server. An API server that does not know a kind has none of it.
+async fn guard(client: &Client) -> Sight<GuardSight> {
+    let path = |kind: &str| format!("/apis/{POLICIES}/{kind}");
+    let policy = match api::get(client, &path(&format!("mutatingadmissionpolicies/{POLICY}"))).await
+    {
+        Ok(body) => Some(serde_json::from_slice::<Value>(&body).unwrap_or_default()),
+        Err(ApiError::NotFound(_)) => None,
+        Err(error) => return hidden("the admission policy of guard mode", &error),
+    };
+    let mut bound = Vec::new();
+    let mut take = |json: &str| {
+        let binding = serde_json::from_str::<Value>(json).ok();
+        bound.extend(binding.as_ref().and_then(GuardSight::bound));
+    };
+    match list_each(client, &path("mutatingadmissionpolicybindings"), "", &mut take).await {
+        Ok(_) | Err(ApiError::NotFound(_)) => {}
+        Err(error) => return hidden("bindings of the admission policy of guard mode", &error),
+    }
+    let mut allocations = Vec::new();
+    let mut take = |json: &str| {
+        let allocation = serde_json::from_str::<Value>(json).ok();
+        allocations.extend(allocation.as_ref().map(GuardSight::allocation));
+    };
+    let known = match list_each(client, ALLOCATIONS.path, "", &mut take).await {
+        Ok(_) => true,
+        Err(ApiError::NotFound(_)) => false,
+        Err(error) => return hidden("ZoneAllocations", &error),
+    };
+    Sight::Seen(GuardSight {
+        allocations: known.then_some(allocations),
+        failure_policy: policy.as_ref().map(GuardSight::failure_policy),
+        bound,
     })
 }
 

@@ -30,7 +30,19 @@ pub fn planned_by(here: &Environment, width: Width) -> String {
     } else {
         format!("what {name} would write if it ran here")
     };
-    format!("{}\n{}", paint(BOLD, &line), environment(here, width))
+    headed(&line, here, width)
+}
+
+/// The same for guard mode, which writes no slices.
+pub fn planned_for_guard(here: &Environment, width: Width) -> String {
+    let puts = if here.has_controller() { "puts" } else { "would put" };
+    let line =
+        format!("what guard mode {puts} into the slices that the built-in controller writes");
+    headed(&line, here, width)
+}
+
+fn headed(line: &str, here: &Environment, width: Width) -> String {
+    format!("{}\n{}", paint(BOLD, line), environment(here, width))
 }
 
 /// The verdict and its reason: the first two lines about a Service.

@@ -17,7 +17,7 @@ mod yaml;
 
 pub use check::checks;
 pub use diff::diff;
-pub use environment::{environment, planned_by, unmanaged};
+pub use environment::{environment, planned_by, planned_for_guard, unmanaged};
 pub use explanation::explanation;
 pub use fit::fit;
 pub use overview::overview;

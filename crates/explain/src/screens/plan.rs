@@ -22,6 +22,8 @@ pub struct Totals {
     pub updates: usize,
     /// Slices to delete.
     pub deletes: usize,
+    /// In guard mode: the ZoneAllocations, which stand in place of the writes of slices.
+    pub allocations: Option<usize>,
 }
 
 impl Totals {
@@ -31,6 +33,9 @@ impl Totals {
         self.creates += plan.creates.len();
         self.updates += plan.updates.len();
         self.deletes += plan.deletes.len();
+        if plan.guard {
+            *self.allocations.get_or_insert_default() += usize::from(plan.allocation.is_some());
+        }
     }
 }
 
@@ -58,9 +63,15 @@ pub fn plan_row(plan: &ServicePlan) -> Vec<String> {
     ]
 }
 
-/// Creates, updates and deletes: `+1 ~2 -0`. What is written once the Service is quiet is marked.
+/// Creates, updates and deletes of slices: `+1 ~2 -0`; in guard mode, whether there is a ZoneAllocation. What is written once the Service is quiet is marked.
 fn writes(plan: &ServicePlan) -> String {
     let settled = if plan.settled { " when quiet" } else { "" };
+    if plan.guard && plan.allocation.is_some() {
+        return format!("ZoneAllocation{settled}");
+    }
+    if plan.guard {
+        return "none".into();
+    }
     match (plan.creates.len(), plan.updates.len(), plan.deletes.len()) {
         (0, 0, 0) => "none".into(),
         (creates, updates, deletes) => format!("+{creates} ~{updates} -{deletes}{settled}"),
@@ -101,13 +112,14 @@ fn add<'a>(slice: &'a Slice, zones: &mut BTreeMap<&'a str, usize>) {
 
 /// The table and its last line.
 pub fn totals(rows: Vec<Vec<String>>, totals: &Totals, width: Width) -> String {
-    let sum = format!(
-        "{}: {} to create, {} to update, {} to delete",
-        counted(totals.services, "Service"),
-        totals.creates,
-        totals.updates,
-        totals.deletes
-    );
+    let services = counted(totals.services, "Service");
+    let sum = match totals.allocations {
+        Some(allocations) => format!("{services}: {}", counted(allocations, "ZoneAllocation")),
+        None => format!(
+            "{services}: {} to create, {} to update, {} to delete",
+            totals.creates, totals.updates, totals.deletes
+        ),
+    };
     if rows.is_empty() {
         return format!("{sum}\n");
     }

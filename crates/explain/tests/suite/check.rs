@@ -3,8 +3,8 @@
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use zonewise_explain::check::{
-    CheckState, Checks, NodeSight, PodSight, Right, Sights, SliceWrite, Stage, WorkloadKind,
-    WorkloadSight, checks,
+    CheckState, Checks, GuardSight, NodeSight, PodSight, Right, Sights, SliceWrite, Stage,
+    WorkloadKind, WorkloadSight, checks,
 };
 use zonewise_explain::environment::{Facts, Lease, ProxyConfig, ProxyPod, Sight};
 use zonewise_explain::screens::{self, Width};
@@ -139,6 +139,7 @@ fn good() -> Sights {
         leading_since: Some("2026-01-01T10:00:00Z".parse().unwrap()),
         writes: Sight::Seen(Vec::new()),
         asking: Sight::Seen(vec!["shop/web".into()]),
+        guard: Sight::Seen(GuardSight::default()),
         rights: vec![right],
     }
 }
@@ -412,6 +413,10 @@ fn every_fault_is_found_by_one_check_with_its_fix() {
             &["0.1.0", "0.2.0", "rollout status"],
         ),
     ];
+    each_is_found(cases);
+}
+
+fn each_is_found(cases: Vec<Case>) {
     for (change, name, state, words) in cases {
         let found = fault(&judged(Stage::After, change));
         let of_it = found.iter().find(|(found, ..)| *found == name);
@@ -475,14 +480,7 @@ fn before_an_installation_the_cluster_alone_is_judged() {
         seen(&mut s.system_pods)[0] = manager(&["kube-controller-manager"]);
     };
     assert_eq!(fault(&judged(Stage::Before, plain)), []);
-    let managed = fault(&judged(Stage::Before, |s| {
-        seen(&mut s.system_pods).clear();
-        let lease = json!({
-            "metadata": {"namespace": "kube-system", "name": "kube-controller-manager"},
-            "spec": {"holderIdentity": "ip-10", "leaseDurationSeconds": 15, "renewTime": NOW},
-        });
-        s.facts.manager_lease = Sight::Seen(read_leases(&[lease]).pop());
-    }));
+    let managed = fault(&judged(Stage::Before, managed));
     assert_eq!(managed.len(), 1, "{managed:?}");
     assert!(
         managed[0].0 == "built-in-controller" && managed[0].2.contains("cannot be turned off"),
@@ -504,6 +502,7 @@ fn what_is_hidden_is_unknown() {
     sights.reports = Sight::Hidden(hidden());
     sights.writes = Sight::Hidden(hidden());
     sights.asking = Sight::Hidden(hidden());
+    sights.guard = Sight::Hidden(hidden());
     sights.clocks = None;
     sights.facts = Facts::of_cluster();
     sights.rights[0].allowed = None;
@@ -529,14 +528,158 @@ fn beside_kube_proxy_two_proxies_are_as_it_should_be() {
     assert_eq!(fault(&found), []);
 }
 
+fn in_mode(sights: &mut Sights, mode: &str) {
+    seen(&mut sights.deployments)[0].arguments =
+        vec!["controller".into(), format!("--mode={mode}")];
+    // The built-in controller writes the slices in these modes.
+    seen(&mut sights.system_pods)[0] = manager(&["kube-controller-manager"]);
+}
+
+/// Guard mode with one Service in it.
+fn guarded(sights: &mut Sights) {
+    in_mode(sights, "guard");
+    *seen(&mut sights.guard) = GuardSight {
+        allocations: Some(vec![("shop".into(), "web".into())]),
+        failure_policy: Some("Ignore".into()),
+        bound: vec!["web".into()],
+    };
+}
+
+/// The controller observes: it has no Lease, and nothing asks for what it does not do.
+fn observing(sights: &mut Sights) {
+    in_mode(sights, "observe");
+    seen(&mut sights.facts.own_leases).remove(0);
+    sights.asking = Sight::Seen(Vec::new());
+}
+
+/// kube-controller-manager runs where nobody can see how.
+fn managed(sights: &mut Sights) {
+    seen(&mut sights.system_pods).clear();
+    let lease = json!({
+        "metadata": {"namespace": "kube-system", "name": "kube-controller-manager"},
+        "spec": {"holderIdentity": "ip-10", "leaseDurationSeconds": 15, "renewTime": NOW},
+    });
+    sights.facts.manager_lease = Sight::Seen(read_leases(&[lease]).pop());
+}
+
+#[test]
+fn guard_and_observe_mode_leave_the_slices_to_the_built_in_controller() {
+    let in_order: [Change; 4] = [
+        guarded,
+        observing,
+        |s| {
+            guarded(s);
+            managed(s);
+        },
+        |s| {
+            observing(s);
+            managed(s);
+        },
+    ];
+    for change in in_order {
+        let found = judged(Stage::After, change);
+        assert_eq!(fault(&found), []);
+        let writer = found.checks.iter().find(|check| check.name == "second-writer").unwrap();
+        assert_eq!(writer.finding, "kube-controller-manager alone writes EndpointSlices");
+    }
+}
+
+#[test]
+fn every_fault_of_guard_mode_is_found_with_its_fix() {
+    let cases: Vec<Case> = vec![
+        (
+            |s| {
+                guarded(s);
+                seen(&mut s.guard).allocations = None;
+            },
+            "guard-policy",
+            FAILED,
+            &["does not know ZoneAllocations", "kubectl apply -f deploy/guard/crd.yaml"],
+        ),
+        (
+            |s| {
+                guarded(s);
+                seen(&mut s.guard).failure_policy = None;
+            },
+            "guard-policy",
+            FAILED,
+            &["no MutatingAdmissionPolicy zonewise-guard", "hints of the floor", "1.36"],
+        ),
+        (
+            |s| {
+                guarded(s);
+                seen(&mut s.guard).failure_policy = Some("Fail".into());
+            },
+            "guard-policy",
+            FAILED,
+            &["failurePolicy Fail", "refused", "kubectl patch mutatingadmissionpolicy"],
+        ),
+        (
+            |s| {
+                guarded(s);
+                seen(&mut s.guard).bound = vec!["other".into()];
+            },
+            "guard-policy",
+            FAILED,
+            &["not bound for 1 Service", "shop/web", "rollout restart"],
+        ),
+        (
+            |s| {
+                guarded(s);
+                seen(&mut s.system_pods)[0] = manager(&["kube-controller-manager", OFF]);
+            },
+            "second-writer",
+            FAILED,
+            &["no controller writes EndpointSlices", "turn the built-in one on again"],
+        ),
+    ];
+    each_is_found(cases);
+}
+
+#[test]
+fn every_fault_of_observe_mode_is_found_with_its_fix() {
+    let cases: Vec<Case> = vec![
+        (
+            |s| {
+                observing(s);
+                seen(&mut s.system_pods)[0] = manager(&["kube-controller-manager", OFF]);
+            },
+            "second-writer",
+            FAILED,
+            &["no controller writes EndpointSlices", "controller.mode=controller"],
+        ),
+        (
+            |s| {
+                observing(s);
+                s.asking = Sight::Seen(vec!["shop/web".into()]);
+            },
+            "services-that-ask",
+            WARNING,
+            &["only observes", "shop/web", "controller.mode=controller, or guard"],
+        ),
+        (
+            |s| {
+                guarded(s);
+                observing(s);
+            },
+            "guard-policy",
+            WARNING,
+            &["left", "zonewise guard remove"],
+        ),
+    ];
+    each_is_found(cases);
+}
+
 /// The page lists every check that there is.
 #[test]
 fn the_page_names_every_check() {
     let page = include_str!("../../../../docs/check.md");
     for stage in [Stage::Before, Stage::After] {
-        for check in
-            judged(stage, |s| seen(&mut s.system_pods).push(pod("kube-proxy", "n-a", "k:v1.36.0")))
-                .checks
+        for check in judged(stage, |s| {
+            guarded(s);
+            seen(&mut s.system_pods).push(pod("kube-proxy", "n-a", "k:v1.36.0"));
+        })
+        .checks
         {
             assert!(
                 page.contains(&format!("`{}`", check.name)),

@@ -7,7 +7,7 @@ use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use zonewise_common::document::API_VERSION;
 use zonewise_explain::screens::{self, Totals, Width};
-use zonewise_explain::{Depth, Environment, ServicePlan};
+use zonewise_explain::{Depth, Environment, Planner, ServicePlan};
 
 use super::source::{Source, Wanted};
 use super::{ControllerFlags, Out, Output, ServiceName, not_ours, ours, out};
@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: Plan) -> Result<()> {
         );
     }
     let services = ours(&services);
-    let mut printer = printer(output, diff, explain, &planner.environment);
+    let mut printer = printer(output, diff, explain, &planner);
     let mut out = out();
     printer.begin(&mut out)?;
     planner.each::<anyhow::Error>(snapshot, &services, |plan| printer.service(&plan, &mut out))?;
@@ -88,14 +88,19 @@ fn printer<'a>(
     output: Output,
     diff: bool,
     explain: bool,
-    environment: &'a Environment,
+    planner: &'a Planner,
 ) -> Box<dyn Printer + 'a> {
+    let environment = &planner.environment;
     let (width, totals) = (output.width(), Totals::default());
+    let heading = match planner.settings.guard {
+        true => screens::planned_for_guard(environment, width),
+        false => screens::planned_by(environment, width),
+    };
     let explained = explain.then_some((environment, width));
     match output {
-        _ if diff => Box::new(Diff { environment, explained, totals, width }),
+        _ if diff => Box::new(Diff { heading, explained, totals }),
         Output::Table | Output::Wide => {
-            Box::new(Table { environment, explained, rows: Vec::new(), totals, width })
+            Box::new(Table { heading, explained, rows: Vec::new(), totals, width })
         }
         Output::Json => Box::new(Json { environment, first: true }),
         Output::Yaml => Box::new(Yaml { list: screens::List::default() }),
@@ -106,7 +111,7 @@ fn printer<'a>(
 type Explained<'a> = Option<(&'a Environment, Width)>;
 
 struct Table<'a> {
-    environment: &'a Environment,
+    heading: String,
     explained: Explained<'a>,
     rows: Vec<Vec<String>>,
     totals: Totals,
@@ -115,7 +120,7 @@ struct Table<'a> {
 
 impl Printer for Table<'_> {
     fn begin(&mut self, out: &mut Out) -> Result<()> {
-        Ok(writeln!(out, "{}", screens::planned_by(self.environment, self.width))?)
+        Ok(writeln!(out, "{}", self.heading)?)
     }
 
     fn service(&mut self, plan: &ServicePlan, out: &mut Out) -> Result<()> {
@@ -134,15 +139,14 @@ impl Printer for Table<'_> {
 }
 
 struct Diff<'a> {
-    environment: &'a Environment,
+    heading: String,
     explained: Explained<'a>,
     totals: Totals,
-    width: Width,
 }
 
 impl Printer for Diff<'_> {
     fn begin(&mut self, out: &mut Out) -> Result<()> {
-        Ok(writeln!(out, "{}", screens::planned_by(self.environment, self.width))?)
+        Ok(writeln!(out, "{}", self.heading)?)
     }
 
     fn service(&mut self, plan: &ServicePlan, out: &mut Out) -> Result<()> {

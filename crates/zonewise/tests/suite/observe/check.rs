@@ -338,24 +338,124 @@ async fn every_fault_made_on_purpose_is_found_and_gone_once_it_is_mended() {
     };
     in_order("at first");
     for one in faults() {
-        one.broken_by.iter().for_each(|command| shell(&cluster, command));
-        let (code, document) = check(&cluster, User::Observer, &[]);
-        assert_valid("checks", &document);
-        let found = not_passed(&document);
-        let it = found.iter().find(|check| check["name"] == one.check);
-        let it = it.unwrap_or_else(|| panic!("{} is not found: {found:?}", one.check));
-        assert_eq!(it["state"], one.state, "{it}");
-        assert!(it["fix"].is_string(), "{it}");
-        let said = format!("{} {} {}", it["finding"], it["fix"], it["commands"]);
-        for words in one.words {
-            assert!(said.contains(words), "{}: `{words}` is not in {said}", one.check);
-        }
-        assert_eq!(code, i32::from(document["state"] == "failed"));
-        one.mended_by.iter().for_each(|command| shell(&cluster, command));
+        is_found_and_gone(&cluster, &one);
+        in_order(one.check);
+    }
+    guard_mode().iter().for_each(|command| shell(&cluster, command));
+    in_order("guard mode");
+    for one in faults_of_guard_mode() {
+        is_found_and_gone(&cluster, &one);
         in_order(one.check);
     }
     what_a_user_may_not_see_is_said(&cluster);
     kubectl_runs_it(&cluster);
+}
+
+/// Makes the fault, checks that it is found, and mends it.
+fn is_found_and_gone(cluster: &Cluster, one: &Fault) {
+    one.broken_by.iter().for_each(|command| shell(cluster, command));
+    let (code, document) = check(cluster, User::Observer, &[]);
+    assert_valid("checks", &document);
+    let found = not_passed(&document);
+    let it = found.iter().find(|check| check["name"] == one.check);
+    let it = it.unwrap_or_else(|| panic!("{} is not found: {found:?}", one.check));
+    assert_eq!(it["state"], one.state, "{it}");
+    assert!(it["fix"].is_string(), "{it}");
+    let said = format!("{} {} {}", it["finding"], it["fix"], it["commands"]);
+    for words in one.words {
+        assert!(said.contains(words), "{}: `{words}` is not in {said}", one.check);
+    }
+    assert_eq!(code, i32::from(document["state"] == "failed"));
+    one.mended_by.iter().for_each(|command| shell(cluster, command));
+}
+
+const POLICY: &str = "kubectl apply -f crates/controller/src/guard/policy.yaml";
+const KIND: &str = "kubectl apply -f deploy/guard/crd.yaml && kubectl wait --for=condition=Established \
+    crd/zoneallocations.zonewise.dev";
+/// What `zonewise check` says about a policy that refuses writes.
+const IGNORE: &str = "kubectl patch mutatingadmissionpolicy zonewise-guard --type=merge -p '{\"spec\":{\"failurePolicy\":\"Ignore\"}}'";
+
+fn apply(object: &Value) -> String {
+    format!("kubectl apply -f - <<'X'\n{object}\nX")
+}
+
+fn in_mode(from: &str, to: &str) -> String {
+    let name = "-n zonewise-system deployment zonewise-controller";
+    format!(
+        "kubectl get {name} -o yaml | sed 's/--mode={from}/--mode={to}/' | kubectl replace -f -"
+    )
+}
+
+/// A ZoneAllocation, and the policy's binding for it, as the controller writes them.
+fn allocation() -> String {
+    apply(&json!({
+        "apiVersion": "zonewise.dev/v1alpha1", "kind": "ZoneAllocation",
+        "metadata": {"namespace": "default", "name": "web"}, "spec": {"others": "OwnZone"},
+    }))
+}
+
+fn binding() -> String {
+    apply(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": "zonewise-guard-web"},
+        "spec": {
+            "policyName": "zonewise-guard",
+            "paramRef": {"name": "web", "parameterNotFoundAction": "Allow"},
+        },
+    }))
+}
+
+/// Turns the cluster into one with guard mode, with one Service in it.
+fn guard_mode() -> Vec<String> {
+    let argument =
+        r#"[{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--mode=guard"}]"#;
+    vec![
+        format!(
+            "kubectl -n zonewise-system patch deployment zonewise-controller --type=json -p '{argument}'"
+        ),
+        "kubectl -n kube-system delete pod kube-controller-manager-a --grace-period=0 --force"
+            .into(),
+        create(&manager("--leader-elect=true")),
+        KIND.into(),
+        POLICY.into(),
+        allocation(),
+        binding(),
+    ]
+}
+
+fn faults_of_guard_mode() -> Vec<Fault> {
+    vec![
+        fault(
+            &["kubectl delete crd zoneallocations.zonewise.dev"],
+            ("guard-policy", "failed"),
+            &["does not know ZoneAllocations", "kubectl apply -f deploy/guard/crd.yaml"],
+            &[KIND, &allocation()],
+        ),
+        fault(
+            &["kubectl delete mutatingadmissionpolicy zonewise-guard"],
+            ("guard-policy", "failed"),
+            &["there is no MutatingAdmissionPolicy zonewise-guard"],
+            &[POLICY],
+        ),
+        fault(
+            &[&IGNORE.replace("Ignore", "Fail")],
+            ("guard-policy", "failed"),
+            &["failurePolicy Fail", "kubectl patch mutatingadmissionpolicy zonewise-guard"],
+            &[IGNORE],
+        ),
+        fault(
+            &["kubectl delete mutatingadmissionpolicybinding zonewise-guard-web"],
+            ("guard-policy", "failed"),
+            &["not bound for 1 Service", "default/web"],
+            &[&binding()],
+        ),
+        fault(
+            &[&in_mode("guard", "observe")],
+            ("guard-policy", "warning"),
+            &["are left", "zonewise guard remove"],
+            &[&in_mode("observe", "guard")],
+        ),
+    ]
 }
 
 /// Somebody without rights is told which ones are missing, and nothing is guessed.

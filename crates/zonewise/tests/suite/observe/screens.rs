@@ -5,12 +5,13 @@ use std::io::BufRead;
 use crate::observe::run::{program, root, run, run_on, run_with};
 
 /// Name and arguments.
-const SCREENS: [(&str, &[&str]); 20] = [
+const SCREENS: [(&str, &[&str]); 21] = [
     ("plan", &["plan", "-f", "examples/shop"]),
     ("plan-explain", &["plan", "-f", "examples/shop", "--service", "shop/web", "--explain"]),
     ("plan-yaml", &["plan", "-f", "examples/shop", "--service", "web", "-n", "shop", "-o", "yaml"]),
     ("plan-json", &["plan", "-f", "examples/shop", "--service", "shop/search", "-o", "json"]),
     ("plan-upstream", &["plan", "-f", "examples/shop", "--compat", "upstream"]),
+    ("plan-guard", &["plan", "-f", "examples/shop", "--mode", "guard"]),
     ("plan-diff", &["plan", "-f", "examples/shop", "-f", "examples/shop-slices.yaml", "--diff"]),
     (
         "plan-diff-json",

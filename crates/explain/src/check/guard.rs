@@ -1,0 +1,96 @@
+//! Guard mode: whether the API server has what puts the hints in.
+
+use zonewise_inventory::guard::POLICY;
+
+use super::controllers::{Mode, mode};
+use super::{Check, GuardSight, Part, Sights, Subject, listed};
+use crate::environment::Sight;
+use crate::screens::counted;
+
+const GUARD: Subject = Subject(Part::Controllers, "guard-policy");
+
+/// What writes and keeps all of it.
+const RESTART: &str = "kubectl -n zonewise-system rollout restart deployment zonewise-controller";
+
+/// `None` where guard mode is neither installed nor left over.
+pub(super) fn check(sights: &Sights) -> Option<Check> {
+    match (mode(sights), &sights.guard) {
+        (Mode::Guard, Sight::Hidden(why)) => Some(GUARD.unknown(why)),
+        (Mode::Guard, Sight::Seen(found)) => Some(in_force(found)),
+        (_, Sight::Hidden(_)) => None,
+        (_, Sight::Seen(found)) => left_over(found),
+    }
+}
+
+fn in_force(found: &GuardSight) -> Check {
+    let Some(allocations) = &found.allocations else {
+        return GUARD
+            .failed(
+                "the API server does not know ZoneAllocations: nothing can be decided in guard mode",
+                "apply the definition; it is part of the chart with controller.mode=guard",
+            )
+            .with(["kubectl apply -f deploy/guard/crd.yaml"]);
+    };
+    let Some(failure_policy) = &found.failure_policy else {
+        return GUARD
+            .failed(
+                format!(
+                    "there is no MutatingAdmissionPolicy {POLICY}: slices are written with the hints of the floor"
+                ),
+                "the controller writes the policy within seconds while it leads and the API server has the kind \
+                 (Kubernetes 1.36); its log says why it does not",
+            )
+            .with(["kubectl -n zonewise-system logs -l app.kubernetes.io/name=zonewise-controller --tail=20", RESTART]);
+    };
+    if failure_policy != "Ignore" {
+        return GUARD
+            .failed(
+                format!(
+                    "the MutatingAdmissionPolicy {POLICY} has failurePolicy {failure_policy}: a write of a slice that it \
+                     fails on is refused, and endpoints are not followed"
+                ),
+                "set it to Ignore; a controller that runs does that within seconds",
+            )
+            .with([format!(
+                "kubectl patch mutatingadmissionpolicy {POLICY} --type=merge -p '{{\"spec\":{{\"failurePolicy\":\"Ignore\"}}}}'"
+            )]);
+    }
+    let unbound: Vec<String> = allocations
+        .iter()
+        .filter(|(_, service)| !found.bound.contains(service))
+        .map(|(namespace, service)| format!("{namespace}/{service}"))
+        .collect();
+    if !unbound.is_empty() {
+        return GUARD
+            .failed(
+                format!(
+                    "the policy is not bound for {}: their slices are written with the hints of the floor: {}",
+                    counted(unbound.len(), "Service"),
+                    listed(unbound.iter().map(String::as_str))
+                ),
+                "the controller writes the bindings within seconds while it leads; its log says why it does not",
+            )
+            .with([RESTART]);
+    }
+    GUARD.passed(format!(
+        "the admission policy is in place, never keeps a slice from being written, and is bound for {}",
+        counted(allocations.len(), "guarded Service")
+    ))
+}
+
+/// What is in the API server although the controller does not guard.
+fn left_over(found: &GuardSight) -> Option<Check> {
+    let allocations = found.allocations.as_ref().map_or(0, Vec::len);
+    if found.failure_policy.is_none() && found.bound.is_empty() && allocations == 0 {
+        return None;
+    }
+    Some(
+        GUARD
+            .warning(
+                "guard mode is not installed, but its admission policy or its ZoneAllocations are left: they go on putting \
+                 hints into slices",
+                "take guard mode out of the cluster, or install it again (controller.mode=guard)",
+            )
+            .with(["zonewise guard remove"]),
+    )
+}
