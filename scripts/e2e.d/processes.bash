@@ -105,6 +105,6 @@ survives_a_kill() {
 }
 
 processes_table() {
-  printf '| the proxy as a process | what came of it |\n|---|---|\n'
+  printf '| what was looked at | what came of it |\n|---|---|\n'
   cat "$results/processes"
 }
