@@ -220,7 +220,7 @@ impl Reviewer {
         match failure {
             Some(error) if !told => tracing::warn!(
                 error,
-                "nobody gets the metrics, because the API server cannot be asked who may read them"
+                "no client gets the metrics: the API server cannot be asked who may read them"
             ),
             None if told => tracing::info!("the API server says again who may read the metrics"),
             _ => {}

@@ -203,6 +203,7 @@ impl Ours {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use zonewise_cluster::watch::ContentType;
     use zonewise_nft::Network;
@@ -210,6 +211,7 @@ mod tests {
     use zonewise_testbed::page::keep_section;
 
     use super::*;
+    use crate::health::{Health, HealthPages};
     use crate::published::Published;
     use crate::table_metrics;
     use crate::timeline::Timeline;
@@ -228,6 +230,7 @@ mod tests {
         );
         let published = Arc::new(Published::default());
         table_metrics::register(&registry, &published, &cluster, &Network::default()).unwrap();
+        HealthPages::new(Health::new(Duration::from_secs(30)), &registry).unwrap();
         registry
     }
 

@@ -86,7 +86,7 @@ pub(crate) enum Command {
     ///
     /// Conditions, events, metrics and all screens carry these codes.
     Reasons(crate::observe::reasons::Reasons),
-    /// Run a multi-zone cluster on this box, with real traffic, and watch it
+    /// Run a multi-zone cluster on this machine, with real traffic, and watch it
     ///
     /// Network namespaces as nodes and Pods, an embedded API server (or yours), the controller, a
     /// proxy on every node, clients in every zone. Plays a story: no topology, hints, balance, a
@@ -96,8 +96,8 @@ pub(crate) enum Command {
     Lab(Box<crate::lab::Lab>),
     /// Serve an embedded, in-memory Kubernetes API
     ///
-    /// For labs, demonstrations and tests: Nodes, Pods, Services, EndpointSlices, Leases, Events,
-    /// ConfigMaps and Namespaces, with watches, patches, server-side apply and tables, so that kubectl,
+    /// For labs, demonstrations and tests: Nodes, Pods, Deployments, ReplicaSets, Services, ServiceCIDRs,
+    /// EndpointSlices, Leases, Events, ConfigMaps and Namespaces, with watches, patches, server-side apply and tables, so that kubectl,
     /// the controller and the proxy work with it; and with trouble on purpose.
     #[cfg(feature = "lab")]
     Apiserver(Box<crate::apiserver::Flags>),

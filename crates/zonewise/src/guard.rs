@@ -13,7 +13,7 @@ use zonewise_controller::guard::Removed;
 pub(crate) enum Guard {
     /// Remove everything that guard mode has written
     ///
-    /// The admission policy and its binding, ZoneAllocations, conditions, and spec.trafficDistribution where guard mode has
+    /// The admission policy and its bindings, ZoneAllocations, conditions, and spec.trafficDistribution where guard mode has
     /// set it. The built-in controller writes its own hints again. Connections go on meanwhile. Stop the controller
     /// first: it would write all of it again.
     #[command(after_help = "\

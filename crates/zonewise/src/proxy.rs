@@ -206,7 +206,7 @@ struct ServeFlags {
     /// Address of /healthz and /livez; port 0 turns them off [default: 0.0.0.0:10256]
     #[arg(long, value_name = "ADDRESS")]
     healthz_bind_address: Option<String>,
-    /// Address of /metrics, /proxyMode and /configz; port 0 turns them off [default: 127.0.0.1:10249]
+    /// Address of /metrics, /routes, /proxyMode and /configz; port 0 turns them off [default: 127.0.0.1:10249]
     #[arg(long, value_name = "ADDRESS")]
     metrics_bind_address: Option<String>,
     /// Exit if one of these addresses is in use, instead of trying again [default: false]

@@ -79,7 +79,7 @@ fn held(lease: &Lease, name: &str, now: Option<Timestamp>) -> (RunState, String)
     match age(lease, now) {
         None => (RunState::Unknown, format!("the Lease {name} does not say when it was renewed")),
         Some(_) if lease.holder.is_empty() => {
-            (RunState::Stopped, format!("nobody holds the Lease {name}"))
+            (RunState::Stopped, format!("no process holds the Lease {name}"))
         }
         Some(Age::Current) => {
             (RunState::Running, format!("{} holds the Lease {name}", lease.holder))

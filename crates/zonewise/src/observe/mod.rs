@@ -35,7 +35,7 @@ use crate::output::complain;
 pub(crate) enum Output {
     /// A table
     Table,
-    /// A table with all heuristics and all endpoints
+    /// A table with more rows and columns: all heuristics, all endpoints
     Wide,
     /// JSON
     Json,
