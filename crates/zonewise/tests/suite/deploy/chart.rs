@@ -144,6 +144,13 @@ fn values_reach_the_objects_they_are_for() {
             "/spec/template/spec/nodeSelector",
             json!({"kubernetes.io/os": "linux"}),
         ),
+        // kube-proxy leaves labelled Services alone on every node.
+        (
+            &beside,
+            "DaemonSet",
+            "/spec/template/spec/nodeSelector",
+            json!({"kubernetes.io/os": "linux"}),
+        ),
     ];
     for (values, kind, pointer, expected) in table {
         let found = objects(values);
