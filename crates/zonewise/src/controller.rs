@@ -86,7 +86,7 @@ pub(crate) struct Flags {
     /// Private key of that certificate, a PEM file; both are read again when they change
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
-    /// Form in which objects are read: application/vnd.kubernetes.protobuf or application/json
+    /// Form in which objects are read and slices are written: application/vnd.kubernetes.protobuf or application/json
     /// [default: application/vnd.kubernetes.protobuf]
     #[arg(long, value_name = "TYPE")]
     kube_api_content_type: Option<ContentType>,
