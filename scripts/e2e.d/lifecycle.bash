@@ -8,7 +8,7 @@ helm() { KUBECONFIG=$kubeconfig "$(scripts/helm)" --namespace zonewise-system "$
 # version_of COMMIT
 version_of() { git show "$1:Cargo.toml" | sed -n 's/^version = "\(.*\)"$/\1/p' | head -n 1; }
 
-# Builds the image of what is here, keeps it for later upgrades if it is that of a commit, and prints its archive.
+# Builds the image of what is here, keeps it for later upgrades if it is that of a commit (the last ten), and prints its archive.
 current_image() {
   local archive
   scripts/image >/dev/null
@@ -16,6 +16,7 @@ current_image() {
   if git diff --quiet HEAD --; then
     mkdir -p "$kept_images"
     cp "$archive" "$kept_images/$(git rev-parse HEAD).oci.tar"
+    find "$kept_images" -name '*.oci.tar' -printf '%T@ %p\n' | sort -rn | tail -n +11 | cut -d' ' -f2- | xargs -r rm --
   fi
   printf '%s\n' "$archive"
 }
