@@ -49,6 +49,10 @@ fn words(text: &str) -> BTreeSet<String> {
 const CONTROLLER: &str = "ServiceAccount zonewise-controller, ClusterRole zonewise-controller, \
     ClusterRole zonewise-metrics-reader, ClusterRoleBinding zonewise-controller, Role zonewise-controller, \
     RoleBinding zonewise-controller, ConfigMap zonewise-controller, Deployment zonewise-controller";
+/// What writes nothing has no Lease.
+const OBSERVE: &str = "ServiceAccount zonewise-controller, ClusterRole zonewise-controller, \
+    ClusterRole zonewise-metrics-reader, ClusterRoleBinding zonewise-controller, ConfigMap zonewise-controller, \
+    Deployment zonewise-controller";
 const GUARD: &str = "ServiceAccount zonewise-controller, ClusterRole zonewise-guard, \
     ClusterRole zonewise-metrics-reader, ClusterRoleBinding zonewise-guard, Role zonewise-controller, \
     RoleBinding zonewise-controller, ConfigMap zonewise-controller, Deployment zonewise-controller, \
@@ -79,7 +83,7 @@ fn values_say_which_objects_there_are() {
     let table: Vec<(Vec<&str>, String)> = vec![
         (vec![], [CONTROLLER, BUDGET, OBSERVER].join(", ")),
         (vec![bare[1], "controller.mode=guard"], [GUARD, BUDGET].join(", ")),
-        (vec![bare[1], "controller.mode=observe"], [CONTROLLER, BUDGET].join(", ")),
+        (vec![bare[1], "controller.mode=observe"], [OBSERVE, BUDGET].join(", ")),
         (vec!["controller.podDisruptionBudget.enabled=false"], [CONTROLLER, OBSERVER].join(", ")),
         (vec![bare[0]], OBSERVER.into()),
         (vec![bare[0], bare[1], "proxy.mode=replace", PLACE[0], PLACE[1]], PROXY.into()),
@@ -156,6 +160,52 @@ fn values_reach_the_objects_they_are_for() {
         let found = objects(values);
         let found = find(&found, kind).pointer(pointer);
         assert_eq!(found, Some(&expected), "{values:?}: {kind} {pointer}");
+    }
+}
+
+/// With the definition of ZoneAllocations they would all go, and nothing would tell what guard mode has written.
+#[test]
+fn zone_allocations_outlive_the_release_and_a_change_of_the_mode() {
+    let found = objects(&["controller.mode=guard"]);
+    let annotations = &find(&found, "CustomResourceDefinition")["metadata"]["annotations"];
+    assert_eq!(annotations["helm.sh/resource-policy"], "keep");
+}
+
+#[test]
+fn guard_mode_is_refused_where_kubernetes_is_too_old_for_it() {
+    let render = |version: &str| -> Ran {
+        let mut command = helm(&["template", "zonewise", "deploy/chart", "-n", "zonewise-system"]);
+        command.args(["--set", "controller.mode=guard", "--kube-version", version]);
+        command.output().unwrap().into()
+    };
+    for version in ["v1.35.9", "v1.35.2-eks-1a2b3c"] {
+        let ran = render(version);
+        assert_ne!(ran.code, 0, "{version} is accepted");
+        assert!(ran.err.contains("controller.mode=guard needs Kubernetes 1.36"), "{}", ran.err);
+    }
+    for version in ["v1.36.0", "v1.36.1-gke.100", "v1.37.0-alpha.1", "v2.0.0"] {
+        let ran = render(version);
+        assert_eq!(ran.code, 0, "{version}: {}", ran.err);
+    }
+}
+
+/// Each mode may read what it follows, and no more.
+#[test]
+fn rights_are_those_of_the_mode() {
+    let reads = |mode: &str, resource: &str| {
+        let found = objects(&[&format!("controller.mode={mode}"), "observer.enabled=false"]);
+        let rules = found.iter().flat_map(|one| one["rules"].as_array().into_iter().flatten());
+        let names = |rule: &Value, field: &str, name: &str| {
+            rule[field].as_array().is_some_and(|all| all.iter().any(|one| one == name))
+        };
+        rules
+            .into_iter()
+            .any(|rule| names(rule, "resources", resource) && names(rule, "verbs", "watch"))
+    };
+    for (mode, expected) in [("controller", true), ("guard", false), ("observe", false)] {
+        assert_eq!(reads(mode, "servicecidrs"), expected, "{mode}");
+        assert_eq!(reads(mode, "leases"), expected, "{mode}");
+        assert!(reads(mode, "services"), "{mode}");
     }
 }
 
