@@ -442,8 +442,17 @@ impl File {
             let message = "mode `guard` leaves the slices to the reference itself; `compat: upstream` has no meaning there";
             return Err(ConfigError::Settings(message.to_owned()));
         }
+        let managed_by = self.managed_by.map_or_else(|| usual.managed_by.clone(), Into::into);
+        let foreign = (managed_by != usual.managed_by).then_some("managedBy");
+        let adopted = self.adopt_managed_by.iter().flatten().next().map(|_| "adoptManagedBy");
+        if let Some(name) = foreign.or(adopted).filter(|_| guard) {
+            let message = format!(
+                "mode `guard` works on the slices of the built-in controller alone; leave out `{name}`"
+            );
+            return Err(ConfigError::Settings(message));
+        }
         let settings = Settings {
-            managed_by: self.managed_by.map_or(usual.managed_by, Into::into),
+            managed_by,
             adopt: self.adopt_managed_by.unwrap_or_default().into_iter().map(Into::into).collect(),
             max_endpoints: max as usize,
             upstream,
@@ -567,6 +576,8 @@ mod tests {
             ("endpointUpdatesBatchPeriod: -1s", "`-1s` is negative"),
             ("compat: downstream", "c.yaml:3:"),
             ("managedBy: 'not a label'", "is not a valid label value"),
+            ("mode: guard\nmanagedBy: example.com", "leave out `managedBy`"),
+            ("mode: guard\nadoptManagedBy: [example.com]", "leave out `adoptManagedBy`"),
             ("defaultPreference: Nearest", "routing preferences without a domain are reserved"),
             ("defaultSubsetting: some", "unknown default subsetting `some`"),
             ("leaderElection: { leaseDuration: 5s }", "leader election"),
