@@ -93,12 +93,6 @@ const RESYNC_PERIOD: Duration = Duration::from_secs(12 * 3600);
 /// # Errors
 /// If it cannot start, or loses the lease.
 pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(), RunError> {
-    if config.mode == Mode::Guard {
-        tokio::select! {
-            checked = guard::check(&client) => checked.map_err(RunError::Guard)?,
-            () = shutdown.wait() => return Ok(()),
-        }
-    }
     let (registry, checks) = (Registry::default(), Checks::default());
     metrics::process(&registry, env!("CARGO_PKG_VERSION"))?;
     let metrics = Arc::new(Metrics::new(&registry)?);
@@ -117,6 +111,13 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let protection = protection(&client, config.metrics_certificate.clone())?;
     let metrics_server =
         health::serve_metrics(config.metrics_address, registry, protection).await?;
+    // Health is served by now: the check waits for an API server that does not answer.
+    if config.mode == Mode::Guard {
+        tokio::select! {
+            checked = guard::check(&client) => checked.map_err(RunError::Guard)?,
+            () = shutdown.wait() => return Ok(()),
+        }
+    }
     let campaign = tokio::spawn(campaign);
     let mut watches = watched.start(&client, config.content_type);
     if config.mode == Mode::Controller && !config.settings.upstream {

@@ -36,14 +36,13 @@ const IN_FORCE_AFTER: Duration = Duration::from_millis(1500);
 /// Checks that the API server has what guard mode needs, and waits for an API server that does not answer. The error says
 /// what is missing.
 pub(crate) async fn check(client: &Client) -> Result<(), String> {
-    let policies = has(client, POLICIES, "mutatingadmissionpolicies").await;
-    if !policies {
+    if !has(client, POLICIES, "mutatingadmissionpolicies").await? {
         return Err(format!(
             "the API server has no MutatingAdmissionPolicy in {POLICIES}, which Kubernetes has since version 1.36; use \
              --mode observe here, or --mode controller where the built-in controller can be switched off"
         ));
     }
-    if !has(client, API_VERSION, "zoneallocations").await {
+    if !has(client, API_VERSION, "zoneallocations").await? {
         return Err(format!(
             "the API server does not know ZoneAllocations ({API_VERSION}); apply deploy/guard/crd.yaml first"
         ));
@@ -62,20 +61,44 @@ struct NamedResource {
     name: String,
 }
 
-/// Whether an API group has a resource. A server that cannot be reached is asked again.
-async fn has(client: &Client, group: &str, resource: &str) -> bool {
+/// Whether an API group has a resource. A server that cannot be reached is asked again; one that does not allow the
+/// question would answer the same.
+async fn has(client: &Client, group: &str, resource: &str) -> Result<bool, String> {
     const PAUSE: Duration = Duration::from_secs(1);
     loop {
         match api::get(client, &format!("/apis/{group}")).await {
             Ok(list) => {
                 let list: ResourceList = serde_json::from_slice(&list).unwrap_or_default();
-                return list.resources.iter().any(|one| one.name == resource);
+                return Ok(list.resources.iter().any(|one| one.name == resource));
             }
-            Err(ApiError::NotFound(_)) => return false,
+            Err(ApiError::NotFound(_)) => return Ok(false),
+            Err(error @ ApiError::Forbidden(_)) => {
+                return Err(format!("cannot find out whether the API server has {group}: {error}"));
+            }
             Err(error) => {
                 tracing::warn!(%error, "cannot find out what the API server offers; it is asked again");
                 sleep(PAUSE).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+
+    use http::{Request, Response, StatusCode};
+    use kube::client::Body;
+
+    #[tokio::test]
+    async fn a_server_that_does_not_allow_the_question_is_not_asked_for_ever() {
+        let answer = |_: Request<Body>| async {
+            let mut response = Response::new(Body::from(b"{}".to_vec()));
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            Ok::<_, Infallible>(response)
+        };
+        let error = check(&Client::new(tower::service_fn(answer), "default")).await.unwrap_err();
+        assert!(error.contains(POLICIES) && error.contains("not allowed (403)"), "{error}");
     }
 }

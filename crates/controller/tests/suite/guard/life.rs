@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use zonewise_controller::guard;
 use zonewise_testbed::objects::service;
-use zonewise_testbed::{Cluster, Options, Process, User, eventually};
+use zonewise_testbed::{Cluster, Gate, Options, Process, User, eventually};
 
 use super::{
     AUTO, annotated, cluster, condition, counts, edit, eventually_condition, eventually_counts,
@@ -223,6 +223,25 @@ async fn removing_guard_mode_leaves_nothing() {
     }
     assert_eq!(guard::remove(&client).await.unwrap(), guard::Removed::default(), "again");
     drop::<Process>(built_in);
+}
+
+/// Otherwise the probe would end the process again and again while the API server is away.
+#[tokio::test(flavor = "multi_thread")]
+async fn health_is_served_while_the_api_server_does_not_answer() {
+    let _turn = turn().await;
+    let (cluster, _built_in) = cluster(&[]).await;
+    let gate = Gate::open(&cluster).await.unwrap();
+    gate.cut();
+    let guard = Running::through(&cluster, &gate, "mode: guard").await;
+    let alive = async |path: &str| guard.page(path).await.map_err(|error| error.to_string());
+    eventually(|| async { alive("/livez").await.map(drop) }).await;
+    gate.heal();
+    eventually(|| async {
+        let page = alive("/readyz").await?;
+        if page.starts_with("ok") { Ok(()) } else { Err(page) }
+    })
+    .await;
+    guard.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
