@@ -96,21 +96,42 @@ pub(crate) fn ready_condition(
     )
 }
 
-/// The condition `Enforced` of guard mode, which says whether slices carry the planned hints, and what keeps the floor
-/// from being as it should.
-pub(crate) fn enforced_condition(code: Code, before: &[Condition], now: i64) -> Condition {
+/// What is known about the hints of a Service in guard mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It gets none.
+    NoHints,
+    /// Nothing yet: the API server may not have learnt of the last change.
+    Unknown,
+    /// Whether they are in force, and what keeps the floor from being as it should.
+    Known(Code),
+}
+
+/// The condition `Enforced` of guard mode, which says whether slices carry the planned hints. While that is not known,
+/// the one before stays.
+pub(crate) fn enforced_condition(
+    standing: Standing,
+    before: &[Condition],
+    now: i64,
+) -> Option<Condition> {
+    let code = match standing {
+        Standing::NoHints => return None,
+        Standing::Unknown => return enforced(before).cloned(),
+        Standing::Known(code) => code,
+    };
     let status = if code == Code::HintsNotEnforced { "False" } else { "True" };
-    condition(
-        before,
-        ConditionContent { suffix: ENFORCED, status, code, message: sentence(code) },
-        now,
-    )
+    let content = ConditionContent { suffix: ENFORCED, status, code, message: sentence(code) };
+    Some(condition(before, content, now))
+}
+
+fn enforced(conditions: &[Condition]) -> Option<&Condition> {
+    let kind = format!("{CONDITION_PREFIX}{ENFORCED}");
+    conditions.iter().find(|condition| *condition.r#type == *kind)
 }
 
 /// The event for a change of [`enforced_condition`].
 pub(crate) fn enforced_event(now: &[Condition], before: &[Condition]) -> Option<Event> {
-    let kind = format!("{CONDITION_PREFIX}{ENFORCED}");
-    let enforced = now.iter().find(|condition| *condition.r#type == *kind)?;
+    let enforced = enforced(now)?;
     let is_good = *enforced.reason == *Code::HintsEnforced.to_string();
     (!contains_all(std::slice::from_ref(enforced), before)).then(|| Event {
         kind: if is_good { EventType::Normal } else { EventType::Warning },
@@ -345,6 +366,29 @@ mod tests {
 
     fn row(kind: &str, status: &str, reason: &str) -> (String, String, String) {
         (kind.into(), status.into(), reason.into())
+    }
+
+    #[test]
+    fn enforced_is_told_when_it_is_known_and_stays_meanwhile() {
+        let told = |standing, before: &[Condition]| {
+            let condition = enforced_condition(standing, before, 0);
+            condition.map(|one| (one.status.to_string(), one.reason.to_string()))
+        };
+        let of = |code| enforced_condition(Standing::Known(code), &[], 0).unwrap();
+        let says = |status: &str, code: Code| Some((status.to_owned(), code.to_string()));
+        let failed = [of(Code::HintsNotEnforced)];
+        let rows = [
+            (Standing::NoHints, &failed[..], None),
+            (Standing::Unknown, &[], None),
+            (Standing::Unknown, &failed, says("False", Code::HintsNotEnforced)),
+            (Standing::Known(Code::HintsEnforced), &failed, says("True", Code::HintsEnforced)),
+            (Standing::Known(Code::FloorRefused), &[], says("True", Code::FloorRefused)),
+        ];
+        for (standing, before, expected) in rows {
+            assert_eq!(told(standing, before), expected, "{standing:?}");
+        }
+        let kept: Vec<_> = enforced_condition(Standing::Unknown, &failed, 9).into_iter().collect();
+        assert!(enforced_event(&kept, &failed).is_none());
     }
 
     #[test]

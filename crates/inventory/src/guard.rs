@@ -19,7 +19,7 @@ use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_slices::guard::ZoneAllocation;
 use zonewise_slices::service::Service;
-use zonewise_slices::slice::Slice;
+use zonewise_slices::slice::{Owner, Slice};
 
 use crate::write::{segment, slices_path};
 
@@ -38,6 +38,8 @@ pub const ALLOCATIONS: Resource = Resource {
     selector: std::borrow::Cow::Borrowed(""),
     kind: None,
 };
+/// Content type of JSON patches (RFC 6902).
+const JSON_PATCH: &str = "application/json-patch+json";
 
 /// A ZoneAllocation as it is stored.
 #[derive(Clone, Debug, Deserialize)]
@@ -57,9 +59,19 @@ struct Metadata {
     name: Name,
     #[serde(deserialize_with = "lenient")]
     resource_version: Box<str>,
+    #[serde(deserialize_with = "lenient")]
+    owner_references: Vec<Owner>,
 }
 
 impl StoredAllocation {
+    /// What it says about a Service. If it belongs to an earlier Service of the same name, which the garbage collector
+    /// has not noticed yet, its hints are in force all the same, but the floor was another Service's.
+    pub fn of(&self, service: &Service) -> ZoneAllocation {
+        let owners = &self.metadata.owner_references;
+        let is_its_own = owners.iter().any(|owner| owner.uid == service.uid);
+        ZoneAllocation { floor: self.spec.floor.filter(|_| is_its_own), ..self.spec.clone() }
+    }
+
     /// Its resource version.
     pub fn version(&self) -> &str {
         &self.metadata.resource_version
@@ -98,32 +110,32 @@ pub async fn allocate(
     allocation: &ZoneAllocation,
 ) -> Result<StoredAllocation, ApiError> {
     let path = allocation_path(&service.namespace, &service.name)?;
-    let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
-    let body = allocation_object(service, allocation);
-    patch(client, &path, api::APPLY, &body).await
+    apply(client, &path, &allocation_object(service, allocation)).await
 }
 
 /// Deletes the allocation of a Service; that there is none is no error.
 pub async fn delete_allocation(client: &Client, (namespace, name): &Key) -> Result<(), ApiError> {
-    let path = allocation_path(namespace, name)?;
-    match api::call(client, Method::DELETE, &path, api::JSON, Vec::new()).await {
-        Err(ApiError::NotFound(_)) => Ok(()),
-        other => other.map(|_| ()),
+    delete(client, &allocation_path(namespace, name)?).await
+}
+
+/// A Service as it is stored now, which the watch may not have reported yet; `None` if it does not exist.
+pub async fn stored_service(client: &Client, service: &Key) -> Result<Option<Service>, ApiError> {
+    match api::get(client, &service_path(service)?).await {
+        Ok(answer) => decoded(&answer).map(Some),
+        Err(ApiError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
-/// Sets `spec.trafficDistribution` of a Service, or gives it up, and returns the Service as it is stored then. A value that another manager has set is a conflict, and
-/// stays; what another manager has set as well stays when it is given up.
+/// Sets `spec.trafficDistribution` of a Service, or gives it up, and returns the Service as it is stored then. A value
+/// that another manager has set is a conflict, and stays; what another manager has set as well stays when it is given up.
 pub async fn set_floor(
     client: &Client,
-    (namespace, name): &Key,
+    service: &Key,
     value: Option<&str>,
 ) -> Result<Service, ApiError> {
-    let path = format!(
-        "/api/v1/namespaces/{}/services/{}?fieldManager={FIELD_MANAGER}",
-        segment(namespace)?,
-        segment(name)?
-    );
+    let path = format!("{}?fieldManager={FIELD_MANAGER}", service_path(service)?);
+    let (namespace, name) = service;
     let mut body = json!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -141,11 +153,41 @@ pub async fn touch(client: &Client, slice: &Slice) -> Result<Slice, ApiError> {
     patch(client, &slice_path(slice)?, api::MERGE, &json!({})).await
 }
 
-/// Makes the built-in controller write the hints of a slice itself. The label raises the slice's generation, which that
-/// controller answers to; it removes all labels that it does not know.
-pub async fn release(client: &Client, slice: &Slice) -> Result<Slice, ApiError> {
-    let body = json!({ "metadata": { "labels": { RELEASED: "true" } } });
-    patch(client, &slice_path(slice)?, api::MERGE, &body).await
+/// Gives the hints of a slice back, and returns the slice as it is stored then; `None` if there is nothing to give back.
+pub async fn release(
+    client: &Client,
+    service: &Service,
+    slice: &Slice,
+) -> Result<Option<Slice>, ApiError> {
+    let Some((content_type, body)) = release_patch(service, slice) else { return Ok(None) };
+    patch(client, &slice_path(slice)?, content_type, &body).await.map(Some)
+}
+
+/// The patch that gives the hints of a slice back, and its content type.
+///
+/// The built-in controller writes them itself once the slice has a label: that raises the slice's generation, which the
+/// controller answers to, and it removes all labels that it does not know. Slices of Services without a selector it
+/// leaves as they are. There, the hints are removed.
+fn release_patch(service: &Service, slice: &Slice) -> Option<(&'static str, Value)> {
+    if service.is_ours() {
+        return Some((api::MERGE, json!({ "metadata": { "labels": { RELEASED: "true" } } })));
+    }
+    let remove = |path: String| json!({ "op": "remove", "path": path });
+    let hinted = slice.endpoints.iter().enumerate().filter(|(_, one)| one.hints.is_some());
+    let hints = hinted.map(|(number, _)| remove(format!("/endpoints/{number}/hints")));
+    let label = slice.labels.get(RELEASED).map(|_| {
+        // RFC 6901 writes the slash of a key so.
+        remove(format!("/metadata/labels/{}", RELEASED.replace('/', "~1")))
+    });
+    let steps: Vec<Value> = hints.chain(label).collect();
+    // The numbers are those of this version.
+    let version = json!({ "op": "test", "path": "/metadata/resourceVersion", "value": slice.resource_version });
+    let patch = std::iter::once(version).chain(steps.iter().cloned()).collect();
+    (!steps.is_empty()).then_some((JSON_PATCH, Value::Array(patch)))
+}
+
+fn service_path((namespace, name): &Key) -> Result<String, ApiError> {
+    Ok(format!("/api/v1/namespaces/{}/services/{}", segment(namespace)?, segment(name)?))
 }
 
 fn slice_path(slice: &Slice) -> Result<String, ApiError> {
@@ -157,6 +199,17 @@ fn allocation_path(namespace: &str, name: &str) -> Result<String, ApiError> {
     Ok(format!("/apis/{API_VERSION}/namespaces/{namespace}/zoneallocations/{name}"))
 }
 
+/// Writes an object with server-side apply, and takes from others what they have changed about it. Returns what is
+/// stored then.
+pub(crate) async fn apply<T: DeserializeOwned>(
+    client: &Client,
+    path: &str,
+    object: &Value,
+) -> Result<T, ApiError> {
+    let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
+    patch(client, &path, api::APPLY, object).await
+}
+
 /// Sends a patch and returns what is stored then.
 async fn patch<T: DeserializeOwned>(
     client: &Client,
@@ -165,8 +218,75 @@ async fn patch<T: DeserializeOwned>(
     body: &Value,
 ) -> Result<T, ApiError> {
     let body = body.to_string().into_bytes();
-    let answer = api::call(client, Method::PATCH, path, content_type, body).await?;
-    serde_json::from_slice(&answer).map_err(|error| {
-        ApiError::Unavailable(format!("the answer to a write cannot be read: {error}"))
-    })
+    decoded(&api::call(client, Method::PATCH, path, content_type, body).await?)
+}
+
+/// Deletes an object; that there is none is no error.
+pub(crate) async fn delete(client: &Client, path: &str) -> Result<(), ApiError> {
+    match api::call(client, Method::DELETE, path, api::JSON, Vec::new()).await {
+        Ok(_) | Err(ApiError::NotFound(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What an answer in JSON says.
+///
+/// # Errors
+/// If it is something else.
+pub fn decoded<T: DeserializeOwned>(answer: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(answer).map_err(|error| ApiError::Format(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zonewise_slices::guard::{Floor, Others};
+
+    fn service(selector: &Value) -> Service {
+        serde_json::from_value(json!({
+            "metadata": { "namespace": "shop", "name": "web", "uid": "second" },
+            "spec": { "selector": selector },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_floor_of_an_earlier_service_of_the_same_name_is_not_that_of_the_new_one() {
+        let stored = |owner: &str| -> StoredAllocation {
+            serde_json::from_value(json!({
+                "metadata": { "name": "web", "ownerReferences": [{ "kind": "Service", "uid": owner }] },
+                "spec": { "others": "OwnZone", "floor": "PreferSameZone" },
+            }))
+            .unwrap()
+        };
+        let service = service(&json!({ "app": "web" }));
+        let of = |owner: &str| stored(owner).of(&service);
+        assert_eq!(of("second").floor, Some(Floor::PreferSameZone));
+        assert_eq!((of("first").floor, of("first").others), (None, Others::OwnZone));
+    }
+
+    #[test]
+    fn slices_that_the_built_in_controller_leaves_alone_lose_their_hints_and_get_no_label() {
+        let slice = |labels: &Value| -> Slice {
+            let endpoint = |hints: Value| json!({ "addresses": ["10.0.0.1"], "hints": hints });
+            serde_json::from_value(json!({
+                "metadata": { "namespace": "shop", "name": "web-1", "resourceVersion": "7", "labels": labels },
+                "addressType": "IPv4",
+                "endpoints": [endpoint(Value::Null), endpoint(json!({ "forZones": [{ "name": "a" }] }))],
+            }))
+            .unwrap()
+        };
+        let label = json!({ "metadata": { "labels": { RELEASED: "true" } } });
+        let test = json!({ "op": "test", "path": "/metadata/resourceVersion", "value": "7" });
+        let hints = json!({ "op": "remove", "path": "/endpoints/1/hints" });
+        let labelled = json!({ "op": "remove", "path": "/metadata/labels/zonewise.dev~1released" });
+        let (ours, bare) = (service(&json!({ "app": "web" })), service(&Value::Null));
+        let (plain, released) = (slice(&json!({})), slice(&json!({ RELEASED: "true" })));
+        assert_eq!(release_patch(&ours, &plain), Some((api::MERGE, label)));
+        assert_eq!(release_patch(&bare, &plain), Some((JSON_PATCH, json!([test, hints]))));
+        let both = json!([test, hints, labelled]);
+        assert_eq!(release_patch(&bare, &released), Some((JSON_PATCH, both)));
+        let nothing = Slice { endpoints: Vec::new(), ..plain };
+        assert_eq!(release_patch(&bare, &nothing), None);
+    }
 }

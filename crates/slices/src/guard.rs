@@ -156,6 +156,11 @@ impl ZoneAllocation {
         Self { others: Others::OwnZone, endpoints: listed, floor: None }
     }
 
+    /// Whether the policy changes any hints by it.
+    pub fn has_effect(&self) -> bool {
+        self.others != Others::AsWritten || !self.endpoints.is_empty()
+    }
+
     /// A slice as the policy leaves it.
     pub fn admitted(&self, slice: &Slice) -> Slice {
         let mut admitted = slice.clone();

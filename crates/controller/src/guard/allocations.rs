@@ -12,25 +12,28 @@ use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_inventory::follow::{Cause, IndexListener, WatchedIndex};
 use zonewise_inventory::guard::{ALLOCATIONS, StoredAllocation};
 use zonewise_slices::guard::ZoneAllocation;
+use zonewise_slices::service::Service;
 
 /// The stored allocations, by Service.
 #[derive(Debug, Default)]
-pub(crate) struct Allocations(Mutex<BTreeMap<Key, (u64, ZoneAllocation)>>);
+pub(crate) struct Allocations(Mutex<BTreeMap<Key, StoredAllocation>>);
 
 impl Allocations {
     /// The allocation of a Service.
-    pub(crate) fn get(&self, service: &Key) -> Option<ZoneAllocation> {
-        self.0.lock().get(service).map(|(_, allocation)| allocation.clone())
+    pub(crate) fn get(&self, service: &Service) -> Option<ZoneAllocation> {
+        self.0.lock().get(&Keyed::key(service)).map(|stored| stored.of(service))
     }
 
     /// Notes what is stored. Returns whether it was not known; what is older than what is known is not noted.
     pub(crate) fn note(&self, stored: StoredAllocation) -> bool {
-        let version = version_number(stored.version());
+        let (service, version) = (stored.key(), version_number(stored.version()));
         let mut known = self.0.lock();
-        match known.get(&stored.key()) {
-            Some((newer, _)) if *newer >= version => false,
-            _ => known.insert(stored.key(), (version, stored.spec)).is_none_or(|_| true),
+        let is_new =
+            known.get(&service).is_none_or(|known| version_number(known.version()) < version);
+        if is_new {
+            known.insert(service, stored);
         }
+        is_new
     }
 
     /// Notes that a Service has no allocation any more. Returns whether it was known to have one.
@@ -102,5 +105,26 @@ impl<L: IndexListener> WatchListener for AllocationFollower<L> {
 
     fn health(&mut self, health: Result<(), &ApiError>) {
         self.watched.listener.health(ALLOCATIONS.name, health);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn stored(name: &str, version: &str, others: &str) -> StoredAllocation {
+        serde_json::from_value(json!({
+            "metadata": { "namespace": "shop", "name": name, "resourceVersion": version },
+            "spec": { "others": others },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_is_older_than_what_is_known_is_not_noted() {
+        let allocations = Allocations::default();
+        let noted = |version| allocations.note(stored("web", version, "OwnZone"));
+        assert_eq!([noted("5"), noted("5"), noted("4"), noted("6")], [true, false, false, true]);
     }
 }

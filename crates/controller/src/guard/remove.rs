@@ -69,7 +69,7 @@ async fn release(client: &Client, key: &Key) -> Result<bool, ApiError> {
     let settings = Settings::default();
     for slice in list::<Slice>(client, &path).await? {
         if settings.manages(slice.labels.get(MANAGED_BY)) {
-            guard::release(client, &slice).await?;
+            guard::release(client, &service, &slice).await?;
         }
     }
     if !service.conditions.is_empty() {

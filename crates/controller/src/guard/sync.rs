@@ -16,9 +16,7 @@ use zonewise_common::clock;
 use zonewise_common::name::Key;
 use zonewise_inventory::follow::IndexListener;
 use zonewise_inventory::guard as requests;
-use zonewise_slices::guard::{
-    Floor, FloorStep, Guarded, Others, ZoneAllocation, floor_step, guarded,
-};
+use zonewise_slices::guard::{Floor, FloorStep, Guarded, ZoneAllocation, floor_step, guarded};
 use zonewise_slices::plan::Plan;
 use zonewise_slices::requested::{RequestedRouting, is_auto, requested_routing};
 use zonewise_slices::service::Service;
@@ -27,11 +25,9 @@ use zonewise_topology::reason::Code;
 
 use super::{Allocations, Bindings, IN_FORCE_AFTER};
 use crate::progress::Progress;
-use crate::status;
+use crate::status::{self, Standing};
 use crate::sync::{ServiceObjects, SyncError, Syncer, labels, write_error};
 
-/// How long a floor that was set may be missing in the watch.
-const FLOOR_SEEN_AFTER: Duration = Duration::from_secs(10);
 /// So many touches in a row may leave slices without their hints before that is told: the API server learns of an
 /// allocation a moment after it was written.
 const PATIENCE: u32 = 4;
@@ -52,8 +48,6 @@ pub(crate) struct Guard {
 struct State {
     /// How often in a row slices were touched in vain.
     in_vain: u32,
-    /// When the floor was set.
-    floor_set: Option<Instant>,
     /// When the allocation was put out of effect.
     released: Option<Instant>,
 }
@@ -83,12 +77,11 @@ struct Subject<'a> {
 }
 
 /// What became of the floor in this sync.
+#[derive(Clone, Copy)]
 struct FloorState {
     /// To be noted in the allocation.
     noted: Option<Floor>,
     refused: bool,
-    /// It was set a moment ago, and the watch has not reported it yet.
-    unseen: bool,
 }
 
 impl<L: IndexListener> Syncer<L> {
@@ -103,7 +96,7 @@ impl<L: IndexListener> Syncer<L> {
         let (service, slices, settings) = (&*objects.service, &*objects.slices, self.settings());
         let subject = Subject { guard, key, service, slices, progress };
         let requested = requested_routing(service, &settings);
-        let before = guard.allocations.get(key);
+        let before = guard.allocations.get(service);
         // What is in force is what the allocation says, also while a slice does not show it.
         let in_force = objects.with_slices(match &before {
             Some(allocation) => allocation.admitted_all(slices),
@@ -135,10 +128,10 @@ impl<L: IndexListener> Syncer<L> {
             Some(allocation) => self.enforce(&subject, before.as_ref(), allocation).await?,
             None => self.give_back(&subject, before).await?,
         };
-        let unseen = floor.as_ref().is_some_and(|floor| floor.unseen);
-        let standing = floor.map(|floor| standing(&subject, &floor));
+        let in_vain = guard.with(key, |state| state.in_vain);
+        let standing = floor.map_or(Standing::NoHints, |floor| standing(in_vain, floor));
         self.report_guarded(&subject, &requested, &plan, standing).await?;
-        Ok(retry.or(unseen.then_some(FLOOR_SEEN_AFTER)).or(again))
+        Ok(retry.or(again))
     }
 
     /// Brings the floor into its desired state.
@@ -149,27 +142,25 @@ impl<L: IndexListener> Syncer<L> {
         before: Option<&ZoneAllocation>,
     ) -> Result<FloorState, SyncError> {
         let before = before.and_then(|allocation| allocation.floor);
-        let field = subject.service.traffic_distribution.as_deref();
-        let state = |noted| FloorState { noted, refused: false, unseen: false };
-        match floor_step(wanted, before, field, is_auto(subject.service)) {
-            FloorStep::Keep(noted) => {
-                subject.guard.with(subject.key, |state| state.floor_set = None);
-                Ok(state(noted))
-            }
-            FloorStep::Withdraw if is_unseen(subject) => {
-                Ok(FloorState { unseen: true, ..state(before) })
-            }
-            FloorStep::Withdraw => Ok(state(Some(Floor::Withdrawn))),
-            FloorStep::Refuse => Ok(FloorState { refused: true, ..state(None) }),
+        let step = |service: &Service| {
+            floor_step(wanted, before, service.traffic_distribution.as_deref(), is_auto(service))
+        };
+        let stored = async {
+            let request = requests::stored_service(&self.client, subject.key);
+            let answer = self.send(request, subject.progress).await?;
+            answer.map_err(|error| failed("read the Service", subject, error))
+        };
+        let kept = |noted| Ok(FloorState { noted, refused: false });
+        let refused = Ok(FloorState { noted: None, refused: true });
+        match confirmed(step, before, subject.service, stored).await? {
+            FloorStep::Keep(noted) => kept(noted),
+            FloorStep::Withdraw => kept(Some(Floor::Withdrawn)),
+            FloorStep::Refuse => refused,
             FloorStep::Set(floor) => {
                 let request = requests::set_floor(&self.client, subject.key, floor.value());
                 match self.send(request, subject.progress).await? {
-                    Ok(_) => {
-                        let now = Instant::now();
-                        subject.guard.with(subject.key, |state| state.floor_set = Some(now));
-                        Ok(state(Some(floor)))
-                    }
-                    Err(ApiError::Conflict(_)) => Ok(FloorState { refused: true, ..state(None) }),
+                    Ok(_) => kept(Some(floor)),
+                    Err(ApiError::Conflict(_)) => refused,
                     Err(error) => Err(failed("set spec.trafficDistribution", subject, error)),
                 }
             }
@@ -234,7 +225,7 @@ impl<L: IndexListener> Syncer<L> {
             subject.guard.forget(subject.key);
             return Ok(None);
         };
-        if before.others != Others::AsWritten || !before.endpoints.is_empty() {
+        if before.has_effect() {
             let idle = ZoneAllocation { floor: before.floor, ..ZoneAllocation::default() };
             self.allocate(subject, &idle).await?;
             let now = Instant::now();
@@ -252,11 +243,10 @@ impl<L: IndexListener> Syncer<L> {
             Err(error) => return Err(failed("give back spec.trafficDistribution", subject, error)),
         }
         for slice in subject.slices {
-            let answer =
-                self.send(requests::release(&self.client, slice), subject.progress).await?;
-            match answer {
-                Ok(stored) => self.watched.index().record_written_slice(stored),
-                Err(ApiError::NotFound(_)) => {}
+            let request = requests::release(&self.client, subject.service, slice);
+            match self.send(request, subject.progress).await? {
+                Ok(Some(stored)) => self.watched.index().record_written_slice(stored),
+                Ok(None) | Err(ApiError::NotFound(_)) => {}
                 Err(error) => return Err(failed("give back an EndpointSlice", subject, error)),
             }
         }
@@ -268,14 +258,13 @@ impl<L: IndexListener> Syncer<L> {
         Ok(None)
     }
 
-    /// Writes the conditions and emits the events that have changed. `standing` is what `Enforced` says, for a Service
-    /// that gets hints.
+    /// Writes the conditions and emits the events that have changed.
     async fn report_guarded(
         &self,
         subject: &Subject<'_>,
         requested: &RequestedRouting,
         plan: &Plan,
-        standing: Option<Code>,
+        standing: Standing,
     ) -> Result<(), SyncError> {
         let Subject { key, service, progress, .. } = *subject;
         if !status::has_conditions(service, &self.settings()) {
@@ -284,7 +273,7 @@ impl<L: IndexListener> Syncer<L> {
         self.report_transition(key, service, plan);
         let (now, before) = (clock::now().as_second(), self.stored_conditions(key, service));
         let mut conditions = status::conditions(requested, plan, &before, now);
-        conditions.extend(standing.map(|code| status::enforced_condition(code, &before, now)));
+        conditions.extend(status::enforced_condition(standing, &before, now));
         let ignored = status::ignored_event(&conditions, &before);
         let enforced = status::enforced_event(&conditions, &before);
         self.write_conditions(key, service, conditions, progress).await?;
@@ -293,20 +282,32 @@ impl<L: IndexListener> Syncer<L> {
     }
 }
 
-/// Whether the floor was set so recently that the watch may not have reported it.
-fn is_unseen(subject: &Subject<'_>) -> bool {
-    let set = subject.guard.with(subject.key, |state| state.floor_set);
-    set.is_some_and(|set| set.elapsed() < FLOOR_SEEN_AFTER)
+/// What to do about the floor (`step`), by what the watch says of the Service. Where that is to note that another program
+/// has changed the floor, the Service decides as it is `stored`: the watch may be behind what this replica, or the leader
+/// before it, has written. A Service that is gone or was replaced will be reported.
+async fn confirmed<E>(
+    step: impl Fn(&Service) -> FloorStep,
+    before: Option<Floor>,
+    watched: &Service,
+    stored: impl Future<Output = Result<Option<Service>, E>>,
+) -> Result<FloorStep, E> {
+    match step(watched) {
+        FloorStep::Withdraw => {
+            let stored = stored.await?.filter(|stored| stored.uid == watched.uid);
+            Ok(stored.map_or(FloorStep::Keep(before), |stored| step(&stored)))
+        }
+        known => Ok(known),
+    }
 }
 
-/// What the condition `Enforced` says about a Service that gets hints.
-fn standing(subject: &Subject<'_>, floor: &FloorState) -> Code {
-    let in_vain = subject.guard.with(subject.key, |state| state.in_vain);
+/// What is known about the hints of a Service, after its slices were touched in vain so often.
+fn standing(in_vain: u32, floor: FloorState) -> Standing {
     match floor.noted {
-        _ if in_vain >= PATIENCE => Code::HintsNotEnforced,
-        Some(Floor::Withdrawn) => Code::FloorWithdrawn,
-        _ if floor.refused => Code::FloorRefused,
-        _ => Code::HintsEnforced,
+        _ if in_vain >= PATIENCE => Standing::Known(Code::HintsNotEnforced),
+        _ if in_vain > 0 => Standing::Unknown,
+        Some(Floor::Withdrawn) => Standing::Known(Code::FloorWithdrawn),
+        _ if floor.refused => Standing::Known(Code::FloorRefused),
+        _ => Standing::Known(Code::HintsEnforced),
     }
 }
 
@@ -318,4 +319,66 @@ fn failed(action: &str, subject: &Subject<'_>, error: ApiError) -> SyncError {
 fn delay(in_vain: u32) -> Duration {
     let doublings = in_vain.saturating_sub(1).min(10);
     FIRST_DELAY.saturating_mul(1 << doublings).min(LAST_DELAY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+
+    use serde_json::json;
+
+    fn service(uid: &str, field: Option<&str>) -> Service {
+        serde_json::from_value(json!({
+            "metadata": { "namespace": "shop", "name": "web", "uid": uid },
+            "spec": { "selector": { "app": "web" }, "trafficDistribution": field },
+        }))
+        .unwrap()
+    }
+
+    /// The watch of a new leader may be behind what the leader before it has written.
+    #[tokio::test]
+    async fn a_floor_is_withdrawn_by_what_is_stored_and_not_by_a_watch_that_is_behind() {
+        let ours = Some(Floor::PreferSameZone);
+        let set = Some("PreferSameZone");
+        let rows = [
+            ("the watch is behind", None, Some(service("1", set)), FloorStep::Keep(ours)),
+            ("it was removed", None, Some(service("1", None)), FloorStep::Withdraw),
+            (
+                "it was replaced",
+                None,
+                Some(service("1", Some("PreferSameNode"))),
+                FloorStep::Withdraw,
+            ),
+            ("the Service was replaced", None, Some(service("2", None)), FloorStep::Keep(ours)),
+            ("the Service is gone", None, None, FloorStep::Keep(ours)),
+            ("nothing was changed", set, None, FloorStep::Keep(ours)),
+        ];
+        for (what, watched, stored, expected) in rows {
+            let step = |service: &Service| {
+                let field = service.traffic_distribution.as_deref();
+                floor_step(Floor::PreferSameZone, ours, field, false)
+            };
+            let stored = async { Ok::<_, Infallible>(stored) };
+            let found = confirmed(step, ours, &service("1", watched), stored).await;
+            assert_eq!(found, Ok(expected), "{what}");
+        }
+    }
+
+    #[test]
+    fn hints_are_enforced_once_slices_carry_them_and_not_before() {
+        let floor = |noted, refused| FloorState { noted, refused };
+        let (set, gone) = (Some(Floor::PreferSameZone), Some(Floor::Withdrawn));
+        let rows = [
+            (0, floor(set, false), Standing::Known(Code::HintsEnforced)),
+            (0, floor(gone, false), Standing::Known(Code::FloorWithdrawn)),
+            (0, floor(None, true), Standing::Known(Code::FloorRefused)),
+            (1, floor(set, false), Standing::Unknown),
+            (PATIENCE - 1, floor(gone, false), Standing::Unknown),
+            (PATIENCE, floor(set, false), Standing::Known(Code::HintsNotEnforced)),
+        ];
+        for (in_vain, floor, expected) in rows {
+            assert_eq!(standing(in_vain, floor), expected, "{in_vain}");
+        }
+    }
 }

@@ -225,6 +225,55 @@ async fn removing_guard_mode_leaves_nothing() {
     drop::<Process>(built_in);
 }
 
+/// No garbage collector runs here: the ZoneAllocation of the first Service stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_is_created_again_gets_a_floor_of_its_own() {
+    let _turn = turn().await;
+    let (cluster, _built_in) = cluster(&[]).await;
+    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
+    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    let guard = super::guard(&cluster).await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+
+    cluster.delete(&[annotated("web", AUTO)]).await.unwrap();
+    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    eventually(|| async {
+        let service = get(&cluster, "Service", "web").await.unwrap();
+        let allocation = get(&cluster, "ZoneAllocation", "web").await.unwrap();
+        let owners = allocation["metadata"]["ownerReferences"].as_array().unwrap();
+        let is_its_own = owners.len() == 1 && owners[0]["uid"] == service["metadata"]["uid"];
+        let has_floor = service["spec"]["trafficDistribution"] == "PreferSameZone";
+        let is_right = is_its_own && has_floor && allocation["spec"]["floor"] == "PreferSameZone";
+        if is_right { Ok(()) } else { Err(format!("{service:#}\n{allocation:#}")) }
+    })
+    .await;
+    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+    guard.stop().await.unwrap();
+}
+
+/// The built-in controller leaves the slices of such a Service as they are, so it cannot be asked to write them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_loses_its_selector_keeps_neither_hints_nor_a_label() {
+    let _turn = turn().await;
+    let (cluster, _built_in) = cluster(&[]).await;
+    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
+    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    let guard = super::guard(&cluster).await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+    edit(&cluster, "Service", "web", |service| {
+        service["spec"].as_object_mut().unwrap().remove("selector");
+    })
+    .await;
+    eventually_gone(&cluster, "web").await;
+    assert_eq!(counts(&cluster, "web").await, super::counted(&NONE));
+    for slice in slices(&cluster, "default", "web").await {
+        assert_eq!(slice["metadata"]["labels"]["zonewise.dev/released"], Value::Null);
+    }
+    guard.stop().await.unwrap();
+}
+
 /// Otherwise the probe would end the process again and again while the API server is away.
 #[tokio::test(flavor = "multi_thread")]
 async fn health_is_served_while_the_api_server_does_not_answer() {
