@@ -26,7 +26,7 @@ pub(super) fn checks(sights: &Sights, stage: Stage) -> Vec<Check> {
     if stage == Stage::After {
         checks.push(clocks_of_holders(sights));
     }
-    checks.push(rights(&sights.rights));
+    checks.push(rights(&sights.rights, stage));
     checks
 }
 
@@ -38,7 +38,7 @@ fn kubernetes(found: Option<&str>) -> Check {
         None => VERSION.unknown(format!("the version {found} of the API server cannot be read")),
         Some(number) if number < OLDEST => VERSION.failed(
             format!("Kubernetes {found}: the chart needs 1.30 or later"),
-            "upgrade the cluster; `zonewise explain`, `plan` and `lint` work without the chart",
+            "upgrade the cluster; `zonewise explain`, `plan`, `route` and `lint` work without the chart",
         ),
         Some(number) if number < WITH_SERVICE_CIDRS => VERSION.warning(
             format!(
@@ -93,7 +93,14 @@ fn clocks_of_holders(sights: &Sights) -> Check {
     )
 }
 
-fn rights(rights: &[Right]) -> Check {
+/// What gives a user the rights for looking. The chart brings the roles.
+const BIND_OBSERVER: [&str; 3] = [
+    "kubectl create clusterrolebinding zonewise-observer-me --clusterrole=zonewise-observer --user=USER",
+    "kubectl -n zonewise-system create rolebinding zonewise-observer-me --role=zonewise-observer --user=USER",
+    "kubectl -n kube-system create rolebinding zonewise-observer-me --role=zonewise-observer --user=USER",
+];
+
+fn rights(rights: &[Right], stage: Stage) -> Check {
     let denied: Vec<&Right> = rights.iter().filter(|one| one.allowed == Some(false)).collect();
     let silent = rights.iter().filter(|one| one.allowed.is_none()).count();
     match denied.as_slice() {
@@ -101,14 +108,15 @@ fn rights(rights: &[Right]) -> Check {
         [] => RIGHTS.passed(format!("this user has {}", counted(rights.len(), "needed right"))),
         denied => {
             let named: Vec<String> = denied.iter().map(|one| one.sentence()).collect();
-            let command = "kubectl create clusterrolebinding zonewise-observer-me --clusterrole=zonewise-observer --user=USER";
-            RIGHTS
-                .failed(
-                    format!("this user may not {}", listed(named.iter().map(String::as_str))),
-                    "ask an administrator for these rights (deploy/observer/rbac.yaml has those for looking), or use \
-                     another context",
-                )
-                .with([command])
+            let failed = RIGHTS.failed(
+                format!("this user may not {}", listed(named.iter().map(String::as_str))),
+                "ask an administrator for these rights (deploy/observer/rbac.yaml has those for looking), or use \
+                 another context",
+            );
+            match stage {
+                Stage::Before => failed,
+                Stage::After => failed.with(BIND_OBSERVER),
+            }
         }
     }
 }

@@ -57,12 +57,26 @@ fn built_in(sights: &Sights) -> BuiltIn {
 
 /// Whether a kube-controller-manager with this command line runs its EndpointSlice controller.
 fn writes_slices(pod: &PodSight) -> bool {
-    const NAME: &str = "endpointslice-controller";
-    let given = pod.command.iter().find_map(|word| word.strip_prefix("--controllers="));
-    let Some(given) = given else { return true };
-    let mut names = given.split(',').map(str::trim);
-    let off = |name: &str| name.strip_prefix('-') == Some(NAME);
-    !names.clone().any(off) && names.any(|name| name == "*" || name == NAME)
+    // Its name, and the one before Kubernetes 1.28, which is still taken.
+    const NAMES: [&str; 2] = ["endpointslice-controller", "endpointslice"];
+    let given = controllers_flag(&pod.command);
+    let explicit = given.iter().find_map(|name| match name.strip_prefix('-') {
+        Some(off) => NAMES.contains(&off).then_some(false),
+        None => NAMES.contains(name).then_some(true),
+    });
+    explicit.unwrap_or_else(|| given.is_empty() || given.contains(&"*"))
+}
+
+/// The names in all `--controllers` of a command line, which may be one word or two; the first one that fits counts.
+fn controllers_flag(command: &[String]) -> Vec<&str> {
+    const FLAG: &str = "--controllers";
+    let words = command.iter().map(String::as_str);
+    let next = words.clone().skip(1).map(Some).chain([None]);
+    let values = words.zip(next).filter_map(|(word, next)| match word.strip_prefix(FLAG)? {
+        "" => next,
+        rest => rest.strip_prefix('='),
+    });
+    values.flat_map(|value| value.split(',').map(str::trim)).collect()
 }
 
 fn built_in_before(sights: &Sights) -> Check {

@@ -104,7 +104,12 @@ fn pods<'a>(sights: &'a Sights, name: &str) -> Vec<&'a PodSight> {
 /// Whether all Pods of a program are ready and of the current version.
 fn rollout(subject: Subject, found: &WorkloadSight, pods: &[&PodSight], kind: &str) -> Check {
     let WorkloadSight { name, desired, updated, ready, .. } = found;
-    let waiting = pods.iter().find_map(|pod| Some((pod, pod.waiting.as_ref()?)));
+    // A container that is about to start waits for nothing that somebody could mend.
+    let starts = |reason: &str| ["ContainerCreating", "PodInitializing"].contains(&reason);
+    let waiting = pods.iter().find_map(|pod| {
+        let waiting = pod.waiting.as_ref().filter(|(reason, _)| !starts(reason))?;
+        Some((pod, waiting))
+    });
     if let Some((pod, (reason, message))) = waiting {
         let message = if message.is_empty() { String::new() } else { format!(" ({message})") };
         let check = subject.failed(

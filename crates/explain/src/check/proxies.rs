@@ -32,7 +32,7 @@ fn service_proxy(sights: &Sights) -> Check {
     let names: Vec<Name> = sights.nodes().iter().map(|one| Name::clone(&one.node.name)).collect();
     let seen = environment(&sights.facts, names.iter(), &[], ProxyKind::Zonewise);
     let both = with_two(sights);
-    if let Some(name) = beside(sights) {
+    if let Some(name) = beside(sights).filter(|_| !both.is_empty()) {
         return ROUTES.passed(format!(
             "zonewise proxy runs beside kube-proxy on {}, for Services with the label \
              service.kubernetes.io/service-proxy-name: {name}",
@@ -40,7 +40,9 @@ fn service_proxy(sights: &Sights) -> Check {
         ));
     }
     if !both.is_empty() {
-        let first = both.first().copied().unwrap_or_default();
+        let nodes: Vec<&str> = both.iter().copied().collect();
+        let label =
+            format!("kubectl label node {} zonewise.dev/proxy=yes --overwrite", nodes.join(" "));
         return ROUTES
             .failed(
                 format!(
@@ -49,7 +51,7 @@ fn service_proxy(sights: &Sights) -> Check {
                 ),
                 "keep kube-proxy away from nodes that have zonewise proxy (docs/proxy.md#replacing-kube-proxy)",
             )
-            .with([KEEP_AWAY.to_owned(), format!("kubectl label node {first} zonewise.dev/proxy=yes --overwrite")]);
+            .with([KEEP_AWAY.to_owned(), label]);
     }
     let state = if seen.all_proxies_known() { CheckState::Passed } else { CheckState::Unknown };
     let groups: Vec<String> = seen.proxies.iter().map(described).collect();

@@ -441,6 +441,46 @@ fn write(manager: &str, time: &str) -> SliceWrite {
 }
 
 /// Two things follow from one: a proxy whose Lease has expired is silent, and nobody knows what routes on its node.
+/// kube-controller-manager reads its controllers from one word or two, from every occurrence, and by two names; the
+/// first that fits counts.
+#[test]
+fn the_built_in_controller_is_off_however_it_was_turned_off() {
+    for (arguments, off) in [
+        (&["--controllers=*,-endpointslice"] as &[&str], true),
+        (&["--controllers", "*,-endpointslice-controller"], true),
+        (&["--controllers=*", "--controllers=-endpointslice-controller"], true),
+        (&["--controllers=deployment-controller"], true),
+        (&["--controllers=endpointslice,-endpointslice-controller"], false),
+        (&["--controllers=-endpointslicemirroring-controller,*"], false),
+        (&["--controllers"], false),
+    ] {
+        let mut sights = good();
+        seen(&mut sights.system_pods)[0] = manager(arguments);
+        let faults = fault(&checks(&sights, Stage::After));
+        let named: Vec<&str> = faults.iter().map(|(name, ..)| *name).collect();
+        assert_eq!(named, if off { vec![] } else { vec!["second-writer"] }, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_pod_that_is_about_to_start_is_no_fault() {
+    for reason in ["ContainerCreating", "PodInitializing"] {
+        let mut sights = good();
+        seen(&mut sights.own_pods)[0].waiting = Some((reason.into(), String::new()));
+        assert_eq!(fault(&checks(&sights, Stage::After)), [], "{reason}");
+    }
+}
+
+/// Before an installation there is no role to bind.
+#[test]
+fn missing_rights_are_given_by_roles_only_once_they_are_there() {
+    let commands = |stage| {
+        let found = judged(stage, |s| s.rights[0].allowed = Some(false));
+        found.checks.into_iter().find(|check| check.name == "rights").unwrap().commands.len()
+    };
+    assert_eq!([Stage::Before, Stage::After].map(commands), [0, 3]);
+}
+
 #[test]
 fn a_proxy_that_does_not_renew_its_lease_is_named() {
     let found = judged(Stage::After, |s| {
