@@ -38,7 +38,7 @@ use zonewise_telemetry::tls::{Certificate, CertificateError, Tls};
 use crate::access::Reviewer;
 use crate::config::{Config, ConfigFile, Mode};
 use crate::faults::Faults;
-use crate::guard::{self, AllocationFollower, Allocations, Bindings, Guard, Keeper};
+use crate::guard::{self, AllocationFollower, Allocations, Guard, Keeper, Policy};
 use crate::metrics::Metrics;
 use crate::proxies::ProxyReadiness;
 use crate::queue::Queue;
@@ -132,14 +132,14 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
         let (allocations, watched) = (Arc::clone(&allocations), Arc::clone(&watched));
         watches.spawn(AllocationFollower { allocations, watched }.follow(client.clone()));
     }
-    let bindings = Arc::default();
+    let policy = Arc::default();
     let controller = Controller {
         client,
         config,
         settings,
         watched,
         allocations,
-        bindings,
+        policy,
         leadership,
         checks,
         shutdown,
@@ -363,8 +363,8 @@ struct Controller {
     watched: Arc<WatchedIndex<ServiceEnqueuer>>,
     /// Only in guard mode: the stored allocations.
     allocations: Arc<Allocations>,
-    /// Only in guard mode: the stored bindings of the policy.
-    bindings: Arc<Bindings>,
+    /// Only in guard mode: the admission policy and its bindings.
+    policy: Arc<Policy>,
     leadership: Leadership,
     checks: Checks,
     shutdown: Shutdown,
@@ -467,10 +467,9 @@ impl Controller {
             leadership: self.leadership.clone(),
             role: match self.config.mode {
                 Mode::Controller => Role::Controller,
-                Mode::Guard => Role::Guard(Guard::new(
-                    Arc::clone(&self.allocations),
-                    Arc::clone(&self.bindings),
-                )),
+                Mode::Guard => {
+                    Role::Guard(Guard::new(Arc::clone(&self.allocations), Arc::clone(&self.policy)))
+                }
                 Mode::Observe => Role::Observer,
             },
         });
@@ -520,9 +519,10 @@ impl Controller {
         if self.config.mode != Mode::Guard {
             return std::future::pending().await;
         }
-        let (allocations, bindings) = (Arc::clone(&self.allocations), Arc::clone(&self.bindings));
-        let keeper = Keeper { client: self.client.clone(), allocations, bindings };
-        keeper.keep(|| self.enqueue_all()).await;
+        let (client, leadership) = (self.client.clone(), self.leadership.clone());
+        let keeper = Keeper { client, leadership, policy: Arc::clone(&self.policy) };
+        let names = || self.allocations.names(|key| self.watched.index().service(key).is_some());
+        keeper.keep(names, || self.enqueue_all()).await;
     }
 
     /// Enqueues the Services whose condition `Ready` changes because of what the proxies report.

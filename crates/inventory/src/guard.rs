@@ -1,5 +1,5 @@
 //! The writes of guard mode: ZoneAllocations, the floor of a Service, and requests that make the API server look at a
-//! slice again.
+//! slice again. Those of its admission policy are in [`crate::policy`].
 //!
 //! ```text
 //!  allocate ─► ZoneAllocation ─► read by the admission policy on every write of a slice

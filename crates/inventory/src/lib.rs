@@ -14,5 +14,6 @@
 pub mod follow;
 pub mod guard;
 pub mod index;
+pub mod policy;
 mod service_cidrs;
 pub mod write;

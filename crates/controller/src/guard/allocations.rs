@@ -41,9 +41,13 @@ impl Allocations {
         self.0.lock().remove(service).is_some()
     }
 
-    /// The names of the Services that have one, in any namespace.
-    pub(crate) fn names(&self) -> BTreeSet<Name> {
-        self.0.lock().keys().map(|(_, name)| Name::clone(name)).collect()
+    /// The names of Services that need a binding: those whose allocation has an effect, in any namespace. Anybody may
+    /// create ZoneAllocations, and only those of Services count (`is_service`).
+    pub(crate) fn names(&self, is_service: impl Fn(&Key) -> bool) -> BTreeSet<Name> {
+        let known = self.0.lock();
+        let needed =
+            known.iter().filter(|(key, stored)| stored.spec.has_effect() && is_service(key));
+        needed.map(|((_, name), _)| Name::clone(name)).collect()
     }
 
     fn keys(&self) -> Vec<Key> {
@@ -126,5 +130,15 @@ mod tests {
         let allocations = Allocations::default();
         let noted = |version| allocations.note(stored("web", version, "OwnZone"));
         assert_eq!([noted("5"), noted("5"), noted("4"), noted("6")], [true, false, false, true]);
+    }
+
+    #[test]
+    fn bindings_are_for_services_whose_hints_are_kept() {
+        let (allocations, foreign) = (Allocations::default(), "x".repeat(64));
+        for (name, others) in [("web", "OwnZone"), ("floor", "AsWritten"), (&foreign, "OwnZone")] {
+            allocations.note(stored(name, "1", others));
+        }
+        let names = allocations.names(|(_, name)| **name != *foreign);
+        assert_eq!(names, BTreeSet::from(["web".into()]));
     }
 }

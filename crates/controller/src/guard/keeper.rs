@@ -1,127 +1,145 @@
-//! Keeps the admission policy as it should be, and a binding for each name of a Service that is guarded.
+//! Keeps the admission policy as it should be, and a binding for each name of a Service whose hints it keeps.
 //!
 //! ```text
-//!  slice of Service web ─► binding zonewise-guard-web ─► ZoneAllocation web of the slice's namespace ─► policy
+//!  sync ─────────► install, bind, before the first allocation of a name ──┐
+//!                    │ known: what was written                            ▼
+//!  Keeper, every 3 s ┴► stored ≠ known, or wanted by nobody ──► API server: policy and bindings
 //! ```
-//!
-//! A binding that selects all ZoneAllocations of a namespace would do with one object, but the API server would run the
-//! policy once for each of them: about 10 ms each for a slice of a hundred endpoints. A binding whose label does not
-//! match costs some hundredths of a millisecond.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
 use kube::Client;
 use parking_lot::Mutex;
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
+use thiserror::Error;
 use tokio::time::sleep;
-use zonewise_cluster::api::{self, ApiError};
-use zonewise_cluster::watch::query_parameter;
-use zonewise_common::keys::{COMPONENT, SERVICE_NAME};
+use zonewise_cluster::api::ApiError;
+use zonewise_cluster::lease::Leadership;
 use zonewise_common::name::Name;
-use zonewise_inventory::guard::{FIELD_MANAGER, POLICIES, POLICY};
+use zonewise_inventory::policy::{self as requests, Version};
 
-use super::{Allocations, IN_FORCE_AFTER};
+use super::IN_FORCE_AFTER;
 
 /// The policy.
 const DOCUMENT: &str = include_str!("policy.yaml");
-/// The value of the label [`COMPONENT`] on bindings.
-const GUARD: &str = "guard";
 /// How often they are looked at: routing is back within 10 s after somebody has removed them.
 const PERIOD: Duration = Duration::from_secs(3);
 
-/// The bindings that are stored, by the name of their Service.
+/// The policy and its bindings, as this process has written them.
 #[derive(Debug, Default)]
-pub(crate) struct Bindings(Mutex<BTreeMap<Name, Version>>);
+pub(crate) struct Policy(Mutex<Written>);
 
-/// What tells one version of an object from another.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Version {
-    uid: String,
-    resource_version: String,
+#[derive(Debug, Default)]
+struct Written {
+    /// The policy; `None` before the first write, and when it seems to be gone.
+    policy: Option<Version>,
+    /// The bindings, by the name of their Service.
+    bindings: BTreeMap<Name, Version>,
+    /// The names that syncs under way need, and how many of them.
+    needed: BTreeMap<Name, usize>,
 }
 
-#[derive(Deserialize)]
-struct Stored {
-    metadata: Version,
+/// While this exists, the binding of a name stays.
+#[derive(Debug)]
+pub(crate) struct Needed<'a> {
+    policy: &'a Policy,
+    service: Name,
 }
 
-#[derive(Deserialize)]
-struct BindingList {
-    items: Vec<Binding>,
-}
-
-#[derive(Deserialize)]
-struct Binding {
-    metadata: Version,
-    spec: BindingSpec,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct BindingSpec {
-    param_ref: ParamRef,
-}
-
-#[derive(Deserialize)]
-struct ParamRef {
-    name: Name,
-}
-
-impl Bindings {
-    /// Writes the binding of a Service's name, unless it is known to be there. Returns whether it was written.
-    pub(crate) async fn ensure(&self, client: &Client, service: &Name) -> Result<bool, ApiError> {
-        if self.0.lock().contains_key(service) {
-            return Ok(false);
-        }
-        self.write(client, service).await?;
-        Ok(true)
-    }
-
-    async fn write(&self, client: &Client, service: &Name) -> Result<(), ApiError> {
-        let stored = apply(client, &binding_path(service), &binding(service)).await?;
-        self.0.lock().insert(Name::clone(service), stored);
-        Ok(())
-    }
-
-    /// Writes the bindings of these names that are missing or were changed, and deletes all others. Returns whether
-    /// one was written.
-    async fn keep(&self, client: &Client, services: &BTreeSet<Name>) -> Result<bool, ApiError> {
-        let stored = stored_bindings(client).await?;
-        let mut written = false;
-        for service in services {
-            let known = self.0.lock().get(service).cloned();
-            if known.is_none() || known.as_ref() != stored.get(service) {
-                self.write(client, service).await?;
-                written = true;
+impl Drop for Needed<'_> {
+    fn drop(&mut self) {
+        let needed = &mut self.policy.0.lock().needed;
+        if let Some(count) = needed.get_mut(&self.service) {
+            *count -= 1;
+            if *count == 0 {
+                needed.remove(&self.service);
             }
         }
-        for service in stored.keys().filter(|service| !services.contains(*service)) {
-            self.0.lock().remove(service);
-            delete(client, &binding_path(service)).await?;
+    }
+}
+
+impl Policy {
+    /// Notes that a sync needs the binding of a name: it is written before the allocation that tells the keeper so.
+    pub(crate) fn need(&self, service: &Name) -> Needed<'_> {
+        *self.0.lock().needed.entry(Name::clone(service)).or_default() += 1;
+        Needed { policy: self, service: Name::clone(service) }
+    }
+
+    pub(crate) fn is_installed(&self) -> bool {
+        self.0.lock().policy.is_some()
+    }
+
+    pub(crate) fn is_bound(&self, service: &Name) -> bool {
+        self.0.lock().bindings.contains_key(service)
+    }
+
+    /// Writes the policy.
+    pub(crate) async fn install(&self, client: &Client) -> Result<Version, ApiError> {
+        let stored = requests::install(client, &document()).await?;
+        self.0.lock().policy = Some(stored.clone());
+        Ok(stored)
+    }
+
+    /// Writes the binding of a Service's name.
+    pub(crate) async fn bind(&self, client: &Client, service: &Name) -> Result<(), ApiError> {
+        let answer = requests::bind(client, service).await;
+        let mut written = self.0.lock();
+        match answer {
+            Ok(stored) => {
+                written.bindings.insert(Name::clone(service), stored);
+                Ok(())
+            }
+            // Perhaps because there is no policy any more.
+            Err(error) => {
+                written.policy = None;
+                Err(error)
+            }
         }
-        Ok(written)
+    }
+
+    /// Whether the binding of a name is not stored as it was written.
+    fn differs(&self, service: &Name, stored: Option<&Version>) -> bool {
+        let written = self.0.lock();
+        let known = written.bindings.get(service);
+        known.is_none() || known != stored
+    }
+
+    /// Forgets a binding that is to be deleted, unless a sync needs it.
+    fn forget(&self, service: &Name) -> bool {
+        let mut written = self.0.lock();
+        let is_needed = written.needed.contains_key(service);
+        if !is_needed {
+            written.bindings.remove(service);
+        }
+        !is_needed
     }
 }
 
 /// Writes the policy and the bindings, and again when they are gone or changed.
 pub(crate) struct Keeper {
     pub(crate) client: Client,
-    pub(crate) allocations: Arc<Allocations>,
-    pub(crate) bindings: Arc<Bindings>,
+    pub(crate) leadership: Leadership,
+    pub(crate) policy: Arc<Policy>,
+}
+
+/// Why not everything was put in place.
+#[derive(Debug, Error)]
+enum KeepError {
+    #[error("this replica does not lead any more")]
+    NotLeading,
+    #[error(transparent)]
+    Api(#[from] ApiError),
 }
 
 impl Keeper {
-    /// Keeps everything in place. After something was written, and the API server acts by it, `changed` is called:
-    /// slices that were written before need to be touched then. Never ends.
-    pub(crate) async fn keep(self, changed: impl Fn()) {
-        let mut policy = None;
+    /// Keeps everything in place; `names` says of which Services. After something was written, and the API server acts
+    /// by it, `changed` is called: slices that were written before need to be touched then. Never ends.
+    pub(crate) async fn keep(self, names: impl Fn() -> BTreeSet<Name>, changed: impl Fn()) {
+        let mut seen = None;
         loop {
-            match self.look(&mut policy).await {
+            match self.look(&names, &mut seen).await {
                 Ok(true) => {
                     sleep(IN_FORCE_AFTER).await;
                     changed();
@@ -136,87 +154,174 @@ impl Keeper {
     }
 
     /// Puts everything in place. Returns whether something was written.
-    async fn look(&self, policy: &mut Option<Version>) -> Result<bool, ApiError> {
-        let stored = apply(&self.client, &policy_path(), &policy_document()).await?;
-        let is_new = policy.as_ref() != Some(&stored);
+    async fn look(
+        &self,
+        names: impl Fn() -> BTreeSet<Name>,
+        seen: &mut Option<Version>,
+    ) -> Result<bool, KeepError> {
+        self.may_write()?;
+        let policy = self.policy.install(&self.client).await?;
+        let is_new = seen.as_ref() != Some(&policy);
         if is_new {
             tracing::info!("the admission policy is in place");
         }
-        *policy = Some(stored);
-        let bound = self.bindings.keep(&self.client, &self.allocations.names()).await?;
-        Ok(is_new || bound)
+        *seen = Some(policy);
+        let stored = requests::bindings(&self.client).await?;
+        // Asked after the list, so that a binding in the list is not taken for one that nobody wants because its
+        // allocation was written meanwhile.
+        let wanted = names();
+        let mut is_written = is_new;
+        for service in wanted.iter().filter(|name| self.policy.differs(name, stored.get(*name))) {
+            self.may_write()?;
+            is_written |=
+                went_well("written", service, self.policy.bind(&self.client, service).await)?;
+        }
+        for service in stored.keys().filter(|service| !wanted.contains(*service)) {
+            self.may_write()?;
+            if self.policy.forget(service) {
+                went_well("deleted", service, requests::unbind(&self.client, service).await)?;
+            }
+        }
+        Ok(is_written)
+    }
+
+    fn may_write(&self) -> Result<(), KeepError> {
+        if self.leadership.may_write() { Ok(()) } else { Err(KeepError::NotLeading) }
+    }
+}
+
+/// Whether a write about one binding was carried out. What fails for this one alone is logged, and the others go on.
+fn went_well(action: &str, service: &Name, answer: Result<(), ApiError>) -> Result<bool, ApiError> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_general() => Err(error),
+        Err(error) => {
+            tracing::warn!(%service, %error, "the binding of a Service's name cannot be {action}; it is tried again");
+            Ok(false)
+        }
     }
 }
 
 /// Removes the bindings and the policy; that they are gone is no error.
 pub(super) async fn remove(client: &Client) -> Result<(), ApiError> {
-    for service in stored_bindings(client).await?.keys() {
-        delete(client, &binding_path(service)).await?;
+    for service in requests::bindings(client).await?.keys() {
+        requests::unbind(client, service).await?;
     }
-    delete(client, &policy_path()).await
+    requests::uninstall(client).await
 }
 
-/// The binding of the ZoneAllocations that are called like a Service, to that Service's slices in all namespaces.
-fn binding(service: &str) -> Value {
-    json!({
-        "apiVersion": POLICIES,
-        "kind": "MutatingAdmissionPolicyBinding",
-        "metadata": { "name": format!("{POLICY}-{service}"), "labels": { COMPONENT: GUARD } },
-        "spec": {
-            "policyName": POLICY,
-            "paramRef": { "name": service, "parameterNotFoundAction": "Allow" },
-            "matchResources": { "objectSelector": { "matchLabels": { SERVICE_NAME: service } } },
-        },
-    })
-}
-
-async fn stored_bindings(client: &Client) -> Result<BTreeMap<Name, Version>, ApiError> {
-    let path = format!("/apis/{POLICIES}/mutatingadmissionpolicybindings");
-    let selector = query_parameter("labelSelector", &format!("{COMPONENT}={GUARD}"));
-    let answer = api::get(client, &format!("{path}?limit=0{selector}")).await?;
-    let list: BindingList =
-        serde_json::from_slice(&answer).map_err(|error| ApiError::Format(error.to_string()))?;
-    Ok(list.items.into_iter().map(|item| (item.spec.param_ref.name, item.metadata)).collect())
-}
-
-async fn apply(client: &Client, path: &str, document: &Value) -> Result<Version, ApiError> {
-    let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
-    let body = document.to_string().into_bytes();
-    let answer = api::call(client, Method::PATCH, &path, api::APPLY, body).await?;
-    let stored: Stored =
-        serde_json::from_slice(&answer).map_err(|error| ApiError::Format(error.to_string()))?;
-    Ok(stored.metadata)
-}
-
-async fn delete(client: &Client, path: &str) -> Result<(), ApiError> {
-    match api::call(client, Method::DELETE, path, api::JSON, Vec::new()).await {
-        Ok(_) | Err(ApiError::NotFound(_)) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-fn policy_document() -> Value {
+fn document() -> Value {
     serde_saphyr::from_str(DOCUMENT).unwrap_or_default()
-}
-
-fn policy_path() -> String {
-    format!("/apis/{POLICIES}/mutatingadmissionpolicies/{POLICY}")
-}
-
-fn binding_path(service: &str) -> String {
-    format!("/apis/{POLICIES}/mutatingadmissionpolicybindings/{POLICY}-{service}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::convert::Infallible;
+
+    use http::{Method, Request, Response, StatusCode};
+    use kube::client::Body;
+    use serde_json::json;
+    use zonewise_cluster::lease::{self, ElectionConfig};
+
+    const REFUSED: &str = "refused";
+
+    /// An API server that has these bindings, and refuses one: it answers all requests, and notes the writes.
+    fn server(stored: &'static [&'static str]) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let writes = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&writes);
+        let answer = move |request: Request<Body>| {
+            let noted = Arc::clone(&noted);
+            async move {
+                let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+                let meta =
+                    |name: &str| json!({ "name": name, "uid": name, "resourceVersion": "1" });
+                let (status, body) = if *request.method() == Method::GET {
+                    // A labelled binding of somebody else, and one without a name of parameters.
+                    let names = stored.iter().copied().chain(["somebodys"]);
+                    let item = |name| json!({ "metadata": meta(name), "spec": { "paramRef": {} } });
+                    (StatusCode::OK, json!({ "items": names.map(item).collect::<Vec<_>>() }))
+                } else if name.ends_with(REFUSED) {
+                    let body = json!({ "kind": "Status", "code": 422, "reason": "Invalid", "message": "no" });
+                    (StatusCode::UNPROCESSABLE_ENTITY, body)
+                } else {
+                    noted.lock().push(format!("{} {name}", request.method()));
+                    (StatusCode::OK, json!({ "metadata": meta(&name) }))
+                };
+                let mut response = Response::new(Body::from(body.to_string().into_bytes()));
+                *response.status_mut() = status;
+                Ok::<_, Infallible>(response)
+            }
+        };
+        (Client::new(tower::service_fn(answer), "default"), writes)
+    }
+
+    fn names(names: &[&str]) -> BTreeSet<Name> {
+        names.iter().map(|name| Name::from(*name)).collect()
+    }
+
+    fn keeper(client: Client, leadership: Leadership) -> Keeper {
+        Keeper { client, leadership, policy: Arc::default() }
+    }
 
     #[test]
     fn the_policy_never_keeps_a_slice_from_being_written() {
-        let (policy, binding) = (policy_document(), binding("web"));
+        let policy = document();
         assert_eq!(policy["spec"]["failurePolicy"], "Ignore");
-        assert_eq!(binding["spec"]["paramRef"]["parameterNotFoundAction"], "Allow");
-        assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
-        assert_eq!(policy["metadata"]["name"], POLICY);
+        assert_eq!(policy["metadata"]["name"], zonewise_inventory::guard::POLICY);
+    }
+
+    #[tokio::test]
+    async fn a_replica_that_does_not_lead_writes_and_deletes_nothing() {
+        let (client, writes) = server(&["zonewise-guard-old"]);
+        let election = ElectionConfig {
+            namespace: "zonewise-system".into(),
+            create_namespace: false,
+            name: "zonewise-controller".into(),
+            identity: "test".into(),
+            duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        };
+        let store = lease::api_store(client.clone(), &election);
+        let (follower, _campaign) =
+            lease::run(store, election, || true, std::future::pending()).unwrap();
+        let answer = keeper(client, follower).look(|| names(&["web"]), &mut None).await;
+        assert!(matches!(answer, Err(KeepError::NotLeading)), "{answer:?}");
+        assert_eq!(*writes.lock(), Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn a_binding_that_is_refused_does_not_keep_the_others_from_being_written() {
+        let (client, writes) = server(&["zonewise-guard-old", "zonewise-guard-refused"]);
+        let keeper = keeper(client, Leadership::always());
+        let written = keeper.look(|| names(&["a", "not/a/name", REFUSED, "web"]), &mut None).await;
+        assert!(written.unwrap());
+        let expected = [
+            "PATCH zonewise-guard",
+            "PATCH zonewise-guard-a",
+            "PATCH zonewise-guard-web",
+            "DELETE zonewise-guard-old",
+        ];
+        assert_eq!(*writes.lock(), expected);
+    }
+
+    /// A sync writes the binding first and the allocation last; the keeper looks in between.
+    #[tokio::test]
+    async fn a_binding_that_a_sync_needs_is_not_deleted() {
+        let (client, writes) = server(&["zonewise-guard-web"]);
+        let keeper = keeper(client.clone(), Leadership::always());
+        let (policy, web) = (Arc::clone(&keeper.policy), Name::from("web"));
+        let (first, second) = (policy.need(&web), policy.need(&web));
+        policy.bind(&client, &web).await.unwrap();
+        for needed in [first, second] {
+            keeper.look(BTreeSet::new, &mut None).await.unwrap();
+            assert!(!writes.lock().iter().any(|write| write.starts_with("DELETE")));
+            assert!(policy.is_bound(&web));
+            drop(needed);
+        }
+        keeper.look(BTreeSet::new, &mut None).await.unwrap();
+        assert!(writes.lock().contains(&"DELETE zonewise-guard-web".to_owned()));
+        assert!(!policy.is_bound(&web));
     }
 }

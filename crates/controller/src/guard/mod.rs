@@ -25,7 +25,7 @@ use zonewise_cluster::api::{self, ApiError};
 use zonewise_inventory::guard::{API_VERSION, POLICIES};
 
 pub(crate) use self::allocations::{AllocationFollower, Allocations};
-pub(crate) use self::keeper::{Bindings, Keeper};
+pub(crate) use self::keeper::{Keeper, Policy};
 pub use self::remove::{Removed, remove};
 pub(crate) use self::sync::Guard;
 

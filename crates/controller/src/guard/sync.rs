@@ -1,7 +1,7 @@
 //! Syncs one Service in guard mode: its allocation, its floor, and the slices that the policy has not seen since.
 //!
 //! ```text
-//!  Service asks for hints     floor ─► allocation ─► touch the slices that lack its hints ─► conditions
+//!  Service asks for hints     binding ─► floor ─► allocation ─► touch the slices that lack its hints ─► conditions
 //!  Service does not any more  allocation without effect ─► a moment ─► floor, slices given back ─► allocation deleted
 //! ```
 
@@ -23,7 +23,8 @@ use zonewise_slices::service::Service;
 use zonewise_slices::slice::Slice;
 use zonewise_topology::reason::Code;
 
-use super::{Allocations, Bindings, IN_FORCE_AFTER};
+use super::keeper::Needed;
+use super::{Allocations, IN_FORCE_AFTER, Policy};
 use crate::progress::Progress;
 use crate::status::{self, Standing};
 use crate::sync::{ServiceObjects, SyncError, Syncer, labels, write_error};
@@ -40,7 +41,7 @@ const LAST_DELAY: Duration = Duration::from_secs(30);
 #[derive(Debug, Default)]
 pub(crate) struct Guard {
     pub(crate) allocations: Arc<Allocations>,
-    bindings: Arc<Bindings>,
+    policy: Arc<Policy>,
     states: Mutex<BTreeMap<Key, State>>,
 }
 
@@ -53,8 +54,8 @@ struct State {
 }
 
 impl Guard {
-    pub(crate) fn new(allocations: Arc<Allocations>, bindings: Arc<Bindings>) -> Self {
-        Self { allocations, bindings, states: Mutex::default() }
+    pub(crate) fn new(allocations: Arc<Allocations>, policy: Arc<Policy>) -> Self {
+        Self { allocations, policy, states: Mutex::default() }
     }
 
     pub(crate) fn forget(&self, service: &Key) {
@@ -106,11 +107,10 @@ impl<L: IndexListener> Syncer<L> {
         let again = self.remember(key, &plan, &labels(&requested), &settings);
         let is_possible = service.is_ours() && !service.deleting;
         let asked = if is_possible { guarded(&requested) } else { Guarded::Nothing };
-        if asked != Guarded::Nothing {
-            let bound = guard.bindings.ensure(&self.client, &service.name);
-            let answer = self.send(bound, progress).await?;
-            answer.map_err(|error| failed("bind the admission policy", &subject, error))?;
-        }
+        let _needed = match asked {
+            Guarded::Hints(_) => Some(self.bind(&subject).await?),
+            Guarded::Nothing | Guarded::FloorOnly(_) => None,
+        };
         let (allocation, floor) = match asked {
             Guarded::Nothing => (None, None),
             Guarded::FloorOnly(floor) => {
@@ -132,6 +132,24 @@ impl<L: IndexListener> Syncer<L> {
         let standing = floor.map_or(Standing::NoHints, |floor| standing(in_vain, floor));
         self.report_guarded(&subject, &requested, &plan, standing).await?;
         Ok(retry.or(again))
+    }
+
+    /// Binds the policy to the Service's name, unless that is done. The binding stays at least as long as what is
+    /// returned: it is written before the allocation that says that it is needed.
+    async fn bind<'a>(&self, subject: &Subject<'a>) -> Result<Needed<'a>, SyncError> {
+        let (policy, name) = (&*subject.guard.policy, &subject.service.name);
+        let needed = policy.need(name);
+        if policy.is_bound(name) {
+            return Ok(needed);
+        }
+        // Without the policy the API server refuses its bindings.
+        if !policy.is_installed() {
+            let answer = self.send(policy.install(&self.client), subject.progress).await?;
+            answer.map_err(|error| failed("write the admission policy", subject, error))?;
+        }
+        let answer = self.send(policy.bind(&self.client, name), subject.progress).await?;
+        answer.map_err(|error| failed("bind the admission policy", subject, error))?;
+        Ok(needed)
     }
 
     /// Brings the floor into its desired state.

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::Value;
 use zonewise_common::proxy_report::ProxyReport;
 use zonewise_inventory::guard::POLICY;
+use zonewise_slices::guard::ZoneAllocation;
 use zonewise_slices::node::Node;
 
 use crate::environment::{Facts, Sight};
@@ -261,7 +263,8 @@ impl SliceWrite {
 /// What guard mode has in the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuardSight {
-    /// The ZoneAllocations, as namespace and name; `None` if the API server does not know the kind.
+    /// The ZoneAllocations by which the policy changes hints, as namespace and name; `None` if the API server does not
+    /// know the kind.
     pub allocations: Option<Vec<(String, String)>>,
     /// The `failurePolicy` of the admission policy; `None` if there is no policy.
     pub failure_policy: Option<String>,
@@ -270,9 +273,11 @@ pub struct GuardSight {
 }
 
 impl GuardSight {
-    /// The ZoneAllocation in an object.
-    pub fn allocation(value: &Value) -> (String, String) {
-        (text(&value["metadata"]["namespace"]), text(&value["metadata"]["name"]))
+    /// The ZoneAllocation in an object; `None` if it only notes a floor, which needs no policy.
+    pub fn allocation(value: &Value) -> Option<(String, String)> {
+        let spec = ZoneAllocation::deserialize(&value["spec"]).unwrap_or_default();
+        let metadata = &value["metadata"];
+        spec.has_effect().then(|| (text(&metadata["namespace"]), text(&metadata["name"])))
     }
 
     /// What a policy does with a write that it fails on; without a word of its own, it is refused.
@@ -315,6 +320,7 @@ fn texts(value: &Value) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn the_tag_of_an_image_is_what_follows_its_name() {
@@ -337,5 +343,16 @@ mod tests {
         };
         assert_eq!(one.argument("--proxy-name"), Some("zonewise"));
         assert_eq!(one.argument("--log"), None);
+    }
+
+    #[test]
+    fn an_allocation_that_only_notes_a_floor_needs_no_binding() {
+        let seen = |spec: Value| {
+            let metadata = json!({ "namespace": "shop", "name": "web" });
+            GuardSight::allocation(&json!({ "metadata": metadata, "spec": spec })).is_some()
+        };
+        assert!(seen(json!({ "others": "OwnZone" })));
+        assert!(seen(json!({ "others": "AsWritten", "endpoints": { "10.0.0.1": "a" } })));
+        assert!(!seen(json!({ "others": "AsWritten", "floor": "PreferSameNode" })));
     }
 }

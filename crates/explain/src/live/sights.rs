@@ -177,7 +177,7 @@ async fn guard(client: &Client) -> Sight<GuardSight> {
     let mut allocations = Vec::new();
     let mut take = |json: &str| {
         let allocation = serde_json::from_str::<Value>(json).ok();
-        allocations.extend(allocation.as_ref().map(GuardSight::allocation));
+        allocations.extend(allocation.as_ref().and_then(GuardSight::allocation));
     };
     let known = match list_each(client, ALLOCATIONS.path, "", &mut take).await {
         Ok(_) => true,

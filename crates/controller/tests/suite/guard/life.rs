@@ -207,6 +207,10 @@ async fn removing_guard_mode_leaves_nothing() {
     let guard = super::guard(&cluster).await;
     eventually_counts(&cluster, "web", &MOVED).await;
     eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    // The policy is there before its first binding, which the API server would refuse.
+    let events = cluster.list("Event", Some("default")).await.unwrap();
+    let failed = events.iter().find(|event| event["reason"] == "FailedToUpdateEndpointSlices");
+    assert_eq!(failed, None);
     guard.stop().await.unwrap();
 
     let client = cluster.client(User::Controller).unwrap();
