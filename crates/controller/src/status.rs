@@ -124,6 +124,11 @@ pub(crate) fn enforced_condition(
     Some(condition(before, content, now))
 }
 
+/// Whether a Service has the condition of guard mode.
+pub(crate) fn is_guarded(service: &Service) -> bool {
+    enforced(&service.conditions).is_some()
+}
+
 fn enforced(conditions: &[Condition]) -> Option<&Condition> {
     let kind = format!("{CONDITION_PREFIX}{ENFORCED}");
     conditions.iter().find(|condition| *condition.r#type == *kind)

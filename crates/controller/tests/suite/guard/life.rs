@@ -5,13 +5,13 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use zonewise_controller::guard;
 use zonewise_testbed::objects::service;
-use zonewise_testbed::{Cluster, Gate, Options, Process, User, eventually};
+use zonewise_testbed::{Cluster, Gate, Options, Process, User, eventually, manifests};
 
 use super::{
     AUTO, annotated, cluster, condition, counts, edit, eventually_condition, eventually_counts,
     get, pod, pods, rest, tell,
 };
-use crate::common::{Running, slices, turn};
+use crate::common::{ROOT, Running, slices, turn};
 
 /// Six Pods in zone a and three in b and c, by which `auto` moves two endpoints of a.
 const PER_ZONE: [usize; 3] = [6, 3, 3];
@@ -227,6 +227,59 @@ async fn removing_guard_mode_leaves_nothing() {
     }
     assert_eq!(guard::remove(&client).await.unwrap(), guard::Removed::default(), "again");
     drop::<Process>(built_in);
+}
+
+/// Whoever deletes the definition of ZoneAllocations deletes them all; Services tell what there is to remove.
+#[tokio::test(flavor = "multi_thread")]
+async fn guard_mode_is_removed_without_its_allocations_and_where_there_never_were_any() {
+    let _turn = turn().await;
+    let (cluster, _built_in) = cluster(&[]).await;
+    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
+    let rows = [
+        ("web", AUTO),
+        ("default", (AUTO.0, "Default")),
+        ("misspelt", (AUTO.0, "zonewise.dev/automatic")),
+        ("subsets", ("endpointslice.kubernetes.io/subsetting", "Region")),
+    ];
+    cluster.create(&rows.map(|(name, asked)| annotated(name, asked))).await.unwrap();
+    eventually_counts(&cluster, "web", &NONE).await;
+    let mut before = Vec::new();
+    for (name, _) in rows {
+        eventually(|| async {
+            let found = slices(&cluster, "default", name).await.len();
+            if found == 1 { Ok(()) } else { Err(format!("{name}: {found} slices")) }
+        })
+        .await;
+        before.push(said(&cluster, name).await);
+    }
+    let guard = super::guard(&cluster).await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+    for (name, _) in rows {
+        eventually(|| async {
+            let found = condition(&cluster, name, "Accepted").await;
+            found.map(drop).ok_or_else(|| format!("{name} has no conditions"))
+        })
+        .await;
+    }
+    guard.stop().await.unwrap();
+    let definition = manifests(format!("{ROOT}/deploy/guard/crd.yaml")).unwrap();
+    cluster.delete(&definition).await.unwrap();
+    eventually(|| async {
+        let found = cluster.list("ZoneAllocation", None).await;
+        if found.is_err() { Ok(()) } else { Err("ZoneAllocations are still known".to_owned()) }
+    })
+    .await;
+
+    let client = cluster.client(User::Controller).unwrap();
+    assert_eq!(guard::remove(&client).await.unwrap().floors, 1);
+    for ((name, _), before) in rows.iter().zip(before) {
+        eventually(|| async {
+            let now = said(&cluster, name).await;
+            if now == before { Ok(()) } else { Err(format!("{now:#}\ninstead of\n{before:#}")) }
+        })
+        .await;
+    }
+    assert_eq!(guard::remove(&client).await.unwrap(), guard::Removed::default(), "again");
 }
 
 /// No garbage collector runs here: the ZoneAllocation of the first Service stays.
