@@ -17,6 +17,7 @@
 use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -356,12 +357,12 @@ async fn lists(cluster: &Cluster) {
 const PARTS: [&str; 4] = ["objects", "lists", "writes", "ways"];
 
 #[tokio::main]
-async fn main() {
+async fn main() -> ExitCode {
     // Cargo adds an option of its own.
     let asked: Vec<String> = std::env::args().skip(1).filter(|part| part != "--bench").collect();
     if let Some(unknown) = asked.iter().find(|part| !PARTS.contains(&part.as_str())) {
         println!("there is no part `{unknown}`; there are {}", PARTS.join(", "));
-        std::process::exit(2);
+        return ExitCode::from(2);
     }
     let wanted = |part: &str| asked.is_empty() || asked.iter().any(|asked| asked == part);
     let cluster = Cluster::start().await.unwrap();
@@ -374,4 +375,5 @@ async fn main() {
             _ => ways(&cluster).await,
         }
     }
+    ExitCode::SUCCESS
 }
