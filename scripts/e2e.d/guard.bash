@@ -66,6 +66,8 @@ guard_removed() {
   KUBECONFIG=$kubeconfig "$(scripts/image --build)" guard remove >/dev/null
   kubectl -n traffic annotate service web zonewise.dev/routing-preference- >/dev/null
   helm uninstall zonewise --wait
+  # Helm keeps it, so that what guard mode has written can be found; docs/guard.md says when to delete it.
+  kubectl delete crd zoneallocations.zonewise.dev >/dev/null
   kubectl delete namespace zonewise-system >/dev/null
   kubectl delete events -A -l zonewise.dev/component >/dev/null
   wait_until 30 'the hints of web are gone' has_endpoints 0
