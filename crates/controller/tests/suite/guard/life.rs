@@ -70,6 +70,14 @@ async fn eventually_gone(cluster: &Cluster, name: &str) {
     .await;
 }
 
+/// A cluster in which the Service `web`, which asks for hints, has these Pods.
+async fn cluster_with_web() -> (Cluster, Process) {
+    let (cluster, built_in) = cluster(&[]).await;
+    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
+    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    (cluster, built_in)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_opts_in_and_out_is_as_before() {
     let _turn = turn().await;
@@ -154,9 +162,7 @@ async fn take_policy_away(cluster: &Cluster) {
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoints_flow_without_the_policy_and_hints_return_with_it() {
     let _turn = turn().await;
-    let (cluster, _built_in) = cluster(&[]).await;
-    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
-    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    let (cluster, _built_in) = cluster_with_web().await;
     let guard = super::guard(&cluster).await;
     eventually_counts(&cluster, "web", &MOVED).await;
 
@@ -199,9 +205,7 @@ async fn is_bound(cluster: &Cluster) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn removing_guard_mode_leaves_nothing() {
     let _turn = turn().await;
-    let (cluster, built_in) = cluster(&[]).await;
-    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
-    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    let (cluster, built_in) = cluster_with_web().await;
     eventually_counts(&cluster, "web", &NONE).await;
     let before = said(&cluster, "web").await;
     let guard = super::guard(&cluster).await;
@@ -286,9 +290,7 @@ async fn guard_mode_is_removed_without_its_allocations_and_where_there_never_wer
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_is_created_again_gets_a_floor_of_its_own() {
     let _turn = turn().await;
-    let (cluster, _built_in) = cluster(&[]).await;
-    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
-    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    let (cluster, _built_in) = cluster_with_web().await;
     let guard = super::guard(&cluster).await;
     eventually_counts(&cluster, "web", &MOVED).await;
     eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
@@ -314,9 +316,7 @@ async fn a_service_that_is_created_again_gets_a_floor_of_its_own() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_loses_its_selector_keeps_neither_hints_nor_a_label() {
     let _turn = turn().await;
-    let (cluster, _built_in) = cluster(&[]).await;
-    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
-    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    let (cluster, _built_in) = cluster_with_web().await;
     let guard = super::guard(&cluster).await;
     eventually_counts(&cluster, "web", &MOVED).await;
     edit(&cluster, "Service", "web", |service| {
@@ -353,9 +353,7 @@ async fn health_is_served_while_the_api_server_does_not_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn observe_mode_writes_nothing() {
     let _turn = turn().await;
-    let (cluster, _built_in) = cluster(&[]).await;
-    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
-    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    let (cluster, _built_in) = cluster_with_web().await;
     eventually_counts(&cluster, "web", &NONE).await;
     let writes = async || -> u64 {
         let counts = cluster.request_counts().await.unwrap();
