@@ -219,7 +219,7 @@ impl RoutedSlice {
     }
 
     /// Whether it offers a port.
-    pub(crate) fn offers(&self, name: &str, protocol: Protocol) -> bool {
+    pub fn offers(&self, name: &str, protocol: Protocol) -> bool {
         self.ports.iter().any(|port| port.is(name, protocol))
     }
 }

@@ -1,5 +1,7 @@
-//! Slices that have left a watch. A slice whose subset label changes leaves one watch and appears on
-//! another, in any order, so a departure alone does not say that the slice is gone.
+//! Slices that have left a watch, and those for this zone or region that have lost their last ready
+//! endpoint. A slice whose subset label changes leaves one watch and appears on another, in any order, so
+//! a departure alone does not say that the slice is gone. And a zone whose last endpoint is gone is served
+//! from all zones, but their slices are not known yet.
 //!
 //! ```text
 //!  departure at version 7 ──► every own watch has delivered everything up to 7, and none has the
@@ -9,11 +11,12 @@
 //!                             the Service
 //!                                    │
 //!                                    ▼
-//!                                 removed
+//!                     removed, or replaced by what it has become
 //! ```
 //!
 //! Watches deliver their changes in the order of versions, and bookmarks tell how far they have got
-//! when there are none. So the first way needs no request.
+//! when there are none. So the first way needs no request. A slice that has lost its endpoints goes as
+//! soon as other slices have some: nobody is refused meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,13 +84,32 @@ impl Progress {
     }
 }
 
-/// A slice has left a watch.
-#[derive(Clone, Copy, Debug)]
+/// A slice has left a watch, or has lost its last ready endpoint.
+#[derive(Debug)]
 pub(super) struct Departure {
-    /// The version at which it left, or at which it was found missing.
+    /// The version at which that happened, or at which it was found missing.
     version: u64,
-    /// The API server has been asked: no running watch will deliver the slice.
+    /// The API server has been asked: no running watch will deliver the slice, and the slices for other
+    /// zones are known.
     confirmed: bool,
+    /// What the slice is now, without a ready endpoint; `None` if it has left a watch.
+    becomes: Option<Box<RoutedSlice>>,
+}
+
+impl Departure {
+    fn at(version: u64) -> Self {
+        Self { version, confirmed: false, becomes: None }
+    }
+
+    /// Whether the slice is still on its watch.
+    pub(super) fn stays(&self) -> bool {
+        self.becomes.is_some()
+    }
+
+    /// The newest version of the slice that a watch has delivered.
+    fn delivered(&self) -> Option<u64> {
+        self.becomes.as_ref().map(|slice| slice.resource_version)
+    }
 }
 
 /// What to ask the API server about departures: the slices of these Services in one namespace.
@@ -165,7 +187,7 @@ impl Index {
     pub fn slice_left(&mut self, key: &Key, version: u64, watch: WatchId) -> bool {
         let Some(stored) = self.slices.get(key) else { return false };
         // Another watch has delivered it meanwhile.
-        if stored.watch != watch || stored.slice.resource_version > version {
+        if stored.watch != watch || self.delivered(key, stored) > version {
             return false;
         }
         self.depart(key, version);
@@ -204,9 +226,54 @@ impl Index {
     fn depart(&mut self, key: &Key, version: u64) {
         let Some(stored) = self.slices.get(key) else { return };
         let service = (Name::clone(&key.0), Name::clone(&stored.slice.service));
-        self.departures.insert(key.clone(), Departure { version, confirmed: false });
+        self.departures.insert(key.clone(), Departure::at(version));
         self.news.departures = true;
         self.update_need(&service);
+    }
+
+    /// Whether a slice that is stored serves connections that `slice`, what it is now, does not serve, and
+    /// no other slice that is known: other zones may.
+    pub(super) fn leaves_unserved(&self, key: &Key, slice: &RoutedSlice) -> bool {
+        let Some(stored) = self.slices.get(key).map(|stored| &stored.slice) else { return false };
+        let for_some_nodes = stored.subset != Subset::All && self.perspective.is_some();
+        let same_service = stored.service == slice.service;
+        let emptied = stored.has_ready_endpoint() && !slice.has_ready_endpoint();
+        for_some_nodes && same_service && emptied && self.is_complete() && !self.is_replaced(key)
+    }
+
+    /// The slice has lost its last ready endpoint; those it had stay in use. True if a slice has changed.
+    pub(super) fn hold(&mut self, key: &Key, slice: RoutedSlice, watch: WatchId) -> bool {
+        let service = (Name::clone(&key.0), Name::clone(&slice.service));
+        let version = slice.resource_version;
+        let held = self.departures.entry(key.clone()).or_insert_with(|| Departure::at(version));
+        held.becomes = Some(Box::new(slice));
+        if let Some(stored) = self.slices.get_mut(key) {
+            stored.watch = watch;
+        }
+        self.news.departures = true;
+        self.update_need(&service);
+        self.settle()
+    }
+
+    /// Whether other slices have a ready endpoint for every port of its Service that this one offers.
+    fn is_replaced(&self, key: &Key) -> bool {
+        let Some(Stored { slice, .. }) = self.slices.get(key) else { return true };
+        let service = (Name::clone(&key.0), Name::clone(&slice.service));
+        let ports = self.services.get(&service).map_or(&[][..], |known| &known.ports);
+        let others: Vec<&RoutedSlice> = self
+            .stored(&service)
+            .filter(|(other, _)| *other != key && !self.departures.contains_key(*other))
+            .map(|(_, other)| &*other.slice)
+            .filter(|other| other.family == slice.family && other.has_ready_endpoint())
+            .collect();
+        let mut offered = ports.iter().filter(|port| slice.offers(&port.name, port.protocol));
+        offered.all(|port| others.iter().any(|other| other.offers(&port.name, port.protocol)))
+    }
+
+    /// The newest version of a slice that a watch has delivered.
+    pub(super) fn delivered(&self, key: &Key, stored: &Stored) -> u64 {
+        let held = self.departures.get(key).and_then(Departure::delivered);
+        held.unwrap_or(stored.slice.resource_version)
     }
 
     /// Looks at slices that only former watches have delivered, once the watches that run now have
@@ -243,11 +310,18 @@ impl Index {
         self.remove_slices(&unneeded);
     }
 
-    /// Removes the slices whose departure is settled. True if there were any.
+    /// Ends the departures that are settled. True if there were any.
     pub(super) fn settle(&mut self) -> bool {
         let settled = self.departures.iter().filter(|(key, left)| self.can_go(key, left));
         let settled: Vec<Key> = settled.map(|(key, _)| key.clone()).collect();
-        self.remove_slices(&settled)
+        for key in &settled {
+            let becomes = self.departures.remove(key).and_then(|left| left.becomes);
+            match (becomes, self.slices.get(key).map(|stored| stored.watch)) {
+                (Some(slice), Some(watch)) => self.put(key.clone(), *slice, watch),
+                _ => self.remove_slice(key),
+            };
+        }
+        !settled.is_empty()
     }
 
     /// Whether no running watch has the slice, and its Service is served without it if it can be.
@@ -259,7 +333,8 @@ impl Index {
         }
         let others = || self.progress.others_version(&service.1) >= left.version;
         let passed = self.progress.own_version() >= left.version;
-        left.confirmed || passed && (!self.needs.contains_key(&service) || others())
+        let known = passed && (!self.needs.contains_key(&service) || others());
+        left.confirmed || known || left.becomes.is_some() && self.is_replaced(key)
     }
 
     fn remove_slices(&mut self, keys: &[Key]) -> bool {
@@ -327,7 +402,7 @@ impl Index {
             None
         };
         let Some(watch) = number.copied() else { return false };
-        !self.is_outdated(&key, &slice, watch) && self.put(key, slice, watch)
+        !self.is_outdated(&key, &slice, watch) && self.put_or_hold(key, slice, watch)
     }
 }
 
@@ -354,16 +429,29 @@ fn own_watch(slice: &RoutedSlice, known: &Perspective) -> usize {
 mod tests {
     use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader};
 
+    use super::super::Need;
     use super::*;
+
+    const WEB: &str = r#"{"metadata": {"namespace": "shop", "name": "web"}, "spec": {"clusterIP": "10.96.0.1",
+        "clusterIPs": ["10.96.0.1"], "ipFamilies": ["IPv4"], "ports": [{"name": "", "port": 80, "protocol": "TCP"}]}}"#;
 
     /// A slice of the Service `shop/web` for everybody, or for zone a.
     fn slice(name: &str, version: u64, for_zone: bool) -> RoutedSlice {
+        read(name, version, for_zone, true)
+    }
+
+    /// A slice for zone a, whose endpoint is not ready.
+    fn emptied(name: &str, version: u64) -> RoutedSlice {
+        read(name, version, true, false)
+    }
+
+    fn read(name: &str, version: u64, for_zone: bool, ready: bool) -> RoutedSlice {
         let zone = if for_zone { r#", "endpointslice.kubernetes.io/for-zone": "a""# } else { "" };
         let json = format!(
             r#"{{"metadata": {{"namespace": "shop", "name": "{name}", "resourceVersion": "{version}",
                 "labels": {{"kubernetes.io/service-name": "web"{zone}}}}}, "addressType": "IPv4",
                 "ports": [{{"name": "", "port": 8080, "protocol": "TCP"}}],
-                "endpoints": [{{"addresses": ["10.0.0.1"], "conditions": {{"ready": true}}}}]}}"#
+                "endpoints": [{{"addresses": ["10.0.0.1"], "conditions": {{"ready": {ready}}}}}]}}"#
         );
         let reader = ObjectReader::new(NodeLocation::new("n1", Some("a"), None));
         reader.read_slice(&json).unwrap()
@@ -396,10 +484,8 @@ mod tests {
         assert_eq!(index.version(), 25);
 
         // A slice that has left one watch is in use until the others have got as far.
-        let web = r#"{"metadata": {"namespace": "shop", "name": "web"}, "spec": {"clusterIP": "10.96.0.1",
-            "clusterIPs": ["10.96.0.1"], "ipFamilies": ["IPv4"], "ports": [{"name": "", "port": 80, "protocol": "TCP"}]}}"#;
         let reader = ObjectReader::new(NodeLocation::new("n1", Some("a"), None));
-        index.apply_service(reader.read_service(web).unwrap());
+        index.apply_service(reader.read_service(WEB).unwrap());
         let key = ("shop".into(), "zone".into());
         index.slice_left(&key, 50, zone);
         index.reached(zone, 60);
@@ -411,5 +497,103 @@ mod tests {
         assert_eq!(index.version(), 0, "slices of other zones are not listed");
         index.listed(&BTreeSet::new(), 57, others[0]);
         assert_eq!(index.version(), 55);
+    }
+
+    /// An index with a Service on a node of zone a, with `own` as its slice for zone a. Returns the own
+    /// watches, too.
+    fn divided(own: RoutedSlice) -> (Index, Vec<WatchId>) {
+        let mut index = Index::default();
+        let location = NodeLocation::new("n1", Some("a"), None);
+        let perspective = Perspective { location, gates: FeatureGates::default() };
+        let watches = index.start_own_watches(Some(perspective), 2);
+        let reader = ObjectReader::new(NodeLocation::new("n1", Some("a"), None));
+        index.apply_service(reader.read_service(WEB).unwrap());
+        index.listed(&BTreeSet::new(), 1, watches[0]);
+        let key = (Name::clone(&own.namespace), Name::clone(&own.name));
+        index.apply_slice(own, watches[1]);
+        index.listed(&[key].into(), 1, watches[1]);
+        (index, watches)
+    }
+
+    fn ready(index: &Index) -> Vec<&str> {
+        let slices = index.slices(&("shop".into(), "web".into()));
+        let ready = slices.into_iter().filter(|slice| slice.has_ready_endpoint());
+        ready.map(|slice| &*slice.name).collect()
+    }
+
+    /// C8: a zone that loses its last ready endpoint is served by what it had until the slices of other zones
+    /// are known; a version that is applied tells nothing else.
+    #[test]
+    fn c8_a_zone_is_served_until_the_slices_of_other_zones_are_known() {
+        let (mut index, watches) = divided(slice("zone", 5, true));
+        index.apply_slice(emptied("zone", 10), watches[1]);
+        index.reached(watches[1], 10);
+        assert_eq!((ready(&index), index.version()), (vec!["zone"], 1));
+        let needs = [(("shop".into(), "web".into()), Need::Urgent)];
+        assert_eq!(index.needs(), &needs.into(), "the Service is still divided");
+
+        index.apply_slice(emptied("zone", 11), watches[1]);
+        let others = index.start_other_watches(1, ["web".into()].into());
+        let mut elsewhere = slice("elsewhere", 7, false);
+        elsewhere.subset = Subset::Zone("b".into());
+        index.apply_slice(elsewhere, others[0]);
+        assert!(index.listed(&[("shop".into(), "elsewhere".into())].into(), 11, others[0]));
+        assert_eq!(ready(&index), ["elsewhere"]);
+        assert!(index.departures.is_empty());
+    }
+
+    /// What ends the wait for other slices, besides a list of them.
+    #[test]
+    fn c8_a_zone_without_endpoints_is_not_served_for_ever() {
+        type Event = fn(&mut Index, &[WatchId]);
+        let cases: [(&str, Event, &[&str]); 5] = [
+            ("nothing", |_, _| {}, &["zone"]),
+            (
+                "a slice for everybody",
+                |index, watches| {
+                    index.apply_slice(slice("everybody", 9, false), watches[0]);
+                    index.reached(watches[0], 9);
+                },
+                &["everybody"],
+            ),
+            (
+                "the API server was asked",
+                |index, _| {
+                    let question = index.question().unwrap();
+                    index.answered(&question, vec![emptied("zone", 10)]);
+                },
+                &[],
+            ),
+            (
+                "new endpoints",
+                |index, watches| {
+                    index.apply_slice(slice("zone", 12, true), watches[1]);
+                },
+                &["zone"],
+            ),
+            (
+                "the slice is deleted, and no other exists",
+                |index, watches| {
+                    index.slice_left(&("shop".into(), "zone".into()), 13, watches[1]);
+                    let others = index.start_other_watches(1, ["web".into()].into());
+                    index.listed(&BTreeSet::new(), 14, others[0]);
+                    index.reached(watches[0], 14);
+                    index.reached(watches[1], 14);
+                },
+                &[],
+            ),
+        ];
+        for (event, happens, expected) in cases {
+            let (mut index, watches) = divided(slice("zone", 5, true));
+            index.apply_slice(emptied("zone", 10), watches[1]);
+            happens(&mut index, &watches);
+            assert_eq!(ready(&index), expected, "{event}");
+        }
+        // A Service that is not divided has no slices for other zones.
+        let (mut index, watches) = divided(slice("everybody", 5, false));
+        let mut empty = emptied("everybody", 10);
+        empty.subset = Subset::All;
+        index.apply_slice(empty, watches[0]);
+        assert_eq!(ready(&index), [""; 0]);
     }
 }

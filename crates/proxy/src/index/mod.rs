@@ -10,7 +10,8 @@
 //! ```
 //!
 //! * `arrivals`: what has come while the first lists are still being read.
-//! * `departures`: a slice that has left a watch may be on another one by now. It stays in use until
+//! * `departures`: a slice that has left a watch may be on another one by now, and endpoints that are
+//!   gone from the slices of a zone are replaced by those of others. What was known stays in use until
 //!   the other watches have got as far, or the API server has been asked.
 //! * `needs`: Services that slices of other zones and regions matter for.
 
@@ -47,7 +48,7 @@ pub struct Index {
     slices: BTreeMap<Key, Stored>,
     /// Which slices a Service has: namespace, Service, slice. Changes with `slices`.
     members: BTreeSet<(Name, Name, Name)>,
-    /// Slices in `slices` that have left a watch and may still exist.
+    /// Slices in `slices` that have left a watch and may still exist, or have lost their endpoints.
     departures: BTreeMap<Key, Departure>,
     /// Services that can be written before the first lists are complete.
     arrivals: Arrivals,
@@ -162,7 +163,14 @@ impl Index {
         if late || self.is_outdated(&key, &slice, watch) {
             return false;
         }
-        self.put(key, slice, watch)
+        self.put_or_hold(key, slice, watch)
+    }
+
+    fn put_or_hold(&mut self, key: Key, slice: RoutedSlice, watch: WatchId) -> bool {
+        match self.leaves_unserved(&key, &slice) {
+            true => self.hold(&key, slice, watch),
+            false => self.put(key, slice, watch),
+        }
     }
 
     fn put(&mut self, key: Key, slice: RoutedSlice, watch: WatchId) -> bool {
@@ -180,7 +188,7 @@ impl Index {
     /// Whether another watch has delivered a newer version of a slice already.
     fn is_outdated(&self, key: &Key, slice: &RoutedSlice, watch: WatchId) -> bool {
         let Some(known) = self.slices.get(key) else { return false };
-        let (before, now) = (known.slice.resource_version, slice.resource_version);
+        let (before, now) = (self.delivered(key, known), slice.resource_version);
         match (self.progress.runs(known.watch), self.progress.runs(watch)) {
             // Read for the place where the node was before.
             (false, true) => false,

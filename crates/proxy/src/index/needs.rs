@@ -9,7 +9,7 @@ use zonewise_routing::{
     FeatureGates, NodeLocation, RoutedSlice, Subset, is_for_node, needs_other_subsets,
 };
 
-use super::Index;
+use super::{Departure, Index};
 
 /// Where this node is, and which features decide about slices.
 #[derive(Clone, Debug)]
@@ -124,7 +124,7 @@ impl Index {
 
     /// Whether a Service has slices for single zones or regions.
     fn is_divided(&self, service: &Key) -> bool {
-        let stays = |slice: &Key| !self.departures.contains_key(slice);
+        let stays = |slice: &Key| self.departures.get(slice).is_none_or(Departure::stays);
         let mut all = self.stored(service);
         all.any(|(slice, stored)| stays(slice) && stored.slice.subset != Subset::All)
     }
