@@ -150,8 +150,22 @@ impl Objects {
     where
         T: Clone + DeserializeOwned + Send + 'static,
     {
+        self.watch_after(kind, namespace, "").await
+    }
+
+    /// Watches a kind from the changes after a resource version on; as [`Self::watch`] if that is empty.
+    pub async fn watch_after<T>(
+        &self,
+        kind: &str,
+        namespace: Option<&str>,
+        version: &str,
+    ) -> Result<Watch<T>>
+    where
+        T: Clone + DeserializeOwned + Send + 'static,
+    {
+        let path = path(find(kind)?, namespace);
         // Without a time of ours, the server ends a watch after five to ten minutes. A benchmark takes longer.
-        let path = format!("{}?watch=true&timeoutSeconds=7200", path(find(kind)?, namespace));
+        let path = format!("{path}?watch=true&timeoutSeconds=7200&resourceVersion={version}");
         let request = request(Method::GET, &path, Vec::new())?;
         let events = self.client.request_events::<T>(request).await?;
         Ok(Watch { events: Box::pin(events) })

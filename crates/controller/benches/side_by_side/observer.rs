@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use tokio::task::JoinHandle;
-use zonewise_testbed::{Change, Cluster, Watch};
+use zonewise_testbed::{Change, Cluster, Objects, Watch};
 
 /// The fields of a slice that are decoded. As few as possible, so that decoding does not take CPU from the
 /// programs that are measured.
@@ -19,10 +19,12 @@ struct Slice {
     endpoints: Option<Vec<Endpoint>>,
 }
 
-#[derive(Clone, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Metadata {
     namespace: String,
     name: String,
+    resource_version: String,
 }
 
 #[derive(Clone, Deserialize)]
@@ -39,10 +41,12 @@ struct Conditions {
 /// The ready addresses, and when each was first added and last removed.
 #[derive(Default)]
 pub(crate) struct View {
-    slices: BTreeMap<Metadata, Vec<Ipv4Addr>>,
+    slices: BTreeMap<(String, String), Vec<Ipv4Addr>>,
     holders: BTreeMap<Ipv4Addr, u32>,
     pub(crate) arrived: BTreeMap<Ipv4Addr, Instant>,
     pub(crate) left: BTreeMap<Ipv4Addr, Instant>,
+    /// The resource version of the last change.
+    version: String,
     ended: Option<String>,
 }
 
@@ -65,16 +69,16 @@ impl View {
             Change::Added(slice) | Change::Modified(slice) => (slice, false),
             Change::Deleted(slice) => (slice, true),
         };
+        let Metadata { namespace, name, resource_version } = slice.metadata;
+        let key = (namespace, name);
+        self.version = resource_version;
         let addresses = if gone { Vec::new() } else { ready(slice.endpoints) };
         for address in &addresses {
             *self.holders.entry(*address).or_default() += 1;
             self.arrived.entry(*address).or_insert(now);
         }
-        let before = if gone {
-            self.slices.remove(&slice.metadata)
-        } else {
-            self.slices.insert(slice.metadata, addresses)
-        };
+        let before =
+            if gone { self.slices.remove(&key) } else { self.slices.insert(key, addresses) };
         for address in before.unwrap_or_default() {
             self.release(address, now);
         }
@@ -98,9 +102,10 @@ pub(crate) struct Observer {
 
 impl Observer {
     pub(crate) async fn start(cluster: &Cluster) -> Result<Self> {
-        let watch = cluster.objects()?.watch::<Slice>("EndpointSlice", None).await?;
+        let objects = cluster.objects()?;
+        let watch = objects.watch("EndpointSlice", None).await?;
         let view = Arc::new(Mutex::new(View::default()));
-        let task = tokio::spawn(follow(watch, Arc::clone(&view)));
+        let task = tokio::spawn(follow(objects, watch, Arc::clone(&view)));
         Ok(Self { view, task })
     }
 
@@ -120,11 +125,19 @@ impl Drop for Observer {
     }
 }
 
-async fn follow(mut watch: Watch<Slice>, view: Arc<Mutex<View>>) {
+/// A server closes a watch whose client does not keep up with thousands of new slices on a busy machine. It then
+/// goes on after the last change that was seen.
+async fn follow(objects: Objects, mut watch: Watch<Slice>, view: Arc<Mutex<View>>) {
     let reason = loop {
         match watch.next().await {
             Ok(Some(change)) => view.lock().apply(change, Instant::now()),
-            Ok(None) => break "closed by the server".to_owned(),
+            Ok(None) => {
+                let version = view.lock().version.clone();
+                match objects.watch_after("EndpointSlice", None, &version).await {
+                    Ok(next) => watch = next,
+                    Err(error) => break format!("{error:#}"),
+                }
+            }
             Err(error) => break format!("{error:#}"),
         }
     };
