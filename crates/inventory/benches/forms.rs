@@ -40,7 +40,7 @@ use zonewise_routing::{NodeLocation, ObjectReader};
 use zonewise_slices::pod::Pod;
 use zonewise_slices::service::Service;
 use zonewise_slices::slice::Slice;
-use zonewise_testbed::{Cluster, objects, table};
+use zonewise_testbed::{Cluster, Options, objects, table};
 
 /// How often one object is decoded.
 const ROUNDS: u32 = 50_000;
@@ -365,7 +365,7 @@ async fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let wanted = |part: &str| asked.is_empty() || asked.iter().any(|asked| asked == part);
-    let cluster = Cluster::start().await.unwrap();
+    let cluster = Cluster::start_with(Options::default().production_memory()).await.unwrap();
     cluster.create(&[objects::namespace("bench")]).await.unwrap();
     for part in PARTS.into_iter().filter(|part| wanted(part)) {
         match part {

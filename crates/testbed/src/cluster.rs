@@ -31,6 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     apiserver: Vec<String>,
+    production_memory: bool,
 }
 
 impl Options {
@@ -39,6 +40,18 @@ impl Options {
     pub fn apiserver(mut self, flag: impl Into<String>) -> Self {
         self.apiserver.push(flag.into());
         self
+    }
+
+    /// kube-apiserver collects garbage as in production: for benchmarks, and for more objects than tests create.
+    #[must_use]
+    pub fn production_memory(mut self) -> Self {
+        self.production_memory = true;
+        self
+    }
+
+    /// The environment of kube-apiserver.
+    fn environment(&self) -> &'static [(&'static str, &'static str)] {
+        if self.production_memory { &[] } else { &FEW_COLLECTIONS }
     }
 }
 
@@ -211,8 +224,8 @@ impl Cluster {
             bail!("the API server is already running");
         }
         let program = self.programs.path("kube-apiserver");
-        let process =
-            Process::spawn(&program, &self.flags(), &FEW_COLLECTIONS, &self.log("kube-apiserver"))?;
+        let (flags, environment) = (self.flags(), self.options.environment());
+        let process = Process::spawn(&program, &flags, environment, &self.log("kube-apiserver"))?;
         *self.apiserver() = Some(process);
         let client = self.admin()?;
         let check = || self.apiserver().as_mut().map_or(Ok(()), Process::check);
@@ -314,7 +327,7 @@ impl Cluster {
 }
 
 /// Go collects garbage only when the memory reaches the limit: a third of the CPU time of a start is saved, and a test
-/// does not run for long.
+/// does not run for long. A server with more objects than fit into the limit does nothing but collect.
 const FEW_COLLECTIONS: [(&str, &str); 2] = [("GOGC", "off"), ("GOMEMLIMIT", "1GiB")];
 
 const FLAGS: [&str; 9] = [

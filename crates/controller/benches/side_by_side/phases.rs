@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use zonewise_testbed::{Cluster, Objects, Process, objects};
+use zonewise_testbed::{Cluster, Objects, Options, Process, objects};
 
 use crate::observer::{Observer, View};
 use crate::scenario::Scenario;
@@ -58,7 +58,7 @@ struct Mark {
 }
 
 pub(crate) async fn measure(subject: Subject, scenario: &Scenario) -> Result<Vec<Measure>> {
-    let cluster = Cluster::start().await?;
+    let cluster = Cluster::start_with(Options::default().production_memory()).await?;
     let objects = cluster.objects()?;
     let observer = Observer::start(&cluster).await?;
     let begin = Instant::now();

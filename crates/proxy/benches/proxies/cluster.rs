@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::interval;
-use zonewise_testbed::{Cluster, Objects, objects};
+use zonewise_testbed::{Cluster, Objects, Options, objects};
 
 use crate::proxy::{LEFT, NODE, PATH, RIGHT, ZONE};
 
@@ -50,7 +50,7 @@ pub(crate) struct BenchCluster {
 
 impl BenchCluster {
     pub(crate) async fn open() -> Result<Self> {
-        let api_server = Cluster::start().await?;
+        let api_server = Cluster::start_with(Options::default().production_memory()).await?;
         let objects = api_server.objects()?;
         let services = [MARKER, PATH_SERVICE].map(service);
         let slices = [

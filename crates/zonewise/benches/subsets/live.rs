@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use zonewise_proxy::config::Config;
 use zonewise_proxy::testing::Follower;
 use zonewise_slices::slice::Slice;
-use zonewise_testbed::{Cluster, Gate, User, eventually, objects};
+use zonewise_testbed::{Cluster, Gate, Options, User, eventually, objects};
 
 use crate::model::{CHANGES, Model, ServiceState, is_for, service_name, zone_name};
 use crate::{Costs, Received, Row};
@@ -74,7 +74,7 @@ impl Received {
 
 impl Live {
     pub(crate) async fn measure(zones: usize) -> Self {
-        let cluster = Cluster::start().await.unwrap();
+        let cluster = Cluster::start_with(Options::default().production_memory()).await.unwrap();
         let model = Model::small(zones);
         cluster.create(&surroundings(&model)).await.unwrap();
         // What Services and the node itself cost, and the connection.
