@@ -51,10 +51,19 @@ pub struct Config {
     pub metrics_certificate: Option<Certificate>,
     /// The form in which objects are asked for.
     pub content_type: ContentType,
+    /// What guard mode does.
+    pub guard: GuardConfig,
     /// Leader election; `None` if it is off.
     pub lease: Option<lease::ElectionConfig>,
     /// The file that the configuration was read from, if the controller is to follow its changes.
     pub file: Option<ConfigFile>,
+}
+
+/// What guard mode does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardConfig {
+    /// The most names of Services whose hints it keeps.
+    pub max_service_names: usize,
 }
 
 /// A configuration file, with the flags that override it.
@@ -143,6 +152,8 @@ pub struct File {
     pub tls_private_key_file: Option<PathBuf>,
     /// How the API server is asked.
     pub client_connection: Option<ClientConnection>,
+    /// What guard mode does.
+    pub guard: Option<GuardFile>,
     /// When a quiet Service is decided afresh.
     pub settling: Option<SettlingFile>,
     /// Heuristics that are defined by expressions.
@@ -215,6 +226,26 @@ impl SettlingFile {
             quiet_period: self.quiet_period.map_or(usual.quiet_period, |period| period.0),
             least_gain: self.least_gain.unwrap_or(usual.least_gain),
         }
+    }
+}
+
+/// What guard mode does.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct GuardFile {
+    /// The most names of Services whose hints it keeps.
+    pub max_service_names: Option<u32>,
+}
+
+impl GuardFile {
+    fn overridden_by(self, flags: Self) -> Self {
+        Self { max_service_names: flags.max_service_names.or(self.max_service_names) }
+    }
+
+    fn resolve(&self) -> Result<GuardConfig, ConfigError> {
+        let names = self.max_service_names.unwrap_or(1000);
+        let names = in_range("guard.maxServiceNames", names, 10_000, "1 to 10000")?;
+        Ok(GuardConfig { max_service_names: names as usize })
     }
 }
 
@@ -369,6 +400,9 @@ impl File {
             tls_cert_file: flags.tls_cert_file.or(self.tls_cert_file),
             tls_private_key_file: flags.tls_private_key_file.or(self.tls_private_key_file),
             client_connection: flags.client_connection.or(self.client_connection),
+            guard: Some(
+                self.guard.unwrap_or_default().overridden_by(flags.guard.unwrap_or_default()),
+            ),
             settling: Some(
                 self.settling.unwrap_or_default().overridden_by(flags.settling.unwrap_or_default()),
             ),
@@ -409,6 +443,7 @@ impl File {
                 lease(self.leader_election.clone().unwrap_or_default(), host)?
             }
         };
+        let guard = self.guard.as_ref().unwrap_or(&GuardFile::default()).resolve()?;
         let batch_period = self.endpoint_updates_batch_period.map_or(Duration::ZERO, |span| span.0);
         let content_type = self.client_connection.and_then(|connection| connection.content_type);
         let settings = self.settings()?;
@@ -422,6 +457,7 @@ impl File {
             metrics_address,
             metrics_certificate,
             content_type: content_type.unwrap_or_default(),
+            guard,
             lease,
             file: None,
         })
@@ -572,6 +608,8 @@ mod tests {
                 "featureGates: { Hints: true }",
                 "unknown feature gate `Hints`; use TopologyAwareHints",
             ),
+            ("guard: { maxServiceNames: 0 }", "guard.maxServiceNames must be 1 to 10000, not 0"),
+            ("guard: { maxBindings: 1 }", "maxBindings"),
             ("endpointUpdatesBatchPeriod: soon", "`soon` is not a duration"),
             ("endpointUpdatesBatchPeriod: -1s", "`-1s` is negative"),
             ("compat: downstream", "c.yaml:3:"),

@@ -38,7 +38,7 @@ use zonewise_telemetry::tls::{Certificate, CertificateError, Tls};
 use crate::access::Reviewer;
 use crate::config::{Config, ConfigFile, Mode};
 use crate::faults::Faults;
-use crate::guard::{self, AllocationFollower, Allocations, Guard, Keeper, Policy};
+use crate::guard::{self, AllocationFollower, Allocations, Guard, Holder, Keeper, Policy};
 use crate::metrics::Metrics;
 use crate::proxies::ProxyReadiness;
 use crate::queue::Queue;
@@ -101,6 +101,12 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let watched = WatchedIndex::new(enqueuer);
     let settings = watch::Sender::new(Arc::new(config.settings.clone()));
     Metrics::stored(&registry, stored_endpoints(&watched, settings.subscribe()))?;
+    let allocations = Arc::new(Allocations::default());
+    let policy = Arc::new(Policy::new(config.guard.max_service_names));
+    if config.mode == Mode::Guard {
+        let (allocations, watched) = (Arc::clone(&allocations), Arc::clone(&watched));
+        Metrics::guarded(&registry, &policy, move || in_force(&allocations, &watched)())?;
+    }
     let released = Shutdown::manual();
     let candidate = Arc::clone(&watched);
     let fit = move || candidate.listener.is_current();
@@ -127,12 +133,10 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
         // Events about refused addresses name what proxies refuse.
         watches.spawn(Arc::clone(&watched).follow_service_cidrs(client.clone(), form));
     }
-    let allocations = Arc::new(Allocations::default());
     if config.mode == Mode::Guard {
         let (allocations, watched) = (Arc::clone(&allocations), Arc::clone(&watched));
         watches.spawn(AllocationFollower { allocations, watched }.follow(client.clone()));
     }
-    let policy = Arc::default();
     let controller = Controller {
         client,
         config,
@@ -162,6 +166,14 @@ fn protection(
     let Some(certificate) = certificate else { return Ok(None) };
     let tls = Arc::new(Tls::new(certificate)?);
     Ok(Some(Protection { tls, guard: Arc::new(Reviewer::new(client.clone())) }))
+}
+
+/// The Services whose hints are in force in guard mode.
+fn in_force<'a>(
+    allocations: &'a Allocations,
+    watched: &'a WatchedIndex<ServiceEnqueuer>,
+) -> impl Fn() -> Vec<Holder> + 'a {
+    || allocations.in_force(|key| watched.index().service(key).is_some())
 }
 
 /// Counts the endpoints in all slices that this controller manages.
@@ -521,8 +533,10 @@ impl Controller {
         }
         let (client, leadership) = (self.client.clone(), self.leadership.clone());
         let keeper = Keeper { client, leadership, policy: Arc::clone(&self.policy) };
-        let names = || self.allocations.names(|key| self.watched.index().service(key).is_some());
-        keeper.keep(names, || self.enqueue_all()).await;
+        let admitted = |services: Vec<Key>| self.watched.listener.changed(Cause::Service, services);
+        keeper
+            .keep(in_force(&self.allocations, &self.watched), || self.enqueue_all(), admitted)
+            .await;
     }
 
     /// Enqueues the Services whose condition `Ready` changes because of what the proxies report.

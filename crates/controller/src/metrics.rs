@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use zonewise_slices::plan::{Counts, FamilyPlan};
 use zonewise_telemetry::metrics::{Counter, Family, Histogram, Kind, MetricError, Registry};
 
+use crate::guard::{Holder, Policy};
 use crate::queue::Queue;
 use crate::state::{ServiceState, ServiceStates};
 
@@ -174,6 +175,35 @@ impl Metrics {
         )
     }
 
+    /// Registers what guard mode has places for; `in_force` has the Services that have one.
+    pub(crate) fn guarded(
+        registry: &Registry,
+        policy: &Arc<Policy>,
+        in_force: impl Fn() -> Vec<Holder> + Send + Sync + 'static,
+    ) -> Result<(), MetricError> {
+        let (names, waiting, limit) = (Arc::clone(policy), Arc::clone(policy), policy.limit());
+        let gauge = |name: &str, help: &str, value: Box<dyn Fn() -> usize + Send + Sync>| {
+            registry.collect(name, help, Kind::Gauge, [], move |samples| {
+                samples.push([], value() as f64);
+            })
+        };
+        gauge(
+            "zonewise_guard_service_names",
+            "Names of Services whose hints guard mode keeps",
+            Box::new(move || names.names(in_force()).len()),
+        )?;
+        gauge(
+            "zonewise_guard_service_names_limit",
+            "The most names of Services whose hints guard mode keeps (guard.maxServiceNames)",
+            Box::new(move || limit),
+        )?;
+        gauge(
+            "zonewise_guard_waiting_services",
+            "Services that ask for hints and get none, because that limit or the share of their namespace is reached",
+            Box::new(move || waiting.waiting()),
+        )
+    }
+
     fn by_service(
         &self,
         registry: &Registry,
@@ -325,6 +355,7 @@ mod tests {
         let states = Arc::<ServiceStates>::default();
         metrics.computed(&registry, &states, &Arc::default()).unwrap();
         Metrics::stored(&registry, || 5).unwrap();
+        Metrics::guarded(&registry, &Arc::new(Policy::new(9)), Vec::new).unwrap();
         (registry, metrics, states)
     }
 

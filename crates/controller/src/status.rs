@@ -119,7 +119,8 @@ pub(crate) fn enforced_condition(
         Standing::Unknown => return enforced(before).cloned(),
         Standing::Known(code) => code,
     };
-    let status = if code == Code::HintsNotEnforced { "False" } else { "True" };
+    let is_lacking = matches!(code, Code::HintsNotEnforced | Code::GuardLimitReached);
+    let status = if is_lacking { "False" } else { "True" };
     let content = ConditionContent { suffix: ENFORCED, status, code, message: sentence(code) };
     Some(condition(before, content, now))
 }
@@ -388,6 +389,7 @@ mod tests {
             (Standing::Unknown, &failed, says("False", Code::HintsNotEnforced)),
             (Standing::Known(Code::HintsEnforced), &failed, says("True", Code::HintsEnforced)),
             (Standing::Known(Code::FloorRefused), &[], says("True", Code::FloorRefused)),
+            (Standing::Known(Code::GuardLimitReached), &[], says("False", Code::GuardLimitReached)),
         ];
         for (standing, before, expected) in rows {
             assert_eq!(told(standing, before), expected, "{standing:?}");

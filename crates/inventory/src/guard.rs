@@ -60,6 +60,8 @@ struct Metadata {
     #[serde(deserialize_with = "lenient")]
     resource_version: Box<str>,
     #[serde(deserialize_with = "lenient")]
+    creation_timestamp: Box<str>,
+    #[serde(deserialize_with = "lenient")]
     owner_references: Vec<Owner>,
 }
 
@@ -75,6 +77,11 @@ impl StoredAllocation {
     /// Its resource version.
     pub fn version(&self) -> &str {
         &self.metadata.resource_version
+    }
+
+    /// When it was created, as the API server writes it.
+    pub fn created(&self) -> &str {
+        &self.metadata.creation_timestamp
     }
 }
 

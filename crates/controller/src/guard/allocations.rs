@@ -8,11 +8,13 @@ use parking_lot::Mutex;
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::watch::{self, WatchListener, version_number};
 use zonewise_common::encoded::{DecodeError, Encoded};
-use zonewise_common::name::{Key, Keyed, Name};
+use zonewise_common::name::{Key, Keyed};
 use zonewise_inventory::follow::{Cause, IndexListener, WatchedIndex};
 use zonewise_inventory::guard::{ALLOCATIONS, StoredAllocation};
 use zonewise_slices::guard::ZoneAllocation;
 use zonewise_slices::service::Service;
+
+use super::places::Holder;
 
 /// The stored allocations, by Service.
 #[derive(Debug, Default)]
@@ -41,13 +43,17 @@ impl Allocations {
         self.0.lock().remove(service).is_some()
     }
 
-    /// The names of Services that need a binding: those whose allocation has an effect, in any namespace. Anybody may
-    /// create ZoneAllocations, and only those of Services count (`is_service`).
-    pub(crate) fn names(&self, is_service: impl Fn(&Key) -> bool) -> BTreeSet<Name> {
+    /// The Services that need a binding: those whose allocation has an effect, in any namespace. Anybody may create
+    /// ZoneAllocations, and only those of Services count (`is_service`).
+    pub(crate) fn in_force(&self, is_service: impl Fn(&Key) -> bool) -> Vec<Holder> {
         let known = self.0.lock();
         let needed =
             known.iter().filter(|(key, stored)| stored.spec.has_effect() && is_service(key));
-        needed.map(|((_, name), _)| Name::clone(name)).collect()
+        let holder = |(key, stored): (&Key, &StoredAllocation)| Holder {
+            since: stored.created().into(),
+            service: key.clone(),
+        };
+        needed.map(holder).collect()
     }
 
     fn keys(&self) -> Vec<Key> {
@@ -119,7 +125,10 @@ mod tests {
 
     fn stored(name: &str, version: &str, others: &str) -> StoredAllocation {
         serde_json::from_value(json!({
-            "metadata": { "namespace": "shop", "name": name, "resourceVersion": version },
+            "metadata": {
+                "namespace": "shop", "name": name, "resourceVersion": version,
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+            },
             "spec": { "others": others },
         }))
         .unwrap()
@@ -138,7 +147,9 @@ mod tests {
         for (name, others) in [("web", "OwnZone"), ("floor", "AsWritten"), (&foreign, "OwnZone")] {
             allocations.note(stored(name, "1", others));
         }
-        let names = allocations.names(|(_, name)| **name != *foreign);
-        assert_eq!(names, BTreeSet::from(["web".into()]));
+        let found = allocations.in_force(|(_, name)| **name != *foreign);
+        let web =
+            Holder { since: "2026-01-01T00:00:00Z".into(), service: ("shop".into(), "web".into()) };
+        assert_eq!(found, [web]);
     }
 }

@@ -17,19 +17,24 @@ use thiserror::Error;
 use tokio::time::sleep;
 use zonewise_cluster::api::ApiError;
 use zonewise_cluster::lease::Leadership;
-use zonewise_common::name::Name;
+use zonewise_common::name::{Key, Name};
 use zonewise_inventory::policy::{self as requests, Version};
 
 use super::IN_FORCE_AFTER;
+use super::places::{Holder, Places};
 
 /// The policy.
 const DOCUMENT: &str = include_str!("policy.yaml");
 /// How often they are looked at: routing is back within 10 s after somebody has removed them.
 const PERIOD: Duration = Duration::from_secs(3);
 
-/// The policy and its bindings, as this process has written them.
-#[derive(Debug, Default)]
-pub(crate) struct Policy(Mutex<Written>);
+/// The policy and its bindings, as this process has written them, and who has a place under it.
+#[derive(Debug)]
+pub(crate) struct Policy {
+    /// The most names of Services that it is bound to.
+    limit: usize,
+    written: Mutex<Written>,
+}
 
 #[derive(Debug, Default)]
 struct Written {
@@ -37,20 +42,31 @@ struct Written {
     policy: Option<Version>,
     /// The bindings, by the name of their Service.
     bindings: BTreeMap<Name, Version>,
-    /// The names that syncs under way need, and how many of them.
-    needed: BTreeMap<Name, usize>,
+    /// The Services that syncs under way have a place for, and how many syncs.
+    needed: BTreeMap<Key, usize>,
+    /// The Services that asked for a place when there was none.
+    waiting: BTreeSet<Key>,
 }
 
-/// While this exists, the binding of a name stays.
+impl Written {
+    /// The places that are taken: by Services whose hints are in force, and by those that are about to be.
+    fn places(&self, limit: usize, in_force: Vec<Holder>) -> Places {
+        let mut places = Places::of(limit, in_force);
+        self.needed.keys().for_each(|service| places.add(service));
+        places
+    }
+}
+
+/// While this exists, the Service has a place, and the binding of its name stays.
 #[derive(Debug)]
 pub(crate) struct Needed<'a> {
     policy: &'a Policy,
-    service: Name,
+    service: Key,
 }
 
 impl Drop for Needed<'_> {
     fn drop(&mut self) {
-        let needed = &mut self.policy.0.lock().needed;
+        let needed = &mut self.policy.written.lock().needed;
         if let Some(count) = needed.get_mut(&self.service) {
             *count -= 1;
             if *count == 0 {
@@ -61,31 +77,81 @@ impl Drop for Needed<'_> {
 }
 
 impl Policy {
-    /// Notes that a sync needs the binding of a name: it is written before the allocation that tells the keeper so.
-    pub(crate) fn need(&self, service: &Name) -> Needed<'_> {
-        *self.0.lock().needed.entry(Name::clone(service)).or_default() += 1;
-        Needed { policy: self, service: Name::clone(service) }
+    /// With so many places.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, written: Mutex::default() }
+    }
+
+    /// A place for a Service during its sync: its binding is written before the allocation that tells the keeper so.
+    /// `None` if there is none. `in_force` has those of others; it is asked while no other sync is given a place.
+    pub(crate) fn place(
+        &self,
+        service: &Key,
+        in_force: impl FnOnce() -> Vec<Holder>,
+    ) -> Option<Needed<'_>> {
+        let mut written = self.written.lock();
+        if !written.places(self.limit, in_force()).take(service) {
+            written.waiting.insert(service.clone());
+            return None;
+        }
+        written.waiting.remove(service);
+        *written.needed.entry(service.clone()).or_default() += 1;
+        Some(Needed { policy: self, service: service.clone() })
+    }
+
+    /// Notes that a Service does not ask for a place any more.
+    pub(crate) fn leave(&self, service: &Key) {
+        self.written.lock().waiting.remove(service);
+    }
+
+    /// The Services that waited for a place and can have one now. They do not wait any more.
+    pub(crate) fn admissible(&self, in_force: impl FnOnce() -> Vec<Holder>) -> Vec<Key> {
+        let mut written = self.written.lock();
+        if written.waiting.is_empty() {
+            return Vec::new();
+        }
+        let mut places = written.places(self.limit, in_force());
+        let waiting = std::mem::take(&mut written.waiting);
+        let (admissible, waiting): (Vec<Key>, Vec<Key>) =
+            waiting.into_iter().partition(|service| places.take(service));
+        written.waiting = waiting.into_iter().collect();
+        admissible
+    }
+
+    /// The names that are to be bound.
+    pub(crate) fn names(&self, in_force: Vec<Holder>) -> BTreeSet<Name> {
+        Places::of(self.limit, in_force).into_names()
+    }
+
+    /// The most names that are bound.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// How many Services wait for a place.
+    pub(crate) fn waiting(&self) -> usize {
+        self.written.lock().waiting.len()
     }
 
     pub(crate) fn is_installed(&self) -> bool {
-        self.0.lock().policy.is_some()
+        self.written.lock().policy.is_some()
     }
 
     pub(crate) fn is_bound(&self, service: &Name) -> bool {
-        self.0.lock().bindings.contains_key(service)
+        self.written.lock().bindings.contains_key(service)
     }
 
     /// Writes the policy.
     pub(crate) async fn install(&self, client: &Client) -> Result<Version, ApiError> {
         let stored = requests::install(client, &document()).await?;
-        self.0.lock().policy = Some(stored.clone());
+        self.written.lock().policy = Some(stored.clone());
         Ok(stored)
     }
 
     /// Writes the binding of a Service's name.
     pub(crate) async fn bind(&self, client: &Client, service: &Name) -> Result<(), ApiError> {
         let answer = requests::bind(client, service).await;
-        let mut written = self.0.lock();
+        let mut written = self.written.lock();
         match answer {
             Ok(stored) => {
                 written.bindings.insert(Name::clone(service), stored);
@@ -101,15 +167,15 @@ impl Policy {
 
     /// Whether the binding of a name is not stored as it was written.
     fn differs(&self, service: &Name, stored: Option<&Version>) -> bool {
-        let written = self.0.lock();
+        let written = self.written.lock();
         let known = written.bindings.get(service);
         known.is_none() || known != stored
     }
 
     /// Forgets a binding that is to be deleted, unless a sync needs it.
     fn forget(&self, service: &Name) -> bool {
-        let mut written = self.0.lock();
-        let is_needed = written.needed.contains_key(service);
+        let mut written = self.written.lock();
+        let is_needed = written.needed.keys().any(|(_, name)| name == service);
         if !is_needed {
             written.bindings.remove(service);
         }
@@ -134,12 +200,20 @@ enum KeepError {
 }
 
 impl Keeper {
-    /// Keeps everything in place; `names` says of which Services. After something was written, and the API server acts
-    /// by it, `changed` is called: slices that were written before need to be touched then. Never ends.
-    pub(crate) async fn keep(self, names: impl Fn() -> BTreeSet<Name>, changed: impl Fn()) {
+    /// Keeps everything in place for the Services that are in force. After something was written, and the API server acts
+    /// by it, `changed` is called: slices that were written before need to be touched then. Services that waited and can
+    /// have a place now are `admitted`. Never ends.
+    pub(crate) async fn keep(
+        self,
+        in_force: impl Fn() -> Vec<Holder>,
+        changed: impl Fn(),
+        admitted: impl Fn(Vec<Key>),
+    ) {
+        let names = || self.policy.names(in_force());
         let mut seen = None;
         loop {
-            match self.look(&names, &mut seen).await {
+            admitted(self.policy.admissible(&in_force));
+            match self.look(names, &mut seen).await {
                 Ok(true) => {
                     sleep(IN_FORCE_AFTER).await;
                     changed();
@@ -261,7 +335,7 @@ mod tests {
     }
 
     fn keeper(client: Client, leadership: Leadership) -> Keeper {
-        Keeper { client, leadership, policy: Arc::default() }
+        Keeper { client, leadership, policy: Arc::new(Policy::new(9)) }
     }
 
     #[test]
@@ -306,13 +380,36 @@ mod tests {
         assert_eq!(*writes.lock(), expected);
     }
 
+    #[test]
+    fn places_are_given_once_and_who_waits_gets_those_that_become_free() {
+        let policy = Policy::new(2);
+        let key = |namespace: &str, name: &str| -> Key { (namespace.into(), name.into()) };
+        let (web, api, db) = (key("shop", "web"), key("shop", "api"), key("bank", "db"));
+        let holder = |service: &Key| Holder { since: "1".into(), service: service.clone() };
+        let place =
+            |service: &Key, in_force: &[Holder]| policy.place(service, || in_force.to_vec());
+        let first = place(&web, &[]).unwrap();
+        assert!(place(&api, &[]).is_none(), "a sync under way has the namespace's share");
+        let in_force = [holder(&web)];
+        drop(first);
+        assert!(place(&web, &in_force).is_some(), "it is in force");
+        let second = place(&db, &in_force).unwrap();
+        assert!(place(&api, &in_force).is_none());
+        assert_eq!((policy.waiting(), policy.admissible(|| in_force.to_vec())), (1, Vec::new()));
+        drop(second);
+        let in_force = [holder(&db)];
+        assert_eq!(policy.admissible(|| in_force.to_vec()), [api], "web has left");
+        assert_eq!(policy.waiting(), 0);
+    }
+
     /// A sync writes the binding first and the allocation last; the keeper looks in between.
     #[tokio::test]
     async fn a_binding_that_a_sync_needs_is_not_deleted() {
         let (client, writes) = server(&["zonewise-guard-web"]);
         let keeper = keeper(client.clone(), Leadership::always());
         let (policy, web) = (Arc::clone(&keeper.policy), Name::from("web"));
-        let (first, second) = (policy.need(&web), policy.need(&web));
+        let need = || policy.place(&("shop".into(), Name::clone(&web)), Vec::new).unwrap();
+        let (first, second) = (need(), need());
         policy.bind(&client, &web).await.unwrap();
         for needed in [first, second] {
             keeper.look(BTreeSet::new, &mut None).await.unwrap();

@@ -6,6 +6,7 @@
 //!                 │                   └─► touch slices ───────────────────► API server ◄── built-in controller
 //!                 └── slices as the policy left them ◄──────────────────────────┘
 //!  keeper ─► policy and bindings, again when somebody has removed or changed them
+//!  places ─► how many names of Services that is done for, and for whom
 //! ```
 //!
 //! Nothing here is needed for endpoints to flow: without this process the policy goes on with the allocations that are
@@ -13,6 +14,7 @@
 
 mod allocations;
 mod keeper;
+mod places;
 mod remove;
 mod sync;
 
@@ -26,6 +28,7 @@ use zonewise_inventory::guard::{API_VERSION, POLICIES};
 
 pub(crate) use self::allocations::{AllocationFollower, Allocations};
 pub(crate) use self::keeper::{Keeper, Policy};
+pub(crate) use self::places::Holder;
 pub use self::remove::{Removed, remove};
 pub(crate) use self::sync::Guard;
 

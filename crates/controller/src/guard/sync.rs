@@ -38,7 +38,7 @@ const FIRST_DELAY: Duration = Duration::from_millis(250);
 const LAST_DELAY: Duration = Duration::from_secs(30);
 
 /// What guard mode keeps in memory. Losing it does no harm.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Guard {
     pub(crate) allocations: Arc<Allocations>,
     policy: Arc<Policy>,
@@ -58,7 +58,13 @@ impl Guard {
         Self { allocations, policy, states: Mutex::default() }
     }
 
+    /// Forgets a Service that is gone.
     pub(crate) fn forget(&self, service: &Key) {
+        self.forget_state(service);
+        self.policy.leave(service);
+    }
+
+    fn forget_state(&self, service: &Key) {
         self.states.lock().remove(service);
     }
 
@@ -107,12 +113,13 @@ impl<L: IndexListener> Syncer<L> {
         let again = self.remember(key, &plan, &labels(&requested), &settings);
         let is_possible = service.is_ours() && !service.deleting;
         let asked = if is_possible { guarded(&requested) } else { Guarded::Nothing };
-        let _needed = match asked {
-            Guarded::Hints(_) => Some(self.bind(&subject).await?),
-            Guarded::Nothing | Guarded::FloorOnly(_) => None,
-        };
+        let place = self.place(&subject, asked);
+        if place.is_some() {
+            self.bind(&subject).await?;
+        }
         let (allocation, floor) = match asked {
             Guarded::Nothing => (None, None),
+            Guarded::Hints(_) if place.is_none() => (None, None),
             Guarded::FloorOnly(floor) => {
                 let FloorState { noted, .. } = self.floor(&subject, floor, before.as_ref()).await?;
                 let allocation = ZoneAllocation { floor: noted, ..ZoneAllocation::default() };
@@ -128,19 +135,37 @@ impl<L: IndexListener> Syncer<L> {
             Some(allocation) => self.enforce(&subject, before.as_ref(), allocation).await?,
             None => self.give_back(&subject, before).await?,
         };
-        let in_vain = guard.with(key, |state| state.in_vain);
-        let standing = floor.map_or(Standing::NoHints, |floor| standing(in_vain, floor));
+        let standing = match (asked, floor) {
+            (Guarded::Hints(_), None) => Standing::Known(Code::GuardLimitReached),
+            (_, None) => Standing::NoHints,
+            (_, Some(floor)) => standing(guard.with(key, |state| state.in_vain), floor),
+        };
         self.report_guarded(&subject, &requested, &plan, standing).await?;
         Ok(retry.or(again))
     }
 
-    /// Binds the policy to the Service's name, unless that is done. The binding stays at least as long as what is
-    /// returned: it is written before the allocation that says that it is needed.
-    async fn bind<'a>(&self, subject: &Subject<'a>) -> Result<Needed<'a>, SyncError> {
+    /// The place of a Service that asks for hints, if there is one for it. It has it at least as long as what is
+    /// returned exists.
+    fn place<'a>(&self, subject: &Subject<'a>, asked: Guarded) -> Option<Needed<'a>> {
+        let Guard { allocations, policy, .. } = subject.guard;
+        match asked {
+            Guarded::Nothing | Guarded::FloorOnly(_) => {
+                policy.leave(subject.key);
+                None
+            }
+            Guarded::Hints(_) => {
+                let is_service = |key: &Key| self.watched.index().service(key).is_some();
+                policy.place(subject.key, || allocations.in_force(is_service))
+            }
+        }
+    }
+
+    /// Binds the policy to the Service's name, unless that is done: before the allocation is written that says that it is
+    /// needed.
+    async fn bind(&self, subject: &Subject<'_>) -> Result<(), SyncError> {
         let (policy, name) = (&*subject.guard.policy, &subject.service.name);
-        let needed = policy.need(name);
         if policy.is_bound(name) {
-            return Ok(needed);
+            return Ok(());
         }
         // Without the policy the API server refuses its bindings.
         if !policy.is_installed() {
@@ -148,8 +173,7 @@ impl<L: IndexListener> Syncer<L> {
             answer.map_err(|error| failed("write the admission policy", subject, error))?;
         }
         let answer = self.send(policy.bind(&self.client, name), subject.progress).await?;
-        answer.map_err(|error| failed("bind the admission policy", subject, error))?;
-        Ok(needed)
+        answer.map_err(|error| failed("bind the admission policy", subject, error))
     }
 
     /// Brings the floor into its desired state.
@@ -240,7 +264,7 @@ impl<L: IndexListener> Syncer<L> {
         before: Option<ZoneAllocation>,
     ) -> Result<Option<Duration>, SyncError> {
         let Some(before) = before else {
-            subject.guard.forget(subject.key);
+            subject.guard.forget_state(subject.key);
             return Ok(None);
         };
         if before.has_effect() {
@@ -272,7 +296,7 @@ impl<L: IndexListener> Syncer<L> {
         let answer = self.send(request, subject.progress).await?;
         answer.map_err(|error| failed("delete the ZoneAllocation", subject, error))?;
         subject.guard.allocations.forget(subject.key);
-        subject.guard.forget(subject.key);
+        subject.guard.forget_state(subject.key);
         Ok(None)
     }
 

@@ -207,6 +207,9 @@ define_reasons! {
         HintsNotEnforced => Failed,
             "slices do not carry the planned hints, so routing follows spec.trafficDistribution there",
             "wait a few seconds; if this persists, read the controller's log and look for another policy or webhook that changes slices";
+        GuardLimitReached => Failed,
+            "guard mode keeps hints for no more names of Services: guard.maxServiceNames are in use, or this namespace has as many as are left",
+            "remove the routing preference from Services that can do without it, or raise guard.maxServiceNames; the Service gets a place by itself once one is free";
         FloorRefused => Setting,
             "another program sets spec.trafficDistribution of this Service to a value of its own, which guard mode leaves",
             "let that program set PreferSameZone, or leave the field out";

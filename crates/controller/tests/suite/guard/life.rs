@@ -198,8 +198,80 @@ async fn endpoints_flow_without_the_policy_and_hints_return_with_it() {
 }
 
 async fn is_bound(cluster: &Cluster) -> bool {
+    bound(cluster).await.contains(&"web".to_owned())
+}
+
+/// The names of Services that the policy is bound to.
+async fn bound(cluster: &Cluster) -> Vec<String> {
     let found = cluster.list("MutatingAdmissionPolicyBinding", None).await.unwrap();
-    found.iter().any(|binding| binding["metadata"]["name"] == "zonewise-guard-web")
+    let name = |binding: &Value| binding["metadata"]["name"].as_str().unwrap().to_owned();
+    let service = |name: String| name.strip_prefix("zonewise-guard-").map(str::to_owned);
+    let mut names: Vec<String> = found.iter().map(name).filter_map(service).collect();
+    names.sort();
+    names
+}
+
+async fn eventually_bound(cluster: &Cluster, names: &[&str]) {
+    eventually(|| async {
+        let found = bound(cluster).await;
+        if found == names { Ok(()) } else { Err(format!("{found:?} instead of {names:?}")) }
+    })
+    .await;
+}
+
+/// With four places, a namespace alone gets two. The others wait, and nothing of theirs is written.
+#[tokio::test(flavor = "multi_thread")]
+async fn services_beyond_the_limit_are_told_and_get_a_place_once_one_is_free() {
+    const LIMITED: &str = "mode: guard\nguard: { maxServiceNames: 4 }";
+    let _turn = turn().await;
+    let (cluster, _built_in) = cluster(&[]).await;
+    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
+    let of_web = |namespace: &str, name: &str| {
+        let mut object = service(namespace, name, "web");
+        object["metadata"]["annotations"] = json!({ AUTO.0: AUTO.1 });
+        object
+    };
+    let guard = Running::start_as(&cluster, User::Controller, LIMITED).await;
+    cluster.create(&["c", "d"].map(|name| of_web("default", name))).await.unwrap();
+    for name in ["c", "d"] {
+        eventually_condition(&cluster, name, "True", "HintsEnforced").await;
+    }
+    cluster.create(&["a", "b"].map(|name| of_web("default", name))).await.unwrap();
+    for name in ["a", "b"] {
+        eventually_condition(&cluster, name, "False", "GuardLimitReached").await;
+        let stored = get(&cluster, "Service", name).await.unwrap();
+        assert_eq!(stored["spec"]["trafficDistribution"], Value::Null, "{name}");
+        assert_eq!(get(&cluster, "ZoneAllocation", name).await, None, "{name}");
+        assert_eq!(counts(&cluster, name).await, super::counted(&NONE), "{name}");
+    }
+    assert_eq!(guard.metric("zonewise_guard_waiting_services").await[""], 2.0);
+    // Another namespace has places left, and names that are bound cost it nothing.
+    let space = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "bank" } });
+    cluster.create(&[space]).await.unwrap();
+    cluster.create(&["c", "e"].map(|name| of_web("bank", name))).await.unwrap();
+    eventually_bound(&cluster, &["c", "d", "e"]).await;
+    assert_eq!(guard.metric("zonewise_guard_service_names").await[""], 3.0);
+    guard.stop().await.unwrap();
+
+    // Who is in force stays when another leader begins, although others come first in the alphabet.
+    let guard = Running::start_as(&cluster, User::Controller, LIMITED).await;
+    eventually(|| async {
+        let found = guard.metric("zonewise_guard_waiting_services").await;
+        if found.get("") == Some(&2.0) { Ok(()) } else { Err(format!("{found:?}")) }
+    })
+    .await;
+    assert_eq!(bound(&cluster).await, ["c", "d", "e"]);
+
+    // One leaves, and the next one gets its place.
+    edit(&cluster, "Service", "d", annotate(None)).await;
+    eventually_bound(&cluster, &["a", "c", "e"]).await;
+    eventually_condition(&cluster, "a", "True", "HintsEnforced").await;
+    eventually_counts(&cluster, "a", &MOVED).await;
+    assert_eq!(
+        condition(&cluster, "b", "Enforced").await,
+        Some(("False".to_owned(), "GuardLimitReached".to_owned()))
+    );
+    guard.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
