@@ -181,7 +181,22 @@ pub(crate) fn configuration(bytes: &[u8]) {
 }
 
 thread_local! {
-    static RUNTIME: OnceCell<Option<Runtime>> = const { OnceCell::new() };
+    static SERVER: OnceCell<Option<Server>> = const { OnceCell::new() };
+}
+
+/// The embedded API server, and what runs it. One serves all inputs: a start takes longer than hundreds of requests.
+struct Server {
+    runtime: Runtime,
+    server: InProcess,
+}
+
+impl Server {
+    fn start() -> Option<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build().ok()?;
+        let start = async { InProcess::start(Config { workloads: false, ..Config::default() }) };
+        let server = runtime.block_on(start).ok()?;
+        Some(Self { runtime, server })
+    }
 }
 
 /// The content types of writes to the embedded API server. The first byte of an input chooses one.
@@ -199,37 +214,35 @@ const CONTENT_TYPES: [&str; 6] = [
 pub(crate) fn api_requests(bytes: &[u8]) {
     let [first, body @ ..] = bytes else { return };
     let content_type = CONTENT_TYPES[usize::from(*first) % CONTENT_TYPES.len()];
-    RUNTIME.with(|runtime| {
-        let runtime =
-            runtime.get_or_init(|| Builder::new_current_thread().enable_all().build().ok());
-        if let Some(runtime) = runtime {
-            runtime.block_on(write(content_type, body));
+    SERVER.with(|server| {
+        if let Some(Server { runtime, server }) = server.get_or_init(Server::start) {
+            runtime.block_on(write(server, content_type, body));
         }
     });
 }
 
-async fn write(content_type: &str, body: &[u8]) {
-    let Ok(server) = InProcess::start(Config { workloads: false, ..Config::default() }) else {
-        return;
-    };
-    let services = "/api/v1/namespaces/default/services";
+const SERVICES: &str = "/api/v1/namespaces/default/services";
+
+async fn write(server: &InProcess, content_type: &str, body: &[u8]) {
+    // What the input before this one has left.
+    let empty = request("DELETE", SERVICES, "application/json", Vec::new());
     let mut stored = zonewise_common::testing::full_service();
     if let Some(metadata) = stored["metadata"].as_object_mut() {
         metadata.retain(|field, _| ["name", "labels", "annotations"].contains(&field.as_str()));
     }
-    let create = request("POST", services, "application/json", stored.to_string().into_bytes());
+    let create = request("POST", SERVICES, "application/json", stored.to_string().into_bytes());
     let (method, path) = match content_type {
-        "application/json" | protobuf::MEDIA_TYPE => ("POST", services.to_owned()),
-        _ => ("PATCH", format!("{services}/web?fieldManager=fuzz&force=true")),
+        "application/json" | protobuf::MEDIA_TYPE => ("POST", SERVICES.to_owned()),
+        _ => ("PATCH", format!("{SERVICES}/web?fieldManager=fuzz&force=true")),
     };
-    for request in [create, request(method, &path, content_type, body.to_vec())] {
+    for request in [empty, create, request(method, &path, content_type, body.to_vec())] {
         let Some(request) = request else { return };
         if server.respond(request).await.is_err() {
             return;
         }
     }
     for form in ["application/json", protobuf::MEDIA_TYPE] {
-        let Some(mut list) = request("GET", services, "", Vec::new()) else { return };
+        let Some(mut list) = request("GET", SERVICES, "", Vec::new()) else { return };
         list.headers_mut().insert(ACCEPT, HeaderValue::from_static(form));
         let Ok(response) = server.respond(list).await else { return };
         assert_eq!(response.status(), 200, "the list after the write");
