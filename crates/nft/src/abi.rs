@@ -275,6 +275,8 @@ pub(crate) const NFT_FIB_RESULT_ADDRTYPE: u32 = 3;
 pub(crate) const NFTA_FIB_F_SADDR: u32 = 0x1;
 pub(crate) const NFTA_FIB_F_DADDR: u32 = 0x2;
 
+pub(crate) const NFTA_OBJREF_IMM_TYPE: u16 = 1;
+pub(crate) const NFTA_OBJREF_IMM_NAME: u16 = 2;
 pub(crate) const NFTA_OBJREF_SET_SREG: u16 = 3;
 pub(crate) const NFTA_OBJREF_SET_NAME: u16 = 4;
 
@@ -288,6 +290,7 @@ pub(crate) const NFT_NG_RANDOM: u32 = 1;
 
 /// `NF_CT_STATE_BIT(IP_CT_NEW)`.
 pub(crate) const NF_CT_STATE_BIT_NEW: u32 = 0x8;
+pub(crate) const IPS_CONFIRMED: u32 = 0x08;
 pub(crate) const IPS_DST_NAT: u32 = 0x20;
 pub(crate) const IP_CT_DIR_ORIGINAL: u8 = 0;
 pub(crate) const NF_NAT_RANGE_PROTO_RANDOM_FULLY: u32 = 0x10;
@@ -297,11 +300,18 @@ pub(crate) const NF_NAT_RANGE_PROTO_RANDOM_FULLY: u32 = 0x10;
 pub(crate) const IPCTNL_MSG_CT_GET: u16 = 1;
 pub(crate) const IPCTNL_MSG_CT_DELETE: u16 = 2;
 
+/// The multicast group of flows that have ended.
+pub(crate) const NFNLGRP_CONNTRACK_DESTROY: u32 = 3;
+
 pub(crate) const CTA_TUPLE_ORIG: u16 = 1;
 pub(crate) const CTA_TUPLE_REPLY: u16 = 2;
 pub(crate) const CTA_STATUS: u16 = 3;
+pub(crate) const CTA_COUNTERS_ORIG: u16 = 9;
+pub(crate) const CTA_COUNTERS_REPLY: u16 = 10;
 pub(crate) const CTA_ID: u16 = 12;
 pub(crate) const CTA_ZONE: u16 = 18;
+
+pub(crate) const CTA_COUNTERS_BYTES: u16 = 2;
 
 pub(crate) const CTA_TUPLE_IP: u16 = 1;
 pub(crate) const CTA_TUPLE_PROTO: u16 = 2;

@@ -1,4 +1,4 @@
-//! The kernel's connection tracking table: lists and deletes flows.
+//! The kernel's connection tracking table: lists and deletes flows, and tells which have ended.
 //!
 //! ```text
 //!   original: client:4711 ──► service:53        what the client sent
@@ -9,7 +9,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::abi;
-use crate::link::Link;
+use crate::link::{Link, Received};
 use crate::parse::{Attribute, Attributes, Message};
 use crate::value::Family;
 use crate::wire::{self, Header};
@@ -43,6 +43,63 @@ pub struct Flow {
     /// Its conntrack zone, 0 for most.
     pub zone: u16,
 }
+
+/// What a flow has carried so far, headers of IP included. The kernel counts it where `nf_conntrack_acct` was 1 when the
+/// flow began.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Carried {
+    /// From the client.
+    pub original: u64,
+    /// Back to the client.
+    pub reply: u64,
+}
+
+/// A netlink socket that the kernel tells about every flow that ends in this network namespace.
+#[derive(Debug)]
+pub struct EndedFlows {
+    link: Link,
+}
+
+impl EndedFlows {
+    pub(crate) fn over(link: Link) -> io::Result<Self> {
+        link.join(abi::NFNLGRP_CONNTRACK_DESTROY, EVENTS_BUFFER)?;
+        Ok(Self { link })
+    }
+
+    /// Opens a socket in the network namespace of this thread.
+    ///
+    /// # Errors
+    /// The kernel has no netfilter, the process lacks `CAP_NET_ADMIN`, or too many files are open.
+    pub fn open() -> io::Result<Self> {
+        Self::over(Link::open()?)
+    }
+
+    /// Calls `each` for the flows that have ended since the last call, as far as the kernel has told, without waiting.
+    /// Flows of protocols without ports, and those whose bytes were not counted, are left out. Returns how often the
+    /// socket's buffer was full, so that the kernel could not tell.
+    ///
+    /// # Errors
+    /// The socket failed.
+    pub fn read(&mut self, each: &mut dyn FnMut(&Flow, Carried)) -> io::Result<u64> {
+        let mut overruns = 0;
+        loop {
+            match self.link.receive()? {
+                Received::Nothing => return Ok(overruns),
+                Received::Overrun => overruns += 1,
+                Received::Messages(messages) => {
+                    for message in messages {
+                        if let Some((flow, carried)) = flow(&message).zip(carried(&message)) {
+                            each(&flow, carried);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Size of the buffer for events: some ten thousand.
+const EVENTS_BUFFER: usize = 8 * 1024 * 1024;
 
 /// A netlink socket for connection tracking.
 #[derive(Debug)]
@@ -86,6 +143,26 @@ impl Conntrack {
             let wanted = |flow: &Flow| protocol.is_none_or(|protocol| flow.protocol == protocol);
             if let Some(flow) = flow.filter(wanted) {
                 each(&flow);
+            }
+        })
+    }
+
+    /// Calls `each` for every flow of a family whose bytes are counted, with what it has carried. Protocols without
+    /// ports are skipped.
+    ///
+    /// # Errors
+    /// As [`Conntrack::flows`].
+    pub fn carried(
+        &mut self,
+        family: Family,
+        each: &mut dyn FnMut(&Flow, Carried),
+    ) -> io::Result<()> {
+        let mut request = Vec::new();
+        let header = self.header(abi::IPCTNL_MSG_CT_GET, abi::NLM_F_DUMP, family);
+        wire::message(&mut request, header, |_| {});
+        self.link.request(&request, &mut |message| {
+            if let Some((flow, carried)) = flow(message).zip(carried(message)) {
+                each(&flow, carried);
             }
         })
     }
@@ -196,6 +273,13 @@ fn flow(message: &Message<'_>) -> Option<Flow> {
     })
 }
 
+fn carried(message: &Message<'_>) -> Option<Carried> {
+    let attributes = message.attributes();
+    let bytes = |kind| attributes.get(kind)?.nested().get(abi::CTA_COUNTERS_BYTES)?.be64();
+    let (original, reply) = (bytes(abi::CTA_COUNTERS_ORIG)?, bytes(abi::CTA_COUNTERS_REPLY)?);
+    Some(Carried { original, reply })
+}
+
 fn tuple(attributes: Attributes<'_>) -> Option<(u8, Tuple)> {
     let addresses = attributes.get(abi::CTA_TUPLE_IP)?.nested();
     let transport = attributes.get(abi::CTA_TUPLE_PROTO)?.nested();
@@ -219,7 +303,7 @@ mod tests {
         #[test]
         fn malformed_flows_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             for message in Messages(&bytes) {
-                let _ = flow(&message);
+                let _ = (flow(&message), carried(&message));
             }
             let _ = tuple(Attributes(&bytes));
         }

@@ -53,6 +53,7 @@ impl Encoder<'_> {
         match statement {
             Statement::CtStateNew => self.ct_flag(abi::NFT_CT_STATE, abi::NF_CT_STATE_BIT_NEW),
             Statement::CtStatusDnat => self.ct_flag(abi::NFT_CT_STATUS, abi::IPS_DST_NAT),
+            Statement::CtBeginsDnat => self.ct_begins_dnat(),
             Statement::InSet { fields, set, negate } => {
                 self.load(fields, FIRST_REGISTER);
                 self.lookup(set, None, *negate);
@@ -87,6 +88,7 @@ impl Encoder<'_> {
             Statement::Jump(chain) => self.verdict(abi::NFT_JUMP, Some(chain)),
             Statement::Goto(chain) => self.verdict(abi::NFT_GOTO, Some(chain)),
             Statement::Counter => wire::nest(self.out, abi::NFTA_LIST_ELEM, counter_body),
+            Statement::CountIn(counter) => self.count_in(counter),
             Statement::CountByMap { fields, map } => {
                 self.load(fields, FIRST_REGISTER);
                 self.count_by_map(map);
@@ -215,12 +217,24 @@ impl Encoder<'_> {
         self.compare(abi::NFT_CMP_NEQ, &[0; 4]);
     }
 
-    fn ct_flag(&mut self, key: u32, bit: u32) {
+    fn ct(&mut self, key: u32) {
         self.expression("ct", |out| {
             wire::be32(out, abi::NFTA_CT_KEY, key);
             wire::be32(out, abi::NFTA_CT_DREG, FIRST_REGISTER);
         });
+    }
+
+    fn ct_flag(&mut self, key: u32, bit: u32) {
+        self.ct(key);
         self.any_bit(bit);
+    }
+
+    /// Matches if the destination is translated and the connection is not confirmed.
+    fn ct_begins_dnat(&mut self) {
+        self.ct(abi::NFT_CT_STATUS);
+        let both = abi::IPS_CONFIRMED | abi::IPS_DST_NAT;
+        self.bitwise(FIRST_REGISTER, &both.to_ne_bytes(), &[]);
+        self.compare(abi::NFT_CMP_EQ, &abi::IPS_DST_NAT.to_ne_bytes());
     }
 
     fn prefix(&mut self, field: Field, address: IpAddr, length: u8, negate: bool) {
@@ -310,6 +324,13 @@ impl Encoder<'_> {
             wire::be32(out, abi::NFTA_NAT_FAMILY, u32::from(family.number()));
             wire::be32(out, abi::NFTA_NAT_REG_ADDR_MIN, FIRST_REGISTER);
             wire::be32(out, abi::NFTA_NAT_REG_PROTO_MIN, port);
+        });
+    }
+
+    fn count_in(&mut self, counter: &str) {
+        self.expression("objref", |out| {
+            wire::be32(out, abi::NFTA_OBJREF_IMM_TYPE, abi::NFT_OBJECT_COUNTER);
+            wire::string(out, abi::NFTA_OBJREF_IMM_NAME, counter);
         });
     }
 

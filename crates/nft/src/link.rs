@@ -80,6 +80,15 @@ impl Link {
         Self { transport, port, buffer: vec![0; buffer], sequence: FIRST_SEQUENCE }
     }
 
+    /// Has the kernel send the messages of a multicast group as well, into a buffer of this size.
+    pub(crate) fn join(&self, group: u32, buffer: usize) -> io::Result<()> {
+        match &self.transport {
+            Transport::Kernel(socket) => socket.join(group, buffer),
+            // It never has any.
+            Transport::Simulated(_) => Ok(()),
+        }
+    }
+
     /// The socket's netlink port id.
     pub(crate) fn port(&self) -> u32 {
         self.port
@@ -195,6 +204,11 @@ impl KernelSocket {
         let _ = sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER);
         let send_buffer = sockopt::socket_send_buffer_size(&socket)?;
         Ok((Self { socket, send_buffer }, address.port_number()))
+    }
+
+    fn join(&self, group: u32, buffer: usize) -> io::Result<()> {
+        let _ = sockopt::set_socket_recv_buffer_size_force(&self.socket, buffer);
+        self.socket.add_membership(group)
     }
 
     fn send(&mut self, parts: &[IoSlice<'_>]) -> io::Result<()> {

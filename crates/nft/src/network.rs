@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::conntrack::Conntrack;
+use crate::conntrack::{Conntrack, EndedFlows};
 use crate::link::Link;
 use crate::simulated::Process;
 use crate::socket::Socket;
@@ -33,6 +33,14 @@ impl Network {
     /// As [`Network::socket`].
     pub fn conntrack(&self) -> io::Result<Conntrack> {
         self.link().map(Conntrack::over)
+    }
+
+    /// Opens a socket that is told about flows that end.
+    ///
+    /// # Errors
+    /// As [`Network::socket`], or the process lacks `CAP_NET_ADMIN`.
+    pub fn ended_flows(&self) -> io::Result<EndedFlows> {
+        EndedFlows::over(self.link()?)
     }
 
     fn link(&self) -> io::Result<Link> {

@@ -83,6 +83,10 @@ pub enum Statement {
     CtStateNew,
     /// Matches if the connection's destination was translated.
     CtStatusDnat,
+    /// Matches the one packet of a translated connection with which the kernel comes to know it, before the end of the
+    /// last hook. Unlike with [`Statement::CtStateNew`], a packet that is sent again does not match, nor does a second
+    /// one before the answer.
+    CtBeginsDnat,
     /// Matches if the fields together are an element of a set.
     InSet {
         /// The key.
@@ -154,6 +158,8 @@ pub enum Statement {
     Goto(Cow<'static, str>),
     /// Counts packets and bytes of this rule.
     Counter,
+    /// Counts in a named counter.
+    CountIn(Cow<'static, str>),
     /// Counts in the named counter that the map has for these fields.
     CountByMap {
         /// The key.
@@ -161,13 +167,13 @@ pub enum Statement {
         /// The map of counters.
         map: Cow<'static, str>,
     },
-    /// Adds an element to a dynamic set or map, or restarts its timeout.
+    /// Adds an element to a dynamic set or map, or restarts its timeout. Where elements of the set count, this one does.
     Update {
         /// The set or map.
         map: Cow<'static, str>,
         /// The key.
         key: Vec<Field>,
-        /// After this time without an update the element is removed.
+        /// After this time without an update the element is removed; zero: it stays.
         timeout: Duration,
         /// The data of a map's element; empty for a set.
         data: Vec<Field>,
@@ -221,6 +227,7 @@ impl Statement {
         match self {
             Self::CtStateNew => out.write_str("ct state new"),
             Self::CtStatusDnat => out.write_str("ct status dnat"),
+            Self::CtBeginsDnat => out.write_str("ct status dnat / confirmed,dnat"),
             Self::SetMark(bits) => write!(out, "meta mark set meta mark | {bits:#010x}"),
             Self::HasMark(bits) => write!(out, "meta mark & {bits:#010x} != 0x00000000"),
             Self::ClearMark(bits) => write!(out, "meta mark set meta mark ^ {bits:#010x}"),
@@ -254,6 +261,7 @@ impl Statement {
                 write_fields(out, family, fields)?;
                 write!(out, " map @{map}")
             }
+            Self::CountIn(counter) => write!(out, "counter name \"{counter}\""),
             Self::CountByMap { fields, map } => {
                 out.write_str("counter name ")?;
                 write_fields(out, family, fields)?;

@@ -310,6 +310,7 @@ impl Table {
             let exists = match &reference {
                 Reference::Chain(chain) => self.chains.contains_key(chain),
                 Reference::Set(set) => self.sets.contains_key(set),
+                Reference::Counter(counter) => self.counters.contains_key(counter),
             };
             if !exists {
                 return Err(errno::ENOENT);
@@ -423,7 +424,11 @@ impl Table {
     fn delete_counter(&mut self, attributes: Attributes<'_>) -> Change {
         let name = text(attributes, abi::NFTA_OBJ_NAME);
         let mut elements = self.sets.values().flat_map(|set| set.elements.values());
-        if elements.any(|element| element.data == Data::Object(name.clone())) {
+        let mut rules = self.chains.values().flat_map(|chain| &chain.rules);
+        let counts = Reference::Counter(name.clone());
+        if elements.any(|element| element.data == Data::Object(name.clone()))
+            || rules.any(|rule| references(&rule.expressions).any(|named| named == counts))
+        {
             return Err(errno::EBUSY);
         }
         self.counters.remove(&name).map(drop).ok_or(errno::ENOENT)
@@ -630,13 +635,14 @@ fn base(attributes: Attributes<'_>) -> Option<Base> {
 enum Reference {
     Chain(String),
     Set(String),
+    Counter(String),
 }
 
 impl Reference {
     fn chain(self) -> Option<String> {
         match self {
             Self::Chain(chain) => Some(chain),
-            Self::Set(_) => None,
+            Self::Set(_) | Self::Counter(_) => None,
         }
     }
 }
@@ -650,14 +656,18 @@ pub(super) fn expressions(list: &[u8]) -> impl Iterator<Item = (&str, Attributes
     })
 }
 
-/// The chains and sets that expressions name.
+/// The chains, sets and counters that expressions name.
 fn references(list: &[u8]) -> impl Iterator<Item = Reference> {
     expressions(list).filter_map(|(name, data)| {
         let set = |kind| Some(Reference::Set(data.get(kind)?.text()));
         match name {
             "lookup" => set(abi::NFTA_LOOKUP_SET),
             "dynset" => set(abi::NFTA_DYNSET_SET_NAME),
-            "objref" => set(abi::NFTA_OBJREF_SET_NAME),
+            "objref" => {
+                let counter = data.get(abi::NFTA_OBJREF_IMM_NAME);
+                let counter = counter.map(|name| Reference::Counter(name.text()));
+                counter.or_else(|| set(abi::NFTA_OBJREF_SET_NAME))
+            }
             "immediate" => {
                 let verdict = verdict(data.get(abi::NFTA_IMMEDIATE_DATA)?.nested())?;
                 (!verdict.chain.is_empty()).then_some(Reference::Chain(verdict.chain))

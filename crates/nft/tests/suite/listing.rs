@@ -41,6 +41,11 @@ fn sets() -> Vec<SetSpec> {
             size: Some(1000),
             ..set("clients", CLIENT_KEY, ENDPOINT)
         },
+        SetSpec {
+            flags: SetFlags { dynamic: true, counter: true, ..NO_FLAGS },
+            size: Some(2),
+            ..set("used", PORT_KEY, &[])
+        },
         set("zones", &[Type::Address], &[Type::Counter]),
         SetSpec { flags: SetFlags { interval: true, ..NO_FLAGS }, ..set("ranges", RANGE_KEY, &[]) },
         SetSpec {
@@ -81,6 +86,7 @@ fn conditions(family: Family) -> Vec<Statement> {
     let mut all = vec![
         Statement::CtStateNew,
         Statement::CtStatusDnat,
+        Statement::CtBeginsDnat,
         in_set(&[Field::Daddr], "ips", false),
         in_set(&[Field::Saddr], "ips", true),
         in_set(&[Field::Daddr], "networks", false),
@@ -139,7 +145,14 @@ fn actions() -> Vec<Statement> {
         Statement::Jump("other".into()),
         Statement::Goto("other".into()),
         Statement::Counter,
+        Statement::CountIn("zone-a".into()),
         Statement::CountByMap { fields: vec![Field::Daddr], map: "zones".into() },
+        Statement::Update {
+            map: "used".into(),
+            key: vec![Field::OriginalDaddr, Field::Protocol, Field::OriginalDport],
+            timeout: Duration::ZERO,
+            data: Vec::new(),
+        },
         update(10_800_000, true),
         update(30_000, false),
         update(90_061_500, true),
