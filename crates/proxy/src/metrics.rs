@@ -211,6 +211,7 @@ mod tests {
     use zonewise_testbed::page::keep_section;
 
     use super::*;
+    use crate::config::CountBy;
     use crate::health::{Health, HealthPages};
     use crate::published::Published;
     use crate::table_metrics;
@@ -229,7 +230,8 @@ mod tests {
             Timeline::default(),
         );
         let published = Arc::new(Published::default());
-        table_metrics::register(&registry, &published, &cluster, &Network::default()).unwrap();
+        let (network, count) = (Network::default(), CountBy::default());
+        table_metrics::register(&registry, &published, &cluster, &network, count).unwrap();
         HealthPages::new(Health::new(Duration::from_secs(30)), &registry).unwrap();
         registry
     }

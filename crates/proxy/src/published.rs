@@ -13,11 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use zonewise_common::name::Key;
 use zonewise_routing::{Frontend, Refusal, ZoneId};
 use zonewise_topology::reason::Reason;
 
+use crate::connections::ledger::Ledger;
 use crate::rules::budget::{Extent, Grant};
 use crate::rules::desired::Desired;
 use crate::rules::entries::{PortRoute, ProgrammedService};
@@ -83,9 +84,16 @@ pub struct Published {
     batches: AtomicU64,
     /// How many elements the Services need.
     elements: AtomicU64,
+    /// Connections by Service and zone, as far as they have been read from the kernel.
+    connections: Mutex<Ledger>,
 }
 
 impl Published {
+    /// Connections by Service and zone, where these are counted.
+    pub(crate) fn connections(&self) -> MutexGuard<'_, Ledger> {
+        self.connections.lock()
+    }
+
     /// All Services.
     pub(crate) fn services(&self) -> Vec<Arc<PublishedService>> {
         self.services.lock().values().cloned().collect()

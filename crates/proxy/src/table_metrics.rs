@@ -8,14 +8,15 @@ use zonewise_routing::{ObjectReader, TrafficPolicy};
 use zonewise_telemetry::metrics::{Kind, MetricError, Registry};
 use zonewise_topology::reason::Code;
 
-use crate::connections::{self, CountedPort, Reading};
+use crate::config::CountBy;
+use crate::connections::{self, PERIOD, Reading};
 use crate::kernel::counter_name;
 use crate::published::{Published, PublishedService};
 use crate::rules::entries::PortRoute;
 use crate::watches::ClusterView;
 
-/// Connections by Service, as the kernel has counted them.
-type ByService = Reading<BTreeMap<CountedPort, u64>>;
+/// Has the connections of Services read into what is published.
+type ByService = Reading<()>;
 
 /// Registers them.
 ///
@@ -26,16 +27,21 @@ pub(crate) fn register(
     published: &Arc<Published>,
     cluster: &Arc<ClusterView>,
     network: &Network,
+    count: CountBy,
 ) -> Result<(), MetricError> {
     ports(registry, published)?;
     no_local(registry, published)?;
     tables(registry, published)?;
     over_budget(registry, published)?;
-    let by_service = Arc::clone(published);
-    let by_service =
-        Reading::start(network, move |socket| connections::by_service(socket, &by_service));
+    let ledger = Arc::clone(published);
+    let period = (count == CountBy::Services).then_some(PERIOD);
+    let by_service = Reading::start(network, period, move |socket| match count {
+        CountBy::Services => connections::by_service(socket, &ledger),
+        CountBy::None | CountBy::Zones => Ok(()),
+    });
     let by_service = Arc::new(by_service);
-    service_connections(registry, Arc::clone(&by_service))?;
+    service_connections(registry, published, cluster, Arc::clone(&by_service))?;
+    unassigned(registry, published, cluster, Arc::clone(&by_service))?;
     connections(registry, published, cluster, network, by_service)
 }
 
@@ -78,19 +84,62 @@ fn over_budget(registry: &Registry, published: &Arc<Published>) -> Result<(), Me
     })
 }
 
-/// Connections per Service port, where that is counted.
-fn service_connections(registry: &Registry, counts: Arc<ByService>) -> Result<(), MetricError> {
+/// Connections per Service and zone, where that is counted.
+fn service_connections(
+    registry: &Registry,
+    published: &Arc<Published>,
+    cluster: &Arc<ClusterView>,
+    reading: Arc<ByService>,
+) -> Result<(), MetricError> {
     let (name, help) = (
-        "zonewise_proxy_service_connections_total",
-        "Connections from this node, by Service and port; with --count services",
+        "zonewise_service_connections_total",
+        "Connections from this node to a Service, by zone of the endpoint; with --count services",
     );
-    let labels = ["namespace", "service", "protocol", "port"];
+    let labels = ["namespace", "service", "from_zone", "to_zone"];
+    let (published, cluster) = (Arc::clone(published), Arc::clone(cluster));
     registry.collect(name, help, Kind::Counter, labels, move |samples| {
-        for (CountedPort { service, protocol, port }, count) in &*counts.get() {
-            let values = [&*service.0, &*service.1, protocol, &port.to_string()];
-            samples.push(values, *count as f64);
+        reading.get();
+        let reader = cluster.reader();
+        let from = reader.location().zone.clone().unwrap_or_default();
+        let zones = zones(&published, &reader);
+        for (zone, (namespace, service), count) in published.connections().sums() {
+            if let Some(to) = zones.get(zone) {
+                samples.push([namespace, service, &from, to], count as f64);
+            }
         }
     })
+}
+
+/// Connections to Services for which there is no room in the metric of Services.
+fn unassigned(
+    registry: &Registry,
+    published: &Arc<Published>,
+    cluster: &Arc<ClusterView>,
+    reading: Arc<ByService>,
+) -> Result<(), MetricError> {
+    let (name, help) = (
+        "zonewise_proxy_unassigned_connections_total",
+        "Connections that zonewise_service_connections_total has not, because too many Services are used from this node",
+    );
+    let (published, cluster) = (Arc::clone(published), Arc::clone(cluster));
+    registry.collect(name, help, Kind::Counter, ["from_zone", "to_zone"], move |samples| {
+        reading.get();
+        let reader = cluster.reader();
+        let from = reader.location().zone.clone().unwrap_or_default();
+        let zones = zones(&published, &reader);
+        for (zone, count) in published.connections().unassigned() {
+            if let Some(to) = zones.get(zone) {
+                samples.push([&from, to], count as f64);
+            }
+        }
+    })
+}
+
+/// The names of zones by those of their counters. The zone of endpoints without one has an empty name.
+fn zones(published: &Published, reader: &ObjectReader) -> BTreeMap<String, String> {
+    let name = |zone| reader.zone_name(zone).map_or_else(String::new, |name| name.to_string());
+    let names = published.zones().into_iter().map(name);
+    names.map(|name| (counter_name(&name), name)).collect()
 }
 
 /// Calls `take` with every Service port in every family: the Service, the place of the family in
@@ -158,7 +207,7 @@ fn connections(
         "Connections through Services from this node, by zone of the endpoint",
     );
     let (published, cluster) = (Arc::clone(published), Arc::clone(cluster));
-    let counts = Reading::start(network, connections::by_zone);
+    let counts = Reading::start(network, None, connections::by_zone);
     registry.collect(name, help, Kind::Counter, ["from_zone", "to_zone"], move |samples| {
         // Both are read at the same time: this metric comes first on the page.
         by_service.ask();
@@ -176,7 +225,6 @@ fn by_zone(
     published: &Published,
     reader: &ObjectReader,
 ) -> Vec<(String, u64)> {
-    let names = published.zones().into_iter().filter_map(|zone| reader.zone_name(zone));
-    let counted = |name: &str| counts.get(&counter_name(name)).copied();
-    names.filter_map(|name| Some((name.to_string(), counted(&name)?))).collect()
+    let names = zones(published, reader).into_iter();
+    names.filter_map(|(counter, name)| Some((name, *counts.get(&counter)?))).collect()
 }

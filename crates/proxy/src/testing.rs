@@ -1,16 +1,18 @@
 //! What tests and the lab use beyond the interface of the crate. No part of that interface.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::Client;
 use zonewise_cluster::watch::ContentType;
+use zonewise_common::name::Key;
 pub use zonewise_nft::Network;
 use zonewise_routing::FeatureGates;
 use zonewise_telemetry::metrics::{MetricError, Registry};
 
 pub use crate::addresses::{NodePorts, interface_addresses};
-use crate::config::Config;
-pub use crate::connections::{CountedPort, by_service, by_zone};
+use crate::config::{Config, CountBy};
+pub use crate::connections::{by_service, by_zone};
 pub use crate::conntrack::{Frontends, Known, find, remove};
 use crate::dry_run;
 pub use crate::health::{
@@ -28,6 +30,7 @@ pub use crate::published::Published;
 pub use crate::report::Applied;
 pub use crate::rules::affinity::CLIENTS;
 pub use crate::rules::budget::Extent;
+pub use crate::rules::counting::COUNTED;
 pub use crate::rules::entries::{NodeSettings, ProgrammedService, routing_family};
 pub use crate::rules::layout::{FAMILIES, LocalTraffic, Options};
 pub use crate::rules::{TABLE, text};
@@ -49,8 +52,24 @@ pub fn table_pages(node: &str, published: &Arc<Published>) -> Result<MetricsPage
         metrics,
         Timeline::default(),
     );
-    table_metrics::register(&registry, published, &cluster, &Network::default())?;
+    table_metrics::register(&registry, published, &cluster, &Network::default(), CountBy::Zones)?;
     Ok(with_routes(MetricsPages::new(registry, String::new()), published, &cluster))
+}
+
+/// Connections by zone and Service, as far as they have been read: the name of the zone's counter, namespace and name
+/// of the Service.
+pub fn service_connections(published: &Published) -> BTreeMap<(String, String, String), u64> {
+    let ledger = published.connections();
+    let sum = |(zone, (namespace, name), sum): (&str, &Key, u64)| {
+        ((zone.to_owned(), namespace.to_string(), name.to_string()), sum)
+    };
+    ledger.sums().map(sum).collect()
+}
+
+/// Connections that are in none of these sums, by zone.
+pub fn unassigned_connections(published: &Published) -> BTreeMap<String, u64> {
+    let ledger = published.connections();
+    ledger.unassigned().map(|(zone, sum)| (zone.to_owned(), sum)).collect()
 }
 
 /// A proxy without a kernel: its watches, and the rules that follow from what they have delivered. The

@@ -147,7 +147,7 @@ struct RuleFlags {
         allow_negative_numbers = true
     )]
     masquerade_bit: Option<i64>,
-    /// What connections are counted by: zones, services or none [default: zones]
+    /// What connections are counted by: zones, services (by Service and zone) or none [default: zones]
     #[arg(long, value_name = "BY")]
     count: Option<CountBy>,
     /// The proxy is unhealthy if a change waits for twice this time [default: 30s]

@@ -1,4 +1,4 @@
-//! What counting per Service port costs: `zonewise proxy` with its defaults and with `--count services`,
+//! What counting by Service costs before a connection is made: `zonewise proxy` with its defaults and with `--count services`,
 //! one after the other, each in a network of its own. What the kernel holds is the growth of `/proc/meminfo` from before the
 //! program starts until it rests; nothing else may run on the box meanwhile.
 

@@ -152,7 +152,7 @@ impl Default for Conntrack {
 }
 
 /// What connections are counted by, each including those before. Counting by Service costs kernel
-/// memory for every Service.
+/// memory for every Service that is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub enum CountBy {
@@ -161,7 +161,7 @@ pub enum CountBy {
     /// By the zone they go to.
     #[default]
     Zones,
-    /// By Service port, and by zone.
+    /// By Service and zone.
     Services,
 }
 

@@ -7,9 +7,12 @@
 //! ```
 //!
 //! Reading is no change, so it needs neither the socket that owns the tables nor the lock around it. With
-//! `--count services` there is a counter per address and port of a Service, and reading a hundred thousand
-//! of them takes the kernel a second: a page does not wait for that. A page that shows several counters has all of
-//! them read at the same time, and waits once.
+//! `--count services` there is a counter per zone and used address and port of a Service, and reading many takes the
+//! kernel time: a page does not wait for that. A page that shows several counters has all of them read at the same
+//! time, and waits once. These counters are also read every few seconds while nobody asks, so that what was counted
+//! belongs to the Service that had the address then (`ledger`).
+
+pub(crate) mod ledger;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,29 +21,22 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use zonewise_common::name::{Key, Name};
-use zonewise_nft::{DumpedElement, Family, Network, Parts, Socket};
-use zonewise_routing::{Frontend, Protocol};
+use zonewise_nft::{Bytes, Family, Network, Socket};
+use zonewise_routing::Frontend;
 
 use crate::published::Published;
-use crate::rules::TABLE;
 use crate::rules::entries::routing_family;
 use crate::rules::layout::FAMILIES;
-use crate::rules::sets::Set;
-use crate::rules::text::protocol_name;
+use crate::rules::{TABLE, counting};
 
 /// How long a page waits for new figures.
 const PATIENCE: Duration = Duration::from_millis(30);
 
-/// What connections are counted for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CountedPort {
-    /// Namespace and name of the Service.
-    pub service: Key,
-    /// The name of the protocol.
-    pub protocol: String,
-    /// The Service port.
-    pub port: u16,
-}
+/// How often the connections of Services are read while nobody asks.
+pub(crate) const PERIOD: Duration = Duration::from_secs(10);
+
+/// How often a set is read while other programs change tables.
+const READ_AGAIN: usize = 5;
 
 /// The connections counted so far, by name of the zone's counter.
 ///
@@ -56,73 +52,90 @@ pub fn by_zone(socket: &mut Socket) -> io::Result<BTreeMap<String, u64>> {
     Ok(sums)
 }
 
-/// Connections per Service, protocol and Service port; empty where these are not counted.
+/// Which Service has an address and port.
+pub(crate) type Owners = BTreeMap<Frontend, Key>;
+
+/// Reads what was counted by Service and zone since the last time into the ledger of `published`. Nothing where that is
+/// not counted.
 ///
 /// # Errors
 /// If the kernel cannot be read.
-pub fn by_service(
+pub fn by_service(socket: &mut Socket, published: &Published) -> io::Result<()> {
+    let mut owners = None;
+    for family in FAMILIES {
+        let sets = match socket.sets(family, TABLE) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            sets => sets?,
+        };
+        let zones: Vec<&str> =
+            sets.iter().filter_map(|set| set.name.strip_prefix(counting::PREFIX)).collect();
+        for zone in zones {
+            let owners = owners.get_or_insert_with(|| owners_of(published));
+            read_set(socket, published, family, zone, Some(owners))?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the set of one zone, by the name of its counter. The counter is read before its elements, so that it never
+/// has more than these because of the time in between.
+///
+/// # Errors
+/// If the kernel cannot be read.
+pub(crate) fn read_set(
     socket: &mut Socket,
     published: &Published,
-) -> io::Result<BTreeMap<CountedPort, u64>> {
-    let mut counted = BTreeMap::new();
-    for family in FAMILIES {
-        for set in [Set::Connections, Set::NodePortConnections] {
-            let mut note = |seen: DumpedElement<'_>| {
-                if let Some(frontend) = frontend(family, set, seen.key) {
-                    counted.insert(frontend, seen.packets.unwrap_or(0));
-                }
-            };
-            match socket.dump(family, TABLE, set.name(), &mut note) {
-                // The set is there only where Services are counted; a counter that was read while another
-                // program changed its own tables is right all the same.
-                Err(error) if is_harmless(&error) => {}
-                result => result?,
+    family: Family,
+    zone: &str,
+    owners: Option<&Owners>,
+) -> io::Result<()> {
+    let epoch = published.connections().epoch();
+    let counters = socket.counters(family, TABLE)?;
+    let total = counters.iter().find(|counter| counter.name == zone);
+    let mut elements = BTreeMap::new();
+    for _ in 0..READ_AGAIN {
+        let read = socket.dump(family, TABLE, &counting::set(zone), &mut |seen| {
+            elements.insert(Bytes::from_slice(seen.key), seen.packets.unwrap_or(0));
+        });
+        match read {
+            // Another program has changed its own tables. What was read is right all the same; it may not be all.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // The zone has gone meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            result => {
+                result?;
+                break;
             }
         }
     }
-    Ok(sums(&mut counted, published))
-}
-
-fn is_harmless(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Interrupted)
-}
-
-fn frontend(family: Family, set: Set, key: &[u8]) -> Option<Frontend> {
-    let mut key = Parts(key);
-    let address = match set {
-        Set::NodePortConnections => None,
-        _ => Some(key.address(family)?),
+    let read = ledger::Read { family, total: total.map_or(0, |counter| counter.packets), elements };
+    let told;
+    let owners = match owners {
+        Some(owners) => owners,
+        None => {
+            told = owners_of(published);
+            &told
+        }
     };
-    let protocol = Protocol::of_number(key.protocol()?)?;
-    Some(Frontend { address, family: routing_family(family), protocol, port: key.port()? })
+    published.connections().take(zone, epoch, &read, owners);
+    Ok(())
 }
 
-/// The counts of frontends as counts of the Service ports behind them.
-fn sums(
-    counted: &mut BTreeMap<Frontend, u64>,
-    published: &Published,
-) -> BTreeMap<CountedPort, u64> {
-    let mut sums = BTreeMap::new();
-    let services = if counted.is_empty() { Vec::new() } else { published.services() };
-    for known in &services {
+/// The Services of all addresses and ports that are served.
+fn owners_of(published: &Published) -> Owners {
+    let mut owners = Owners::new();
+    for known in published.services() {
         let service = &known.programmed.service;
         let families = FAMILIES.map(routing_family);
         let ports = service.ports.iter().flat_map(|port| families.map(|family| (port, family)));
         for (port, family) in ports {
             let frontends = service.frontends(port, family).into_iter().map(|(at, _)| at);
             let owned = frontends.filter(|at| known.refusal(at).is_none());
-            let counts: Vec<u64> = owned.filter_map(|at| counted.remove(&at)).collect();
-            if !counts.is_empty() {
-                let port = CountedPort {
-                    service: (Name::clone(&service.namespace), Name::clone(&service.name)),
-                    protocol: protocol_name(port.protocol.number()),
-                    port: port.port,
-                };
-                *sums.entry(port).or_insert(0) += counts.iter().sum::<u64>();
-            }
+            let key = || (Name::clone(&service.namespace), Name::clone(&service.name));
+            owned.for_each(|at| drop(owners.insert(at, key())));
         }
     }
-    sums
+    owners
 }
 
 /// Something that a thread of its own reads whenever it is asked for.
@@ -147,9 +160,11 @@ struct State<T> {
 }
 
 impl<T: Default + Send + Sync + 'static> Reading<T> {
-    /// Starts the thread. It calls `read` with a socket in the network namespace of the calling thread.
+    /// Starts the thread. It calls `read` with a socket in the network namespace of the calling thread: when somebody
+    /// asks, and with a period after that time without a question, too.
     pub(crate) fn start(
         network: &Network,
+        period: Option<Duration>,
         mut read: impl FnMut(&mut Socket) -> io::Result<T> + Send + 'static,
     ) -> Self {
         let (last, patience) = (Arc::default(), Instant::now());
@@ -158,7 +173,7 @@ impl<T: Default + Send + Sync + 'static> Reading<T> {
         let (own, network) = (Arc::clone(&shared), network.clone());
         let body = move || {
             let mut socket = None;
-            while let Some(question) = own.wait_for_question() {
+            while let Some(question) = own.wait_for_question(period) {
                 let result = open(&mut socket, &network).and_then(&mut read);
                 own.answer(question, result);
             }
@@ -203,11 +218,16 @@ fn open<'s>(socket: &'s mut Option<Socket>, network: &Network) -> io::Result<&'s
 }
 
 impl<T> Shared<T> {
-    /// The number of the last question; `None` when nobody can ask any more.
-    fn wait_for_question(&self) -> Option<u64> {
+    /// The number of the last question, after a period without one, too; `None` when nobody can ask any more.
+    fn wait_for_question(&self, period: Option<Duration>) -> Option<u64> {
         let mut state = self.state.lock();
+        let until = period.map(|period| Instant::now() + period);
         while state.answered == state.asked && !state.ended {
-            self.changed.wait(&mut state);
+            match until {
+                None => self.changed.wait(&mut state),
+                Some(until) if self.changed.wait_until(&mut state, until).timed_out() => break,
+                Some(_) => {}
+            }
         }
         (!state.ended).then_some(state.asked)
     }

@@ -264,7 +264,11 @@ impl Kernel {
 
     /// Deletes clients. If one of them has timed out meanwhile the kernel refuses the batch as a whole: then in
     /// halves.
-    fn forget(&mut self, map: &str, clients: &[(Family, Bytes)]) -> Result<(), KernelError> {
+    pub(super) fn forget(
+        &mut self,
+        map: &str,
+        clients: &[(Family, Bytes)],
+    ) -> Result<(), KernelError> {
         let mut batch = Batch::new(TABLE);
         for part in clients.chunk_by(|(one, _), (other, _)| one == other) {
             let mut elements = batch.elements(Verb::Delete, part[0].0, map);

@@ -39,7 +39,7 @@ impl Names {
             Value::Chain(chain, _) => {
                 self.chains.entry(*chain).or_insert_with(|| chain.to_string());
             }
-            Value::Zone(zone) => {
+            Value::Zone(zone) | Value::ZoneChain(zone) => {
                 self.zones.entry(*zone).or_insert_with(|| counter_name(&zones(*zone)));
             }
             Value::Present | Value::Until(_) | Value::Endpoint(_) | Value::Drop(_) => {}
@@ -54,13 +54,18 @@ impl Names {
             Value::Chain(chain, _) => Data::Goto(name(self.chains.get(chain))),
             Value::Drop(_) => Data::Drop,
             Value::Zone(zone) => Data::Object(name(self.zones.get(zone))),
+            Value::ZoneChain(zone) => Data::Goto(name(self.zones.get(zone))),
         }
     }
 
     fn element<'a>(&'a self, key: &'a [u8], value: &'a Value) -> Element<'a> {
         let comment = match value {
             Value::Chain(_, comment) | Value::Drop(comment) => &comment.0,
-            Value::Present | Value::Until(_) | Value::Endpoint(_) | Value::Zone(_) => "",
+            Value::Present
+            | Value::Until(_)
+            | Value::Endpoint(_)
+            | Value::Zone(_)
+            | Value::ZoneChain(_) => "",
         };
         let key_end = value.key_end();
         Element { key, key_end, data: self.data(value), timeout: None, comment }
@@ -172,7 +177,9 @@ impl Kernel {
                 Value::Chain(chain, _) if !chain.is_fixed() => {
                     *prepared.chains.entry((entry.family, chain)).or_insert(0) += 1;
                 }
-                Value::Zone(zone) => self.new_counter(entry.family, zone, &mut prepared),
+                Value::Zone(zone) | Value::ZoneChain(zone) => {
+                    self.new_counter(entry.family, zone, &mut prepared);
+                }
                 _ => {}
             }
         }
@@ -241,7 +248,7 @@ impl Kernel {
 
     fn new_counters(&self, delta: &Delta, prepared: &mut Prepared) {
         for (ElementId { family, .. }, change) in delta.changes() {
-            if let Some(Value::Zone(zone)) = change.is
+            if let Some(zone) = change.is.as_ref().and_then(Value::zone)
                 && self.families.contains(family)
             {
                 self.new_counter(*family, zone, prepared);
@@ -249,12 +256,11 @@ impl Kernel {
         }
     }
 
-    /// Adds the counter of a zone, if it is not there.
+    /// Adds what counts for a zone, if it is not there.
     fn new_counter(&self, family: Family, zone: ZoneId, prepared: &mut Prepared) {
         let id = (family, zone);
         if !self.counters.contains(&id) && prepared.counters.insert(id) {
-            let name = counter_name(&(self.zone_names)(zone));
-            prepared.batch.add_counter(family, &name, "");
+            self.add_zone(&mut prepared.batch, family, zone);
         }
     }
 

@@ -3,14 +3,13 @@
 //! Elements are compared by a hash of 64 bits, so that the comparison needs nine bytes of memory per
 //! element, whatever its size.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 
 use zonewise_nft::{Batch, Bytes, Data, DumpedElement, Family, Rule, RuleInfo, Verb};
-use zonewise_routing::ZoneId;
 
-use super::encode::{self, Names, counter_name};
+use super::encode::{self, Names};
 use super::{Census, Found, Kernel, KernelError};
 use crate::rules::TABLE;
 use crate::rules::chains::Chain;
@@ -104,8 +103,9 @@ impl Kernel {
         self.chains.keys().for_each(|chain| {
             uses.entry(*chain).or_insert(0);
         });
-        (mended.chains, self.unknown_chains) = self.mend_chains(&mut batch, &uses)?;
+        // Chains of zones use their counters.
         self.mend_counters(&mut batch, census.zones)?;
+        (mended.chains, self.unknown_chains) = self.mend_chains(&mut batch, &uses)?;
         self.take_reused();
         let mut wanted = self.wanted();
         let extra = self.extra(&mut wanted)?;
@@ -214,29 +214,6 @@ impl Kernel {
         Ok(extra)
     }
 
-    pub(super) fn mend_counters(
-        &mut self,
-        batch: &mut Batch,
-        zones: BTreeSet<(Family, ZoneId)>,
-    ) -> Result<(), KernelError> {
-        for family in self.families.clone() {
-            let there: Vec<String> = self
-                .socket
-                .counters(family, TABLE)?
-                .into_iter()
-                .map(|counter| counter.name)
-                .collect();
-            for (_, zone) in zones.iter().filter(|(of, _)| *of == family) {
-                let name = counter_name(&(self.zone_names)(*zone));
-                if !there.contains(&name) {
-                    batch.add_counter(family, &name, "");
-                }
-            }
-        }
-        self.counters = zones;
-        Ok(())
-    }
-
     /// Whether the tables and all of their chains are there, with their rules.
     pub(super) fn has_all_chains(&mut self) -> Result<bool, KernelError> {
         if self.find_tables()? != Found::Ours {
@@ -310,6 +287,7 @@ impl Kernel {
         let used = uses.keys().filter(|(of, _)| *of == family);
         let used = used.map(|(_, chain)| (chain.to_string(), chain.rules(family, &self.options)));
         let fixed = layout::fixed_chains(family, &self.options);
-        base.chain(fixed).chain(used).chain([strays]).collect()
+        let zones = self.zone_chains(family, &self.counters);
+        base.chain(fixed).chain(used).chain(zones).chain([strays]).collect()
     }
 }

@@ -23,6 +23,7 @@ mod error_kind;
 mod handle;
 mod mend;
 mod verify;
+mod zones;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -105,7 +106,7 @@ pub struct Kernel {
     chains: BTreeMap<(Family, Chain), i64>,
     /// Elements in the kernel that are not desired any more and that no new packet reaches.
     unused_elements: BTreeMap<ElementId, Value>,
-    /// Zones with a counter in the kernel.
+    /// Zones with a counter in the kernel, and what belongs to it where Services are counted.
     counters: BTreeSet<(Family, ZoneId)>,
     /// Chains in the kernel that are not ours, to be removed once nothing can lead to them.
     unknown_chains: Vec<(Family, String)>,
@@ -545,44 +546,9 @@ impl Kernel {
         Ok(())
     }
 
-    /// Removes counters that no element leads to: those of these zones, and those that a former process left. Returns
-    /// the zones that no element names.
-    pub fn remove_counters(
-        &mut self,
-        zones: &BTreeSet<ZoneId>,
-    ) -> Result<BTreeSet<ZoneId>, KernelError> {
-        let mut there = BTreeSet::new();
-        for &family in &self.families {
-            let counters = self.socket.counters(family, TABLE)?;
-            there.extend(counters.into_iter().map(|counter| (family, counter.name)));
-        }
-        if zones.is_empty() && there.len() <= self.counters.len() {
-            return Ok(BTreeSet::new());
-        }
-        let mut named = self.census().zones;
-        let unused = self.unused_elements.iter();
-        named.extend(unused.filter_map(|(id, value)| Some((id.family, value.zone()?))));
-        let is_named = |zone: &ZoneId| named.iter().any(|(_, other)| other == zone);
-        let unnamed: BTreeSet<ZoneId> =
-            zones.iter().copied().filter(|zone| !is_named(zone)).collect();
-        self.counters.extend(named);
-        let kept = self.counters.iter().filter(|(_, zone)| !unnamed.contains(zone));
-        let kept = kept.map(|(family, zone)| (*family, counter_name(&(self.zone_names)(*zone))));
-        let kept: BTreeSet<(Family, String)> = kept.collect();
-        let mut batch = Batch::new(TABLE);
-        for (family, name) in there.difference(&kept) {
-            batch.delete_counter(*family, name);
-        }
-        if !batch.is_empty() {
-            self.send(&batch)?;
-        }
-        self.counters.retain(|(_, zone)| !unnamed.contains(zone));
-        self.publish();
-        Ok(unnamed)
-    }
-
     fn is_known(&self, (family, name): &(Family, String)) -> bool {
         self.chains.keys().any(|(of, chain)| of == family && chain.to_string() == *name)
+            || self.zone_chains(*family, &self.counters).any(|(chain, _)| chain == *name)
     }
 
     fn commit(&mut self, delta: &Delta) -> Result<(), KernelError> {
@@ -640,7 +606,10 @@ impl Kernel {
         }
         encode::add_all(&mut batch, &mut chunk, &self.zone_names);
         self.hooks(&mut batch);
-        self.send(&batch)
+        self.send(&batch)?;
+        // What was counted went with the tables that were there.
+        self.published.connections().tables_are_new();
+        Ok(())
     }
 
     /// Has the kernel check what [`Self::build`] would write.
@@ -682,8 +651,8 @@ impl Kernel {
     /// Writes all elements again, but for session affinity, which is kept.
     fn refill(&mut self, census: Census) -> Result<(), KernelError> {
         let mut batch = Batch::new(TABLE);
-        (_, self.unknown_chains) = self.mend_chains(&mut batch, &census.chains)?;
         self.mend_counters(&mut batch, census.zones)?;
+        (_, self.unknown_chains) = self.mend_chains(&mut batch, &census.chains)?;
         for &family in &self.families {
             self.options.sets().for_each(|set| batch.flush_set(family, set.name()));
         }
@@ -717,7 +686,7 @@ impl Kernel {
                 rules.iter().for_each(|rule| batch.add_rule(family, name, rule));
             }
             for (_, zone) in self.counters.iter().filter(|(of, _)| *of == family) {
-                batch.add_counter(family, &counter_name(&(self.zone_names)(*zone)), "");
+                self.add_zone(batch, family, *zone);
             }
         }
     }
@@ -749,7 +718,9 @@ impl Kernel {
                 Value::Chain(chain, _) if !chain.is_fixed() => {
                     *census.chains.entry((entry.family, chain)).or_insert(0) += 1;
                 }
-                Value::Zone(zone) => drop(census.zones.insert((entry.family, zone))),
+                Value::Zone(zone) | Value::ZoneChain(zone) => {
+                    census.zones.insert((entry.family, zone));
+                }
                 Value::Chain(..)
                 | Value::Present
                 | Value::Until(_)

@@ -115,7 +115,7 @@ pub async fn run(
     let cluster = cluster_view(&config, &metrics, &timeline);
     let kernel = KernelHandle::default();
     let published = Arc::new(Published::default());
-    table_metrics::register(&registry, &published, &cluster, host.network())?;
+    table_metrics::register(&registry, &published, &cluster, host.network(), config.count)?;
     let servers = servers(&config, &health, registry, &published, &cluster).await?;
     timeline.ended(beginning, "servers of health checks and metrics");
     let started = clock::now().as_microsecond();

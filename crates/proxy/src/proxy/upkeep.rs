@@ -102,6 +102,7 @@ impl Proxy<'_> {
                 self.schedule.verify_after(self.config.verify_period.max(pause));
                 self.verified(mended);
                 self.forget_zones();
+                self.remove_counts();
             }
             Err(error) => {
                 self.schedule.verify_after(self.config.verify_period.max(pause));
@@ -119,6 +120,13 @@ impl Proxy<'_> {
             Err(error) => {
                 tracing::warn!(%error, "cannot remove the counters of zones without endpoints");
             }
+        }
+    }
+
+    /// Removes what counts connections to addresses that no Service has any more, a portion with each verification.
+    fn remove_counts(&self) {
+        if let Err(error) = self.on_kernel(Kernel::remove_counts) {
+            tracing::warn!(%error, "cannot remove counters of Services that are gone");
         }
     }
 

@@ -131,6 +131,8 @@ pub enum Value {
     Drop(ServiceComment),
     /// The counter of this zone.
     Zone(ZoneId),
+    /// A verdict: go to the chain that counts for this zone.
+    ZoneChain(ZoneId),
 }
 
 /// An endpoint's address and port as the kernel stores them. Most values are these, so they are kept small.
@@ -156,10 +158,10 @@ impl EndpointData {
 }
 
 impl Value {
-    /// The zone whose counter it is.
+    /// The zone that it counts for.
     pub fn zone(&self) -> Option<ZoneId> {
         match self {
-            Self::Zone(zone) => Some(*zone),
+            Self::Zone(zone) | Self::ZoneChain(zone) => Some(*zone),
             Self::Present
             | Self::Until(_)
             | Self::Endpoint(_)
@@ -172,9 +174,12 @@ impl Value {
     pub fn key_end(&self) -> Option<&[u8]> {
         match self {
             Self::Until(end) => Some(end.as_slice()),
-            Self::Present | Self::Endpoint(_) | Self::Chain(..) | Self::Drop(_) | Self::Zone(_) => {
-                None
-            }
+            Self::Present
+            | Self::Endpoint(_)
+            | Self::Chain(..)
+            | Self::Drop(_)
+            | Self::Zone(_)
+            | Self::ZoneChain(_) => None,
         }
     }
 }
@@ -332,9 +337,8 @@ impl ProgrammedService {
         let route = choices.route;
         let sources = guarded(node, &self.service, frontend, exposure).len();
         let guard = sources + usize::from(sources > 0);
-        let counted = usize::from(node.count >= CountBy::Services);
         if !route.has_any {
-            return (guard + counted + 1, guard + counted + 1);
+            return (guard + 1, guard + 1);
         }
         let external = exposure != Exposure::ClusterIp;
         let policy =
@@ -348,7 +352,7 @@ impl ProgrammedService {
             (routing::TrafficPolicy::Local, false) => led(local).max(1),
             (routing::TrafficPolicy::Local, true) => 1 + led(cluster) + led(local).max(1),
         };
-        let others = guard + counted + usize::from(self.service.affinity_seconds.is_some());
+        let others = guard + usize::from(self.service.affinity_seconds.is_some());
         (others + cost(cluster), others + cost(weighted))
     }
 
@@ -401,7 +405,7 @@ pub struct SharedElement {
     pub set: Set,
     /// The address.
     pub address: IpAddr,
-    /// The zone of the endpoint, in [`Set::EndpointZones`].
+    /// The zone of the endpoint, in [`Set::EndpointZones`] and [`Set::EndpointZoneChains`].
     pub zone: ZoneId,
 }
 
@@ -412,6 +416,7 @@ impl From<SharedElement> for Entry {
         let (key, value) = match set {
             Set::Hairpins => (key.address(address), Value::Present),
             Set::EndpointZones => (key, Value::Zone(zone)),
+            Set::EndpointZoneChains => (key, Value::ZoneChain(zone)),
             _ => (key, Value::Present),
         };
         Self { family: family_of(&address), set, key, value }
@@ -428,9 +433,13 @@ fn of_endpoint(
         address,
         zone: ZoneId::default(),
     });
-    let counted = node.count >= CountBy::Zones && zone != ZoneId::default();
-    let zone = counted.then_some(SharedElement { set: Set::EndpointZones, address, zone });
-    hairpin.into_iter().chain(zone)
+    let set = match node.count {
+        CountBy::Zones if zone != ZoneId::default() => Some(Set::EndpointZones),
+        // Demand for a Service is counted wherever its endpoints are.
+        CountBy::Services => Some(Set::EndpointZoneChains),
+        CountBy::None | CountBy::Zones => None,
+    };
+    hairpin.into_iter().chain(set.map(|set| SharedElement { set, address, zone }))
 }
 
 /// A route, and how its endpoints are chosen.
@@ -486,9 +495,6 @@ impl Writer<'_> {
 
     fn frontend(&mut self, frontend: Frontend, exposure: Exposure, choices: &Choices<'_>) {
         self.guard(frontend, exposure);
-        if self.node.count >= CountBy::Services {
-            self.add(frontend, [Set::Connections, Set::NodePortConnections], Value::Present);
-        }
         if !choices.route.has_any {
             let reject = self.to(Chain::Reject);
             self.add(frontend, [Set::NoEndpoints, Set::NoEndpointsNodePorts], reject);

@@ -8,6 +8,7 @@ use zonewise_nft::{BaseChain, ChainKind, Family, Field, Hook, Rule, Statement};
 
 use super::affinity::{self, AffinityMap};
 use super::chains::{Chain, FrontendKind, by_weight, frontend, picks_by_weight, rule};
+use super::counting;
 use super::sets::Set;
 use crate::config::CountBy;
 
@@ -122,6 +123,9 @@ impl Options {
         }
         self.sets().for_each(|set| format!("{:?}", set.spec()).hash(&mut hasher));
         format!("{:?}", affinity::SPEC).hash(&mut hasher);
+        if self.count == CountBy::Services {
+            format!("{:?} {:?}", counting::SPEC, counting::rules("zone-")).hash(&mut hasher);
+        }
         hasher.finish()
     }
 }
@@ -185,7 +189,7 @@ pub(crate) fn base_chains(family: Family, options: &Options) -> Vec<(NamedBaseCh
         (nat("nat-output", Hook::Output, -100), vec![jump("services")]),
     ];
     // After the endpoint is chosen, before the source is changed.
-    let chosen = [Statement::CtStateNew, Statement::CtStatusDnat, Statement::Jump("chosen".into())];
+    let chosen = [Statement::CtBeginsDnat, Statement::Jump("chosen".into())];
     chains.push((filter("filter-postrouting", Hook::Postrouting, 90), vec![rule(chosen, "")]));
     chains.push((nat("nat-postrouting", Hook::Postrouting, 100), masquerading(options)));
     chains
@@ -236,6 +240,9 @@ pub(crate) fn fixed_chains(family: Family, options: &Options) -> Vec<(String, Ve
         ("check-nodeports".into(), check_nodeports(family, options)),
         ("chosen".into(), chosen(options)),
     ];
+    if options.count == CountBy::Services {
+        chains.push((COUNT.into(), count()));
+    }
     for at in [FrontendKind::Address, FrontendKind::NodePort] {
         for (name, rules) in [by_weight(at), picks_by_weight(at, family, options)] {
             chains.push((name.into(), rules));
@@ -364,27 +371,32 @@ pub(crate) fn check_cluster_ips(family: Family, service_cidrs: &[Cidr]) -> Vec<R
     rules
 }
 
+/// The chain that leads to the chain of the endpoint's zone. One of its own, because elements of verdict maps do not
+/// come back to the chain that looks them up.
+const COUNT: &str = "count";
+
+fn count() -> Vec<Rule> {
+    let map = Set::EndpointZoneChains.name().into();
+    vec![rule([Statement::Vmap { fields: vec![Field::Daddr], map }], "by zone and Service")]
+}
+
 /// The chain for new connections whose endpoint has just been chosen.
 fn chosen(options: &Options) -> Vec<Rule> {
     let original = |at| match at {
         FrontendKind::Address => vec![Field::OriginalDaddr, Field::Protocol, Field::OriginalDport],
         FrontendKind::NodePort => vec![Field::Protocol, Field::OriginalDport],
     };
-    let counted = |at, set: Set| {
-        let set = set.name().into();
-        rule([Statement::InSet { fields: original(at), set, negate: false }], "counts")
-    };
     let remembered = |at, map: Set| {
         rule([Statement::Vmap { fields: original(at), map: map.name().into() }], "session affinity")
     };
     let mut rules = Vec::new();
-    if options.count >= CountBy::Zones {
-        let map = Set::EndpointZones.name().into();
-        rules.push(rule([Statement::CountByMap { fields: vec![Field::Daddr], map }], "counts"));
-    }
-    if options.count >= CountBy::Services {
-        rules.push(counted(FrontendKind::Address, Set::Connections));
-        rules.push(counted(FrontendKind::NodePort, Set::NodePortConnections));
+    match options.count {
+        CountBy::None => {}
+        CountBy::Zones => {
+            let map = Set::EndpointZones.name().into();
+            rules.push(rule([Statement::CountByMap { fields: vec![Field::Daddr], map }], "counts"));
+        }
+        CountBy::Services => rules.push(rule([Statement::Jump(COUNT.into())], "counts")),
     }
     rules.push(remembered(FrontendKind::Address, Set::Sticky));
     rules.push(remembered(FrontendKind::NodePort, Set::StickyNodePorts));

@@ -28,6 +28,7 @@
 pub(crate) mod affinity;
 pub(crate) mod budget;
 pub(crate) mod chains;
+pub(crate) mod counting;
 pub(crate) mod delta;
 pub(crate) mod desired;
 pub(crate) mod entries;

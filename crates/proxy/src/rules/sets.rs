@@ -18,7 +18,7 @@ pub enum Role {
     /// chain that is always there. Removed a moment later as slots are; but unlike a slot beyond the
     /// count, an element that is left behind would be found again when the frontend comes back.
     Picks(Set),
-    /// Counts connections. Only there where that, or something finer, is to be counted.
+    /// Leads to what counts the connections of a zone. Only there where exactly this is to be counted.
     Counting(CountBy),
 }
 
@@ -139,12 +139,9 @@ sets! {
     /// The zone of each endpoint, as its counter.
     EndpointZones: Role::Counting(CountBy::Zones),
         spec("endpoint-zones", &[Address], &[Counter], "endpoints, to the counter of their zone");
-    /// Connections per service address.
-    Connections: Role::Counting(CountBy::Services),
-        counted("connections", FRONTEND, "connections per service address");
-    /// Connections per NodePort.
-    NodePortConnections: Role::Counting(CountBy::Services),
-        counted("nodeport-connections", NODE_PORT, "connections per NodePort");
+    /// The zone of each endpoint, as the chain that counts by Service.
+    EndpointZoneChains: Role::Counting(CountBy::Services),
+        spec("endpoint-zone-chains", &[Address], &[Verdict], "endpoints, to the chain that counts for their zone");
 }
 
 const NO_FLAGS: SetFlags =
@@ -157,10 +154,6 @@ const fn spec(
     comment: &'static str,
 ) -> SetSpec {
     SetSpec { name, key, data, flags: NO_FLAGS, size: None, comment }
-}
-
-const fn counted(name: &'static str, key: &'static [Type], comment: &'static str) -> SetSpec {
-    SetSpec { flags: SetFlags { counter: true, ..NO_FLAGS }, ..spec(name, key, &[], comment) }
 }
 
 impl Set {
@@ -191,7 +184,7 @@ impl Set {
     /// Whether a table has it that counts connections this way.
     pub fn exists_with(self, count: CountBy) -> bool {
         match self.role() {
-            Role::Counting(by) => count >= by,
+            Role::Counting(by) => count == by,
             Role::Plain | Role::Slots | Role::Picks(_) => true,
         }
     }
@@ -206,8 +199,8 @@ mod tests {
     #[test]
     fn every_set_has_a_name_of_its_own() {
         let names: BTreeSet<&str> = Set::ALL.iter().map(|set| set.name()).collect();
-        assert_eq!((Set::ALL.len(), names.len()), (28, 28));
-        assert_eq!(Set::NodePortConnections.name(), "nodeport-connections");
+        assert_eq!((Set::ALL.len(), names.len()), (27, 27));
+        assert_eq!(Set::EndpointZoneChains.name(), "endpoint-zone-chains");
         assert_eq!(Set::Sources.name(), "sources");
     }
 }

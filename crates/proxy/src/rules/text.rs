@@ -9,6 +9,7 @@ use zonewise_nft::{Family, Parts, Rule, SetSpec, Type};
 use super::TABLE;
 use super::affinity::{self, AffinityMap};
 use super::chains::Chain;
+use super::counting;
 use super::desired::Desired;
 use super::entries::{Entry, Value};
 use super::layout::{self, CHECK_CLUSTER_IPS, FAMILIES, Options};
@@ -23,11 +24,15 @@ pub fn tables(
 ) -> String {
     let mut entries: BTreeMap<(Family, Set), Vec<Entry>> = BTreeMap::new();
     let mut chains: BTreeSet<(Family, Chain)> = BTreeSet::new();
+    let mut counting: BTreeSet<(Family, String)> = BTreeSet::new();
     desired.each(|entry| {
         if let Value::Chain(chain, _) = entry.value
             && !chain.is_fixed()
         {
             chains.insert((entry.family, chain));
+        }
+        if let Value::ZoneChain(zone) = entry.value {
+            counting.insert((entry.family, counter(zone)));
         }
         entries.entry((entry.family, entry.set)).or_default().push(entry);
     });
@@ -44,7 +49,14 @@ pub fn tables(
         for map in maps {
             write_set(&mut text, family, &map.to_string(), &affinity::SPEC, &[], counter);
         }
+        let zones = counting.iter().filter(|(of, _)| *of == family).map(|(_, zone)| zone);
+        for zone in zones.clone() {
+            write_set(&mut text, family, &counting::set(zone), &counting::SPEC, &[], counter);
+        }
         write_chains(&mut text, family, options, service_cidrs, used);
+        for zone in zones {
+            write_chain(&mut text, family, zone, None, &counting::rules(zone));
+        }
         text.push_str("}\n");
     }
     text
@@ -115,6 +127,7 @@ fn element(
         Value::Chain(chain, of) => format!("{}{} : goto {chain}", key.join(" . "), comment(&of.0)),
         Value::Drop(of) => format!("{}{} : drop", key.join(" . "), comment(&of.0)),
         Value::Zone(zone) => format!("{} : \"{}\"", key.join(" . "), counter(*zone)),
+        Value::ZoneChain(zone) => format!("{} : goto {}", key.join(" . "), counter(*zone)),
     }
 }
 

@@ -11,6 +11,7 @@ mod budgets;
 mod common;
 mod config;
 mod conformance;
+mod counting;
 mod faults;
 mod features;
 mod health;

@@ -8,15 +8,10 @@
 use std::sync::{Arc, mpsc};
 
 use crate::common::objects::{endpoint, service, slice, with};
-use crate::common::two_nodes::{TwoNodeCluster, by_range, cluster_ip, full};
 use crate::common::{LONG, Tables, ip, usual_node};
 use serde_json::{Value, json};
 use zonewise_netns::Namespace;
-use zonewise_nft::Socket;
-use zonewise_proxy::config::CountBy;
-use zonewise_proxy::testing::{
-    CountedPort, KernelHandle, Options, Published, by_service, table_pages,
-};
+use zonewise_proxy::testing::{KernelHandle, Options, Published, table_pages};
 use zonewise_routing::NodeLocation;
 use zonewise_telemetry::server::{PageHandler, PageRequest};
 
@@ -90,26 +85,6 @@ fn pages_follow_what_others_take() {
     assert_eq!(refused(&published), ("1".into(), vec!["\"ns/b\"".into()]));
     tables.delete_service("ns", "a").sync();
     assert_eq!(refused(&published), ("0".into(), vec![]));
-}
-
-/// Connections by Service port, read on a socket of their own.
-#[test]
-fn connections_are_counted_by_service_port() {
-    let mut cluster = TwoNodeCluster::new(Options { count: CountBy::Services, ..by_range() });
-    cluster.offer(&full("web", 1, json!({})));
-    cluster.tables.sync();
-    cluster.answers(&cluster.caller.namespace, cluster_ip(1, false), 3);
-    let counted = cluster
-        .n1
-        .namespace
-        .enter(|| by_service(&mut Socket::open().unwrap(), &cluster.tables.published))
-        .unwrap();
-    let port = |protocol: &str| CountedPort {
-        service: ("ns".into(), "web".into()),
-        protocol: protocol.into(),
-        port: 80,
-    };
-    assert_eq!(counted, [(port("tcp"), 3), (port("udp"), 0)].into());
 }
 
 /// Endpoints that are left out because of their address are counted on the page, with the reason, and the others are
