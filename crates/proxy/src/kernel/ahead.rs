@@ -58,11 +58,7 @@ impl Kernel {
     fn add_entries(&mut self, entries: &mut Vec<Entry>) -> Result<(), KernelError> {
         entries.retain(|entry| self.families.contains(&entry.family));
         let prepared = self.prepare_new(entries);
-        if !prepared.batch.is_empty() {
-            self.send(&prepared.batch)?;
-        }
-        self.accepted(prepared);
-        Ok(())
+        self.send_prepared(prepared)
     }
 
     /// Adds the last Services, then the base chains.

@@ -108,8 +108,12 @@ pub(super) fn add_all(batch: &mut Batch, entries: &mut Vec<Entry>, zones: &ZoneN
     entries.clear();
 }
 
-/// A batch, and how the bookkeeping changes when the kernel has accepted it.
+/// Two batches, and how the bookkeeping changes when the kernel has accepted them.
 pub(super) struct Prepared {
+    /// What elements of the second batch lead to: chains, with their rules and what these name. A packet that is on its
+    /// way while a batch takes effect finds the new elements, but goes on by the rules of before, and a chain of the same
+    /// batch has none: the connection would be rejected.
+    pub(super) ahead: Batch,
     pub(super) batch: Batch,
     chains: BTreeMap<(Family, Chain), i64>,
     counters: BTreeSet<(Family, ZoneId)>,
@@ -129,6 +133,7 @@ fn is_reachable(delta: &Delta, id: &ElementId) -> bool {
 impl Default for Prepared {
     fn default() -> Self {
         Self {
+            ahead: Batch::new(TABLE),
             batch: Batch::new(TABLE),
             chains: BTreeMap::new(),
             counters: BTreeSet::new(),
@@ -139,7 +144,7 @@ impl Default for Prepared {
 }
 
 impl Kernel {
-    /// The batch for a change: chains and counters first, then elements to delete, then elements to add.
+    /// The batches for a change: chains and counters, then elements to delete and elements to add.
     pub(super) fn prepare(&self, delta: &Delta) -> Prepared {
         let mut prepared = Prepared { chains: delta.chains(), ..Prepared::default() };
         prepared
@@ -169,7 +174,7 @@ impl Kernel {
         prepared
     }
 
-    /// The batch for elements that are not there yet, with the chains and counters that they need. Clears the list.
+    /// The batches for elements that are not there yet: chains and counters, then the elements. Clears the list.
     pub(super) fn prepare_new(&self, entries: &mut Vec<Entry>) -> Prepared {
         let mut prepared = Prepared::default();
         for entry in &*entries {
@@ -234,13 +239,13 @@ impl Kernel {
 
     fn new_chains(&self, prepared: &mut Prepared) {
         let chains = prepared.chains.iter().filter(|(_, by)| **by > 0).map(|(chain, _)| chain);
-        self.new_affinity_maps(&mut prepared.batch, chains);
+        self.new_affinity_maps(&mut prepared.ahead, chains);
         for (&(family, chain), &by) in &prepared.chains {
             if by > 0 && !self.chains.contains_key(&(family, chain)) {
                 let name = chain.to_string();
-                prepared.batch.add_chain(family, &name, None, "");
+                prepared.ahead.add_chain(family, &name, None, "");
                 for rule in chain.rules(family, &self.options) {
-                    prepared.batch.add_rule(family, &name, &rule);
+                    prepared.ahead.add_rule(family, &name, &rule);
                 }
             }
         }
@@ -260,16 +265,25 @@ impl Kernel {
     fn new_counter(&self, family: Family, zone: ZoneId, prepared: &mut Prepared) {
         let id = (family, zone);
         if !self.counters.contains(&id) && prepared.counters.insert(id) {
-            self.add_zone(&mut prepared.batch, family, zone);
+            self.add_zone(&mut prepared.ahead, family, zone);
         }
     }
 
-    /// The kernel has accepted the batch.
+    /// The kernel has accepted the first batch: its chains are there, and nothing leads to them yet.
+    pub(super) fn accepted_ahead(&mut self, prepared: &Prepared) {
+        for (id, by) in &prepared.chains {
+            if *by > 0 {
+                self.chains.entry(*id).or_insert(0);
+            }
+        }
+        self.counters.extend(&prepared.counters);
+    }
+
+    /// The kernel has accepted both batches.
     pub(super) fn accepted(&mut self, prepared: Prepared) {
         for (id, by) in prepared.chains {
             *self.chains.entry(id).or_insert(0) += by;
         }
-        self.counters.extend(prepared.counters);
         for id in &prepared.no_longer_unused {
             self.unused_elements.remove(id);
         }

@@ -45,6 +45,7 @@ use crate::rules::layout::{self, CHECK_CLUSTER_IPS, Options};
 
 use affinity::Keeper;
 pub use affinity::Kept;
+use encode::Prepared;
 pub(crate) use encode::counter_name;
 use error_kind::{ErrorKind, is_about_content};
 pub use handle::KernelHandle;
@@ -553,6 +554,14 @@ impl Kernel {
 
     fn commit(&mut self, delta: &Delta) -> Result<(), KernelError> {
         let prepared = self.prepare(delta);
+        self.send_prepared(prepared)
+    }
+
+    fn send_prepared(&mut self, prepared: Prepared) -> Result<(), KernelError> {
+        if !prepared.ahead.is_empty() {
+            self.send(&prepared.ahead)?;
+            self.accepted_ahead(&prepared);
+        }
         if !prepared.batch.is_empty() {
             self.send(&prepared.batch)?;
         }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use zonewise_nft::Network;
 use zonewise_nft::conntrack::{Flow, Tuple};
-use zonewise_nft::simulated::{Destination, Fault, Packet, SimulatedKernel};
+use zonewise_nft::simulated::{Call, Destination, Fault, Packet, SimulatedKernel};
 use zonewise_proxy::config::Config;
 use zonewise_proxy::testing::Options;
 use zonewise_proxy::{Host, RunError, Timeline};
@@ -116,6 +116,44 @@ fn a_slot_whose_removal_failed_is_written_when_it_is_needed_again() {
         tables.kernel.remove_unused().unwrap();
         assert_eq!(destinations(&kernel), wanted, "{fault:?}");
     }
+}
+
+/// A packet that is on its way while a batch takes effect finds its new elements, but no rules in its new chains. So a
+/// chain is there before anything leads to it; if the kernel then refuses what does, the chain is removed later.
+#[test]
+fn chains_are_there_before_anything_leads_to_them() {
+    let (kernel, calls) = (SimulatedKernel::new(true), Arc::new(Mutex::new(Vec::new())));
+    let mut tables = tables_on(&kernel);
+    tables.service(&service("web", &["10.96.0.1"]));
+    scaled_to(&mut tables, 3).sync();
+    let (log, refuse) = (Arc::clone(&calls), Arc::new(AtomicBool::new(false)));
+    let refusing = Arc::clone(&refuse);
+    kernel.set_hook(move |call| {
+        let words = call.description();
+        let of_elements = words.contains("elements");
+        log.lock().unwrap().push(words);
+        (of_elements && refusing.load(Ordering::SeqCst)).then_some(Fault::Refused(EINVAL))
+    });
+    scaled_to(&mut tables, 4).sync();
+    let adds = |text: &str| text.contains("add chain ip zonewise clusterip-4");
+    let sent: Vec<String> = std::mem::take(&mut calls.lock().unwrap());
+    let [chains, elements] = &sent[..] else { panic!("two batches: {sent:?}") };
+    assert_eq!((adds(chains), adds(elements)), (true, false), "{sent:?}");
+    assert!(!chains.contains("elements"), "{sent:?}");
+    assert_eq!(destinations(&kernel), expected(1..=4));
+
+    let before = kernel.listing();
+    refuse.store(true, Ordering::SeqCst);
+    assert_eq!(scaled_to(&mut tables, 5).try_sync().unwrap().len(), 1);
+    assert_eq!(destinations(&kernel), expected(1..=4));
+    refuse.store(false, Ordering::SeqCst);
+    scaled_to(&mut tables, 4).sync();
+    tables.kernel.remove_unused().unwrap();
+    assert_eq!(tables.kernel.unused(), 0);
+    let chains = |listing: &[String]| -> BTreeSet<String> {
+        listing.iter().filter(|line| line.contains("clusterip-")).cloned().collect()
+    };
+    assert!(chains(&kernel.listing()).is_subset(&chains(&before)));
 }
 
 /// One Service changes, and the kernel rejects that. Only if it carries out other batches, the Service is at fault.
@@ -330,7 +368,8 @@ fn a_half_that_was_not_answered_is_not_rejected() {
     tables.service(&service("web", &["10.96.0.1"])).sync();
     // Both together, the first one alone, the second one alone.
     let mut faults = vec![Fault::AnswerLost, Fault::Refused(EINVAL), Fault::Refused(EINVAL)];
-    kernel.set_hook(move |call| call.is_commit().then(|| faults.pop()).flatten());
+    let of_elements = |call: &Call<'_>| call.description().contains("elements");
+    kernel.set_hook(move |call| of_elements(call).then(|| faults.pop()).flatten());
     tables.service(&service("bad", &["10.96.0.2"]));
     scaled_to(&mut tables, 1).try_sync().unwrap_err();
     let seen = observed_destinations(&kernel);
