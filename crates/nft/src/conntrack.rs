@@ -61,17 +61,17 @@ pub struct EndedFlows {
 }
 
 impl EndedFlows {
-    pub(crate) fn over(link: Link) -> io::Result<Self> {
-        link.join(abi::NFNLGRP_CONNTRACK_DESTROY, EVENTS_BUFFER)?;
+    pub(crate) fn over(link: Link, buffer: usize) -> io::Result<Self> {
+        link.join(abi::NFNLGRP_CONNTRACK_DESTROY, buffer)?;
         Ok(Self { link })
     }
 
-    /// Opens a socket in the network namespace of this thread.
+    /// Opens a socket in the network namespace of this thread, with room for so many bytes of what was not read yet.
     ///
     /// # Errors
     /// The kernel has no netfilter, the process lacks `CAP_NET_ADMIN`, or too many files are open.
-    pub fn open() -> io::Result<Self> {
-        Self::over(Link::open()?)
+    pub fn open(buffer: usize) -> io::Result<Self> {
+        Self::over(Link::open()?, buffer)
     }
 
     /// Calls `each` for the flows that have ended since the last call, as far as the kernel has told, without waiting.
@@ -97,9 +97,6 @@ impl EndedFlows {
         }
     }
 }
-
-/// Size of the buffer for events: some ten thousand.
-const EVENTS_BUFFER: usize = 8 * 1024 * 1024;
 
 /// A netlink socket for connection tracking.
 #[derive(Debug)]

@@ -35,12 +35,12 @@ impl Network {
         self.link().map(Conntrack::over)
     }
 
-    /// Opens a socket that is told about flows that end.
+    /// Opens a socket that is told about flows that end, with room for so many bytes.
     ///
     /// # Errors
     /// As [`Network::socket`], or the process lacks `CAP_NET_ADMIN`.
-    pub fn ended_flows(&self) -> io::Result<EndedFlows> {
-        EndedFlows::over(self.link()?)
+    pub fn ended_flows(&self, buffer: usize) -> io::Result<EndedFlows> {
+        EndedFlows::over(self.link()?, buffer)
     }
 
     fn link(&self) -> io::Result<Link> {

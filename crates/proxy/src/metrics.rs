@@ -211,10 +211,9 @@ mod tests {
     use zonewise_testbed::page::keep_section;
 
     use super::*;
-    use crate::config::CountBy;
     use crate::health::{Health, HealthPages};
     use crate::published::Published;
-    use crate::table_metrics;
+    use crate::table_metrics::{self, Counting};
     use crate::timeline::Timeline;
     use crate::watches::ClusterView;
 
@@ -230,7 +229,7 @@ mod tests {
             Timeline::default(),
         );
         let published = Arc::new(Published::default());
-        let (network, count) = (Network::default(), CountBy::default());
+        let (network, count) = (Network::default(), Counting::default());
         table_metrics::register(&registry, &published, &cluster, &network, count).unwrap();
         HealthPages::new(Health::new(Duration::from_secs(30)), &registry).unwrap();
         registry

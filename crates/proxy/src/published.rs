@@ -19,6 +19,7 @@ use zonewise_routing::{Frontend, Refusal, ZoneId};
 use zonewise_topology::reason::Reason;
 
 use crate::connections::ledger::Ledger;
+use crate::connections::{Owners, owners_of};
 use crate::rules::budget::{Extent, Grant};
 use crate::rules::desired::Desired;
 use crate::rules::entries::{PortRoute, ProgrammedService};
@@ -86,6 +87,8 @@ pub struct Published {
     elements: AtomicU64,
     /// Connections by Service and zone, as far as they have been read from the kernel.
     connections: Mutex<Ledger>,
+    /// Which Service has which address, until one of them changes.
+    owners: Mutex<Option<Arc<Owners>>>,
 }
 
 impl Published {
@@ -97,6 +100,20 @@ impl Published {
     /// All Services.
     pub(crate) fn services(&self) -> Vec<Arc<PublishedService>> {
         self.services.lock().values().cloned().collect()
+    }
+
+    /// A Service.
+    pub(crate) fn service(&self, key: &Key) -> Option<Arc<PublishedService>> {
+        self.services.lock().get(key).cloned()
+    }
+
+    /// Which Service has which address and port.
+    pub(crate) fn owners(&self) -> Arc<Owners> {
+        let mut owners = self.owners.lock();
+        Arc::clone(owners.get_or_insert_with(|| {
+            let services = self.services();
+            Arc::new(owners_of(services.iter().map(Arc::as_ref)))
+        }))
     }
 
     /// Zones with a counter in the kernel.
@@ -117,6 +134,7 @@ impl Published {
     /// Forgets every Service: tables are written anew.
     pub(crate) fn clear(&self) {
         self.services.lock().clear();
+        *self.owners.lock() = None;
     }
 
     /// These Services have changed.
@@ -132,9 +150,14 @@ impl Published {
             let before = services.get(&key).map(Arc::as_ref);
             tell(&key, before, published.as_ref());
             tell_left_out(&key, before, published.as_ref());
+            let same = has_same_frontends(before, published.as_ref());
             match published {
                 Some(published) => drop(services.insert(key, Arc::new(published))),
                 None => drop(services.remove(&key)),
+            }
+            drop(services);
+            if !same {
+                *self.owners.lock() = None;
             }
         }
     }
@@ -145,6 +168,18 @@ impl Published {
 
     pub(crate) fn set_batches(&self, batches: u64) {
         self.batches.store(batches, Relaxed);
+    }
+}
+
+/// Whether a Service has the addresses and ports that it had. Most changes are about its endpoints alone.
+fn has_same_frontends(was: Option<&PublishedService>, is: Option<&PublishedService>) -> bool {
+    match (was, is) {
+        (Some(was), Some(is)) => {
+            Arc::ptr_eq(&was.programmed.service, &is.programmed.service)
+                && was.refused == is.refused
+        }
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
     }
 }
 

@@ -117,6 +117,8 @@ const ESTABLISHED: &str = "proc/sys/net/netfilter/nf_conntrack_tcp_timeout_estab
 const CLOSE_WAIT: &str = "proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait";
 const LIBERAL: &str = "proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
 const UDP: &str = "proc/sys/net/netfilter/nf_conntrack_udp_timeout";
+const ACCOUNTING: &str = "proc/sys/net/netfilter/nf_conntrack_acct";
+const EVENTS: &str = "proc/sys/net/netfilter/nf_conntrack_events";
 const UDP_STREAM: &str = "proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream";
 const ROUTE_LOCALNET: &str = "proc/sys/net/ipv4/conf/all/route_localnet";
 const OOM_SCORE: &str = "proc/self/oom_score_adj";
@@ -142,6 +144,8 @@ fn wanted(config: &Config, cpus: u32) -> Vec<Wanted> {
         time(UDP, conntrack.udp),
         time(UDP_STREAM, conntrack.udp_stream),
         config.localhost_nodeports.then(|| Wanted::exactly(ROUTE_LOCALNET, 1)),
+        config.count_bytes.then(|| Wanted::exactly(ACCOUNTING, 1)),
+        config.count_bytes.then_some(Wanted { file: EVENTS, value: 1, at_least: true }),
     ];
     table.chain(rest.into_iter().flatten()).collect()
 }
@@ -353,12 +357,14 @@ mod tests {
             udp_stream: Some(Duration::from_mins(2)),
             ..nothing
         };
-        let all = Config { localhost_nodeports: true, ..config(times) };
+        let all = Config { localhost_nodeports: true, count_bytes: true, ..config(times) };
         let expected = [
             Wanted::exactly(LIBERAL, 1),
             Wanted::exactly(UDP, 5),
             Wanted::exactly(UDP_STREAM, 120),
             Wanted::exactly(ROUTE_LOCALNET, 1),
+            Wanted::exactly(ACCOUNTING, 1),
+            Wanted { file: EVENTS, value: 1, at_least: true },
         ];
         assert_eq!(wanted(&all, 4), expected);
     }

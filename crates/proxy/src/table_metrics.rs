@@ -8,12 +8,28 @@ use zonewise_routing::{ObjectReader, TrafficPolicy};
 use zonewise_telemetry::metrics::{Kind, MetricError, Registry};
 use zonewise_topology::reason::Code;
 
-use crate::config::CountBy;
+use crate::config::{Config, CountBy};
+use crate::connections::bytes::{DRAIN, Meter};
 use crate::connections::{self, PERIOD, Reading};
 use crate::kernel::counter_name;
 use crate::published::{Published, PublishedService};
 use crate::rules::entries::PortRoute;
 use crate::watches::ClusterView;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counting {
+    /// By what connections are.
+    pub by: CountBy,
+    /// Whether bytes are, too.
+    pub bytes: bool,
+}
+
+impl From<&Config> for Counting {
+    fn from(config: &Config) -> Self {
+        Self { by: config.count, bytes: config.count_bytes }
+    }
+}
 
 /// Has the connections of Services read into what is published.
 type ByService = Reading<()>;
@@ -27,21 +43,22 @@ pub(crate) fn register(
     published: &Arc<Published>,
     cluster: &Arc<ClusterView>,
     network: &Network,
-    count: CountBy,
+    count: Counting,
 ) -> Result<(), MetricError> {
     ports(registry, published)?;
     no_local(registry, published)?;
     tables(registry, published)?;
     over_budget(registry, published)?;
     let ledger = Arc::clone(published);
-    let period = (count == CountBy::Services).then_some(PERIOD);
-    let by_service = Reading::start(network, period, move |socket| match count {
+    let period = (count.by == CountBy::Services).then_some(PERIOD);
+    let by_service = Reading::start(network, period, move |socket| match count.by {
         CountBy::Services => connections::by_service(socket, &ledger),
         CountBy::None | CountBy::Zones => Ok(()),
     });
     let by_service = Arc::new(by_service);
     service_connections(registry, published, cluster, Arc::clone(&by_service))?;
     unassigned(registry, published, cluster, Arc::clone(&by_service))?;
+    bytes(registry, published, cluster, network, count)?;
     connections(registry, published, cluster, network, by_service)
 }
 
@@ -132,6 +149,69 @@ fn unassigned(
                 samples.push([&from, to], count as f64);
             }
         }
+    })
+}
+
+/// Bytes per Service and zone, and what is missing there, where that is counted.
+fn bytes(
+    registry: &Registry,
+    published: &Arc<Published>,
+    cluster: &Arc<ClusterView>,
+    network: &Network,
+    count: Counting,
+) -> Result<(), MetricError> {
+    let names = Arc::clone(cluster);
+    let name = move |zone| {
+        names.reader().zone_name(zone).map_or_else(String::new, |name| name.to_string())
+    };
+    let mut meter = Meter::new(network.clone(), Arc::clone(published), Box::new(name));
+    let reading = count.bytes.then(|| Reading::start(network, Some(DRAIN), move |_| meter.read()));
+    let (name, help) = (
+        "zonewise_service_bytes_total",
+        "Bytes of connections from this node to a Service that have ended or carry much, IP headers included, by zone \
+         of the endpoint; with --count-bytes",
+    );
+    let labels = ["namespace", "service", "from_zone", "to_zone", "direction"];
+    let (ledger, cluster) = (Arc::clone(published), Arc::clone(cluster));
+    registry.collect(name, help, Kind::Counter, labels, move |samples| {
+        if let Some(reading) = &reading {
+            reading.get();
+        }
+        let reader = cluster.reader();
+        let from = reader.location().zone.clone().unwrap_or_default();
+        let zones = zones(&ledger, &reader);
+        for (zone, (namespace, service), sum) in ledger.connections().bytes() {
+            let Some(to) = zones.get(zone) else { continue };
+            for (direction, bytes) in [(TO, sum.original), (FROM, sum.reply)] {
+                samples.push([namespace, service, &from, to, direction], bytes as f64);
+            }
+        }
+    })?;
+    missing_bytes(registry, published)
+}
+
+/// The directions of bytes.
+const TO: &str = "to_endpoint";
+const FROM: &str = "from_endpoint";
+
+fn missing_bytes(registry: &Registry, published: &Arc<Published>) -> Result<(), MetricError> {
+    let (name, help) = (
+        "zonewise_proxy_unassigned_bytes_total",
+        "Bytes that zonewise_service_bytes_total has not, because too many Services are used from this node",
+    );
+    let ledger = Arc::clone(published);
+    registry.collect(name, help, Kind::Counter, ["direction"], move |samples| {
+        let beyond = ledger.connections().beyond_bytes();
+        samples.push([TO], beyond.original as f64);
+        samples.push([FROM], beyond.reply as f64);
+    })?;
+    let (name, help) = (
+        "zonewise_proxy_lost_flow_events_total",
+        "How often connections ended faster than they could be read, so that bytes of some are not counted",
+    );
+    let ledger = Arc::clone(published);
+    registry.collect(name, help, Kind::Counter, [], move |samples| {
+        samples.push([], ledger.connections().lost() as f64);
     })
 }
 

@@ -7,11 +7,13 @@ use kube::Client;
 use zonewise_cluster::watch::ContentType;
 use zonewise_common::name::Key;
 pub use zonewise_nft::Network;
+use zonewise_nft::conntrack::Carried;
 use zonewise_routing::FeatureGates;
 use zonewise_telemetry::metrics::{MetricError, Registry};
 
 pub use crate::addresses::{NodePorts, interface_addresses};
-use crate::config::{Config, CountBy};
+use crate::config::Config;
+pub use crate::connections::bytes::Meter;
 pub use crate::connections::{by_service, by_zone};
 pub use crate::conntrack::{Frontends, Known, find, remove};
 use crate::dry_run;
@@ -34,7 +36,7 @@ pub use crate::rules::counting::COUNTED;
 pub use crate::rules::entries::{NodeSettings, ProgrammedService, routing_family};
 pub use crate::rules::layout::{FAMILIES, LocalTraffic, Options};
 pub use crate::rules::{TABLE, text};
-use crate::table_metrics;
+use crate::table_metrics::{self, Counting};
 use crate::timeline::Timeline;
 use crate::watches::{ClusterView, Watches};
 
@@ -52,7 +54,13 @@ pub fn table_pages(node: &str, published: &Arc<Published>) -> Result<MetricsPage
         metrics,
         Timeline::default(),
     );
-    table_metrics::register(&registry, published, &cluster, &Network::default(), CountBy::Zones)?;
+    table_metrics::register(
+        &registry,
+        published,
+        &cluster,
+        &Network::default(),
+        Counting::default(),
+    )?;
     Ok(with_routes(MetricsPages::new(registry, String::new()), published, &cluster))
 }
 
@@ -64,6 +72,16 @@ pub fn service_connections(published: &Published) -> BTreeMap<(String, String, S
         ((zone.to_owned(), namespace.to_string(), name.to_string()), sum)
     };
     ledger.sums().map(sum).collect()
+}
+
+/// Bytes by zone and Service, to the endpoints and back, as far as they have been read.
+pub fn service_bytes(published: &Published) -> BTreeMap<(String, String, String), (u64, u64)> {
+    let ledger = published.connections();
+    let sum = |(zone, (namespace, name), sum): (&str, &Key, Carried)| {
+        let key = (zone.to_owned(), namespace.to_string(), name.to_string());
+        (key, (sum.original, sum.reply))
+    };
+    ledger.bytes().map(sum).collect()
 }
 
 /// Connections that are in none of these sums, by zone.

@@ -150,6 +150,10 @@ struct RuleFlags {
     /// What connections are counted by: zones, services (by Service and zone) or none [default: zones]
     #[arg(long, value_name = "BY")]
     count: Option<CountBy>,
+    /// Count bytes by Service and zone as well, which needs --count services [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
+          require_equals = true)]
+    count_bytes: Option<bool>,
     /// The proxy is unhealthy if a change waits for twice this time [default: 30s]
     #[arg(long, value_name = "TIME", alias = "iptables-sync-period")]
     sync_period: Option<ConfigDuration>,
@@ -412,6 +416,7 @@ impl RuleFlags {
             masquerade_all: self.masquerade_all,
             masquerade_bit: self.masquerade_bit,
             count: self.count,
+            count_bytes: self.count_bytes,
             sync_period: self.sync_period,
             min_sync_period: self.min_sync_period,
             verify_period: self.verify_period,

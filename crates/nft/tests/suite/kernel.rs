@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{address, in_namespace, nft, service};
 use proptest::prelude::*;
-use zonewise_nft::conntrack::{Conntrack, Flow};
+use zonewise_nft::conntrack::{Conntrack, EndedFlows, Flow};
 use zonewise_nft::{
     BaseChain, Batch, Bytes, ChainKind, CommitError, CounterInfo, Data, DumpedElement, Element,
     Family, Field, Hook, Parts, Rule, SetFlags, SetSpec, Socket, Statement, TableFlags, Type, Verb,
@@ -447,6 +447,38 @@ fn slots_to(ports: &[u16]) -> Batch {
         batch.elements(Verb::Add, Family::Ip, "slots").push(&element);
     }
     batch
+}
+
+/// Flows that end are told with what they have carried; where there is no room for more of them, that is told, too.
+#[test]
+fn flows_that_end_are_told_with_their_bytes() {
+    in_namespace(|| {
+        // Asked for, so that conntrack is there.
+        let mut conntrack = Conntrack::open().unwrap();
+        assert_eq!(flows(&mut conntrack), []);
+        std::fs::write("/proc/sys/net/netfilter/nf_conntrack_acct", "1").unwrap();
+        let batch = slots_to(&[9]);
+        Socket::open().unwrap().commit(&batch).unwrap();
+        let mut ended = EndedFlows::open(1 << 20).unwrap();
+        let mut crowded = EndedFlows::open(4096).unwrap();
+        for _ in 0..100 {
+            let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+            client.send_to(b"hello", "127.1.1.1:53").unwrap();
+        }
+        let open = flows(&mut conntrack);
+        assert_eq!(open.len(), 100);
+        open.iter().for_each(|flow| conntrack.delete(flow).unwrap());
+        let mut told = Vec::new();
+        let lost = ended.read(&mut |flow, carried| told.push((*flow, carried))).unwrap();
+        assert_eq!((lost, told.len()), (0, 100));
+        // 20 bytes of IP, 8 of UDP, 5 of data; nobody answers.
+        assert!(told.iter().all(|(_, carried)| (carried.original, carried.reply) == (33, 0)));
+        let of = |flows: Vec<Flow>| flows.into_iter().collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(of(told.iter().map(|(flow, _)| *flow).collect()), of(open));
+        let mut some = 0;
+        let lost = crowded.read(&mut |_, _| some += 1).unwrap();
+        assert!(lost > 0 && some < 100, "{lost} {some}");
+    });
 }
 
 fn flows(conntrack: &mut Conntrack) -> Vec<Flow> {

@@ -202,6 +202,7 @@ pub(super) struct Own {
     _kind: Option<String>,
     proxy_name: Option<String>,
     count: Option<CountBy>,
+    count_bytes: Option<bool>,
     localhost_node_ports: Option<bool>,
     verify_period: Option<ConfigDuration>,
     service_elements: Option<i64>,
@@ -220,6 +221,7 @@ impl Own {
         Ok(Settings {
             proxy_name: self.proxy_name,
             count: self.count,
+            count_bytes: self.count_bytes,
             localhost_nodeports: self.localhost_node_ports,
             verify_period: self.verify_period,
             service_elements: self.service_elements,

@@ -78,6 +78,7 @@ impl Config {
             "apiVersion": document::OWN_API,
             "kind": document::OWN_KIND,
             "count": self.count.to_string(),
+            "countBytes": self.count_bytes,
             "localhostNodePorts": self.localhost_nodeports,
             "nodeElements": self.budget.node,
             "proxyName": self.proxy_name.as_deref().unwrap_or_default(),

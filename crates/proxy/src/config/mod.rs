@@ -75,6 +75,8 @@ pub struct Config {
     pub proxy_name: Option<String>,
     /// What connections are counted by.
     pub count: CountBy,
+    /// Whether bytes are counted by Service and zone.
+    pub count_bytes: bool,
     /// Which of the topology features are in use.
     pub routing: zonewise_routing::FeatureGates,
     /// Whether `spec.externalIPs` is served.
@@ -229,6 +231,7 @@ impl Config {
             bind_address: None,
             proxy_name: None,
             count: CountBy::default(),
+            count_bytes: false,
             routing: zonewise_routing::FeatureGates::default(),
             allow_external_ips: true,
             notices: Vec::new(),

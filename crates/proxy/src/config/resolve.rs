@@ -67,6 +67,7 @@ impl Settings {
             bind_address: bind_address.filter(|address| !address.is_unspecified()),
             proxy_name: proxy_name(self.proxy_name)?,
             count: self.count.unwrap_or(usual.count),
+            count_bytes: self.count_bytes.unwrap_or(usual.count_bytes),
             routing: gates.routing,
             allow_external_ips: gates.allow_external_ips,
             notices: self.notices,
@@ -83,6 +84,11 @@ impl Settings {
         if self.profiling == Some(true) {
             let remedy = "this proxy has no profiler; leave it out, and use perf on the node";
             return Err(ConfigError::field("enableProfiling (--profiling)", true, remedy));
+        }
+        if self.count_bytes == Some(true) && self.count != Some(super::CountBy::Services) {
+            let remedy =
+                "bytes are counted by Service: use it with count: services (--count services)";
+            return Err(ConfigError::field("countBytes (--count-bytes)", true, remedy));
         }
         let mode = self.mode.as_deref().unwrap_or_default();
         if !["", "nftables", "iptables", "ipvs"].contains(&mode) {

@@ -101,6 +101,8 @@ settings! {
     proxy_name: String,
     /// What connections are counted by.
     count: CountBy,
+    /// Whether bytes are counted by Service and zone.
+    count_bytes: bool,
     /// How often the kernel's state is compared with what it should be.
     verify_period: ConfigDuration,
     /// The most elements in the kernel for one Service.

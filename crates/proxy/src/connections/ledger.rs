@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 
 use zonewise_common::name::Key;
+use zonewise_nft::conntrack::Carried;
 use zonewise_nft::{Bytes, Family, Parts};
 use zonewise_routing::{Frontend, Protocol};
 
@@ -50,12 +51,19 @@ pub(crate) struct Ledger {
     epoch: u64,
     /// Whether it was said that Services are counted together.
     said: bool,
+    /// How many pairs of Service and zone have bytes.
+    bytes_series: usize,
+    /// Bytes of Services for which there is no room.
+    beyond_bytes: Carried,
+    /// How often flows ended that the kernel had no room to tell about.
+    lost: u64,
 }
 
 #[derive(Debug, Default)]
 struct Zone {
     seen: BTreeMap<ElementOf, Seen>,
     sums: BTreeMap<Key, u64>,
+    bytes: BTreeMap<Key, Carried>,
     /// Connections of Services for which there is no room here.
     beyond: u64,
     /// What the counter has more than the elements, by `family_index`.
@@ -168,6 +176,9 @@ impl Ledger {
             let before = zone.sums.len();
             zone.sums.retain(|service, _| exists(service));
             self.series -= before - zone.sums.len();
+            let before = zone.bytes.len();
+            zone.bytes.retain(|service, _| exists(service));
+            self.bytes_series -= before - zone.bytes.len();
         }
         self.zones.retain(|_, zone| !zone.is_empty());
         let zones = self.zones.iter().flat_map(|(name, zone)| {
@@ -175,6 +186,50 @@ impl Ledger {
             stale.map(|((family, key), _)| (name.clone(), *family, *key))
         });
         zones.take(most).collect()
+    }
+
+    /// Adds what flows to a Service and zone have carried.
+    pub(crate) fn carry(&mut self, zone: &str, service: &Key, more: Carried) {
+        let known = self.zones.get_mut(zone).and_then(|zone| zone.bytes.get_mut(service));
+        let sum = match known {
+            Some(sum) => sum,
+            None if self.bytes_series >= MOST_SERIES => &mut self.beyond_bytes,
+            None => {
+                self.bytes_series += 1;
+                let zone = self.zones.entry(zone.to_owned()).or_default();
+                zone.bytes.entry(service.clone()).or_default()
+            }
+        };
+        sum.original += more.original;
+        sum.reply += more.reply;
+    }
+
+    /// The kernel had no room so often to tell about flows that ended.
+    pub(crate) fn lose(&mut self, times: u64) {
+        if times > 0 && self.lost == 0 {
+            tracing::warn!(
+                "flows end faster than they can be read, and the bytes of some are not counted: \
+                 zonewise_proxy_lost_flow_events_total tells how often"
+            );
+        }
+        self.lost += times;
+    }
+
+    /// How often flows ended that the kernel had no room to tell about.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Bytes by the name of the zone's counter and Service.
+    pub(crate) fn bytes(&self) -> impl Iterator<Item = (&str, &Key, Carried)> {
+        self.zones.iter().flat_map(|(name, zone)| {
+            zone.bytes.iter().map(|(service, sum)| (name.as_str(), service, *sum))
+        })
+    }
+
+    /// Bytes that are in no such sum.
+    pub(crate) fn beyond_bytes(&self) -> Carried {
+        self.beyond_bytes
     }
 
     /// All sums: the name of the zone's counter, the Service, and its connections.
@@ -197,6 +252,7 @@ impl Zone {
     fn is_empty(&self) -> bool {
         self.seen.is_empty()
             && self.sums.is_empty()
+            && self.bytes.is_empty()
             && self.beyond == 0
             && self.gaps == [Gap::default(); 2]
     }

@@ -12,6 +12,7 @@
 //! time, and waits once. These counters are also read every few seconds while nobody asks, so that what was counted
 //! belongs to the Service that had the address then (`ledger`).
 
+pub(crate) mod bytes;
 pub(crate) mod ledger;
 
 use std::collections::BTreeMap;
@@ -24,7 +25,7 @@ use zonewise_common::name::{Key, Name};
 use zonewise_nft::{Bytes, Family, Network, Socket};
 use zonewise_routing::Frontend;
 
-use crate::published::Published;
+use crate::published::{Published, PublishedService};
 use crate::rules::entries::routing_family;
 use crate::rules::layout::FAMILIES;
 use crate::rules::{TABLE, counting};
@@ -61,7 +62,6 @@ pub(crate) type Owners = BTreeMap<Frontend, Key>;
 /// # Errors
 /// If the kernel cannot be read.
 pub fn by_service(socket: &mut Socket, published: &Published) -> io::Result<()> {
-    let mut owners = None;
     for family in FAMILIES {
         let sets = match socket.sets(family, TABLE) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -70,8 +70,7 @@ pub fn by_service(socket: &mut Socket, published: &Published) -> io::Result<()> 
         let zones: Vec<&str> =
             sets.iter().filter_map(|set| set.name.strip_prefix(counting::PREFIX)).collect();
         for zone in zones {
-            let owners = owners.get_or_insert_with(|| owners_of(published));
-            read_set(socket, published, family, zone, Some(owners))?;
+            read_set(socket, published, family, zone)?;
         }
     }
     Ok(())
@@ -87,7 +86,6 @@ pub(crate) fn read_set(
     published: &Published,
     family: Family,
     zone: &str,
-    owners: Option<&Owners>,
 ) -> io::Result<()> {
     let epoch = published.connections().epoch();
     let counters = socket.counters(family, TABLE)?;
@@ -109,22 +107,15 @@ pub(crate) fn read_set(
         }
     }
     let read = ledger::Read { family, total: total.map_or(0, |counter| counter.packets), elements };
-    let told;
-    let owners = match owners {
-        Some(owners) => owners,
-        None => {
-            told = owners_of(published);
-            &told
-        }
-    };
-    published.connections().take(zone, epoch, &read, owners);
+    let owners = published.owners();
+    published.connections().take(zone, epoch, &read, &owners);
     Ok(())
 }
 
 /// The Services of all addresses and ports that are served.
-fn owners_of(published: &Published) -> Owners {
+pub(crate) fn owners_of<'s>(services: impl Iterator<Item = &'s PublishedService>) -> Owners {
     let mut owners = Owners::new();
-    for known in published.services() {
+    for known in services {
         let service = &known.programmed.service;
         let families = FAMILIES.map(routing_family);
         let ports = service.ports.iter().flat_map(|port| families.map(|family| (port, family)));

@@ -139,7 +139,7 @@ impl Kernel {
         }
         let mut leaving = BTreeSet::new();
         for (family, zone) in there.sets.difference(kept) {
-            connections::read_set(&mut self.socket, &self.published, *family, zone, None)?;
+            connections::read_set(&mut self.socket, &self.published, *family, zone)?;
             batch.delete_set(*family, &counting::set(zone));
             leaving.insert(zone.as_str());
         }

@@ -12,6 +12,7 @@ mod common;
 mod config;
 mod conformance;
 mod counting;
+mod counting_bytes;
 mod faults;
 mod features;
 mod health;

@@ -92,12 +92,13 @@ fn one_document_or_the_other_or_both_as_yaml_or_json() {
 
 #[test]
 fn every_setting_of_ours() {
-    let lines = "proxyName: zonewise\ncount: services\nlocalhostNodePorts: true\n\
+    let lines = "proxyName: zonewise\ncount: services\ncountBytes: true\nlocalhostNodePorts: true\n\
                  verifyPeriod: 5m\nserviceElements: 1000\nnodeElements: 9000000\n\
                  featureGates: { ZoneShares: false }\n";
     let mut expected = Config {
         proxy_name: Some("zonewise".into()),
         count: CountBy::Services,
+        count_bytes: true,
         localhost_nodeports: true,
         verify_period: Duration::from_mins(5),
         budget: Budget { service: 1_000, node: 9_000_000 },
@@ -319,6 +320,10 @@ fn what_is_wrong_is_named_with_value_and_remedy() {
     let rows = [
         ("proxyName: -x", "proxyName (--proxy-name) is `-x`: use a valid label value"),
         ("count: pods", "connections cannot be counted by `pods`: use zones, services or none"),
+        (
+            "countBytes: true",
+            "countBytes (--count-bytes) is true: bytes are counted by Service: use it with count: services",
+        ),
         ("verifyPeriod: 10ms", "verifyPeriod (--verify-period) is 10ms: use 1s or more"),
         (
             "serviceElements: 999",
