@@ -7,7 +7,8 @@
 //!  checks    liveness and readiness checks of the process
 //!  health    /healthz /livez /readyz over HTTP, and /metrics on a port of its own
 //!  server    the HTTP server of these and other pages, and their protection
-//!  tls       the certificate of protected pages
+//!  posts     an HTTPS server for documents that programs post
+//!  tls       the certificate of protected pages and of that server
 //!  file      a configuration file ─► its contents, or an error with line and column
 //!  shutdown  SIGTERM, SIGINT ─► shutting down ─► forced (second signal, or the grace period is over)
 //! ```
@@ -40,6 +41,7 @@ pub mod file;
 pub mod health;
 pub mod log;
 pub mod metrics;
+pub mod posts;
 pub mod server;
 pub mod shutdown;
 pub mod tls;

@@ -216,20 +216,38 @@ pub(crate) fn serve_limited(
     pages: Pages<impl PageHandler>,
     limits: Limits,
 ) -> io::Result<Server> {
+    let pages = Arc::new(pages);
+    let serve =
+        move |stream, has_asked| serve_connection(stream, Arc::clone(&pages), limits, has_asked);
+    start(listener, limits, serve)
+}
+
+/// Serves each connection to a listening socket.
+pub(crate) fn start<F>(
+    listener: TcpListener,
+    limits: Limits,
+    serve: impl Fn(TcpStream, HasAsked) -> F + Send + 'static,
+) -> io::Result<Server>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
     let address = listener.local_addr()?;
     let (stop, stopped) = oneshot::channel();
-    let task = tokio::spawn(accept(listener, Arc::new(pages), limits, stopped));
+    let task = tokio::spawn(accept(listener, limits.connections, serve, stopped));
     Ok(Server { address, stop, task, drain: limits.drain })
 }
 
 /// Accepts connections until it is stopped; returns those that are still open. The port is free then.
-async fn accept<H: PageHandler>(
+async fn accept<F>(
     listener: TcpListener,
-    pages: Arc<Pages<H>>,
-    limits: Limits,
+    at_once: usize,
+    serve: impl Fn(TcpStream, HasAsked) -> F,
     mut stopped: oneshot::Receiver<()>,
-) -> Connections {
-    let mut connections = Connections::new(limits.connections);
+) -> Connections
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut connections = Connections::new(at_once);
     loop {
         tokio::select! {
             _ = &mut stopped => break,
@@ -237,11 +255,8 @@ async fn accept<H: PageHandler>(
             accepted = listener.accept() => {
                 match accepted {
                     Ok((stream, client)) => {
-                        let pages = Arc::clone(&pages);
                         connections.make_room().await;
-                        connections.add(client.ip(), |has_asked| {
-                            serve_connection(stream, pages, limits, has_asked)
-                        });
+                        connections.add(client.ip(), |has_asked| serve(stream, has_asked));
                     }
                     Err(error) => {
                         tracing::warn!(%error, "the HTTP server of health pages cannot accept a connection");

@@ -1,7 +1,8 @@
 //! The certificate of a server: from files, or one that it makes for itself.
 //!
 //! Files are looked at again once a minute, because certificates are replaced while the process runs. Those that cannot
-//! be used are told, and the certificate before stays in use.
+//! be used are told, and the certificate before stays in use. Whoever has one from elsewhere puts it in place himself
+//! ([`Tls::replace`]).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -87,6 +88,21 @@ impl Tls {
         Ok(Self { source, state: Mutex::new(State::new(chain, key)?) })
     }
 
+    /// Uses another certificate from now on.
+    ///
+    /// # Errors
+    /// If it cannot be used; the one before stays then.
+    pub fn replace(&self, pair: &Pem) -> Result<(), CertificateError> {
+        let unusable =
+            |error: rustls::pki_types::pem::Error| CertificateError::Unusable(error.to_string());
+        let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(unusable)?;
+        let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).map_err(unusable)?;
+        *self.state.lock() = State::new(chain, key)?;
+        Ok(())
+    }
+
     /// Greets a client.
     pub(crate) async fn accept<S>(&self, stream: S) -> std::io::Result<TlsStream<S>>
     where
@@ -118,6 +134,44 @@ impl Tls {
     fn renewed(&self, known: &State) -> Result<Option<State>, CertificateError> {
         let (chain, key) = self.source.read()?;
         if chain == known.chain { Ok(None) } else { State::new(chain, key).map(Some) }
+    }
+}
+
+/// A certificate and its private key, in PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pem {
+    /// The certificate.
+    pub certificate: String,
+    /// Its private key.
+    pub key: String,
+}
+
+/// Without the key.
+impl std::fmt::Debug for Pem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pem").field("certificate", &self.certificate).finish_non_exhaustive()
+    }
+}
+
+/// A day: year, month and day of the month.
+pub type Day = (i32, u8, u8);
+
+impl Pem {
+    /// Makes a certificate for a server of this name or address, for clients that are given the certificate itself. It is
+    /// valid from one day to another.
+    ///
+    /// # Errors
+    /// If the name cannot be in a certificate.
+    pub fn self_signed(host: &str, from: Day, until: Day) -> Result<Self, CertificateError> {
+        let made = || -> Result<Self, rcgen::Error> {
+            let key = KeyPair::generate()?;
+            let mut params = parameters(vec![host.to_owned()])?;
+            params.not_before = rcgen::date_time_ymd(from.0, from.1, from.2);
+            params.not_after = rcgen::date_time_ymd(until.0, until.1, until.2);
+            let certificate = params.self_signed(&key)?.pem();
+            Ok(Self { certificate, key: key.serialize_pem() })
+        };
+        made().map_err(|error| CertificateError::Unusable(error.to_string()))
     }
 }
 
@@ -158,12 +212,18 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, CertificateError> 
 
 fn self_signed() -> Result<ChainAndKey, rcgen::Error> {
     let key = KeyPair::generate()?;
-    let mut params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])?;
-    params.distinguished_name.push(DnType::CommonName, "zonewise");
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let params = parameters(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])?;
     let certificate = params.self_signed(&key)?;
     let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
     Ok((vec![certificate.der().clone()], key))
+}
+
+/// The parameters of a server's certificate.
+fn parameters(names: Vec<String>) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name.push(DnType::CommonName, "zonewise");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    Ok(params)
 }
 
 fn config(
@@ -223,6 +283,26 @@ mod tests {
         tokio::time::advance(PERIOD).await;
         assert_eq!(in_use(), [second]);
         std::fs::remove_dir_all(paths.0.parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_certificate_from_elsewhere_is_used_and_a_broken_one_is_not() {
+        let tls = Tls::new(Certificate::SelfSigned).unwrap();
+        let made = || Pem::self_signed("web.shop.svc", (2026, 1, 1), (2026, 4, 1)).unwrap();
+        let (pair, other) = (made(), made());
+        tls.replace(&pair).unwrap();
+        let in_use = tls.state.lock().chain.clone();
+        assert_eq!(in_use, [CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()]);
+        let broken = [
+            Pem { key: other.key, ..pair.clone() },
+            Pem { certificate: String::new(), ..pair.clone() },
+            Pem { key: String::new(), ..pair.clone() },
+        ];
+        for broken in broken {
+            assert!(tls.replace(&broken).is_err());
+            assert_eq!(tls.state.lock().chain, in_use);
+        }
+        assert!(!format!("{pair:?}").contains("PRIVATE KEY"));
     }
 
     #[test]
