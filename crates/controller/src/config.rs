@@ -23,6 +23,7 @@ use thiserror::Error;
 use zonewise_cluster::lease;
 use zonewise_cluster::watch::ContentType;
 use zonewise_common::duration::ConfigDuration;
+use zonewise_inventory::webhook::Place;
 use zonewise_slices::settings::{FeatureGates, Gate, Settings, Settling};
 use zonewise_telemetry::file::{self, FileError};
 use zonewise_telemetry::tls::Certificate;
@@ -64,6 +65,25 @@ pub struct Config {
 pub struct GuardConfig {
     /// The most names of Services whose hints it keeps.
     pub max_service_names: usize,
+    /// What puts hints into slices.
+    pub admission: Admission,
+    /// The address that the webhook is served on.
+    pub webhook_address: SocketAddr,
+    /// Where the API server finds the webhook.
+    pub webhook_place: Place,
+}
+
+/// What puts hints into slices in guard mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Admission {
+    /// The policy where the API server has the kind, and the webhook elsewhere.
+    #[default]
+    Auto,
+    /// An admission policy in the API server, which Kubernetes has since 1.36.
+    Policy,
+    /// A webhook, which the replicas of the controller serve.
+    Webhook,
 }
 
 /// A configuration file, with the flags that override it.
@@ -235,18 +255,55 @@ impl SettlingFile {
 pub struct GuardFile {
     /// The most names of Services whose hints it keeps.
     pub max_service_names: Option<u32>,
+    /// `auto`, `policy` or `webhook`.
+    pub admission: Option<Admission>,
+    /// The webhook.
+    pub webhook: Option<WebhookFile>,
+}
+
+/// The webhook of guard mode.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct WebhookFile {
+    /// The address that it is served on.
+    pub address: Option<SocketAddr>,
+    /// Where an API server finds it that does not reach Services: `https://` and a host, with a port if need be.
+    pub url: Option<String>,
 }
 
 impl GuardFile {
     fn overridden_by(self, flags: Self) -> Self {
-        Self { max_service_names: flags.max_service_names.or(self.max_service_names) }
+        Self {
+            max_service_names: flags.max_service_names.or(self.max_service_names),
+            admission: flags.admission.or(self.admission),
+            webhook: flags.webhook.or(self.webhook),
+        }
     }
 
-    fn resolve(&self) -> Result<GuardConfig, ConfigError> {
+    fn resolve(self) -> Result<GuardConfig, ConfigError> {
         let names = self.max_service_names.unwrap_or(1000);
         let names = in_range("guard.maxServiceNames", names, 10_000, "1 to 10000")?;
-        Ok(GuardConfig { max_service_names: names as usize })
+        let webhook = self.webhook.unwrap_or_default();
+        let url = webhook.url.filter(|url| !url.is_empty());
+        Ok(GuardConfig {
+            max_service_names: names as usize,
+            admission: self.admission.unwrap_or_default(),
+            webhook_address: webhook.address.unwrap_or(([0, 0, 0, 0], 10273).into()),
+            webhook_place: url.map_or(Ok(Place::Service), place)?,
+        })
     }
+}
+
+/// The place of a webhook with this URL.
+fn place(url: String) -> Result<Place, ConfigError> {
+    let host = url.strip_prefix("https://").unwrap_or_default();
+    if host.is_empty() || host.contains(['/', '?', '#', '@']) || host.contains(char::is_whitespace)
+    {
+        return Err(ConfigError::Settings(format!(
+            "guard.webhook.url must be https:// and a host, with a port if need be and without a path, not `{url}`"
+        )));
+    }
+    Ok(Place::Url(url))
 }
 
 /// What happens when a node does not report its CPU.
@@ -443,7 +500,7 @@ impl File {
                 lease(self.leader_election.clone().unwrap_or_default(), host)?
             }
         };
-        let guard = self.guard.as_ref().unwrap_or(&GuardFile::default()).resolve()?;
+        let guard = self.guard.clone().unwrap_or_default().resolve()?;
         let batch_period = self.endpoint_updates_batch_period.map_or(Duration::ZERO, |span| span.0);
         let content_type = self.client_connection.and_then(|connection| connection.content_type);
         let settings = self.settings()?;
@@ -610,6 +667,9 @@ mod tests {
             ),
             ("guard: { maxServiceNames: 0 }", "guard.maxServiceNames must be 1 to 10000, not 0"),
             ("guard: { maxBindings: 1 }", "maxBindings"),
+            ("guard: { admission: none }", "c.yaml:3:"),
+            ("guard: { webhook: { url: 'http://a' } }", "guard.webhook.url must be https://"),
+            ("guard: { webhook: { url: 'https://a/b' } }", "guard.webhook.url must be https://"),
             ("endpointUpdatesBatchPeriod: soon", "`soon` is not a duration"),
             ("endpointUpdatesBatchPeriod: -1s", "`-1s` is negative"),
             ("compat: downstream", "c.yaml:3:"),
@@ -635,6 +695,22 @@ mod tests {
         }
         let error = File::parse("c.yaml", "kind: Pod").err().unwrap().to_string();
         assert!(error.contains("expected apiVersion config.zonewise.dev/v1alpha1"), "{error}");
+    }
+
+    #[test]
+    fn guard_mode_has_defaults() {
+        let usual = GuardConfig {
+            max_service_names: 1000,
+            admission: Admission::Auto,
+            webhook_address: ([0, 0, 0, 0], 10273).into(),
+            webhook_place: Place::Service,
+        };
+        assert_eq!(read("").unwrap().guard, usual);
+        assert_eq!(read("guard: { webhook: { url: '' } }").unwrap().guard, usual);
+        let given = "guard: { admission: webhook, webhook: { url: 'https://[::1]:1' } }";
+        let webhook_place = Place::Url("https://[::1]:1".to_owned());
+        let expected = GuardConfig { admission: Admission::Webhook, webhook_place, ..usual };
+        assert_eq!(read(given).unwrap().guard, expected);
     }
 
     #[test]

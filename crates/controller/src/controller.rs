@@ -31,14 +31,17 @@ use zonewise_slices::upstream::is_overloaded;
 use zonewise_telemetry::checks::{Checks, Readiness};
 use zonewise_telemetry::health::{self, ListenError};
 use zonewise_telemetry::metrics::{self, MetricError, Registry};
-use zonewise_telemetry::server::Protection;
+use zonewise_telemetry::server::{Protection, Server};
 use zonewise_telemetry::shutdown::Shutdown;
 use zonewise_telemetry::tls::{Certificate, CertificateError, Tls};
 
 use crate::access::Reviewer;
-use crate::config::{Config, ConfigFile, Mode};
+use crate::config::{Config, ConfigFile, GuardConfig, Mode};
 use crate::faults::Faults;
-use crate::guard::{self, AllocationFollower, Allocations, Guard, Holder, Keeper, Policy};
+use crate::guard::{
+    self, AllocationFollower, Allocations, Certificates, Guard, Holder, Keeper, Policy, Reviews,
+    Way, Webhook,
+};
 use crate::metrics::Metrics;
 use crate::proxies::ProxyReadiness;
 use crate::queue::Queue;
@@ -101,12 +104,6 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let watched = WatchedIndex::new(enqueuer);
     let settings = watch::Sender::new(Arc::new(config.settings.clone()));
     Metrics::stored(&registry, stored_endpoints(&watched, settings.subscribe()))?;
-    let allocations = Arc::new(Allocations::default());
-    let policy = Arc::new(Policy::new(config.guard.max_service_names));
-    if config.mode == Mode::Guard {
-        let (allocations, watched) = (Arc::clone(&allocations), Arc::clone(&watched));
-        Metrics::guarded(&registry, &policy, move || in_force(&allocations, &watched)())?;
-    }
     let released = Shutdown::manual();
     let candidate = Arc::clone(&watched);
     let fit = move || candidate.listener.is_current();
@@ -116,16 +113,17 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     let health = health::serve(config.health_address, checks.clone(), &shutdown).await?;
     let protection = protection(&client, config.metrics_certificate.clone())?;
     let metrics_server =
-        health::serve_metrics(config.metrics_address, registry, protection).await?;
+        health::serve_metrics(config.metrics_address, registry.clone(), protection).await?;
     // Health is served by now: the check waits for an API server that does not answer.
-    if config.mode == Mode::Guard {
-        tokio::select! {
-            checked = guard::check(&client) => checked.map_err(RunError::Guard)?,
-            () = shutdown.wait() => return Ok(()),
-        }
-    }
+    let Some(by_webhook) = by_webhook(&client, &config, &shutdown).await? else { return Ok(()) };
     let campaign = tokio::spawn(campaign);
     let mut watches = watched.start(&client, config.content_type);
+    let allocations = Arc::new(Allocations::default());
+    let started =
+        Started { client: &client, leadership: &leadership, registry: &registry, checks: &checks };
+    let (way, webhook) =
+        started.way(by_webhook.then_some(&config.guard), &allocations, &mut watches).await?;
+    let policy = Arc::new(Policy::new(config.guard.max_service_names, way));
     if config.mode == Mode::Controller && !config.settings.upstream {
         let readiness = Arc::clone(&watched.listener.readiness);
         let form = config.content_type;
@@ -134,6 +132,8 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
         watches.spawn(Arc::clone(&watched).follow_service_cidrs(client.clone(), form));
     }
     if config.mode == Mode::Guard {
+        let known = (Arc::clone(&allocations), Arc::clone(&watched));
+        Metrics::guarded(&registry, &policy, move || in_force(&known.0, &known.1)())?;
         let (allocations, watched) = (Arc::clone(&allocations), Arc::clone(&watched));
         watches.spawn(AllocationFollower { allocations, watched }.follow(client.clone()));
     }
@@ -153,9 +153,70 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     released.trigger();
     // The lease is released after the last write, because another replica then starts at once.
     let _ = campaign.await;
+    if let Some(webhook) = webhook {
+        webhook.stop().await;
+    }
     metrics_server.stop().await;
     health.stop().await;
     result
+}
+
+/// In guard mode: whether the webhook takes the place of the admission policy. `None` if the process is to end first.
+async fn by_webhook(
+    client: &Client,
+    config: &Config,
+    shutdown: &Shutdown,
+) -> Result<Option<bool>, RunError> {
+    if config.mode != Mode::Guard {
+        return Ok(Some(false));
+    }
+    tokio::select! {
+        checked = guard::check(client, config.guard.admission) => checked.map(Some).map_err(RunError::Guard),
+        () = shutdown.wait() => Ok(None),
+    }
+}
+
+/// What a start has made so far.
+struct Started<'a> {
+    client: &'a Client,
+    leadership: &'a Leadership,
+    registry: &'a Registry,
+    checks: &'a Checks,
+}
+
+impl Started<'_> {
+    /// What puts hints into slices in guard mode; the webhook where one is configured, with its server.
+    async fn way(
+        &self,
+        webhook: Option<&GuardConfig>,
+        allocations: &Arc<Allocations>,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<(Way, Option<Server>), RunError> {
+        let Some(config) = webhook else { return Ok((Way::Policy, None)) };
+        let (way, server) = self.webhook(config, allocations, tasks).await?;
+        Ok((way, Some(server)))
+    }
+
+    /// Starts the webhook of guard mode. Its certificate is looked after by tasks of the set.
+    async fn webhook(
+        &self,
+        config: &GuardConfig,
+        allocations: &Arc<Allocations>,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<(Way, Server), RunError> {
+        let answered = Metrics::reviews(self.registry)?;
+        let tls = Arc::new(Tls::new(Certificate::SelfSigned)?);
+        let reviews = Reviews { allocations: Arc::clone(allocations), answered };
+        let server = guard::serve(config.webhook_address, &tls, reviews).await?;
+        let (served, seen) = watch::channel(None);
+        let place = config.webhook_place.clone();
+        let (client, leadership) = (self.client.clone(), self.leadership.clone());
+        let host = place.host().to_owned();
+        tasks.spawn(Certificates { client, leadership, host, served }.keep());
+        let ready = self.checks.readiness("webhook");
+        tasks.spawn(guard::follow_certificate(tls, seen.clone(), ready));
+        Ok((Way::Webhook(Webhook { place, served: seen }), server))
+    }
 }
 
 /// What keeps metrics from those who may not read them, if they are served with a certificate.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use zonewise_slices::plan::{Counts, FamilyPlan};
 use zonewise_telemetry::metrics::{Counter, Family, Histogram, Kind, MetricError, Registry};
 
-use crate::guard::{Holder, Policy};
+use crate::guard::{Holder, Outcome, Policy};
 use crate::queue::Queue;
 use crate::state::{ServiceState, ServiceStates};
 
@@ -173,6 +173,20 @@ impl Metrics {
             [],
             move |samples| samples.push([], endpoints() as f64),
         )
+    }
+
+    /// Registers the answers of the webhook of guard mode.
+    pub(crate) fn reviews(registry: &Registry) -> Result<Family<Counter, 1>, MetricError> {
+        let answered = registry.counter(
+            "zonewise_guard_reviews_total",
+            "Reviews of slices that the webhook of guard mode has answered, by result",
+            ["result"],
+        )?;
+        // Shown from the start, so that an alert sees the first one as an increase.
+        for outcome in Outcome::ALL {
+            answered.with([outcome.name()]);
+        }
+        Ok(answered)
     }
 
     /// Registers what guard mode has places for; `in_force` has the Services that have one.
@@ -344,6 +358,7 @@ fn count<T: Ord>(values: impl Iterator<Item = T>) -> BTreeMap<T, f64> {
 mod tests {
     use super::*;
 
+    use crate::guard::Way;
     use zonewise_slices::slice::AddressType;
     use zonewise_testbed::page::keep_section;
     use zonewise_topology::reason::Reason;
@@ -355,7 +370,8 @@ mod tests {
         let states = Arc::<ServiceStates>::default();
         metrics.computed(&registry, &states, &Arc::default()).unwrap();
         Metrics::stored(&registry, || 5).unwrap();
-        Metrics::guarded(&registry, &Arc::new(Policy::new(9)), Vec::new).unwrap();
+        Metrics::guarded(&registry, &Arc::new(Policy::new(9, Way::Policy)), Vec::new).unwrap();
+        Metrics::reviews(&registry).unwrap();
         (registry, metrics, states)
     }
 

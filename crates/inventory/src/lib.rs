@@ -6,6 +6,8 @@
 //!  follow   the control plane's four watches, which fill the index
 //!  service_cidrs   the ranges that ClusterIPs come from
 //!  guard    writes of guard mode: allocations, floors, and touches that let the policy see a slice
+//!  policy   writes of guard mode: its admission policy, and the bindings of that
+//!  webhook  writes of guard mode: the webhook that takes the policy's place
 //!  write    writes EndpointSlices, and conditions on Services
 //! ```
 //!
@@ -16,4 +18,5 @@ pub mod guard;
 pub mod index;
 pub mod policy;
 mod service_cidrs;
+pub mod webhook;
 pub mod write;

@@ -22,7 +22,7 @@ use crate::guard::{POLICIES, POLICY, apply, decoded, delete};
 use crate::write::segment;
 
 /// The value of the label [`COMPONENT`] on bindings.
-const GUARD: &str = "guard";
+pub(crate) const GUARD: &str = "guard";
 
 /// What tells one version of the policy, or of a binding, from another.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -33,8 +33,8 @@ pub struct Version {
 }
 
 #[derive(Deserialize)]
-struct Stored {
-    metadata: Version,
+pub(crate) struct Stored {
+    pub(crate) metadata: Version,
 }
 
 #[derive(Deserialize)]
@@ -76,12 +76,15 @@ pub async fn unbind(client: &Client, service: &str) -> Result<(), ApiError> {
     delete(client, &binding_path(service)?).await
 }
 
-/// The bindings that are stored, by the name of their Service.
+/// The bindings that are stored, by the name of their Service. An API server that does not know the kind has none.
 pub async fn bindings(client: &Client) -> Result<BTreeMap<Name, Version>, ApiError> {
     let path = format!("/apis/{POLICIES}/mutatingadmissionpolicybindings");
     let selector = query_parameter("labelSelector", &format!("{COMPONENT}={GUARD}"));
-    let list: BindingList =
-        decoded(&api::get(client, &format!("{path}?limit=0{selector}")).await?)?;
+    let list = match api::get(client, &format!("{path}?limit=0{selector}")).await {
+        Ok(list) => decoded(&list)?,
+        Err(ApiError::NotFound(_)) => BindingList { items: Vec::new() },
+        Err(error) => return Err(error),
+    };
     let named = |Binding { metadata }: Binding| {
         let service = metadata.name.strip_prefix(POLICY)?.strip_prefix('-')?;
         Some((Name::from(service), metadata.version))

@@ -7,8 +7,9 @@
 //!  slice, as the built-in controller ──────┴─► admitted: the same slice with the hints of the allocation
 //! ```
 //!
-//! [`ZoneAllocation::admitted`] is the policy's rule in Rust. It is how plans know what is in force, and which slices
-//! the policy has not seen since the allocation has changed. A test on a real API server compares the two.
+//! [`ZoneAllocation::admitted`] is the policy's rule in Rust. It is how plans know what is in force, which slices the
+//! policy has not seen since the allocation has changed, and what the webhook answers where there is no policy. A test on
+//! a real API server compares them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,6 +54,8 @@ pub enum Others {
 pub enum Floor {
     /// We have set it to this value, which hints endpoints to their own zone.
     PreferSameZone,
+    /// The same by its older name, where the API server does not know the newer (before Kubernetes 1.34).
+    PreferClose,
     /// We have set it to this value, which hints endpoints to their own node, then zone.
     PreferSameNode,
     /// We had set it, and another program has changed it since. It is not set again.
@@ -64,14 +67,21 @@ impl Floor {
     pub fn value(self) -> Option<&'static str> {
         match self {
             Self::PreferSameZone => Some("PreferSameZone"),
+            Self::PreferClose => Some("PreferClose"),
             Self::PreferSameNode => Some("PreferSameNode"),
             Self::Withdrawn => None,
         }
     }
 
-    /// Whether a value of the field does the same. `PreferClose` is the older name of `PreferSameZone`.
+    /// Whether a value of the field does the same.
     pub fn is(self, value: &str) -> bool {
-        self.value() == Some(value) || (self == Self::PreferSameZone && value == "PreferClose")
+        let names = [self.value(), self.older_name().and_then(Self::value)];
+        names.contains(&Some(value))
+    }
+
+    /// The same by an older name, which other versions of the API server may know instead.
+    pub fn older_name(self) -> Option<Self> {
+        (self == Self::PreferSameZone).then_some(Self::PreferClose)
     }
 }
 
@@ -99,6 +109,24 @@ pub fn guarded(requested: &RequestedRouting) -> Guarded {
     }
 }
 
+/// One step of a JSON patch (RFC 6902) of a slice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+pub enum PatchStep {
+    /// These hints, in place of others if there are any.
+    Add {
+        /// Where.
+        path: String,
+        /// The hints.
+        value: Arc<Hints>,
+    },
+    /// No hints.
+    Remove {
+        /// Where.
+        path: String,
+    },
+}
+
 /// What to do about the floor of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FloorStep {
@@ -123,7 +151,9 @@ pub fn floor_step(
     match (before, field) {
         (Some(Floor::Withdrawn), _) => FloorStep::Keep(before),
         (Some(set), _) if field != set.value() => FloorStep::Withdraw,
-        (Some(set), _) if set == wanted => FloorStep::Keep(before),
+        (Some(set), _) if set.value().is_some_and(|value| wanted.is(value)) => {
+            FloorStep::Keep(before)
+        }
         (Some(_), _) => FloorStep::Set(wanted),
         // Where another program has set the same value, both own it, and it stays when we give it up.
         (None, None) if auto => FloorStep::Keep(None),
@@ -165,20 +195,36 @@ impl ZoneAllocation {
     pub fn admitted(&self, slice: &Slice) -> Slice {
         let mut admitted = slice.clone();
         for endpoint in &mut admitted.endpoints {
-            let known = self.endpoints.get(&*address(&endpoint.addresses));
-            let zones = match (known, self.others) {
+            let before = zones_of(endpoint);
+            let zones = match (self.endpoints.get(&*address(&endpoint.addresses)), self.others) {
                 (Some(zones), _) => &**zones,
                 (None, Others::OwnZone) if endpoint.conditions.ready != Some(false) => {
                     endpoint.zone.as_deref().unwrap_or("")
                 }
                 (None, Others::NoHints) => "",
-                (None, Others::OwnZone | Others::AsWritten) => continue,
+                (None, Others::OwnZone | Others::AsWritten) => &before,
             };
-            if zones_of(endpoint) != zones || has_node_hints(endpoint) {
+            let has_others = self.others != Others::AsWritten && has_node_hints(endpoint);
+            if before != zones || has_others {
                 endpoint.hints = hints_to(zones);
             }
         }
         admitted
+    }
+
+    /// What turns a slice into [`admitted`](Self::admitted), as the policy and the webhook tell it the API server.
+    pub fn patch(&self, slice: &Slice) -> Vec<PatchStep> {
+        let admitted = self.admitted(slice).endpoints;
+        let pairs = slice.endpoints.iter().zip(admitted).enumerate();
+        let step = |(number, (before, after)): (usize, (&Endpoint, Endpoint))| {
+            let path = format!("/endpoints/{number}/hints");
+            let step = match after.hints.clone() {
+                Some(value) => PatchStep::Add { path, value },
+                None => PatchStep::Remove { path },
+            };
+            (before.hints != after.hints).then_some(step)
+        };
+        pairs.filter_map(step).collect()
     }
 
     /// Whether the policy would change nothing about a slice.
@@ -242,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_floor_is_set_where_there_is_none_and_never_fought_for() {
-        use Floor::{PreferSameNode, PreferSameZone, Withdrawn};
+        use Floor::{PreferClose, PreferSameNode, PreferSameZone, Withdrawn};
         let rows = [
             ("nothing is there", None, None, FloorStep::Set(PreferSameZone)),
             ("the user has it", None, Some("PreferSameZone"), FloorStep::Set(PreferSameZone)),
@@ -260,6 +306,13 @@ mod tests {
                 Some("PreferSameNode"),
                 FloorStep::Set(PreferSameZone),
             ),
+            (
+                "it is ours by its older name",
+                Some(PreferClose),
+                Some("PreferClose"),
+                FloorStep::Keep(Some(PreferClose)),
+            ),
+            ("that was removed", Some(PreferClose), None, FloorStep::Withdraw),
             ("it was removed", Some(PreferSameZone), None, FloorStep::Withdraw),
             ("it was replaced", Some(PreferSameZone), Some("PreferSameNode"), FloorStep::Withdraw),
             ("it was withdrawn", Some(Withdrawn), None, FloorStep::Keep(Some(Withdrawn))),

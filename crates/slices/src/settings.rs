@@ -13,7 +13,7 @@ use crate::requested::{self, Approach, Choice, Consumers, Request};
 /// The value of the managed-by label on slices of the reference (`ControllerName` in
 /// `pkg/controller/endpointslice/endpointslice_controller.go`). It is the default here too, so that
 /// either controller takes over the slices of the other without a write.
-const REFERENCE_MANAGED_BY: &str = "endpointslice-controller.k8s.io";
+pub const REFERENCE_MANAGED_BY: &str = "endpointslice-controller.k8s.io";
 
 /// How slices are written.
 #[derive(Clone)]

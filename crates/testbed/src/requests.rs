@@ -43,6 +43,7 @@ const KINDS: &[Kind] = &[
     cluster_scoped("Namespace", CORE, "namespaces"),
     cluster_scoped("Node", CORE, "nodes"),
     namespaced("ConfigMap", CORE, "configmaps"),
+    namespaced("Secret", CORE, "secrets"),
     namespaced("Pod", CORE, "pods"),
     namespaced("Service", CORE, "services"),
     namespaced("ServiceAccount", CORE, "serviceaccounts"),
@@ -57,6 +58,21 @@ const KINDS: &[Kind] = &[
         "ValidatingWebhookConfiguration",
         "/apis/admissionregistration.k8s.io/v1",
         "validatingwebhookconfigurations",
+    ),
+    cluster_scoped(
+        "ValidatingAdmissionPolicy",
+        "/apis/admissionregistration.k8s.io/v1",
+        "validatingadmissionpolicies",
+    ),
+    cluster_scoped(
+        "ValidatingAdmissionPolicyBinding",
+        "/apis/admissionregistration.k8s.io/v1",
+        "validatingadmissionpolicybindings",
+    ),
+    cluster_scoped(
+        "MutatingWebhookConfiguration",
+        "/apis/admissionregistration.k8s.io/v1",
+        "mutatingwebhookconfigurations",
     ),
     cluster_scoped(
         "MutatingAdmissionPolicy",

@@ -12,8 +12,8 @@ use zonewise_cluster::connect::connect;
 use zonewise_cluster::watch::ContentType;
 use zonewise_common::duration::ConfigDuration;
 use zonewise_controller::config::{
-    CapacityFile, ClientConnection, Compat, Config, ConfigFile, File, LeaderElection,
-    MissingCpuFile, Mode, SettlingFile, gate_names,
+    Admission, CapacityFile, ClientConnection, Compat, Config, ConfigFile, File, GuardFile,
+    LeaderElection, MissingCpuFile, Mode, SettlingFile, gate_names,
 };
 use zonewise_telemetry::log;
 use zonewise_telemetry::shutdown::Shutdown;
@@ -90,6 +90,10 @@ pub(crate) struct Flags {
     /// [default: application/vnd.kubernetes.protobuf]
     #[arg(long, value_name = "TYPE")]
     kube_api_content_type: Option<ContentType>,
+    /// In guard mode, what puts hints into slices: a policy in the API server, a webhook of this program, or the policy
+    /// where the API server has the kind (auto) [default: auto]
+    #[arg(long, value_enum, value_name = "WAY")]
+    guard_admission: Option<AdmissionFlag>,
     /// Format of the log
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
     log_format: LogFormat,
@@ -101,8 +105,8 @@ pub(crate) struct Flags {
 /// Flags that decide how slices are written: for the controller, and for the commands that predict it.
 #[derive(Args)]
 pub(crate) struct SliceFlags {
-    /// What is written: slices in place of the built-in controller (controller), hints in its slices by an admission
-    /// policy (guard), or nothing (observe) [default: controller]
+    /// What is written: slices in place of the built-in controller (controller), hints in its slices by admission
+    /// (guard), or nothing (observe) [default: controller]
     #[arg(long, value_enum, value_name = "MODE")]
     mode: Option<ModeFlag>,
     /// With improvements (none), or exactly like the reference, its quirks included (upstream)
@@ -142,6 +146,13 @@ enum ModeFlag {
     Controller,
     Guard,
     Observe,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum AdmissionFlag {
+    Auto,
+    Policy,
+    Webhook,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -247,7 +258,13 @@ impl From<SliceFlags> for File {
 
 impl From<Flags> for File {
     fn from(flags: Flags) -> Self {
+        let admission = flags.guard_admission.map(|way| match way {
+            AdmissionFlag::Auto => Admission::Auto,
+            AdmissionFlag::Policy => Admission::Policy,
+            AdmissionFlag::Webhook => Admission::Webhook,
+        });
         Self {
+            guard: Some(GuardFile { admission, ..GuardFile::default() }),
             concurrent_service_syncs: flags.concurrent_service_syncs,
             endpoint_updates_batch_period: flags.endpoint_updates_batch_period,
             leader_election: Some(LeaderElection {

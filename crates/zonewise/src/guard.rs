@@ -13,7 +13,7 @@ use zonewise_controller::guard::Removed;
 pub(crate) enum Guard {
     /// Remove everything that guard mode has written
     ///
-    /// The admission policy and its bindings, ZoneAllocations, conditions, and spec.trafficDistribution where guard mode has
+    /// The admission policy and its bindings, or the webhook, ZoneAllocations, conditions, and spec.trafficDistribution where guard mode has
     /// set it. The built-in controller writes its own hints again. Connections go on meanwhile. Stop the controller
     /// first: it would write all of it again.
     #[command(after_help = "\
@@ -52,7 +52,7 @@ pub(crate) fn run(Guard::Remove(arguments): Guard) -> Result<()> {
     let text = match arguments.output {
         Form::Json => format!("{}\n", json!({ "services": services, "floors": floors })),
         Form::Text => format!(
-            "the admission policy is removed; {services} Services have the built-in controller's hints again, and \
+            "what puts hints into slices is removed; {services} Services have the built-in controller's hints again, and \
              spec.trafficDistribution was given back for {floors}\n"
         ),
     };

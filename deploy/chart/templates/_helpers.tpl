@@ -39,6 +39,20 @@ subjects:
     namespace: zonewise-system
 {{- end -}}
 
+{{/* What puts hints into slices in guard mode; empty in other modes. */}}
+{{- define "zonewise.admission" -}}
+{{- with .Values.controller -}}
+{{- if and .enabled (eq .mode "guard") -}}
+{{- dig "guard" "admission" "auto" .configuration -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "true" where the controller serves the webhook of guard mode, or may come to. */}}
+{{- define "zonewise.webhook" -}}
+{{- if has (include "zonewise.admission" .) (list "auto" "webhook") -}}true{{- end -}}
+{{- end -}}
+
 {{/* Where kubectl finds the address of the API server that it uses itself. */}}
 {{- define "zonewise.printApiServer" -}}
 kubectl config view --minify -o jsonpath='{.clusters[0].cluster.server}'

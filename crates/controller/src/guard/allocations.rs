@@ -26,6 +26,11 @@ impl Allocations {
         self.0.lock().get(&Keyed::key(service)).map(|stored| stored.of(service))
     }
 
+    /// The allocation with the name of a Service, whether that exists or not.
+    pub(crate) fn stored(&self, service: &Key) -> Option<ZoneAllocation> {
+        self.0.lock().get(service).map(|stored| stored.spec.clone())
+    }
+
     /// Notes what is stored. Returns whether it was not known; what is older than what is known is not noted.
     pub(crate) fn note(&self, stored: StoredAllocation) -> bool {
         let (service, version) = (stored.key(), version_number(stored.version()));

@@ -1,9 +1,10 @@
-//! Keeps the admission policy as it should be, and a binding for each name of a Service whose hints it keeps.
+//! Keeps the admission policy as it should be, and a binding for each name of a Service whose hints it keeps; or the
+//! configuration of the webhook, which has all these names.
 //!
 //! ```text
-//!  sync ─────────► install, bind, before the first allocation of a name ──┐
+//!  sync ─────────► put in place, before the first allocation of a name ───┐
 //!                    │ known: what was written                            ▼
-//!  Keeper, every 3 s ┴► stored ≠ known, or wanted by nobody ──► API server: policy and bindings
+//!  Keeper, every 3 s ┴► stored ≠ known, or wanted by nobody ──► API server: policy and bindings, or webhook
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,9 +20,11 @@ use zonewise_cluster::api::ApiError;
 use zonewise_cluster::lease::Leadership;
 use zonewise_common::name::{Key, Name};
 use zonewise_inventory::policy::{self as requests, Version};
+use zonewise_inventory::webhook;
 
 use super::IN_FORCE_AFTER;
 use super::places::{Holder, Places};
+use super::webhook::Webhook;
 
 /// The policy.
 const DOCUMENT: &str = include_str!("policy.yaml");
@@ -33,14 +36,26 @@ const PERIOD: Duration = Duration::from_secs(3);
 pub(crate) struct Policy {
     /// The most names of Services that it is bound to.
     limit: usize,
+    way: Way,
     written: Mutex<Written>,
+    /// Held while the configuration of the webhook is written, because each write has all names.
+    writing: tokio::sync::Mutex<()>,
+}
+
+/// What puts hints into slices.
+#[derive(Clone, Debug)]
+pub(crate) enum Way {
+    /// The admission policy, with its bindings.
+    Policy,
+    /// The webhook.
+    Webhook(Webhook),
 }
 
 #[derive(Debug, Default)]
 struct Written {
-    /// The policy; `None` before the first write, and when it seems to be gone.
+    /// The policy, or the configuration of the webhook; `None` before the first write, and when it seems to be gone.
     policy: Option<Version>,
-    /// The bindings, by the name of their Service.
+    /// The bindings, by the name of their Service; of a webhook, its configuration by each name in it.
     bindings: BTreeMap<Name, Version>,
     /// The Services that syncs under way have a place for, and how many syncs.
     needed: BTreeMap<Key, usize>,
@@ -78,8 +93,9 @@ impl Drop for Needed<'_> {
 
 impl Policy {
     /// With so many places.
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, written: Mutex::default() }
+    pub(crate) fn new(limit: usize, way: Way) -> Self {
+        let (written, writing) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { limit, way, written, writing }
     }
 
     /// A place for a Service during its sync: its binding is written before the allocation that tells the keeper so.
@@ -133,7 +149,7 @@ impl Policy {
         self.written.lock().waiting.len()
     }
 
-    pub(crate) fn is_installed(&self) -> bool {
+    fn is_installed(&self) -> bool {
         self.written.lock().policy.is_some()
     }
 
@@ -141,15 +157,53 @@ impl Policy {
         self.written.lock().bindings.contains_key(service)
     }
 
+    /// Sees to it that hints are put into the slices of Services of this name.
+    pub(crate) async fn put_in_place(
+        &self,
+        client: &Client,
+        service: &Name,
+    ) -> Result<(), ApiError> {
+        match &self.way {
+            Way::Policy => {
+                // Without the policy the API server refuses its bindings.
+                if !self.is_installed() {
+                    self.install(client).await?;
+                }
+                self.bind(client, service).await
+            }
+            Way::Webhook(webhook) => {
+                let known = || self.written.lock().bindings.keys().cloned().collect();
+                self.configure(webhook, client, known).await.map(drop)
+            }
+        }
+    }
+
+    /// Writes the configuration of the webhook, for these names and those that syncs need.
+    async fn configure(
+        &self,
+        webhook: &Webhook,
+        client: &Client,
+        names: impl FnOnce() -> BTreeSet<Name>,
+    ) -> Result<Version, ApiError> {
+        let _writing = self.writing.lock().await;
+        let mut names = names();
+        names.extend(self.written.lock().needed.keys().map(|(_, name)| Name::clone(name)));
+        let stored = webhook.install(client, &names).await?;
+        let mut written = self.written.lock();
+        written.bindings = names.into_iter().map(|name| (name, stored.clone())).collect();
+        written.policy = Some(stored.clone());
+        Ok(stored)
+    }
+
     /// Writes the policy.
-    pub(crate) async fn install(&self, client: &Client) -> Result<Version, ApiError> {
+    async fn install(&self, client: &Client) -> Result<Version, ApiError> {
         let stored = requests::install(client, &document()).await?;
         self.written.lock().policy = Some(stored.clone());
         Ok(stored)
     }
 
     /// Writes the binding of a Service's name.
-    pub(crate) async fn bind(&self, client: &Client, service: &Name) -> Result<(), ApiError> {
+    async fn bind(&self, client: &Client, service: &Name) -> Result<(), ApiError> {
         let answer = requests::bind(client, service).await;
         let mut written = self.written.lock();
         match answer {
@@ -210,7 +264,7 @@ impl Keeper {
         admitted: impl Fn(Vec<Key>),
     ) {
         let names = || self.policy.names(in_force());
-        let mut seen = None;
+        let (mut seen, mut is_tidy) = (None, false);
         loop {
             admitted(self.policy.admissible(&in_force));
             match self.look(names, &mut seen).await {
@@ -223,7 +277,34 @@ impl Keeper {
                     tracing::warn!(%error, "the admission policy cannot be kept in place; it is tried again");
                 }
             }
+            if seen.is_some() && !is_tidy {
+                is_tidy = self.tidy().await;
+            }
             sleep(PERIOD).await;
+        }
+    }
+
+    /// Removes what puts hints into slices the other way, which an earlier start may have left: both come to the same, and
+    /// cost twice. Returns whether that is done.
+    async fn tidy(&self) -> bool {
+        let removed = match (&self.policy.way, self.may_write()) {
+            (_, Err(_)) => return false,
+            (Way::Policy, _) => webhook::uninstall(&self.client).await,
+            (Way::Webhook(_), _) => remove_policy(&self.client).await,
+        };
+        match removed {
+            Ok(()) => true,
+            Err(ApiError::Forbidden(cause)) => {
+                tracing::debug!(
+                    cause,
+                    "guard.admission leaves no right to remove what the other way would have left"
+                );
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "what the other way of guard mode may have left cannot be removed; it is tried again");
+                false
+            }
         }
     }
 
@@ -234,17 +315,32 @@ impl Keeper {
         seen: &mut Option<Version>,
     ) -> Result<bool, KeepError> {
         self.may_write()?;
-        let policy = self.policy.install(&self.client).await?;
-        let is_new = seen.as_ref() != Some(&policy);
+        let in_place = match &self.policy.way {
+            Way::Policy => self.policy.install(&self.client).await?,
+            Way::Webhook(webhook) => self.policy.configure(webhook, &self.client, &names).await?,
+        };
+        let is_new = seen.as_ref() != Some(&in_place);
         if is_new {
-            tracing::info!("the admission policy is in place");
+            tracing::info!("what puts hints into slices is in place");
         }
-        *seen = Some(policy);
+        *seen = Some(in_place);
+        match &self.policy.way {
+            Way::Policy => Ok(self.look_at_bindings(names).await? || is_new),
+            Way::Webhook(_) => Ok(is_new),
+        }
+    }
+
+    /// Writes the bindings that are not as they should be, and deletes those that nobody wants. Returns whether one was
+    /// written.
+    async fn look_at_bindings(
+        &self,
+        names: impl Fn() -> BTreeSet<Name>,
+    ) -> Result<bool, KeepError> {
         let stored = requests::bindings(&self.client).await?;
         // Asked after the list, so that a binding in the list is not taken for one that nobody wants because its
         // allocation was written meanwhile.
         let wanted = names();
-        let mut is_written = is_new;
+        let mut is_written = false;
         for service in wanted.iter().filter(|name| self.policy.differs(name, stored.get(*name))) {
             self.may_write()?;
             is_written |=
@@ -276,8 +372,14 @@ fn went_well(action: &str, service: &Name, answer: Result<(), ApiError>) -> Resu
     }
 }
 
-/// Removes the bindings and the policy; that they are gone is no error.
+/// Removes what puts hints into slices; that it is gone is no error.
 pub(super) async fn remove(client: &Client) -> Result<(), ApiError> {
+    webhook::uninstall(client).await?;
+    remove_policy(client).await
+}
+
+/// Removes the bindings and the policy.
+async fn remove_policy(client: &Client) -> Result<(), ApiError> {
     for service in requests::bindings(client).await?.keys() {
         requests::unbind(client, service).await?;
     }
@@ -335,7 +437,7 @@ mod tests {
     }
 
     fn keeper(client: Client, leadership: Leadership) -> Keeper {
-        Keeper { client, leadership, policy: Arc::new(Policy::new(9)) }
+        Keeper { client, leadership, policy: Arc::new(Policy::new(9, Way::Policy)) }
     }
 
     #[test]
@@ -382,7 +484,7 @@ mod tests {
 
     #[test]
     fn places_are_given_once_and_who_waits_gets_those_that_become_free() {
-        let policy = Policy::new(2);
+        let policy = Policy::new(2, Way::Policy);
         let key = |namespace: &str, name: &str| -> Key { (namespace.into(), name.into()) };
         let (web, api, db) = (key("shop", "web"), key("shop", "api"), key("bank", "db"));
         let holder = |service: &Key| Holder { since: "1".into(), service: service.clone() };

@@ -9,14 +9,19 @@
 //!  places ─► how many names of Services that is done for, and for whom
 //! ```
 //!
+//! On API servers without such policies a webhook takes the policy's place (webhook.rs), and does the same.
+//!
 //! Nothing here is needed for endpoints to flow: without this process the policy goes on with the allocations that are
 //! stored, and without the policy the slices have the hints of the floor.
 
 mod allocations;
+mod certificate;
 mod keeper;
 mod places;
 mod remove;
+mod review;
 mod sync;
+mod webhook;
 
 use std::time::Duration;
 
@@ -26,31 +31,43 @@ use tokio::time::sleep;
 use zonewise_cluster::api::{self, ApiError};
 use zonewise_inventory::guard::{API_VERSION, POLICIES};
 
+use crate::config::Admission;
+
 pub(crate) use self::allocations::{AllocationFollower, Allocations};
-pub(crate) use self::keeper::{Keeper, Policy};
+pub(crate) use self::certificate::Certificates;
+pub(crate) use self::keeper::{Keeper, Policy, Way};
 pub(crate) use self::places::Holder;
 pub use self::remove::{Removed, remove};
+pub(crate) use self::review::Outcome;
 pub(crate) use self::sync::Guard;
+pub(crate) use self::webhook::{Reviews, Webhook, follow_certificate, serve};
 
 /// How long the API server may take to act by a policy or an allocation that was written: it looks for changed policies
 /// once a second, and follows allocations by a watch.
 const IN_FORCE_AFTER: Duration = Duration::from_millis(1500);
 
-/// Checks that the API server has what guard mode needs, and waits for an API server that does not answer. The error says
-/// what is missing.
-pub(crate) async fn check(client: &Client) -> Result<(), String> {
-    if !has(client, POLICIES, "mutatingadmissionpolicies").await? {
-        return Err(format!(
-            "the API server has no MutatingAdmissionPolicy in {POLICIES}, which Kubernetes has since version 1.36; use \
-             --mode observe here, or --mode controller where the built-in controller can be switched off"
-        ));
-    }
+/// Checks that the API server has what guard mode needs, and waits for an API server that does not answer. Returns whether
+/// the webhook takes the place of the admission policy. The error says what is missing.
+pub(crate) async fn check(client: &Client, admission: Admission) -> Result<bool, String> {
+    let by_webhook = match admission {
+        Admission::Webhook => true,
+        Admission::Auto => !has(client, POLICIES, "mutatingadmissionpolicies").await?,
+        Admission::Policy => {
+            if !has(client, POLICIES, "mutatingadmissionpolicies").await? {
+                return Err(format!(
+                    "the API server has no MutatingAdmissionPolicy in {POLICIES}, which Kubernetes has since version 1.36; \
+                     use guard.admission: webhook here, or auto"
+                ));
+            }
+            false
+        }
+    };
     if !has(client, API_VERSION, "zoneallocations").await? {
         return Err(format!(
             "the API server does not know ZoneAllocations ({API_VERSION}); apply deploy/guard/crd.yaml first"
         ));
     }
-    Ok(())
+    Ok(by_webhook)
 }
 
 #[derive(Default, Deserialize)]
@@ -101,7 +118,9 @@ mod tests {
             *response.status_mut() = StatusCode::FORBIDDEN;
             Ok::<_, Infallible>(response)
         };
-        let error = check(&Client::new(tower::service_fn(answer), "default")).await.unwrap_err();
+        let error = check(&Client::new(tower::service_fn(answer), "default"), Admission::Auto)
+            .await
+            .unwrap_err();
         assert!(error.contains(POLICIES) && error.contains("not allowed (403)"), "{error}");
     }
 }

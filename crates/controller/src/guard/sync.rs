@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use zonewise_cluster::api::ApiError;
 use zonewise_common::clock;
 use zonewise_common::name::Key;
-use zonewise_inventory::follow::IndexListener;
+use zonewise_inventory::follow::{Cause, IndexListener};
 use zonewise_inventory::guard as requests;
 use zonewise_slices::guard::{Floor, FloorStep, Guarded, ZoneAllocation, floor_step, guarded};
 use zonewise_slices::plan::Plan;
@@ -34,8 +34,10 @@ use crate::sync::{ServiceObjects, SyncError, Syncer, labels, write_error};
 const PATIENCE: u32 = 4;
 /// The delay before slices without their hints are touched again; it doubles up to …
 const FIRST_DELAY: Duration = Duration::from_millis(250);
-/// … this.
+/// … this. One Service alone is touched more often, …
 const LAST_DELAY: Duration = Duration::from_secs(30);
+/// … every so often at least: as soon as it has its hints, the others are touched, too.
+const SCOUT_DELAY: Duration = Duration::from_secs(4);
 
 /// What guard mode keeps in memory. Losing it does no harm.
 #[derive(Debug)]
@@ -66,6 +68,24 @@ impl Guard {
 
     fn forget_state(&self, service: &Key) {
         self.states.lock().remove(service);
+    }
+
+    /// Notes how many slices lack their hints although they were touched. Returns when to touch them again, and the
+    /// Services that should be touched now: those that lack hints, too, once one of them has got its own.
+    fn touched(&self, service: &Key, lacking: usize) -> (Option<Duration>, Vec<Key>) {
+        let mut states = self.states.lock();
+        let state = states.entry(service.clone()).or_default();
+        let was_in_vain = state.in_vain > 0;
+        state.released = None;
+        state.in_vain = if lacking == 0 { 0 } else { state.in_vain + 1 };
+        let in_vain = state.in_vain;
+        let mut others = states.iter().filter(|(_, state)| state.in_vain > 0).map(|(key, _)| key);
+        if in_vain == 0 {
+            let waiting = if was_in_vain { others.cloned().collect() } else { Vec::new() };
+            return (None, waiting);
+        }
+        let last = if others.next() == Some(service) { SCOUT_DELAY } else { LAST_DELAY };
+        (Some(delay(in_vain).min(last)), Vec::new())
     }
 
     fn with<T>(&self, service: &Key, work: impl FnOnce(&mut State) -> T) -> T {
@@ -160,20 +180,15 @@ impl<L: IndexListener> Syncer<L> {
         }
     }
 
-    /// Binds the policy to the Service's name, unless that is done: before the allocation is written that says that it is
+    /// Binds the policy or the webhook to the Service's name, unless that is done: before the allocation is written that says that it is
     /// needed.
     async fn bind(&self, subject: &Subject<'_>) -> Result<(), SyncError> {
         let (policy, name) = (&*subject.guard.policy, &subject.service.name);
         if policy.is_bound(name) {
             return Ok(());
         }
-        // Without the policy the API server refuses its bindings.
-        if !policy.is_installed() {
-            let answer = self.send(policy.install(&self.client), subject.progress).await?;
-            answer.map_err(|error| failed("write the admission policy", subject, error))?;
-        }
-        let answer = self.send(policy.bind(&self.client, name), subject.progress).await?;
-        answer.map_err(|error| failed("bind the admission policy", subject, error))
+        let answer = self.send(policy.put_in_place(&self.client, name), subject.progress).await?;
+        answer.map_err(|error| failed("put the admission of its hints in place", subject, error))
     }
 
     /// Brings the floor into its desired state.
@@ -198,14 +213,28 @@ impl<L: IndexListener> Syncer<L> {
             FloorStep::Keep(noted) => kept(noted),
             FloorStep::Withdraw => kept(Some(Floor::Withdrawn)),
             FloorStep::Refuse => refused,
-            FloorStep::Set(floor) => {
-                let request = requests::set_floor(&self.client, subject.key, floor.value());
-                match self.send(request, subject.progress).await? {
-                    Ok(_) => kept(Some(floor)),
-                    Err(ApiError::Conflict(_)) => refused,
-                    Err(error) => Err(failed("set spec.trafficDistribution", subject, error)),
-                }
-            }
+            FloorStep::Set(floor) => match self.set_floor(subject, floor).await? {
+                Ok(set) => kept(Some(set)),
+                Err(ApiError::Conflict(_)) => refused,
+                Err(error) => Err(failed("set spec.trafficDistribution", subject, error)),
+            },
+        }
+    }
+
+    /// Sets the floor, by its older name if the API server rejects the newer one. Returns what was set.
+    async fn set_floor(
+        &self,
+        subject: &Subject<'_>,
+        floor: Floor,
+    ) -> Result<Result<Floor, ApiError>, SyncError> {
+        let set = |floor: Floor| async move {
+            let request = requests::set_floor(&self.client, subject.key, floor.value());
+            let answer = self.send(request, subject.progress).await?;
+            Ok::<_, SyncError>(answer.map(|_| floor))
+        };
+        match (set(floor).await?, floor.older_name()) {
+            (Err(ApiError::Refused(_)), Some(older)) => set(older).await,
+            (answer, _) => Ok(answer),
         }
     }
 
@@ -232,12 +261,9 @@ impl<L: IndexListener> Syncer<L> {
             }
             self.metrics.changes.with(["touch"]).inc();
         }
-        let in_vain = subject.guard.with(subject.key, |state| {
-            state.released = None;
-            state.in_vain = if lacking == 0 { 0 } else { state.in_vain + 1 };
-            state.in_vain
-        });
-        Ok((in_vain > 0).then(|| delay(in_vain)))
+        let (again, waiting) = subject.guard.touched(subject.key, lacking);
+        self.watched.listener.changed(Cause::Service, waiting);
+        Ok(again)
     }
 
     async fn allocate(
@@ -360,7 +386,7 @@ fn failed(action: &str, subject: &Subject<'_>, error: ApiError) -> SyncError {
 /// The delay after slices were touched in vain so often in a row.
 fn delay(in_vain: u32) -> Duration {
     let doublings = in_vain.saturating_sub(1).min(10);
-    FIRST_DELAY.saturating_mul(1 << doublings).min(LAST_DELAY)
+    FIRST_DELAY.saturating_mul(1 << doublings)
 }
 
 #[cfg(test)]
@@ -369,6 +395,8 @@ mod tests {
     use std::convert::Infallible;
 
     use serde_json::json;
+
+    use crate::guard::Way;
 
     fn service(uid: &str, field: Option<&str>) -> Service {
         serde_json::from_value(json!({
@@ -405,6 +433,23 @@ mod tests {
             let found = confirmed(step, ours, &service("1", watched), stored).await;
             assert_eq!(found, Ok(expected), "{what}");
         }
+    }
+
+    #[test]
+    fn one_service_looks_out_for_all_that_lack_their_hints() {
+        let policy = Arc::new(Policy::new(9, Way::Policy));
+        let guard = Guard::new(Arc::default(), policy);
+        let key = |name: &str| -> Key { ("shop".into(), name.into()) };
+        let (api, web) = (key("api"), key("web"));
+        for round in 0..9 {
+            let expected = |last: Duration| (Some(delay(round + 1).min(last)), Vec::new());
+            assert_eq!(guard.touched(&api, 1), expected(SCOUT_DELAY), "{round}");
+            assert_eq!(guard.touched(&web, 2), expected(LAST_DELAY), "{round}");
+        }
+        assert_eq!(guard.touched(&key("db"), 0), (None, Vec::new()), "it never lacked any");
+        assert_eq!(guard.touched(&api, 0), (None, vec![web.clone()]));
+        assert_eq!(guard.touched(&api, 0), (None, Vec::new()), "told once");
+        assert_eq!(guard.touched(&web, 0), (None, Vec::new()));
     }
 
     #[test]

@@ -35,25 +35,16 @@ fn in_force(found: &GuardSight) -> Check {
         return GUARD
             .failed(
                 format!(
-                    "there is no MutatingAdmissionPolicy {POLICY}: slices are written with the hints of the floor"
+                    "there is no MutatingAdmissionPolicy {POLICY}, and no webhook in its place: slices are written with the \
+                     hints of the floor"
                 ),
-                "the controller writes the policy within seconds while it leads and the API server has the kind \
-                 (Kubernetes 1.36); its log says why it does not",
+                "the controller writes the policy (from Kubernetes 1.36 on) or the webhook within seconds while it leads; \
+                 its log says why it does not",
             )
             .with(["kubectl -n zonewise-system logs -l app.kubernetes.io/name=zonewise-controller --tail=20", RESTART]);
     };
     if failure_policy != "Ignore" {
-        return GUARD
-            .failed(
-                format!(
-                    "the MutatingAdmissionPolicy {POLICY} has failurePolicy {failure_policy}: a write of a slice that it \
-                     fails on is refused, and endpoints are not followed"
-                ),
-                "set it to Ignore; a controller that runs does that within seconds",
-            )
-            .with([format!(
-                "kubectl patch mutatingadmissionpolicy {POLICY} --type=merge -p '{{\"spec\":{{\"failurePolicy\":\"Ignore\"}}}}'"
-            )]);
+        return refusing(found.by_webhook, failure_policy);
     }
     let unbound: Vec<String> = allocations
         .iter()
@@ -64,7 +55,8 @@ fn in_force(found: &GuardSight) -> Check {
         return GUARD
             .failed(
                 format!(
-                    "the policy is not bound for {}: their slices are written with the hints of the floor: {}",
+                    "the {} is not bound for {}: their slices are written with the hints of the floor: {}",
+                    if found.by_webhook { "webhook" } else { "policy" },
                     counted(unbound.len(), "Service"),
                     listed(unbound.iter().map(String::as_str))
                 ),
@@ -73,9 +65,29 @@ fn in_force(found: &GuardSight) -> Check {
             .with([RESTART]);
     }
     GUARD.passed(format!(
-        "the admission policy is in place, never keeps a slice from being written, and is bound for {}",
+        "the {} is in place, never keeps a slice from being written, and is bound for {}",
+        if found.by_webhook { "webhook" } else { "admission policy" },
         counted(allocations.len(), "guarded Service")
     ))
+}
+
+/// What puts the hints in keeps slices from being written when it fails.
+fn refusing(by_webhook: bool, failure_policy: &str) -> Check {
+    let (kind, patch) = if by_webhook {
+        let patch = r#"--type=json -p '[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]'"#;
+        ("MutatingWebhookConfiguration", patch)
+    } else {
+        ("MutatingAdmissionPolicy", r#"--type=merge -p '{"spec":{"failurePolicy":"Ignore"}}'"#)
+    };
+    GUARD
+        .failed(
+            format!(
+                "the {kind} {POLICY} has failurePolicy {failure_policy}: a write of a slice that it fails on is refused, \
+                 and endpoints are not followed"
+            ),
+            "set it to Ignore; a controller that runs does that within seconds",
+        )
+        .with([format!("kubectl patch {} {POLICY} {patch}", kind.to_lowercase())])
 }
 
 /// What is in the API server although the controller does not guard.
@@ -87,7 +99,7 @@ fn left_over(found: &GuardSight) -> Option<Check> {
     Some(
         GUARD
             .warning(
-                "guard mode is not installed, but its admission policy or its ZoneAllocations are left: they go on putting \
+                "guard mode is not installed, but its admission policy, its webhook or its ZoneAllocations are left: they go on putting \
                  hints into slices",
                 "take guard mode out of the cluster, or install it again (controller.mode=guard)",
             )

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
+use zonewise_common::keys::SERVICE_NAME;
 use zonewise_common::proxy_report::ProxyReport;
 use zonewise_inventory::guard::POLICY;
 use zonewise_slices::guard::ZoneAllocation;
@@ -266,10 +267,12 @@ pub struct GuardSight {
     /// The ZoneAllocations by which the policy changes hints, as namespace and name; `None` if the API server does not
     /// know the kind.
     pub allocations: Option<Vec<(String, String)>>,
-    /// The `failurePolicy` of the admission policy; `None` if there is no policy.
+    /// The `failurePolicy` of the admission policy, or of the webhook in its place; `None` if there is neither.
     pub failure_policy: Option<String>,
-    /// The names of Services that the policy is bound to.
+    /// The names of Services that the policy is bound to, or that the webhook selects.
     pub bound: Vec<String>,
+    /// Whether it is the webhook.
+    pub by_webhook: bool,
 }
 
 impl GuardSight {
@@ -283,6 +286,18 @@ impl GuardSight {
     /// What a policy does with a write that it fails on; without a word of its own, it is refused.
     pub fn failure_policy(policy: &Value) -> String {
         policy["spec"]["failurePolicy"].as_str().unwrap_or("Fail").to_owned()
+    }
+
+    /// What the webhook does with a write when it does not answer, and the names of Services that it selects. Without a
+    /// Service there is nothing to select.
+    pub fn webhook(configuration: &Value) -> (String, Vec<String>) {
+        let Some(webhook) = configuration["webhooks"].get(0) else {
+            return ("Ignore".to_owned(), Vec::new());
+        };
+        let selected = webhook["objectSelector"]["matchExpressions"].as_array();
+        let of_names = selected.into_iter().flatten().find(|one| one["key"] == SERVICE_NAME);
+        let names = of_names.map(|one| texts(&one["values"])).unwrap_or_default();
+        (webhook["failurePolicy"].as_str().unwrap_or("Fail").to_owned(), names)
     }
 
     /// The name of the Services that a binding is for; `None` if it is that of another policy.
@@ -343,6 +358,26 @@ mod tests {
         };
         assert_eq!(one.argument("--proxy-name"), Some("zonewise"));
         assert_eq!(one.argument("--log"), None);
+    }
+
+    #[test]
+    fn a_webhook_selects_the_names_in_its_configuration() {
+        let names = json!([{ "key": SERVICE_NAME, "operator": "In", "values": ["api", "web"] }]);
+        let selector = json!({ "matchExpressions": names });
+        let rows = [
+            (json!({}), "Ignore", vec![]),
+            (json!({ "webhooks": [] }), "Ignore", vec![]),
+            (json!({ "webhooks": [{}] }), "Fail", vec![]),
+            (
+                json!({ "webhooks": [{ "failurePolicy": "Ignore", "objectSelector": selector }] }),
+                "Ignore",
+                vec!["api".to_owned(), "web".to_owned()],
+            ),
+        ];
+        for (configuration, failure_policy, names) in rows {
+            let expected = (failure_policy.to_owned(), names);
+            assert_eq!(GuardSight::webhook(&configuration), expected, "{configuration}");
+        }
     }
 
     #[test]

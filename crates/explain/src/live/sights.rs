@@ -158,22 +158,6 @@ async fn asking(client: &Client) -> Sight<Vec<String>> {
 
 /// What guard mode has in the API server. An API server that does not know a kind has none of it.
 async fn guard(client: &Client) -> Sight<GuardSight> {
-    let path = |kind: &str| format!("/apis/{POLICIES}/{kind}");
-    let policy = match api::get(client, &path(&format!("mutatingadmissionpolicies/{POLICY}"))).await
-    {
-        Ok(body) => Some(serde_json::from_slice::<Value>(&body).unwrap_or_default()),
-        Err(ApiError::NotFound(_)) => None,
-        Err(error) => return hidden("the admission policy of guard mode", &error),
-    };
-    let mut bound = Vec::new();
-    let mut take = |json: &str| {
-        let binding = serde_json::from_str::<Value>(json).ok();
-        bound.extend(binding.as_ref().and_then(GuardSight::bound));
-    };
-    match list_each(client, &path("mutatingadmissionpolicybindings"), "", &mut take).await {
-        Ok(_) | Err(ApiError::NotFound(_)) => {}
-        Err(error) => return hidden("bindings of the admission policy of guard mode", &error),
-    }
     let mut allocations = Vec::new();
     let mut take = |json: &str| {
         let allocation = serde_json::from_str::<Value>(json).ok();
@@ -184,11 +168,44 @@ async fn guard(client: &Client) -> Sight<GuardSight> {
         Err(ApiError::NotFound(_)) => false,
         Err(error) => return hidden("ZoneAllocations", &error),
     };
-    Sight::Seen(GuardSight {
-        allocations: known.then_some(allocations),
-        failure_policy: policy.as_ref().map(GuardSight::failure_policy),
-        bound,
-    })
+    let admission = match admission(client).await {
+        Ok(admission) => admission,
+        Err((what, error)) => return hidden(what, &error),
+    };
+    Sight::Seen(GuardSight { allocations: known.then_some(allocations), ..admission })
+}
+
+/// What puts hints into slices in guard mode: the admission policy, or the webhook in its place. The error names what
+/// cannot be read.
+async fn admission(client: &Client) -> Result<GuardSight, (&'static str, ApiError)> {
+    let path = |kind: &str| format!("/apis/{POLICIES}/{kind}");
+    let named = async |kind: &str, what: &'static str| match api::get(
+        client,
+        &path(&format!("{kind}/{POLICY}")),
+    )
+    .await
+    {
+        Ok(body) => Ok(Some(serde_json::from_slice::<Value>(&body).unwrap_or_default())),
+        Err(ApiError::NotFound(_)) => Ok(None),
+        Err(error) => Err((what, error)),
+    };
+    let policy = named("mutatingadmissionpolicies", "the admission policy of guard mode").await?;
+    let webhook = named("mutatingwebhookconfigurations", "the webhook of guard mode").await?;
+    let mut bound = Vec::new();
+    let mut take = |json: &str| {
+        let binding = serde_json::from_str::<Value>(json).ok();
+        bound.extend(binding.as_ref().and_then(GuardSight::bound));
+    };
+    match list_each(client, &path("mutatingadmissionpolicybindings"), "", &mut take).await {
+        Ok(_) | Err(ApiError::NotFound(_)) => {}
+        Err(error) => return Err(("bindings of the admission policy of guard mode", error)),
+    }
+    let (failure_policy, bound, by_webhook) =
+        match (&policy, webhook.as_ref().map(GuardSight::webhook)) {
+            (None, Some((failure_policy, names))) => (Some(failure_policy), names, true),
+            (policy, _) => (policy.as_ref().map(GuardSight::failure_policy), bound, false),
+        };
+    Ok(GuardSight { allocations: None, failure_policy, bound, by_webhook })
 }
 
 /// Verb, API group, resource, namespace, and what it is for.

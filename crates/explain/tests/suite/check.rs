@@ -582,6 +582,7 @@ fn guarded(sights: &mut Sights) {
         allocations: Some(vec![("shop".into(), "web".into())]),
         failure_policy: Some("Ignore".into()),
         bound: vec!["web".into()],
+        by_webhook: false,
     };
 }
 
@@ -604,8 +605,12 @@ fn managed(sights: &mut Sights) {
 
 #[test]
 fn guard_and_observe_mode_leave_the_slices_to_the_built_in_controller() {
-    let in_order: [Change; 4] = [
+    let in_order: [Change; 5] = [
         guarded,
+        |s| {
+            guarded(s);
+            seen(&mut s.guard).by_webhook = true;
+        },
         observing,
         |s| {
             guarded(s);
@@ -661,7 +666,27 @@ fn every_fault_of_guard_mode_is_found_with_its_fix() {
             },
             "guard-policy",
             FAILED,
-            &["not bound for 1 Service", "shop/web", "rollout restart"],
+            &["the policy is not bound for 1 Service", "shop/web", "rollout restart"],
+        ),
+        (
+            |s| {
+                guarded(s);
+                seen(&mut s.guard).by_webhook = true;
+                seen(&mut s.guard).bound = Vec::new();
+            },
+            "guard-policy",
+            FAILED,
+            &["the webhook is not bound for 1 Service", "shop/web", "rollout restart"],
+        ),
+        (
+            |s| {
+                guarded(s);
+                seen(&mut s.guard).by_webhook = true;
+                seen(&mut s.guard).failure_policy = Some("Fail".into());
+            },
+            "guard-policy",
+            FAILED,
+            &["failurePolicy Fail", "kubectl patch mutatingwebhookconfiguration zonewise-guard"],
         ),
         (
             |s| {

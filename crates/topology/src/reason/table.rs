@@ -202,7 +202,7 @@ define_reasons! {
             "a node cannot open the health check port of the Service, so load balancers skip the node",
             "stop the other process that listens on spec.healthCheckNodePort on that node; the proxy tries again with the next change";
         HintsEnforced => InForce,
-            "the admission policy keeps these hints in the slices of the built-in controller",
+            "an admission policy or webhook keeps these hints in the slices of the built-in controller",
             NOTHING_TO_DO;
         HintsNotEnforced => Failed,
             "slices do not carry the planned hints, so routing follows spec.trafficDistribution there",

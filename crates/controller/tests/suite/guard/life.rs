@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use zonewise_controller::guard;
 use zonewise_testbed::objects::service;
-use zonewise_testbed::{Cluster, Gate, Options, Process, User, eventually, manifests};
+use zonewise_testbed::{Cluster, Gate, Process, User, eventually, manifests};
 
 use super::{
     AUTO, annotated, cluster, condition, counts, edit, eventually_condition, eventually_counts,
@@ -14,10 +14,10 @@ use super::{
 use crate::common::{ROOT, Running, slices, turn};
 
 /// Six Pods in zone a and three in b and c, by which `auto` moves two endpoints of a.
-const PER_ZONE: [usize; 3] = [6, 3, 3];
-const OWN_ZONE: [(&str, usize); 3] = [("a", 6), ("b", 3), ("c", 3)];
-const MOVED: [(&str, usize); 3] = [("a", 4), ("b", 4), ("c", 4)];
-const NONE: [(&str, usize); 1] = [("-", 12)];
+pub(super) const PER_ZONE: [usize; 3] = [6, 3, 3];
+pub(super) const OWN_ZONE: [(&str, usize); 3] = [("a", 6), ("b", 3), ("c", 3)];
+pub(super) const MOVED: [(&str, usize); 3] = [("a", 4), ("b", 4), ("c", 4)];
+pub(super) const NONE: [(&str, usize); 1] = [("-", 12)];
 
 /// What a Service and its slices say, apart from versions and times.
 async fn said(cluster: &Cluster, name: &str) -> Value {
@@ -145,7 +145,7 @@ async fn a_field_that_another_program_sets_is_told_and_not_fought_for() {
 }
 
 /// Replaces every Pod of `web` by another one, one after the other.
-async fn rolling_update(cluster: &Cluster, first: usize) {
+pub(super) async fn rolling_update(cluster: &Cluster, first: usize) {
     for number in 0..12 {
         let zone = ["a", "a", "a", "a", "a", "a", "b", "b", "b", "c", "c", "c"][number];
         cluster.create(&[pod("web", first + 12 + number, zone)]).await.unwrap();
@@ -462,12 +462,12 @@ async fn guard_mode_says_what_the_cluster_lacks() {
     let guard = super::guard(&cluster).await;
     let error = guard.ended().await.unwrap_err().to_string();
     assert!(error.contains("apply deploy/guard/crd.yaml"), "{error}");
-    let old = Options::default()
-        .apiserver(
-            "--runtime-config=admissionregistration.k8s.io/v1/mutatingadmissionpolicies=false",
-        )
-        .apiserver("--disable-admission-plugins=ServiceAccount,MutatingAdmissionPolicy");
-    let cluster = Cluster::start_with(old).await.unwrap();
-    let error = super::guard(&cluster).await.ended().await.unwrap_err().to_string();
-    assert!(error.contains("since version 1.36") && error.contains("--mode observe"), "{error}");
+    let cluster = Cluster::start_with(super::without_policies()).await.unwrap();
+    let lines = "mode: guard\nguard: { admission: policy }";
+    let guard = Running::start_as(&cluster, User::Controller, lines).await;
+    let error = guard.ended().await.unwrap_err().to_string();
+    assert!(
+        error.contains("since version 1.36") && error.contains("admission: webhook"),
+        "{error}"
+    );
 }

@@ -2,6 +2,7 @@
 
 mod life;
 mod policy;
+mod webhook;
 mod writes;
 
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use zonewise_slices::guard::ZoneAllocation;
 use zonewise_testbed::objects::{node, service};
 use zonewise_testbed::table::markdown;
-use zonewise_testbed::{Cluster, Process, User, eventually, manifests};
+use zonewise_testbed::{Cluster, Options, Process, User, eventually, manifests};
 
 use crate::common::{ROOT, Running, slices};
 
@@ -21,7 +22,12 @@ const AUTO: (&str, &str) = ("zonewise.dev/routing-preference", "zonewise.dev/aut
 
 /// A cluster of three zones with the built-in controller and what guard mode needs, but not the rights to write slices.
 async fn cluster(flags: &[&str]) -> (Cluster, Process) {
-    let cluster = Cluster::start().await.unwrap();
+    cluster_with(Options::default(), flags).await
+}
+
+/// The same with an API server of these options.
+async fn cluster_with(options: Options, flags: &[&str]) -> (Cluster, Process) {
+    let cluster = Cluster::start_with(options).await.unwrap();
     let roles = manifests(format!("{ROOT}/deploy/controller/rbac.yaml")).unwrap();
     let (first, rest) = roles.split_at(1);
     let of_the_controller = |object: &&Value| {
@@ -30,7 +36,7 @@ async fn cluster(flags: &[&str]) -> (Cluster, Process) {
     let rest: Vec<Value> = rest.iter().filter(|role| !of_the_controller(role)).cloned().collect();
     cluster.create(first).await.unwrap();
     cluster.create(&rest).await.unwrap();
-    for file in ["crd.yaml", "rbac.yaml"] {
+    for file in ["crd.yaml", "rbac.yaml", "webhook.yaml"] {
         let objects = manifests(format!("{ROOT}/deploy/guard/{file}")).unwrap();
         cluster.create(&objects).await.unwrap();
     }
@@ -64,6 +70,15 @@ async fn install(cluster: &Cluster, services: &[String]) {
     };
     cluster.create(&services.iter().map(binding).collect::<Vec<_>>()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(2)).await;
+}
+
+/// An API server as before Kubernetes 1.36, without MutatingAdmissionPolicy.
+fn without_policies() -> Options {
+    Options::default()
+        .apiserver(
+            "--runtime-config=admissionregistration.k8s.io/v1/mutatingadmissionpolicies=false",
+        )
+        .apiserver("--disable-admission-plugins=ServiceAccount,MutatingAdmissionPolicy")
 }
 
 async fn guard(cluster: &Cluster) -> Running {

@@ -57,6 +57,9 @@ const GUARD: &str = "ServiceAccount zonewise-controller, ClusterRole zonewise-gu
     ClusterRole zonewise-metrics-reader, ClusterRoleBinding zonewise-guard, Role zonewise-controller, \
     RoleBinding zonewise-controller, ConfigMap zonewise-controller, Deployment zonewise-controller, \
     CustomResourceDefinition zoneallocations.zonewise.dev";
+const WEBHOOK: &str = "Service zonewise-guard-webhook, Secret zonewise-guard-webhook, Role zonewise-guard-webhook, \
+    RoleBinding zonewise-guard-webhook, ClusterRole zonewise-guard-webhook, ClusterRoleBinding zonewise-guard-webhook";
+const BY_POLICY: &str = "controller.configuration.guard.admission=policy";
 const BUDGET: &str = "PodDisruptionBudget zonewise-controller";
 const PROXY: &str = "ServiceAccount zonewise-proxy, ClusterRole zonewise-proxy, ClusterRoleBinding zonewise-proxy, \
     Role zonewise-proxy, RoleBinding zonewise-proxy, ValidatingAdmissionPolicy zonewise-proxy-lease, \
@@ -82,7 +85,9 @@ fn values_say_which_objects_there_are() {
     let monitors = ["monitoring.monitors.enabled=true", "monitoring.alerts.enabled=true"];
     let table: Vec<(Vec<&str>, String)> = vec![
         (vec![], [CONTROLLER, BUDGET, OBSERVER].join(", ")),
-        (vec![bare[1], "controller.mode=guard"], [GUARD, BUDGET].join(", ")),
+        (vec![bare[1], "controller.mode=guard"], [GUARD, WEBHOOK, BUDGET].join(", ")),
+        (vec![bare[1], "controller.mode=guard", BY_POLICY], [GUARD, BUDGET].join(", ")),
+        (vec![bare[1], BY_POLICY], [CONTROLLER, BUDGET].join(", ")),
         (vec![bare[1], "controller.mode=observe"], [OBSERVE, BUDGET].join(", ")),
         (vec!["controller.podDisruptionBudget.enabled=false"], [CONTROLLER, OBSERVER].join(", ")),
         (vec![bare[0]], OBSERVER.into()),
@@ -173,19 +178,61 @@ fn zone_allocations_outlive_the_release_and_a_change_of_the_mode() {
 
 #[test]
 fn guard_mode_is_refused_where_kubernetes_is_too_old_for_it() {
-    let render = |version: &str| -> Ran {
+    let render = |admission: &str, version: &str| -> Ran {
         let mut command = helm(&["template", "zonewise", "deploy/chart", "-n", "zonewise-system"]);
-        command.args(["--set", "controller.mode=guard", "--kube-version", version]);
+        let admission = format!("controller.configuration.guard.admission={admission}");
+        command.args(["--set", "controller.mode=guard", "--set", &admission]);
+        command.args(["--kube-version", version]);
         command.output().unwrap().into()
     };
-    for version in ["v1.35.9", "v1.35.2-eks-1a2b3c"] {
-        let ran = render(version);
-        assert_ne!(ran.code, 0, "{version} is accepted");
-        assert!(ran.err.contains("controller.mode=guard needs Kubernetes 1.36"), "{}", ran.err);
+    let policy = "guard.admission=policy needs Kubernetes 1.36";
+    let refused = [
+        ("policy", "v1.35.9", policy),
+        ("policy", "v1.35.2-eks-1a2b3c", policy),
+        ("auto", "v1.30.9", "controller.mode=guard needs Kubernetes 1.31"),
+        ("webhook", "v1.30.9", "controller.mode=guard needs Kubernetes 1.31"),
+    ];
+    for (admission, version, told) in refused {
+        let ran = render(admission, version);
+        assert_ne!(ran.code, 0, "{admission} on {version} is accepted");
+        assert!(ran.err.contains(told), "{}", ran.err);
     }
     for version in ["v1.36.0", "v1.36.1-gke.100", "v1.37.0-alpha.1", "v2.0.0"] {
-        let ran = render(version);
+        let ran = render("policy", version);
         assert_eq!(ran.code, 0, "{version}: {}", ran.err);
+    }
+    for (admission, version) in [("auto", "v1.31.0"), ("webhook", "v1.35.2-eks-1a2b3c")] {
+        let ran = render(admission, version);
+        assert_eq!(ran.code, 0, "{admission} on {version}: {}", ran.err);
+    }
+}
+
+/// Rights to policies and to webhooks, and an open port, are there where they may be needed, and only there.
+#[test]
+fn the_rights_of_guard_mode_are_those_of_its_admission() {
+    let by_webhook = "controller.configuration.guard.admission=webhook";
+    let rows = [
+        (vec!["controller.mode=controller", by_webhook], false, false),
+        (vec!["controller.mode=guard"], true, true),
+        (vec!["controller.mode=guard", BY_POLICY], false, true),
+        (vec!["controller.mode=guard", by_webhook], true, false),
+    ];
+    for (values, webhook, policy) in rows {
+        let others = ["observer.enabled=false", "networkPolicy.enabled=true"];
+        let found = objects(&[&values[..], &others].concat());
+        let rules = found.iter().flat_map(|one| one["rules"].as_array().into_iter().flatten());
+        let resources: Vec<&Value> =
+            rules.flat_map(|rule| rule["resources"].as_array().into_iter().flatten()).collect();
+        let may = |resource: &str| resources.iter().any(|one| **one == resource);
+        assert_eq!(may("mutatingwebhookconfigurations"), webhook, "{values:?}");
+        assert_eq!(may("secrets"), webhook, "{values:?}");
+        assert_eq!(may("mutatingadmissionpolicies"), policy, "{values:?}");
+        let pod = &find(&found, "Deployment")["spec"]["template"]["spec"];
+        let ports = pod["containers"][0]["ports"].as_array().unwrap();
+        let is_open = ports.iter().any(|port| port["containerPort"] == 10273);
+        let ingress = find(&found, "NetworkPolicy")["spec"]["ingress"].as_array().unwrap();
+        let is_admitted = ingress.iter().any(|one| one["ports"][0]["port"] == "webhook");
+        assert_eq!((is_open, is_admitted), (webhook, webhook), "{values:?}");
     }
 }
 
@@ -240,6 +287,18 @@ fn what_is_not_allowed_is_refused_by_name() {
             &["maxEndpointsPerSlice", "maximum: got 5,000, want 1,000"],
         ),
         (vec!["controller.configuration.maxEndpointPerSlice=50"], &["maxEndpointPerSlice"]),
+        (
+            vec!["controller.configuration.guard.admission=none"],
+            &["guard/admission", "'auto', 'policy', 'webhook'"],
+        ),
+        (
+            vec!["controller.configuration.guard.maxServiceNames=0"],
+            &["guard/maxServiceNames", "minimum: got 0, want 1"],
+        ),
+        (
+            vec!["controller.configuration.guard.webhook.url=http://a"],
+            &["guard/webhook/url", "https"],
+        ),
         (vec!["controller.configuration.compat=old"], &["compat", "'none', 'upstream'"]),
         (vec!["controller.configuration.featureGates.Hints=true"], &["featureGates", "Hints"]),
         (

@@ -1,0 +1,105 @@
+//! The webhook of guard mode, for API servers without admission policies of this kind (before Kubernetes 1.36).
+//!
+//! ```text
+//!  built-in controller ─► API server ─ AdmissionReview ─► either replica ─► answer by the allocations that it watches
+//!  certificate ─► both serve with it; the leader puts it into the webhook's configuration (keeper)
+//! ```
+//!
+//! Every replica answers, whoever leads: an answer needs nothing but the ZoneAllocations.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use zonewise_cluster::api::ApiError;
+use zonewise_common::name::Name;
+use zonewise_inventory::policy::Version;
+use zonewise_inventory::webhook::{self as requests, PATH, Place};
+use zonewise_telemetry::checks::Readiness;
+use zonewise_telemetry::health::ListenError;
+use zonewise_telemetry::metrics::{Counter, Family};
+use zonewise_telemetry::posts::{self, Answerer, Posts};
+use zonewise_telemetry::server::Server;
+use zonewise_telemetry::tls::Tls;
+
+use super::Allocations;
+use super::certificate::Served;
+use super::review;
+
+/// How long a write of the configuration waits for the certificate, which the leader makes within a second.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the configuration of the webhook is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Webhook {
+    pub(crate) place: Place,
+    pub(crate) served: watch::Receiver<Option<Arc<Served>>>,
+}
+
+impl Webhook {
+    /// Writes the configuration, for Services of these names.
+    pub(crate) async fn install(
+        &self,
+        client: &Client,
+        names: &BTreeSet<Name>,
+    ) -> Result<Version, ApiError> {
+        let mut served = self.served.clone();
+        let bundle = match timeout(PATIENCE, served.wait_for(Option::is_some)).await {
+            Ok(Ok(served)) => served.as_ref().map(|served| served.bundle.clone()),
+            Ok(Err(_)) | Err(_) => None,
+        };
+        let bundle = bundle.ok_or_else(|| {
+            ApiError::Failed("the webhook has no certificate yet; the log says why".to_owned())
+        })?;
+        requests::install(client, &self.place, &bundle, names).await
+    }
+}
+
+/// Answers reviews by the allocations that are known.
+pub(crate) struct Reviews {
+    pub(crate) allocations: Arc<Allocations>,
+    pub(crate) answered: Family<Counter, 1>,
+}
+
+impl Answerer for Reviews {
+    fn answer(&self, document: &[u8]) -> Vec<u8> {
+        let (answer, outcome) = review::answer(document, |key| self.allocations.stored(key));
+        self.answered.with([outcome.name()]).inc();
+        answer
+    }
+}
+
+/// Serves the webhook. Until the certificate is known it serves with one that nobody trusts.
+pub(crate) async fn serve(
+    address: std::net::SocketAddr,
+    tls: &Arc<Tls>,
+    reviews: Reviews,
+) -> Result<Server, ListenError> {
+    let posts = Posts { name: "the webhook", path: PATH, tls: Arc::clone(tls), answerer: reviews };
+    posts::serve(address, posts).await
+}
+
+/// Serves with the newest certificate, and is ready once there is one. Never ends.
+pub(crate) async fn follow_certificate(
+    tls: Arc<Tls>,
+    mut served: watch::Receiver<Option<Arc<Served>>>,
+    ready: Readiness,
+) {
+    loop {
+        let newest = served.borrow_and_update().clone();
+        if let Some(newest) = newest {
+            match tls.replace(&newest.pair) {
+                Ok(()) => ready.set(Ok(())),
+                Err(error) => {
+                    tracing::error!(%error, "the certificate of the webhook cannot be used; the one before stays");
+                }
+            }
+        }
+        if served.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The webhook, which takes the policy's place on API servers that do not have the kind.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use zonewise_controller::guard;
+use zonewise_slices::guard::{Others, ZoneAllocation};
+use zonewise_slices::slice::Slice;
+use zonewise_testbed::objects::endpoint_slice;
+use zonewise_testbed::{Cluster, User, eventually};
+
+use super::life::{MOVED, OWN_ZONE, PER_ZONE, rolling_update};
+use super::{
+    AUTO, allocation, annotated, cluster, cluster_with, edit, eventually_condition,
+    eventually_counts, get, install, pods, rest, tell, versions, without_policies,
+};
+use crate::common::{Running, free_addresses, slices, turn};
+
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const ELECTION: &str =
+    "leaderElection: { leaderElect: true, leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s }";
+
+/// A replica that serves the webhook here, for an API server that finds it there.
+async fn replica(cluster: &Cluster, guard: &str, here: SocketAddr, there: SocketAddr) -> Running {
+    let webhook = format!("webhook: {{ address: '{here}', url: 'https://{there}' }}");
+    let lines = format!("mode: guard\nguard: {{ {guard}{webhook} }}\n{ELECTION}");
+    Running::start_as(cluster, User::Controller, &lines).await
+}
+
+async fn eventually_leads(running: &Running) {
+    eventually(|| async {
+        let leader = running.metric("zonewise_leader").await;
+        if leader.get("") == Some(&1.0) { Ok(()) } else { Err(format!("{leader:?}")) }
+    })
+    .await;
+}
+
+async fn configuration(cluster: &Cluster) -> Option<Value> {
+    let objects = cluster.objects().unwrap();
+    objects.get("MutatingWebhookConfiguration", None, "zonewise-guard").await.unwrap()
+}
+
+/// Without admission policies, two replicas, and an API server that reaches the one that does not lead: hints stay, nothing
+/// is written at rest, and without the webhook endpoints flow on the floor.
+#[tokio::test(flavor = "multi_thread")]
+async fn any_replica_serves_the_webhook_and_without_it_the_floor_holds() {
+    let _turn = turn().await;
+    let (cluster, _built_in) = cluster_with(without_policies(), &[]).await;
+    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
+    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    let [first, second] = free_addresses();
+    let leader = replica(&cluster, "", first, second).await;
+    eventually_leads(&leader).await;
+    let follower = replica(&cluster, "", second, second).await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    let stored = get(&cluster, "Service", "web").await.unwrap();
+    assert_eq!(stored["spec"]["trafficDistribution"], "PreferSameZone");
+
+    // The built-in controller writes the slice again and again, and hints are as allocated.
+    rolling_update(&cluster, 0).await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    let patched = follower.metric("zonewise_guard_reviews_total").await;
+    assert!(patched["result=\"patched\""] > 0.0, "{patched:?}");
+    assert_eq!(patched["result=\"malformed\""], 0.0);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let before = versions(&cluster, "web").await;
+    tokio::time::sleep(rest()).await;
+    assert_eq!(versions(&cluster, "web").await, before, "at rest");
+
+    // The one that answers is lost during a rolling update.
+    follower.stop().await.unwrap();
+    rolling_update(&cluster, 12).await;
+    eventually_counts(&cluster, "web", &OWN_ZONE).await;
+    eventually_condition(&cluster, "web", "False", "HintsNotEnforced").await;
+    let began = Instant::now();
+    let follower = replica(&cluster, "", second, second).await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+    let back = format!("{:.1}", began.elapsed().as_secs_f64());
+    tell(&[
+        vec!["hints are back after".into(), "s".into()],
+        vec!["a start of the webhook".into(), back],
+    ]);
+    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+
+    // Somebody takes the configuration away, and it returns.
+    let named =
+        json!({ "kind": "MutatingWebhookConfiguration", "metadata": { "name": "zonewise-guard" } });
+    cluster.delete(&[named]).await.unwrap();
+    rolling_update(&cluster, 24).await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+
+    follower.stop().await.unwrap();
+    leader.stop().await.unwrap();
+    let removed = guard::remove(&cluster.client(User::Controller).unwrap()).await.unwrap();
+    assert_eq!((removed.services, removed.floors), (1, 1));
+    assert_eq!(configuration(&cluster).await, None);
+    eventually_counts(&cluster, "web", &[("-", 12)]).await;
+}
+
+/// API servers before 1.34 know the floor by another name. This one rejects the newer name as those do.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_floor_has_its_older_name_where_the_newer_is_not_known() {
+    let _turn = turn().await;
+    let (cluster, _built_in) = cluster(&[]).await;
+    let policies = "admissionregistration.k8s.io/v1";
+    let rule = json!({
+        "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["services"],
+    });
+    let expression = "object.spec.?trafficDistribution.orValue('') in ['', 'PreferClose']";
+    let policy = json!({
+        "apiVersion": policies, "kind": "ValidatingAdmissionPolicy", "metadata": { "name": "older" },
+        "spec": {
+            "matchConstraints": { "resourceRules": [rule] },
+            "validations": [{ "expression": expression, "reason": "Invalid" }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": policies, "kind": "ValidatingAdmissionPolicyBinding", "metadata": { "name": "older" },
+        "spec": { "policyName": "older", "validationActions": ["Deny"] },
+    });
+    cluster.create(&[policy, binding]).await.unwrap();
+    let mut newer = annotated("probe", AUTO);
+    newer["spec"]["trafficDistribution"] = "PreferSameZone".into();
+    eventually(|| async {
+        match cluster.create(std::slice::from_ref(&newer)).await {
+            Err(_) => Ok(()),
+            Ok(()) => {
+                cluster.delete(std::slice::from_ref(&newer)).await.map_err(|e| e.to_string())?;
+                Err("the newer name is still accepted".to_owned())
+            }
+        }
+    })
+    .await;
+
+    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
+    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    let guard = super::guard(&cluster).await;
+    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+    let field = async || {
+        get(&cluster, "Service", "web").await.unwrap()["spec"]["trafficDistribution"].clone()
+    };
+    assert_eq!(field().await, "PreferClose");
+    edit(&cluster, "Service", "web", |service| {
+        service["metadata"].as_object_mut().unwrap().remove("annotations");
+    })
+    .await;
+    eventually(|| async {
+        let found = field().await;
+        if found.is_null() { Ok(()) } else { Err(format!("{found}")) }
+    })
+    .await;
+    guard.stop().await.unwrap();
+}
+
+/// An allocation and the endpoints of a slice, of every kind.
+fn random(random: &mut fastrand::Rng) -> (ZoneAllocation, Vec<Value>) {
+    let zone = |random: &mut fastrand::Rng| ["a", "b", "c"][random.usize(..3)];
+    let mut endpoints = Vec::new();
+    let mut listed = std::collections::BTreeMap::new();
+    for number in 0..random.usize(..12) {
+        let address = format!("10.0.0.{}", number + 1);
+        let named =
+            |names: &[&str]| names.iter().map(|name| json!({ "name": name })).collect::<Vec<_>>();
+        let hints = match random.usize(..5) {
+            0 => json!({ "forZones": named(&[zone(random)]) }),
+            1 => json!({ "forZones": named(&["a", "c"]) }),
+            2 => json!({ "forZones": named(&[zone(random)]), "forNodes": named(&["n"]) }),
+            _ => Value::Null,
+        };
+        let ready = [json!(true), json!(false), Value::Null][random.usize(..3)].clone();
+        let own = if random.u8(..5) == 0 { Value::Null } else { json!(zone(random)) };
+        endpoints.push(json!({
+            "addresses": [address], "zone": own, "nodeName": "n", "hints": hints,
+            "conditions": { "ready": ready },
+        }));
+        if random.bool() {
+            let zones = ["", "a", "b", "b,c", "a,c"][random.usize(..5)];
+            listed.insert(address.into(), zones.into());
+        }
+    }
+    let others = [Others::OwnZone, Others::NoHints, Others::AsWritten][random.usize(..3)];
+    (ZoneAllocation { others, endpoints: listed, floor: None }, endpoints)
+}
+
+/// The endpoints of a slice as the API server stores it, once it was written so.
+async fn admitted(cluster: &Cluster, name: &str, endpoints: &[Value]) -> Vec<Value> {
+    let mut written = endpoint_slice("default", name, name, endpoints);
+    written["metadata"]["labels"][MANAGED_BY] = "endpointslice-controller.k8s.io".into();
+    cluster.create(&[written]).await.unwrap();
+    let stored = slices(cluster, "default", name).await.remove(0);
+    stored["endpoints"].as_array().cloned().unwrap_or_default()
+}
+
+/// The same slices, and the same allocations under two names: one is the policy's, the other the webhook's.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_webhook_does_what_the_policy_does() {
+    const CASES: usize = 40;
+    let _turn = turn().await;
+    let (cluster, built_in) = cluster(&[]).await;
+    // What an earlier start would have left goes.
+    install(&cluster, &["left".to_owned()]).await;
+    let [here] = free_addresses();
+    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    let replica = replica(&cluster, "admission: webhook, ", here, here).await;
+    eventually(|| async {
+        let policies = cluster.list("MutatingAdmissionPolicy", None).await.unwrap();
+        if policies.is_empty() { Ok(()) } else { Err(format!("{policies:?}")) }
+    })
+    .await;
+    eventually(|| async {
+        let found = configuration(&cluster).await.unwrap_or_default();
+        if found["webhooks"][0].is_object() { Ok(()) } else { Err(found.to_string()) }
+    })
+    .await;
+    drop(built_in);
+    let named = |kind: &str| json!({ "kind": kind, "metadata": { "name": "zonewise-guard-left" } });
+    cluster.delete(&[named("MutatingAdmissionPolicyBinding")]).await.unwrap();
+    let names = |way: &str| (0..CASES).map(|case| format!("{way}-{case}")).collect::<Vec<_>>();
+    install(&cluster, &names("policy")).await;
+    // The controller's own configuration has the names of Services alone; these have allocations and no Service.
+    let mut compared = configuration(&cluster).await.unwrap();
+    compared["apiVersion"] = "admissionregistration.k8s.io/v1".into();
+    compared["kind"] = "MutatingWebhookConfiguration".into();
+    compared["metadata"] = json!({ "name": "compared" });
+    compared["webhooks"][0]["objectSelector"]["matchExpressions"][0]["values"] =
+        json!(names("webhook"));
+    cluster.create(&[compared]).await.unwrap();
+
+    let mut seed = fastrand::Rng::with_seed(7);
+    let cases: Vec<_> = (0..CASES).map(|_| random(&mut seed)).collect();
+    for (number, (spec, _)) in cases.iter().enumerate() {
+        let both = ["policy", "webhook"].map(|way| allocation(&format!("{way}-{number}"), spec));
+        cluster.create(&both).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let mut changed = 0;
+    for (number, (spec, endpoints)) in cases.iter().enumerate() {
+        let by_policy = admitted(&cluster, &format!("policy-{number}"), endpoints).await;
+        let by_webhook = admitted(&cluster, &format!("webhook-{number}"), endpoints).await;
+        assert_eq!(by_webhook, by_policy, "{number}: {spec:?} {endpoints:?}");
+        let written = endpoint_slice("default", "x", "x", endpoints);
+        let expected = spec.admitted(&serde_json::from_value(written).unwrap());
+        let stored: Slice =
+            serde_json::from_value(endpoint_slice("default", "x", "x", &by_webhook)).unwrap();
+        assert_eq!(stored.endpoints, expected.endpoints, "{number}: {spec:?}");
+        changed += usize::from(!spec.is_applied_to(
+            &serde_json::from_value(endpoint_slice("default", "x", "x", endpoints)).unwrap(),
+        ));
+    }
+    assert!(changed > CASES / 2, "{changed} of {CASES} slices are changed at all");
+    replica.stop().await.unwrap();
+}
