@@ -100,6 +100,39 @@ async fn any_replica_serves_the_webhook_and_without_it_the_floor_holds() {
     eventually_counts(&cluster, "web", &[("-", 12)]).await;
 }
 
+/// The certificates that the API server accepts from the webhook.
+async fn bundle(cluster: &Cluster) -> String {
+    let found = configuration(cluster).await.unwrap_or_default();
+    found["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_ends_soon_is_replaced_while_the_webhook_answers() {
+    let _turn = turn().await;
+    let (cluster, _built_in) = cluster_with(without_policies(), &[]).await;
+    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
+    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    let [here] = free_addresses();
+    let replica = replica(&cluster, "", here, here).await;
+    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    let before = bundle(&cluster).await;
+    let objects = cluster.objects().unwrap();
+    let named = "zonewise-guard-webhook";
+    let mut secret = objects.get("Secret", Some("zonewise-system"), named).await.unwrap().unwrap();
+    // The 2nd of January 2020, which the Secret holds in base64.
+    secret["data"]["expires"] = "MTU3NzkyMzIwMA==".into();
+    cluster.update(&[secret]).await.unwrap();
+    eventually(|| async {
+        let now = bundle(&cluster).await;
+        if now != before && !now.is_empty() { Ok(()) } else { Err("the same one".to_owned()) }
+    })
+    .await;
+    rolling_update(&cluster, 0).await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    replica.stop().await.unwrap();
+}
+
 /// API servers before 1.34 know the floor by another name. This one rejects the newer name as those do.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_floor_has_its_older_name_where_the_newer_is_not_known() {
@@ -252,5 +285,35 @@ async fn the_webhook_does_what_the_policy_does() {
         ));
     }
     assert!(changed > CASES / 2, "{changed} of {CASES} slices are changed at all");
+    tell_costs(&cluster).await;
     replica.stop().await.unwrap();
+}
+
+/// Tells what it costs the API server to create and delete a slice of 100 endpoints, all of which get other hints.
+async fn tell_costs(cluster: &Cluster) {
+    const WRITES: u32 = 50;
+    let endpoint = |number: usize| json!({ "addresses": [format!("10.1.0.{}", number + 1)], "zone": "a", "conditions": { "ready": true } });
+    let endpoints: Vec<Value> = (0..100).map(endpoint).collect();
+    let addresses = endpoints.iter().filter_map(|endpoint| endpoint["addresses"][0].as_str());
+    let listed = addresses.map(|address| (address.into(), "b,c".into())).collect();
+    let spec = ZoneAllocation { others: Others::OwnZone, endpoints: listed, floor: None };
+    let mut rows = vec![["way", "CPU ms"].map(str::to_owned).to_vec()];
+    for name in ["nothing", "policy-0", "webhook-0"] {
+        let named = slices(cluster, "default", name).await;
+        cluster.delete(&named).await.unwrap();
+        if name != "nothing" {
+            edit(cluster, "ZoneAllocation", name, |one| one["spec"] = json!(spec)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let mut written = endpoint_slice("default", name, name, &endpoints);
+        written["metadata"]["labels"][MANAGED_BY] = "endpointslice-controller.k8s.io".into();
+        let cpu = cluster.apiserver_cpu_seconds().unwrap();
+        for _ in 0..WRITES {
+            cluster.create(std::slice::from_ref(&written)).await.unwrap();
+            cluster.delete(std::slice::from_ref(&written)).await.unwrap();
+        }
+        let cpu = cluster.apiserver_cpu_seconds().unwrap() - cpu;
+        rows.push(vec![name.to_owned(), format!("{:.1}", cpu * 1000.0 / f64::from(WRITES))]);
+    }
+    tell(&rows);
 }

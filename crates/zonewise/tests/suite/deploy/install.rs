@@ -161,3 +161,27 @@ async fn install_upgrade_roll_back_and_uninstall_leave_nothing() {
     let left: Vec<String> = everything(&cluster).difference(&before).cloned().collect();
     assert_eq!(left, Vec::<String>::new());
 }
+
+/// The controller puts the certificate into a Secret that the chart creates empty.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_and_a_rollback_keep_the_certificate_of_the_webhook() {
+    let cluster = cluster().await;
+    let run = |arguments: &[&str]| {
+        let ran = run_helm(&cluster, arguments);
+        assert_eq!(ran.code, 0, "{arguments:?}: {}{}", ran.out, ran.err);
+    };
+    let secret = |verb: &str, more: &[&str]| {
+        let named = [verb, "secret", "zonewise-guard-webhook", "-n", "zonewise-system"];
+        let ran = kubectl(&cluster, &[&named[..], more].concat(), "");
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        ran.out
+    };
+    run(&["install", "zonewise", "deploy/chart", "--set", "controller.mode=guard"]);
+    secret("patch", &["--type=merge", "-p", r#"{"data":{"tls.key":"a2V5"}}"#]);
+    let is_kept =
+        || assert_eq!(secret("get", &["-o", "jsonpath={.data}"]), r#"{"tls.key":"a2V5"}"#);
+    run(&["upgrade", "zonewise", "deploy/chart", "--reuse-values", "--set", "image.tag=next"]);
+    is_kept();
+    run(&["rollback", "zonewise", "1"]);
+    is_kept();
+}
