@@ -374,6 +374,8 @@ const KIND: &str = "kubectl apply -f deploy/guard/crd.yaml && kubectl wait --for
     crd/zoneallocations.zonewise.dev";
 /// What `zonewise check` says about a policy that refuses writes.
 const IGNORE: &str = "kubectl patch mutatingadmissionpolicy zonewise-guard --type=merge -p '{\"spec\":{\"failurePolicy\":\"Ignore\"}}'";
+/// The same about a webhook.
+const WEBHOOK_IGNORES: &str = r#"kubectl patch mutatingwebhookconfiguration zonewise-guard --type=json -p '[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]'"#;
 
 fn apply(object: &Value) -> String {
     format!("kubectl apply -f - <<'X'\n{object}\nX")
@@ -402,6 +404,26 @@ fn binding() -> String {
             "policyName": "zonewise-guard",
             "paramRef": {"name": "web", "parameterNotFoundAction": "Allow"},
         },
+    }))
+}
+
+/// The configuration of a webhook in the policy's place, for Services of this name. No write waits for it: no slice is
+/// deleted here.
+fn webhook(service: &str, failure_policy: &str) -> String {
+    apply(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "zonewise-guard"},
+        "webhooks": [{
+            "name": "hints.guard.zonewise.dev", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "failurePolicy": failure_policy, "clientConfig": {"url": "https://127.0.0.1:1/hints"},
+            "rules": [{
+                "apiGroups": ["discovery.k8s.io"], "apiVersions": ["v1"], "operations": ["DELETE"],
+                "resources": ["endpointslices"],
+            }],
+            "objectSelector": {"matchExpressions": [
+                {"key": "kubernetes.io/service-name", "operator": "In", "values": [service]},
+            ]},
+        }],
     }))
 }
 
@@ -448,6 +470,21 @@ fn faults_of_guard_mode() -> Vec<Fault> {
             ("guard-policy", "failed"),
             &["not bound for 1 Service", "default/web"],
             &[&binding()],
+        ),
+        fault(
+            &["kubectl delete mutatingadmissionpolicy zonewise-guard", &webhook("web", "Fail")],
+            ("guard-policy", "failed"),
+            &[
+                "failurePolicy Fail",
+                "kubectl patch mutatingwebhookconfiguration zonewise-guard --type=json",
+            ],
+            &[WEBHOOK_IGNORES],
+        ),
+        fault(
+            &[&webhook("other", "Ignore")],
+            ("guard-policy", "failed"),
+            &["the webhook is not bound for 1 Service", "default/web"],
+            &[&webhook("web", "Ignore")],
         ),
         fault(
             &[&in_mode("guard", "observe")],
