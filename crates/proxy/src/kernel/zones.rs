@@ -61,14 +61,14 @@ impl Kernel {
         })
     }
 
-    /// Adds counters and sets that are missing. Those of zones that no element names any more stay until they are
-    /// removed.
+    /// Adds counters and sets that are missing. Those of zones that no element names any more are forgotten, and the next
+    /// [`Self::remove_counters`] removes them.
     pub(super) fn mend_counters(
         &mut self,
         batch: &mut Batch,
         mut zones: BTreeSet<(Family, ZoneId)>,
     ) -> Result<(), KernelError> {
-        zones.append(&mut self.counters);
+        zones.extend(self.zones_of_unused_elements());
         let there = self.what_counts()?;
         for (family, zone) in &zones {
             let name = (*family, self.zone_counter(*zone));
@@ -81,6 +81,12 @@ impl Kernel {
         }
         self.counters = zones;
         Ok(())
+    }
+
+    /// The zones of elements that wait for their removal, which the kernel counts as users of what they name.
+    fn zones_of_unused_elements(&self) -> impl Iterator<Item = (Family, ZoneId)> {
+        let unused = self.unused_elements.iter();
+        unused.filter_map(|(id, value)| Some((id.family, value.zone()?)))
     }
 
     fn what_counts(&mut self) -> Result<There, KernelError> {
@@ -112,8 +118,7 @@ impl Kernel {
             return Ok(BTreeSet::new());
         }
         let mut named = self.census().zones;
-        let unused = self.unused_elements.iter();
-        named.extend(unused.filter_map(|(id, value)| Some((id.family, value.zone()?))));
+        named.extend(self.zones_of_unused_elements());
         let is_named = |zone: &ZoneId| named.iter().any(|(_, other)| other == zone);
         let unnamed: BTreeSet<ZoneId> =
             zones.iter().copied().filter(|zone| !is_named(zone)).collect();
