@@ -179,6 +179,17 @@ impl Conntrack {
         }
     }
 
+    /// Deletes all flows of a family.
+    ///
+    /// # Errors
+    /// As [`Conntrack::delete`].
+    pub fn flush(&mut self, family: Family) -> io::Result<()> {
+        let header = self.header(abi::IPCTNL_MSG_CT_DELETE, abi::NLM_F_ACK, family);
+        let mut request = Vec::new();
+        wire::message(&mut request, header, |_| {});
+        self.link.request(&request, &mut |_| {})
+    }
+
     fn header(&mut self, kind: u16, flags: u16, family: Family) -> Header {
         Header {
             kind: abi::nfnl_message(abi::NFNL_SUBSYS_CTNETLINK, kind),

@@ -7,16 +7,18 @@
 //! * `transit`: how much memory a changed element needs on its way to the kernel.
 //! * `affinity`: what a change waits for while a million clients are forgotten, and what the maps of a thousand
 //!   Services cost.
+//! * `demand`: what counting connections and bytes costs a connection.
 //! * `pages`: how long `/healthz`, `/metrics` and `/routes` take while the tables are verified.
 //!
 //! ```text
-//!  cargo test --workspace --bench tables -- [--scale 20000] [--only transit|affinity|pages]
+//!  cargo test --workspace --bench tables -- [--scale 20000] [--only transit|affinity|demand|pages]
 //! ```
 //!
 //! It needs root.
 #![allow(clippy::print_stdout, reason = "the table is the product")]
 
 mod affinity;
+mod demand;
 mod node;
 mod pages;
 mod transit;
@@ -60,6 +62,9 @@ fn main() -> Result<()> {
     }
     if wanted("affinity") {
         rows.extend(affinity::measure()?);
+    }
+    if wanted("demand") {
+        rows.extend(demand::measure()?);
     }
     let mut lines = vec![vec!["measure".to_owned(), "figure".to_owned()]];
     lines.extend(rows.into_iter().map(|row| vec![row.name, row.value]));
