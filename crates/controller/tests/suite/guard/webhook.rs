@@ -100,6 +100,30 @@ async fn any_replica_serves_the_webhook_and_without_it_the_floor_holds() {
     eventually_counts(&cluster, "web", &[("-", 12)]).await;
 }
 
+/// As the chart has it. Nothing routes Services here, so that this one leads to an address of loopback by its name; the
+/// certificate is for the name of the Service all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_finds_the_webhook_by_its_service() {
+    let _turn = turn().await;
+    let (cluster, _built_in) = cluster_with(without_policies(), &[]).await;
+    let [low, high] = [std::process::id() % 250 + 1, std::process::id() / 250 % 250];
+    let address = format!("127.77.{high}.{low}");
+    let metadata = json!({ "namespace": "zonewise-system", "name": "zonewise-guard-webhook" });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": metadata,
+        "spec": { "type": "ExternalName", "externalName": address },
+    });
+    cluster.delete(std::slice::from_ref(&service)).await.unwrap();
+    cluster.create(&[service]).await.unwrap();
+    cluster.create(&pods("web", 0, PER_ZONE)).await.unwrap();
+    cluster.create(&[annotated("web", AUTO)]).await.unwrap();
+    let lines = format!("mode: guard\nguard: {{ webhook: {{ address: '{address}:443' }} }}");
+    let guard = Running::start_as(&cluster, User::Controller, &lines).await;
+    eventually_counts(&cluster, "web", &MOVED).await;
+    eventually_condition(&cluster, "web", "True", "HintsEnforced").await;
+    guard.stop().await.unwrap();
+}
+
 /// The certificates that the API server accepts from the webhook.
 async fn bundle(cluster: &Cluster) -> String {
     let found = configuration(cluster).await.unwrap_or_default();
