@@ -486,8 +486,9 @@ impl File {
         let health_address = self.health_address.unwrap_or(([0, 0, 0, 0], 10270).into());
         let metrics_address = self.metrics_address.unwrap_or(([127, 0, 0, 1], 10271).into());
         distinct(health_address, metrics_address)?;
-        let files = (self.tls_cert_file.clone(), self.tls_private_key_file.clone());
-        let metrics_certificate = certificate(metrics_address, files)?;
+        let (certificate_file, key_file) = (&self.tls_cert_file, &self.tls_private_key_file);
+        let metrics_certificate =
+            certificate(metrics_address, certificate_file.as_deref(), key_file.as_deref())?;
         let missing_cpu = match self.capacity.and_then(|capacity| capacity.missing_cpu) {
             Some(MissingCpuFile::CountNodes) => MissingCpu::CountNodes,
             Some(MissingCpuFile::Refuse) | None => MissingCpu::Refuse,
@@ -590,10 +591,12 @@ fn distinct(health: SocketAddr, metrics: SocketAddr) -> Result<(), ConfigError> 
 /// The certificate with which metrics are served. They are open to everybody on loopback alone.
 fn certificate(
     metrics: SocketAddr,
-    files: (Option<PathBuf>, Option<PathBuf>),
+    certificate_file: Option<&Path>,
+    key_file: Option<&Path>,
 ) -> Result<Option<Certificate>, ConfigError> {
-    let given = |file: Option<PathBuf>| file.filter(|path| !path.as_os_str().is_empty());
-    match (given(files.0), given(files.1)) {
+    let given =
+        |file: Option<&Path>| file.filter(|path| !path.as_os_str().is_empty()).map(Path::to_owned);
+    match (given(certificate_file), given(key_file)) {
         (Some(certificate), Some(key)) => Ok(Some(Certificate::Files { certificate, key })),
         (None, None) => Ok((!metrics.ip().is_loopback()).then_some(Certificate::SelfSigned)),
         (Some(_), None) | (None, Some(_)) => Err(ConfigError::Settings(

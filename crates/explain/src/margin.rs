@@ -97,7 +97,7 @@ pub(crate) fn margin(view: &ControllerView) -> Option<Margin> {
             .par_iter()
             .map(|zone| {
                 let here = here.get(zone.as_str()).map_or(&[][..], Vec::as_slice);
-                endpoints(&settled, &loads, numbers.as_ref(), (zone, here))
+                endpoints(&settled, &loads, numbers.as_ref(), zone, here)
             })
             .collect(),
         critical_nodes,
@@ -423,7 +423,8 @@ fn endpoints<'a>(
     view: &ControllerView,
     loads: &Loads<'a>,
     numbers: Option<&Numbers<'_>>,
-    (zone, here): (&str, &[&'a Pod]),
+    zone: &str,
+    here: &[&'a Pod],
 ) -> Loss {
     let (zone, has) = (zone.to_owned(), here.len() as u64);
     for lost in 1..=here.len().min(MAX_LOSSES) {

@@ -211,7 +211,7 @@ pub(crate) fn matrices_for(
                 if sums.len() <= index {
                     sums.push(Sums::new(&node_view, &routed, grouping));
                 }
-                sums[index].add(&node_view, (&sender, share), &routed.route, grouping);
+                sums[index].add(&node_view, &sender, share, &routed.route, grouping);
             }
         }
         last = Some(node_view);
@@ -385,7 +385,8 @@ impl Sums {
     fn add(
         &mut self,
         node_view: &NodeView,
-        (sender, share): (&SenderKey, f64),
+        sender: &SenderKey,
+        share: f64,
         route: &Route,
         grouping: Grouping<'_>,
     ) {

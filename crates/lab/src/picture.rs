@@ -34,7 +34,7 @@ const TEXT: &str = "#d5dbe3";
 /// A terminal as an SVG document.
 pub fn svg(buffer: &Buffer) -> String {
     let (width, height) = size(buffer, false);
-    document(width, height, &terminal(buffer, None, (0.0, 0.0)))
+    document(width, height, &terminal(buffer, None, 0.0, 0.0))
 }
 
 /// Several terminals with captions, beside each other if that is not too wide.
@@ -47,11 +47,11 @@ pub fn side_by_side(pictures: &[(String, &Buffer)]) -> String {
         let (wide, high) = size(buffer, true);
         if beside {
             let x = if width > 0.0 { width + GAP } else { 0.0 };
-            body.push_str(&terminal(buffer, Some(caption), (x, 0.0)));
+            body.push_str(&terminal(buffer, Some(caption), x, 0.0));
             (width, height) = (x + wide, height.max(high));
         } else {
             let y = if height > 0.0 { height + GAP } else { 0.0 };
-            body.push_str(&terminal(buffer, Some(caption), (0.0, y)));
+            body.push_str(&terminal(buffer, Some(caption), 0.0, y));
             (width, height) = (width.max(wide), y + high);
         }
     }
@@ -74,7 +74,7 @@ fn document(width: f64, height: f64, body: &str) -> String {
     )
 }
 
-fn terminal(buffer: &Buffer, caption: Option<&str>, (x, y): (f64, f64)) -> String {
+fn terminal(buffer: &Buffer, caption: Option<&str>, x: f64, y: f64) -> String {
     let (width, height) = size(buffer, caption.is_some());
     let mut out = format!(
         "<g transform=\"translate({x:.1} {y:.1})\">\n\

@@ -108,24 +108,24 @@ pub fn matrix(matrix: &Matrix, width: Width) -> String {
 
 /// The rows of a matrix. If there are more zones than fit beside each other, the table is repeated for the others.
 fn rows(matrix: &Matrix, zones: &[String], width: Width) -> String {
-    let whole = part_of_rows(matrix, (zones, true), width);
+    let whole = part_of_rows(matrix, zones, true, width);
     if is_within(&whole, width) {
         return whole;
     }
     let (mut parts, mut rest, mut is_first) = (Vec::new(), zones, true);
     while !rest.is_empty() {
         let fits = |count: &usize| {
-            is_within(&part_of_rows(matrix, (&rest[..*count], is_first), width), width)
+            is_within(&part_of_rows(matrix, &rest[..*count], is_first, width), width)
         };
         let count = (1..=rest.len()).rev().find(fits).unwrap_or(1);
-        parts.push(part_of_rows(matrix, (&rest[..count], is_first), width));
+        parts.push(part_of_rows(matrix, &rest[..count], is_first, width));
         (rest, is_first) = (&rest[count..], false);
     }
     parts.join("\n\n")
 }
 
 /// The columns of some zones; with those about the row itself, or its name alone.
-fn part_of_rows(matrix: &Matrix, (zones, is_first): (&[String], bool), width: Width) -> String {
+fn part_of_rows(matrix: &Matrix, zones: &[String], is_first: bool, width: Width) -> String {
     let named: Vec<String> = zones.iter().map(|zone| format!("TO {}", zone_name(zone))).collect();
     let drops = matrix.dropped > 0.0 && is_first;
     let mut header = vec!["FROM"];

@@ -111,7 +111,7 @@ fn columns(buffer: &mut Buffer, inner: Rect, zones: &[(&str, Vec<&Endpoint>)], s
     for (zone, members) in &zones {
         let wide = u16::try_from(members.len()).unwrap_or(u16::MAX).saturating_mul(step);
         let wide = wide.min(inner.right() - x);
-        group(buffer, Rect { x, width: wide, ..plot }, (members, step), scale);
+        group(buffer, Rect { x, width: wide, ..plot }, members, step, scale);
         let label = Rect { x, y: plot.bottom(), width: wide, height: 1 };
         put(buffer, label, 0, Line::styled(fit(&clean(zone), usize::from(wide)), BOLD));
         x = x.saturating_add(wide).saturating_add(1).min(inner.right());
@@ -142,7 +142,7 @@ fn busiest<'a>(
     (shown, hidden)
 }
 
-fn group(buffer: &mut Buffer, area: Rect, (members, step): (&[&Endpoint], u16), scale: f64) {
+fn group(buffer: &mut Buffer, area: Rect, members: &[&Endpoint], step: u16, scale: f64) {
     let thick = step.saturating_sub(1).max(1);
     let places = (area.left()..area.right()).step_by(usize::from(step));
     for (left, endpoint) in places.zip(members) {

@@ -182,7 +182,7 @@ mod tests {
         [Exposure::ClusterIp, Exposure::LoadBalancer, Exposure::NodePort, Exposure::ExternalIp];
 
     /// A frontend with a number of its own.
-    fn item((kind, number): (usize, u32), uniform: usize, more: usize) -> Item {
+    fn item(kind: usize, number: u32, uniform: usize, more: usize) -> Item {
         let address = IpAddr::V4(Ipv4Addr::from(number));
         let frontend = Frontend::at(address, Protocol::Tcp, 80);
         Item { exposure: KINDS[kind], frontend, uniform, weighted: uniform + more }
@@ -192,8 +192,11 @@ mod tests {
         let costs = (1usize..300, prop_oneof![Just(0usize), 1usize..300]);
         let frontends = prop::collection::btree_map((0usize..4, 0u32..1000), costs, 0..30);
         (0usize..300, frontends).prop_map(|(base, frontends)| {
-            let items = frontends.into_iter().rev();
-            let frontends = items.map(|(at, (uniform, more))| item(at, uniform, more)).collect();
+            let items = frontends
+                .into_iter()
+                .rev()
+                .map(|((kind, number), (uniform, more))| item(kind, number, uniform, more));
+            let frontends = items.collect();
             Bill { base, frontends }
         })
     }

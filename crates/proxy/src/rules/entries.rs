@@ -461,13 +461,19 @@ impl<'a> Choices<'a> {
         Self { route, cluster, local: Choice::uniform(route.local.len()) }
     }
 
-    fn cluster(&self) -> (&'a Targets, &Choice) {
-        (&self.route.cluster, &self.cluster)
+    fn cluster(&self) -> Candidates<'_> {
+        Candidates { targets: &self.route.cluster, choice: &self.cluster }
     }
 
-    fn local(&self) -> (&'a Targets, &Choice) {
-        (&self.route.local, &self.local)
+    fn local(&self) -> Candidates<'_> {
+        Candidates { targets: &self.route.local, choice: &self.local }
     }
+}
+
+/// Endpoints that a connection may get, and how one of them is chosen.
+struct Candidates<'a> {
+    targets: &'a Targets,
+    choice: &'a Choice,
 }
 
 /// Collects the elements of a Service.
@@ -562,7 +568,7 @@ impl Writer<'_> {
         &mut self,
         frontend: Frontend,
         policy: PickPolicy,
-        (targets, choice): (&Targets, &Choice),
+        Candidates { targets, choice }: Candidates<'_>,
     ) -> Option<Chain> {
         let at = frontend_kind(&frontend);
         let sticky = self.service.affinity_seconds.map(|_| self.affinity_map());

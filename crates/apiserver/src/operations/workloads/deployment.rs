@@ -83,14 +83,15 @@ fn sizes(deployment: &Value, current: Option<&Value>, old: &[&Value]) -> Sizes {
     if text(deployment, "/spec/strategy/type") == "Recreate" {
         return Sizes { current: now, old: vec![0; sizes.len()] };
     }
-    roll(deployment, wanted, (current, now), old, sizes)
+    roll(deployment, wanted, current, now, old, sizes)
 }
 
 /// One step of a rolling update.
 fn roll(
     deployment: &Value,
     wanted: i64,
-    (current, now): (Option<&Value>, i64),
+    current: Option<&Value>,
+    now: i64,
     old: &[&Value],
     mut sizes: Vec<i64>,
 ) -> Sizes {
@@ -253,31 +254,10 @@ fn with_status(
     let wanted = count(deployment, "/spec/replicas");
     let enough = available >= wanted - limits(deployment, wanted).1;
     let complete = updated == wanted && all == wanted && available >= wanted;
-    let conditions = [
-        if enough {
-            ("Available", true, "MinimumReplicasAvailable", "Deployment has minimum availability.")
-        } else {
-            (
-                "Available",
-                false,
-                "MinimumReplicasUnavailable",
-                "Deployment does not have minimum availability.",
-            )
-        },
-        if complete {
-            (
-                "Progressing",
-                true,
-                "NewReplicaSetAvailable",
-                "The new ReplicaSet has successfully progressed.",
-            )
-        } else {
-            ("Progressing", true, "ReplicaSetUpdated", "The new ReplicaSet is progressing.")
-        },
-    ];
     let known = list(deployment, "/status/conditions");
-    status["conditions"] =
-        conditions.into_iter().map(|condition| condition_since(known, condition, now)).collect();
+    status["conditions"] = [available_condition(enough), progressing_condition(complete)]
+        .map(|condition| condition.to_json(known, now))
+        .into();
     let mut deployment = deployment.clone();
     deployment["status"] = status;
     if let Some(revision) = revision.filter(|_| current.is_some()) {
@@ -289,25 +269,50 @@ fn with_status(
     deployment
 }
 
-/// A condition; its times stay as long as it does.
-fn condition_since(
-    known: &[Value],
-    (kind, holds, reason, message): (&str, bool, &str, &str),
-    now: &str,
-) -> Value {
-    let status = if holds { "True" } else { "False" };
-    let before = known.iter().find(|condition| condition["type"] == kind);
-    let kept = |field: &str, same: bool| {
-        let before = before.filter(|_| same).and_then(|condition| condition[field].as_str());
-        before.unwrap_or(now).to_owned()
+/// A condition as it holds now.
+struct Condition {
+    kind: &'static str,
+    holds: bool,
+    reason: &'static str,
+    message: &'static str,
+}
+
+fn available_condition(enough: bool) -> Condition {
+    let (reason, message) = if enough {
+        ("MinimumReplicasAvailable", "Deployment has minimum availability.")
+    } else {
+        ("MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
     };
-    let same_status = before.is_some_and(|condition| condition["status"] == status);
-    let same = same_status && before.is_some_and(|condition| condition["reason"] == reason);
-    json!({
-        "type": kind, "status": status, "reason": reason, "message": message,
-        "lastUpdateTime": kept("lastUpdateTime", same),
-        "lastTransitionTime": kept("lastTransitionTime", same_status),
-    })
+    Condition { kind: "Available", holds: enough, reason, message }
+}
+
+fn progressing_condition(complete: bool) -> Condition {
+    let (reason, message) = if complete {
+        ("NewReplicaSetAvailable", "The new ReplicaSet has successfully progressed.")
+    } else {
+        ("ReplicaSetUpdated", "The new ReplicaSet is progressing.")
+    };
+    Condition { kind: "Progressing", holds: true, reason, message }
+}
+
+impl Condition {
+    /// The condition for the status; its times stay as long as the known one is the same.
+    fn to_json(&self, known: &[Value], now: &str) -> Value {
+        let Self { kind, holds, reason, message } = *self;
+        let status = if holds { "True" } else { "False" };
+        let before = known.iter().find(|condition| condition["type"] == kind);
+        let kept = |field: &str, same: bool| {
+            let before = before.filter(|_| same).and_then(|condition| condition[field].as_str());
+            before.unwrap_or(now).to_owned()
+        };
+        let same_status = before.is_some_and(|condition| condition["status"] == status);
+        let same = same_status && before.is_some_and(|condition| condition["reason"] == reason);
+        json!({
+            "type": kind, "status": status, "reason": reason, "message": message,
+            "lastUpdateTime": kept("lastUpdateTime", same),
+            "lastTransitionTime": kept("lastTransitionTime", same_status),
+        })
+    }
 }
 
 #[cfg(test)]
