@@ -10,8 +10,8 @@ use crate::slice::{Endpoint, Slice, Subset};
 pub(crate) struct Stored<'s> {
     /// Every slice, in the order of their names.
     pub(crate) slices: Vec<StoredSlice<'s>>,
-    /// Where each desired endpoint is stored; empty if no endpoint is. Of several places the first counts.
-    places: Vec<Option<Place>>,
+    /// Where each desired endpoint is stored; empty if no endpoint is. Of several positions the first counts.
+    positions: Vec<Option<StoredPosition>>,
     /// Whether a stored endpoint has hints.
     pub(crate) hinted: bool,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Match {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct StoredPosition {
     slice: u32,
     endpoint: u32,
 }
@@ -56,10 +56,10 @@ impl<'s> Stored<'s> {
                 StoredSlice { slice, owned, subset: slice.subset(), matches }
             })
             .collect();
-        let places = places(&slices, desired.endpoints.len());
+        let positions = positions(&slices, desired.endpoints.len());
         let endpoints = || slices.iter().flat_map(|stored| &stored.slice.endpoints);
         let hinted = endpoints().any(|endpoint| endpoint.hints.is_some());
-        Self { slices, places, hinted }
+        Self { slices, positions, hinted }
     }
 
     /// Whether a slice has a subset.
@@ -74,9 +74,9 @@ impl<'s> Stored<'s> {
 
     /// The stored endpoint that stands for a desired one, and the slice that it is in.
     pub(crate) fn of(&self, desired: usize) -> Option<(&'s Endpoint, &StoredSlice<'s>)> {
-        let place = self.places.get(desired).copied().flatten()?;
-        let stored = &self.slices[place.slice as usize];
-        Some((&stored.slice.endpoints[place.endpoint as usize], stored))
+        let position = self.positions.get(desired).copied().flatten()?;
+        let stored = &self.slices[position.slice as usize];
+        Some((&stored.slice.endpoints[position.endpoint as usize], stored))
     }
 }
 
@@ -86,17 +86,17 @@ fn matching(endpoint: &Endpoint, desired: &Desired<'_>) -> Option<Match> {
     Some(Match { desired: index, is_equal })
 }
 
-fn places(slices: &[StoredSlice<'_>], desired: usize) -> Vec<Option<Place>> {
+fn positions(slices: &[StoredSlice<'_>], desired: usize) -> Vec<Option<StoredPosition>> {
     if slices.iter().all(|slice| slice.matches.is_empty()) {
         return Vec::new();
     }
-    let mut places = vec![None; desired];
+    let mut positions = vec![None; desired];
     for (slice, stored) in (0..).zip(slices) {
         for (endpoint, found) in (0..).zip(&stored.matches) {
             if let Some(found) = found {
-                places[found.desired as usize].get_or_insert(Place { slice, endpoint });
+                positions[found.desired as usize].get_or_insert(StoredPosition { slice, endpoint });
             }
         }
     }
-    places
+    positions
 }
