@@ -21,16 +21,16 @@ pub struct Figures {
     pub max_overload: f64,
 }
 
-/// What counts as the place of a node: the label that names it.
+/// The topology key by which traffic is kept close: the label with a node's zone, or the one with its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum TopologyKey {
     /// Its zone.
     Zone,
     /// Its region.
     Region,
 }
 
-impl Place {
+impl TopologyKey {
     fn label(self) -> &'static str {
         match self {
             Self::Zone => "topology.kubernetes.io/zone",
@@ -55,9 +55,9 @@ struct Endpoint {
 
 /// Routes the traffic of all zones (or regions) to the ready endpoints of one Service in one address
 /// family. `None` without endpoints or without capacity.
-pub fn figures(nodes: &[Value], slices: &[Value], place: Place) -> Option<Figures> {
-    let shares = traffic_shares(nodes, place)?;
-    let endpoints = endpoints(nodes, slices, place);
+pub fn figures(nodes: &[Value], slices: &[Value], key: TopologyKey) -> Option<Figures> {
+    let shares = traffic_shares(nodes, key)?;
+    let endpoints = endpoints(nodes, slices, key);
     let zone_shares = zone_shares(slices);
     let fair = 1.0 / endpoints.len() as f64;
     let mut loads = vec![0.0; endpoints.len()];
@@ -75,10 +75,10 @@ pub fn figures(nodes: &[Value], slices: &[Value], place: Place) -> Option<Figure
 }
 
 /// The part of the traffic that starts in each zone: its part of the allocatable CPU of ready workers.
-fn traffic_shares(nodes: &[Value], place: Place) -> Option<BTreeMap<String, f64>> {
+fn traffic_shares(nodes: &[Value], key: TopologyKey) -> Option<BTreeMap<String, f64>> {
     let mut cores: BTreeMap<String, f64> = BTreeMap::new();
     for node in nodes.iter().filter(|node| is_ready_worker(node)) {
-        let zone = node["metadata"]["labels"][place.label()].as_str()?;
+        let zone = node["metadata"]["labels"][key.label()].as_str()?;
         *cores.entry(zone.to_owned()).or_default() += cores_of(node)?;
     }
     let all: f64 = cores.values().sum();
@@ -103,14 +103,14 @@ fn cores_of(node: &Value) -> Option<f64> {
     }
 }
 
-fn endpoints(nodes: &[Value], slices: &[Value], place: Place) -> Vec<Endpoint> {
+fn endpoints(nodes: &[Value], slices: &[Value], key: TopologyKey) -> Vec<Endpoint> {
     let place_of = |name: &Value| {
         let node = nodes.iter().find(|node| node["metadata"]["name"] == *name)?;
-        node["metadata"]["labels"][place.label()].as_str().map(str::to_owned)
+        node["metadata"]["labels"][key.label()].as_str().map(str::to_owned)
     };
     let mut found = Vec::new();
     for slice in slices {
-        let subset = slice["metadata"]["labels"][place.subset_label()].as_str();
+        let subset = slice["metadata"]["labels"][key.subset_label()].as_str();
         for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
             let hints = endpoint["hints"]["forZones"].as_array().into_iter().flatten();
             if endpoint["conditions"]["ready"] == false {
@@ -183,7 +183,7 @@ mod tests {
     fn three_endpoints_in_two_zones() {
         let nodes = [node("n1", "a", "3"), node("n2", "b", "1000m")];
         let close = |slices: Vec<Value>, in_zone: f64, max_overload: f64| {
-            let found = figures(&nodes, &slices, Place::Zone).unwrap();
+            let found = figures(&nodes, &slices, TopologyKey::Zone).unwrap();
             assert!((found.in_zone - in_zone).abs() < 1e-9, "{found:?}");
             assert!((found.max_overload - max_overload).abs() < 1e-9, "{found:?}");
         };
@@ -212,6 +212,6 @@ mod tests {
             0.625,
             0.25,
         );
-        assert_eq!(figures(&nodes, &[], Place::Zone), None);
+        assert_eq!(figures(&nodes, &[], TopologyKey::Zone), None);
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::common::{Running, addresses, apply_roles, slices};
 use serde_json::{Value, json};
 use zonewise_testbed::objects::{namespace, node, pod, service};
-use zonewise_testbed::traffic::{Figures, Place, figures};
+use zonewise_testbed::traffic::{Figures, TopologyKey, figures};
 use zonewise_testbed::{Cluster, eventually};
 
 const MODE: &str = "service.kubernetes.io/topology-mode";
@@ -142,8 +142,8 @@ impl Pair {
 
     async fn figures(&self, cluster: &Cluster, name: &str) -> Option<Figures> {
         let nodes: Vec<Value> = self.nodes.values().cloned().collect();
-        let place = if name.starts_with("region") { Place::Region } else { Place::Zone };
-        figures(&nodes, &slices(cluster, "test", name).await, place)
+        let key = if name.starts_with("region") { TopologyKey::Region } else { TopologyKey::Zone };
+        figures(&nodes, &slices(cluster, "test", name).await, key)
     }
 
     /// Waits until every Service is as good as one that was made just now.

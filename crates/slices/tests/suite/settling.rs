@@ -8,7 +8,7 @@ use crate::common::{TestCluster, code, map};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use zonewise_slices::upstream::{HintsPerZone, is_overloaded};
-use zonewise_testbed::traffic::{Figures, Place, figures};
+use zonewise_testbed::traffic::{Figures, TopologyKey, figures};
 use zonewise_topology::allocation::Allocation;
 use zonewise_topology::heuristic::{Case, Heuristic};
 use zonewise_topology::heuristics::auto::Auto;
@@ -182,19 +182,19 @@ impl Contestant {
         }
     }
 
-    fn place(&self) -> Place {
+    fn topology_key(&self) -> TopologyKey {
         let region = self.cluster.service["metadata"]["annotations"][SUBSETTING] == "Region";
-        if region { Place::Region } else { Place::Zone }
+        if region { TopologyKey::Region } else { TopologyKey::Zone }
     }
 
     fn figures(&self) -> Option<Figures> {
-        figures(&self.nodes(), &slices(&self.cluster), self.place())
+        figures(&self.nodes(), &slices(&self.cluster), self.topology_key())
     }
 
     /// The same after a decision for the nodes that there are: the reference keeps hints that it assigned
     /// for other nodes, and those can be better by chance.
     fn figures_for_these_nodes(&self) -> Option<Figures> {
-        figures(&self.nodes(), &slices(&self.fresh(&[])), self.place())
+        figures(&self.nodes(), &slices(&self.fresh(&[])), self.topology_key())
     }
 
     fn nodes(&self) -> Vec<Value> {
@@ -222,7 +222,7 @@ impl Contestant {
     fn fresh_figures(&self) -> Option<Figures> {
         let fresh = self.fresh(&[]);
         if Self::is_on(&fresh) == Self::is_on(&self.cluster) {
-            return figures(&self.nodes(), &slices(&fresh), self.place());
+            return figures(&self.nodes(), &slices(&fresh), self.topology_key());
         }
         assert!(Self::is_on(&self.cluster), "off, although a fresh decision would turn it on");
         let annotations = &self.cluster.service["metadata"]["annotations"];
@@ -237,7 +237,7 @@ impl Contestant {
             }
         });
         assert!(Self::is_on(&fresh), "subsets are on that no zone could bear");
-        figures(&self.nodes(), &slices(&fresh), self.place())
+        figures(&self.nodes(), &slices(&fresh), self.topology_key())
     }
 
     /// What `auto` assigns from nothing if hints may come with as much overload as lets them stay.
@@ -270,7 +270,7 @@ impl Contestant {
                 }
             }
         }
-        figures(&self.nodes(), &[json!({"endpoints": hinted})], Place::Zone)
+        figures(&self.nodes(), &[json!({"endpoints": hinted})], TopologyKey::Zone)
     }
 
     /// Nothing happens for long enough: at most every slice is written, and only once.
