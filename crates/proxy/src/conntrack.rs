@@ -117,9 +117,9 @@ impl Frontends {
     }
 }
 
-/// Flows that need attention.
+/// Flows that are stale, or may be.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct SuspectFlows {
     /// They lead to endpoints that no longer serve.
     pub stale: Vec<Flow>,
     /// Services with flows to endpoints that may be in slices that are not known.
@@ -132,10 +132,10 @@ pub fn find(
     family: Family,
     frontends: &Frontends,
     own: &BTreeSet<IpAddr>,
-) -> io::Result<Found> {
+) -> io::Result<SuspectFlows> {
     let mut conntrack = network.conntrack()?;
     for attempt in 1.. {
-        let mut found = Found::default();
+        let mut found = SuspectFlows::default();
         let listed =
             conntrack.flows(family, Some(UDP), &mut |flow| match frontends.judge(flow, own) {
                 Verdict::Valid => {}
@@ -149,7 +149,7 @@ pub fn find(
             Err(_) | Ok(()) => return Ok(found),
         }
     }
-    Ok(Found::default())
+    Ok(SuspectFlows::default())
 }
 
 /// Removes flows, and returns how many.

@@ -16,8 +16,9 @@ pub(crate) struct ServiceEvents {
     recorder: EventRecorder,
 }
 
+/// What is read of a Service.
 #[derive(Deserialize)]
-struct Found {
+struct ServiceObject {
     metadata: Metadata,
 }
 
@@ -48,8 +49,8 @@ impl ServiceEvents {
     async fn write(&self, service: &Key, event: Event) -> anyhow::Result<()> {
         let path = format!("/api/v1/namespaces/{}/services/{}", service.0, service.1);
         let body = api::get(&self.client, &path).await?;
-        let found: Found = serde_json::from_slice(&body)?;
-        let subject = InvolvedObject::service(&service.0, &service.1, found.metadata.uid);
+        let object: ServiceObject = serde_json::from_slice(&body)?;
+        let subject = InvolvedObject::service(&service.0, &service.1, object.metadata.uid);
         self.recorder.record(subject, event);
         Ok(())
     }

@@ -36,14 +36,14 @@ pub struct Feature {
 
 /// A feature, and whether the kernel has it.
 #[derive(Debug)]
-pub struct Found {
+pub struct ProbedFeature {
     /// The feature.
     pub feature: Feature,
     /// The kernel's error, if it does not.
     pub error: Option<String>,
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for ProbedFeature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Feature { name, without, remedy, .. } = self.feature;
         match &self.error {
@@ -162,7 +162,7 @@ fn hooked<const N: usize>(
 ///
 /// # Errors
 /// If netlink does not work at all, or this process may not change tables.
-pub fn probe(network: &Network) -> io::Result<Vec<Found>> {
+pub fn probe(network: &Network) -> io::Result<Vec<ProbedFeature>> {
     let mut socket = network.socket()?;
     let mut found = Vec::new();
     let tables = FEATURES.iter().filter_map(|(_, trial)| match trial {
@@ -182,7 +182,7 @@ pub fn probe(network: &Network) -> io::Result<Vec<Found>> {
             Err(error) if is_missing(&error) => Some(error.to_string()),
             Err(error) => return Err(error),
         };
-        found.push(Found { feature, error });
+        found.push(ProbedFeature { feature, error });
     }
     Ok(found)
 }
@@ -231,12 +231,12 @@ fn no_flow() -> Flow {
 /// Logs what the kernel does not have.
 pub(crate) fn report(network: &Network) {
     match probe(network) {
-        Ok(all) => all.iter().filter(|found| found.error.is_some()).for_each(Found::log),
+        Ok(all) => all.iter().filter(|found| found.error.is_some()).for_each(ProbedFeature::log),
         Err(error) => tracing::warn!(%error, "cannot find out what the kernel has"),
     }
 }
 
-impl Found {
+impl ProbedFeature {
     fn log(&self) {
         if self.feature.required {
             tracing::error!("{self}");

@@ -30,7 +30,7 @@ use zonewise_routing::{
     serving_targets,
 };
 
-use crate::conntrack::{self, Found, Frontends, Known};
+use crate::conntrack::{self, Frontends, Known, SuspectFlows};
 use crate::host::{Host, blocking};
 use crate::index::Index;
 use crate::kernel::KernelHandle;
@@ -198,7 +198,7 @@ impl StaleFlows {
     }
 
     /// Looks for the flows of these Services.
-    fn find(&self, services: &BTreeSet<Key>, basis: Basis<'_>) -> BTreeMap<Family, Found> {
+    fn find(&self, services: &BTreeSet<Key>, basis: Basis<'_>) -> BTreeMap<Family, SuspectFlows> {
         let frontends = self.frontends(services, basis);
         if frontends.is_empty() {
             return BTreeMap::new();
@@ -211,7 +211,7 @@ impl StaleFlows {
                 .unwrap_or_else(|error| {
                     tracing::warn!(%error, "cannot look for stale UDP flows; trying again later");
                     self.failed.lock().extend(services.iter().cloned());
-                    Found::default()
+                    SuspectFlows::default()
                 });
             let took = began.elapsed().as_secs_f64();
             self.metrics.conntrack.with([family_name(family)]).observe(took);

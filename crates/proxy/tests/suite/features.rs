@@ -8,12 +8,12 @@
 use zonewise_netns::Namespace;
 use zonewise_nft::simulated::{Fault, SimulatedKernel};
 use zonewise_nft::{Family, Network, Socket};
-use zonewise_proxy::features::{Found, probe};
+use zonewise_proxy::features::{ProbedFeature, probe};
 use zonewise_proxy::testing::{Kernel, NodeSettings, Options};
 
 const EOPNOTSUPP: i32 = 95;
 
-fn missing(found: &[Found]) -> Vec<(&'static str, bool)> {
+fn missing(found: &[ProbedFeature]) -> Vec<(&'static str, bool)> {
     let missing = found.iter().filter(|found| found.error.is_some());
     missing.map(|found| (found.feature.name, found.feature.required)).collect()
 }
