@@ -306,12 +306,12 @@ impl<'a> Numbers<'a> {
             let left: Vec<&PlacedPod<'_>> =
                 numbers.endpoints.iter().filter(|endpoint| is_left(endpoint)).collect();
             let situation = numbers.situation(capacity, &left);
-            let ways = numbers.ways(&situation, &left);
-            let serving = serving(&ways, &situation);
+            let placements = numbers.placements(&situation, &left);
+            let serving = serving(&placements, &situation);
             if is_surely_in_force(&self.choice, &situation, serving.as_deref()) {
                 return Reason::HintsAssigned { moved: 0 };
             }
-            let previous = assignment(&ways, &situation);
+            let previous = assignment(&placements, &situation);
             kept_reason(&self.choice, &situation, previous.as_ref())
         })))
     }
@@ -360,26 +360,26 @@ impl<'a> FamilyNumbers<'a> {
     }
 
     /// Where the endpoints are, and what each serves.
-    fn ways(&self, situation: &Situation, left: &[&PlacedPod<'_>]) -> Vec<Way> {
+    fn placements(&self, situation: &Situation, left: &[&PlacedPod<'_>]) -> Vec<Placement> {
         let number = |name: &str| situation.names.binary_search_by(|one| (**one).cmp(name)).ok();
         let numbers: Vec<Option<usize>> = self.places.iter().map(|name| number(name)).collect();
-        let way = |endpoint: &&PlacedPod<'_>| {
+        let placement = |endpoint: &&PlacedPod<'_>| {
             let serves = endpoint.serves.iter().filter_map(|place| numbers[*place]);
             let mut serves: Vec<u32> = serves.map(|zone| zone as u32).collect();
             serves.sort_unstable();
-            Way { source: endpoint.place.and_then(|place| numbers[place]), serves }
+            Placement { source: endpoint.place.and_then(|place| numbers[place]), serves }
         };
-        left.iter().map(way).collect()
+        left.iter().map(placement).collect()
     }
 }
 
 /// Where an endpoint is, and what it serves, as numbers of zones or regions.
-struct Way {
+struct Placement {
     source: Option<usize>,
     serves: Vec<u32>,
 }
 
-impl Way {
+impl Placement {
     /// The only zone or region that it serves.
     fn single(&self) -> Option<usize> {
         match self.serves[..] {
@@ -391,20 +391,23 @@ impl Way {
 
 /// How many endpoints serve each zone or region if what is in force is kept; `None` if nothing is.
 /// Endpoints of which it says nothing serve their own.
-fn serving(ways: &[Way], situation: &Situation) -> Option<Vec<u64>> {
+fn serving(placements: &[Placement], situation: &Situation) -> Option<Vec<u64>> {
     let mut serving = vec![0; situation.names.len()];
-    ways.iter().filter_map(|way| way.single().or(way.source)).for_each(|zone| serving[zone] += 1);
-    ways.iter().any(|way| way.single().is_some()).then_some(serving)
+    placements
+        .iter()
+        .filter_map(|placement| placement.single().or(placement.source))
+        .for_each(|zone| serving[zone] += 1);
+    placements.iter().any(|placement| placement.single().is_some()).then_some(serving)
 }
 
 /// The decision that is in force: the endpoints that serve some zones or regions.
-fn assignment(ways: &[Way], situation: &Situation) -> Option<Assignment> {
+fn assignment(placements: &[Placement], situation: &Situation) -> Option<Assignment> {
     let mut assignment = Assignment::empty(situation.names.len());
-    for way in ways {
-        let source = way.source.unwrap_or(assignment.unplaced());
-        assignment.add_list(source, &way.serves, 1);
+    for placement in placements {
+        let source = placement.source.unwrap_or(assignment.unplaced());
+        assignment.add_list(source, &placement.serves, 1);
     }
-    ways.iter().any(|way| !way.serves.is_empty()).then_some(assignment)
+    placements.iter().any(|placement| !placement.serves.is_empty()).then_some(assignment)
 }
 
 fn has_address(pod: &Pod, family: &AddressType) -> bool {
