@@ -15,7 +15,9 @@ use crate::kubelet::PodView;
 use crate::measure::{Counts, Matrix};
 use crate::prediction::Prediction;
 use crate::scenario::{Expect, Percent, Range};
-use crate::view::{Act, ActResult, Endpoint, Expectation, Phase, Programming, Service, View, Zone};
+use crate::view::{
+    ActResult, ActView, Endpoint, Expectation, Phase, Programming, ServiceView, View, ZoneView,
+};
 use crate::watcher::{Routed, ServiceStatus};
 
 /// How often connections are counted and the cluster is observed.
@@ -33,7 +35,7 @@ const HISTORY_LENGTH: usize = 240;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observation {
     /// Zones and how many nodes each has.
-    pub(crate) zones: Vec<Zone>,
+    pub(crate) zones: Vec<ZoneView>,
     /// Pods that run.
     pub(crate) pods: Vec<PodView>,
     /// Services that users have created, in the order of their appearance. A name stays when its Service goes.
@@ -71,7 +73,7 @@ pub(crate) struct Board {
     connections: u64,
     failed: u64,
     failed_by_service: Vec<u64>,
-    act: Option<Act>,
+    act: Option<ActView>,
     ended: Vec<ActResult>,
     /// Index of the Service whose matrix and endpoints are shown.
     pub(crate) selected: usize,
@@ -185,7 +187,7 @@ impl Board {
     }
 
     /// Starts an act that is measured on a Service.
-    pub(crate) fn begin(&mut self, act: Act, service: usize) {
+    pub(crate) fn begin(&mut self, act: ActView, service: usize) {
         self.act = Some(act);
         self.selected = service;
         self.act_connections = 0;
@@ -280,12 +282,12 @@ impl Board {
         counts
     }
 
-    fn service(&self, index: usize) -> Service {
+    fn service(&self, index: usize) -> ServiceView {
         let name = &self.services[index];
         let counts = self.recent(index, MATRIX_TICKS);
         let ready = self.ready(index);
         let routed = self.observation.routed.get(name);
-        Service {
+        ServiceView {
             name: name.clone(),
             asked: self
                 .observation
@@ -319,7 +321,7 @@ impl Board {
         } else {
             counts.matrix(&self.zones, &self.endpoint_zones)
         };
-        let services: Vec<Service> = shown.iter().map(|one| self.service(*one)).collect();
+        let services: Vec<ServiceView> = shown.iter().map(|one| self.service(*one)).collect();
         View {
             title: self.title.clone(),
             clock,
@@ -493,7 +495,7 @@ mod tests {
     #[test]
     fn only_what_was_counted_while_measuring_is_the_act_s() {
         let mut board = board();
-        board.begin(Act { title: "Act".into(), ..Act::default() }, 0);
+        board.begin(ActView { title: "Act".into(), ..ActView::default() }, 0);
         board.tick(counts(100, 100), observation());
         board.phase(Phase::Measuring { done: 0.0 });
         board.tick(counts(30, 10), observation());

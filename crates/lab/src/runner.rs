@@ -16,8 +16,8 @@ use crate::board::{Board, Observation, TICK, judge};
 use crate::cluster::{Cluster, NodeState};
 use crate::director::{Director, settle};
 use crate::prediction::Prediction;
-use crate::scenario::{Act, Scenario};
-use crate::view::{self, ActResult, ClusterSize, Phase, Summary, View, Zone};
+use crate::scenario::{Act, Scenario, Zone};
+use crate::view::{ActResult, ActView, ClusterSize, Phase, Summary, View, ZoneView};
 use crate::watcher::{self, SyncMetrics, programming, routed, routes_page, statuses, sync_metrics};
 
 /// What the user has asked for while a scenario runs.
@@ -134,12 +134,12 @@ impl Runner {
         act: &Act,
     ) -> anyhow::Result<ActResult> {
         let service = self.service_of(act);
-        let stage = view::Act {
+        let stage = ActView {
             number: index + 1,
             of: self.scenario.acts.len(),
             title: act.title.clone(),
             look: act.look.clone(),
-            ..view::Act::default()
+            ..ActView::default()
         };
         self.board.lock().begin(stage, service);
         let begun = epoch();
@@ -311,12 +311,12 @@ fn write_hosts(path: &Path, text: &str) {
     }
 }
 
-fn zones(cluster: &Cluster) -> Vec<Zone> {
+fn zones(cluster: &Cluster) -> Vec<ZoneView> {
     let lab_nodes = cluster.lab_nodes();
-    let zone = |zone: &crate::scenario::Zone| {
+    let zone = |zone: &Zone| {
         let here = || lab_nodes.values().filter(|lab_node| lab_node.node.zone == zone.name);
         let ready = here().filter(|lab_node| lab_node.state == NodeState::On).count();
-        Zone {
+        ZoneView {
             name: zone.name.clone(),
             nodes: here().filter(|lab_node| lab_node.state != NodeState::Gone).count(),
             ready,

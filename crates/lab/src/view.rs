@@ -14,13 +14,13 @@ pub struct View {
     /// Time since the start.
     pub clock: Duration,
     /// The current act; `None` before the first and after the last.
-    pub act: Option<Act>,
+    pub act: Option<ActView>,
     /// Acts that have ended.
     pub ended: Vec<ActResult>,
     /// Zones with their nodes, in the matrix's order.
-    pub zones: Vec<Zone>,
+    pub zones: Vec<ZoneView>,
     /// All Services.
-    pub services: Vec<Service>,
+    pub services: Vec<ServiceView>,
     /// The Service whose matrix and endpoints are shown.
     pub selected: usize,
     /// Its connections of the last seconds.
@@ -47,9 +47,9 @@ pub struct View {
     pub trouble: Option<String>,
 }
 
-/// The current act.
+/// The current act, as it is shown.
 #[derive(Clone, Debug, Default)]
-pub struct Act {
+pub struct ActView {
     /// Its number, starting at 1.
     pub number: usize,
     /// How many there are.
@@ -77,9 +77,9 @@ pub enum Phase {
     },
 }
 
-/// A zone.
+/// A zone, as it is shown.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Zone {
+pub struct ZoneView {
     /// Its name.
     pub name: String,
     /// Nodes it has.
@@ -90,10 +90,10 @@ pub struct Zone {
     pub cores: f64,
 }
 
-/// A Service.
+/// A Service, as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Service {
+pub struct ServiceView {
     /// Its name.
     pub name: String,
     /// What it asks for, as `Key=Value` in short; empty for nothing.

@@ -20,8 +20,8 @@ use serde_json::json;
 use zonewise_lab::report;
 use zonewise_lab::testing::{self, Matrix};
 use zonewise_lab::view::{
-    Act, ActResult, ClusterSize, Endpoint, Expectation, Phase, Programming, Service, Summary, View,
-    Zone,
+    ActResult, ActView, ClusterSize, Endpoint, Expectation, Phase, Programming, ServiceView,
+    Summary, View, ZoneView,
 };
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
@@ -46,8 +46,8 @@ struct Story(View);
 impl Story {
     /// Three zones with two nodes each; nobody has asked anybody.
     fn new() -> Self {
-        let zone = |name: &str| Zone { name: name.into(), nodes: 2, ready: 2, cores: 8.0 };
-        let zones: Vec<Zone> = ["a", "b", "c"].map(zone).into();
+        let zone = |name: &str| ZoneView { name: name.into(), nodes: 2, ready: 2, cores: 8.0 };
+        let zones: Vec<ZoneView> = ["a", "b", "c"].map(zone).into();
         let names: Vec<String> = zones.iter().map(|zone| zone.name.clone()).collect();
         Self(View {
             title: "Three zones, one Service".into(),
@@ -60,7 +60,7 @@ impl Story {
     }
 
     fn service(mut self, name: &str, reason: &str, in_zone: f64, overload: f64) -> Self {
-        self.0.services.push(Service {
+        self.0.services.push(ServiceView {
             name: name.into(),
             asked: "topology-mode=Auto".into(),
             mode: if reason == "ClusterWide" { "any" } else { "same-zone" }.into(),
@@ -77,7 +77,7 @@ impl Story {
     }
 
     fn act(mut self, number: usize, title: &str, phase: Phase) -> Self {
-        self.0.act = Some(Act {
+        self.0.act = Some(ActView {
             number,
             of: 6,
             title: title.into(),
@@ -161,7 +161,7 @@ fn not_held() -> Expectation {
 fn before_the_first_act() -> View {
     let mut view = Story::new().service("web", "ClusterWide", 0.0, 0.0).0;
     view.zones[2].ready = 1;
-    view.services[0] = Service { name: "web".into(), endpoints: 4, ..Service::default() };
+    view.services[0] = ServiceView { name: "web".into(), endpoints: 4, ..ServiceView::default() };
     view.rate = 0.0;
     view
 }
@@ -374,11 +374,11 @@ prop_compose! {
         name in names(), reason in names(), endpoints in any::<usize>(),
         in_zone in prop::option::of(numbers()), overload in prop::option::of(numbers()),
         rate in numbers(), failed in any::<u64>(),
-    ) -> Service {
+    ) -> ServiceView {
         let (asked, mode) = (reason.clone(), name.clone());
         // Sums over Services are sums of things that exist.
         let endpoints = endpoints % 100_000;
-        Service { name, asked, mode, reason, endpoints, in_zone, overload, rate, failed }
+        ServiceView { name, asked, mode, reason, endpoints, in_zone, overload, rate, failed }
     }
 }
 
@@ -394,9 +394,9 @@ prop_compose! {
     fn acts()(
         number in 0..9_usize, of in any::<usize>(), title in names(), look in names(),
         steps in prop::collection::vec(names(), 0..20), done in prop::option::of(numbers()),
-    ) -> Act {
+    ) -> ActView {
         let phase = done.map_or(Phase::Settling, |done| Phase::Measuring { done });
-        Act { number, of, title, look, steps, phase }
+        ActView { number, of, title, look, steps, phase }
     }
 }
 
@@ -423,7 +423,7 @@ prop_compose! {
         ended in 0..12_usize,
         ready in 0..2_usize,
     ) -> View {
-        let zone = |name: &String| Zone { name: name.clone(), nodes: 2, ready, cores: rate };
+        let zone = |name: &String| ZoneView { name: name.clone(), nodes: 2, ready, cores: rate };
         let expectation = Expectation {
             expected: title.clone(), tolerance: trouble.clone(), found: kubectl.clone(), held,
         };

@@ -7,7 +7,7 @@ use zonewise_explain::screens::counted;
 
 use super::ended;
 use super::pen::{BAD, BOLD, DIM, GOOD, HINT, WARN, bar, clean, panel, put, unit, wrap};
-use crate::view::{Act, Phase, View};
+use crate::view::{ActView, Phase, View};
 use crate::words::percent;
 
 /// A spinner while the proxies are not up to date: four steps a second.
@@ -21,7 +21,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
     }
 }
 
-fn on_stage(buffer: &mut Buffer, area: Rect, view: &View, act: &Act) {
+fn on_stage(buffer: &mut Buffer, area: Rect, view: &View, act: &ActView) {
     let title = format!("act {} of {}", act.number, act.of);
     let phase = match act.phase {
         Phase::Settling => Span::styled("settling", WARN),
@@ -37,7 +37,7 @@ fn on_stage(buffer: &mut Buffer, area: Rect, view: &View, act: &Act) {
 }
 
 /// What to look at and what is done, in at most this many lines.
-fn told(act: &Act, width: usize, most: usize) -> Vec<Line<'static>> {
+fn told(act: &ActView, width: usize, most: usize) -> Vec<Line<'static>> {
     let look = wrap(&clean(&act.look), width).into_iter().map(Line::raw);
     let mut lines: Vec<Line<'static>> = look.collect();
     let steps: Vec<Line<'static>> =

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use zonewise_explain::screens::signed_percent;
 
 use super::pen::{BOLD, Cell, DIM, PLAIN, clean, of_failed, of_load, of_share, panel, put, row};
-use crate::view::{Service, View};
+use crate::view::{ServiceView, View};
 use crate::words::{grouped, maybe_percent};
 
 /// A column.
@@ -16,7 +16,7 @@ struct Column {
     width: u16,
     /// Columns with higher numbers go first when there is no room.
     rank: u8,
-    of: fn(&Service) -> Span<'static>,
+    of: fn(&ServiceView) -> Span<'static>,
 }
 
 const COLUMNS: [Column; 9] = [
@@ -35,19 +35,19 @@ const ASKED: usize = 1;
 /// Columns from here on are numbers.
 const NUMBERS: usize = 4;
 
-fn in_zone(service: &Service) -> Span<'static> {
+fn in_zone(service: &ServiceView) -> Span<'static> {
     let style = service.in_zone.map_or(DIM, of_share);
     Span::styled(maybe_percent(service.in_zone), style)
 }
 
-fn overload(service: &Service) -> Span<'static> {
+fn overload(service: &ServiceView) -> Span<'static> {
     match service.overload {
         Some(overload) => Span::styled(signed_percent(overload), of_load(overload + 1.0)),
         None => Span::styled("-", DIM),
     }
 }
 
-fn failed(service: &Service) -> Span<'static> {
+fn failed(service: &ServiceView) -> Span<'static> {
     Span::styled(grouped(service.failed), of_failed(service.failed))
 }
 
