@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 /// How long a sync may wait for one answer before it is slow.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
-/// How long answers may take on average, beyond the [`PATIENCE`]. Without this limit, a webhook that answers every
+pub(crate) const SLOW_ANSWER: Duration = Duration::from_secs(1);
+/// How long answers may take on average, beyond [`SLOW_ANSWER`]. Without this limit, a webhook that answers every
 /// write just in time would hold a worker for as long as there are slices to write.
 const AVERAGE: Duration = Duration::from_millis(100);
 
@@ -28,7 +28,7 @@ struct Answers {
 impl Answers {
     /// When the sync is slow, unless there is another answer before.
     fn deadline(&self) -> Instant {
-        (self.last + PATIENCE).min(self.started + PATIENCE + AVERAGE * self.count)
+        (self.last + SLOW_ANSWER).min(self.started + SLOW_ANSWER + AVERAGE * self.count)
     }
 }
 

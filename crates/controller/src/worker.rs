@@ -145,7 +145,7 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::progress::PATIENCE;
+    use crate::progress::SLOW_ANSWER;
 
     /// Whether a worker finds a sync slow whose writes are answered after so many milliseconds each.
     async fn is_slow(writes: Vec<u64>) -> bool {
@@ -167,15 +167,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_sync_of_many_writes_is_slow_only_if_the_answers_are() {
-        let patience = u64::try_from(PATIENCE.as_millis()).unwrap();
+        let slow = u64::try_from(SLOW_ANSWER.as_millis()).unwrap();
         let many = vec![20; 500];
         let rows = [
             ("nothing to write", vec![], false),
-            ("many quick writes, ten times the patience", many.clone(), false),
-            ("the first hangs", vec![2 * patience], true),
-            ("one hangs after many quick ones", [many, vec![2 * patience]].concat(), true),
-            ("each just in time", vec![patience - 1; 500], true),
-            ("one of few just in time", vec![20, patience - 1, 20], false),
+            ("many quick writes, ten times as long as a slow one", many.clone(), false),
+            ("the first hangs", vec![2 * slow], true),
+            ("one hangs after many quick ones", [many, vec![2 * slow]].concat(), true),
+            ("each just in time", vec![slow - 1; 500], true),
+            ("one of few just in time", vec![20, slow - 1, 20], false),
         ];
         for (what, writes, expected) in rows {
             assert_eq!(is_slow(writes).await, expected, "{what}");

@@ -11,7 +11,7 @@ use crate::protobuf::{self, Read};
 use crate::servers::Side;
 
 /// Longer than any step of these tests takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Stream {
     body: Body,
@@ -33,7 +33,7 @@ impl Stream {
 
     /// The next event; `None` when the server has closed or aborted the watch.
     pub(crate) async fn next(&mut self) -> Option<Value> {
-        let next = tokio::time::timeout(PATIENCE, self.event()).await;
+        let next = tokio::time::timeout(EVENT_TIMEOUT, self.event()).await;
         let event = next.expect("the watch stays silent")?;
         if !self.framed {
             return Some(serde_json::from_slice(&event).unwrap());

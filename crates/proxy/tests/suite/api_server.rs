@@ -21,7 +21,7 @@ use zonewise_testbed::{Cluster, User, eventually, eventually_equals, objects};
 
 use crate::common::live::{Api, LiveNetwork, LiveProxy, slice_of};
 use crate::common::objects::{labelled, ports};
-use crate::common::{LONG, PATIENCE};
+use crate::common::{LONG, PROBE_TIMEOUT};
 use crate::health::ask;
 use crate::requests::apply_roles;
 
@@ -188,7 +188,7 @@ impl Load {
             from.join().unwrap();
             let mut answers = BTreeMap::new();
             while !stopped.load(Ordering::Relaxed) {
-                *answers.entry(probe_tcp_here(to, PATIENCE).to_string()).or_default() += 1;
+                *answers.entry(probe_tcp_here(to, PROBE_TIMEOUT).to_string()).or_default() += 1;
             }
             answers
         });

@@ -25,7 +25,7 @@ fn counted(cluster: &TwoNodeCluster) -> (usize, usize) {
         &cluster.caller.namespace,
         cluster_ip(1, false),
         TRIES,
-        crate::common::PATIENCE,
+        crate::common::PROBE_TIMEOUT,
     );
     let of = |name| counts.get(name).copied().unwrap_or(0);
     assert_eq!(of("here") + of("there"), TRIES, "{counts:?}");

@@ -329,8 +329,9 @@ fn d5_connections_outlive_a_change_of_preference() {
     cluster.offer(&full("svc1", 1, json!({})));
     cluster.tables.sync();
     let to = cluster_ip(1, false);
-    let hold =
-        || OpenConnection::tcp(&cluster.caller.namespace, to, crate::common::PATIENCE).unwrap();
+    let hold = || {
+        OpenConnection::tcp(&cluster.caller.namespace, to, crate::common::PROBE_TIMEOUT).unwrap()
+    };
     let mut held: Vec<OpenConnection> = (0..12).map(|_| hold()).collect();
     let before: Vec<String> = held.iter_mut().map(|held| held.probe().to_string()).collect();
     assert!(before.contains(&"here".to_owned()) && before.contains(&"there".to_owned()));

@@ -26,7 +26,7 @@ use crate::common::two_nodes::{
     FAMILIES, TwoNodeCluster, both_protocols, by_range, cluster_ip, full, node_port, probe_until,
     vip,
 };
-use crate::common::{LONG, PATIENCE, Tables, ip, nft, usual_node};
+use crate::common::{LONG, PROBE_TIMEOUT, Tables, ip, nft, usual_node};
 
 const SHARES: &str = "zonewise.dev/zone-shares";
 
@@ -328,7 +328,7 @@ fn no_connection_fails_while_weights_or_the_layout_change() {
         drop(old);
         assert_eq!(cluster.tables.start(), Found::Other);
         cluster.tables.assert_mended();
-        assert!(probe_tcp(&from, cluster_ip(1, false), PATIENCE).name().is_some());
+        assert!(probe_tcp(&from, cluster_ip(1, false), PROBE_TIMEOUT).name().is_some());
         done.store(true, Ordering::Relaxed);
         let counts = probes.join().unwrap();
         let failed: Vec<_> =

@@ -185,7 +185,8 @@ impl Source {
         } else if let Ok(runtime) =
             tokio::runtime::Builder::new_current_thread().enable_all().build()
         {
-            let listing = async { timeout(PATIENCE, self.list_services(&mut take)).await };
+            let listing =
+                async { timeout(COMPLETION_TIMEOUT, self.list_services(&mut take)).await };
             let _ = runtime.block_on(listing);
         }
         names
@@ -283,7 +284,7 @@ impl Source {
 }
 
 /// How long people wait for a completion.
-const PATIENCE: Duration = Duration::from_secs(3);
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(3);
 
 fn service_name(item: Item) -> Option<(String, String)> {
     match item {

@@ -13,8 +13,8 @@ use zonewise_testbed::objects::{namespace, node, pod, service, set_ready};
 const NAME: &str = "sentinel";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The mark is looked for so often before the Service is changed again.
-const PATIENCE: usize = 5;
+/// How often the marks are looked for before the Service is changed again.
+const ATTEMPTS_PER_TOUCH: usize = 5;
 /// Two minutes: more than a controller needs for its start on a busy machine.
 const ATTEMPTS: usize = 2_400;
 
@@ -57,7 +57,7 @@ impl Sentinel {
         for attempt in 0..ATTEMPTS {
             // A change of a node's zone alone makes the reference look at no Service. So the Service
             // is changed again, in case it was looked at before the node had been noticed.
-            if attempt % PATIENCE == 0 {
+            if attempt % ATTEMPTS_PER_TOUCH == 0 {
                 self.touch(objects, attempt).await;
             }
             let slices = objects.list("EndpointSlice", Some(NAME)).await.unwrap();

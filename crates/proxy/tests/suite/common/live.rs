@@ -22,7 +22,7 @@ use zonewise_proxy::{Host, RunError, Timeline};
 use zonewise_telemetry::shutdown::Shutdown;
 use zonewise_testbed::{Objects, eventually_equals, objects};
 
-use super::PATIENCE;
+use super::PROBE_TIMEOUT;
 
 /// Two nodes with a server on each and a pod that asks on the first.
 pub(crate) struct LiveNetwork {
@@ -72,7 +72,7 @@ impl LiveNetwork {
 
     /// Who answers the pod that asks.
     pub(crate) fn answer(&self, to: SocketAddr) -> String {
-        probe_tcp(&self.caller.namespace, to, PATIENCE).to_string()
+        probe_tcp(&self.caller.namespace, to, PROBE_TIMEOUT).to_string()
     }
 
     /// Asks until this server, or nobody, answers.

@@ -22,7 +22,7 @@ use zonewise_proxy::testing::{
 use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader, Protected};
 
 /// Long enough for an answer on one machine, short enough to wait for none.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(400);
+pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_millis(400);
 /// For an answer that must come, however busy the machine is.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 

@@ -19,7 +19,7 @@ use zonewise_proxy::testing::{LocalTraffic, Options};
 use zonewise_routing::NodeLocation;
 
 use super::objects::{endpoint, ports, service, slice, with, with_status};
-use super::{LONG, PATIENCE, Tables, at, ip, usual_node};
+use super::{LONG, PROBE_TIMEOUT, Tables, at, ip, usual_node};
 
 pub(crate) const FAMILIES: [bool; 2] = [false, true];
 
@@ -92,7 +92,7 @@ impl TwoNodeCluster {
     pub(crate) fn answers(&self, from: &Namespace, to: SocketAddr, tries: usize) -> Responses {
         let mut responses = Responses::default();
         for _ in 0..tries {
-            responses.note(&probe_tcp(from, to, PATIENCE));
+            responses.note(&probe_tcp(from, to, PROBE_TIMEOUT));
         }
         responses
     }
@@ -100,7 +100,7 @@ impl TwoNodeCluster {
     pub(crate) fn answers_udp(&self, from: &Namespace, to: SocketAddr, tries: usize) -> Responses {
         let mut responses = Responses::default();
         for _ in 0..tries {
-            responses.note(&probe_udp(from, to, PATIENCE));
+            responses.note(&probe_udp(from, to, PROBE_TIMEOUT));
         }
         responses
     }
@@ -111,7 +111,7 @@ impl TwoNodeCluster {
         source: IpAddr,
         to: SocketAddr,
     ) -> ProbeResult {
-        probe_from(from, Protocol::Tcp, at(source, 0), to, PATIENCE)
+        probe_from(from, Protocol::Tcp, at(source, 0), to, PROBE_TIMEOUT)
     }
 }
 

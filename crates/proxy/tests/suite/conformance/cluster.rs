@@ -27,7 +27,7 @@ use zonewise_routing::{self as routing, NodeLocation, RouteQuery, serving_target
 
 use crate::common::objects::{Endpoint, endpoint, slice};
 use crate::common::two_nodes::{FAMILIES, both_protocols, net};
-use crate::common::{PATIENCE, Tables, at, usual_node};
+use crate::common::{PROBE_TIMEOUT, Tables, at, usual_node};
 
 /// With this many tries, one of three equal endpoints is missed once in a hundred million runs.
 pub(crate) const TRIES: usize = 48;
@@ -252,8 +252,8 @@ pub(crate) fn ready(pods: &[&NetnsPod], v6: bool) -> Vec<Endpoint> {
 
 pub(crate) fn probe(protocol: Protocol, from: &Namespace, to: SocketAddr) -> ProbeResult {
     match protocol {
-        Protocol::Tcp => probe_tcp(from, to, PATIENCE),
-        Protocol::Udp => probe_udp(from, to, PATIENCE),
+        Protocol::Tcp => probe_tcp(from, to, PROBE_TIMEOUT),
+        Protocol::Udp => probe_udp(from, to, PROBE_TIMEOUT),
     }
 }
 
@@ -279,5 +279,5 @@ pub(crate) fn reach(from: &Namespace, to: SocketAddr) -> String {
 
 /// One datagram from a port that does not change, as `nc -p` sends it.
 pub(crate) fn repeat(from: &Namespace, source: IpAddr, to: SocketAddr) -> String {
-    probe_from(from, Protocol::Udp, at(source, 12_345), to, PATIENCE).to_string()
+    probe_from(from, Protocol::Udp, at(source, 12_345), to, PROBE_TIMEOUT).to_string()
 }
