@@ -16,12 +16,12 @@
 //! * `listeners`: what each watch does with its objects.
 //! * `request`: a single list of slices.
 //! * `departures`: the task that asks whether slices that left a watch still exist.
-//! * `others`: the task that watches slices of other zones, for Services that this node's own slices leave
+//! * `other_zones`: the task that watches slices of other zones, for Services that this node's own slices leave
 //!   without endpoints.
 
 mod departures;
 mod listeners;
-mod others;
+mod other_zones;
 mod request;
 mod selectors;
 mod view;
@@ -47,8 +47,8 @@ pub(crate) struct Watches {
     slice_watches: JoinSet<()>,
     /// The watches of slices before, until those that run now have listed everything.
     former: Vec<JoinSet<()>>,
-    /// Run until [`Self::stop`].
-    others: JoinSet<()>,
+    /// The watches of other kinds and what belongs to them; they run until [`Self::stop`].
+    lasting: JoinSet<()>,
     /// What `slice_watches` were started for.
     location: Option<NodeLocation>,
 }
@@ -61,27 +61,27 @@ impl Watches {
         node: &str,
         proxy_name: Option<&str>,
     ) -> Self {
-        let mut others = JoinSet::new();
+        let mut lasting = JoinSet::new();
         let share = || (client.clone(), Arc::clone(view));
         let [services, this_node, service_cidrs] =
             [services(proxy_name), this_node(node), SERVICE_CIDRS]
                 .map(|resource| resource.encoded_as(view.content_type));
         let (client, view) = share();
         let listing = view.listing("services");
-        others.spawn(watch::follow(client, services, ServiceListener { view, listing }));
+        lasting.spawn(watch::follow(client, services, ServiceListener { view, listing }));
         let (client, view) = share();
         let listing = view.listing("nodes");
-        others.spawn(watch::follow(client, this_node, NodeListener { view, listing }));
+        lasting.spawn(watch::follow(client, this_node, NodeListener { view, listing }));
         let (client, view) = share();
         let listing = view.listing("servicecidrs");
-        others.spawn(watch::follow(client, service_cidrs, ServiceCidrListener { view, listing }));
+        lasting.spawn(watch::follow(client, service_cidrs, ServiceCidrListener { view, listing }));
         let (client, view) = share();
-        others.spawn(departures::settle_departures(client, view));
+        lasting.spawn(departures::settle_departures(client, view));
         let (client, view) = share();
-        others.spawn(others::follow_needs(client, view));
+        lasting.spawn(other_zones::follow_needs(client, view));
         let (client, view) = share();
         let (slice_watches, former) = (JoinSet::new(), Vec::new());
-        Self { client, view, slice_watches, former, others, location: None }
+        Self { client, view, slice_watches, former, lasting, location: None }
     }
 
     /// Starts the watches of slices for a node at `location`, unless they run already. True if it has
@@ -113,6 +113,6 @@ impl Watches {
     pub(crate) fn stop(mut self) {
         self.former.clear();
         self.slice_watches.abort_all();
-        self.others.abort_all();
+        self.lasting.abort_all();
     }
 }

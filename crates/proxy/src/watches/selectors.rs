@@ -57,7 +57,7 @@ pub(super) fn own(location: &NodeLocation, gates: &FeatureGates) -> Vec<Resource
 
 /// The slices of these Services that are for other zones, and for other regions, one resource per
 /// watch. Together with [`own`] they are all slices of these Services.
-pub(super) fn others(location: &NodeLocation, services: &BTreeSet<Name>) -> Vec<Resource> {
+pub(super) fn of_other_zones(location: &NodeLocation, services: &BTreeSet<Name>) -> Vec<Resource> {
     let named = named(services);
     let zone = location.zone.as_ref().map(|zone| format!("{FOR_ZONE},{FOR_ZONE}!={zone}"));
     let region = location
@@ -118,10 +118,10 @@ mod tests {
             "!headless,for-zone,for-zone!=a,service-name in (shop,web)",
             "!headless,!for-zone,for-region,for-region!=r,service-name in (shop,web)",
         ];
-        assert_selectors(&others(&both, &names), &rest);
+        assert_selectors(&of_other_zones(&both, &names), &rest);
         let zone = NodeLocation::new("n", Some("a"), None);
         assert_selectors(&own(&zone, &gates), &["!headless,!for-zone", "!headless,for-zone=a"]);
-        assert_selectors(&others(&zone, &names), &rest[..1]);
+        assert_selectors(&of_other_zones(&zone, &names), &rest[..1]);
         let nowhere = NodeLocation::new("n", None, Some("r"));
         assert_selectors(&own(&nowhere, &gates), &["!headless"]);
         let off = FeatureGates { subsetting: false, ..gates };
@@ -132,6 +132,6 @@ mod tests {
     fn too_many_names_select_all() {
         let names: BTreeSet<Name> = (0..=MAX_NAMED).map(|n| format!("s{n}").into()).collect();
         let location = NodeLocation::new("n", Some("a"), None);
-        assert_selectors(&others(&location, &names), &["!headless,for-zone,for-zone!=a"]);
+        assert_selectors(&of_other_zones(&location, &names), &["!headless,for-zone,for-zone!=a"]);
     }
 }

@@ -141,7 +141,7 @@ impl ClusterView {
             let (reader, epoch) = (self.reader(), self.epoch());
             let resources = match services.is_empty() {
                 true => Vec::new(),
-                false => selectors::others(reader.location(), &services),
+                false => selectors::of_other_zones(reader.location(), &services),
             };
             let count = u32::try_from(resources.len()).unwrap_or(u32::MAX);
             let ids = index.start_other_watches(count, services.clone());
