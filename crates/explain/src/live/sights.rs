@@ -9,7 +9,7 @@ use serde_json::Value;
 use zonewise_cluster::api::{self, ApiError};
 use zonewise_cluster::review;
 use zonewise_cluster::watch::{NODES, PODS, SERVICES, SLICES, list_each, query_parameter};
-use zonewise_common::keys::{ROUTING_PREFERENCE, SUBSETTING};
+use zonewise_common::keys::{COMPONENT, PROXY, ROUTING_PREFERENCE, SUBSETTING};
 use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_common::proxy_report::LEASES;
 use zonewise_inventory::guard::{ALLOCATIONS, POLICIES, POLICY};
@@ -52,7 +52,7 @@ pub async fn sights(client: &Client, stage: Stage) -> Result<Sights, ApiError> {
         namespace: namespace(client).await,
         leading_since: leases.seen().and_then(|leases| leading_since(leases)),
         reports: every(leases, |value| {
-            let is_proxy = value["metadata"]["labels"]["zonewise.dev/component"] == "proxy";
+            let is_proxy = value["metadata"]["labels"][COMPONENT] == PROXY;
             serde_json::from_value(value.clone()).ok().filter(|_| is_proxy).into_iter().collect()
         }),
         writes: writes(client).await,
