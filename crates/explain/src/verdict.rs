@@ -6,11 +6,12 @@
 
 use serde::Serialize;
 use zonewise_topology::reason::Code;
+use zonewise_topology::words::percent;
 
 use crate::environment::{Component, Decider, Environment, FactSource, ProxyKind};
 use crate::matrix::{Matrix, Row};
 use crate::now::{Now, modes};
-use crate::screens::{counted, percent};
+use crate::screens::counted;
 use crate::service_kind::ServiceKind;
 
 /// What is active here and now.

@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 use zonewise_common::document::Document;
 use zonewise_explain::screens::{clean, counted, signed_percent, table as columns};
+use zonewise_topology::words::{fine_percent, grouped};
 
 use crate::view::{ActResult, Expectation, Summary};
-use crate::words::{fine_percent, grouped, seconds};
+use crate::words::seconds;
 
 /// The whole run as a table.
 pub fn table(summary: &Summary) -> String {

@@ -16,7 +16,7 @@
 //!  zone_shares Allocation ⇄ annotation text
 //!  reason      why, as a code with its arithmetic
 //!  explanation all of it in one document
-//!  words       numbers in sentences
+//!  words       numbers as people read them
 //! ```
 
 pub mod allocation;

@@ -30,6 +30,7 @@ pub use zonewise_topology::words::counted;
 
 use anstyle::{AnsiColor, Style};
 use zonewise_topology::reason::Outcome;
+use zonewise_topology::words::percent;
 
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,12 +68,6 @@ fn outcome(outcome: Outcome) -> (Style, &'static str) {
         Outcome::Failed => BAD,
     };
     (style, outcome.word())
-}
-
-/// `12 %`.
-pub(crate) fn percent(part: f64) -> String {
-    // Adding 0 turns −0 into 0.
-    format!("{:.0} %", (part * 100.0).round() + 0.0)
 }
 
 fn maybe_percent(part: Option<f64>) -> String {

@@ -8,7 +8,7 @@ use zonewise_explain::screens::counted;
 use super::ended;
 use super::pen::{BAD, BOLD, DIM, GOOD, HINT, WARN, bar, clean, panel, put, unit, wrap};
 use crate::view::{ActView, Phase, View};
-use crate::words::percent;
+use crate::words::percent_or_bound;
 
 /// A spinner while the proxies are not up to date: four steps a second.
 const SPINNER: [&str; 8] = ["⠋", "⠙", "⠸", "⠴", "⠦", "⠇", "⠏", "⠋"];
@@ -76,7 +76,7 @@ fn gauge(phase: Phase, width: u16, view: &View) -> Line<'static> {
             Line::from(vec![
                 Span::raw("measuring "),
                 Span::styled(bar(done, cells), GOOD),
-                Span::raw(format!(" {:>5}", percent(done))),
+                Span::raw(format!(" {:>5}", percent_or_bound(done))),
             ])
         }
     }

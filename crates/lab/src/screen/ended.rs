@@ -4,10 +4,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use zonewise_explain::screens::signed_percent;
+use zonewise_topology::words::grouped;
 
 use super::pen::{BAD, Cell, DIM, clean, fit, mark, of_failed, of_load, of_share, panel, put, row};
 use crate::view::{ActResult, View};
-use crate::words::{grouped, maybe_percent, seconds};
+use crate::words::{maybe_percent, seconds};
 
 /// Below this width, each act is one short line.
 const NARROW: u16 = 76;

@@ -4,10 +4,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
+use zonewise_topology::words::grouped;
 
 use super::pen::{BAD, BOLD, DIM, WARN, clean, of_failed, of_share, spread};
 use crate::view::View;
-use crate::words::{grouped, percent, seconds};
+use crate::words::{percent_or_bound, seconds};
 
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
     if area.height > 1 {
@@ -48,7 +49,7 @@ fn act(view: &View) -> Line<'static> {
 
 fn figures(view: &View) -> Vec<Span<'static>> {
     let in_zone = in_zone(view)
-        .map(|share| Span::styled(format!("{} in zone", percent(share)), of_share(share)));
+        .map(|share| Span::styled(format!("{} in zone", percent_or_bound(share)), of_share(share)));
     let rate = Span::raw(format!("{} conn/s", grouped(view.rate.round() as u64)));
     let failed = format!("{} failed", grouped(view.failed));
     let failed = Span::styled(failed, of_failed(view.failed));

@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 
 use super::pen::{DIM, column, of_share, panel, put, put_right};
 use crate::view::View;
-use crate::words::percent;
+use crate::words::percent_or_bound;
 
 /// `100 ┤`.
 const AXIS: u16 = 5;
@@ -15,8 +15,10 @@ const PER_SECOND: usize = 2;
 
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
     let latest = view.history.iter().rev().find_map(|share| *share);
-    let figure =
-        latest.map_or_else(|| Span::raw(""), |share| Span::styled(percent(share), of_share(share)));
+    let figure = latest.map_or_else(
+        || Span::raw(""),
+        |share| Span::styled(percent_or_bound(share), of_share(share)),
+    );
     let inner = panel(buffer, area, "% in zone", &figure);
     if inner.height < 2 || inner.width <= AXIS {
         return;

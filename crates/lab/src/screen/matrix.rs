@@ -4,11 +4,12 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
+use zonewise_topology::words::grouped;
 
 use super::pen::{BOLD, DIM, GOOD, PLAIN, WARN, clean, fit, of_share, panel, put};
 use crate::measure::Matrix;
 use crate::view::View;
-use crate::words::{grouped, percent};
+use crate::words::percent_or_bound;
 
 /// `>99 %` and a blank.
 const NARROWEST: u16 = 6;
@@ -43,7 +44,9 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, view: &View) {
     let service = view.services.get(view.selected);
     let name = service.map_or("no Service", |service| &service.name);
     let figure = match service.and_then(|service| service.in_zone) {
-        Some(share) => Span::styled(format!("{} in zone", percent(share)), of_share(share)),
+        Some(share) => {
+            Span::styled(format!("{} in zone", percent_or_bound(share)), of_share(share))
+        }
         None => Span::styled("no connections", DIM),
     };
     let inner = panel(buffer, area, &format!("{name}: zone to zone"), &figure);
@@ -121,7 +124,7 @@ fn share(buffer: &mut Buffer, place: Rect, counts: Counts, share: &Share) {
     let style = heat(share);
     let filled = apart(place);
     buffer.set_style(filled, style);
-    let (part, count) = (percent(share.part), grouped(share.count));
+    let (part, count) = (percent_or_bound(share.part), grouped(share.count));
     let middle = place.height.saturating_sub(1) / 2;
     match counts {
         Counts::Beside => centred(buffer, filled, middle, &format!("{part}  {count}"), style),

@@ -5,10 +5,11 @@ use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 use zonewise_explain::screens::signed_percent;
+use zonewise_topology::words::grouped;
 
 use super::pen::{BOLD, Cell, DIM, PLAIN, clean, of_failed, of_load, of_share, panel, put, row};
 use crate::view::{ServiceView, View};
-use crate::words::{grouped, maybe_percent};
+use crate::words::maybe_percent;
 
 /// A column.
 struct Column {

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use zonewise_common::xml::escape;
+use zonewise_topology::words::{grouped, grouped_count};
 
-use super::{counted, grouped, percent};
+use super::percent_of;
 use crate::dataset::Cell;
 use crate::summary::{BINS, HeuristicSummary, Summary, WorstRow};
 
@@ -28,8 +29,8 @@ fn build(page: &mut String, summary: &Summary) -> std::fmt::Result {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>zonewise simulation of {dataset}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
          <h1>Simulation of {dataset}</h1>\n<p>{}, {}: {}.{}</p>\n",
-        counted(summary.rows, "input"),
-        counted(summary.zones.len() as u64, "zone"),
+        grouped_count(summary.rows, "input"),
+        grouped_count(summary.zones.len() as u64, "zone"),
         escape(&summary.zones.join(", ")),
         left_out(summary),
     )?;
@@ -45,7 +46,7 @@ fn build(page: &mut String, summary: &Summary) -> std::fmt::Result {
 fn left_out(summary: &Summary) -> String {
     match summary.left_out {
         0 => String::new(),
-        rows => format!(" {} left out because they could not be read.", counted(rows, "row")),
+        rows => format!(" {} left out because they could not be read.", grouped_count(rows, "row")),
     }
 }
 
@@ -91,7 +92,7 @@ fn overview_row(page: &mut String, heuristic: &HeuristicSummary) -> std::fmt::Re
     writeln!(
         page,
         "<td>{}</td><td>{}</td><td>{}</td></tr>",
-        percent(heuristic.fallbacks(), all),
+        percent_of(heuristic.fallbacks(), all),
         grouped(heuristic.invalid),
         grouped(heuristic.failed)
     )
@@ -138,7 +139,7 @@ fn reasons(page: &mut String, heuristic: &HeuristicSummary) -> std::fmt::Result 
             page,
             "<tr><td>{code}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             grouped(rows),
-            percent(rows, all),
+            percent_of(rows, all),
             escape(code.entry().sentence)
         )?;
     }
@@ -168,7 +169,7 @@ fn histogram(page: &mut String, heuristic: &HeuristicSummary) -> std::fmt::Resul
              <title>{score}: {}</title></rect>",
             bin * 4,
             HEIGHT - height,
-            counted(rows, "input")
+            grouped_count(rows, "input")
         )?;
     }
     for score in (0..=100).step_by(20) {
@@ -216,7 +217,7 @@ fn picture(page: &mut String, zones: &[String], row: &WorstRow) -> std::fmt::Res
     }
     let more = match row.cells.len() - shown {
         0 => String::new(),
-        more => format!(" ({} not shown)", counted(more as u64, "zone")),
+        more => format!(" ({} not shown)", grouped_count(more as u64, "zone")),
     };
     writeln!(
         page,

@@ -11,6 +11,7 @@ pub mod timeline;
 use std::io::{self, Write};
 
 use thiserror::Error;
+use zonewise_topology::words::fine_percent;
 
 use crate::summary::Summary;
 
@@ -68,28 +69,7 @@ pub fn write_summary(summary: &Summary, format: Format, out: &mut dyn Write) -> 
     }
 }
 
-/// 1234567 as `1,234,567`.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// `1 input`, `1,024 inputs`.
-fn counted(number: u64, noun: &str) -> String {
-    format!("{} {noun}{}", grouped(number), if number == 1 { "" } else { "s" })
-}
-
 /// A part of a whole, in percent with one decimal.
-fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 {
-        return String::from("-");
-    }
-    format!("{:.1} %", part as f64 / whole as f64 * 100.0)
+fn percent_of(part: u64, whole: u64) -> String {
+    fine_percent((whole > 0).then(|| part as f64 / whole as f64))
 }

@@ -4,8 +4,9 @@ use std::io::{self, Write};
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
+use zonewise_topology::words::grouped_count;
 
-use super::{counted, percent};
+use super::percent_of;
 use crate::summary::{HeuristicSummary, Summary};
 
 const HEADER: [&str; 9] = [
@@ -30,7 +31,12 @@ pub(super) fn write(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     for heuristic in &summary.heuristics {
         table.add_row(row(heuristic));
     }
-    writeln!(out, "{} of {}", counted(summary.rows, "input"), summary.dataset.escape_debug())?;
+    writeln!(
+        out,
+        "{} of {}",
+        grouped_count(summary.rows, "input"),
+        summary.dataset.escape_debug()
+    )?;
     writeln!(out, "{table}")?;
     footnotes(summary, out)
 }
@@ -54,7 +60,7 @@ fn row(heuristic: &HeuristicSummary) -> Vec<String> {
         mean(&heuristic.distance),
         format!("{:.2}", heuristic.score.min.to_f64()),
         format!("{:.2} %", heuristic.max_deviation.max.to_f64()),
-        percent(heuristic.fallbacks(), all),
+        percent_of(heuristic.fallbacks(), all),
     ]
 }
 
@@ -71,18 +77,18 @@ fn footnotes(summary: &Summary, out: &mut dyn Write) -> io::Result<()> {
     for heuristic in &summary.heuristics {
         let name = heuristic.heuristic.escape_debug();
         if heuristic.invalid > 0 {
-            let inputs = counted(heuristic.invalid, "input");
+            let inputs = grouped_count(heuristic.invalid, "input");
             writeln!(out, "{name}: {inputs} with a zone that reaches no endpoint (invalid)")?;
         }
         if heuristic.failed > 0 {
-            writeln!(out, "{name}: {} failed", counted(heuristic.failed, "input"))?;
+            writeln!(out, "{name}: {} failed", grouped_count(heuristic.failed, "input"))?;
         }
     }
     if summary.left_out > 0 {
         writeln!(
             out,
             "{} left out because they could not be read",
-            counted(summary.left_out, "row")
+            grouped_count(summary.left_out, "row")
         )?;
     }
     Ok(())

@@ -6,8 +6,9 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 use zonewise_common::document::Document;
+use zonewise_topology::words::{fine_percent, grouped_count};
 
-use super::{Format, counted};
+use super::Format;
 use crate::dataset::csv::quote;
 use crate::timeline::scenario::Scenario;
 use crate::timeline::{StepResult, TimelineResult};
@@ -61,16 +62,16 @@ fn table(scenario: &Scenario, results: &[TimelineResult], out: &mut dyn Write) -
             result.moved.to_string(),
             result.flips.to_string(),
             result.groups_written.to_string(),
-            percent(result.mean_in_zone),
-            percent(result.largest_overload),
+            fine_percent(result.mean_in_zone),
+            fine_percent(result.largest_overload),
             format!("{}/{}", result.steps_in_force, result.steps.len()),
             result.steps_invalid.to_string(),
             result.quiet.groups_written.to_string(),
-            percent(result.quiet.in_zone),
-            percent(result.quiet.max_overload),
+            fine_percent(result.quiet.in_zone),
+            fine_percent(result.quiet.max_overload),
         ]);
     }
-    let steps = counted(scenario.steps.len() as u64, "step");
+    let steps = grouped_count(scenario.steps.len() as u64, "step");
     writeln!(out, "{}: {steps}", scenario.title.escape_debug())?;
     writeln!(out, "{table}")?;
     writeln!(
@@ -80,10 +81,6 @@ fn table(scenario: &Scenario, results: &[TimelineResult], out: &mut dyn Write) -
          unserved: steps without endpoints or nodes; in-zone: mean over the other steps;\n\
          then: once nothing changes any more; reference: the controller of Kubernetes with topology-mode Auto."
     )
-}
-
-fn percent(value: Option<f64>) -> String {
-    value.map_or_else(|| String::from("-"), |value| format!("{:.1} %", value * 100.0))
 }
 
 fn csv(results: &[TimelineResult], out: &mut dyn Write) -> io::Result<()> {

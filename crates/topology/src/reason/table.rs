@@ -9,7 +9,7 @@
 
 use super::define::{define_codes, define_reason_type, define_reasons};
 use super::{Entry, Fault, NOTHING_TO_DO, Outcome};
-use crate::words::counted;
+use crate::words::{counted, percent};
 
 define_reasons! {
     // What a decision about a Service says.
@@ -310,10 +310,6 @@ define_reasons! {
             "the proxy's gate for routing preferences is off and the Service lacks the topology annotation, so hints are ignored",
             "turn on ServiceRoutingPreference in the proxy, or annotate the Service with service.kubernetes.io/topology-mode: Auto";
     }
-}
-
-fn percent(part: f64) -> String {
-    format!("{:.0} %", part * 100.0)
 }
 
 fn without_endpoints(zones: u64) -> String {

@@ -24,6 +24,7 @@ mod model;
 use std::path::Path;
 
 use zonewise_testbed::table;
+use zonewise_topology::words::grouped;
 
 use live::Live;
 use model::Model;
@@ -139,15 +140,9 @@ fn print(rows: &[Row], nodes: usize) {
 
 /// A number with two digits at least, and groups of three.
 fn short(number: f64) -> String {
-    let digits = usize::from(number < 99.5) + usize::from(number < 9.95);
-    let text = format!("{number:.digits$}");
-    let (whole, rest) = text.split_once('.').map_or((&*text, None), |(a, b)| (a, Some(b)));
-    let mut grouped = String::new();
-    for (place, digit) in whole.chars().enumerate() {
-        if place > 0 && (whole.len() - place) % 3 == 0 {
-            grouped.push(',');
-        }
-        grouped.push(digit);
+    match number {
+        ..9.95 => format!("{number:.2}"),
+        ..99.5 => format!("{number:.1}"),
+        _ => grouped(number.round() as u64),
     }
-    rest.map_or(grouped.clone(), |rest| format!("{grouped}.{rest}"))
 }
