@@ -51,6 +51,24 @@ impl Type {
             (Self::Counter, _) => 0,
         }
     }
+
+    /// The kind of object that data of this type names; `None` if elements hold the data themselves.
+    const fn object_kind(self) -> Option<u32> {
+        match self {
+            Self::Counter => Some(abi::NFT_OBJECT_COUNTER),
+            Self::Address | Self::Protocol | Self::Port | Self::Number | Self::Verdict => None,
+        }
+    }
+
+    /// The byte order of a key that consists of this type alone.
+    const fn byte_order(self) -> u32 {
+        match self {
+            Self::Address | Self::Port => abi::BYTEORDER_BIG_ENDIAN,
+            Self::Protocol | Self::Number | Self::Verdict | Self::Counter => {
+                abi::BYTEORDER_HOST_ENDIAN
+            }
+        }
+    }
 }
 
 /// The properties of a set.
@@ -92,15 +110,23 @@ impl SetSpec {
         padded(self.key, family)
     }
 
+    /// The kind of object that the data names; objects are named alone.
+    fn object_kind(&self) -> Option<u32> {
+        match self.data {
+            [data] => data.object_kind(),
+            [] | [_, _, ..] => None,
+        }
+    }
+
     fn is_interval_concat(&self) -> bool {
         self.flags.interval && self.key.len() > 1
     }
 
     fn kernel_flags(&self) -> u32 {
-        let data = match self.data {
-            [] => 0,
-            [Type::Counter] => abi::NFT_SET_OBJECT,
-            _ => abi::NFT_SET_MAP,
+        let data = match (self.data, self.object_kind()) {
+            ([], _) => 0,
+            (_, Some(_)) => abi::NFT_SET_OBJECT,
+            (_, None) => abi::NFT_SET_MAP,
         };
         let flag = |on: bool, flag: u32| if on { flag } else { 0 };
         // `counter` is no flag of the kernel: it is the set's expression.
@@ -116,10 +142,10 @@ impl SetSpec {
         wire::be32(out, abi::NFTA_SET_FLAGS, self.kernel_flags());
         wire::be32(out, abi::NFTA_SET_KEY_TYPE, type_number(self.key, family));
         wire::be32(out, abi::NFTA_SET_KEY_LEN, length(self.key, family));
-        match self.data {
-            [] => {}
-            [Type::Counter] => wire::be32(out, abi::NFTA_SET_OBJ_TYPE, abi::NFT_OBJECT_COUNTER),
-            data => {
+        match (self.data, self.object_kind()) {
+            ([], _) => {}
+            (_, Some(kind)) => wire::be32(out, abi::NFTA_SET_OBJ_TYPE, kind),
+            (data, None) => {
                 wire::be32(out, abi::NFTA_SET_DATA_TYPE, type_number(data, family));
                 wire::be32(out, abi::NFTA_SET_DATA_LEN, length(data, family));
             }
@@ -159,15 +185,14 @@ impl SetSpec {
     /// The user data that the kernel stores for `nft`: byte order, `typeof` if needed, comment.
     fn user_data(&self, family: Family) -> Vec<u8> {
         let byte_order = match self.key {
-            [Type::Address | Type::Port] => abi::BYTEORDER_BIG_ENDIAN,
-            [_] => abi::BYTEORDER_HOST_ENDIAN,
-            _ => abi::BYTEORDER_INVALID,
+            [key] => key.byte_order(),
+            [] | [_, _, ..] => abi::BYTEORDER_INVALID,
         };
         let mut out = Vec::new();
         number_entry(&mut out, abi::NFTNL_UDATA_SET_KEYBYTEORDER, byte_order);
         if self.key.contains(&Type::Number) {
             entry(&mut out, abi::NFTNL_UDATA_SET_KEY_TYPEOF, &type_of(self.key, family));
-            if !matches!(self.data, [] | [Type::Counter]) {
+            if !self.data.is_empty() && self.object_kind().is_none() {
                 entry(&mut out, abi::NFTNL_UDATA_SET_DATA_TYPEOF, &type_of(self.data, family));
             }
         }

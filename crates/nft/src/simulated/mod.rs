@@ -381,7 +381,7 @@ impl Connection {
                 state.end(self.process.number);
                 return Err(io::Error::from_raw_os_error(errno::EPERM));
             }
-            _ => {}
+            Some(Fault::Refused(_) | Fault::AnswerLost | Fault::Interrupted) | None => {}
         }
         let answer = state.answer(self.port, &call, fault);
         let refused = matches!(fault, Some(Fault::Refused(_)));
@@ -391,7 +391,8 @@ impl Connection {
         drop(state);
         self.inbox.push_back(match fault {
             Some(Fault::AnswerLost) => Answer::Overrun,
-            _ => Answer::Messages(answer),
+            Some(Fault::Refused(_) | Fault::NotSent(_) | Fault::Interrupted | Fault::Killed)
+            | None => Answer::Messages(answer),
         });
         Ok(())
     }
@@ -450,7 +451,8 @@ impl State {
         };
         match fault {
             Some(Fault::Interrupted) => answers::interrupted(answer),
-            _ => answer,
+            Some(Fault::Refused(_) | Fault::AnswerLost | Fault::NotSent(_) | Fault::Killed)
+            | None => answer,
         }
     }
 

@@ -391,7 +391,7 @@ impl Table {
                     let exists = self.counters.contains_key(name);
                     exists.then_some(()).ok_or(errno::ENOENT)?;
                 }
-                _ => {}
+                Data::Verdict(_) | Data::Value(_) | Data::None => {}
             }
             let set = self.sets.get_mut(&name).ok_or(errno::ENOENT)?;
             set.check(&key.0, &element)?;
