@@ -88,21 +88,34 @@ impl std::error::Error for CommitError {
     }
 }
 
-/// Error numbers of Linux that have a remedy.
-pub(crate) mod errno {
-    pub(crate) const EPERM: i32 = 1;
-    pub(crate) const ENOENT: i32 = 2;
-    pub(crate) const ENOMEM: i32 = 12;
-    pub(crate) const EBUSY: i32 = 16;
-    pub(crate) const EEXIST: i32 = 17;
-    pub(crate) const EINVAL: i32 = 22;
-    pub(crate) const EMFILE: i32 = 24;
-    pub(crate) const ENFILE: i32 = 23;
-    pub(crate) const ERESTART: i32 = 85;
-    pub(crate) const EMSGSIZE: i32 = 90;
-    pub(crate) const EPROTONOSUPPORT: i32 = 93;
-    pub(crate) const EOPNOTSUPP: i32 = 95;
-    pub(crate) const ENOBUFS: i32 = 105;
+/// Error numbers of Linux.
+pub mod errno {
+    /// Operation not permitted.
+    pub const EPERM: i32 = 1;
+    /// No such file or directory: something is not there.
+    pub const ENOENT: i32 = 2;
+    /// Cannot allocate memory.
+    pub const ENOMEM: i32 = 12;
+    /// Device or resource busy: something is in use.
+    pub const EBUSY: i32 = 16;
+    /// File exists.
+    pub const EEXIST: i32 = 17;
+    /// Invalid argument.
+    pub const EINVAL: i32 = 22;
+    /// Too many open files in this process.
+    pub const EMFILE: i32 = 24;
+    /// Too many open files in the system.
+    pub const ENFILE: i32 = 23;
+    /// Interrupted system call should be restarted: the ruleset has changed.
+    pub const ERESTART: i32 = 85;
+    /// Message too long.
+    pub const EMSGSIZE: i32 = 90;
+    /// Protocol not supported.
+    pub const EPROTONOSUPPORT: i32 = 93;
+    /// Operation not supported.
+    pub const EOPNOTSUPP: i32 = 95;
+    /// No buffer space available.
+    pub const ENOBUFS: i32 = 105;
 }
 
 fn remedy(errno: i32) -> Option<&'static str> {

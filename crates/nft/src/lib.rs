@@ -36,7 +36,7 @@ mod wire;
 pub mod conntrack;
 
 pub use batch::{BaseChain, Batch, ChainKind, Elements, Hook, TableFlags, Verb};
-pub use error::{CommitError, Refusal};
+pub use error::{CommitError, Refusal, errno};
 pub use network::Network;
 pub use rule::{Field, Rule, Statement};
 pub use set::{SetFlags, SetSpec, Type};

@@ -16,6 +16,7 @@ use zonewise_apiserver::{Config, Faults, InProcess};
 use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_nft::Family;
 use zonewise_nft::conntrack::{Flow, Tuple};
+use zonewise_nft::errno::{EBUSY, EINVAL, ENOBUFS, ENOENT, ENOMEM};
 use zonewise_nft::simulated::{Destination, Fault};
 
 use crate::history::History;
@@ -42,13 +43,6 @@ const QUIET: Duration = Duration::from_secs(12);
 const UNHEALTHY_AFTER: Duration = Duration::from_secs(60 + 20);
 /// The most Pods of a Service.
 const MOST_PODS: usize = 6;
-
-/// Errors of the kernel.
-const ENOENT: i32 = 2;
-const ENOMEM: i32 = 12;
-const EBUSY: i32 = 16;
-const EINVAL: i32 = 22;
-const ENOBUFS: i32 = 105;
 
 /// The run: the world, what is known about it, and the random numbers that decide.
 pub(crate) struct Driver {

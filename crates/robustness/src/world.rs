@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use zonewise_cluster::lease::ElectionConfig;
 use zonewise_nft::Network;
+use zonewise_nft::errno::ENOENT;
 use zonewise_nft::simulated::{Call, Fault, Process, SimulatedKernel};
 use zonewise_proxy::config::{Config, Settings};
 use zonewise_proxy::{Host, Timeline};
@@ -19,8 +20,6 @@ use crate::wire::{Endpoint, Wire};
 
 /// The addresses of all Pods.
 const PODS: &str = "10.244.0.0/16,fd00:244::/48";
-
-const ENOENT: i32 = 2;
 
 /// A process that runs.
 pub(crate) struct Running {
