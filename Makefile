@@ -44,7 +44,7 @@ test: ## Run all tests, against a real kube-apiserver and the real kernel (as ro
 
 test-long: ## The same tests with many more random cases (CASES=20000 each): for a night, or before a release
 	@scripts/setup tests
-	@PROPTEST_CASES=$(or $(CASES),20000) scripts/test
+	@PROPTEST_CASES=$(or $(CASES),20000) STRICT=1 scripts/test
 
 cluster: ## Make a real Kubernetes cluster on this machine: three nodes in three zones (NODES=3, DUAL=1; as root)
 	@scripts/cluster up
