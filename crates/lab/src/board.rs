@@ -39,7 +39,7 @@ pub(crate) struct Observation {
     /// Pods that run.
     pub(crate) pods: Vec<PodView>,
     /// Services that users have created, in the order of their appearance. A name stays when its Service goes.
-    pub(crate) guests: Vec<String>,
+    pub(crate) user_services: Vec<String>,
     /// What each Service asks for, and the controller's reason.
     pub(crate) statuses: BTreeMap<String, ServiceStatus>,
     /// How the proxies route each Service.
@@ -111,7 +111,7 @@ impl Board {
                 self.endpoint_zones.insert(pod.name.clone(), zone);
             }
         }
-        self.admit(&observation.guests);
+        self.add_user_services(&observation.user_services);
         self.observation = observation;
         // What users try with Services of their own is not the scenario's failure.
         let own = counts.iter().take(self.own);
@@ -138,9 +138,9 @@ impl Board {
     }
 
     /// Makes room for Services that users have created.
-    fn admit(&mut self, guests: &[String]) {
+    fn add_user_services(&mut self, user_services: &[String]) {
         let known = self.services.len() - self.own;
-        for name in guests.iter().skip(known) {
+        for name in user_services.iter().skip(known) {
             self.services.push(name.clone());
             self.history.push(Vec::new());
             self.failed_by_service.push(0);
@@ -621,7 +621,7 @@ mod tests {
             ..ServiceStatus::default()
         };
         let seen = |there: bool| Observation {
-            guests: vec!["mine".into()],
+            user_services: vec!["mine".into()],
             statuses: there.then(|| ("mine".to_owned(), status.clone())).into_iter().collect(),
             ..observation()
         };

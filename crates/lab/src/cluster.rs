@@ -57,9 +57,9 @@ pub(crate) struct Cluster {
     targets: Mutex<Vec<Option<Target>>>,
     /// Services that users have created, in the order of their appearance. Names are never taken away, because clients
     /// count connections under their numbers.
-    guests: Mutex<Vec<String>>,
+    user_services: Mutex<Vec<String>>,
     /// Users may create Services and Pods of their own: the API server is the lab's.
-    takes_guests: bool,
+    allows_user_services: bool,
     /// A network namespace of a client in each zone, as a path.
     callers: Mutex<BTreeMap<String, PathBuf>>,
     inside: kube::Config,
@@ -138,8 +138,8 @@ impl Cluster {
             kubelet,
             traffic,
             targets: Mutex::default(),
-            guests: Mutex::default(),
-            takes_guests: !access.lives_on,
+            user_services: Mutex::default(),
+            allows_user_services: !access.lives_on,
             callers: Mutex::default(),
             inside,
             lab_nodes: Mutex::default(),
@@ -380,8 +380,8 @@ impl Cluster {
             let ip = found["spec"]["clusterIP"].as_str()?.parse().ok()?;
             Some(SocketAddr::new(ip, SERVICE_PORT))
         };
-        // Before the traffic is locked: `serve_guests` locks the guests first.
-        let guests = self.guests().len();
+        // Before the traffic is locked: `serve_user_services` locks the names first.
+        let of_users = self.user_services().len();
         let traffic = self.traffic();
         let clients: Vec<f64> =
             (0..self.zones.len()).map(|zone| traffic.clients(zone).max(1) as f64).collect();
@@ -392,14 +392,14 @@ impl Cluster {
         let mut targets: Vec<_> = self.services.iter().zip(rates).map(target).collect();
         *self.targets.lock() = targets.clone();
         // Those of users get theirs with the next observation.
-        targets.resize(targets.len() + guests, None);
+        targets.resize(targets.len() + of_users, None);
         traffic.aim(targets);
         Ok(())
     }
 
     /// Services that users have created, in the order of their appearance.
-    pub(crate) fn guests(&self) -> Vec<String> {
-        self.guests.lock().clone()
+    pub(crate) fn user_services(&self) -> Vec<String> {
+        self.user_services.lock().clone()
     }
 
     /// Network namespaces of clients by zone, as paths.
@@ -408,15 +408,15 @@ impl Cluster {
     }
 
     /// Lets the clients connect to Services that users have created, as long as they have ready Pods.
-    pub(crate) fn serve_guests(&self, statuses: &BTreeMap<String, ServiceStatus>) {
-        if !self.takes_guests {
+    pub(crate) fn serve_user_services(&self, statuses: &BTreeMap<String, ServiceStatus>) {
+        if !self.allows_user_services {
             return;
         }
-        let mut guests = self.guests.lock();
+        let mut user_services = self.user_services.lock();
         let ours = |name: &String| self.services.iter().any(|service| service.name == *name);
         for name in statuses.keys().filter(|name| !ours(name)) {
-            if !guests.contains(name) {
-                guests.push(name.clone());
+            if !user_services.contains(name) {
+                user_services.push(name.clone());
             }
         }
         let pods = self.kubelet.pods();
@@ -429,7 +429,7 @@ impl Cluster {
             pods.iter().any(ready).then_some(Target { to: status.address()?, per_client })
         };
         let own = self.targets.lock().clone();
-        traffic.aim(own.into_iter().chain(guests.iter().map(target)).collect());
+        traffic.aim(own.into_iter().chain(user_services.iter().map(target)).collect());
     }
 
     /// Stops the controller before anything else, so that it can still reach the API server, then the rest.

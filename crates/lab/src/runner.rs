@@ -241,7 +241,7 @@ async fn count(
         let counts = cluster.traffic().drain();
         let mut seen = observation.lock().clone();
         seen.pods = cluster.kubelet.pods();
-        seen.guests = cluster.guests();
+        seen.user_services = cluster.user_services();
         seen.zones = zones(&cluster);
         let mut board = board.lock();
         board.tick(counts, seen);
@@ -262,7 +262,7 @@ async fn look(
     loop {
         match statuses(&cluster.api).await {
             Ok(statuses) => {
-                cluster.serve_guests(&statuses);
+                cluster.serve_user_services(&statuses);
                 let text = watcher::hosts(&statuses);
                 if text != written {
                     write_hosts(&hosts, &text);
