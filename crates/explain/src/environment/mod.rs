@@ -32,7 +32,7 @@ pub struct Environment {
     pub assumed: Vec<Component>,
     /// The version of the API server; absent if it is not known.
     pub kubernetes: Option<String>,
-    /// The controller whose decisions are told.
+    /// The controller whose decisions are shown.
     pub decider: Decider,
     /// zonewise's controller.
     pub controller: Finding,
@@ -152,7 +152,7 @@ impl Environment {
         self.controller.state.is_running()
     }
 
-    /// Whether the controller runs whose decisions are told.
+    /// Whether the controller runs whose decisions are shown.
     pub fn has_decider(&self) -> bool {
         match self.decider {
             Decider::Zonewise => self.has_controller(),

@@ -323,7 +323,7 @@ fn improvements(explanation: &Explanation) -> String {
     section("What would make it better (any one of these)", &lines.join("\n"))
 }
 
-/// Which losses leave zone routing on, by the rules of the controller whose decisions are told.
+/// Which losses leave zone routing on, by the rules of the controller whose decisions are shown.
 fn margin(margin: &Margin, here: &Environment) -> String {
     let mut lines: Vec<String> = margin.endpoints.iter().map(endpoint_loss).collect();
     lines.push(match margin.critical_nodes.as_slice() {
