@@ -47,7 +47,7 @@ pub struct Config {
     pub health_address: SocketAddr,
     /// The address of `/metrics`.
     pub metrics_address: SocketAddr,
-    /// The certificate with which metrics are served, to those alone whom the API server allows to read them; `None`
+    /// The certificate with which metrics are served, only to clients that the API server allows to read them; `None`
     /// for everybody who reaches the address, without TLS.
     pub metrics_certificate: Option<Certificate>,
     /// The form in which objects are asked for.

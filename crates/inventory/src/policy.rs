@@ -92,7 +92,7 @@ pub async fn bindings(client: &Client) -> Result<BTreeMap<Name, Version>, ApiErr
     Ok(list.items.into_iter().filter_map(named).collect())
 }
 
-/// The binding of the ZoneAllocations that are called like a Service, to that Service's slices in all namespaces.
+/// The binding of the ZoneAllocations with the name of a Service, to the slices of Services with this name in all namespaces.
 fn binding(service: &str) -> Value {
     json!({
         "apiVersion": POLICIES,

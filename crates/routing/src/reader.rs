@@ -201,8 +201,6 @@ impl ObjectReader {
         }
     }
 
-    /// A poisoned lock is used all the same: no code panics while it holds the lock, and an
-    /// interner that was left half changed would only store a value twice.
     fn interner(&self) -> MutexGuard<'_, Interner> {
         self.interner.lock()
     }

@@ -92,7 +92,7 @@ pub(crate) struct Flags {
     kube_api_content_type: Option<ContentType>,
     /// In guard mode, what puts hints into slices: a policy in the API server, a webhook of this program, or the policy
     /// where the API server has the kind (auto) [default: auto]
-    #[arg(long, value_enum, value_name = "WAY")]
+    #[arg(long, value_enum, value_name = "KIND")]
     guard_admission: Option<AdmissionFlag>,
     /// Format of the log
     #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORM")]
