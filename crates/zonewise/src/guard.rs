@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
-use zonewise_cluster::connect::connect;
+use zonewise_cluster::connect::connect_to_context;
 use zonewise_controller::guard::Removed;
 
 #[derive(Subcommand)]
@@ -31,6 +31,9 @@ pub(crate) struct Remove {
     /// Kubeconfig file [default: KUBECONFIG, ~/.kube/config, or the Pod's service account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig [default: its current context]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Form,
@@ -45,8 +48,9 @@ enum Form {
 pub(crate) fn run(Guard::Remove(arguments): Guard) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let removed = runtime.block_on(async {
-        let client = connect(arguments.kubeconfig.as_deref()).await?;
-        anyhow::Ok(zonewise_controller::guard::remove(&client).await?)
+        let (kubeconfig, context) = (arguments.kubeconfig.as_deref(), arguments.context.as_deref());
+        let cluster = connect_to_context(kubeconfig, context).await?;
+        anyhow::Ok(zonewise_controller::guard::remove(&cluster.client).await?)
     })?;
     let Removed { services, floors } = removed;
     let text = match arguments.output {

@@ -18,7 +18,8 @@ const REPORTS: Subject = Subject(Part::Installation, "proxy-reports");
 const REFUSED: Subject = Subject(Part::Installation, "kernel-accepts");
 const VERSIONS: Subject = Subject(Part::Installation, "versions");
 
-const INSTALL: &str = "helm install zonewise deploy/chart -n zonewise-system --create-namespace";
+/// `REGISTRY` stands for the one that the image was pushed to: there is no public one to fall back to.
+const INSTALL: &str = "helm install zonewise deploy/chart -n zonewise-system --create-namespace --set image.repository=REGISTRY/zonewise";
 const CONTROLLER_NAME: &str = "zonewise-controller";
 const PROXY_NAME: &str = "zonewise-proxy";
 /// The label by which Pod Security decides which Pods a namespace may have.
