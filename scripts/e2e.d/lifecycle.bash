@@ -29,9 +29,28 @@ choose_former() {
     return
   fi
   for commit in $(git rev-list HEAD~1); do
-    [ ! -s "$kept_images/$commit.oci.tar" ] || break
+    if [ -s "$kept_images/$commit.oci.tar" ]; then
+      printf '%s\n' "$commit"
+      return
+    fi
   done
-  printf '%s\n' "$commit"
+  git rev-parse HEAD~1
+}
+
+# former_image COMMIT: prints the archive with its image, which is built from a copy of that commit if none is kept.
+former_image() {
+  local archive=$kept_images/$1.oci.tar copy=$PWD/$results/former-source
+  if [ ! -s "$archive" ]; then
+    say "no image of ${1:0:9}, from which zonewise is upgraded, is kept on this machine: building it, which takes as long as a first build"
+    rm -rf "$copy"
+    git clone --quiet --shared --no-checkout . "$copy"
+    git -C "$copy" checkout --quiet "$1"
+    (cd "$copy" && unset CARGO_TARGET_DIR && scripts/image >/dev/null)
+    mkdir -p "$kept_images"
+    mv "$copy/target/image/zonewise-$(version_of "$1").oci.tar" "$archive"
+    rm -rf "$copy"
+  fi
+  printf '%s\n' "$archive"
 }
 
 # Loads the image of the earlier commit with the tag `former`, then that of what is here.
@@ -39,12 +58,7 @@ load_versions() {
   local current former node
   current=$(current_image)
   former_commit=$(choose_former)
-  former=$kept_images/$former_commit.oci.tar
-  if [ ! -s "$former" ]; then
-    say "no image of an earlier commit is kept on this machine: the same program under another tag takes its place"
-    former_commit=$(git rev-parse HEAD~1)
-    former=$current
-  fi
+  former=$(former_image "$former_commit")
   scripts/cluster load "$former" >/dev/null 2>&1
   for node in $(nodes); do
     inside "$node" /opt/ctr --namespace k8s.io images tag "docker.io/library/zonewise:$(version_of "$former_commit")" \

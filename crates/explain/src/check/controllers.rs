@@ -11,6 +11,10 @@ const ASKING: Subject = Subject(Part::Controllers, "services-that-ask");
 /// The name by which kube-controller-manager appears in managed fields.
 const MANAGER: &str = "kube-controller-manager";
 
+/// Restarts zonewise's controller, which writes what is missing.
+pub(super) const RESTART: &str =
+    "kubectl -n zonewise-system rollout restart deployment zonewise-controller";
+
 /// How to turn the built-in controller off.
 const TURN_OFF: &str = "add --controllers=*,-endpointslice-controller to kube-controller-manager (docs/install.md says where)";
 
@@ -130,9 +134,11 @@ fn writers(sights: &Sights) -> Check {
                     counted(late.len(), "EndpointSlice"),
                     listed(late)
                 ),
-                format!("turn its controller off: {TURN_OFF}"),
+                format!(
+                    "turn its controller off: {TURN_OFF}; then restart zonewise's: writes since its start count"
+                ),
             )
-            .with(["kubectl get events -A --field-selector reason=SecondWriter"]),
+            .with(["kubectl get events -A --field-selector reason=SecondWriter", RESTART]),
         (true, BuiltIn::On) => WRITERS.failed(
             "zonewise's controller and the built-in one both run, and write the same EndpointSlices",
             TURN_OFF,

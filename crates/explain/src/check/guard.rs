@@ -2,15 +2,12 @@
 
 use zonewise_inventory::guard::POLICY;
 
-use super::controllers::{Mode, mode};
+use super::controllers::{Mode, RESTART, mode};
 use super::{Check, GuardSight, Part, Sights, Subject, listed};
 use crate::environment::Sight;
 use crate::screens::counted;
 
 const GUARD: Subject = Subject(Part::Controllers, "guard-policy");
-
-/// What writes and keeps all of it.
-const RESTART: &str = "kubectl -n zonewise-system rollout restart deployment zonewise-controller";
 
 /// `None` where guard mode is neither installed nor left over.
 pub(super) fn check(sights: &Sights) -> Option<Check> {

@@ -62,6 +62,14 @@ fn controller(sights: &Sights) -> Check {
         }
         .with([INSTALL]);
     };
+    if found.desired == 0 {
+        return CONTROLLER
+            .failed(
+                "the Deployment zonewise-system/zonewise-controller has no replica: somebody has stopped the controller",
+                "start it again",
+            )
+            .with(["kubectl -n zonewise-system scale deployment zonewise-controller --replicas=2"]);
+    }
     rollout(CONTROLLER, found, &pods(sights, CONTROLLER_NAME), "deployment")
 }
 
@@ -191,9 +199,14 @@ fn reports(sights: &Sights) -> Option<Check> {
                         verb(silent.len(), "proxy is", "proxies are"),
                         listed(silent.iter().copied())
                     ),
-                    "synchronise the node's clock; see what the proxy's log says about its Lease",
+                    "if its log says that the Lease is forbidden, its Role or RoleBinding is missing, which an upgrade of the \
+                     release brings back; otherwise synchronise the node's clock",
                 )
-                .with([format!("kubectl -n zonewise-system get lease zonewise-proxy-{first} -o yaml")]),
+                .with([
+                    format!("kubectl -n zonewise-system get lease zonewise-proxy-{first} -o yaml"),
+                    "kubectl -n zonewise-system logs -l app.kubernetes.io/name=zonewise-proxy --tail=20".to_owned(),
+                    "helm upgrade zonewise deploy/chart -n zonewise-system --reuse-values".to_owned(),
+                ]),
         ),
     }
 }

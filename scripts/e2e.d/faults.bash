@@ -1,0 +1,127 @@
+# Misconfigurations that people make, made on purpose on a cluster without zonewise: `zonewise check` names each of them, and the fix
+# that it prints works. Where that is a sentence and no command, what it says is done here.
+
+# A folder with the programs that printed commands call.
+checking_tools() {
+  local tools=$PWD/$results/tools
+  mkdir -p "$tools"
+  ln -sfn "$(realpath "$(scripts/image --build)")" "$tools/zonewise"
+  ln -sfn "$(realpath "$(scripts/helm)")" "$tools/helm"
+  ln -sfn "$(realpath "$state/programs/kubectl")" "$tools/kubectl"
+  echo "$tools"
+}
+
+# with_tools COMMAND…
+with_tools() { PATH=$PWD/$results/tools:$PATH KUBECONFIG=$kubeconfig "$@"; }
+
+checked() { with_tools zonewise check "$@" || true; }
+
+# about CHECK: what did not pass of it: the finding, its fix, and commands; nothing if it passed.
+about() { checked | awk -v name="$1" '/^[✓?!✗] / { on = $1 != "✓" && $2 == name } on'; }
+
+is_found() { [ -n "$(about "$1")" ]; }
+is_mended() { [ -z "$(about "$1")" ]; }
+
+# Commands of a finding, with what the reader has to fill in.
+commands_of() { sed -n 's/^      //p' | sed -e 's|REGISTRY/||' -e "s/=ZONE$/=$(node_zone 2)/"; }
+
+# fault WHAT CHECK HOW: waits until it is found, mends it, and waits until it is gone. HOW is `printed` for the commands that were
+# printed, or a command that does what the fix says.
+fault() {
+  local what=$1 check=$2 said line
+  shift 2
+  wait_until 120 "$what: \`$check\` finds it" is_found "$check"
+  said=$(about "$check")
+  if [ "$1" = printed ]; then
+    commands_of <<<"$said" | while IFS= read -r line; do
+      with_tools bash -c "$line" >/dev/null </dev/null || fail "$what: the printed command fails: $line"
+    done
+  else
+    "$@" >/dev/null
+  fi
+  wait_until 120 "$what: \`$check\` passes after the fix: $said" is_mended "$check"
+  mkdir -p "$results/faults"
+  printf '| %s | `%s`: %s | %s |\n' "$what" "$check" "$(sed -n '1s/^. [^ ]* *//p' <<<"$said" | sed 's/|/\\|/g')" \
+    "$(if [ "$1" = printed ]; then echo 'the printed command'; else sed -n 's/^    fix: //p' <<<"$said"; fi)" >>"$results/faults/table"
+  say "found and mended: $what"
+}
+
+# release VALUE…: the release with other values.
+release() {
+  local value values=()
+  for value in "$@"; do values+=(--set "$value"); done
+  helm upgrade zonewise deploy/chart --reuse-values "${values[@]}" --wait --timeout 3m
+}
+
+# As release, without waiting: the Pods do not become ready.
+broken_release() { helm upgrade zonewise deploy/chart --reuse-values --set "$1"; }
+
+faults_run() {
+  checking_tools >/dev/null
+  rm -rf "$results/faults"
+  checked --pre >"$results/pre"
+  ! grep -q '^✗' "$results/pre" || fail "check --pre finds a fault in a cluster that is in order: $(cat "$results/pre")"
+  traffic_objects | kubectl apply -f - >/dev/null
+  kubectl -n traffic rollout status deployment web --timeout=120s >/dev/null
+  kubectl -n traffic annotate service web zonewise.dev/routing-preference=zonewise.dev/balanced >/dev/null
+  faults_of_the_controller
+  faults_of_the_proxy
+  faults_of_guard_mode
+  kubectl delete namespace traffic >/dev/null
+}
+
+faults_of_the_controller() {
+  fault 'zonewise is not installed' namespace printed
+  kubectl -n zonewise-system rollout status deployment zonewise-controller --timeout=120s >/dev/null
+  kubectl -n traffic scale deployment web --replicas 7 >/dev/null
+  fault 'the built-in EndpointSlice controller still runs' second-writer turn_built_in_off
+  kubectl label node n2 topology.kubernetes.io/zone- >/dev/null
+  fault 'a node has no zone' node-zones printed
+  broken_release image.tag=none
+  fault 'an image that no node can pull' controller release "image.tag=$(version_of HEAD)"
+  kubectl -n zonewise-system scale deployment zonewise-controller --replicas 0 >/dev/null
+  fault 'the controller has no replica' controller printed
+}
+
+# As docs/install.md says.
+turn_built_in_off() {
+  scripts/cluster slices off
+  with_tools kubectl -n zonewise-system rollout restart deployment zonewise-controller
+  with_tools kubectl -n zonewise-system rollout status deployment zonewise-controller --timeout=120s
+}
+
+faults_of_the_proxy() {
+  release proxy.mode=replace proxy.nodes=all
+  fault 'kube-proxy runs on nodes that have our proxy' service-proxy printed
+  kubectl -n zonewise-system rollout restart daemonset zonewise-proxy >/dev/null
+  kubectl -n zonewise-system rollout status daemonset zonewise-proxy --timeout=120s >/dev/null
+  kubectl label namespace zonewise-system pod-security.kubernetes.io/enforce=baseline --overwrite >/dev/null
+  kubectl -n zonewise-system delete "$(proxy_pod n1)" >/dev/null
+  fault 'Pod Security forbids the proxy' proxies printed
+  kubectl -n zonewise-system rollout status daemonset zonewise-proxy --timeout=120s >/dev/null
+  kubectl -n zonewise-system delete rolebinding zonewise-proxy >/dev/null
+  fault 'a RoleBinding of the proxy is missing' proxy-reports printed
+}
+
+faults_of_guard_mode() {
+  # Back to what a managed cluster has.
+  restore_daemon_set
+  release proxy.mode=none
+  scripts/cluster slices on
+  release controller.mode=guard
+  wait_until 60 'guard mode is in force for web' enforced
+  kubectl delete crd zoneallocations.zonewise.dev >/dev/null
+  fault 'the definition of ZoneAllocations is missing' guard-policy printed
+  wait_until 60 'guard mode is in force for web again' enforced
+  end_controllers
+  kubectl patch mutatingadmissionpolicy zonewise-guard --type=merge -p '{"spec":{"failurePolicy":"Fail"}}' >/dev/null
+  fault 'the admission policy refuses slices when it fails' guard-policy printed
+  helm uninstall zonewise --wait
+  fault 'guard mode is uninstalled without `guard remove`' guard-policy printed
+  kubectl delete crd zoneallocations.zonewise.dev namespace/zonewise-system >/dev/null
+}
+
+faults_table() {
+  printf '| misconfiguration | what `zonewise check` said | fix that worked |\n|---|---|---|\n'
+  cat "$results/faults/table"
+}
