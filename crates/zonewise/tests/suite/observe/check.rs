@@ -290,6 +290,12 @@ fn faults() -> Vec<Fault> {
             ],
         ),
         fault(
+            &["kubectl -n zonewise-system scale deployment zonewise-controller --replicas=0"],
+            ("controller", "failed"),
+            &["has no replica", "scale deployment zonewise-controller --replicas=2"],
+            &["kubectl -n zonewise-system scale deployment zonewise-controller --replicas=2"],
+        ),
+        fault(
             &[
                 "kubectl label namespace zonewise-system pod-security.kubernetes.io/enforce=baseline --overwrite",
                 &proxies(0),
