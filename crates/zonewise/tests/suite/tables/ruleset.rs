@@ -304,6 +304,11 @@ impl Walk<'_> {
                 self.choices = content["mod"].as_u64().unwrap();
                 json!(self.random % self.choices + content["offset"].as_u64().unwrap())
             }
+            // Flags of which some are looked at: the packet has one at most, since its connection is not confirmed.
+            ("&", _) if content[1].is_array() => {
+                let flag = self.value(&content[0]);
+                if content[1].as_array().unwrap().contains(&flag) { flag } else { json!("none") }
+            }
             ("|" | "&" | "^", _) => json!(self.number(expression)),
             _ => panic!("an expression that this test does not know: {expression}"),
         }
