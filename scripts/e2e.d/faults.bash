@@ -16,8 +16,8 @@ with_tools() { PATH=$PWD/$results/tools:$PATH KUBECONFIG=$kubeconfig "$@"; }
 
 checked() { with_tools zonewise check "$@" || true; }
 
-# about CHECK: what did not pass of it: the finding, its fix, and commands; nothing if it passed.
-about() { checked | awk -v name="$1" '/^[✓?!✗] / { on = $1 != "✓" && $2 == name } on'; }
+# about CHECK: the finding, its fix and commands if it has failed or warns; otherwise nothing.
+about() { checked | awk -v name="$1" '/^[^ ]/ { on = ($1 == "✗" || $1 == "!") && $2 == name } on'; }
 
 is_found() { [ -n "$(about "$1")" ]; }
 is_mended() { [ -z "$(about "$1")" ]; }
@@ -41,7 +41,7 @@ fault() {
   fi
   wait_until 120 "$what: \`$check\` passes after the fix: $said" is_mended "$check"
   mkdir -p "$results/faults"
-  printf '| %s | `%s`: %s | %s |\n' "$what" "$check" "$(sed -n '1s/^. [^ ]* *//p' <<<"$said" | sed 's/|/\\|/g')" \
+  printf '| %s | `%s`: %s | %s |\n' "$what" "$check" "$(sed -n '1s/^[^ ]* [^ ]* *//p' <<<"$said" | sed 's/|/\\|/g')" \
     "$(if [ "$1" = printed ]; then echo 'the printed command'; else sed -n 's/^    fix: //p' <<<"$said"; fi)" >>"$results/faults/table"
   say "found and mended: $what"
 }
