@@ -14,7 +14,7 @@ checking_tools() {
 # with_tools COMMAND…
 with_tools() { PATH=$PWD/$results/tools:$PATH KUBECONFIG=$kubeconfig "$@"; }
 
-checked() { with_tools zonewise check "$@" || true; }
+checked() { with_tools zonewise check "$@" 2>/dev/null || true; }
 
 # about CHECK: the finding, its fix and commands if it has failed or warns; otherwise nothing.
 about() { checked | awk -v name="$1" '/^[^ ]/ { on = ($1 == "✗" || $1 == "!") && $2 == name } on'; }
@@ -118,7 +118,8 @@ faults_of_guard_mode() {
   fault 'the admission policy refuses slices when it fails' guard-policy printed
   helm uninstall zonewise --wait
   fault 'guard mode is uninstalled without `guard remove`' guard-policy printed
-  kubectl delete crd zoneallocations.zonewise.dev namespace/zonewise-system >/dev/null
+  kubectl delete crd/zoneallocations.zonewise.dev namespace/zonewise-system >/dev/null
+  kubectl label nodes --all zonewise.dev/proxy- >/dev/null
 }
 
 faults_table() {
