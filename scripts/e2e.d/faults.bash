@@ -78,9 +78,14 @@ faults_of_the_controller() {
   kubectl label node n2 topology.kubernetes.io/zone- >/dev/null
   fault 'a node has no zone' node-zones printed
   broken_release image.tag=none
+  wait_until 60 'a Pod waits for an image that does not exist' has_pod_without_image
   fault 'an image that no node can pull' controller release "image.tag=$(version_of HEAD)"
   kubectl -n zonewise-system scale deployment zonewise-controller --replicas 0 >/dev/null
   fault 'the controller has no replica' controller printed
+}
+
+has_pod_without_image() {
+  kubectl -n zonewise-system get pods -o 'jsonpath={.items[*].status.containerStatuses[*].state.waiting.reason}' | grep -E 'ImagePull' >/dev/null
 }
 
 # As docs/install.md says.
