@@ -97,6 +97,44 @@ fn an_image_has_the_program_and_nothing_else_and_is_the_same_each_time() {
     }
 }
 
+/// What `scripts/archives` writes for these architectures, with `true` in the program's place: its checksums.
+fn archives(architectures: &[&str], output: &Path) -> String {
+    let mut command = Command::new(root().join("scripts/archives"));
+    command.args(architectures).env("PROGRAM", "/bin/true").env("OUTPUT", output);
+    command.env("URL", "https://example.com/files").env("HOMEPAGE", "https://example.com/zonewise");
+    let ran: Ran = command.output().unwrap().into();
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    fs::read_to_string(output.join("SHA256SUMS")).unwrap()
+}
+
+/// Krew refuses an archive whose checksum is another one, and a plugin without a page.
+#[test]
+fn archives_are_the_same_each_time_and_krew_finds_them() {
+    let version = env!("CARGO_PKG_VERSION");
+    let folder = tempfile::tempdir().unwrap();
+    let sums = |name: &str, all: &[&str]| archives(all, &folder.path().join(name));
+    let both = sums("both", &["amd64", "arm64"]);
+    assert_eq!(sums("again", &["amd64", "arm64"]), both);
+    let manifest = fs::read_to_string(folder.path().join("both/zonewise.yaml")).unwrap();
+    for line in [format!("version: v{version}"), "homepage: https://example.com/zonewise".into()] {
+        assert!(manifest.contains(&format!("  {line}\n")), "{line} is not in {manifest}");
+    }
+    for architecture in ["amd64", "arm64"] {
+        let name = format!("zonewise-{version}-linux-{architecture}.tar.gz");
+        let sum = both.lines().find_map(|line| line.strip_suffix(&format!("  {name}"))).unwrap();
+        let expected = format!("uri: https://example.com/files/{name}\n      sha256: {sum}\n");
+        assert!(manifest.contains(&expected), "{expected} is not in {manifest}");
+    }
+    let here = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    for (name, architectures, expected) in
+        [("here", vec![], here), ("arm", vec!["arm64"], "arm64"), ("amd", vec!["amd64"], "amd64")]
+    {
+        let found = sums(name, &architectures);
+        let archive = format!("zonewise-{version}-linux-{expected}.tar.gz");
+        assert!(found.contains(&archive) && found.lines().count() == 3, "{found}");
+    }
+}
+
 /// Every crate that is linked, and none that is not.
 #[test]
 fn the_list_of_parts_is_complete() {
