@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -136,6 +137,12 @@ fn values_reach_the_objects_they_are_for() {
         (&["controller.mode=guard"], "Deployment", &mode, json!("--mode=guard")),
         (&["controller.mode=observe"], "Deployment", &mode, json!("--mode=observe")),
         (&["controller.replicas=3"], "Deployment", "/spec/replicas", json!(3)),
+        (
+            &["proxy.mode=replace", "proxy.affinity.nodeAffinity.x=y", PLACE[0], PLACE[1]],
+            "DaemonSet",
+            "/spec/template/spec/affinity",
+            json!({"nodeAffinity": {"x": "y"}}),
+        ),
         (&replace, "DaemonSet", &arguments, json!("--take-over")),
         (&beside, "DaemonSet", &arguments, json!("--proxy-name=fast")),
         (&replace, "DaemonSet", &probe, json!(10256)),
@@ -299,6 +306,27 @@ fn what_is_not_allowed_is_refused_by_name() {
             vec!["controller.configuration.guard.webhook.url=http://a"],
             &["guard/webhook/url", "https"],
         ),
+        (
+            vec!["controller.mode=guard", "controller.configuration.managedBy=example.com"],
+            &["controller.configuration.managedBy", "controller.mode=guard", "leave it out"],
+        ),
+        (
+            vec!["controller.mode=guard", "controller.configuration.adoptManagedBy={a}"],
+            &["controller.configuration.adoptManagedBy", "leave it out"],
+        ),
+        (
+            vec!["controller.mode=guard", "controller.configuration.compat=upstream"],
+            &["controller.configuration.compat", "leave it out"],
+        ),
+        (
+            vec!["controller.configuration.defaultPreference=Nearest"],
+            &["configuration/defaultPreference", "Default|Spread|Zone"],
+        ),
+        (
+            vec!["controller.configuration.defaultSubsetting=Nearest"],
+            &["configuration/defaultSubsetting", "'Random', 'Auto', 'Require', 'Region'"],
+        ),
+        (vec!["controller.configuration.settling.leastGain=2"], &["settling/leastGain", "maximum"]),
         (vec!["controller.configuration.compat=old"], &["compat", "'none', 'upstream'"]),
         (vec!["controller.configuration.featureGates.Hints=true"], &["featureGates", "Hints"]),
         (
@@ -308,6 +336,9 @@ fn what_is_not_allowed_is_refused_by_name() {
         (vec!["image.digest=abc"], &["image/digest", "sha256"]),
         (vec!["proxy.apiServer=10.0.0.1"], &["proxy/apiServer", "https"]),
         (vec!["proxy.clusterCIDR=everywhere"], &["proxy/clusterCIDR"]),
+        (vec!["proxy.clusterCIDR=999.0.0.1/99"], &["proxy/clusterCIDR"]),
+        (vec!["proxy.clusterCIDR=10.0.0.0/33"], &["proxy/clusterCIDR"]),
+        (vec!["proxy.clusterCIDR=fd00::/129"], &["proxy/clusterCIDR"]),
         (vec!["proxy.configuration.kubeProxy.mode=ipvs"], &["kubeProxy", "mode"]),
         (
             vec!["proxy.configuration.zonewise.count=pods"],
@@ -356,6 +387,8 @@ fn the_configurations_are_those_that_our_programs_read() {
         "controller.configuration.settling.quietPeriod=5s",
         "controller.configuration.leaderElection.leaseDuration=20s",
         "controller.configuration.featureGates.TopologyAwareSubsetting=false",
+        "controller.configuration.defaultPreference=zonewise.dev/balanced",
+        "controller.configuration.defaultSubsetting=Region",
     ];
     let tables: [&[&str]; 3] = [
         &["proxy.mode=replace", PLACE[0], PLACE[1]],
@@ -398,15 +431,17 @@ fn the_manifests_are_those_of_the_chart() {
     let mut command = Command::new(root().join("scripts/manifests"));
     let ran: Ran = command.arg(folder.path()).env_remove("KUBECONFIG").output().unwrap().into();
     assert_eq!(ran.code, 0, "{}", ran.err);
-    for file in [
-        "controller/rbac.yaml",
-        "controller/controller.yaml",
-        "proxy/rbac.yaml",
-        "proxy/daemonset.yaml",
-        "observer/rbac.yaml",
-    ] {
-        let rendered = fs::read_to_string(folder.path().join(file)).unwrap();
-        let kept = fs::read_to_string(root().join("deploy").join(file)).unwrap();
-        assert_eq!(kept, rendered, "deploy/{file} is out of date: run make manifests");
+    let files = |folder: &Path| -> BTreeSet<PathBuf> {
+        let parts = ["controller", "guard", "observer", "proxy"].map(|part| folder.join(part));
+        let files = parts.iter().flat_map(|part| fs::read_dir(part).unwrap());
+        let files = files.map(|file| file.unwrap().path().strip_prefix(folder).unwrap().to_owned());
+        files.filter(|file| !file.display().to_string().contains("alerts")).collect()
+    };
+    let rendered = files(folder.path());
+    assert_eq!(files(&root().join("deploy")), rendered, "run make manifests");
+    for file in rendered {
+        let rendered = fs::read_to_string(folder.path().join(&file)).unwrap();
+        let kept = fs::read_to_string(root().join("deploy").join(&file)).unwrap();
+        assert_eq!(kept, rendered, "deploy/{} is out of date: run make manifests", file.display());
     }
 }

@@ -12,7 +12,7 @@ use super::helm;
 use crate::observe::live;
 use crate::observe::run::Ran;
 
-async fn cluster() -> Cluster {
+pub(super) async fn cluster() -> Cluster {
     let cluster = Cluster::start().await.unwrap();
     cluster.create(&[namespace("zonewise-system")]).await.unwrap();
     cluster
@@ -23,7 +23,7 @@ fn kubectl(cluster: &Cluster, arguments: &[&str], input: &str) -> Ran {
 }
 
 /// Runs Helm on the cluster.
-fn run_helm(cluster: &Cluster, arguments: &[&str]) -> Ran {
+pub(super) fn run_helm(cluster: &Cluster, arguments: &[&str]) -> Ran {
     let kubeconfig = cluster.kubeconfig(User::Admin).unwrap();
     let home = cluster.directory().join("helm");
     let mut command = helm(arguments);
@@ -115,7 +115,8 @@ async fn the_address_of_the_api_server_and_the_range_of_pods_are_found() {
 fn everything(cluster: &Cluster) -> BTreeSet<String> {
     let kinds = "serviceaccounts,configmaps,secrets,services,deployments,daemonsets,poddisruptionbudgets,\
         networkpolicies,resourcequotas,roles,rolebindings,clusterroles,clusterrolebindings,\
-        validatingadmissionpolicies,validatingadmissionpolicybindings,namespaces";
+        validatingadmissionpolicies,validatingadmissionpolicybindings,mutatingadmissionpolicies,\
+        mutatingadmissionpolicybindings,mutatingwebhookconfigurations,customresourcedefinitions,namespaces";
     let ran = kubectl(cluster, &["get", kinds, "-A", "-o", "name", "--ignore-not-found"], "");
     assert_eq!(ran.code, 0, "{}", ran.err);
     ran.out.lines().map(str::to_owned).collect()
@@ -160,6 +161,27 @@ async fn install_upgrade_roll_back_and_uninstall_leave_nothing() {
     run(&["uninstall", "zonewise"]);
     let left: Vec<String> = everything(&cluster).difference(&before).cloned().collect();
     assert_eq!(left, Vec::<String>::new());
+}
+
+/// Helm keeps the definition of ZoneAllocations, which go with it; docs/guard.md says when to delete it.
+#[tokio::test(flavor = "multi_thread")]
+async fn guard_mode_leaves_the_definition_of_its_objects_and_nothing_else() {
+    let cluster = cluster().await;
+    let before = everything(&cluster);
+    let left = || -> Vec<String> { everything(&cluster).difference(&before).cloned().collect() };
+    for arguments in [
+        &["install", "zonewise", "deploy/chart", "--set", "controller.mode=guard"][..],
+        &["upgrade", "zonewise", "deploy/chart", "--reuse-values", "--set", "image.tag=next"],
+        &["rollback", "zonewise", "1"],
+        &["uninstall", "zonewise"],
+    ] {
+        let ran = run_helm(&cluster, arguments);
+        assert_eq!(ran.code, 0, "{arguments:?}: {}{}", ran.out, ran.err);
+    }
+    let definition = "customresourcedefinition.apiextensions.k8s.io/zoneallocations.zonewise.dev";
+    assert_eq!(left(), [definition]);
+    let ran = kubectl(&cluster, &["delete", "crd", "zoneallocations.zonewise.dev"], "");
+    assert_eq!((ran.code, left()), (0, Vec::new()), "{}", ran.err);
 }
 
 /// The controller puts the certificate into a Secret that the chart creates empty.
