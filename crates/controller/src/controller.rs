@@ -46,6 +46,7 @@ use crate::metrics::Metrics;
 use crate::proxies::ProxyReadiness;
 use crate::queue::Queue;
 use crate::state::ServiceStates;
+use crate::status::enforced_reason;
 use crate::sync::{Role, Syncer};
 use crate::worker::Worker;
 
@@ -133,7 +134,10 @@ pub async fn run(client: Client, config: Config, shutdown: Shutdown) -> Result<(
     }
     if config.mode == Mode::Guard {
         let known = (Arc::clone(&allocations), Arc::clone(&watched));
-        Metrics::guarded(&registry, &policy, move || in_force(&known.0, &known.1)())?;
+        let services = Arc::clone(&watched);
+        let reasons =
+            move || services.index().services().filter_map(|one| enforced_reason(one)).collect();
+        Metrics::guarded(&registry, &policy, move || in_force(&known.0, &known.1)(), reasons)?;
         let (allocations, watched) = (Arc::clone(&allocations), Arc::clone(&watched));
         watches.spawn(AllocationFollower { allocations, watched }.follow(client.clone()));
     }

@@ -189,12 +189,25 @@ impl Metrics {
         Ok(answered)
     }
 
-    /// Registers what guard mode has places for; `in_force` has the Services that have one.
+    /// Registers what guard mode has places for, of which `in_force` has the Services that have one, and whether hints are
+    /// in force: `reasons` has what each Service's condition `Enforced` says.
     pub(crate) fn guarded(
         registry: &Registry,
         policy: &Arc<Policy>,
         in_force: impl Fn() -> Vec<Holder> + Send + Sync + 'static,
+        reasons: impl Fn() -> Vec<Box<str>> + Send + Sync + 'static,
     ) -> Result<(), MetricError> {
+        registry.collect(
+            "zonewise_guard_services",
+            "Services in guard mode, by the reason in their condition Enforced",
+            Kind::Gauge,
+            ["reason"],
+            move |samples| {
+                for (reason, number) in count(reasons().into_iter()) {
+                    samples.push([&reason], number);
+                }
+            },
+        )?;
         let (names, waiting, limit) = (Arc::clone(policy), Arc::clone(policy), policy.limit());
         let gauge = |name: &str, help: &str, value: Box<dyn Fn() -> usize + Send + Sync>| {
             registry.collect(name, help, Kind::Gauge, [], move |samples| {
@@ -370,7 +383,10 @@ mod tests {
         let states = Arc::<ServiceStates>::default();
         metrics.computed(&registry, &states, &Arc::default()).unwrap();
         Metrics::stored(&registry, || 5).unwrap();
-        Metrics::guarded(&registry, &Arc::new(Policy::new(9, Way::Policy)), Vec::new).unwrap();
+        let reasons =
+            || ["HintsEnforced", "HintsNotEnforced", "HintsEnforced"].map(Box::from).to_vec();
+        let policy = Arc::new(Policy::new(9, Way::Policy));
+        Metrics::guarded(&registry, &policy, Vec::new, reasons).unwrap();
         Metrics::reviews(&registry).unwrap();
         (registry, metrics, states)
     }
@@ -406,6 +422,8 @@ mod tests {
             "endpoint_slice_controller_total_endpoints 5",
             "endpoint_slice_controller_endpointslices_changed_per_sync_count{topology=\"Auto\",traffic_distribution=\"\"} 1",
             "endpoint_slice_controller_syncs{result=\"stale\"} 1",
+            "zonewise_guard_services{reason=\"HintsEnforced\"} 2",
+            "zonewise_guard_services{reason=\"HintsNotEnforced\"} 1",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }

@@ -130,6 +130,11 @@ pub(crate) fn is_guarded(service: &Service) -> bool {
     enforced(&service.conditions).is_some()
 }
 
+/// The reason in the condition of guard mode that a Service has.
+pub(crate) fn enforced_reason(service: &Service) -> Option<Box<str>> {
+    enforced(&service.conditions).map(|condition| condition.reason.clone())
+}
+
 fn enforced(conditions: &[Condition]) -> Option<&Condition> {
     let kind = format!("{CONDITION_PREFIX}{ENFORCED}");
     conditions.iter().find(|condition| *condition.r#type == *kind)

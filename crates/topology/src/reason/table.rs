@@ -206,7 +206,7 @@ define_reasons! {
             NOTHING_TO_DO;
         HintsNotEnforced => Failed,
             "slices do not carry the planned hints, so routing follows spec.trafficDistribution there",
-            "wait a few seconds; if this persists, read the controller's log and look for another policy or webhook that changes slices";
+            "wait a few seconds; if this persists, read the controller's log, look whether the API server reaches the webhook (TCP port 10273, before Kubernetes 1.36), and look for another policy or webhook that changes slices";
         GuardLimitReached => Failed,
             "guard mode keeps hints for no more names of Services: guard.maxServiceNames are in use, or this namespace has as many as are left",
             "remove the routing preference from Services that can do without it, or raise guard.maxServiceNames; the Service gets a place by itself once one is free";
