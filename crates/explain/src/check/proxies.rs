@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::json;
 use zonewise_common::name::Name;
 
 use super::{
@@ -51,7 +52,7 @@ fn service_proxy(sights: &Sights) -> Check {
                 ),
                 "keep kube-proxy away from nodes that have zonewise proxy (docs/proxy.md#replacing-kube-proxy)",
             )
-            .with([KEEP_AWAY.to_owned(), label]);
+            .with(keep_away(sights).into_iter().chain([label]));
     }
     let state = if seen.all_proxies_known() { CheckState::Passed } else { CheckState::Unknown };
     let groups: Vec<String> = seen.proxies.iter().map(described).collect();
@@ -73,7 +74,41 @@ fn service_proxy(sights: &Sights) -> Check {
     }
 }
 
-const KEEP_AWAY: &str = "kubectl -n kube-system patch daemonset kube-proxy --type merge -p '{\"spec\":{\"updateStrategy\":{\"type\":\"OnDelete\",\"rollingUpdate\":null},\"template\":{\"spec\":{\"affinity\":{\"nodeAffinity\":{\"requiredDuringSchedulingIgnoredDuringExecution\":{\"nodeSelectorTerms\":[{\"matchExpressions\":[{\"key\":\"zonewise.dev/proxy\",\"operator\":\"DoesNotExist\"}]}]}}}}}}}'";
+/// Saves kube-proxy's DaemonSet, and keeps it away from labelled nodes. A merge would replace terms that its affinity
+/// has already, so each of them gets the expression. Nothing, where they have it.
+fn keep_away(sights: &Sights) -> Vec<String> {
+    const SAVE: &str = "kubectl -n kube-system get daemonset kube-proxy -o yaml | sed -E '/^  (creationTimestamp|resourceVersion|uid):/d' >kube-proxy.yaml";
+    let sets = sights.daemon_sets.seen().into_iter().flatten();
+    let mut kube_proxy = sets.filter(|set| set.is("kube-system", "kube-proxy"));
+    let terms = kube_proxy.next().map_or(&[][..], |set| &set.node_terms);
+    let expression = json!({"key": NODE_LABEL, "operator": "DoesNotExist"});
+    if terms.iter().any(|term| term.to_string().contains(NODE_LABEL)) {
+        return Vec::new();
+    }
+    let (kind, patch) = if terms.is_empty() {
+        let terms = json!([{"matchExpressions": [expression]}]);
+        let required =
+            json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+        let template = json!({"spec": {"affinity": {"nodeAffinity": required}}});
+        let strategy = json!({"type": "OnDelete", "rollingUpdate": null});
+        ("merge", json!({"spec": {"updateStrategy": strategy, "template": template}}))
+    } else {
+        let strategy =
+            json!({"op": "replace", "path": "/spec/updateStrategy", "value": {"type": "OnDelete"}});
+        let added = (0..terms.len()).map(|number| {
+            json!({"op": "add", "path": format!("{TERMS}/{number}/matchExpressions/-"), "value": expression})
+        });
+        ("json", std::iter::once(strategy).chain(added).collect())
+    };
+    let patch =
+        format!("kubectl -n kube-system patch daemonset kube-proxy --type {kind} -p '{patch}'");
+    vec![SAVE.to_owned(), patch]
+}
+
+/// The label of nodes that have zonewise proxy instead of kube-proxy.
+const NODE_LABEL: &str = "zonewise.dev/proxy";
+/// Where a DaemonSet has the terms of its node affinity.
+const TERMS: &str = "/spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
 fn described(group: &crate::environment::ProxyGroup) -> String {
     let mode = group.mode.as_ref().map_or_else(String::new, |mode| format!(" ({mode})"));

@@ -61,8 +61,7 @@ impl Sights {
             WorkloadKind::Deployment => &self.deployments,
             WorkloadKind::DaemonSet => &self.daemon_sets,
         };
-        let is_it = |one: &&WorkloadSight| one.namespace == OWN && one.name == name;
-        all.seen()?.iter().find(is_it)
+        all.seen()?.iter().find(|one| one.is(OWN, name))
     }
 
     pub(super) fn controller(&self) -> Option<&WorkloadSight> {
@@ -124,6 +123,8 @@ pub struct WorkloadSight {
     pub image: String,
     /// The arguments of its first container.
     pub arguments: Vec<String>,
+    /// The alternatives of nodes that its affinity requires.
+    pub node_terms: Vec<Value>,
     /// Pods that it should have.
     pub desired: u64,
     /// Pods that exist.
@@ -137,7 +138,10 @@ pub struct WorkloadSight {
 impl WorkloadSight {
     /// The workload in an object.
     pub fn of(kind: WorkloadKind, value: &Value) -> Self {
-        let container = &value["spec"]["template"]["spec"]["containers"][0];
+        let spec = &value["spec"]["template"]["spec"];
+        let container = &spec["containers"][0];
+        let required =
+            &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
         let status = |field: &str| value["status"][field].as_u64().unwrap_or(0);
         let (desired, current, updated, ready) = match kind {
             WorkloadKind::Deployment => (
@@ -158,11 +162,17 @@ impl WorkloadSight {
             name: text(&value["metadata"]["name"]),
             image: text(&container["image"]),
             arguments: texts(&container["args"]),
+            node_terms: required["nodeSelectorTerms"].as_array().cloned().unwrap_or_default(),
             desired,
             current,
             updated,
             ready,
         }
+    }
+
+    /// Whether it is the one of this namespace and name.
+    pub(super) fn is(&self, namespace: &str, name: &str) -> bool {
+        self.namespace == namespace && self.name == name
     }
 
     /// The value of an argument `--name=value`.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  chart      values in, objects out; what is refused; the objects on a real API server, and gone again
+//!  kube_proxy the commands that keep kube-proxy away from nodes, and bring it back
 //!  image      the archive that scripts/image packs, and the list of what the program is made of
 //! ```
 #![allow(
@@ -13,6 +14,7 @@
 mod chart;
 mod image;
 mod install;
+mod kube_proxy;
 
 use std::path::PathBuf;
 use std::process::Command;
