@@ -88,17 +88,33 @@ fn built_in_before(sights: &Sights) -> Check {
         BuiltIn::On => BUILT_IN.passed(
             "kube-controller-manager runs as Pods whose command line can be changed: the built-in controller can be \
              turned off when zonewise's is installed",
-        ),
+        )
+        .with([install(sights)]),
         BuiltIn::Off => BUILT_IN.warning(
             "no built-in EndpointSlice controller runs: endpoints do not change until a controller does",
             "install the chart soon, or turn the built-in controller on again",
-        ),
-        BuiltIn::Hidden => BUILT_IN.warning(
-            "kube-controller-manager does not run as Pods of this cluster: it is managed, or started by hand, and its \
-             EndpointSlice controller cannot be turned off from here",
-            "on a managed control plane do not install the controller in the mode `controller`: two writers would \
-             overwrite each other (docs/install.md says what works on EKS, GKE and AKS)",
-        ),
+        )
+        .with([install(sights)]),
+        BuiltIn::Hidden => BUILT_IN
+            .warning(
+                "kube-controller-manager does not run as Pods of this cluster: it is managed, or started by hand, and its \
+                 EndpointSlice controller cannot be turned off from here",
+                "on a managed control plane (EKS, GKE, AKS) install zonewise in guard mode, which works beside that \
+                 controller from Kubernetes 1.31 on (docs/guard.md): in the mode `controller` the two would overwrite each \
+                 other. Where you start kube-controller-manager yourself (k3s), leave controller.mode out, and turn its \
+                 controller off (docs/install.md says where)",
+            )
+            .with([install(sights)]),
+    }
+}
+
+/// The command that installs zonewise. Where the built-in controller cannot be turned off from here, in guard mode.
+pub(super) fn install(sights: &Sights) -> String {
+    /// `REGISTRY` stands for the one that the image was pushed to: there is no public one to fall back to.
+    const INSTALL: &str = "helm install zonewise deploy/chart -n zonewise-system --create-namespace --set image.repository=REGISTRY/zonewise";
+    match built_in(sights) {
+        BuiltIn::On | BuiltIn::Off => INSTALL.to_owned(),
+        BuiltIn::Hidden => format!("{INSTALL} --set controller.mode=guard"),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_common::proxy_report::ProxyReport;
 
+use super::controllers::install;
 use super::nodes::verb;
 use super::sights::tag;
 use super::{Check, Part, PodSight, Sights, Subject, WORKLOAD_NAME, WorkloadSight, listed};
@@ -18,8 +19,6 @@ const REPORTS: Subject = Subject(Part::Installation, "proxy-reports");
 const REFUSED: Subject = Subject(Part::Installation, "kernel-accepts");
 const VERSIONS: Subject = Subject(Part::Installation, "versions");
 
-/// `REGISTRY` stands for the one that the image was pushed to: there is no public one to fall back to.
-const INSTALL: &str = "helm install zonewise deploy/chart -n zonewise-system --create-namespace --set image.repository=REGISTRY/zonewise";
 const CONTROLLER_NAME: &str = "zonewise-controller";
 const PROXY_NAME: &str = "zonewise-proxy";
 /// The label by which Pod Security decides which Pods a namespace may have.
@@ -32,7 +31,7 @@ pub(super) fn checks(sights: &Sights) -> Vec<Check> {
                 "there is no namespace zonewise-system: zonewise is not installed",
                 "install the chart; `zonewise check --pre` says whether the cluster is ready for it",
             );
-            return vec![missing.with([INSTALL])];
+            return vec![missing.with([install(sights)])];
         }
         Sight::Hidden(_) | Sight::Seen(Some(_)) => {}
     }
@@ -60,7 +59,7 @@ fn controller(sights: &Sights) -> Check {
         } else {
             CONTROLLER.failed(missing, "install the chart")
         }
-        .with([INSTALL]);
+        .with([install(sights)]);
     };
     if found.desired == 0 {
         return CONTROLLER

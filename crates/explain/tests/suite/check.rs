@@ -528,6 +528,57 @@ fn before_an_installation_the_cluster_alone_is_judged() {
     );
 }
 
+/// In the mode `controller` two controllers would write the same slices where the built-in one cannot be turned off.
+#[test]
+fn the_command_that_installs_is_for_the_control_plane_that_was_seen() {
+    let command = |stage: Stage, name: &str, change: Change| {
+        let found = judged(stage, change);
+        let check = found.checks.into_iter().find(|check| check.name == name).unwrap();
+        check.commands.concat()
+    };
+    let install = "helm install zonewise deploy/chart -n zonewise-system --create-namespace \
+        --set image.repository=REGISTRY/zonewise";
+    let guard = format!("{install} --set controller.mode=guard");
+    let own: Change = |s| seen(&mut s.system_pods)[0] = manager(&["kube-controller-manager"]);
+    assert_eq!(command(Stage::Before, "built-in-controller", own), install);
+    assert_eq!(command(Stage::Before, "built-in-controller", managed), guard);
+    let not_installed: Change = |s| {
+        managed(s);
+        s.namespace = Sight::Seen(None);
+    };
+    assert_eq!(command(Stage::After, "namespace", not_installed), guard);
+}
+
+/// kube-proxy's DaemonSet may have terms of its own, which a merge would replace.
+#[test]
+fn kube_proxy_is_kept_away_without_a_loss_of_its_own_terms() {
+    let commands = |terms: Value| {
+        let mut sights = good();
+        seen(&mut sights.facts.proxy_pods).push(proxy_pod("n-b", false));
+        let required =
+            json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+        seen(&mut sights.daemon_sets).push(WorkloadSight::of(
+            WorkloadKind::DaemonSet,
+            &json!({
+                "metadata": {"namespace": "kube-system", "name": "kube-proxy"},
+                "spec": {"template": {"spec": {"affinity": {"nodeAffinity": required}}}},
+            }),
+        ));
+        let found = checks(&sights, Stage::After).checks;
+        found.into_iter().find(|check| check.name == "service-proxy").unwrap().commands
+    };
+    let term = |key: &str| json!({"matchExpressions": [{"key": key, "operator": "DoesNotExist"}]});
+    let merged = commands(json!([]));
+    assert!(merged[1].contains("--type merge") && merged[1].contains("OnDelete"), "{merged:?}");
+    let added = commands(json!([term("virtual"), term("fargate")]));
+    for number in [0, 1] {
+        let path = format!("/nodeSelectorTerms/{number}/matchExpressions/-");
+        assert!(added[1].contains("--type json") && added[1].contains(&path), "{added:?}");
+    }
+    let label = "kubectl label node n-b zonewise.dev/proxy=yes --overwrite";
+    assert_eq!(commands(json!([term("zonewise.dev/proxy")])), [label]);
+}
+
 /// What cannot be seen is neither good nor bad.
 #[test]
 fn what_is_hidden_is_unknown() {
