@@ -11,7 +11,7 @@ use serde::Serialize;
 use zonewise_routing::{FeatureGates, Mode, NodeLocation, Route, Target, TrafficPolicy};
 use zonewise_slices::node::{Node, Nodes};
 use zonewise_slices::service::Service;
-use zonewise_topology::capacity::{Basis, Capacity};
+use zonewise_topology::capacity::Capacity;
 use zonewise_topology::reason::{Code, Reason};
 
 use crate::environment::NodeProxies;
@@ -259,12 +259,7 @@ fn share(node: &Node, row: &str, capacity: &Capacity) -> f64 {
     let Ok(index) = capacity.zones.binary_search_by(|zone| (*zone.name).cmp(row)) else {
         return 0.0;
     };
-    let zone = &capacity.zones[index];
-    zone.share
-        * match capacity.basis {
-            Basis::Cpu => node.cpu_milli.unwrap_or(0) as f64 / zone.cpu_milli as f64,
-            Basis::Nodes => 1.0 / zone.nodes as f64,
-        }
+    capacity.share_of_node(&capacity.zones[index], node.cpu_milli)
 }
 
 /// The location of a node.

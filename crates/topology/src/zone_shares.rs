@@ -125,7 +125,7 @@ impl ZoneShares {
         let from = (0..region.zones.len()).map(|zone| {
             let parts = shares_from(allocation, zone)
                 .unwrap_or_else(|| (0..region.sources()).map(even).collect());
-            let named = round(&parts).into_iter().enumerate().filter(|(_, part)| *part > 0);
+            let named = in_millionths(&parts).into_iter().enumerate().filter(|(_, part)| *part > 0);
             (name(zone), named.map(|(source, part)| (name(source), part)).collect())
         });
         (all > 0).then(|| Self {
@@ -281,8 +281,8 @@ fn check(
     }
 }
 
-/// Rounds shares to millionths that add up to a million: the largest remainders are rounded up.
-fn round(shares: &[f64]) -> Vec<u32> {
+/// Rounds shares that add up to 1 to millionths that add up to a million: the largest remainders are rounded up.
+pub fn in_millionths(shares: &[f64]) -> Vec<u32> {
     let exact = |index: &usize| shares[*index] * f64::from(ONE);
     let mut parts: Vec<u32> = (0..shares.len()).map(|index| exact(&index) as u32).collect();
     let missing = ONE.saturating_sub(parts.iter().sum()) as usize;

@@ -174,6 +174,7 @@ fn capacity(explanation: &Explanation, width: Width) -> String {
     let basis = match numbers.capacity_by {
         Basis::Cpu => "Capacity, by allocatable CPU",
         Basis::Nodes => "Capacity, by number of nodes",
+        Basis::Measured => "Capacity, by measured demand",
     };
     section(basis, &body)
 }
