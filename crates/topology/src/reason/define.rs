@@ -1,17 +1,18 @@
 //! The macro behind the table of reasons: from one list of entries to all that must agree with it.
 
 /// Makes [`Code`](super::Code), [`TABLE`](super::TABLE) and [`Reason`](super::Reason) from the
-/// entries of the table. `decisions`, `requests` and `routes` are reasons, with a code and maybe
-/// figures; `conditions` are codes alone.
+/// entries of the table. `decisions`, `requests`, `demand` and `routes` are reasons, with a code
+/// and maybe figures; `conditions` are codes alone.
 macro_rules! define_reasons {
     (
         decisions { $($decisions:tt)* }
         requests { $($requests:tt)* }
         conditions { $($conditions:tt)* }
+        demand { $($demand:tt)* }
         routes { $($routes:tt)* }
     ) => {
-        define_codes! { $($decisions)* $($requests)* $($conditions)* $($routes)* }
-        define_reason_type! { $($decisions)* $($requests)* $($routes)* }
+        define_codes! { $($decisions)* $($requests)* $($conditions)* $($demand)* $($routes)* }
+        define_reason_type! { $($decisions)* $($requests)* $($demand)* $($routes)* }
     };
 }
 

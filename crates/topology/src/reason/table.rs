@@ -220,6 +220,36 @@ define_reasons! {
             "the routing preference was understood",
             NOTHING_TO_DO;
     }
+    // What the shares of a Service's zones are taken from, where its demand is measured.
+    demand {
+        DemandMeasured { connections: u64, weight: f64 } => InForce,
+            "zones count by the connections that proxies have counted from them",
+            NOTHING_TO_DO,
+            figures(connections, weight) format!(
+                "{}, weight {}",
+                counted(connections, "connection"),
+                percent(weight)
+            );
+        DemandChangeLimited { weight: f64 } => InForce,
+            "the demand of zones changes faster, or more often, than shares may change; they follow",
+            "nothing to do if demand has jumped; if this persists, demand swings, and shares keep to its mean",
+            figures(weight) format!("weight {}", percent(weight));
+        DemandOfOneNode { part: f64 } => InForce,
+            "one node reports most of the connections; what is above three quarters counts by capacity",
+            "nothing to do if the Service has its clients on one node; otherwise look at the proxy of that node",
+            figures(part) percent(part);
+        TooFewConnections { connections: u64, enough: u64 } => Setting,
+            "too few connections were counted, so zones count mostly by their capacity",
+            "nothing to do; measured demand comes into force with more connections",
+            figures(connections, enough) format!(
+                "{}, {enough} for half of the weight",
+                counted(connections, "connection")
+            );
+        DemandTooOld { seconds: u64 } => Setting,
+            "no connections were counted for a while, so zones go back to counting by their capacity",
+            "nothing to do if the Service is not used; otherwise check that its proxies report",
+            figures(seconds) counted(seconds, "second");
+    }
     // Which way the traffic of a node goes.
     routes {
         SameNodeHints { endpoints: u64, of: u64 } => InForce,

@@ -35,8 +35,8 @@ fn the_documentation_lists_every_code() {
     assert!(written == page, "docs/reasons.md is out of date: run UPDATE_DOCS=1 make test");
 }
 
-/// Codes about what people ask for, about running and about the way of traffic: `slices`,
-/// `controller`, `proxy` and `routing` prove them.
+/// Codes about what people ask for, about running, about demand and about the way of traffic: `slices`,
+/// `controller`, `proxy`, `demand` and `routing` prove them.
 const OF_OTHER_ROOMS: RangeFrom<Code> = Code::ChoiceOverridden..;
 
 #[test]

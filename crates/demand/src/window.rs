@@ -1,0 +1,373 @@
+//! From counters to rates: connections per second of each Service, by the zone of the node that reports.
+//!
+//! ```text
+//!  node n1 (zone a)   shop/web  total 1,204 ─► 1,354 in 15 s: 10/s ─┐
+//!  node n2 (zone a)   shop/web  total   300 ─►   315 in 15 s:  1/s ─┼─► shop/web  a 11/s  b 4/s   largest: n1, 10/s
+//!  node n3 (zone b)   shop/web  total    80 ─►   140 in 15 s:  4/s ─┘             225 connections since last time
+//! ```
+//!
+//! The zone is that of the Node object, not what a report says, and a report has to come from the node that was asked.
+//! Only Services that the controller names are kept, so that a report cannot fill the memory.
+//!
+//! | what happens | what becomes of it |
+//! |---|---|
+//! | the first report of a node, or of a new leader's window | a baseline: nothing is counted |
+//! | a counter goes backwards (its set was emptied) | a new baseline of that Service |
+//! | the proxy starts again | counters that go on count; Services that were not known are a new baseline |
+//! | a report is lost | the last rate counts on for [`HOLD`]; the next report has what was missed |
+//! | a report comes twice, or after a later one of the same run | it is left out |
+//! | a node is silent for longer than [`HOLD`] | its rates are forgotten, and its part is [silent](Measured::silent) |
+//! | a node claims more than its CPU explains | all its rates are made smaller ([`plausible`](crate::plausible)) |
+//!
+//! Memory: 16 bytes for each Service that a node uses, at most [`MAX_COUNTERS`] in all, and one sum for each Service
+//! and zone while they are measured.
+
+use std::collections::BTreeMap;
+
+use thiserror::Error;
+use zonewise_common::name::Name;
+use zonewise_topology::capacity::{Capacity, NodeCapacity};
+
+use crate::plausible::{Largest, most_per_second};
+use crate::report::{Report, connections};
+use crate::{Millis, seconds};
+
+/// The most Services that are measured. Others keep to the model.
+pub const MAX_SERVICES: usize = 5_000;
+
+/// The most counters that are kept, of all nodes together: 64 MB.
+pub const MAX_COUNTERS: usize = 4_000_000;
+
+/// How long the rates of a node count on without a report, in seconds: eight reports in a row have to be lost.
+pub const HOLD: f64 = 120.0;
+
+/// Rates are not computed over less than this, in seconds.
+const SHORTEST: f64 = 1.0;
+
+/// The connections of all nodes to the Services that are measured.
+#[derive(Debug, Default)]
+pub struct Window {
+    services: BTreeMap<Name, u32>,
+    /// Numbers of Services that are measured no longer, for new ones.
+    free: Vec<u32>,
+    /// Connections to each Service that were counted since the last measurement.
+    sampled: Vec<u64>,
+    services_left_out: usize,
+    nodes: BTreeMap<Name, Node>,
+    /// Counters of all nodes.
+    counters: usize,
+}
+
+#[derive(Debug)]
+struct Node {
+    zone: Name,
+    cpu_milli: Option<u64>,
+    /// Whether it counts for the capacity of its zone.
+    in_model: bool,
+    last: Option<LastReport>,
+    /// By the number of the Service.
+    counters: Vec<Counter>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LastReport {
+    started: u64,
+    sequence: u64,
+    at: Millis,
+    /// Whether the counters have rates: not after a baseline.
+    has_rates: bool,
+}
+
+/// The counter of a Service on a node.
+#[derive(Clone, Copy, Debug)]
+struct Counter {
+    service: u32,
+    /// Connections per second between the last two reports.
+    rate: f32,
+    /// Connections since the counter began.
+    total: u64,
+}
+
+/// Why a report is not counted.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum NotCounted {
+    /// The node is not in the cluster, or has no zone.
+    #[error(
+        "node `{0}` is not in the cluster or has no zone: label it with topology.kubernetes.io/zone"
+    )]
+    UnknownNode(Box<str>),
+    /// The report is of another node than the one that was asked.
+    #[error(
+        "node `{asked}` answers with a report of node `{says}`: check --node-name of its proxy"
+    )]
+    OtherNode {
+        /// Who was asked.
+        asked: Box<str>,
+        /// Who answers.
+        says: Box<str>,
+    },
+    /// The proxy believes to be in another zone.
+    #[error(
+        "the proxy of node `{node}` reports for zone `{says}`, but the Node is in zone `{is}`: it follows within seconds, or restart it"
+    )]
+    OtherZone {
+        /// The node.
+        node: Box<str>,
+        /// What the proxy says.
+        says: Box<str>,
+        /// What the Node object says.
+        is: Box<str>,
+    },
+    /// The same report again, or an earlier one.
+    #[error("report {sequence} of node `{node}` was counted already, or a later one was")]
+    Repeated {
+        /// The node.
+        node: Box<str>,
+        /// The number of the report.
+        sequence: u64,
+    },
+}
+
+impl Window {
+    /// An empty window.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the Services that are measured, as `namespace/name`. Those beyond [`MAX_SERVICES`] are left out; those
+    /// that are measured already stay.
+    pub fn set_services<'a>(&mut self, wanted: impl Iterator<Item = &'a str>) {
+        let mut added: Vec<&str> = Vec::new();
+        let mut kept = BTreeMap::new();
+        for name in wanted {
+            match self.services.remove_entry(name) {
+                Some((name, number)) => {
+                    kept.insert(name, number);
+                }
+                None if !kept.contains_key(name) => added.push(name),
+                None => {}
+            }
+        }
+        let gone = std::mem::replace(&mut self.services, kept);
+        self.forget(gone.into_values().collect());
+        added.sort_unstable();
+        added.dedup();
+        let room = MAX_SERVICES.saturating_sub(self.services.len()).min(added.len());
+        self.services_left_out = added.len() - room;
+        for name in &added[..room] {
+            let number = self.free.pop().unwrap_or(self.sampled.len() as u32);
+            if number as usize == self.sampled.len() {
+                self.sampled.push(0);
+            }
+            self.services.insert(Name::from(*name), number);
+        }
+    }
+
+    fn forget(&mut self, gone: Vec<u32>) {
+        if gone.is_empty() {
+            return;
+        }
+        let mut is_gone = vec![false; self.sampled.len()];
+        for &number in &gone {
+            is_gone[number as usize] = true;
+            self.sampled[number as usize] = 0;
+        }
+        for node in self.nodes.values_mut() {
+            node.counters.retain(|counter| !is_gone[counter.service as usize]);
+        }
+        self.counters = self.nodes.values().map(|node| node.counters.len()).sum();
+        self.free.extend(gone);
+    }
+
+    /// How many Services are left out because too many are wanted.
+    pub fn services_left_out(&self) -> usize {
+        self.services_left_out
+    }
+
+    /// Sets the nodes of the cluster. Reports of others are not counted. A node that has moved to another zone begins
+    /// anew.
+    pub fn set_nodes(&mut self, nodes: &[NodeCapacity<'_>]) {
+        let mut before = std::mem::take(&mut self.nodes);
+        for node in nodes {
+            let Some(zone) = node.zone.filter(|zone| !zone.is_empty()) else { continue };
+            let known = before.remove_entry(node.name).filter(|(_, known)| *known.zone == *zone);
+            let (name, known) = known.unwrap_or_else(|| (node.name.into(), Node::new(zone)));
+            let in_model = node.ready && !node.control_plane;
+            self.nodes.insert(name, Node { cpu_milli: node.cpu_milli, in_model, ..known });
+        }
+        self.counters = self.nodes.values().map(|node| node.counters.len()).sum();
+    }
+
+    /// Counts what the node that was asked has reported.
+    pub fn add(&mut self, asked: &str, report: &Report, now: Millis) -> Result<(), NotCounted> {
+        let node =
+            self.nodes.get_mut(asked).ok_or_else(|| NotCounted::UnknownNode(asked.into()))?;
+        node.check(asked, report)?;
+        let room = MAX_COUNTERS.saturating_sub(self.counters - node.counters.len());
+        let before = node.counters.len();
+        let counted = node.read(report, &self.services, room, now);
+        for (service, connections) in counted {
+            let sampled = &mut self.sampled[service as usize];
+            *sampled = sampled.saturating_add(connections);
+        }
+        self.counters = self.counters - before + node.counters.len();
+        Ok(())
+    }
+
+    /// What is known now. The zones are those of the model.
+    pub fn measure(&mut self, model: &Capacity, now: Millis) -> Measurement<'_> {
+        let zones = model.zones.len();
+        let numbers = self.sampled.len();
+        let mut measurement = Measurement {
+            rates: vec![0.0; numbers * zones],
+            largest: vec![None; numbers],
+            sampled: std::mem::replace(&mut self.sampled, vec![0; numbers]),
+            silent: vec![0.0; zones],
+            services: &self.services,
+        };
+        for node in self.nodes.values() {
+            let Ok(zone) = model.zones.binary_search_by(|known| (*known.name).cmp(&*node.zone))
+            else {
+                continue;
+            };
+            if node.is_heard(now) {
+                measurement.add(zone, &node.counters);
+            } else if node.in_model {
+                measurement.silent[zone] += model.share_of_node(&model.zones[zone], node.cpu_milli);
+            }
+        }
+        measurement
+    }
+}
+
+impl Node {
+    fn new(zone: &str) -> Self {
+        Self {
+            zone: zone.into(),
+            cpu_milli: None,
+            in_model: false,
+            last: None,
+            counters: Vec::new(),
+        }
+    }
+
+    fn check(&self, asked: &str, report: &Report) -> Result<(), NotCounted> {
+        if *report.node != *asked {
+            let (asked, says) = (asked.into(), report.node.clone());
+            return Err(NotCounted::OtherNode { asked, says });
+        }
+        if *report.zone != *self.zone {
+            let (says, is) = (report.zone.clone(), (*self.zone).into());
+            return Err(NotCounted::OtherZone { node: asked.into(), says, is });
+        }
+        let repeated =
+            |last: LastReport| last.started == report.started && last.sequence >= report.sequence;
+        if self.last.is_some_and(repeated) {
+            return Err(NotCounted::Repeated { node: asked.into(), sequence: report.sequence });
+        }
+        Ok(())
+    }
+
+    /// Takes the counters of a report, and returns the new connections to each Service.
+    fn read(
+        &mut self,
+        report: &Report,
+        services: &BTreeMap<Name, u32>,
+        room: usize,
+        now: Millis,
+    ) -> Vec<(u32, u64)> {
+        let last = self.last.filter(|last| seconds(last.at, now) <= HOLD);
+        let same_run = last.is_some_and(|last| last.started == report.started);
+        let elapsed = last.map_or(SHORTEST, |last| seconds(last.at, now).max(SHORTEST));
+        let before = std::mem::take(&mut self.counters);
+        let mut counted = Vec::new();
+        for (name, zones) in &report.services {
+            let Some(&service) = services.get(&**name) else { continue };
+            if self.counters.len() == room {
+                break;
+            }
+            let total = connections(zones);
+            let known = before.binary_search_by_key(&service, |counter| counter.service);
+            // A Service that this run has not counted before has begun at zero.
+            let from = known.ok().map(|at| before[at].total).or(same_run.then_some(0));
+            let new = from.filter(|_| last.is_some()).and_then(|from| total.checked_sub(from));
+            counted.push((service, new.unwrap_or(0)));
+            self.counters.push(Counter { service, rate: 0.0, total });
+        }
+        let all: f64 = counted.iter().map(|(_, new)| *new as f64).sum();
+        let most = most_per_second(self.cpu_milli) * elapsed;
+        let believed = if all > most { most / all } else { 1.0 };
+        for (counter, (_, new)) in self.counters.iter_mut().zip(&mut counted) {
+            let connections = *new as f64 * believed;
+            counter.rate = (connections / elapsed) as f32;
+            *new = connections as u64;
+        }
+        self.counters.sort_unstable_by_key(|counter| counter.service);
+        let Report { started, sequence, .. } = *report;
+        self.last = Some(LastReport { started, sequence, at: now, has_rates: last.is_some() });
+        counted
+    }
+
+    /// Whether its rates count.
+    fn is_heard(&self, now: Millis) -> bool {
+        self.last.is_some_and(|last| last.has_rates && seconds(last.at, now) <= HOLD)
+    }
+}
+
+/// What is known of all Services at a time.
+#[derive(Debug)]
+pub struct Measurement<'a> {
+    services: &'a BTreeMap<Name, u32>,
+    /// Connections per second, Service by Service, for each zone.
+    rates: Vec<f64>,
+    largest: Vec<Option<Largest>>,
+    sampled: Vec<u64>,
+    silent: Vec<f64>,
+}
+
+impl Measurement<'_> {
+    /// What is known of a Service; `None` if it is not measured.
+    pub fn of(&self, service: &str) -> Option<Measured<'_>> {
+        self.services.get(service).map(|number| self.numbered(*number as usize))
+    }
+
+    /// What is known of each Service, in the byte order of their names.
+    pub fn services(&self) -> impl Iterator<Item = (&Name, Measured<'_>)> {
+        self.services.iter().map(|(name, number)| (name, self.numbered(*number as usize)))
+    }
+
+    fn numbered(&self, number: usize) -> Measured<'_> {
+        let zones = self.silent.len();
+        Measured {
+            rates: &self.rates[number * zones..(number + 1) * zones],
+            largest: self.largest[number],
+            sample: self.sampled[number],
+            silent: &self.silent,
+        }
+    }
+
+    fn add(&mut self, zone: usize, counters: &[Counter]) {
+        let zones = self.silent.len();
+        for counter in counters {
+            let (service, rate) = (counter.service as usize, f64::from(counter.rate));
+            self.rates[service * zones + zone] += rate;
+            let largest = &mut self.largest[service];
+            if rate > largest.map_or(0.0, |largest| largest.rate) {
+                *largest = Some(Largest { zone, rate });
+            }
+        }
+    }
+}
+
+/// What is known of a Service. Zones are in the order of the model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured<'a> {
+    /// Connections per second that start in each zone.
+    pub rates: &'a [f64],
+    /// The node that sends most.
+    pub largest: Option<Largest>,
+    /// Connections that were counted since the last measurement.
+    pub sample: u64,
+    /// For each zone, the part of all traffic that the model expects of nodes that do not report.
+    pub silent: &'a [f64],
+}
