@@ -3,5 +3,7 @@
 
 mod fleet;
 mod shares;
+mod stability;
 mod state;
+mod traffic;
 mod window;
