@@ -353,6 +353,7 @@ mod tests {
             pods: &pods,
             slices: &[],
             nodes: &nodes,
+            measured: None,
             trigger: None,
             populated: false,
             quiet: false,

@@ -203,6 +203,7 @@ impl<L: IndexListener> Syncer<L> {
             pods: &objects.pods,
             slices: &objects.slices,
             nodes: &nodes,
+            measured: None,
             trigger,
             populated,
             quiet,

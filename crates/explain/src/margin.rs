@@ -278,11 +278,7 @@ impl<'a> Numbers<'a> {
 
     /// The capacity that the controller decides by.
     fn capacity<'n>(&self, nodes: &'n Nodes) -> &'n Capacity {
-        match self.choice.consumers() {
-            None => &nodes.zones,
-            Some(Consumers::Zones) => &nodes.zones_counted,
-            Some(Consumers::Regions) => &nodes.regions_counted,
-        }
+        nodes.capacity(self.choice.consumers(), None)
     }
 
     /// The same without some nodes.

@@ -121,6 +121,7 @@ impl ServiceSnapshot {
             pods: &self.pods,
             slices,
             nodes: &self.nodes,
+            measured: None,
             trigger: None,
             populated: !by_field && slices.iter().any(hinted),
             quiet: false,

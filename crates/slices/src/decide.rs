@@ -25,7 +25,7 @@ use zonewise_topology::settling::{Improvement, Quality};
 use zonewise_topology::zone_shares::ZoneShares;
 
 use crate::desired::{Desired, DesiredEndpoint};
-use crate::node::Nodes;
+use crate::node::{MeasuredZones, Nodes};
 use crate::numbers::{InForce, Kinds, Traits, ZoneSets, zone_number};
 use crate::requested::{Choice, Consumers, Near};
 use crate::slice::{Endpoint, Hints, MAX_HINTS, Subset};
@@ -133,11 +133,13 @@ pub(crate) fn grounds<'a>(
     desired: &Desired<'_>,
     stored: &Stored<'_>,
     nodes: &'a Nodes,
+    measured: Option<&'a MeasuredZones>,
 ) -> Grounds<'a> {
     let consumers = choice.consumers();
-    let input = HeuristicInput::new(desired, stored, nodes, consumers);
+    let capacity = nodes.capacity(consumers, measured);
+    let input = HeuristicInput::new(desired, stored, nodes, capacity, consumers);
     let HeuristicInput { situation, previous, .. } = input;
-    Grounds { capacity: capacity(nodes, consumers), situation, previous }
+    Grounds { capacity, situation, previous }
 }
 
 /// Decides for one address family, as often as is asked.
@@ -154,8 +156,12 @@ impl<'a> Decider<'a> {
         desired: &'a Desired<'a>,
         stored: &'a Stored<'a>,
         nodes: &'a Nodes,
+        measured: Option<&MeasuredZones>,
     ) -> Self {
-        let input = |consumers| HeuristicInput::new(desired, stored, nodes, consumers);
+        let input = |consumers| {
+            let capacity = nodes.capacity(consumers, measured);
+            HeuristicInput::new(desired, stored, nodes, capacity, consumers)
+        };
         match choice {
             Choice::ClusterWide => Self::ClusterWide,
             Choice::Near(near) => Self::Near(*near, desired, nodes),
@@ -204,7 +210,7 @@ pub(crate) fn near_reason<'a>(near: Near, desired: &Desired<'a>, nodes: &Nodes) 
         in_force: InForce::New,
     };
     let kinds: Kinds<'_> = desired.endpoints.iter().map(traits).collect();
-    near_reason_of(near, &kinds.situation(capacity(nodes, None)))
+    near_reason_of(near, &kinds.situation(&nodes.zones))
 }
 
 /// The same by numbers. Proxies ignore all zone hints if one endpoint has none; for node hints, it does
@@ -369,6 +375,7 @@ impl<'a> HeuristicInput<'a> {
         desired: &'a Desired<'a>,
         stored: &'a Stored<'a>,
         nodes: &'a Nodes,
+        capacity: &Capacity,
         consumers: Option<Consumers>,
     ) -> Self {
         let kinds = match consumers {
@@ -381,7 +388,7 @@ impl<'a> HeuristicInput<'a> {
                 slice.map_or(InForce::New, InForce::Subset)
             }),
         };
-        let situation = kinds.situation(capacity(nodes, consumers));
+        let situation = kinds.situation(capacity);
         let mut sets = ZoneSets::new();
         let kind = |(traits, count): &(Traits<'a>, u64)| {
             let counted = Some(*count).filter(|_| traits.counts);
@@ -703,14 +710,6 @@ fn previous(
         any |= !zones.is_empty();
     }
     any.then_some(assignment)
-}
-
-fn capacity(nodes: &Nodes, consumers: Option<Consumers>) -> &Capacity {
-    match consumers {
-        None => &nodes.zones,
-        Some(Consumers::Zones) => &nodes.zones_counted,
-        Some(Consumers::Regions) => &nodes.regions_counted,
-    }
 }
 
 /// The zones that use a group of endpoints. If the group names none, all zones that send traffic to

@@ -9,6 +9,7 @@ use zonewise_common::lenient::lenient;
 use zonewise_common::name::{Key, Keyed, Name};
 use zonewise_topology::capacity::{self, Capacity, MissingCpu};
 
+use crate::requested::Consumers;
 use crate::slice::Hints;
 use crate::wire::{Condition, Meta, is_ready};
 
@@ -89,12 +90,43 @@ impl Nodes {
         }
     }
 
+    /// The same zones with the shares of a Service that were measured; see [`Capacity::measured`].
+    pub fn measured(&self, share_of: impl Fn(&str) -> Option<f64>) -> MeasuredZones {
+        let counted = self.zones_counted.measured(&share_of);
+        MeasuredZones { zones: self.zones.measured(&share_of), zones_counted: counted }
+    }
+
+    /// The capacity that decides: of regions for subsets of regions, otherwise of zones, with the shares
+    /// that were measured where there are such. Demand of regions is not measured.
+    pub fn capacity<'a>(
+        &'a self,
+        consumers: Option<Consumers>,
+        measured: Option<&'a MeasuredZones>,
+    ) -> &'a Capacity {
+        match consumers {
+            None => measured.map_or(&self.zones, |measured| &measured.zones),
+            Some(Consumers::Zones) => {
+                measured.map_or(&self.zones_counted, |measured| &measured.zones_counted)
+            }
+            Some(Consumers::Regions) => &self.regions_counted,
+        }
+    }
+
     /// Hints to a zone.
     pub(crate) fn hints_to(&self, zone: &str) -> Arc<Hints> {
         let known = self.zones.zones.binary_search_by(|known| (*known.name).cmp(zone));
         known
             .map_or_else(|_| Arc::new(Hints::to_zone(zone)), |index| Arc::clone(&self.hints[index]))
     }
+}
+
+/// The capacity of zones with the shares of one Service that were measured, instead of those of the nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredZones {
+    /// For hints and zone shares: see [`Nodes::zones`].
+    zones: Capacity,
+    /// For subsets: see [`Nodes::zones_counted`].
+    zones_counted: Capacity,
 }
 
 #[derive(Deserialize)]

@@ -27,7 +27,7 @@ use crate::decide::{self, AssignedHints, Decider, Decision, Stance, Subsets, nea
 pub use crate::decide::{Grounds, is_surely_in_force, kept_reason};
 pub use crate::desired::MissingNode;
 use crate::desired::{Desired, DesiredEndpoint};
-use crate::node::Nodes;
+use crate::node::{MeasuredZones, Nodes};
 use crate::pack::{Bucket, PackedSlices, SliceTemplate, pack};
 use crate::pod::Pod;
 use crate::requested::{self, Choice, RequestedRouting};
@@ -47,6 +47,8 @@ pub struct Input<'a> {
     pub slices: &'a [Arc<Slice>],
     /// The nodes.
     pub nodes: &'a Nodes,
+    /// Where the demand of the Service is measured: the zones with its shares. The reference's way has none.
+    pub measured: Option<&'a MeasuredZones>,
     /// When the change happened that the plan answers to, in seconds since 1970.
     pub trigger: Option<i64>,
     /// Only with `upstream`: whether this process has assigned hints by the topology annotation to the
@@ -166,7 +168,7 @@ impl<'a> Input<'a> {
     pub fn grounds(&self, choice: &Choice, family: &AddressType) -> Grounds<'a> {
         let desired = Desired::new(self.service, family, self.pods, self.nodes);
         let stored = Stored::new(self.stored_in(family), &desired, &self.service.uid);
-        decide::grounds(choice, &desired, &stored, self.nodes)
+        decide::grounds(choice, &desired, &stored, self.nodes, self.measured)
     }
 
     /// The stored slices of an address family.
@@ -221,7 +223,8 @@ impl<'a> Planner<'a> {
     /// The default: keeps what is in force, unless a fresh decision costs no write more, or the Service
     /// is quiet and a fresh decision noticeably better.
     fn ours(&self, choice: &Choice) -> FamilyPlan {
-        let decider = Decider::new(choice, self.desired, self.stored, self.input.nodes);
+        let Input { nodes, measured, .. } = *self.input;
+        let decider = Decider::new(choice, self.desired, self.stored, nodes, measured);
         let kept = decider.decide(&Stance::Keep);
         if kept.improvement.is_none() {
             return self.decided(kept);

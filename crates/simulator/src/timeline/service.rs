@@ -115,6 +115,7 @@ impl SimulatedService {
             pods: &self.pods,
             slices: &stored,
             nodes: &self.nodes,
+            measured: None,
             trigger: None,
             populated: self.populated,
             quiet,

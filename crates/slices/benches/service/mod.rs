@@ -63,6 +63,7 @@ impl Prepared {
             pods: &self.turns[turn % self.turns.len()],
             slices: &self.slices,
             nodes: &self.nodes,
+            measured: None,
             trigger: None,
             populated: true,
             quiet: false,

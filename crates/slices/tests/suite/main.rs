@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod common;
+mod demand;
 mod guard;
 mod hints;
 mod incremental;

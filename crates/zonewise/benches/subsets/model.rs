@@ -171,6 +171,7 @@ impl ServiceState {
             pods: &pods,
             slices: &self.slices,
             nodes: &self.nodes,
+            measured: None,
             trigger: Some(1_790_000_000),
             populated: false,
             quiet: false,

@@ -81,6 +81,8 @@ pub(crate) struct TestCluster {
     pub(crate) store: Store,
     pub(crate) settings: Settings,
     pub(crate) missing_cpu: MissingCpu,
+    /// Measured shares of zones; empty where demand is not measured.
+    pub(crate) measured: BTreeMap<String, f64>,
     serial: usize,
 }
 
@@ -102,6 +104,7 @@ impl TestCluster {
             store: Store::default(),
             settings: Settings::default(),
             missing_cpu: MissingCpu::Refuse,
+            measured: BTreeMap::new(),
             serial: 0,
         };
         for (zone, cpu) in zones {
@@ -249,11 +252,14 @@ impl TestCluster {
         quiet: bool,
     ) -> Plan {
         let service: Service = serde_json::from_value(self.service.clone()).unwrap();
+        let measured = (!self.measured.is_empty())
+            .then(|| nodes.measured(|zone| self.measured.get(zone).copied()));
         let input = Input {
             service: &service,
             pods,
             slices,
             nodes,
+            measured: measured.as_ref(),
             trigger: None,
             populated: false,
             quiet,
@@ -269,6 +275,7 @@ impl TestCluster {
         fresh.pods = self.pods.clone();
         fresh.settings = self.settings.clone();
         fresh.missing_cpu = self.missing_cpu;
+        fresh.measured = self.measured.clone();
         fresh
     }
 

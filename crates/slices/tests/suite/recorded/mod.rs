@@ -40,6 +40,7 @@ fn step(step: &Value, store: &mut Store, populated: &mut bool, max_endpoints: us
         pods: &pods,
         slices: &slices,
         nodes: &Nodes::new(nodes, MissingCpu::Refuse),
+        measured: None,
         trigger: None,
         populated: *populated,
         quiet: false,
