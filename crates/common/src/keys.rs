@@ -38,6 +38,8 @@ pub const ROUTING_PREFERENCE: &str = "zonewise.dev/routing-preference";
 pub const STARTING_THRESHOLD: &str = "zonewise.dev/starting-threshold";
 /// Annotation: the distance from the starting threshold at which subsetting goes on and off.
 pub const PADDING: &str = "zonewise.dev/padding";
+/// Annotation: what the shares of zones are taken from, `measured` or `model`.
+pub const DEMAND: &str = "zonewise.dev/demand";
 /// Label: the proxy that serves a Service, where it is not the default one.
 pub const SERVICE_PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 /// Prefix of the types of the conditions that the controller writes.

@@ -12,8 +12,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use zonewise_common::keys::{
-    DOMAIN, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING, TOPOLOGY_AWARE_HINTS,
-    TOPOLOGY_MODE,
+    DEMAND, DOMAIN, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING,
+    TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
 };
 use zonewise_common::similar::closest;
 use zonewise_topology::heuristic::Heuristic;
@@ -40,6 +40,8 @@ pub struct RequestedRouting {
     pub source: &'static str,
     /// The meaning of the value.
     pub choice: Choice,
+    /// What the shares of zones are to be taken from.
+    pub demand: Demand,
     /// Values that have no effect, and why.
     pub notes: Vec<RequestNote>,
 }
@@ -74,6 +76,16 @@ impl RequestedRouting {
             None => sentence.to_owned(),
         }
     }
+}
+
+/// What the shares of zones are taken from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Demand {
+    /// The capacity of the nodes.
+    #[default]
+    Model,
+    /// The connections that proxies count.
+    Measured,
 }
 
 /// Which clients should use which endpoints.
@@ -196,7 +208,9 @@ pub fn requested_routing(service: &Service, settings: &Settings) -> RequestedRou
         reader.routing_preference();
     }
     reader.traffic_distribution();
+    let mut demand = Demand::default();
     if !settings.upstream {
+        demand = reader.demand();
         reader.thresholds();
         reader.misspelt_keys();
         reader.labels();
@@ -210,7 +224,7 @@ pub fn requested_routing(service: &Service, settings: &Settings) -> RequestedRou
         reader.as_hints(&mut request);
     }
     let (Request { source, value, choice }, notes) = (request, reader.notes);
-    RequestedRouting { value, source, choice, notes }
+    RequestedRouting { value, source, choice, demand, notes }
 }
 
 /// One key that requests routing.
@@ -375,6 +389,19 @@ impl RequestReader<'_> {
                 self.note_meant(TRAFFIC_DISTRIBUTION, value, Reason::PreferenceUnknown, meant);
             }
         }
+    }
+
+    fn demand(&mut self) -> Demand {
+        let Some(value) = self.service.annotations.get(DEMAND) else { return Demand::default() };
+        match value {
+            "measured" => return Demand::Measured,
+            "model" | "" => {}
+            _ => {
+                let meant = closest(value, ["measured", "model"]).map(str::to_owned);
+                self.note_meant(DEMAND, value, Reason::DemandUnknown, meant);
+            }
+        }
+        Demand::default()
     }
 
     /// Thresholds on a Service whose subsetting annotation, if any, does not use them.

@@ -1,19 +1,20 @@
 //! The annotations of a Service that request routing, and keys that were probably meant to be one of them.
 
 use zonewise_common::keys::{
-    DOMAIN, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING, TOPOLOGY_AWARE_HINTS,
-    TOPOLOGY_MODE,
+    DEMAND, DOMAIN, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING,
+    TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
 };
 use zonewise_common::similar::closest;
 
 /// All of them.
-pub const ROUTING_KEYS: [&str; 6] = [
+pub const ROUTING_KEYS: [&str; 7] = [
     TOPOLOGY_MODE,
     TOPOLOGY_AWARE_HINTS,
     SUBSETTING,
     ROUTING_PREFERENCE,
     STARTING_THRESHOLD,
     PADDING,
+    DEMAND,
 ];
 
 /// Domains under which these keys are looked for by mistake, besides our own. Under other domains the same names mean
@@ -44,9 +45,9 @@ pub fn is_misspelt(key: &str) -> bool {
 pub fn meant_key(key: &str) -> Option<&'static str> {
     let (domain, name) = key.rsplit_once('/').unwrap_or(("", key));
     let related = RELATED_DOMAINS.contains(&domain) || key.starts_with(DOMAIN);
-    // The name of the padding is an everyday word.
+    let is_everyday_word = |name: &&str| [PADDING, DEMAND].map(name_of).contains(name);
     let names = ROUTING_KEYS.map(name_of).into_iter();
-    let names = names.filter(|name| key.starts_with(DOMAIN) || *name != name_of(PADDING));
+    let names = names.filter(|name| key.starts_with(DOMAIN) || !is_everyday_word(name));
     let meant = related.then(|| closest(name, names)).flatten()?;
     ROUTING_KEYS.into_iter().find(|key| name_of(key) == meant)
 }
@@ -67,6 +68,7 @@ mod tests {
             ("zonewise.dev/routing_preference", true, Some(ROUTING_PREFERENCE)),
             ("zonewise.dev/topology-mode", true, Some(TOPOLOGY_MODE)),
             ("zonewise.dev/paddin", true, Some(PADDING)),
+            ("zonewise.dev/demands", true, Some(DEMAND)),
             ("zonewise.dev/unheard-of", true, None),
             ("service.kubernetes.io/topology-aware-hint", true, Some(TOPOLOGY_AWARE_HINTS)),
             ("service.kubernetes.io/subsetting", true, Some(SUBSETTING)),
@@ -76,6 +78,7 @@ mod tests {
             ("service.kubernetes.io/headless", false, None),
             ("example.com/topology-mode", false, None),
             ("padding", false, None),
+            ("demand", false, None),
             ("kubectl.kubernetes.io/last-applied-configuration", false, None),
         ];
         for (key, misspelt, meant) in cases {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use zonewise_common::name::Name;
-use zonewise_slices::requested::{Choice, RequestedRouting};
+use zonewise_slices::requested::{Choice, Demand, RequestedRouting};
 use zonewise_slices::settings::Settings;
 use zonewise_topology::heuristic::Heuristic;
 use zonewise_topology::heuristics::auto::Auto;
@@ -110,6 +110,7 @@ impl Subject {
             value: self.label().to_owned(),
             source: "the simulator",
             choice,
+            demand: Demand::Model,
             notes: Vec::new(),
         };
         SimulatedService::new(Settings { upstream, ..Settings::default() }, requested)

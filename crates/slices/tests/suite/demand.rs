@@ -1,12 +1,14 @@
 //! Measured demand: hints, shares and subsets follow it instead of the capacity of nodes.
 
 use crate::common::{TestCluster, code, map};
+use zonewise_slices::requested::Demand;
 use zonewise_topology::reason::Code;
 use zonewise_topology::zone_shares::ZoneShares;
 
 const MODE: &str = "service.kubernetes.io/topology-mode";
 const SUBSETTING: &str = "endpointslice.kubernetes.io/subsetting";
 const PREFERENCE: &str = "zonewise.dev/routing-preference";
+const DEMAND: &str = "zonewise.dev/demand";
 
 /// Three zones of the same size with four Pods each.
 fn cluster(key: &str, value: &str) -> TestCluster {
@@ -94,10 +96,34 @@ fn a_zone_without_a_measured_share_counts_by_its_capacity() {
 }
 
 #[test]
+fn the_annotation_says_where_shares_come_from_and_unknown_values_are_noted() {
+    let rows: [(Option<&str>, Demand, &[(Code, Option<&str>)]); 6] = [
+        (None, Demand::Model, &[]),
+        (Some("measured"), Demand::Measured, &[]),
+        (Some("model"), Demand::Model, &[]),
+        (Some(""), Demand::Model, &[]),
+        (Some("Measured"), Demand::Model, &[(Code::DemandUnknown, Some("measured"))]),
+        (Some("guessed"), Demand::Model, &[(Code::DemandUnknown, None)]),
+    ];
+    for (value, demand, notes) in rows {
+        let mut cluster = cluster(PREFERENCE, "zonewise.dev/balanced");
+        if let Some(value) = value {
+            cluster.annotate(DEMAND, value);
+        }
+        let requested = cluster.requested_routing();
+        let noted = requested.notes.iter().map(|note| (note.reason.code(), note.meant.as_deref()));
+        let found = (requested.demand, noted.collect::<Vec<_>>(), requested.choice.name());
+        assert_eq!(found, (demand, notes.to_vec(), "balanced"), "{value:?}");
+    }
+}
+
+#[test]
 fn the_reference_knows_nothing_of_measured_demand() {
     let mut cluster = cluster(MODE, "Auto");
     cluster.settings.upstream = true;
+    cluster.annotate(DEMAND, "measured");
     half_from_a(&mut cluster);
+    assert_eq!(cluster.requested_routing().demand, Demand::Model);
     cluster.sync();
     assert_eq!(cluster.hints(), map([("a", 4), ("b", 4), ("c", 4)]));
 }

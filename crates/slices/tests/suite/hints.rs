@@ -263,6 +263,7 @@ fn every_code_about_requests_is_reached() {
     reached.extend(notes(&[(PREFERENCE, "Near"), (MODE, "on"), (subsetting, "on")], |_| {}));
     reached.extend(notes(&[(PREFERENCE, "zonewise.dev/none")], |_| {}));
     reached.extend(notes(&[("zonewise.dev/routing-prefrence", "Zone")], |_| {}));
+    reached.extend(notes(&[("zonewise.dev/demand", "guessed")], |_| {}));
     reached.extend(notes(&[("zonewise.dev/padding", "1")], |cluster| {
         cluster.service["metadata"]["labels"][MODE] = "Auto".into();
     }));
@@ -275,6 +276,7 @@ fn every_code_about_requests_is_reached() {
         Code::PreferenceUnknown,
         Code::SubsettingUnknown,
         Code::TopologyModeUnknown,
+        Code::DemandUnknown,
         Code::KeyUnknown,
         Code::KeyIsLabel,
         Code::ThresholdUnused,

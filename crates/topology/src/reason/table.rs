@@ -155,6 +155,9 @@ define_reasons! {
         TopologyModeUnknown => Setting,
             "the value of the topology annotation is neither Auto nor Disabled",
             "use Auto or Disabled";
+        DemandUnknown => Setting,
+            "the value of the demand annotation is neither measured nor model",
+            "use measured or model";
         OneRegionOnly => Fallback,
             "all nodes with capacity are in one region, so subsets of regions divide nothing",
             "nothing to do in a cluster of one region; to keep traffic in its zone, ask for subsets of zones or another heuristic";
