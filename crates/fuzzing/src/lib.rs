@@ -24,7 +24,7 @@ pub struct Target {
 }
 
 /// All targets, by name.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     Target { name: "api_requests", run: targets::api_requests, corpus: corpus::api_requests },
     Target { name: "configuration", run: targets::configuration, corpus: corpus::configuration },
     Target {
@@ -33,6 +33,7 @@ pub const TARGETS: [Target; 10] = [
         corpus: corpus::objects,
     },
     Target { name: "data_sets", run: targets::data_sets, corpus: corpus::data_sets },
+    Target { name: "demand", run: targets::demand, corpus: corpus::demand },
     Target { name: "list_cutter", run: targets::list_cutter, corpus: corpus::lists },
     Target { name: "manifests", run: targets::manifests, corpus: corpus::manifests },
     Target {

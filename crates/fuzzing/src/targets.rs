@@ -17,6 +17,8 @@ use zonewise_common::protobuf::envelope::WatchEvent;
 use zonewise_common::protobuf::stream::{FrameCutter, ListCutter, ListMetadata};
 use zonewise_common::protobuf::{self, kinds, reader};
 use zonewise_common::proxy_report::ProxyReport;
+use zonewise_demand::report::Report;
+use zonewise_demand::state::State;
 use zonewise_explain::{SnapshotBuilder, input};
 use zonewise_nft::simulated::SimulatedKernel;
 use zonewise_nft::{Family, Network};
@@ -60,6 +62,21 @@ pub(crate) fn zone_shares(bytes: &[u8]) {
     let Ok(shares) = ZoneShares::decode(text) else { return };
     if let Ok(written) = shares.encode() {
         assert_eq!(ZoneShares::decode(&written).as_ref(), Ok(&shares), "{written}");
+    }
+}
+
+/// Reports of proxies, and the stored demand. What was read can be written, and means the same again.
+pub(crate) fn demand(bytes: &[u8]) {
+    if let Ok(report) = Report::read(bytes)
+        && let Ok(written) = report.write()
+    {
+        assert_eq!(Report::read(written.as_bytes()).as_ref(), Ok(&report), "{written}");
+    }
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    if let Ok(state) = State::decode(text) {
+        let written = state.encode();
+        let again = State::decode(&written).map(|state| state.encode());
+        assert_eq!(again.as_ref(), Ok(&written), "{text}");
     }
 }
 
