@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is the failure report")]
 
 mod fleet;
+mod page;
 mod shares;
 mod stability;
 mod state;
