@@ -79,7 +79,14 @@ impl Kernel {
                 batch.add_set_as(*family, &SPEC, &counting::set(&name.1));
             }
         }
-        self.counters = zones;
+        let before = std::mem::replace(&mut self.counters, zones);
+        if self.counts_services() {
+            // Nobody has changed the chains of zones that are forgotten: removing them is no repair.
+            let forgotten = before.difference(&self.counters);
+            let chains = forgotten.map(|(family, zone)| (*family, self.zone_counter(*zone)));
+            let chains: Vec<(Family, String)> = chains.collect();
+            self.unknown_chains.extend(chains);
+        }
         Ok(())
     }
 

@@ -5,7 +5,7 @@
     reason = "a failed unwrap is the failure report"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
 
 use serde_json::{Value, json};
@@ -232,6 +232,24 @@ fn a_zone_comes_and_goes() {
     cluster.answers(&cluster.caller.namespace, cluster_ip(1, false), 1);
     assert_eq!(counted(&cluster), sums(&[("a", "web", 2), ("x", "web", 4)]));
     cluster.tables.assert_mended();
+}
+
+/// A zone that has just lost its last endpoint still has its chain. That is no damage, and no reason for an alert.
+#[test]
+fn chains_of_zones_without_endpoints_are_no_damage() {
+    let mut cluster = cluster();
+    cluster.tables.service(&service("web", &["10.96.0.1"]));
+    for zone in ["x", "a"] {
+        let member = endpoint(cluster.here.address(false), "n1", zone);
+        cluster.tables.slice(&slice("web", "web-1", &[member])).sync();
+    }
+    cluster.tables.kernel.remove_unused().unwrap();
+    cluster.tables.assert_mended();
+    cluster.tables.kernel.remove_unused().unwrap();
+    cluster.tables.kernel.remove_counters(&BTreeSet::new()).unwrap();
+    cluster.tables.assert_mended();
+    let listed = nft(&cluster.n1.namespace, &["list", "table", "ip", "zonewise"]);
+    assert!(listed.contains("zone-a") && !listed.contains("zone-x"), "{listed}");
 }
 
 /// More addresses are used than the kernel counts by themselves: the others are counted together, and what is counted
