@@ -292,6 +292,7 @@ pub(crate) const NFT_NG_RANDOM: u32 = 1;
 pub(crate) const NF_CT_STATE_BIT_NEW: u32 = 0x8;
 pub(crate) const IPS_CONFIRMED: u32 = 0x08;
 pub(crate) const IPS_DST_NAT: u32 = 0x20;
+pub(crate) const IPS_DYING: u32 = 0x200;
 pub(crate) const IP_CT_DIR_ORIGINAL: u8 = 0;
 pub(crate) const NF_NAT_RANGE_PROTO_RANDOM_FULLY: u32 = 0x10;
 
@@ -310,6 +311,7 @@ pub(crate) const CTA_COUNTERS_ORIG: u16 = 9;
 pub(crate) const CTA_COUNTERS_REPLY: u16 = 10;
 pub(crate) const CTA_ID: u16 = 12;
 pub(crate) const CTA_ZONE: u16 = 18;
+pub(crate) const CTA_STATUS_MASK: u16 = 26;
 
 pub(crate) const CTA_COUNTERS_BYTES: u16 = 2;
 

@@ -5,7 +5,7 @@
 //!   reply:    endpoint:5353 ──► client:4711     what comes back, after translation
 //! ```
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::abi;
@@ -54,6 +54,13 @@ pub struct Carried {
     pub reply: u64,
 }
 
+impl std::ops::AddAssign for Carried {
+    fn add_assign(&mut self, more: Self) {
+        self.original += more.original;
+        self.reply += more.reply;
+    }
+}
+
 /// A netlink socket that the kernel tells about every flow that ends in this network namespace.
 #[derive(Debug)]
 pub struct EndedFlows {
@@ -74,20 +81,29 @@ impl EndedFlows {
         Self::over(Link::open()?, buffer)
     }
 
-    /// Calls `each` for the flows that have ended since the last call, as far as the kernel has told, without waiting.
-    /// Flows of protocols without ports, and those whose bytes were not counted, are left out. Returns how often the
-    /// socket's buffer was full, so that the kernel could not tell.
+    /// Calls `each` for flows that have ended, as far as the kernel has told, without waiting. It ends after about so many:
+    /// where flows end faster than they are read, there are always more. Flows of protocols without ports, and those
+    /// whose bytes were not counted, are left out.
     ///
     /// # Errors
     /// The socket failed.
-    pub fn read(&mut self, each: &mut dyn FnMut(&Flow, Carried)) -> io::Result<u64> {
-        let mut overruns = 0;
-        loop {
+    pub fn read(
+        &mut self,
+        most: usize,
+        each: &mut dyn FnMut(&Flow, Carried),
+    ) -> io::Result<EndedRead> {
+        let mut result = EndedRead { overruns: 0, more: true };
+        let mut told = 0;
+        while told < most {
             match self.link.receive()? {
-                Received::Nothing => return Ok(overruns),
-                Received::Overrun => overruns += 1,
+                Received::Nothing => {
+                    result.more = false;
+                    break;
+                }
+                Received::Overrun => result.overruns += 1,
                 Received::Messages(messages) => {
                     for message in messages {
+                        told += 1;
                         if let Some((flow, carried)) = flow(&message).zip(carried(&message)) {
                             each(&flow, carried);
                         }
@@ -95,6 +111,43 @@ impl EndedFlows {
                 }
             }
         }
+        Ok(result)
+    }
+}
+
+/// How a reading of flows that have ended went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedRead {
+    /// How often the socket's buffer was full, so that the kernel could not tell.
+    pub overruns: u64,
+    /// Whether there may be more to read.
+    pub more: bool,
+}
+
+/// All flows of a family whose destination was translated, with what they have carried, read in portions: the kernel goes
+/// on whenever it is asked for more. It has prepared the next portion when one is read.
+#[derive(Debug)]
+pub struct CarriedListing {
+    link: Link,
+}
+
+impl CarriedListing {
+    /// Calls `each` for the flows of the next portion, about a hundred; whether there are more. Protocols without ports,
+    /// flows whose bytes are not counted, and flows that are just ending are left out: their end is told.
+    ///
+    /// # Errors
+    /// The socket failed.
+    pub fn read(&mut self, each: &mut dyn FnMut(&Flow, Carried)) -> io::Result<bool> {
+        self.link.portion(&mut |message| {
+            let found = flow(message).zip(carried(message));
+            // Older kernels list all flows, whatever was asked for.
+            if let Some((flow, carried)) = found
+                && flow.destination_translated
+                && status(message.attributes()) & abi::IPS_DYING == 0
+            {
+                each(&flow, carried);
+            }
+        })
     }
 }
 
@@ -144,24 +197,20 @@ impl Conntrack {
         })
     }
 
-    /// Calls `each` for every flow of a family whose bytes are counted, with what it has carried. Protocols without
-    /// ports are skipped.
+    /// Begins to read all flows of a family whose destination was translated, with what they have carried. The socket is
+    /// for nothing else until the end.
     ///
     /// # Errors
-    /// As [`Conntrack::flows`].
-    pub fn carried(
-        &mut self,
-        family: Family,
-        each: &mut dyn FnMut(&Flow, Carried),
-    ) -> io::Result<()> {
+    /// The socket failed.
+    pub fn carried(mut self, family: Family) -> io::Result<CarriedListing> {
         let mut request = Vec::new();
         let header = self.header(abi::IPCTNL_MSG_CT_GET, abi::NLM_F_DUMP, family);
-        wire::message(&mut request, header, |_| {});
-        self.link.request(&request, &mut |message| {
-            if let Some((flow, carried)) = flow(message).zip(carried(message)) {
-                each(&flow, carried);
-            }
-        })
+        wire::message(&mut request, header, |out| {
+            wire::be32(out, abi::CTA_STATUS, abi::IPS_DST_NAT);
+            wire::be32(out, abi::CTA_STATUS_MASK, abi::IPS_DST_NAT);
+        });
+        self.link.send(&[IoSlice::new(&request)])?;
+        Ok(CarriedListing { link: self.link })
     }
 
     /// Deletes a flow. It is not an error if it is already gone.
@@ -270,15 +319,18 @@ fn flow(message: &Message<'_>) -> Option<Flow> {
     let number = |kind| attributes.get(kind).and_then(Attribute::be32);
     let (protocol, original) = original(attributes)?;
     let (_, reply) = tuple(attributes.get(abi::CTA_TUPLE_REPLY)?.nested())?;
-    let status = number(abi::CTA_STATUS).unwrap_or_default();
     Some(Flow {
         protocol,
         original,
         reply,
-        destination_translated: status & abi::IPS_DST_NAT != 0,
+        destination_translated: status(attributes) & abi::IPS_DST_NAT != 0,
         id: number(abi::CTA_ID),
         zone: attributes.get(abi::CTA_ZONE).and_then(Attribute::be16).unwrap_or_default(),
     })
+}
+
+fn status(attributes: Attributes<'_>) -> u32 {
+    attributes.get(abi::CTA_STATUS).and_then(Attribute::be32).unwrap_or_default()
 }
 
 fn carried(message: &Message<'_>) -> Option<Carried> {

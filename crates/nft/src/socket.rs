@@ -64,6 +64,8 @@ pub struct SetInfo {
     pub data_len: u32,
     /// The kernel's flags (`NFT_SET_…`).
     pub flags: u32,
+    /// How many elements it can have; `None` without a limit.
+    pub size: Option<u32>,
 }
 
 /// A rule.
@@ -275,6 +277,9 @@ impl Socket {
                 key_len: number(abi::NFTA_SET_KEY_LEN),
                 data_len: number(abi::NFTA_SET_DATA_LEN),
                 flags: number(abi::NFTA_SET_FLAGS),
+                size: nested(attributes, abi::NFTA_SET_DESC)
+                    .get(abi::NFTA_SET_DESC_SIZE)
+                    .and_then(Attribute::be32),
             })
         })
     }

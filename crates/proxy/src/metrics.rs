@@ -211,9 +211,10 @@ mod tests {
     use zonewise_testbed::page::keep_section;
 
     use super::*;
+    use crate::connections::service_counts::Counting;
     use crate::health::{Health, HealthPages};
     use crate::published::Published;
-    use crate::table_metrics::{self, Counting};
+    use crate::table_metrics;
     use crate::timeline::Timeline;
     use crate::watches::ClusterView;
 

@@ -14,15 +14,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
-use zonewise_common::name::Key;
-use zonewise_routing::{Frontend, Refusal, ZoneId};
+use zonewise_common::name::{Key, Name};
+use zonewise_routing::{Frontend, Refusal};
 use zonewise_topology::reason::Reason;
 
+use crate::connections::Owners;
 use crate::connections::ledger::Ledger;
-use crate::connections::{Owners, owners_of};
 use crate::rules::budget::{Extent, Grant};
 use crate::rules::desired::Desired;
-use crate::rules::entries::{PortRoute, ProgrammedService};
+use crate::rules::entries::{PortRoute, ProgrammedService, routing_family};
+use crate::rules::layout::FAMILIES;
 
 /// A Service as the last sync has left it.
 #[derive(Clone, Debug)]
@@ -36,6 +37,20 @@ pub(crate) struct PublishedService {
 }
 
 impl PublishedService {
+    fn key(&self) -> Key {
+        let service = &self.programmed.service;
+        (Name::clone(&service.namespace), Name::clone(&service.name))
+    }
+
+    /// The addresses and ports that it has.
+    fn frontends(&self) -> Vec<Frontend> {
+        let service = &self.programmed.service;
+        let families = FAMILIES.map(routing_family);
+        let ports = service.ports.iter().flat_map(|port| families.map(|family| (port, family)));
+        let all = ports.flat_map(|(port, family)| service.frontends(port, family));
+        all.map(|(at, _)| at).filter(|at| self.refusal(at).is_none()).collect()
+    }
+
     /// Why it does not get a frontend.
     pub(crate) fn refusal(&self, frontend: &Frontend) -> Option<&Refusal> {
         let at = self.refused.binary_search_by_key(frontend, |(at, _)| *at).ok()?;
@@ -79,16 +94,18 @@ impl PublishedService {
 #[derive(Debug, Default)]
 pub struct Published {
     services: Mutex<BTreeMap<Key, Arc<PublishedService>>>,
-    /// Zones with a counter in the kernel.
-    zones: Mutex<BTreeSet<ZoneId>>,
+    /// Zones with a counter in the kernel, by the name of the counter.
+    zones: Mutex<BTreeMap<String, Name>>,
     /// How many batches the kernel has accepted from the tables that are in use.
     batches: AtomicU64,
     /// How many elements the Services need.
     elements: AtomicU64,
     /// Connections by Service and zone, as far as they have been read from the kernel.
     connections: Mutex<Ledger>,
-    /// Which Service has which address, until one of them changes.
-    owners: Mutex<Option<Arc<Owners>>>,
+    /// Held by whoever reads, removes or replaces what counts by Service and zone.
+    reading: Mutex<()>,
+    /// Which Service has which address, where connections are counted by Service.
+    owners: Mutex<Option<Owners>>,
 }
 
 impl Published {
@@ -107,17 +124,52 @@ impl Published {
         self.services.lock().get(key).cloned()
     }
 
-    /// Which Service has which address and port.
-    pub(crate) fn owners(&self) -> Arc<Owners> {
-        let mut owners = self.owners.lock();
-        Arc::clone(owners.get_or_insert_with(|| {
-            let services = self.services();
-            Arc::new(owners_of(services.iter().map(Arc::as_ref)))
-        }))
+    /// To be held while what counts by Service and zone is read, removed or replaced, until it is noted: elements are
+    /// compared with what was read last, and so have to be read one after the other.
+    pub(crate) fn reading(&self) -> MutexGuard<'_, ()> {
+        self.reading.lock()
     }
 
-    /// Zones with a counter in the kernel.
-    pub(crate) fn zones(&self) -> BTreeSet<ZoneId> {
+    /// From now on it is known which Service has an address.
+    pub(crate) fn keep_owners(&self) {
+        let mut owners = self.owners.lock();
+        owners.get_or_insert_with(|| {
+            let services = self.services();
+            let all = services
+                .iter()
+                .flat_map(|known| known.frontends().into_iter().map(|at| (at, known.key())));
+            all.collect()
+        });
+    }
+
+    /// The Service that has the first of these addresses and ports that some Service has, where that is kept.
+    pub(crate) fn owner(&self, frontends: &[Frontend]) -> Option<Key> {
+        let owners = self.owners.lock();
+        let owners = owners.as_ref()?;
+        frontends.iter().find_map(|at| owners.get(at)).cloned()
+    }
+
+    /// A Service has other addresses and ports than before.
+    fn change_owners(
+        &self,
+        key: &Key,
+        was: Option<&PublishedService>,
+        is: Option<&PublishedService>,
+    ) {
+        let mut owners = self.owners.lock();
+        let Some(owners) = owners.as_mut() else { return };
+        for at in was.map(PublishedService::frontends).unwrap_or_default() {
+            // Another Service may have got it before.
+            if owners.get(&at) == Some(key) {
+                owners.remove(&at);
+            }
+        }
+        let new = is.map(PublishedService::frontends).unwrap_or_default();
+        owners.extend(new.into_iter().map(|at| (at, key.clone())));
+    }
+
+    /// Zones with a counter in the kernel, by the name of the counter. Some may be gone.
+    pub(crate) fn zones(&self) -> BTreeMap<String, Name> {
         self.zones.lock().clone()
     }
 
@@ -131,10 +183,14 @@ impl Published {
         self.elements.load(Relaxed)
     }
 
-    /// Forgets every Service: tables are written anew.
-    pub(crate) fn clear(&self) {
-        self.services.lock().clear();
-        *self.owners.lock() = None;
+    /// Forgets Services that are not desired: tables are written anew.
+    pub(crate) fn forget_others(&self, desired: &Desired) {
+        let known: Vec<Key> = self.services.lock().keys().cloned().collect();
+        for key in known {
+            if !desired.services().contains_key(&key) {
+                self.replace(&key, None);
+            }
+        }
     }
 
     /// These Services have changed.
@@ -146,24 +202,32 @@ impl Published {
                 refused: desired.refused(&key),
                 grant: desired.grant(&key).copied(),
             });
-            let mut services = self.services.lock();
-            let before = services.get(&key).map(Arc::as_ref);
-            tell(&key, before, published.as_ref());
-            tell_left_out(&key, before, published.as_ref());
-            let same = has_same_frontends(before, published.as_ref());
-            match published {
-                Some(published) => drop(services.insert(key, Arc::new(published))),
-                None => drop(services.remove(&key)),
-            }
-            drop(services);
-            if !same {
-                *self.owners.lock() = None;
-            }
+            self.replace(&key, published);
         }
     }
 
-    pub(crate) fn set_zones(&self, zones: BTreeSet<ZoneId>) {
-        *self.zones.lock() = zones;
+    fn replace(&self, key: &Key, published: Option<PublishedService>) {
+        let published = published.map(Arc::new);
+        let before = match &published {
+            Some(published) => self.services.lock().insert(key.clone(), Arc::clone(published)),
+            None => self.services.lock().remove(key),
+        };
+        let (before, published) = (before.as_deref(), published.as_deref());
+        tell(key, before, published);
+        tell_left_out(key, before, published);
+        if !has_same_frontends(before, published) {
+            self.change_owners(key, before, published);
+        }
+    }
+
+    /// These zones have counters. Others may have, too.
+    pub(crate) fn add_zones(&self, zones: impl Iterator<Item = (String, Name)>) {
+        self.zones.lock().extend(zones);
+    }
+
+    /// These zones have counters, and no others.
+    pub(crate) fn set_zones(&self, zones: impl Iterator<Item = (String, Name)>) {
+        *self.zones.lock() = zones.collect();
     }
 
     pub(crate) fn set_batches(&self, batches: u64) {

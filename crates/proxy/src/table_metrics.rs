@@ -3,36 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use zonewise_common::name::Name;
 use zonewise_nft::Network;
-use zonewise_routing::{ObjectReader, TrafficPolicy};
+use zonewise_routing::TrafficPolicy;
 use zonewise_telemetry::metrics::{Kind, MetricError, Registry};
 use zonewise_topology::reason::Code;
 
-use crate::config::{Config, CountBy};
-use crate::connections::bytes::{DRAIN, Meter};
-use crate::connections::{self, PERIOD, Reading};
-use crate::kernel::counter_name;
+use crate::connections::service_counts::{Counting, ServiceCount, ServiceCounts};
+use crate::connections::{Pace, Reading, by_zone};
 use crate::published::{Published, PublishedService};
 use crate::rules::entries::PortRoute;
 use crate::watches::ClusterView;
-
-/// What is counted.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counting {
-    /// By what connections are.
-    pub by: CountBy,
-    /// Whether bytes are, too.
-    pub bytes: bool,
-}
-
-impl From<&Config> for Counting {
-    fn from(config: &Config) -> Self {
-        Self { by: config.count, bytes: config.count_bytes }
-    }
-}
-
-/// Has the connections of Services read into what is published.
-type ByService = Reading<()>;
 
 /// Registers them.
 ///
@@ -43,23 +24,28 @@ pub(crate) fn register(
     published: &Arc<Published>,
     cluster: &Arc<ClusterView>,
     network: &Network,
-    count: Counting,
+    counting: Counting,
 ) -> Result<(), MetricError> {
     ports(registry, published)?;
     no_local(registry, published)?;
     tables(registry, published)?;
     over_budget(registry, published)?;
-    let ledger = Arc::clone(published);
-    let period = (count.by == CountBy::Services).then_some(PERIOD);
-    let by_service = Reading::start(network, period, move |socket| match count.by {
-        CountBy::Services => connections::by_service(socket, &ledger),
-        CountBy::None | CountBy::Zones => Ok(()),
-    });
-    let by_service = Arc::new(by_service);
-    service_connections(registry, published, cluster, Arc::clone(&by_service))?;
-    unassigned(registry, published, cluster, Arc::clone(&by_service))?;
-    bytes(registry, published, cluster, network, count)?;
-    connections(registry, published, cluster, network, by_service)
+    let names = Arc::clone(cluster);
+    let name = move |zone| {
+        names.reader().zone_name(zone).map_or_else(String::new, |name| name.to_string())
+    };
+    let counts = ServiceCounts::start(network, published, Box::new(name), counting);
+    let counts = Arc::new(counts);
+    connections(registry, published, cluster, network, &counts)?;
+    service_connections(registry, cluster, &counts)?;
+    unassigned_connections(registry, published, cluster, &counts)?;
+    service_bytes(registry, cluster, &counts)?;
+    unassigned_bytes(registry, published)
+}
+
+/// The zone of this node.
+fn own_zone(cluster: &ClusterView) -> Name {
+    cluster.reader().location().zone.clone().unwrap_or_default()
 }
 
 /// Figures about the tables as a whole.
@@ -104,122 +90,99 @@ fn over_budget(registry: &Registry, published: &Arc<Published>) -> Result<(), Me
 /// Connections per Service and zone, where that is counted.
 fn service_connections(
     registry: &Registry,
-    published: &Arc<Published>,
     cluster: &Arc<ClusterView>,
-    reading: Arc<ByService>,
+    counts: &Arc<ServiceCounts>,
 ) -> Result<(), MetricError> {
     let (name, help) = (
         "zonewise_service_connections_total",
         "Connections from this node to a Service, by zone of the endpoint; with --count services",
     );
     let labels = ["namespace", "service", "from_zone", "to_zone"];
-    let (published, cluster) = (Arc::clone(published), Arc::clone(cluster));
+    let (counts, cluster) = (Arc::clone(counts), Arc::clone(cluster));
     registry.collect(name, help, Kind::Counter, labels, move |samples| {
-        reading.get();
-        let reader = cluster.reader();
-        let from = reader.location().zone.clone().unwrap_or_default();
-        let zones = zones(&published, &reader);
-        for (zone, (namespace, service), count) in published.connections().sums() {
-            if let Some(to) = zones.get(zone) {
-                samples.push([namespace, service, &from, to], count as f64);
-            }
+        let from = own_zone(&cluster);
+        for ServiceCount { service: (namespace, service), to_zone, sum } in counts.get() {
+            samples.push([&namespace, &service, &from, &to_zone], sum.connections as f64);
         }
     })
 }
 
-/// Connections to Services for which there is no room in the metric of Services.
-fn unassigned(
+/// Connections that are not in the metric of Services.
+fn unassigned_connections(
     registry: &Registry,
     published: &Arc<Published>,
     cluster: &Arc<ClusterView>,
-    reading: Arc<ByService>,
+    counts: &Arc<ServiceCounts>,
 ) -> Result<(), MetricError> {
     let (name, help) = (
         "zonewise_proxy_unassigned_connections_total",
-        "Connections that zonewise_service_connections_total has not, because too many Services are used from this node",
+        "Connections that are not in zonewise_service_connections_total: too_many_services are used from this node, or \
+         no_service has the address that they were made to",
     );
-    let (published, cluster) = (Arc::clone(published), Arc::clone(cluster));
-    registry.collect(name, help, Kind::Counter, ["from_zone", "to_zone"], move |samples| {
-        reading.get();
-        let reader = cluster.reader();
-        let from = reader.location().zone.clone().unwrap_or_default();
-        let zones = zones(&published, &reader);
-        for (zone, count) in published.connections().unassigned() {
-            if let Some(to) = zones.get(zone) {
-                samples.push([&from, to], count as f64);
-            }
+    let labels = ["from_zone", "to_zone", "reason"];
+    let (published, counts) = (Arc::clone(published), Arc::clone(counts));
+    let cluster = Arc::clone(cluster);
+    registry.collect(name, help, Kind::Counter, labels, move |samples| {
+        counts.refresh();
+        let from = own_zone(&cluster);
+        for (to, why, count) in published.connections().unassigned() {
+            samples.push([&from, to, why.as_str()], count as f64);
         }
     })
-}
-
-/// Bytes per Service and zone, and what is missing there, where that is counted.
-fn bytes(
-    registry: &Registry,
-    published: &Arc<Published>,
-    cluster: &Arc<ClusterView>,
-    network: &Network,
-    count: Counting,
-) -> Result<(), MetricError> {
-    let names = Arc::clone(cluster);
-    let name = move |zone| {
-        names.reader().zone_name(zone).map_or_else(String::new, |name| name.to_string())
-    };
-    let mut meter = Meter::new(network.clone(), Arc::clone(published), Box::new(name));
-    let reading = count.bytes.then(|| Reading::start(network, Some(DRAIN), move |_| meter.read()));
-    let (name, help) = (
-        "zonewise_service_bytes_total",
-        "Bytes of connections from this node to a Service that have ended or carry much, IP headers included, by zone \
-         of the endpoint; with --count-bytes",
-    );
-    let labels = ["namespace", "service", "from_zone", "to_zone", "direction"];
-    let (ledger, cluster) = (Arc::clone(published), Arc::clone(cluster));
-    registry.collect(name, help, Kind::Counter, labels, move |samples| {
-        if let Some(reading) = &reading {
-            reading.get();
-        }
-        let reader = cluster.reader();
-        let from = reader.location().zone.clone().unwrap_or_default();
-        let zones = zones(&ledger, &reader);
-        for (zone, (namespace, service), sum) in ledger.connections().bytes() {
-            let Some(to) = zones.get(zone) else { continue };
-            for (direction, bytes) in [(TO, sum.original), (FROM, sum.reply)] {
-                samples.push([namespace, service, &from, to, direction], bytes as f64);
-            }
-        }
-    })?;
-    missing_bytes(registry, published)
 }
 
 /// The directions of bytes.
 const TO: &str = "to_endpoint";
 const FROM: &str = "from_endpoint";
 
-fn missing_bytes(registry: &Registry, published: &Arc<Published>) -> Result<(), MetricError> {
+/// Bytes per Service and zone, where they are counted.
+fn service_bytes(
+    registry: &Registry,
+    cluster: &Arc<ClusterView>,
+    counts: &Arc<ServiceCounts>,
+) -> Result<(), MetricError> {
+    let (name, help) = (
+        "zonewise_service_bytes_total",
+        "Bytes of connections from this node to a Service that have ended or carry much, IP headers included, by zone \
+         of the endpoint; with --count-bytes",
+    );
+    let labels = ["namespace", "service", "from_zone", "to_zone", "direction"];
+    let (counts, cluster) = (Arc::clone(counts), Arc::clone(cluster));
+    registry.collect(name, help, Kind::Counter, labels, move |samples| {
+        if !counts.has_bytes() {
+            return;
+        }
+        let from = own_zone(&cluster);
+        for ServiceCount { service: (namespace, service), to_zone, sum } in counts.get() {
+            for (direction, bytes) in [(TO, sum.bytes.original), (FROM, sum.bytes.reply)] {
+                samples.push([&namespace, &service, &from, &to_zone, direction], bytes as f64);
+            }
+        }
+    })
+}
+
+fn unassigned_bytes(registry: &Registry, published: &Arc<Published>) -> Result<(), MetricError> {
     let (name, help) = (
         "zonewise_proxy_unassigned_bytes_total",
-        "Bytes that zonewise_service_bytes_total has not, because too many Services are used from this node",
+        "Bytes that are not in zonewise_service_bytes_total: too_many_services are used from this node, or no_service \
+         has the address, or the endpoint, of the connection any more",
     );
     let ledger = Arc::clone(published);
-    registry.collect(name, help, Kind::Counter, ["direction"], move |samples| {
-        let beyond = ledger.connections().beyond_bytes();
-        samples.push([TO], beyond.original as f64);
-        samples.push([FROM], beyond.reply as f64);
+    registry.collect(name, help, Kind::Counter, ["direction", "reason"], move |samples| {
+        for (why, bytes) in ledger.connections().unassigned_bytes() {
+            samples.push([TO, why.as_str()], bytes.original as f64);
+            samples.push([FROM, why.as_str()], bytes.reply as f64);
+        }
     })?;
     let (name, help) = (
         "zonewise_proxy_lost_flow_events_total",
-        "How often connections ended faster than they could be read, so that bytes of some are not counted",
+        "How often connections ended that could not be read, because there were too many at a time or reading failed, so \
+         that bytes of some are not counted",
     );
     let ledger = Arc::clone(published);
     registry.collect(name, help, Kind::Counter, [], move |samples| {
         samples.push([], ledger.connections().lost() as f64);
     })
-}
-
-/// The names of zones by those of their counters. The zone of endpoints without one has an empty name.
-fn zones(published: &Published, reader: &ObjectReader) -> BTreeMap<String, String> {
-    let name = |zone| reader.zone_name(zone).map_or_else(String::new, |name| name.to_string());
-    let names = published.zones().into_iter().map(name);
-    names.map(|name| (counter_name(&name), name)).collect()
 }
 
 /// Calls `take` with every Service port in every family: the Service, the place of the family in
@@ -280,31 +243,24 @@ fn connections(
     published: &Arc<Published>,
     cluster: &Arc<ClusterView>,
     network: &Network,
-    by_service: Arc<ByService>,
+    by_service: &Arc<ServiceCounts>,
 ) -> Result<(), MetricError> {
     let (name, help) = (
         "zonewise_proxy_connections_total",
         "Connections through Services from this node, by zone of the endpoint",
     );
     let (published, cluster) = (Arc::clone(published), Arc::clone(cluster));
-    let counts = Reading::start(network, None, connections::by_zone);
+    let (by_service, counts) =
+        (Arc::clone(by_service), Reading::start(network, Pace::Asked, by_zone));
     registry.collect(name, help, Kind::Counter, ["from_zone", "to_zone"], move |samples| {
-        // Both are read at the same time: this metric comes first on the page.
+        // All are read at the same time: this metric comes first on the page.
         by_service.ask();
-        let reader = cluster.reader();
-        let from = reader.location().zone.clone().unwrap_or_default();
-        for (zone, count) in by_zone(&counts.get(), &published, &reader) {
-            samples.push([&from, &zone], count as f64);
+        let from = own_zone(&cluster);
+        let counts = counts.get();
+        for (counter, zone) in published.zones() {
+            if let Some(count) = counts.get(&counter) {
+                samples.push([&from, &zone], *count as f64);
+            }
         }
     })
-}
-
-/// Counts by name of the zone's counter, as counts by name of the zone.
-fn by_zone(
-    counts: &BTreeMap<String, u64>,
-    published: &Published,
-    reader: &ObjectReader,
-) -> Vec<(String, u64)> {
-    let names = zones(published, reader).into_iter();
-    names.filter_map(|(counter, name)| Some((name, *counts.get(&counter)?))).collect()
 }

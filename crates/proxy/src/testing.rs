@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use kube::Client;
 use zonewise_cluster::watch::ContentType;
-use zonewise_common::name::Key;
 pub use zonewise_nft::Network;
 use zonewise_nft::conntrack::Carried;
 use zonewise_routing::FeatureGates;
@@ -14,6 +13,9 @@ use zonewise_telemetry::metrics::{MetricError, Registry};
 pub use crate::addresses::{NodePorts, interface_addresses};
 use crate::config::Config;
 pub use crate::connections::bytes::Meter;
+pub use crate::connections::ledger::Sum;
+use crate::connections::service_counts::Counting;
+pub use crate::connections::service_counts::{ServiceCount, service_counts};
 pub use crate::connections::{by_service, by_zone};
 pub use crate::conntrack::{Frontends, Known, find, remove};
 use crate::dry_run;
@@ -36,7 +38,7 @@ pub use crate::rules::counting::COUNTED;
 pub use crate::rules::entries::{NodeSettings, ProgrammedService, routing_family};
 pub use crate::rules::layout::{FAMILIES, LocalTraffic, Options};
 pub use crate::rules::{TABLE, text};
-use crate::table_metrics::{self, Counting};
+use crate::table_metrics;
 use crate::timeline::Timeline;
 use crate::watches::{ClusterView, Watches};
 
@@ -64,30 +66,18 @@ pub fn table_pages(node: &str, published: &Arc<Published>) -> Result<MetricsPage
     Ok(with_routes(MetricsPages::new(registry, String::new()), published, &cluster))
 }
 
-/// Connections by zone and Service, as far as they have been read: the name of the zone's counter, namespace and name
-/// of the Service.
-pub fn service_connections(published: &Published) -> BTreeMap<(String, String, String), u64> {
+/// Connections that are in no sum, by zone and reason.
+pub fn unassigned_connections(published: &Published) -> BTreeMap<(String, &'static str), u64> {
     let ledger = published.connections();
-    let sum = |(zone, (namespace, name), sum): (&str, &Key, u64)| {
-        ((zone.to_owned(), namespace.to_string(), name.to_string()), sum)
-    };
-    ledger.sums().map(sum).collect()
+    let some = ledger.unassigned().filter(|(.., sum)| *sum > 0);
+    some.map(|(zone, why, sum)| ((zone.to_string(), why.as_str()), sum)).collect()
 }
 
-/// Bytes by zone and Service, to the endpoints and back, as far as they have been read.
-pub fn service_bytes(published: &Published) -> BTreeMap<(String, String, String), (u64, u64)> {
+/// Bytes that are in no sum, to the endpoints and back, by reason.
+pub fn unassigned_bytes(published: &Published) -> BTreeMap<&'static str, (u64, u64)> {
     let ledger = published.connections();
-    let sum = |(zone, (namespace, name), sum): (&str, &Key, Carried)| {
-        let key = (zone.to_owned(), namespace.to_string(), name.to_string());
-        (key, (sum.original, sum.reply))
-    };
-    ledger.bytes().map(sum).collect()
-}
-
-/// Connections that are in none of these sums, by zone.
-pub fn unassigned_connections(published: &Published) -> BTreeMap<String, u64> {
-    let ledger = published.connections();
-    ledger.unassigned().map(|(zone, sum)| (zone.to_owned(), sum)).collect()
+    let some = ledger.unassigned_bytes().filter(|(_, sum)| *sum != Carried::default());
+    some.map(|(why, sum)| (why.as_str(), (sum.original, sum.reply))).collect()
 }
 
 /// A proxy without a kernel: its watches, and the rules that follow from what they have delivered. The

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{address, in_namespace, nft, service};
 use proptest::prelude::*;
-use zonewise_nft::conntrack::{Conntrack, EndedFlows, Flow};
+use zonewise_nft::conntrack::{Carried, Conntrack, EndedFlows, EndedRead, Flow};
 use zonewise_nft::{
     BaseChain, Batch, Bytes, ChainKind, CommitError, CounterInfo, Data, DumpedElement, Element,
     Family, Field, Hook, Parts, Rule, SetFlags, SetSpec, Socket, Statement, TableFlags, Type, Verb,
@@ -449,35 +449,79 @@ fn slots_to(ports: &[u16]) -> Batch {
     batch
 }
 
+/// Asks for flows so that conntrack is there, has their bytes counted, and translates 127.1.1.1:53 to a closed port.
+fn counted_flows(events: &str) -> Conntrack {
+    let mut conntrack = Conntrack::open().unwrap();
+    assert_eq!(flows(&mut conntrack), []);
+    for (setting, value) in [("acct", "1"), ("events", events)] {
+        std::fs::write(format!("/proc/sys/net/netfilter/nf_conntrack_{setting}"), value).unwrap();
+    }
+    Socket::open().unwrap().commit(&slots_to(&[9])).unwrap();
+    conntrack
+}
+
+/// So many flows, translated. Nobody answers.
+fn send_from(clients: usize) {
+    for _ in 0..clients {
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.send_to(b"hello", "127.1.1.1:53").unwrap();
+    }
+}
+
+fn end_all(conntrack: &mut Conntrack) -> Vec<Flow> {
+    let open = flows(conntrack);
+    open.iter().for_each(|flow| conntrack.delete(flow).unwrap());
+    open
+}
+
 /// Flows that end are told with what they have carried; where there is no room for more of them, that is told, too.
 #[test]
 fn flows_that_end_are_told_with_their_bytes() {
     in_namespace(|| {
-        // Asked for, so that conntrack is there.
-        let mut conntrack = Conntrack::open().unwrap();
-        assert_eq!(flows(&mut conntrack), []);
-        std::fs::write("/proc/sys/net/netfilter/nf_conntrack_acct", "1").unwrap();
-        let batch = slots_to(&[9]);
-        Socket::open().unwrap().commit(&batch).unwrap();
+        let mut conntrack = counted_flows("1");
         let mut ended = EndedFlows::open(1 << 20).unwrap();
         let mut crowded = EndedFlows::open(4096).unwrap();
-        for _ in 0..100 {
-            let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-            client.send_to(b"hello", "127.1.1.1:53").unwrap();
-        }
-        let open = flows(&mut conntrack);
+        send_from(100);
+        let open = end_all(&mut conntrack);
         assert_eq!(open.len(), 100);
-        open.iter().for_each(|flow| conntrack.delete(flow).unwrap());
         let mut told = Vec::new();
-        let lost = ended.read(&mut |flow, carried| told.push((*flow, carried))).unwrap();
-        assert_eq!((lost, told.len()), (0, 100));
+        let some = ended.read(30, &mut |flow, carried| told.push((*flow, carried))).unwrap();
+        assert_eq!((some, told.len()), (EndedRead { overruns: 0, more: true }, 30));
+        let all = ended.read(1000, &mut |flow, carried| told.push((*flow, carried))).unwrap();
+        assert_eq!((all, told.len()), (EndedRead { overruns: 0, more: false }, 100));
         // 20 bytes of IP, 8 of UDP, 5 of data; nobody answers.
         assert!(told.iter().all(|(_, carried)| (carried.original, carried.reply) == (33, 0)));
         let of = |flows: Vec<Flow>| flows.into_iter().collect::<std::collections::BTreeSet<_>>();
         assert_eq!(of(told.iter().map(|(flow, _)| *flow).collect()), of(open));
         let mut some = 0;
-        let lost = crowded.read(&mut |_, _| some += 1).unwrap();
-        assert!(lost > 0 && some < 100, "{lost} {some}");
+        let read = crowded.read(1000, &mut |_, _| some += 1).unwrap();
+        assert!(read.overruns > 0 && some < 100, "{read:?} {some}");
+    });
+}
+
+/// Flows are listed in portions with what they have carried, only those whose destination was translated.
+#[test]
+fn flows_are_listed_in_portions_with_their_bytes() {
+    in_namespace(|| {
+        let mut conntrack = counted_flows("1");
+        send_from(1000);
+        let direct = UdpSocket::bind("127.0.0.1:0").unwrap();
+        direct.send_to(b"hello", "127.0.0.1:9").unwrap();
+        let expected: BTreeMap<Flow, u64> = flows(&mut conntrack)
+            .into_iter()
+            .filter(|flow| flow.destination_translated)
+            .map(|flow| (flow, 33))
+            .collect();
+        let mut listing = conntrack.carried(Family::Ip).unwrap();
+        let (mut listed, mut portions) = (BTreeMap::new(), 1);
+        let mut note = |flow: &Flow, carried: Carried| {
+            listed.insert(*flow, carried.original);
+        };
+        while listing.read(&mut note).unwrap() {
+            portions += 1;
+        }
+        assert_eq!((listed.len(), listed == expected), (1000, true));
+        assert!(portions > 2, "{portions}");
     });
 }
 

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!  a flow ends ─► event: 10.96.0.1:80 ─► 10.244.2.7:8080, 3,120 there, 52,004 back ─► ledger: what was not counted yet
-//!                 (drained four times a second, from a buffer of some ten thousand)
+//!                 (read four times a second, from a buffer of some ten thousand)
 //!  every minute or more: all flows are read ─► those with 64 KiB or more that were not counted yet ─► ledger
+//!                 (in portions, and the events in between)
 //! ```
 //!
 //! The first destination of a flow is the Service's address, and who answers is the endpoint. What a long flow has had
@@ -11,19 +12,20 @@
 //! the time it takes, which is at most a hundredth of all time. A flow that is not remembered is counted when it ends.
 //! Where the buffer was full, flows are lost, and the number of times is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zonewise_common::name::Key;
+use zonewise_common::name::{Key, Name};
 use zonewise_nft::Network;
-use zonewise_nft::conntrack::{Carried, Conntrack, EndedFlows, Flow};
+use zonewise_nft::conntrack::{Carried, EndedFlows, Flow};
 use zonewise_routing::{Family, Frontend, Protocol, ZoneId};
 
-use crate::kernel::{ZoneNames, counter_name};
+use super::ledger::Unassigned;
+use crate::kernel::ZoneNames;
 use crate::published::{Published, PublishedService};
 use crate::rules::layout::FAMILIES;
 
@@ -32,6 +34,14 @@ pub(crate) const DRAIN: Duration = Duration::from_millis(250);
 
 /// Room for flows that have ended and were not read yet: some ten thousand.
 const BUFFER: usize = 8 << 20;
+
+/// How many flows that have ended are read before they are noted, and how often that is done at a time: several times
+/// what the buffer holds, so that there is an end also where flows end faster than they are read.
+const PORTION: usize = 1 << 13;
+const PORTIONS: usize = 8;
+
+/// After so many portions of all flows, of about a hundred each, those that have ended are read: they do not wait.
+const BETWEEN: usize = 32;
 
 /// How often all flows are read, at most.
 const READ_ALL: Duration = Duration::from_secs(60);
@@ -44,6 +54,10 @@ const WORTH_COUNTING: u64 = 64 << 10;
 
 /// How many flows are remembered that were counted before their end: some 3 MiB.
 const MOST_REMEMBERED: usize = 1 << 16;
+
+/// The first and the longest pause after a failure.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What has been counted of flows that have not ended.
 #[derive(Debug, Default)]
@@ -109,6 +123,29 @@ impl Memory {
     }
 }
 
+/// What flows to one endpoint of one Service have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Way {
+    protocol: u8,
+    /// The address and port that the flow was made to.
+    to: SocketAddr,
+    endpoint: IpAddr,
+}
+
+impl Way {
+    fn of(flow: &Flow) -> Self {
+        let to = SocketAddr::new(flow.original.dst, flow.original.dport);
+        Self { protocol: flow.protocol, to, endpoint: flow.reply.src }
+    }
+
+    /// The Service that has the address and port.
+    fn service(&self, published: &Published) -> Option<Key> {
+        let (family, protocol) = (Family::of(&self.to.ip()), Protocol::of_number(self.protocol)?);
+        let at = |address| Frontend { address, family, protocol, port: self.to.port() };
+        published.owner(&[at(Some(self.to.ip())), at(None)])
+    }
+}
+
 /// The zones of the endpoints of the Services that flows have led to.
 #[derive(Debug, Default)]
 struct Places(BTreeMap<Key, Place>);
@@ -116,24 +153,25 @@ struct Places(BTreeMap<Key, Place>);
 #[derive(Debug)]
 struct Place {
     service: Arc<PublishedService>,
-    /// Endpoints that were there before are kept for a while: flows end when their endpoint does.
-    zones: BTreeMap<IpAddr, ZoneId>,
+    /// Endpoints that were there before are kept for a while: flows end when their endpoint does. By name, because
+    /// another zone gets the number of a zone that is gone.
+    zones: BTreeMap<IpAddr, Name>,
 }
 
 /// How many endpoints that are gone are kept of each Service.
 const GONE: usize = 1000;
 
 impl Places {
-    /// The Service of a flow, and the zone of its endpoint.
-    fn of(&mut self, flow: &Flow, published: &Published) -> Option<(Key, ZoneId)> {
-        let key = service_of(flow, published)?;
+    /// The Service that a flow was made to, and the zone of its endpoint.
+    fn of(&mut self, way: &Way, published: &Published, names: &ZoneNames) -> Option<(Key, Name)> {
+        let key = way.service(published)?;
         let service = published.service(&key)?;
         let known = self.0.get(&key).filter(|known| Arc::ptr_eq(&known.service, &service));
         if known.is_none() {
             let before = self.0.remove(&key).map(|place| place.zones).unwrap_or_default();
-            self.0.insert(key.clone(), Place::new(service, before));
+            self.0.insert(key.clone(), Place::new(service, before, names));
         }
-        let zone = self.0.get(&key)?.zones.get(&flow.reply.src).copied()?;
+        let zone = self.0.get(&key)?.zones.get(&way.endpoint).cloned()?;
         Some((key, zone))
     }
 
@@ -144,34 +182,46 @@ impl Places {
 }
 
 impl Place {
-    fn new(service: Arc<PublishedService>, before: BTreeMap<IpAddr, ZoneId>) -> Self {
+    fn new(
+        service: Arc<PublishedService>,
+        before: BTreeMap<IpAddr, Name>,
+        names: &ZoneNames,
+    ) -> Self {
+        let mut known: BTreeMap<ZoneId, Name> = BTreeMap::new();
         let routes = service.programmed.ports.iter().flatten().flatten();
         let targets = routes.flat_map(|route| route.cluster.iter().chain(route.local.iter()));
-        let now: BTreeMap<IpAddr, ZoneId> =
-            targets.map(|target| (target.address, target.zone)).collect();
+        let now: BTreeMap<IpAddr, Name> = targets
+            .map(|target| {
+                let name = known.entry(target.zone).or_insert_with(|| names(target.zone).into());
+                (target.address, Name::clone(name))
+            })
+            .collect();
         let mut zones = if before.len() > now.len() + GONE { BTreeMap::new() } else { before };
         zones.extend(now);
         Self { service, zones }
     }
 }
 
-/// The Service that a flow was made to.
-fn service_of(flow: &Flow, published: &Published) -> Option<Key> {
-    if !flow.destination_translated {
-        return None;
-    }
-    let (to, port) = (flow.original.dst, flow.original.dport);
-    let (family, protocol) = (Family::of(&to), Protocol::of_number(flow.protocol)?);
-    let owners = published.owners();
-    let at = |address| Frontend { address, family, protocol, port };
-    owners.get(&at(Some(to))).or_else(|| owners.get(&at(None))).cloned()
-}
+/// Failures that follow each other, and when it is tried again.
+#[derive(Debug, Default)]
+struct Trouble(Option<(Duration, Instant)>);
 
-/// The sockets, and how far reading has come.
-struct Sockets {
-    ended: EndedFlows,
-    all: Conntrack,
-    read_all_at: Instant,
+impl Trouble {
+    /// Whether it may be tried.
+    fn lets_try(&self, now: Instant) -> bool {
+        self.0.is_none_or(|(_, until)| now >= until)
+    }
+
+    /// It has failed; whether it worked before.
+    fn failed(&mut self, now: Instant) -> bool {
+        let pause = self.0.map_or(FIRST_PAUSE, |(pause, _)| (pause * 2).min(LONGEST_PAUSE));
+        self.0.replace((pause, now + pause)).is_none()
+    }
+
+    /// It has worked; whether it failed before.
+    fn worked(&mut self) -> bool {
+        self.0.take().is_some()
+    }
 }
 
 /// Reads bytes into the ledger of what is published.
@@ -179,9 +229,16 @@ pub struct Meter {
     network: Network,
     published: Arc<Published>,
     zone_names: ZoneNames,
-    sockets: Option<Sockets>,
+    /// Tells about flows that end; `None` until it is opened.
+    ended: Option<EndedFlows>,
+    read_all_at: Instant,
+    /// Whether it is known what flows had carried before this process.
+    began: bool,
     memory: Memory,
     places: Places,
+    trouble: Trouble,
+    /// Whether it was said that flows are lost.
+    said: bool,
 }
 
 impl std::fmt::Debug for Meter {
@@ -193,115 +250,169 @@ impl std::fmt::Debug for Meter {
 impl Meter {
     /// Opens nothing before the first reading.
     pub fn new(network: Network, published: Arc<Published>, zone_names: ZoneNames) -> Self {
-        let (memory, places) = (Memory::default(), Places::default());
-        Self { network, published, zone_names, sockets: None, memory, places }
+        Self {
+            network,
+            published,
+            zone_names,
+            ended: None,
+            read_all_at: Instant::now(),
+            began: false,
+            memory: Memory::default(),
+            places: Places::default(),
+            trouble: Trouble::default(),
+            said: false,
+        }
     }
 
-    /// Reads which flows have ended, and when it is time all others.
-    ///
-    /// # Errors
-    /// If the kernel cannot be read. The next reading begins anew.
-    pub fn read(&mut self) -> io::Result<()> {
-        let due =
-            self.sockets.as_ref().is_some_and(|sockets| Instant::now() >= sockets.read_all_at);
-        self.read_flows(due)
+    /// Reads which flows have ended, and when it is time all others. A failure is told once, and the next attempt comes
+    /// after a pause.
+    pub fn read(&mut self) {
+        let now = Instant::now();
+        if !self.trouble.lets_try(now) {
+            return;
+        }
+        match self.read_flows(now >= self.read_all_at) {
+            Ok(()) => self.works(),
+            Err(error) => self.fails(now, &error),
+        }
+    }
+
+    fn works(&mut self) {
+        if self.trouble.worked() {
+            tracing::info!("bytes are counted again");
+        }
+    }
+
+    fn fails(&mut self, now: Instant, error: &io::Error) {
+        if self.trouble.failed(now) {
+            tracing::warn!(
+                %error,
+                "bytes are not counted, because connection tracking cannot be read: check that the proxy has the \
+                 capability NET_ADMIN, and that the kernel has the module nf_conntrack_netlink; it is tried again"
+            );
+        }
     }
 
     /// Reads which flows have ended, and all others too if asked for.
     ///
     /// # Errors
-    /// As [`Meter::read`].
+    /// If the kernel cannot be read. The next reading begins anew.
     pub fn read_flows(&mut self, all: bool) -> io::Result<()> {
-        let mut sockets = match self.sockets.take() {
-            Some(sockets) => sockets,
-            None => self.begin()?,
+        let read = match self.ended.take() {
+            None => self.begin(),
+            Some(mut ended) => self
+                .drain(&mut ended, None)
+                .and_then(|()| if all { self.read_all(&mut ended) } else { Ok(()) })
+                .map(|()| ended),
         };
-        let read = self.drain(&mut sockets).and_then(|()| match all {
-            true => self.read_all(&mut sockets),
-            false => Ok(()),
-        });
         match read {
-            Ok(()) => self.sockets = Some(sockets),
-            // Flows end until there is another socket.
-            Err(_) => self.published.connections().lose(1),
-        }
-        read
-    }
-
-    /// What flows have carried before is not counted: the process before may have counted it.
-    fn begin(&mut self) -> io::Result<Sockets> {
-        let ended = self.network.ended_flows(BUFFER)?;
-        let mut all = self.network.conntrack()?;
-        for family in FAMILIES {
-            let memory = &mut self.memory;
-            all_flows(&mut all, family, &mut |flow, carried| {
-                let _ = memory.goes_on(flow, carried);
-            })?;
-        }
-        self.memory.end_round();
-        Ok(Sockets { ended, all, read_all_at: Instant::now() + READ_ALL })
-    }
-
-    fn drain(&mut self, sockets: &mut Sockets) -> io::Result<()> {
-        // Many flows of one kind end in a quarter of a second: their Service and zone are looked for once.
-        let mut kinds: BTreeMap<_, (Flow, Carried)> = BTreeMap::new();
-        let memory = &mut self.memory;
-        let lost = sockets.ended.read(&mut |flow, carried| {
-            if !flow.destination_translated {
-                return;
+            Ok(ended) => {
+                self.ended = Some(ended);
+                Ok(())
             }
-            let more = memory.ended(flow, carried);
-            let kind = (flow.protocol, flow.original.dst, flow.original.dport, flow.reply.src);
-            let (_, sum) = kinds.entry(kind).or_insert((*flow, Carried::default()));
-            sum.original += more.original;
-            sum.reply += more.reply;
-        })?;
-        let (places, published) = (&mut self.places, &self.published);
-        let placed = |(flow, sum)| places.of(&flow, published).map(|place| (place, sum));
-        let found = kinds.into_values().filter_map(placed).collect();
-        self.note(found, lost);
+            Err(error) => {
+                // Flows end until there is another socket.
+                self.published.connections().lose(1);
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens the socket that tells about flows that end, then reads all flows: none ends unseen in between.
+    fn begin(&mut self) -> io::Result<EndedFlows> {
+        let mut ended = self.network.ended_flows(BUFFER)?;
+        self.read_all(&mut ended)?;
+        self.began = true;
+        Ok(ended)
+    }
+
+    /// Reads which flows have ended. Those that were read are added to `just_ended`.
+    fn drain(
+        &mut self,
+        ended: &mut EndedFlows,
+        mut just_ended: Option<&mut BTreeSet<u64>>,
+    ) -> io::Result<()> {
+        for _ in 0..PORTIONS {
+            // Many flows of one kind end in a quarter of a second: their Service and zone are looked for once.
+            let mut found: BTreeMap<Way, Carried> = BTreeMap::new();
+            let memory = &mut self.memory;
+            let read = ended.read(PORTION, &mut |flow, carried| {
+                if flow.destination_translated {
+                    if let Some(known) = just_ended.as_deref_mut() {
+                        known.insert(hash(flow));
+                    }
+                    *found.entry(Way::of(flow)).or_default() += memory.ended(flow, carried);
+                }
+            })?;
+            self.note(&found);
+            self.lose(read.overruns);
+            if !read.more {
+                break;
+            }
+        }
         Ok(())
     }
 
-    /// Reads all flows.
-    fn read_all(&mut self, sockets: &mut Sockets) -> io::Result<()> {
+    /// Reads all flows. The first time nothing is counted: the process before may have counted what they have carried.
+    fn read_all(&mut self, ended: &mut EndedFlows) -> io::Result<()> {
         let began = Instant::now();
         for family in FAMILIES {
-            let mut found = Vec::new();
-            let (memory, places, published) = (&mut self.memory, &mut self.places, &self.published);
-            all_flows(&mut sockets.all, family, &mut |flow, carried| {
-                if let Some(more) = memory.goes_on(flow, carried) {
-                    found.extend(places.of(flow, published).map(|place| (place, more)));
+            let mut listing = self.network.conntrack()?.carried(family)?;
+            // The kernel prepares a portion before it is read. So a flow may be in it whose end has been read since.
+            let mut just_ended = BTreeSet::new();
+            for portion in 1.. {
+                let mut found: BTreeMap<Way, Carried> = BTreeMap::new();
+                let memory = &mut self.memory;
+                let more = listing.read(&mut |flow, carried| {
+                    if !just_ended.contains(&hash(flow))
+                        && let Some(more) = memory.goes_on(flow, carried)
+                    {
+                        *found.entry(Way::of(flow)).or_default() += more;
+                    }
+                })?;
+                if self.began {
+                    self.note(&found);
                 }
-            })?;
-            self.note(found, 0);
+                if !more {
+                    break;
+                }
+                just_ended.clear();
+                if portion % BETWEEN == 0 {
+                    self.drain(ended, Some(&mut just_ended))?;
+                }
+            }
         }
         self.memory.end_round();
         self.places.forget(&self.published);
-        sockets.read_all_at = Instant::now() + READ_ALL.max(began.elapsed() * PART);
+        self.read_all_at = Instant::now() + READ_ALL.max(began.elapsed() * PART);
         Ok(())
     }
 
-    fn note(&self, found: Vec<((Key, ZoneId), Carried)>, lost: u64) {
-        let mut names: BTreeMap<ZoneId, String> = BTreeMap::new();
-        let mut ledger = self.published.connections();
-        for ((service, zone), more) in found {
-            let name = names.entry(zone).or_insert_with(|| counter_name(&(self.zone_names)(zone)));
-            ledger.carry(name, &service, more);
+    fn note(&mut self, found: &BTreeMap<Way, Carried>) {
+        let (places, published, names) = (&mut self.places, &self.published, &self.zone_names);
+        let placed: Vec<(Option<(Key, Name)>, Carried)> =
+            found.iter().map(|(way, sum)| (places.of(way, published, names), *sum)).collect();
+        let mut ledger = published.connections();
+        for (place, sum) in placed {
+            match place {
+                Some((service, zone)) => ledger.carry(&zone, &service, sum),
+                None => ledger.carry_unassigned(Unassigned::NoService, sum),
+            }
         }
-        ledger.lose(lost);
     }
-}
 
-/// All flows of a family. What was read while the table changed is right as far as it goes.
-fn all_flows(
-    all: &mut Conntrack,
-    family: zonewise_nft::Family,
-    each: &mut dyn FnMut(&Flow, Carried),
-) -> io::Result<()> {
-    match all.carried(family, each) {
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
-        result => result,
+    /// The kernel had no room so often to tell about flows that ended.
+    fn lose(&mut self, times: u64) {
+        if times == 0 {
+            return;
+        }
+        self.published.connections().lose(times);
+        if !std::mem::replace(&mut self.said, true) {
+            tracing::warn!(
+                "flows end faster than they can be read, and the bytes of some are not counted: \
+                 zonewise_proxy_lost_flow_events_total tells how often"
+            );
+        }
     }
 }
 
@@ -362,5 +473,24 @@ mod tests {
         assert_eq!(memory.flows.len(), MOST_REMEMBERED);
         let last = flow(MOST_REMEMBERED as u32);
         assert_eq!(memory.ended(&last, carried(0, 7)), carried(0, 7), "counted when it ends");
+    }
+
+    #[test]
+    fn a_failure_is_told_once_and_followed_by_longer_and_longer_pauses() {
+        let mut trouble = Trouble::default();
+        let begin = Instant::now();
+        let mut now = begin;
+        let mut pauses = Vec::new();
+        for attempt in 0..8 {
+            assert!(trouble.lets_try(now));
+            assert_eq!(trouble.failed(now), attempt == 0);
+            let (pause, until) = trouble.0.unwrap();
+            assert!(!trouble.lets_try(now + pause / 2));
+            now = until;
+            pauses.push(pause.as_secs());
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert!(trouble.worked() && !trouble.worked());
+        assert!(trouble.lets_try(begin));
     }
 }

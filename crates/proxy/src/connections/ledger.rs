@@ -1,33 +1,32 @@
-//! Connections by Service and zone, summed up from readings of the kernel's elements. Pure.
+//! What was counted by Service and zone, summed up from readings of the kernel. Pure.
 //!
 //! ```text
 //!  element of the kernel           last reading   this reading        ledger
-//!  zone-a  10.96.0.1 . tcp . 80    40             43             ──►  +3 for the Service that has the address now
-//!  zone-a  10.96.0.9 . tcp . 80    7              7  (no Service)──►  to be removed
-//!  zone-a  counter                                50, set full   ──►  connections of Services that are not counted
+//!  zone a  10.96.0.1 . tcp . 80    40             43             ──►  +3 for the Service that has the address now
+//!  zone a  10.96.0.9 . tcp . 80    7              7  (no Service)──►  to be removed
+//!  zone a  counter                                50, set full   ──►  connections of Services that are not counted
 //! ```
 //!
 //! An address may belong to another Service tomorrow, and an element goes when no Service has its address. So sums are
-//! kept here, and the kernel's numbers are only compared with those of the last reading. There are at most
-//! [`MOST_SERIES`] sums: where more Services are used, further ones are counted together.
+//! kept here, and the kernel's numbers are only compared with those of the last reading. In tables that an earlier
+//! process has left, the first reading is only what later ones are compared with: that process has told what it counted.
+//!
+//! A sum stays for as long as its Service exists, whatever becomes of the zone, so that no total ever becomes less.
+//! There are at most [`MOST_SERIES`] sums: where more Services are used, further ones are counted together.
 
 use std::collections::BTreeMap;
 
-use zonewise_common::name::Key;
+use zonewise_common::name::{Key, Name};
 use zonewise_nft::conntrack::Carried;
-use zonewise_nft::{Bytes, Family, Parts};
-use zonewise_routing::{Frontend, Protocol};
+use zonewise_nft::{Bytes, Family};
 
-use super::Owners;
-use crate::rules::counting::COUNTED;
-use crate::rules::entries::routing_family;
 use crate::rules::layout::family_index;
 
 /// How many pairs of Service and zone are counted by themselves.
 pub(crate) const MOST_SERIES: usize = 10_000;
 
 /// An element: its family and key.
-type ElementOf = (Family, Bytes);
+pub(crate) type ElementOf = (Family, Bytes);
 
 /// What was read of a zone's counter and set.
 #[derive(Clone, Debug)]
@@ -36,36 +35,75 @@ pub(crate) struct Read {
     pub family: Family,
     /// What the zone's counter has.
     pub total: u64,
-    /// The elements, and what each has counted.
-    pub elements: BTreeMap<Bytes, u64>,
+    /// How many elements the set can have.
+    pub room: usize,
+    /// The elements.
+    pub elements: BTreeMap<Bytes, ReadElement>,
+}
+
+/// An element that was read.
+#[derive(Clone, Debug)]
+pub(crate) struct ReadElement {
+    /// What it has counted.
+    pub packets: u64,
+    /// The Service that has its address now.
+    pub owner: Option<Key>,
+}
+
+/// What was counted for a Service and zone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// Connections.
+    pub connections: u64,
+    /// Bytes, where they are counted: `original` to the endpoints, `reply` from them.
+    pub bytes: Carried,
+}
+
+/// Why something is in no sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Unassigned {
+    /// Too many Services are used from this node.
+    TooMany,
+    /// No Service has the address, or the Service does not have the endpoint. Both may have been so before.
+    NoService,
+}
+
+impl Unassigned {
+    pub(crate) const ALL: [Self; 2] = [Self::TooMany, Self::NoService];
+
+    /// As a label.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::TooMany => "too_many_services",
+            Self::NoService => "no_service",
+        }
+    }
 }
 
 /// The sums.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// By the name of the zone's counter.
-    zones: BTreeMap<String, Zone>,
+    zones: BTreeMap<Name, Zone>,
     /// How many sums there are.
     series: usize,
-    /// Readings of sets that have been replaced or removed since they began do not count.
-    epoch: u64,
+    /// Whether it is known from which numbers on the kernel counts for this process.
+    began: bool,
     /// Whether it was said that Services are counted together.
     said: bool,
-    /// How many pairs of Service and zone have bytes.
-    bytes_series: usize,
-    /// Bytes of Services for which there is no room.
-    beyond_bytes: Carried,
-    /// How often flows ended that the kernel had no room to tell about.
+    /// Bytes that are in no sum, in the order of [`Unassigned::ALL`].
+    unassigned_bytes: [Carried; 2],
+    /// How often flows may have ended of which the kernel could not tell.
     lost: u64,
 }
 
 #[derive(Debug, Default)]
 struct Zone {
     seen: BTreeMap<ElementOf, Seen>,
-    sums: BTreeMap<Key, u64>,
-    bytes: BTreeMap<Key, Carried>,
+    sums: BTreeMap<Key, Sum>,
     /// Connections of Services for which there is no room here.
     beyond: u64,
+    /// Connections to addresses that no Service has had.
+    no_service: u64,
     /// What the counter has more than the elements, by `family_index`.
     gaps: [Gap; 2],
 }
@@ -74,16 +112,18 @@ struct Zone {
 #[derive(Clone, Debug)]
 struct Seen {
     packets: u64,
+    /// How many of them are in sums. The others wait for a Service that has the address.
+    counted: u64,
     /// Who had its address last.
-    owner: Key,
-    /// Whether nobody has it any more.
+    owner: Option<Key>,
+    /// Whether nobody has it now.
     stale: bool,
 }
 
 /// What a zone's counter has more than its elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Gap {
-    /// Because elements have been removed, or because of the time between two readings.
+    /// Because elements have been removed, because of the time between two readings, or from before this process.
     explained: u64,
     /// Because the set was full.
     full: u64,
@@ -104,147 +144,162 @@ impl Gap {
     }
 }
 
+impl Read {
+    /// What the counter has more than the elements.
+    fn gap(&self) -> u64 {
+        let sum: u64 = self.elements.values().map(|element| element.packets).sum();
+        self.total.saturating_sub(sum)
+    }
+}
+
 impl Ledger {
-    /// To be asked before a reading begins.
-    pub(crate) fn epoch(&self) -> u64 {
-        self.epoch
+    /// Whether readings are taken.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.began
     }
 
-    /// Takes a reading that began in this epoch.
-    pub(crate) fn take(&mut self, zone: &str, epoch: u64, read: &Read, owners: &Owners) {
-        if epoch != self.epoch {
+    /// Begins with the numbers of tables that an earlier process has left: each zone as it was read.
+    pub(crate) fn begin<'r>(&mut self, zones: impl Iterator<Item = &'r (Name, Read)>) {
+        self.began = true;
+        for (zone, read) in zones {
+            let zone = self.zones.entry(Name::clone(zone)).or_default();
+            zone.gaps[family_index(read.family)].explained = read.gap();
+            for (key, element) in &read.elements {
+                let ReadElement { packets, owner } = element.clone();
+                let stale = owner.is_none();
+                let seen = Seen { packets, counted: packets, owner, stale };
+                zone.seen.insert((read.family, *key), seen);
+            }
+        }
+    }
+
+    /// Takes a reading of a zone.
+    pub(crate) fn take(&mut self, zone: &Name, read: &Read) {
+        if !self.began {
             return;
         }
-        let zone = self.zones.entry(zone.to_owned()).or_default();
-        for (key, packets) in &read.elements {
-            let owner = frontends(read.family, key).and_then(|of| owner(&of, owners));
-            zone.take((read.family, *key), *packets, owner, &mut self.series);
+        let zone = self.zones.entry(Name::clone(zone)).or_default();
+        for (key, element) in &read.elements {
+            zone.take((read.family, *key), element, &mut self.series);
         }
-        let sum: u64 = read.elements.values().sum();
-        let is_full = read.elements.len() >= COUNTED as usize;
-        zone.gaps[family_index(read.family)].see(read.total.saturating_sub(sum), is_full);
+        let is_full = read.elements.len() >= read.room;
+        zone.gaps[family_index(read.family)].see(read.gap(), is_full);
         self.say();
     }
 
     /// Says once that Services are counted together.
     fn say(&mut self) {
-        let together = self.unassigned().map(|(_, connections)| connections).sum::<u64>();
-        if together > 0 && !self.said {
-            tracing::warn!(
-                limit = MOST_SERIES,
-                "connections of some Services are counted together, by zone alone, because too many Services are \
-                 used from this node: zonewise_proxy_unassigned_connections_total has them"
-            );
+        if self.said || self.zones.values().all(|zone| zone.too_many() == 0) {
+            return;
         }
-        self.said |= together > 0;
+        self.said = true;
+        tracing::warn!(
+            limit = MOST_SERIES,
+            "connections of some Services are counted together, by zone alone, because too many Services are used \
+             from this node: zonewise_proxy_unassigned_connections_total has them"
+        );
     }
 
     /// The tables were written anew: all elements begin at zero.
     pub(crate) fn tables_are_new(&mut self) {
-        self.epoch += 1;
+        self.began = true;
         for zone in self.zones.values_mut() {
-            zone.seen.clear();
+            zone.remove_seen(|_| true);
             zone.gaps.iter_mut().for_each(Gap::restart);
         }
     }
 
-    /// The set of a zone was removed.
-    pub(crate) fn zone_is_gone(&mut self, zone: &str) {
-        self.epoch += 1;
+    /// The set of a zone in one family was removed.
+    pub(crate) fn set_is_gone(&mut self, zone: &Name, family: Family) {
         if let Some(zone) = self.zones.get_mut(zone) {
-            zone.seen.clear();
-            zone.gaps.iter_mut().for_each(Gap::restart);
+            zone.remove_seen(|(of, _)| *of == family);
+            zone.gaps[family_index(family)].restart();
         }
     }
 
-    /// An element was removed.
-    pub(crate) fn element_is_gone(&mut self, zone: &str, element: &ElementOf) {
+    /// These elements of a zone were removed.
+    pub(crate) fn elements_are_gone(&mut self, zone: &Name, elements: &[ElementOf]) {
         let Some(zone) = self.zones.get_mut(zone) else { return };
-        if let Some(seen) = zone.seen.remove(element) {
-            zone.gaps[family_index(element.0)].explained += seen.packets;
+        for element in elements {
+            let packets = zone.seen.get(element).map_or(0, |seen| seen.packets);
+            zone.gaps[family_index(element.0)].explained += packets;
+            zone.remove(element);
         }
     }
 
     /// Forgets the sums of Services that do not exist any more. Returns elements of addresses that no Service has, at
-    /// most so many, by zone.
+    /// most so many, by zone. The last reading may be older than the Services are, so they are asked again.
     pub(crate) fn stale(
         &mut self,
         most: usize,
         exists: &dyn Fn(&Key) -> bool,
-    ) -> Vec<(String, Family, Bytes)> {
+        has_owner: &dyn Fn(&ElementOf) -> bool,
+    ) -> Vec<(Name, ElementOf)> {
         for zone in self.zones.values_mut() {
-            let before = zone.sums.len();
             zone.sums.retain(|service, _| exists(service));
-            self.series -= before - zone.sums.len();
-            let before = zone.bytes.len();
-            zone.bytes.retain(|service, _| exists(service));
-            self.bytes_series -= before - zone.bytes.len();
         }
+        self.series = self.zones.values().map(|zone| zone.sums.len()).sum();
         self.zones.retain(|_, zone| !zone.is_empty());
         let zones = self.zones.iter().flat_map(|(name, zone)| {
-            let stale = zone.seen.iter().filter(|(_, seen)| seen.stale);
-            stale.map(|((family, key), _)| (name.clone(), *family, *key))
+            let stale =
+                zone.seen.iter().filter(move |(element, seen)| seen.stale && !has_owner(element));
+            stale.map(move |(element, _)| (Name::clone(name), *element))
         });
         zones.take(most).collect()
     }
 
     /// Adds what flows to a Service and zone have carried.
-    pub(crate) fn carry(&mut self, zone: &str, service: &Key, more: Carried) {
-        let known = self.zones.get_mut(zone).and_then(|zone| zone.bytes.get_mut(service));
+    pub(crate) fn carry(&mut self, zone: &Name, service: &Key, more: Carried) {
+        let known = self.zones.get_mut(zone).and_then(|zone| zone.sums.get_mut(service));
         let sum = match known {
             Some(sum) => sum,
-            None if self.bytes_series >= MOST_SERIES => &mut self.beyond_bytes,
+            None if self.series >= MOST_SERIES => {
+                return self.carry_unassigned(Unassigned::TooMany, more);
+            }
             None => {
-                self.bytes_series += 1;
-                let zone = self.zones.entry(zone.to_owned()).or_default();
-                zone.bytes.entry(service.clone()).or_default()
+                self.series += 1;
+                let zone = self.zones.entry(Name::clone(zone)).or_default();
+                zone.sums.entry(service.clone()).or_default()
             }
         };
-        sum.original += more.original;
-        sum.reply += more.reply;
+        sum.bytes += more;
     }
 
-    /// The kernel had no room so often to tell about flows that ended.
+    /// Adds what flows have carried that are in no sum.
+    pub(crate) fn carry_unassigned(&mut self, why: Unassigned, more: Carried) {
+        self.unassigned_bytes[why as usize] += more;
+    }
+
+    /// So often flows may have ended of which the kernel could not tell.
     pub(crate) fn lose(&mut self, times: u64) {
-        if times > 0 && self.lost == 0 {
-            tracing::warn!(
-                "flows end faster than they can be read, and the bytes of some are not counted: \
-                 zonewise_proxy_lost_flow_events_total tells how often"
-            );
-        }
         self.lost += times;
     }
 
-    /// How often flows ended that the kernel had no room to tell about.
+    /// How often flows may have ended of which the kernel could not tell.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Bytes by the name of the zone's counter and Service.
-    pub(crate) fn bytes(&self) -> impl Iterator<Item = (&str, &Key, Carried)> {
+    /// All sums, by zone and Service.
+    pub(crate) fn sums(&self) -> impl Iterator<Item = (&Name, &Key, Sum)> {
         self.zones.iter().flat_map(|(name, zone)| {
-            zone.bytes.iter().map(|(service, sum)| (name.as_str(), service, *sum))
+            zone.sums.iter().map(move |(service, sum)| (name, service, *sum))
         })
     }
 
-    /// Bytes that are in no such sum.
-    pub(crate) fn beyond_bytes(&self) -> Carried {
-        self.beyond_bytes
-    }
-
-    /// All sums: the name of the zone's counter, the Service, and its connections.
-    pub(crate) fn sums(&self) -> impl Iterator<Item = (&str, &Key, u64)> {
+    /// Connections that are in no sum, by zone.
+    pub(crate) fn unassigned(&self) -> impl Iterator<Item = (&Name, Unassigned, u64)> {
         self.zones.iter().flat_map(|(name, zone)| {
-            zone.sums.iter().map(|(service, sum)| (name.as_str(), service, *sum))
+            [
+                (name, Unassigned::TooMany, zone.too_many()),
+                (name, Unassigned::NoService, zone.no_service),
+            ]
         })
     }
 
-    /// Connections that are in no sum, by the name of the zone's counter.
-    pub(crate) fn unassigned(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.zones.iter().map(|(name, zone)| {
-            let full = zone.gaps.iter().map(|gap| gap.before + gap.full).sum::<u64>();
-            (name.as_str(), zone.beyond + full)
-        })
+    /// Bytes that are in no sum.
+    pub(crate) fn unassigned_bytes(&self) -> impl Iterator<Item = (Unassigned, Carried)> {
+        Unassigned::ALL.into_iter().zip(self.unassigned_bytes)
     }
 }
 
@@ -252,48 +307,73 @@ impl Zone {
     fn is_empty(&self) -> bool {
         self.seen.is_empty()
             && self.sums.is_empty()
-            && self.bytes.is_empty()
             && self.beyond == 0
+            && self.no_service == 0
             && self.gaps == [Gap::default(); 2]
     }
 
-    fn take(&mut self, at: ElementOf, packets: u64, owner: Option<&Key>, series: &mut usize) {
-        let known = self.seen.get(&at);
-        // Whoever had the address last has what was counted until it went. What nobody had yet waits: Services are not
-        // known before the first sync.
-        let Some(service) = owner.or(known.map(|seen| &seen.owner)).cloned() else { return };
-        let before = known.map_or(0, |seen| seen.packets);
-        let more = if packets < before { packets } else { packets - before };
-        let room = *series < MOST_SERIES;
-        match self.sums.get_mut(&service) {
-            Some(sum) => *sum += more,
-            None if room && owner.is_some() => {
-                self.sums.insert(service.clone(), more);
+    /// Connections of Services that are not counted by themselves, because there are too many.
+    fn too_many(&self) -> u64 {
+        self.beyond + self.gaps.iter().map(|gap| gap.before + gap.full).sum::<u64>()
+    }
+
+    fn take(&mut self, at: ElementOf, read: &ReadElement, series: &mut usize) {
+        let known = self.seen.get(&at).cloned();
+        let ReadElement { packets, owner } = read;
+        let stale = owner.is_none();
+        // Another program may have set it to zero.
+        let counted = known.as_ref().map_or(0, |seen| seen.counted);
+        let counted = if *packets < counted { 0 } else { counted };
+        // Whoever had the address last has what was counted until it went. What nobody had yet waits: a Service may
+        // be counted a moment before it is known here.
+        let owner = owner.clone().or(known.and_then(|seen| seen.owner));
+        let counted = match &owner {
+            None => counted,
+            Some(service) => {
+                self.add(service, packets - counted, !stale, series);
+                *packets
+            }
+        };
+        self.seen.insert(at, Seen { packets: *packets, counted, owner, stale });
+    }
+
+    /// Adds connections to a sum. There is a new one only for a Service that exists.
+    fn add(&mut self, service: &Key, more: u64, exists: bool, series: &mut usize) {
+        match self.sums.get_mut(service) {
+            Some(sum) => sum.connections += more,
+            None if more == 0 => {}
+            None if exists && *series < MOST_SERIES => {
+                let sum = Sum { connections: more, ..Sum::default() };
+                self.sums.insert(service.clone(), sum);
                 *series += 1;
             }
             None => self.beyond += more,
         }
-        self.seen.insert(at, Seen { packets, owner: service, stale: owner.is_none() });
     }
-}
 
-/// The frontends that an element may be about, the most specific first.
-fn frontends(family: Family, key: &Bytes) -> Option<[Frontend; 2]> {
-    let mut key = Parts(key.as_slice());
-    let (address, protocol, port) = (key.address(family)?, key.protocol()?, key.port()?);
-    let (family, protocol) = (routing_family(family), Protocol::of_number(protocol)?);
-    Some([Some(address), None].map(|address| Frontend { address, family, protocol, port }))
-}
+    /// An element is gone: what has waited for a Service waits no longer.
+    fn remove(&mut self, element: &ElementOf) {
+        if let Some(seen) = self.seen.remove(element) {
+            self.no_service += seen.packets - seen.counted;
+        }
+    }
 
-fn owner<'o>(frontends: &[Frontend], owners: &'o Owners) -> Option<&'o Key> {
-    frontends.iter().find_map(|at| owners.get(at))
+    fn remove_seen(&mut self, which: impl Fn(&ElementOf) -> bool) {
+        let gone: Vec<ElementOf> = self.seen.keys().copied().filter(which).collect();
+        gone.iter().for_each(|element| self.remove(element));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ZONE: &str = "zone-a";
+    /// How many elements a set can have.
+    const ROOM: u32 = 1000;
+
+    fn zone() -> Name {
+        "a".into()
+    }
 
     fn key(number: u32) -> Bytes {
         let address = std::net::Ipv4Addr::from(0x0a60_0000 + number);
@@ -304,92 +384,153 @@ mod tests {
         ("ns".into(), name.into())
     }
 
-    fn owners(list: &[(u32, &str)]) -> Owners {
-        let one = |(number, name): &(u32, &str)| {
-            let [at, _] = frontends(Family::Ip, &key(*number)).unwrap();
-            (at, service(name))
+    /// Elements, each with the Service that has its address; "" for none.
+    fn read(total: u64, elements: &[(u32, u64, &str)]) -> Read {
+        let one = |(number, packets, name): &(u32, u64, &str)| {
+            let owner = (!name.is_empty()).then(|| service(name));
+            (key(*number), ReadElement { packets: *packets, owner })
         };
-        list.iter().map(one).collect()
-    }
-
-    fn read(total: u64, elements: &[(u32, u64)]) -> Read {
-        let elements = elements.iter().map(|(number, packets)| (key(*number), *packets)).collect();
-        Read { family: Family::Ip, total, elements }
+        let (family, room) = (Family::Ip, ROOM as usize);
+        Read { family, total, room, elements: elements.iter().map(one).collect() }
     }
 
     fn sums(ledger: &Ledger) -> Vec<(String, u64)> {
-        ledger.sums().map(|(_, (_, name), sum)| (name.to_string(), sum)).collect()
+        ledger.sums().map(|(_, (_, name), sum)| (name.to_string(), sum.connections)).collect()
     }
 
-    fn take(ledger: &mut Ledger, total: u64, elements: &[(u32, u64)], of: &[(u32, &str)]) {
-        let epoch = ledger.epoch();
-        ledger.take(ZONE, epoch, &read(total, elements), &owners(of));
+    /// Connections in no sum: of too many Services, and of none.
+    fn unassigned(ledger: &Ledger) -> [u64; 2] {
+        Unassigned::ALL.map(|why| {
+            ledger.unassigned().filter(|(_, found, _)| *found == why).map(|(.., sum)| sum).sum()
+        })
+    }
+
+    fn take(ledger: &mut Ledger, total: u64, elements: &[(u32, u64, &str)]) {
+        ledger.take(&zone(), &read(total, elements));
+    }
+
+    /// A ledger of tables that this process has made.
+    fn new() -> Ledger {
+        let mut ledger = Ledger::default();
+        ledger.tables_are_new();
+        ledger
     }
 
     #[test]
     fn what_was_counted_since_belongs_to_who_has_the_address_now() {
-        let mut ledger = Ledger::default();
-        take(&mut ledger, 3, &[(1, 3)], &[]);
-        assert_eq!(sums(&ledger), [], "Services are not known yet");
-        take(&mut ledger, 5, &[(1, 5)], &[(1, "a")]);
+        let mut ledger = new();
+        take(&mut ledger, 3, &[(1, 3, "")]);
+        assert_eq!(sums(&ledger), [], "its Service is not known yet");
+        take(&mut ledger, 5, &[(1, 5, "a")]);
         assert_eq!(sums(&ledger), [("a".into(), 5)]);
-        take(&mut ledger, 9, &[(1, 9)], &[(1, "b")]);
+        take(&mut ledger, 9, &[(1, 9, "b")]);
         assert_eq!(sums(&ledger), [("a".into(), 5), ("b".into(), 4)]);
         // Nobody has the address: what came until then is the last one's.
-        take(&mut ledger, 10, &[(1, 10)], &[(2, "c")]);
+        take(&mut ledger, 10, &[(1, 10, "")]);
         assert_eq!(sums(&ledger), [("a".into(), 5), ("b".into(), 5)]);
-        let stale = ledger.stale(10, &|service| &*service.1 == "b");
-        assert_eq!(stale, [(ZONE.to_owned(), Family::Ip, key(1))]);
+        let stale = ledger.stale(10, &|service| &*service.1 == "b", &|_| false);
+        assert_eq!(stale, [(zone(), (Family::Ip, key(1)))]);
         assert_eq!(sums(&ledger), [("b".into(), 5)], "a does not exist any more");
-        ledger.element_is_gone(ZONE, &(Family::Ip, key(1)));
-        assert_eq!(ledger.stale(10, &|_| true), []);
-        take(&mut ledger, 12, &[(1, 2)], &[(1, "b")]);
+        ledger.elements_are_gone(&zone(), &[(Family::Ip, key(1))]);
+        assert_eq!(ledger.stale(10, &|_| true, &|_| false), []);
+        take(&mut ledger, 12, &[(1, 2, "b")]);
         assert_eq!(sums(&ledger), [("b".into(), 7)], "the element has begun again");
-        assert_eq!(ledger.unassigned().collect::<Vec<_>>(), [(ZONE, 0)]);
+        assert_eq!(unassigned(&ledger), [0, 0]);
+    }
+
+    /// An element that no Service was ever known for goes as well, and what it has counted is told.
+    #[test]
+    fn elements_that_no_service_has_had_are_removed() {
+        let mut ledger = new();
+        take(&mut ledger, 7, &[(1, 3, ""), (2, 4, "")]);
+        let both = [1, 2].map(|number| (zone(), (Family::Ip, key(number))));
+        assert_eq!(ledger.stale(10, &|_| true, &|_| false), both);
+        let second = |element: &ElementOf| element.1 == key(2);
+        let first = [both[0].clone()];
+        assert_eq!(ledger.stale(10, &|_| true, &second), first, "the other has a Service by now");
+        ledger.elements_are_gone(&zone(), &[(Family::Ip, key(1))]);
+        take(&mut ledger, 9, &[(2, 6, "b")]);
+        assert_eq!((sums(&ledger), unassigned(&ledger)), (vec![("b".into(), 6)], [0, 3]));
     }
 
     #[test]
     fn tables_that_are_new_count_from_zero() {
-        let mut ledger = Ledger::default();
-        take(&mut ledger, 5, &[(1, 5)], &[(1, "a")]);
-        let epoch = ledger.epoch();
+        let mut ledger = new();
+        take(&mut ledger, 5, &[(1, 5, "a")]);
         ledger.tables_are_new();
-        ledger.take(ZONE, epoch, &read(5, &[(1, 5)]), &owners(&[(1, "a")]));
-        assert_eq!(sums(&ledger), [("a".into(), 5)], "a reading of the old tables");
-        take(&mut ledger, 6, &[(1, 6)], &[(1, "a")]);
+        take(&mut ledger, 6, &[(1, 6, "a")]);
         assert_eq!(sums(&ledger), [("a".into(), 11)]);
+    }
+
+    /// What is in the tables of an earlier process was told by that process.
+    #[test]
+    fn tables_of_an_earlier_process_count_from_what_they_have() {
+        let mut ledger = Ledger::default();
+        take(&mut ledger, 5, &[(1, 5, "a")]);
+        assert_eq!(sums(&ledger), [], "it is not known yet where to begin");
+        let all: Vec<(u32, u64, &str)> = (2..ROOM).map(|number| (number, 1, "b")).collect();
+        let full = u64::from(ROOM);
+        let mut before = all.clone();
+        before.extend([(0, 7, ""), (1, 9, "a")]);
+        ledger.begin([(zone(), read(full + 100, &before))].iter());
+        take(&mut ledger, full + 100, &before);
+        assert_eq!((sums(&ledger), unassigned(&ledger)), (vec![], [0, 0]));
+        let mut after = all;
+        after.extend([(0, 8, "c"), (1, 12, "a")]);
+        take(&mut ledger, full + 110, &after);
+        let expected = vec![("a".into(), 3), ("c".into(), 1)];
+        assert_eq!((sums(&ledger), unassigned(&ledger)), (expected, [6, 0]));
+    }
+
+    /// IPv4 goes on when the zone has no IPv6 endpoint any more.
+    #[test]
+    fn a_zone_that_is_gone_in_one_family_goes_on_in_the_other() {
+        let mut ledger = new();
+        let six = |packets| Read { family: Family::Ip6, ..read(packets, &[(1, packets, "a")]) };
+        take(&mut ledger, 5, &[(1, 5, "a")]);
+        ledger.take(&zone(), &six(2));
+        ledger.set_is_gone(&zone(), Family::Ip6);
+        take(&mut ledger, 5, &[(1, 5, "a")]);
+        assert_eq!(sums(&ledger), [("a".into(), 7)]);
+        ledger.take(&zone(), &six(3));
+        assert_eq!(sums(&ledger), [("a".into(), 10)]);
     }
 
     #[test]
     fn a_full_set_leaves_the_zone_s_counter() {
-        let all: Vec<(u32, u64)> = (0..COUNTED).map(|number| (number, 1)).collect();
-        let mut ledger = Ledger::default();
-        let unassigned = |ledger: &Ledger| ledger.unassigned().next().unwrap().1;
-        let full = u64::from(COUNTED);
+        let all: Vec<(u32, u64, &str)> = (0..ROOM).map(|number| (number, 1, "a")).collect();
+        let mut ledger = new();
+        let full = u64::from(ROOM);
         // Elements that have been removed are no reason.
-        take(&mut ledger, full + 9, &all[1..], &[(1, "a")]);
-        assert_eq!(unassigned(&ledger), 0);
-        take(&mut ledger, full + 30, &all, &[(1, "a")]);
-        assert_eq!(unassigned(&ledger), 20);
-        take(&mut ledger, full + 25, &all, &[(1, "a")]);
-        assert_eq!(unassigned(&ledger), 20, "it never becomes less");
+        take(&mut ledger, full + 9, &all[1..]);
+        assert_eq!(unassigned(&ledger), [0, 0]);
+        take(&mut ledger, full + 30, &all);
+        assert_eq!(unassigned(&ledger), [20, 0]);
+        take(&mut ledger, full + 25, &all);
+        assert_eq!(unassigned(&ledger), [20, 0], "it never becomes less");
         ledger.tables_are_new();
-        take(&mut ledger, full + 1, &all, &[(1, "a")]);
-        assert_eq!(unassigned(&ledger), 21);
+        take(&mut ledger, full + 1, &all);
+        assert_eq!(unassigned(&ledger), [21, 0]);
     }
 
     #[test]
     fn there_are_no_more_sums_than_the_limit() {
         let names: Vec<String> = (0..=MOST_SERIES).map(|number| number.to_string()).collect();
-        let of: Vec<(u32, &str)> = (0..).zip(names.iter().map(String::as_str)).collect();
-        let elements: Vec<(u32, u64)> = of.iter().map(|(number, _)| (*number, 2)).collect();
-        let mut ledger = Ledger::default();
-        take(&mut ledger, 0, &elements, &of);
+        let elements: Vec<(u32, u64, &str)> =
+            (0..).zip(&names).map(|(number, name)| (number, 2, name.as_str())).collect();
+        let mut ledger = new();
+        // Those of one zone would not fit into one set, which does not matter here.
+        take(&mut ledger, 0, &elements);
         assert_eq!(ledger.sums().count(), MOST_SERIES);
-        assert_eq!(ledger.unassigned().collect::<Vec<_>>(), [(ZONE, 2)]);
+        assert_eq!(unassigned(&ledger), [2, 0]);
+        let one = Carried { original: 1, reply: 2 };
+        ledger.carry(&zone(), &service(&names[MOST_SERIES]), one);
+        ledger.carry(&zone(), &service(&names[0]), one);
+        let bytes: Vec<_> = ledger.unassigned_bytes().map(|(_, bytes)| bytes).collect();
+        assert_eq!(bytes, [one, Carried::default()]);
         // A Service that goes makes room.
-        ledger.stale(0, &|service| &*service.1 != "0");
-        take(&mut ledger, 0, &[(MOST_SERIES as u32, 5)], &of);
+        ledger.stale(0, &|service| &*service.1 != "0", &|_| true);
+        take(&mut ledger, 0, &[(MOST_SERIES as u32, 5, &names[MOST_SERIES])]);
         assert_eq!(ledger.sums().count(), MOST_SERIES);
     }
 }

@@ -28,7 +28,7 @@ impl Kernel {
         }
         let (mut batch, _) = self.foundation()?;
         self.fill(&mut batch);
-        self.send(&batch)?;
+        self.replace_counts(&batch)?;
         Ok(true)
     }
 
@@ -70,7 +70,7 @@ impl Kernel {
         let mut batch = Batch::new(TABLE);
         self.hooks(&mut batch);
         self.send(&batch)?;
-        self.published.clear();
+        self.published.forget_others(&self.desired);
         self.publish();
         Ok(())
     }

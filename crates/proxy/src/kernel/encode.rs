@@ -265,7 +265,9 @@ impl Kernel {
     fn new_counter(&self, family: Family, zone: ZoneId, prepared: &mut Prepared) {
         let id = (family, zone);
         if !self.counters.contains(&id) && prepared.counters.insert(id) {
-            self.add_zone(&mut prepared.ahead, family, zone);
+            let known = self.counters.union(&prepared.counters);
+            let others = known.filter(|other| other.0 == family && **other != id).count();
+            self.add_zone(&mut prepared.ahead, id, others);
         }
     }
 

@@ -34,6 +34,7 @@ use zonewise_common::name::Key;
 use zonewise_nft::{Batch, CommitError, Family, Network, Socket, TableFlags};
 use zonewise_routing::ZoneId;
 
+use crate::config::CountBy;
 use crate::published::Published;
 use crate::rules::TABLE;
 use crate::rules::affinity::SPEC;
@@ -203,6 +204,9 @@ impl Kernel {
     #[must_use]
     pub fn publishing(mut self, published: Arc<Published>) -> Self {
         self.published = published;
+        if self.options.count == CountBy::Services {
+            self.published.keep_owners();
+        }
         self
     }
 
@@ -211,7 +215,7 @@ impl Kernel {
         let touched = self.desired.take_touched();
         self.look_at_clients_of(&touched);
         self.published.update(&self.desired, touched);
-        self.published.set_zones(self.counters.iter().map(|(_, zone)| *zone).collect());
+        self.published.add_zones(self.named_zones());
     }
 
     /// What should be in the kernel.
@@ -258,8 +262,9 @@ impl Kernel {
         service_cidrs: Vec<Cidr>,
     ) -> Result<(Found, Vec<Rejected>), KernelError> {
         let started = self.start_with(updates, service_cidrs)?;
-        self.published.clear();
+        self.published.forget_others(&self.desired);
         self.publish();
+        self.begin_counting()?;
         Ok(started)
     }
 
@@ -615,10 +620,7 @@ impl Kernel {
         }
         encode::add_all(&mut batch, &mut chunk, &self.zone_names);
         self.hooks(&mut batch);
-        self.send(&batch)?;
-        // What was counted went with the tables that were there.
-        self.published.connections().tables_are_new();
-        Ok(())
+        self.replace_counts(&batch)
     }
 
     /// Has the kernel check what [`Self::build`] would write.
@@ -694,8 +696,9 @@ impl Kernel {
             for (name, rules) in &chains {
                 rules.iter().for_each(|rule| batch.add_rule(family, name, rule));
             }
-            for (_, zone) in self.counters.iter().filter(|(of, _)| *of == family) {
-                self.add_zone(batch, family, *zone);
+            let counters = self.counters.iter().filter(|(of, _)| *of == family);
+            for (others, zone) in counters.enumerate() {
+                self.add_zone(batch, *zone, others);
             }
         }
     }

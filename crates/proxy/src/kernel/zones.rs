@@ -2,16 +2,19 @@
 //! (`rules::counting`). It comes with the first endpoint in the zone and goes when no slice names the zone any more.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use zonewise_nft::{Batch, Bytes, Family, Rule};
+use zonewise_common::name::{Key, Name};
+use zonewise_nft::{Batch, Family, Rule};
 use zonewise_routing::ZoneId;
 
 use super::encode::counter_name;
 use super::{Kernel, KernelError};
 use crate::config::CountBy;
-use crate::connections;
+use crate::connections::ledger::ElementOf;
+use crate::connections::{self, CountedZone};
 use crate::rules::TABLE;
-use crate::rules::counting::{self, PREFIX, SPEC, ZONE_PREFIX};
+use crate::rules::counting::{self, PREFIX, ZONE_PREFIX};
 
 /// How many elements that count are deleted at a time.
 const PORTION: usize = 500;
@@ -30,16 +33,48 @@ impl Kernel {
         counter_name(&(self.zone_names)(zone))
     }
 
+    /// The zones with a counter, by its name.
+    pub(super) fn named_zones(&self) -> impl Iterator<Item = (String, Name)> {
+        let zones: BTreeSet<ZoneId> = self.counters.iter().map(|(_, zone)| *zone).collect();
+        zones.into_iter().map(|zone| {
+            let name = (self.zone_names)(zone);
+            (counter_name(&name), name.into())
+        })
+    }
+
+    /// Sends a batch that makes all tables anew: what was counted goes with those that were there.
+    pub(super) fn replace_counts(&mut self, batch: &Batch) -> Result<(), KernelError> {
+        let published = Arc::clone(&self.published);
+        let _alone = published.reading();
+        self.send(batch)?;
+        published.connections().tables_are_new();
+        Ok(())
+    }
+
+    /// Begins to count in tables that an earlier process has left.
+    pub(super) fn begin_counting(&mut self) -> Result<(), KernelError> {
+        match self.counts_services() {
+            true => Ok(connections::begin(&mut self.socket, &self.published)?),
+            false => Ok(()),
+        }
+    }
+
     fn counts_services(&self) -> bool {
         self.options.count == CountBy::Services
     }
 
-    /// Adds what counts for a zone. A chain that a former process has left gets its rules anew.
-    pub(super) fn add_zone(&self, batch: &mut Batch, family: Family, zone: ZoneId) {
+    /// Adds what counts for a zone, where so many other zones of the family have that. A chain that a former process has
+    /// left gets its rules anew.
+    pub(super) fn add_zone(
+        &self,
+        batch: &mut Batch,
+        (family, zone): (Family, ZoneId),
+        others: usize,
+    ) {
         let name = self.zone_counter(zone);
         batch.add_counter(family, &name, "");
         if self.counts_services() {
-            batch.add_set_as(family, &SPEC, &counting::set(&name));
+            batch.add_set_as(family, &counting::spec(others), &counting::set(&name));
             batch.add_chain(family, &name, None, "");
             batch.flush_chain(family, &name);
             counting::rules(&name).iter().for_each(|rule| batch.add_rule(family, &name, rule));
@@ -69,14 +104,16 @@ impl Kernel {
         mut zones: BTreeSet<(Family, ZoneId)>,
     ) -> Result<(), KernelError> {
         zones.extend(self.zones_of_unused_elements());
-        let there = self.what_counts()?;
+        let mut there = self.what_counts()?;
         for (family, zone) in &zones {
             let name = (*family, self.zone_counter(*zone));
             if !there.counters.contains(&name) {
                 batch.add_counter(*family, &name.1, "");
             }
             if self.counts_services() && !there.sets.contains(&name) {
-                batch.add_set_as(*family, &SPEC, &counting::set(&name.1));
+                let others = there.sets.iter().filter(|(of, _)| of == family).count();
+                batch.add_set_as(*family, &counting::spec(others), &counting::set(&name.1));
+                there.sets.insert(name);
             }
         }
         let before = std::mem::replace(&mut self.counters, zones);
@@ -134,6 +171,7 @@ impl Kernel {
         let kept = kept.map(|(family, zone)| (*family, self.zone_counter(*zone)));
         self.remove_all_but(&kept.collect(), &there)?;
         self.counters.retain(|(_, zone)| !unnamed.contains(zone));
+        self.published.set_zones(self.named_zones());
         self.publish();
         Ok(unnamed)
     }
@@ -149,42 +187,68 @@ impl Kernel {
             batch.flush_chain(*family, chain);
             batch.delete_chain(*family, chain);
         }
-        let mut leaving = BTreeSet::new();
-        for (family, zone) in there.sets.difference(kept) {
-            connections::read_set(&mut self.socket, &self.published, *family, zone)?;
-            batch.delete_set(*family, &counting::set(zone));
-            leaving.insert(zone.as_str());
+        let published = Arc::clone(&self.published);
+        let _alone = published.reading();
+        let leaving = self.read_leaving(kept)?;
+        for (family, counter) in there.sets.difference(kept) {
+            batch.delete_set(*family, &counting::set(counter));
         }
         for (family, counter) in there.counters.difference(kept) {
             batch.delete_counter(*family, counter);
         }
         if !batch.is_empty() {
             self.send(&batch)?;
-            leaving.iter().for_each(|zone| self.published.connections().zone_is_gone(zone));
+            let mut ledger = published.connections();
+            leaving.iter().for_each(|(zone, family)| ledger.set_is_gone(zone, *family));
             self.unknown_chains
                 .retain(|chain| !there.chains.contains(chain) || kept.contains(chain));
         }
         Ok(())
     }
 
+    /// Notes what other zones than these have counted, and returns them.
+    fn read_leaving(
+        &mut self,
+        kept: &BTreeSet<(Family, String)>,
+    ) -> Result<Vec<(Name, Family)>, KernelError> {
+        let mut leaving = Vec::new();
+        if !self.counts_services() {
+            return Ok(leaving);
+        }
+        for &family in &self.families {
+            for counted in CountedZone::all(&mut self.socket, &self.published, family)? {
+                if kept.contains(&(family, counted.counter.clone())) {
+                    continue;
+                }
+                if let Some(read) = counted.read(&mut self.socket, &self.published)? {
+                    self.published.connections().take(&counted.zone, &read);
+                }
+                leaving.push((counted.zone, family));
+            }
+        }
+        Ok(leaving)
+    }
+
     /// Removes some of the elements that count connections to addresses which no Service has any more, and forgets
     /// what was counted for Services that are gone. True if there may be more to remove.
     ///
     /// # Errors
-    /// If the kernel cannot be read, or does not remove them.
+    /// If the kernel does not remove them.
     pub fn remove_counts(&mut self) -> Result<bool, KernelError> {
         if !self.counts_services() {
             return Ok(false);
         }
+        let published = Arc::clone(&self.published);
+        let _alone = published.reading();
         let services = self.desired.services();
-        let stale = self.published.connections().stale(PORTION, &|key| services.contains_key(key));
+        let exists = |key: &Key| services.contains_key(key);
+        let has_owner = |element: &ElementOf| connections::owner(&published, element).is_some();
+        let stale = published.connections().stale(PORTION, &exists, &has_owner);
         for of_zone in stale.chunk_by(|one, other| one.0 == other.0) {
             let zone = &of_zone[0].0;
-            let elements: Vec<(Family, Bytes)> =
-                of_zone.iter().map(|(_, family, key)| (*family, *key)).collect();
-            self.forget(&counting::set(zone), &elements)?;
-            let mut ledger = self.published.connections();
-            elements.iter().for_each(|element| ledger.element_is_gone(zone, element));
+            let elements: Vec<ElementOf> = of_zone.iter().map(|(_, element)| *element).collect();
+            self.forget(&counting::set(&counter_name(zone)), &elements)?;
+            published.connections().elements_are_gone(zone, &elements);
         }
         Ok(stale.len() == PORTION)
     }

@@ -341,6 +341,7 @@ impl Proxy<'_> {
                 return !self.rejected.is_empty();
             }
             Due::RemoveUnused => self.remove_unused(),
+            Due::RemoveCounts => self.remove_counts(),
             Due::CheckTables => self.check_tables(),
             Due::CheckAddresses => self.check_addresses().await,
             Due::CheckFlows => blocking(|| self.stale_flows.check_again()),

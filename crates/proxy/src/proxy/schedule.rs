@@ -31,6 +31,8 @@ pub(super) enum Due {
     RetryRejected,
     /// Elements that nothing leads to any more can be removed.
     RemoveUnused,
+    /// There are more elements to remove that count connections to addresses which no Service has.
+    RemoveCounts,
     /// Are our tables still there?
     CheckTables,
     /// Have the machine's addresses changed?
@@ -57,6 +59,8 @@ pub(super) struct Schedule {
     keep_clients_at: Instant,
     /// Set after a batch that leaves unused elements, `None` once they are removed.
     remove_unused_at: Option<Instant>,
+    /// When to go on removing elements that count; `None` if all are removed.
+    remove_counts_at: Option<Instant>,
     /// When the last sync ended.
     synced_at: Instant,
 }
@@ -73,6 +77,7 @@ impl Schedule {
             verify_at: now + verify_period,
             keep_clients_at: now + KEEP_CLIENTS,
             remove_unused_at: None,
+            remove_counts_at: None,
             synced_at: now,
         }
     }
@@ -86,13 +91,8 @@ impl Schedule {
 
     /// Waits until there is something to do.
     pub(super) async fn next(&mut self, changed: &Notify) -> Due {
-        let remove_unused_at = self.remove_unused_at;
-        let remove_unused = async {
-            match remove_unused_at {
-                Some(at) => sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
+        let (remove_unused, remove_counts) =
+            (sleep_until_some(self.remove_unused_at), sleep_until_some(self.remove_counts_at));
         let signal = self.verify_signal.as_mut();
         // In this order, and not in a random one, so that a simulation can be repeated. Changes come last: the
         // others come at most once per period and so keep no change waiting, but an endless stream of
@@ -100,6 +100,7 @@ impl Schedule {
         tokio::select! {
             biased;
             () = remove_unused => Due::RemoveUnused,
+            () = remove_counts => Due::RemoveCounts,
             _ = self.check_tables.tick() => Due::CheckTables,
             _ = self.check_addresses.tick() => Due::CheckAddresses,
             _ = self.check_flows.tick() => Due::CheckFlows,
@@ -136,5 +137,45 @@ impl Schedule {
 
     pub(super) fn removed_unused(&mut self) {
         self.remove_unused_at = None;
+    }
+
+    /// There are more elements that count to be removed, after this pause; or none.
+    pub(super) fn remove_counts_after(&mut self, pause: Option<Duration>) {
+        self.remove_counts_at = pause.map(|pause| Instant::now() + pause);
+    }
+}
+
+/// Waits for a time, or for ever.
+async fn sleep_until_some(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Work that is done in portions goes on at once, and other work has its turn when all is done.
+    #[tokio::test(start_paused = true)]
+    async fn elements_that_count_are_removed_until_none_is_left() {
+        let mut schedule = Schedule::new(Duration::from_secs(60), None);
+        let changed = Notify::new();
+        changed.notify_one();
+        let portion = Duration::from_millis(1);
+        let mut found = Vec::new();
+        for more in [true, true, false] {
+            schedule.remove_counts_after(more.then_some(portion));
+            tokio::time::advance(portion).await;
+            let due = loop {
+                match schedule.next(&changed).await {
+                    Due::CheckTables | Due::CheckAddresses => {}
+                    due => break due,
+                }
+            };
+            found.push(due);
+        }
+        assert_eq!(found, [Due::RemoveCounts, Due::RemoveCounts, Due::Sync]);
     }
 }

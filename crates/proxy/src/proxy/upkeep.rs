@@ -123,10 +123,16 @@ impl Proxy<'_> {
         }
     }
 
-    /// Removes what counts connections to addresses that no Service has any more, a portion with each verification.
-    fn remove_counts(&self) {
-        if let Err(error) = self.on_kernel(Kernel::remove_counts) {
-            tracing::warn!(%error, "cannot remove counters of Services that are gone");
+    /// Goes on removing what counts connections to addresses that no Service has any more, a portion at a time: changes
+    /// are applied in between.
+    pub(super) fn remove_counts(&mut self) {
+        match self.on_kernel(Kernel::remove_counts) {
+            Ok(more) => self.schedule.remove_counts_after(more.then_some(TURN)),
+            Err(error) => {
+                // The next verification comes back to it.
+                self.schedule.remove_counts_after(None);
+                tracing::warn!(%error, "cannot remove counters of Services that are gone");
+            }
         }
     }
 

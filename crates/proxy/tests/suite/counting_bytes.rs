@@ -16,10 +16,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use zonewise_netns::network::NetnsPod;
-use zonewise_nft::conntrack::{Conntrack, Flow};
-use zonewise_nft::{Family, Network};
+use zonewise_nft::conntrack::{Carried, Conntrack, Flow};
+use zonewise_nft::{Family, Network, Socket};
 use zonewise_proxy::config::CountBy;
-use zonewise_proxy::testing::{Meter, Options, service_bytes};
+use zonewise_proxy::testing::{
+    Meter, Options, ServiceCount, Sum, by_service, service_counts, unassigned_bytes,
+};
 
 use crate::common::objects::{endpoint, ports, slice, with};
 use crate::common::two_nodes::{
@@ -27,7 +29,7 @@ use crate::common::two_nodes::{
 };
 use crate::common::{LONG, at, nft, nft_json};
 
-/// Bytes by name of the zone's counter and of the Service: to the endpoints, and back.
+/// Bytes by names of the zone and of the Service: to the endpoints, and back.
 type Sums = BTreeMap<(String, String), (u64, u64)>;
 
 const PORT: u16 = 9000;
@@ -56,8 +58,18 @@ impl Measured {
     fn read(&mut self, all: bool) -> Sums {
         let meter = &mut self.meter;
         self.cluster.n1.namespace.enter(|| meter.read_flows(all)).unwrap();
-        let sums = service_bytes(&self.cluster.tables.published).into_iter();
-        sums.map(|((zone, _, service), sum)| ((zone, service), sum)).collect()
+        let counts = service_counts(&self.cluster.tables.published).into_iter();
+        let one = |count: ServiceCount| {
+            let bytes = count.sum.bytes;
+            let key = (count.to_zone.to_string(), count.service.1.to_string());
+            (key, (bytes.original, bytes.reply))
+        };
+        counts.map(one).collect()
+    }
+
+    /// Bytes that are in no sum.
+    fn unassigned(&self) -> BTreeMap<&'static str, (u64, u64)> {
+        unassigned_bytes(&self.cluster.tables.published)
     }
 
     /// Ends all flows through Services on this node, as their timeouts would later.
@@ -92,7 +104,7 @@ fn meter(cluster: &TwoNodeCluster) -> Meter {
 
 fn sums(list: &[(&str, &str, (u64, u64))]) -> Sums {
     let one = |(zone, service, sum): &(&str, &str, (u64, u64))| {
-        ((format!("zone-{zone}"), (*service).to_owned()), *sum)
+        (((*zone).to_owned(), (*service).to_owned()), *sum)
     };
     list.iter().map(one).collect()
 }
@@ -144,9 +156,31 @@ fn bytes_are_what_was_sent_with_its_headers() {
     assert_eq!(measured.read(true), all, "once");
 }
 
-/// What the client's own namespace has sent to an address and received from it.
-fn truth(pod: &NetnsPod) -> (u64, u64) {
-    let document = nft_json(&pod.namespace, &["list", "counters", "table", "ip", "truth"]);
+/// The table in which a namespace counts for a Service.
+fn table(service: u8) -> String {
+    format!("truth-{service}")
+}
+
+/// Counts in the client's namespace what it sends to a Service's ClusterIPs and receives from them.
+fn watch(pod: &NetnsPod, service: u8) {
+    let [four, six] = FAMILIES.map(|v6| cluster_ip(service, v6).ip());
+    let table = table(service);
+    let rules = format!(
+        "add table inet {table}; add counter inet {table} sent; add counter inet {table} received; \
+         add chain inet {table} out {{ type filter hook output priority 300; }}; \
+         add chain inet {table} in {{ type filter hook input priority 300; }}; \
+         add rule inet {table} out ip daddr {four} counter name sent; \
+         add rule inet {table} out ip6 daddr {six} counter name sent; \
+         add rule inet {table} in ip saddr {four} counter name received; \
+         add rule inet {table} in ip6 saddr {six} counter name received"
+    );
+    nft(&pod.namespace, &[rules.as_str()]);
+}
+
+/// What the client's own namespace has sent to a Service and received from it.
+fn truth(pod: &NetnsPod, service: u8) -> (u64, u64) {
+    let document =
+        nft_json(&pod.namespace, &["list", "counters", "table", "inet", &table(service)]);
     let counters = document["nftables"].as_array().unwrap();
     let bytes = |name: &str| {
         let counter = counters.iter().find(|object| object["counter"]["name"] == name).unwrap();
@@ -155,41 +189,33 @@ fn truth(pod: &NetnsPod) -> (u64, u64) {
     (bytes("sent"), bytes("received"))
 }
 
-/// Counts in the client's namespace.
-fn watch(pod: &NetnsPod, service: SocketAddr) {
-    let rules = format!(
-        "add table ip truth; add counter ip truth sent; add counter ip truth received; \
-         add chain ip truth out {{ type filter hook output priority 300; }}; \
-         add chain ip truth in {{ type filter hook input priority 300; }}; \
-         add rule ip truth out ip daddr {0} counter name sent; \
-         add rule ip truth in ip saddr {0} counter name received",
-        service.ip()
-    );
-    nft(&pod.namespace, &[rules.as_str()]);
-}
-
-/// What conntrack has for flows to a Service, once it has all that the client has: the last packets may be on their way.
-fn settled(measured: &Measured, pod: &NetnsPod, service: SocketAddr) -> (u64, u64) {
-    let carried = || {
-        measured.cluster.n1.namespace.enter(|| {
-            let mut sum = (0, 0);
-            let mut conntrack = Conntrack::open().unwrap();
-            let add = &mut |flow: &Flow, carried: zonewise_nft::conntrack::Carried| {
-                if flow.original.dst == service.ip() {
+/// What conntrack has for flows to a Service.
+fn in_conntrack(measured: &Measured, service: u8) -> (u64, u64) {
+    let addresses = FAMILIES.map(|v6| cluster_ip(service, v6).ip());
+    let mut sum = (0, 0);
+    measured.cluster.n1.namespace.enter(|| {
+        for family in [Family::Ip, Family::Ip6] {
+            let mut listing = Conntrack::open().unwrap().carried(family).unwrap();
+            let mut add = |flow: &Flow, carried: Carried| {
+                if addresses.contains(&flow.original.dst) {
                     sum = (sum.0 + carried.original, sum.1 + carried.reply);
                 }
             };
-            conntrack.carried(Family::Ip, add).unwrap();
-            sum
-        })
-    };
+            while listing.read(&mut add).unwrap() {}
+        }
+    });
+    sum
+}
+
+/// The truth, once conntrack has all of it: the last packets may be on their way.
+fn settled(measured: &Measured, pod: &NetnsPod, service: u8) -> (u64, u64) {
     for _ in 0..200 {
-        if carried() == truth(pod) {
+        if in_conntrack(measured, service) == truth(pod, service) {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    truth(pod)
+    truth(pod, service)
 }
 
 fn transfer(client: &mut TcpStream, server: &mut TcpStream, there: usize, back: usize) {
@@ -210,17 +236,17 @@ fn a_long_connection_is_counted_before_it_ends() {
     let mut measured = Measured::new();
     let (there, caller) = (measured.cluster.there.clone(), measured.cluster.caller.clone());
     let to = cluster_ip(1, false);
-    watch(&caller, to);
+    watch(&caller, 1);
     let listener =
         there.namespace.enter(|| TcpListener::bind(at(there.address(false), PORT))).unwrap();
     let mut client = caller.namespace.enter(|| TcpStream::connect(to)).unwrap();
     let mut server = listener.accept().unwrap().0;
     transfer(&mut client, &mut server, 100_000, 300_000);
-    let first = settled(&measured, &caller, to);
+    let first = settled(&measured, &caller, 1);
     assert!(first.0 > 100_000 && first.1 > 300_000, "{first:?}");
     assert_eq!(measured.read(true), sums(&[("b", "web", first)]));
     transfer(&mut client, &mut server, 500_000, 1_000);
-    let second = settled(&measured, &caller, to);
+    let second = settled(&measured, &caller, 1);
     assert_eq!(measured.read(true), sums(&[("b", "web", second)]));
     // Another process begins: what was carried before is not its own.
     let mut after = meter(&measured.cluster);
@@ -229,7 +255,7 @@ fn a_long_connection_is_counted_before_it_ends() {
     measured.meter = after;
     transfer(&mut client, &mut server, 10, 20);
     drop((client, server));
-    let end = settled(&measured, &caller, to);
+    let end = settled(&measured, &caller, 1);
     measured.end_flows();
     assert_eq!(measured.read(false), sums(&[("b", "web", end)]));
 }
@@ -255,7 +281,74 @@ fn an_endpoint_that_is_gone_has_its_zone() {
     measured.end_flows();
     let both = sums(&[("a", "web", (128, 68)), ("b", "web", (256, 136))]);
     assert_eq!(measured.read(false), both);
+    assert_eq!(measured.unassigned(), BTreeMap::new());
+    // A flow whose Service is gone when it ends: nobody knows its zone any more, and its bytes are told.
+    exchange_with(&measured, &here);
     measured.cluster.tables.delete_service("ns", "web").sync();
+    measured.end_flows();
+    assert_eq!(measured.read(false), both);
+    assert_eq!(measured.unassigned(), [("no_service", (128, 68))].into());
     measured.cluster.tables.kernel.remove_counts().unwrap();
     assert_eq!(measured.read(false), Sums::new());
+}
+
+/// What the machine forwards without a Service is neither counted nor remembered, however much it is.
+#[test]
+fn flows_that_are_not_to_a_service_are_left_alone() {
+    let mut measured = Measured::new();
+    let (there, caller) = (measured.cluster.there.clone(), measured.cluster.caller.clone());
+    let at = at(there.address(false), PORT);
+    let listener = there.namespace.enter(|| TcpListener::bind(at)).unwrap();
+    let mut client = caller.namespace.enter(|| TcpStream::connect(at)).unwrap();
+    let mut server = listener.accept().unwrap().0;
+    transfer(&mut client, &mut server, 100_000, 300_000);
+    assert_eq!(measured.read(true), Sums::new());
+    assert_eq!(format!("{:?}", measured.meter), "Meter(0 flows remembered)");
+    drop((client, server));
+    measured.end_flows();
+    assert_eq!(measured.read(true), Sums::new());
+    assert_eq!(measured.unassigned(), BTreeMap::new());
+}
+
+/// Both together, over both families and protocols: connections and bytes of each Service are what the client has counted
+/// itself, connection by connection and packet by packet.
+#[test]
+fn connections_and_bytes_are_what_the_client_has_counted() {
+    let mut measured = Measured::new();
+    let cluster = &measured.cluster;
+    let (caller, mut connections) = (cluster.caller.clone(), [0_u64; 2]);
+    for (at_service, n, pod) in [(0, 1, cluster.there.clone()), (1, 2, cluster.here.clone())] {
+        watch(&caller, n);
+        for v6 in FAMILIES {
+            let to = cluster_ip(n, v6);
+            let server = udp_server(&pod, v6);
+            for datagrams in 1..=4 {
+                exchange(&caller.namespace, to, &server, datagrams);
+                connections[at_service] += 1;
+            }
+            let listener = pod.namespace.enter(|| TcpListener::bind(at(pod.address(v6), PORT)));
+            let listener = listener.unwrap();
+            for size in [0, 1, 1000, 200_000] {
+                let mut client = caller.namespace.enter(|| TcpStream::connect(to)).unwrap();
+                let mut accepted = listener.accept().unwrap().0;
+                transfer(&mut client, &mut accepted, size, 3 * size);
+                connections[at_service] += 1;
+            }
+        }
+    }
+    let [web, near] = [1, 2].map(|n| settled(&measured, &caller, n));
+    measured.read(true);
+    measured.end_flows();
+    measured.read(false);
+    let published = &measured.cluster.tables.published;
+    let namespace = &measured.cluster.n1.namespace;
+    namespace.enter(|| by_service(&mut Socket::open().unwrap(), published)).unwrap();
+    let expected = [("a", "near", connections[1], near), ("b", "web", connections[0], web)];
+    let expected = expected.map(|(zone, service, connections, (original, reply))| ServiceCount {
+        service: ("ns".into(), service.into()),
+        to_zone: zone.into(),
+        sum: Sum { connections, bytes: Carried { original, reply } },
+    });
+    assert_eq!(service_counts(published), expected);
+    assert_eq!(measured.unassigned(), BTreeMap::new());
 }
