@@ -165,6 +165,9 @@ pub(crate) fn base_chains(family: Family, options: &Options) -> Vec<(NamedBaseCh
     let new =
         |chain: &'static str| rule([Statement::CtStateNew, Statement::Jump(chain.into())], "");
     let jump = |chain: &'static str| rule([Statement::Jump(chain.into())], "");
+    // The endpoint is known, and the kernel has not confirmed the connection yet. That happens at the end of this hook, so
+    // that what this machine sends to itself, which comes out of one hook and into the other, passes once.
+    let chosen = || rule([Statement::CtBeginsDnat, Statement::Jump("chosen".into())], "");
     let mut before = Vec::new();
     if options.localhost_nodeports && family == Family::Ip {
         before.push(martians());
@@ -173,9 +176,10 @@ pub(crate) fn base_chains(family: Family, options: &Options) -> Vec<(NamedBaseCh
     let mut chains = vec![
         (filter("filter-prerouting", Hook::Prerouting, -110), before),
         (filter("filter-output-early", Hook::Output, -110), vec![new("firewall")]),
+        // Endpoints on this machine itself, with its network, are reached by the input hook and not by postrouting.
         (
             filter("filter-input", Hook::Input, 0),
-            vec![new("check-nodeports"), new("check-services")],
+            vec![new("check-nodeports"), new("check-services"), chosen()],
         ),
         (
             filter("filter-forward", Hook::Forward, 0),
@@ -188,9 +192,8 @@ pub(crate) fn base_chains(family: Family, options: &Options) -> Vec<(NamedBaseCh
         (nat("nat-prerouting", Hook::Prerouting, -100), vec![jump("services")]),
         (nat("nat-output", Hook::Output, -100), vec![jump("services")]),
     ];
-    // After the endpoint is chosen, before the source is changed.
-    let chosen = [Statement::CtBeginsDnat, Statement::Jump("chosen".into())];
-    chains.push((filter("filter-postrouting", Hook::Postrouting, 90), vec![rule(chosen, "")]));
+    // Before the source is changed.
+    chains.push((filter("filter-postrouting", Hook::Postrouting, 90), vec![chosen()]));
     chains.push((nat("nat-postrouting", Hook::Postrouting, 100), masquerading(options)));
     chains
 }

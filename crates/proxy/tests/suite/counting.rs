@@ -21,7 +21,7 @@ use zonewise_routing::NodeLocation;
 
 use crate::common::objects::{endpoint, ports, service, slice, with};
 use crate::common::two_nodes::{
-    FAMILIES, TwoNodeCluster, by_range, cluster_ip, full, node_port, vip,
+    FAMILIES, TwoNodeCluster, both_protocols, by_range, cluster_ip, full, node_port, vip,
 };
 use crate::common::{LONG, Tables, at, nft, usual_node};
 use crate::pages::ask;
@@ -58,7 +58,7 @@ struct Clients(Sums);
 impl Clients {
     fn note(&mut self, service: &str, answer: &ProbeResult) {
         let zone = match answer.name() {
-            Some("here") => "a",
+            Some("here" | "host") => "a",
             Some("there") => "b",
             other => panic!("{service}: {answer}, {other:?}"),
         };
@@ -337,6 +337,47 @@ fn elements_without_a_service_are_removed() {
     assert_eq!(cluster.tables.start(), Found::Ours);
     remove_all(&mut cluster);
     assert_eq!(unassigned_connections(&cluster.tables.published), BTreeMap::new());
+}
+
+/// An endpoint on this node itself, with the node's network, is reached by another way through the kernel than Pods.
+/// Connections from Pods, from outside and from the node are counted, once; and clients stay with it that are to.
+#[test]
+fn endpoints_with_the_nodes_network_are_counted_and_remembered() {
+    let mut cluster = cluster();
+    let host = cluster.n1.clone();
+    for v6 in FAMILIES {
+        let server = Server::both(&host.namespace, "host", at(host.address(v6), 8080)).unwrap();
+        cluster.servers.push(server);
+    }
+    let offer = |cluster: &mut TwoNodeCluster, also_there: bool| {
+        for v6 in FAMILIES {
+            let mut members = vec![endpoint(host.address(v6), "n1", "a")];
+            if also_there {
+                members.push(endpoint(cluster.there.address(v6), "n2", "b"));
+            }
+            let object = slice("web", &format!("web-{}", u8::from(v6)), &members);
+            cluster.tables.slice(&both_protocols(object));
+        }
+        cluster.tables.sync();
+    };
+    cluster.tables.service(&full("web", 1, json!({"sessionAffinity": "ClientIP"})));
+    offer(&mut cluster, false);
+    let mut clients = Clients::default();
+    for also_there in [false, true] {
+        offer(&mut cluster, also_there);
+        for v6 in FAMILIES {
+            clients.connect("web", &cluster.caller.namespace, cluster_ip(1, v6), 10);
+            clients.connect("web", &host.namespace, cluster_ip(1, v6), 2);
+            let outside = &cluster.client.namespace;
+            clients.connect("web", outside, node_port(&host, 1, v6), 10);
+            clients.connect("web", outside, vip(1, v6), 10);
+        }
+    }
+    // All clients stay with the only endpoint that there was at first.
+    let all = 2 * 2 * (10 + 2 + 10 + 10) * 2;
+    assert_eq!(clients.0, sums(&[("a", "web", all)]));
+    assert_eq!(counted(&cluster), clients.0);
+    cluster.tables.assert_mended();
 }
 
 /// A zone that has just lost its last endpoint still has its chain. That is no damage, and no reason for an alert.
