@@ -145,7 +145,9 @@ fn wanted(config: &Config, cpus: u32) -> Vec<Wanted> {
         time(UDP_STREAM, conntrack.udp_stream),
         config.localhost_nodeports.then(|| Wanted::exactly(ROUTE_LOCALNET, 1)),
         config.count_bytes.then(|| Wanted::exactly(ACCOUNTING, 1)),
-        config.count_bytes.then_some(Wanted { file: EVENTS, value: 1, at_least: true }),
+        // With 2, which is what most machines have, the kernel tells only about flows that began while somebody listened:
+        // not about those that began while the proxy was restarted.
+        config.count_bytes.then(|| Wanted::exactly(EVENTS, 1)),
     ];
     table.chain(rest.into_iter().flatten()).collect()
 }
@@ -364,7 +366,7 @@ mod tests {
             Wanted::exactly(UDP_STREAM, 120),
             Wanted::exactly(ROUTE_LOCALNET, 1),
             Wanted::exactly(ACCOUNTING, 1),
-            Wanted { file: EVENTS, value: 1, at_least: true },
+            Wanted::exactly(EVENTS, 1),
         ];
         assert_eq!(wanted(&all, 4), expected);
     }
