@@ -216,7 +216,7 @@ fn in_force(
 ) -> Option<InForce> {
     let is_forgotten = aged.memory.iter().sum::<f64>() < FORGOTTEN;
     let is_model = is_forgotten && step.shares == in_millionths(model);
-    (!is_model).then(|| InForce {
+    (!is_model).then_some(InForce {
         shares: step.shares,
         memory: aged.memory,
         moving: step.moving,

@@ -280,6 +280,7 @@ fn a_changed_configuration_is_noticed() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of cases")]
 fn what_is_not_allowed_is_refused_by_name() {
     let replace = ["proxy.mode=replace", PLACE[0], PLACE[1]];
     let table: Vec<(Vec<&str>, &[&str])> = vec![
