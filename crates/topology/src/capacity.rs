@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn measured_shares_replace_those_of_the_nodes() {
         let by_cpu = capacity(MissingCpu::Refuse, Some(1000));
-        let rows: [(&str, [Option<f64>; 2], [f64; 2], Basis); 5] = [
+        let rows = [
             ("both", [Some(0.2), Some(0.8)], [0.2, 0.8], Basis::Measured),
             ("in any unit", [Some(1.0), Some(3.0)], [0.25, 0.75], Basis::Measured),
             ("one is not known", [None, Some(0.9)], [0.75, 0.25], Basis::Measured),

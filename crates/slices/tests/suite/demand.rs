@@ -97,7 +97,8 @@ fn a_zone_without_a_measured_share_counts_by_its_capacity() {
 
 #[test]
 fn the_annotation_says_where_shares_come_from_and_unknown_values_are_noted() {
-    let rows: [(Option<&str>, Demand, &[(Code, Option<&str>)]); 6] = [
+    type Faults<'a> = &'a [(Code, Option<&'a str>)];
+    let rows: [(Option<&str>, Demand, Faults<'_>); 6] = [
         (None, Demand::Model, &[]),
         (Some("measured"), Demand::Measured, &[]),
         (Some("model"), Demand::Model, &[]),
