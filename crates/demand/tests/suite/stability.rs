@@ -309,12 +309,12 @@ fn clients_that_slow_down_do_not_make_shares_swing() {
     const CAPACITY: f64 = 400.0;
     let clients = HOT.map(|part| part * 420.0);
     let mut simulation = Simulation::new(1.0);
-    let mut delays = [0.0; 3];
-    let mut rates = [0.0; 3];
+    let mut delays = [0.0_f64; 3];
+    let mut rates = [0.0_f64; 3];
     for _ in 0..1800 {
-        for zone in 0..3 {
-            let wanted = clients[zone] / (THINK + delays[zone]);
-            rates[zone] = if rates[zone] == 0.0 { wanted } else { (rates[zone] + wanted) / 2.0 };
+        for (rate, (clients, delay)) in rates.iter_mut().zip(clients.iter().zip(&delays)) {
+            let wanted = clients / (THINK + delay);
+            *rate = if *rate == 0.0 { wanted } else { (*rate + wanted) / 2.0 };
         }
         let routes = routes(&simulation.fleet.in_force(), &ENDPOINTS);
         let loads = loads(&rates, &routes);
