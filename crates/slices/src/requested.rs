@@ -15,6 +15,7 @@ use zonewise_common::keys::{
     DEMAND, DOMAIN, PADDING, ROUTING_PREFERENCE, STARTING_THRESHOLD, SUBSETTING,
     TOPOLOGY_AWARE_HINTS, TOPOLOGY_MODE,
 };
+use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_common::similar::closest;
 use zonewise_topology::heuristic::Heuristic;
 use zonewise_topology::heuristics;
@@ -221,6 +222,7 @@ pub fn requested_routing(service: &Service, settings: &Settings) -> RequestedRou
     let winner = reader.winner.take();
     let mut request = winner.unwrap_or_else(|| settings.default_request(service.local_policy));
     if settings.guard {
+        reader.as_guarded(&mut request);
         reader.as_hints(&mut request);
     }
     let (Request { source, value, choice }, notes) = (request, reader.notes);
@@ -276,6 +278,17 @@ impl RequestReader<'_> {
             self.note(source, value, Reason::ChoiceOverridden);
         } else {
             self.winner = Some(Request { source, value: value.into(), choice });
+        }
+    }
+
+    /// In guard mode, Services of its own namespace are left as the built-in controller has them: the webhook leaves the
+    /// namespace out, so that no write there waits for it, and their hints would never come.
+    fn as_guarded(&mut self, request: &mut Request) {
+        let asks = !matches!(request.choice, Choice::ClusterWide);
+        let is_ours = *self.service.namespace == *SYSTEM_NAMESPACE;
+        if is_ours && asks && request.source != TRAFFIC_DISTRIBUTION {
+            self.note(request.source, &request.value, Reason::SystemNamespaceNotGuarded);
+            request.choice = Choice::ClusterWide;
         }
     }
 

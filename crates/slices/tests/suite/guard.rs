@@ -96,6 +96,23 @@ fn what_hints_cannot_carry_becomes_hints_and_is_told() {
     assert_eq!(guarded(&field.requested_routing()), Guarded::Nothing, "the field alone");
 }
 
+/// The webhook leaves its own namespace out, so that slices there would be touched for ever.
+#[test]
+fn services_of_the_system_namespace_are_left_out_and_told() {
+    let told = |cluster: &TestCluster| {
+        let requested = cluster.requested_routing();
+        let codes: Vec<Code> = requested.notes.iter().map(|note| note.reason.code()).collect();
+        (guarded(&requested), codes)
+    };
+    let mut ours = cluster([6, 3, 3]);
+    ours.service["metadata"]["namespace"] = json!("zonewise-system");
+    assert_eq!(told(&ours), (Guarded::Nothing, vec![Code::SystemNamespaceNotGuarded]));
+    ours.remove_annotation(PREFERENCE);
+    assert_eq!(told(&ours), (Guarded::Nothing, Vec::new()), "it asks for nothing");
+    ours.service["spec"]["trafficDistribution"] = json!("PreferClose");
+    assert_eq!(told(&ours), (Guarded::Nothing, Vec::new()), "the built-in controller does that");
+}
+
 proptest! {
     /// Whatever the built-in controller has written, with a floor or without, behind the policy every ready endpoint
     /// has the hints of the plan, and a second look changes nothing.

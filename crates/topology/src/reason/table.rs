@@ -143,6 +143,9 @@ define_reasons! {
         SubsetsNotGuarded => Setting,
             "guard mode cannot make subsets, because the built-in controller writes the slices",
             "ask for a heuristic that gives hints, or run the controller in place of the built-in one";
+        SystemNamespaceNotGuarded => Setting,
+            "guard mode leaves out Services of the namespace zonewise-system, whose writes must not wait for its webhook",
+            "move the Service to another namespace, or set spec.trafficDistribution on it";
         PreferenceReserved => Setting,
             "routing preferences without a domain are reserved; only Default, Spread and Zone exist",
             "write zonewise.dev/<heuristic>, or one of the three";
