@@ -15,6 +15,8 @@ pub const ZONE: &str = "topology.kubernetes.io/zone";
 pub const REGION: &str = "topology.kubernetes.io/region";
 /// Label: the host name of a Node.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
+/// Label, with the value `yes`: zonewise proxy runs on the Node instead of kube-proxy.
+pub const NODE_PROXY: &str = "zonewise.dev/proxy";
 /// Labels that mark a control-plane Node, whatever their value.
 pub const CONTROL_PLANE: [&str; 2] =
     ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use zonewise_common::keys::NODE_PROXY;
 use zonewise_common::name::SYSTEM_NAMESPACE;
 use zonewise_common::proxy_report::ProxyReport;
 
@@ -97,7 +98,7 @@ fn proxies(sights: &Sights) -> Option<Check> {
                     "the DaemonSet zonewise-system/zonewise-proxy matches no node",
                     "label nodes for it, or set proxy.nodes=all",
                 )
-                .with(["kubectl label node NODE zonewise.dev/proxy=yes"]),
+                .with([format!("kubectl label node NODE {NODE_PROXY}=yes")]),
         );
     }
     Some(rollout(PROXIES, found, &pods(sights, PROXY_NAME), "daemonset"))

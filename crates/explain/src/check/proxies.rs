@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
+use zonewise_common::keys::NODE_PROXY;
 use zonewise_common::name::Name;
 
 use super::{
@@ -42,8 +43,7 @@ fn service_proxy(sights: &Sights) -> Check {
     }
     if !both.is_empty() {
         let nodes: Vec<&str> = both.iter().copied().collect();
-        let label =
-            format!("kubectl label node {} zonewise.dev/proxy=yes --overwrite", nodes.join(" "));
+        let label = format!("kubectl label node {} {NODE_PROXY}=yes --overwrite", nodes.join(" "));
         return ROUTES
             .failed(
                 format!(
@@ -81,8 +81,8 @@ fn keep_away(sights: &Sights) -> Vec<String> {
     let sets = sights.daemon_sets.seen().into_iter().flatten();
     let mut kube_proxy = sets.filter(|set| set.is("kube-system", "kube-proxy"));
     let terms = kube_proxy.next().map_or(&[][..], |set| &set.node_terms);
-    let expression = json!({"key": NODE_LABEL, "operator": "DoesNotExist"});
-    if terms.iter().any(|term| term.to_string().contains(NODE_LABEL)) {
+    let expression = json!({"key": NODE_PROXY, "operator": "DoesNotExist"});
+    if terms.iter().any(|term| term.to_string().contains(NODE_PROXY)) {
         return Vec::new();
     }
     let (kind, patch) = if terms.is_empty() {
@@ -105,8 +105,6 @@ fn keep_away(sights: &Sights) -> Vec<String> {
     vec![SAVE.to_owned(), patch]
 }
 
-/// The label of nodes that have zonewise proxy instead of kube-proxy.
-const NODE_LABEL: &str = "zonewise.dev/proxy";
 /// Where a DaemonSet has the terms of its node affinity.
 const TERMS: &str = "/spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
 
