@@ -11,7 +11,7 @@
 use zonewise_common::cidr::Cidr;
 use zonewise_nft::Batch;
 
-use super::{CHUNK, Found, Kernel, KernelError, Update};
+use super::{CHUNK, FoundTables, Kernel, KernelError, Update};
 use crate::rules::TABLE;
 use crate::rules::entries::Entry;
 
@@ -23,7 +23,7 @@ impl Kernel {
     /// If the kernel refuses them.
     pub fn begin(&mut self, service_cidrs: Vec<Cidr>) -> Result<bool, KernelError> {
         self.service_cidrs = service_cidrs;
-        if self.find_tables()? != Found::Nothing {
+        if self.find_tables()? != FoundTables::Nothing {
             return Ok(false);
         }
         let (mut batch, _) = self.foundation()?;

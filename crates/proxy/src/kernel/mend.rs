@@ -10,7 +10,7 @@ use std::io;
 use zonewise_nft::{Batch, Bytes, Data, DumpedElement, Family, Rule, RuleInfo, Verb};
 
 use super::encode::{self, Names};
-use super::{Census, Found, Kernel, KernelError};
+use super::{Census, FoundTables, Kernel, KernelError};
 use crate::rules::TABLE;
 use crate::rules::chains::Chain;
 use crate::rules::delta::ElementId;
@@ -216,7 +216,7 @@ impl Kernel {
 
     /// Whether the tables and all of their chains are there, with their rules.
     pub(super) fn has_all_chains(&mut self) -> Result<bool, KernelError> {
-        if self.find_tables()? != Found::Ours {
+        if self.find_tables()? != FoundTables::Ours {
             return Ok(false);
         }
         let mut batch = Batch::new(TABLE);

@@ -84,7 +84,7 @@ pub(crate) type Update = (Key, Option<ProgrammedService>);
 
 /// The tables that were found at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum FoundTables {
     /// None.
     Nothing,
     /// Ours, with the same fingerprint: kept and mended.
@@ -260,7 +260,7 @@ impl Kernel {
         &mut self,
         updates: Vec<Update>,
         service_cidrs: Vec<Cidr>,
-    ) -> Result<(Found, Vec<Rejected>), KernelError> {
+    ) -> Result<(FoundTables, Vec<Rejected>), KernelError> {
         let started = self.start_with(updates, service_cidrs)?;
         self.published.forget_others(&self.desired);
         self.publish();
@@ -272,7 +272,7 @@ impl Kernel {
         &mut self,
         updates: Vec<Update>,
         service_cidrs: Vec<Cidr>,
-    ) -> Result<(Found, Vec<Rejected>), KernelError> {
+    ) -> Result<(FoundTables, Vec<Rejected>), KernelError> {
         self.service_cidrs = service_cidrs;
         self.put_services(updates);
         let found = self.find_tables()?;
@@ -286,10 +286,10 @@ impl Kernel {
         }
     }
 
-    fn establish(&mut self, found: Found) -> Result<(), KernelError> {
+    fn establish(&mut self, found: FoundTables) -> Result<(), KernelError> {
         match found {
-            Found::Nothing | Found::Other => self.build(),
-            Found::Ours => {
+            FoundTables::Nothing | FoundTables::Other => self.build(),
+            FoundTables::Ours => {
                 self.claim()?;
                 let census = self.census();
                 match census.elements <= READABLE {
@@ -476,8 +476,8 @@ impl Kernel {
     pub fn restore(&mut self) -> Result<Mended, KernelError> {
         self.out_of_sync = true;
         let mended = match self.find_tables()? {
-            Found::Ours => self.mend()?,
-            Found::Nothing | Found::Other => {
+            FoundTables::Ours => self.mend()?,
+            FoundTables::Nothing | FoundTables::Other => {
                 self.build()?;
                 Mended { chains: self.chains.len(), ..Mended::default() }
             }
@@ -744,16 +744,16 @@ impl Kernel {
     }
 
     /// Which tables of our name the kernel has.
-    fn find_tables(&mut self) -> Result<Found, KernelError> {
+    fn find_tables(&mut self) -> Result<FoundTables, KernelError> {
         let comment = self.comment();
         let tables = self.socket.tables()?;
         let ours: Vec<_> = tables.iter().filter(|table| table.name == TABLE).collect();
         if ours.is_empty() {
-            return Ok(Found::Nothing);
+            return Ok(FoundTables::Nothing);
         }
         let same =
             ours.len() == self.families.len() && ours.iter().all(|table| table.comment == comment);
-        Ok(if same { Found::Ours } else { Found::Other })
+        Ok(if same { FoundTables::Ours } else { FoundTables::Other })
     }
 
     /// Becomes the owner of tables that an earlier process has left.

@@ -17,7 +17,7 @@ use super::{Proxy, inputs};
 use crate::addresses::{self, NodeIps, NodePorts};
 use crate::host::blocking;
 use crate::index::Changes;
-use crate::kernel::{Found, Kernel, KernelError, Rejected, ZoneNames};
+use crate::kernel::{FoundTables, Kernel, KernelError, Rejected, ZoneNames};
 use crate::other_proxies;
 use crate::rules::entries::NodeSettings;
 use crate::rules::layout::Options;
@@ -83,12 +83,12 @@ impl Proxy<'_> {
         &mut self,
         inputs: &TableInputs,
         changes: &Changes,
-    ) -> Result<(Kernel, Found, Vec<Rejected>, Duration), KernelError> {
+    ) -> Result<(Kernel, FoundTables, Vec<Rejected>, Duration), KernelError> {
         let settings = self.node_settings();
         if let Ahead::Begun(tables) = std::mem::replace(&mut self.ahead, Ahead::Impossible) {
             let rest = || self.updates(changes.services.iter());
             if let Some((kernel, took)) = blocking(|| tables.completed(inputs, &settings, rest)) {
-                return Ok((kernel, Found::Nothing, Vec::new(), took));
+                return Ok((kernel, FoundTables::Nothing, Vec::new(), took));
             }
         }
         let all: Vec<Key> = self.cluster.index().services().keys().cloned().collect();

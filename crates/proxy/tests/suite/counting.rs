@@ -14,7 +14,7 @@ use zonewise_netns::traffic::{ProbeResult, Server, probe_tcp, probe_udp};
 use zonewise_nft::Socket;
 use zonewise_proxy::config::CountBy;
 use zonewise_proxy::testing::{
-    COUNTED, Found, Options, ServiceCount, by_service, by_zone, service_counts,
+    COUNTED, FoundTables, Options, ServiceCount, by_service, by_zone, service_counts,
     unassigned_connections,
 };
 use zonewise_routing::NodeLocation;
@@ -211,7 +211,7 @@ fn counts_begin_with_the_process() {
     clients.connect("web", &cluster.caller.namespace, cluster_ip(1, false), 3);
     assert_eq!(counted(&cluster), Sums::new());
     cluster.offer(&full("web", 1, json!({})));
-    assert_eq!(cluster.tables.start(), Found::Ours);
+    assert_eq!(cluster.tables.start(), FoundTables::Ours);
     assert_eq!(counted(&cluster), Sums::new());
     let mut clients = Clients::default();
     clients.connect("web", &cluster.caller.namespace, cluster_ip(1, false), 2);
@@ -334,7 +334,7 @@ fn elements_without_a_service_are_removed() {
     flood(&mut cluster);
     restart(&mut cluster);
     keep(&mut cluster);
-    assert_eq!(cluster.tables.start(), Found::Ours);
+    assert_eq!(cluster.tables.start(), FoundTables::Ours);
     remove_all(&mut cluster);
     assert_eq!(unassigned_connections(&cluster.tables.published), BTreeMap::new());
 }

@@ -19,7 +19,8 @@ use zonewise_netns::Namespace;
 use zonewise_netns::traffic::{Server, probe_tcp};
 use zonewise_nft::{Batch, Bytes, Data, Element, Family, Network, Socket, TableFlags, Verb};
 use zonewise_proxy::testing::{
-    Applied, Found, Kernel, Options, ProgrammedService, TABLE, Verification, programmed_service,
+    Applied, FoundTables, Kernel, Options, ProgrammedService, TABLE, Verification,
+    programmed_service,
 };
 use zonewise_routing::NodeLocation;
 
@@ -397,7 +398,7 @@ fn the_old_tables_work_until_the_new_ones_are_in() {
         let mut kernel = std::mem::replace(kernel, cluster.n1.namespace.enter(unused_kernel));
         connections_during(&cluster, || {
             let (found, rejected) = kernel.start(updates, Vec::new()).unwrap();
-            assert_eq!(found, if other_version { Found::Other } else { Found::Ours });
+            assert_eq!(found, if other_version { FoundTables::Other } else { FoundTables::Ours });
             let names: Vec<&str> = rejected.iter().map(|rejected| &*rejected.service.1).collect();
             assert_eq!(names, ["bad"], "{rejected:?}");
         });

@@ -14,7 +14,7 @@ use serde_json::json;
 use zonewise_common::cidr::Cidr;
 use zonewise_netns::Namespace;
 use zonewise_proxy::config::CountBy;
-use zonewise_proxy::testing::{Found, LocalTraffic, Mended, Options, text};
+use zonewise_proxy::testing::{FoundTables, LocalTraffic, Mended, Options, text};
 use zonewise_routing::NodeLocation;
 
 fn everything() -> Options {
@@ -120,7 +120,7 @@ fn a_chain_that_is_used_again_is_not_swept() {
     drop(first);
     let mut second = tables(&namespace, Options::default());
     with_endpoints(&mut second, 3);
-    assert_eq!(second.start(), Found::Ours);
+    assert_eq!(second.start(), FoundTables::Ours);
     with_endpoints(&mut second, 4);
     second.sync();
     second.kernel.remove_unused().unwrap();
@@ -133,7 +133,7 @@ fn a_restart_takes_over_and_an_upgrade_replaces() {
     let namespace = Namespace::new("takeover").unwrap();
     let mut first = tables(&namespace, everything());
     all_of_a_service(&mut first);
-    assert_eq!(first.start(), Found::Nothing);
+    assert_eq!(first.start(), FoundTables::Nothing);
     assert!(first.kernel.is_owned(), "this kernel knows owners");
     drop(first);
     let mut second = tables(&namespace, everything());
@@ -142,14 +142,14 @@ fn a_restart_takes_over_and_an_upgrade_replaces() {
         namespace.enter(|| zonewise_nft::Socket::open().unwrap().generation().unwrap())
     };
     let before = generation(&namespace);
-    assert_eq!(second.start(), Found::Ours);
+    assert_eq!(second.start(), FoundTables::Ours);
     // Only the probe for owners, and the claim.
     assert_eq!(generation(&namespace), before + 2);
     second.assert_mended();
     drop(second);
     let mut third = tables(&namespace, Options { mark: 1 << 20, ..everything() });
     all_of_a_service(&mut third);
-    assert_eq!(third.start(), Found::Other);
+    assert_eq!(third.start(), FoundTables::Other);
     third.assert_mended();
 }
 
@@ -162,7 +162,7 @@ fn a_restart_mends_what_has_changed_meanwhile() {
     drop(first);
     let mut second = tables(&namespace, everything());
     second.service(&service("new", &["10.96.0.21"])).slice(&slice("new", "new-1", &pods(5)));
-    assert_eq!(second.start(), Found::Ours);
+    assert_eq!(second.start(), FoundTables::Ours);
     second.assert_mended();
     second.kernel.remove_unused().unwrap();
     second.assert_mended();
@@ -187,7 +187,7 @@ fn a_restart_does_not_forget_the_addresses_of_nodeports() {
         namespace.enter(|| zonewise_nft::Socket::open().unwrap().generation().unwrap())
     };
     let before = generation(&namespace);
-    assert_eq!(second.start(), Found::Ours);
+    assert_eq!(second.start(), FoundTables::Ours);
     // The probe for owners and the claim: no element was written.
     assert_eq!(generation(&namespace), before + 2);
     let set = nft(&namespace, &["list", "set", "ip", "zonewise", "nodeport-ips"]);

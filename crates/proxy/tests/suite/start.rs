@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 use zonewise_netns::Namespace;
 use zonewise_proxy::Timeline;
-use zonewise_proxy::testing::{Found, Options, programmed_service};
+use zonewise_proxy::testing::{FoundTables, Options, programmed_service};
 use zonewise_routing::NodeLocation;
 use zonewise_testbed::{Cluster, User, eventually, objects};
 
@@ -146,7 +146,7 @@ fn tables_that_were_left_in_the_middle_are_completed_by_the_next_process() {
     let mut second = tables(&namespace);
     note(&mut second, "one", 1);
     note(&mut second, "two", 2);
-    assert_eq!(second.start(), Found::Ours);
+    assert_eq!(second.start(), FoundTables::Ours);
     assert!(hooks(&namespace) > 0);
     second.assert_mended();
 }

@@ -16,7 +16,7 @@ use zonewise_netns::Namespace;
 use zonewise_netns::network::NetnsPod;
 use zonewise_netns::traffic::{probe_tcp, probe_tcp_many};
 use zonewise_nft::{Family, Socket};
-use zonewise_proxy::testing::{Found, Options, TABLE};
+use zonewise_proxy::testing::{FoundTables, Options, TABLE};
 use zonewise_routing::NodeLocation;
 
 use crate::common::objects::{
@@ -326,7 +326,7 @@ fn no_connection_fails_while_weights_or_the_layout_change() {
         upgraded.service(&full("svc", 1, json!({}))).slice(&weighted([0.5, 0.3, 0.2]));
         let old = std::mem::replace(&mut cluster.tables, upgraded);
         drop(old);
-        assert_eq!(cluster.tables.start(), Found::Other);
+        assert_eq!(cluster.tables.start(), FoundTables::Other);
         cluster.tables.assert_mended();
         assert!(probe_tcp(&from, cluster_ip(1, false), PROBE_TIMEOUT).name().is_some());
         done.store(true, Ordering::Relaxed);

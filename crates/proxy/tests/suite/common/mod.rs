@@ -16,8 +16,8 @@ use zonewise_netns::Namespace;
 use zonewise_nft::{Family, Network};
 use zonewise_proxy::config::{Budget, CountBy};
 use zonewise_proxy::testing::{
-    Found, Index, Kept, Kernel, KernelError, NodeSettings, Options, Published, Rejected, WatchId,
-    programmed_service,
+    FoundTables, Index, Kept, Kernel, KernelError, NodeSettings, Options, Published, Rejected,
+    WatchId, programmed_service,
 };
 use zonewise_routing::{FeatureGates, NodeLocation, ObjectReader, Protected};
 
@@ -138,7 +138,7 @@ impl Tables {
     }
 
     /// The first sync, and what was found.
-    pub(crate) fn start(&mut self) -> Found {
+    pub(crate) fn start(&mut self) -> FoundTables {
         let keys: Vec<_> = self.index.services().keys().cloned().collect();
         let of = |key| {
             let programmed = programmed_service(&self.index, &self.reader, &self.gates, &key);
