@@ -46,8 +46,8 @@ const BETWEEN: usize = 32;
 /// How often all flows are read, at most.
 const READ_ALL: Duration = Duration::from_secs(60);
 
-/// Reading all flows may take this part of the time.
-const PART: u32 = 100;
+/// Reading all flows may take one part in so many of the time.
+const READ_SHARE: u32 = 100;
 
 /// A flow is counted before it ends when it has carried so much since.
 const WORTH_COUNTING: u64 = 64 << 10;
@@ -148,10 +148,10 @@ impl Way {
 
 /// The zones of the endpoints of the Services that flows have led to.
 #[derive(Debug, Default)]
-struct Places(BTreeMap<Key, Place>);
+struct EndpointZones(BTreeMap<Key, ServiceZones>);
 
 #[derive(Debug)]
-struct Place {
+struct ServiceZones {
     service: Arc<PublishedService>,
     /// Endpoints that were there before are kept for a while: flows end when their endpoint does. By name, because
     /// another zone gets the number of a zone that is gone.
@@ -159,17 +159,17 @@ struct Place {
 }
 
 /// How many endpoints that are gone are kept of each Service.
-const GONE: usize = 1000;
+const MAX_GONE_ENDPOINTS: usize = 1000;
 
-impl Places {
+impl EndpointZones {
     /// The Service that a flow was made to, and the zone of its endpoint.
     fn of(&mut self, way: &Way, published: &Published, names: &ZoneNames) -> Option<(Key, Name)> {
         let key = way.service(published)?;
         let service = published.service(&key)?;
         let known = self.0.get(&key).filter(|known| Arc::ptr_eq(&known.service, &service));
         if known.is_none() {
-            let before = self.0.remove(&key).map(|place| place.zones).unwrap_or_default();
-            self.0.insert(key.clone(), Place::new(service, before, names));
+            let before = self.0.remove(&key).map(|known| known.zones).unwrap_or_default();
+            self.0.insert(key.clone(), ServiceZones::new(service, before, names));
         }
         let zone = self.0.get(&key)?.zones.get(&way.endpoint).cloned()?;
         Some((key, zone))
@@ -181,7 +181,7 @@ impl Places {
     }
 }
 
-impl Place {
+impl ServiceZones {
     fn new(
         service: Arc<PublishedService>,
         before: BTreeMap<IpAddr, Name>,
@@ -196,7 +196,8 @@ impl Place {
                 (target.address, Name::clone(name))
             })
             .collect();
-        let mut zones = if before.len() > now.len() + GONE { BTreeMap::new() } else { before };
+        let mut zones =
+            if before.len() > now.len() + MAX_GONE_ENDPOINTS { BTreeMap::new() } else { before };
         zones.extend(now);
         Self { service, zones }
     }
@@ -235,7 +236,7 @@ pub struct Meter {
     /// Whether it is known what flows had carried before this process.
     began: bool,
     memory: Memory,
-    places: Places,
+    zones: EndpointZones,
     trouble: Trouble,
     /// Whether it was said that flows are lost.
     said: bool,
@@ -258,7 +259,7 @@ impl Meter {
             read_all_at: Instant::now(),
             began: false,
             memory: Memory::default(),
-            places: Places::default(),
+            zones: EndpointZones::default(),
             trouble: Trouble::default(),
             said: false,
         }
@@ -383,13 +384,13 @@ impl Meter {
             }
         }
         self.memory.end_round();
-        self.places.forget(&self.published);
-        self.read_all_at = Instant::now() + READ_ALL.max(began.elapsed() * PART);
+        self.zones.forget(&self.published);
+        self.read_all_at = Instant::now() + READ_ALL.max(began.elapsed() * READ_SHARE);
         Ok(())
     }
 
     fn note(&mut self, found: &BTreeMap<Way, Carried>) {
-        let (places, published, names) = (&mut self.places, &self.published, &self.zone_names);
+        let (places, published, names) = (&mut self.zones, &self.published, &self.zone_names);
         let placed: Vec<(Option<(Key, Name)>, Carried)> =
             found.iter().map(|(way, sum)| (places.of(way, published, names), *sum)).collect();
         let mut ledger = published.connections();
