@@ -313,7 +313,7 @@ impl Meter {
             }
             Err(error) => {
                 // Flows end until there is another socket.
-                self.published.connections().lose(1);
+                self.published.connections().add_lost_events(1);
                 Err(error)
             }
         }
@@ -346,7 +346,7 @@ impl Meter {
                 }
             })?;
             self.note(&found);
-            self.lose(read.overruns);
+            self.add_lost_events(read.overruns);
             if !read.more {
                 break;
             }
@@ -396,18 +396,18 @@ impl Meter {
         let mut ledger = published.connections();
         for (place, sum) in placed {
             match place {
-                Some((service, zone)) => ledger.carry(&zone, &service, sum),
-                None => ledger.carry_unassigned(Unassigned::NoService, sum),
+                Some((service, zone)) => ledger.add_bytes(&zone, &service, sum),
+                None => ledger.add_unassigned_bytes(Unassigned::NoService, sum),
             }
         }
     }
 
     /// The kernel had no room so often to tell about flows that ended.
-    fn lose(&mut self, times: u64) {
+    fn add_lost_events(&mut self, times: u64) {
         if times == 0 {
             return;
         }
-        self.published.connections().lose(times);
+        self.published.connections().add_lost_events(times);
         if !std::mem::replace(&mut self.said, true) {
             tracing::warn!(
                 "flows end faster than they can be read, and the bytes of some are not counted: \

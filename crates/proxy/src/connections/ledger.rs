@@ -92,7 +92,7 @@ pub(crate) struct Ledger {
     said: bool,
     /// Bytes that are in no sum, in the order of [`Unassigned::ALL`].
     unassigned_bytes: [Carried; 2],
-    /// How often flows may have ended of which the kernel could not tell.
+    /// How often the kernel could not report flows that have ended.
     lost: u64,
 }
 
@@ -249,12 +249,12 @@ impl Ledger {
     }
 
     /// Adds what flows to a Service and zone have carried.
-    pub(crate) fn carry(&mut self, zone: &Name, service: &Key, more: Carried) {
+    pub(crate) fn add_bytes(&mut self, zone: &Name, service: &Key, more: Carried) {
         let known = self.zones.get_mut(zone).and_then(|zone| zone.sums.get_mut(service));
         let sum = match known {
             Some(sum) => sum,
             None if self.series >= MOST_SERIES => {
-                return self.carry_unassigned(Unassigned::TooMany, more);
+                return self.add_unassigned_bytes(Unassigned::TooMany, more);
             }
             None => {
                 self.series += 1;
@@ -266,16 +266,16 @@ impl Ledger {
     }
 
     /// Adds what flows have carried that are in no sum.
-    pub(crate) fn carry_unassigned(&mut self, why: Unassigned, more: Carried) {
+    pub(crate) fn add_unassigned_bytes(&mut self, why: Unassigned, more: Carried) {
         self.unassigned_bytes[why as usize] += more;
     }
 
-    /// So often flows may have ended of which the kernel could not tell.
-    pub(crate) fn lose(&mut self, times: u64) {
+    /// Adds how often the kernel could not report flows that have ended.
+    pub(crate) fn add_lost_events(&mut self, times: u64) {
         self.lost += times;
     }
 
-    /// How often flows may have ended of which the kernel could not tell.
+    /// How often the kernel could not report flows that have ended.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
     }
@@ -524,8 +524,8 @@ mod tests {
         assert_eq!(ledger.sums().count(), MOST_SERIES);
         assert_eq!(unassigned(&ledger), [2, 0]);
         let one = Carried { original: 1, reply: 2 };
-        ledger.carry(&zone(), &service(&names[MOST_SERIES]), one);
-        ledger.carry(&zone(), &service(&names[0]), one);
+        ledger.add_bytes(&zone(), &service(&names[MOST_SERIES]), one);
+        ledger.add_bytes(&zone(), &service(&names[0]), one);
         let bytes: Vec<_> = ledger.unassigned_bytes().map(|(_, bytes)| bytes).collect();
         assert_eq!(bytes, [one, Carried::default()]);
         // A Service that goes makes room.
