@@ -390,9 +390,12 @@ impl Meter {
     }
 
     fn note(&mut self, found: &BTreeMap<Way, Carried>) {
-        let (places, published, names) = (&mut self.zones, &self.published, &self.zone_names);
-        let placed: Vec<(Option<(Key, Name)>, Carried)> =
-            found.iter().map(|(way, sum)| (places.of(way, published, names), *sum)).collect();
+        let (endpoint_zones, published, names) =
+            (&mut self.zones, &self.published, &self.zone_names);
+        let placed: Vec<(Option<(Key, Name)>, Carried)> = found
+            .iter()
+            .map(|(way, sum)| (endpoint_zones.of(way, published, names), *sum))
+            .collect();
         let mut ledger = published.connections();
         for (place, sum) in placed {
             match place {

@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 use zonewise_nft::{Network, Socket};
 
 /// How long a page waits for new figures.
-const PATIENCE: Duration = Duration::from_millis(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(30);
 
 /// A reading that takes longer is followed by a rest, so that readings take a tenth of the time at most.
 const LONG: Duration = Duration::from_millis(100);
@@ -68,7 +68,7 @@ struct State<T> {
     asked: u64,
     answered: u64,
     /// Until when those who ask wait for the answer to the last question.
-    patience: Instant,
+    deadline: Instant,
     last: Arc<T>,
     /// Whether the last reading failed.
     failed: bool,
@@ -98,8 +98,8 @@ impl<T: Default + Send + Sync + 'static> Reading<T> {
         pace: Pace,
         mut read: impl FnMut(&mut Socket) -> io::Result<T> + Send + 'static,
     ) -> Self {
-        let (last, patience) = (Arc::default(), Instant::now());
-        let state = State { asked: 0, answered: 0, patience, last, failed: false, ended: false };
+        let (last, deadline) = (Arc::default(), Instant::now());
+        let state = State { asked: 0, answered: 0, deadline, last, failed: false, ended: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let (own, network) = (Arc::clone(&shared), network.clone());
         let body = move || {
@@ -122,9 +122,9 @@ impl<T: Default + Send + Sync + 'static> Reading<T> {
     pub(crate) fn ask(&self) {
         let mut state = self.0.state.lock();
         let now = Instant::now();
-        if state.answered == state.asked && now >= state.patience {
+        if state.answered == state.asked && now >= state.deadline {
             state.asked += 1;
-            state.patience = now + PATIENCE;
+            state.deadline = now + ANSWER_TIMEOUT;
             self.0.changed.notify_all();
         }
     }
@@ -133,9 +133,9 @@ impl<T: Default + Send + Sync + 'static> Reading<T> {
     pub(crate) fn get(&self) -> Arc<T> {
         self.ask();
         let mut state = self.0.state.lock();
-        let (question, patience) = (state.asked, state.patience);
+        let (question, deadline) = (state.asked, state.deadline);
         while state.answered < question {
-            if self.0.changed.wait_until(&mut state, patience).timed_out() {
+            if self.0.changed.wait_until(&mut state, deadline).timed_out() {
                 break;
             }
         }
@@ -203,7 +203,7 @@ mod tests {
             state: Mutex::new(State {
                 asked: 0,
                 answered: 0,
-                patience: Instant::now(),
+                deadline: Instant::now(),
                 last: Arc::new(7),
                 failed: false,
                 ended: false,
@@ -211,16 +211,16 @@ mod tests {
             changed: Condvar::new(),
         }));
         reading.ask();
-        let patience = reading.0.state.lock().patience;
+        let deadline = reading.0.state.lock().deadline;
         assert_eq!(*reading.get(), 7, "what was read last");
-        assert!(Instant::now() >= patience, "it has waited, as nobody answers");
+        assert!(Instant::now() >= deadline, "it has waited, as nobody answers");
         let state = reading.0.state.lock();
-        assert_eq!((state.asked, state.patience), (1, patience), "for the first question");
+        assert_eq!((state.asked, state.deadline), (1, deadline), "for the first question");
         drop(state);
         // Longer than a page waits: it is not asked again before there is an answer.
         assert_eq!(*reading.get(), 7);
         let state = reading.0.state.lock();
-        assert_eq!((state.asked, state.patience), (1, patience), "for the first question");
+        assert_eq!((state.asked, state.deadline), (1, deadline), "for the first question");
         drop(state);
         reading.0.answer(1, Ok(8));
         assert_eq!(*reading.get(), 8);
