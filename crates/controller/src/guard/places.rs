@@ -7,8 +7,10 @@
 //!
 //! Each name makes every write of a slice of the built-in controller a little dearer, whoever has it. So there is a
 //! limit for all, and a namespace takes another place only while it has fewer than are still free: one alone gets half
-//! of them, the next one half of the rest, and there is always something left for a namespace that has none. A name that
-//! has a place costs nothing more in a second namespace. Nobody loses a place because another one asks.
+//! of them, the next one half of the rest. So no namespace alone can take all. Several can: each takes half of what is left,
+//! and whoever may create namespaces without end, or has about ten of them where there are a thousand places, leaves
+//! none for the last. A name that has a place costs nothing more in a second namespace. Nobody loses a place because
+//! another one asks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -100,6 +102,9 @@ mod tests {
     fn a_namespace_that_asks_for_everything_leaves_places_for_others() {
         assert_eq!(granted(1000, &["a"]), [500]);
         assert_eq!(granted(1000, &["a", "b", "c", "d"]), [500, 250, 125, 63]);
+        // What is not promised: a tenant with ten namespaces leaves nothing for the next one.
+        let eleven = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "next"];
+        assert_eq!(granted(1000, &eleven), [500, 250, 125, 63, 31, 16, 8, 4, 2, 1, 0]);
         assert_eq!(granted(1, &["a", "b"]), [1, 0]);
         assert_eq!(granted(2, &["a", "b"]), [1, 1]);
         let many: Vec<String> = (0..9).map(|number| format!("n{number}")).collect();
