@@ -2,6 +2,9 @@
 //!
 //! A client that opens many connections and asks nothing must not keep a probe waiting. When there are too many,
 //! one that has asked nothing yet is closed, of the client that has most of those. Each has a moment to ask.
+//!
+//! Where connections are kept, a client could fill the server with some that have asked once. A server can limit how many
+//! it serves of one address ([`Connections::of`]).
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -33,6 +36,7 @@ impl HasAsked {
 #[derive(Debug)]
 struct Open {
     since: Instant,
+    address: IpAddr,
     client: IpAddr,
     has_asked: HasAsked,
     task: AbortHandle,
@@ -77,8 +81,16 @@ impl Connections {
         self.accepted += 1;
         let has_asked = HasAsked::default();
         let task = self.tasks.spawn(serve(has_asked.clone()));
-        let (client, since) = (network(client), Instant::now());
-        self.open.insert(self.accepted, Open { since, client, has_asked, task });
+        let (address, client, since) = (client.to_canonical(), network(client), Instant::now());
+        self.open.insert(self.accepted, Open { since, address, client, has_asked, task });
+    }
+
+    /// How many are served of one address. The address counts here, and not its network: Pods and API servers may have
+    /// addresses of the same one.
+    pub(crate) fn of(&self, client: IpAddr) -> usize {
+        let address = client.to_canonical();
+        let is_served = |open: &&Open| open.address == address && !open.task.is_finished();
+        self.open.values().filter(is_served).count()
     }
 
     /// Waits until one has ended; for ever while there are none.
@@ -165,5 +177,12 @@ mod tests {
         for (clients, expected) in rows {
             assert_eq!(closed(clients), expected, "{clients:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn connections_are_counted_by_their_address() {
+        let open = connections(&["10.0.0.1", "+::ffff:10.0.0.1", "fd00::1", "fd00::2"]);
+        let counts = ["10.0.0.1", "fd00::1", "fd00::3"].map(|client| open.of(ip(client)));
+        assert_eq!(counts, [2, 1, 0]);
     }
 }

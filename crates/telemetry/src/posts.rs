@@ -4,8 +4,12 @@
 //!  TcpListener ─► TLS ─ each POST, one after the other ─► Answerer::answer(document) ─► answer
 //! ```
 //!
-//! Connections are kept, because a client that posts once posts again, and a greeting costs more than an answer. Bounds:
-//! connections, requests that are read and answered at once, the size of a document and the time for it.
+//! Connections are kept, because a client that posts once posts again, and a greeting costs more than an answer.
+//!
+//! Anybody who reaches the port may post, so that no client may keep others from being answered. A document is read
+//! before anything is held for it: one that arrives slowly holds its own connection and nothing else. An address has its
+//! share of the connections, and one more is refused. With the size of a document and the time for it, this also bounds
+//! the memory. An answer needs no waiting, so that no document waits for more than one answer of each other connection.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,7 +25,6 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
@@ -30,21 +33,35 @@ use crate::health::ListenError;
 use crate::server::{self, Limits, Server};
 use crate::tls::Tls;
 
-/// The largest document that is read. An object of Kubernetes has at most 1.5 MiB, and a review has two of them.
-const LARGEST: usize = 4 * 1024 * 1024;
-/// Documents that are read and answered at once; others wait.
-const AT_ONCE: usize = 16;
-/// Time for one document to arrive.
-const ARRIVAL: Duration = Duration::from_secs(2);
-const LIMITS: Limits = Limits {
-    connections: 256,
-    // Also how long a connection stays open on which nothing is asked.
-    head: Duration::from_secs(60),
-    total: Duration::MAX,
-    drain: Duration::from_secs(1),
+/// What a client may ask for.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// The size of a document in bytes.
+    largest: usize,
+    /// Time for a document to arrive, once its head has.
+    arrival: Duration,
+    /// Time for the greeting.
+    greeting: Duration,
+    limits: Limits,
+}
+
+const BOUNDS: Bounds = Bounds {
+    // A review has the slice before and after, each with a thousand endpoints of about 500 bytes at most.
+    largest: 2 * 1024 * 1024,
+    // An API server that asks about a slice waits no longer than a second.
+    arrival: Duration::from_millis(800),
+    greeting: Duration::from_secs(1),
+    limits: Limits {
+        // With the size of a document, at most 128 MiB.
+        connections: 64,
+        // More than the writes of slices that an API server has under way: its controllers make five at a time each.
+        per_client: 24,
+        // Also how long a connection stays open on which nothing is asked.
+        head: Duration::from_secs(60),
+        total: Duration::MAX,
+        drain: Duration::from_secs(1),
+    },
 };
-/// Time for the greeting.
-const GREETING: Duration = Duration::from_secs(2);
 
 /// Answers documents. It must be quick: it runs on the threads of the async runtime.
 pub trait Answerer: Send + Sync + 'static {
@@ -72,28 +89,40 @@ pub async fn serve(
     address: SocketAddr,
     posts: Posts<impl Answerer>,
 ) -> Result<Server, ListenError> {
+    serve_bounded(address, posts, BOUNDS).await
+}
+
+async fn serve_bounded(
+    address: SocketAddr,
+    posts: Posts<impl Answerer>,
+    bounds: Bounds,
+) -> Result<Server, ListenError> {
     let name = posts.name;
     let failed = |source| ListenError { pages: name, address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let shared = Arc::new((posts, Semaphore::new(AT_ONCE)));
-    let serve = move |stream, has_asked| serve_connection(stream, Arc::clone(&shared), has_asked);
-    let server = server::start(listener, LIMITS, serve).map_err(failed)?;
+    let posts = Arc::new(posts);
+    let serve =
+        move |stream, has_asked| serve_connection(stream, Arc::clone(&posts), bounds, has_asked);
+    let server = server::start(listener, bounds.limits, serve).map_err(failed)?;
     tracing::info!(address = %server.address(), "serving {name}");
     Ok(server)
 }
 
-type Shared<A> = Arc<(Posts<A>, Semaphore)>;
-
-async fn serve_connection<A: Answerer>(stream: TcpStream, shared: Shared<A>, has_asked: HasAsked) {
-    let Some(stream) = greeted(&shared.0.tls, stream).await else { return };
+async fn serve_connection<A: Answerer>(
+    stream: TcpStream,
+    posts: Arc<Posts<A>>,
+    bounds: Bounds,
+    has_asked: HasAsked,
+) {
+    let Some(stream) = greeted(&posts.tls, stream, bounds.greeting).await else { return };
     let service = service_fn(move |request: Request<Incoming>| {
         has_asked.set();
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(answer(&shared, request).await) }
+        let posts = Arc::clone(&posts);
+        async move { Ok::<_, Infallible>(answer(&posts, bounds, request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(LIMITS.head)
+        .header_read_timeout(bounds.limits.head)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a client that posts documents failed");
@@ -101,8 +130,8 @@ async fn serve_connection<A: Answerer>(stream: TcpStream, shared: Shared<A>, has
 }
 
 /// The connection to a client that has greeted in time.
-async fn greeted(tls: &Tls, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
-    let greeting = async { timeout(GREETING, tls.accept(stream)).await? };
+async fn greeted(tls: &Tls, stream: TcpStream, within: Duration) -> Option<TlsStream<TcpStream>> {
+    let greeting = async { timeout(within, tls.accept(stream)).await? };
     let greeted = greeting.await;
     greeted
         .inspect_err(|error| tracing::debug!(%error, "a client that posts documents does not begin TLS as expected"))
@@ -110,7 +139,8 @@ async fn greeted(tls: &Tls, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
 }
 
 async fn answer<A: Answerer>(
-    (posts, at_once): &(Posts<A>, Semaphore),
+    posts: &Posts<A>,
+    bounds: Bounds,
     request: Request<Incoming>,
 ) -> Response<Full<Bytes>> {
     if request.uri().path() != posts.path {
@@ -119,11 +149,8 @@ async fn answer<A: Answerer>(
     if request.method() != Method::POST {
         return refused(StatusCode::METHOD_NOT_ALLOWED);
     }
-    let Ok(_place) = at_once.acquire().await else {
-        return refused(StatusCode::SERVICE_UNAVAILABLE);
-    };
-    let document = Limited::new(request.into_body(), LARGEST).collect();
-    match timeout(ARRIVAL, document).await {
+    let document = Limited::new(request.into_body(), bounds.largest).collect();
+    match timeout(bounds.arrival, document).await {
         Err(_) => refused(StatusCode::REQUEST_TIMEOUT),
         Ok(Err(_)) => refused(StatusCode::PAYLOAD_TOO_LARGE),
         Ok(Ok(document)) => {
@@ -149,7 +176,9 @@ mod tests {
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, ServerName};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpSocket;
     use tokio_rustls::TlsConnector;
+    use tokio_rustls::client::TlsStream as ClientStream;
 
     use crate::tls::{Certificate, Pem};
 
@@ -163,11 +192,15 @@ mod tests {
     }
 
     async fn served() -> (Server, TlsConnector) {
+        served_within(BOUNDS).await
+    }
+
+    async fn served_within(bounds: Bounds) -> (Server, TlsConnector) {
         let pair = Pem::self_signed("127.0.0.1", (2020, 1, 1), (2999, 1, 1)).unwrap();
         let tls = Arc::new(Tls::new(Certificate::SelfSigned).unwrap());
         tls.replace(&pair).unwrap();
         let posts = Posts { name: "test", path: "/here", tls, answerer: Length };
-        let server = serve(([127, 0, 0, 1], 0).into(), posts).await.unwrap();
+        let server = serve_bounded(([127, 0, 0, 1], 0).into(), posts, bounds).await.unwrap();
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -179,11 +212,21 @@ mod tests {
         (server, TlsConnector::from(Arc::new(client)))
     }
 
+    /// A connection from an address of loopback that ends in this number; an error if it is refused.
+    async fn connection(
+        server: &Server,
+        client: &TlsConnector,
+        from: u8,
+    ) -> std::io::Result<ClientStream<TcpStream>> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(([127, 0, 0, from], 0).into())?;
+        let stream = socket.connect(server.address()).await?;
+        client.connect(ServerName::try_from("127.0.0.1").unwrap(), stream).await
+    }
+
     /// What the server answers to this text on one connection, until it closes it.
     async fn answers(server: &Server, client: &TlsConnector, text: &[u8]) -> String {
-        let stream = TcpStream::connect(server.address()).await.unwrap();
-        let host = ServerName::try_from("127.0.0.1").unwrap();
-        let mut stream = client.connect(host, stream).await.unwrap();
+        let mut stream = connection(server, client, 1).await.unwrap();
         // A server that refuses a document need not read it to its end.
         let _ = stream.write_all(text).await;
         let mut answer = Vec::new();
@@ -218,11 +261,67 @@ mod tests {
         let (server, client) = served().await;
         let head = format!(
             "POST /here HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-            LARGEST + 1
+            BOUNDS.largest + 1
         );
-        let request = [head.into_bytes(), vec![b'a'; LARGEST + 1]].concat();
+        let request = [head.into_bytes(), vec![b'a'; BOUNDS.largest + 1]].concat();
         let answer = answers(&server, &client, &request).await;
         assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+        server.stop().await;
+    }
+
+    /// A whole document of one letter, and the head of one whose letters never come.
+    const WHOLE: &[u8] =
+        b"POST /here HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1\r\n\r\na";
+    const SLOW: &[u8] = b"POST /here HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n";
+
+    /// Bounds without an end to waiting, so that whoever waits for a slow client waits for ever.
+    fn patient(connections: usize, per_client: usize) -> Bounds {
+        let hour = Duration::from_secs(3600);
+        let limits = Limits { connections, per_client, head: hour, ..BOUNDS.limits };
+        Bounds { arrival: hour, greeting: hour, limits, ..BOUNDS }
+    }
+
+    /// The answer to a whole document. A minute is no assertion about time: without an answer the test fails.
+    async fn answered(server: &Server, client: &TlsConnector) -> String {
+        let minute = Duration::from_secs(60);
+        timeout(minute, answers(server, client, WHOLE)).await.expect("an answer")
+    }
+
+    #[tokio::test]
+    async fn a_document_is_answered_while_others_arrive_slowly() {
+        let (server, client) = served_within(patient(64, 24)).await;
+        let mut slow = Vec::new();
+        for number in 0..40 {
+            let mut stream = connection(&server, &client, 2 + number % 2).await.unwrap();
+            stream.write_all(SLOW).await.unwrap();
+            slow.push(stream);
+        }
+        let answer = answered(&server, &client).await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("\r\n\r\n1"), "{answer}");
+        drop(slow);
+        server.stop().await;
+    }
+
+    #[tokio::test]
+    async fn one_client_does_not_get_all_connections() {
+        const SHARE: usize = 3;
+        let (server, client) = served_within(patient(8, SHARE)).await;
+        let mut open = Vec::new();
+        for _ in 0..SHARE {
+            let mut stream = connection(&server, &client, 2).await.unwrap();
+            stream.write_all(SLOW).await.unwrap();
+            open.push(stream);
+        }
+        assert!(connection(&server, &client, 2).await.is_err(), "it has its share");
+        assert!(answered(&server, &client).await.starts_with("HTTP/1.1 200 OK"));
+        // Once it closes one, it may open another.
+        open.pop();
+        let again = async {
+            while connection(&server, &client, 2).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), again).await.expect("a connection");
         server.stop().await;
     }
 }

@@ -143,6 +143,8 @@ pub struct Protection {
 pub(crate) struct Limits {
     /// Connections at once; one more closes another.
     pub(crate) connections: usize,
+    /// Connections at once of one address; one more is refused.
+    pub(crate) per_client: usize,
     /// Time until the request's head has arrived.
     pub(crate) head: Duration,
     /// Time for the whole connection.
@@ -153,6 +155,8 @@ pub(crate) struct Limits {
 
 pub(crate) const LIMITS: Limits = Limits {
     connections: 512,
+    // Each is closed after one request, and those that ask nothing make room.
+    per_client: usize::MAX,
     head: Duration::from_secs(5),
     total: Duration::from_secs(15),
     drain: Duration::from_secs(1),
@@ -233,27 +237,31 @@ where
 {
     let address = listener.local_addr()?;
     let (stop, stopped) = oneshot::channel();
-    let task = tokio::spawn(accept(listener, limits.connections, serve, stopped));
+    let task = tokio::spawn(accept(listener, limits, serve, stopped));
     Ok(Server { address, stop, task, drain: limits.drain })
 }
 
 /// Accepts connections until it is stopped; returns those that are still open. The port is free then.
 async fn accept<F>(
     listener: TcpListener,
-    at_once: usize,
+    limits: Limits,
     serve: impl Fn(TcpStream, HasAsked) -> F,
     mut stopped: oneshot::Receiver<()>,
 ) -> Connections
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let mut connections = Connections::new(at_once);
+    let mut connections = Connections::new(limits.connections);
     loop {
         tokio::select! {
             _ = &mut stopped => break,
             () = connections.ended() => {}
             accepted = listener.accept() => {
                 match accepted {
+                    // Closed at once, so that others do not wait for it.
+                    Ok((_, client)) if connections.of(client.ip()) >= limits.per_client => {
+                        tracing::debug!(client = %client.ip(), "a client has too many connections; one more was refused");
+                    }
                     Ok((stream, client)) => {
                         connections.make_room().await;
                         connections.add(client.ip(), |has_asked| serve(stream, has_asked));

@@ -5,10 +5,12 @@
 //!            └─ anything else ─► allowed, without a patch
 //! ```
 //!
-//! Every answer allows the write. What cannot be read is written as it is.
+//! Every answer allows the write. What cannot be read is written as it is, and so is a slice of more endpoints than the
+//! API server accepts: whoever reaches the webhook can send one.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use zonewise_common::keys::MANAGED_BY;
@@ -17,6 +19,10 @@ use zonewise_common::name::{Key, Name};
 use zonewise_slices::guard::{PatchStep, ZoneAllocation};
 use zonewise_slices::settings::REFERENCE_MANAGED_BY as BUILT_IN;
 use zonewise_slices::slice::Slice;
+
+/// The most endpoints of a slice that the API server accepts (`maxEndpoints` in `pkg/apis/discovery/validation` of
+/// Kubernetes; the field's documentation in `discovery.k8s.io/v1` says the same).
+const MOST_ENDPOINTS: usize = 1000;
 
 /// What became of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,10 +33,13 @@ pub(crate) enum Outcome {
     Unchanged,
     /// It cannot be read.
     Malformed,
+    /// The slice has more endpoints than the API server accepts.
+    Oversized,
 }
 
 impl Outcome {
-    pub(crate) const ALL: [Self; 3] = [Self::Patched, Self::Unchanged, Self::Malformed];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Patched, Self::Unchanged, Self::Malformed, Self::Oversized];
 
     /// Its name in metrics.
     pub(crate) fn name(self) -> &'static str {
@@ -38,6 +47,7 @@ impl Outcome {
             Self::Patched => "patched",
             Self::Unchanged => "unchanged",
             Self::Malformed => "malformed",
+            Self::Oversized => "oversized",
         }
     }
 }
@@ -85,24 +95,70 @@ pub(crate) fn answer(
         return (written("".into(), &[]), Outcome::Malformed);
     };
     let (steps, outcome) = match steps(&request, allocation) {
-        None => (Vec::new(), Outcome::Malformed),
-        Some(steps) if steps.is_empty() => (steps, Outcome::Unchanged),
-        Some(steps) => (steps, Outcome::Patched),
+        Err(outcome) => (Vec::new(), outcome),
+        Ok(steps) if steps.is_empty() => (steps, Outcome::Unchanged),
+        Ok(steps) => (steps, Outcome::Patched),
     };
     (written(request.uid, &steps), outcome)
 }
 
-/// What is to be changed about the slice of a request; `None` if it has none that can be read.
+/// What is to be changed about the slice of a request. An error if it has none that can be read, or a larger one than
+/// there can be.
 fn steps(
     request: &Request<'_>,
     allocation: impl Fn(&Key) -> Option<ZoneAllocation>,
-) -> Option<Vec<PatchStep>> {
-    let slice: Slice = serde_json::from_str(request.object?.get()).ok()?;
+) -> Result<Vec<PatchStep>, Outcome> {
+    let object = request.object.ok_or(Outcome::Malformed)?.get();
+    // Counted before they are read, because an endpoint takes a hundred times the memory of its three bytes.
+    let Size { endpoints: Count(endpoints) } = read(object)?;
+    if endpoints > MOST_ENDPOINTS {
+        return Err(Outcome::Oversized);
+    }
+    let slice: Slice = read(object)?;
     let is_built_in = slice.labels.get(MANAGED_BY) == Some(BUILT_IN);
     let service = slice.service().filter(|_| is_built_in);
     let key = service.map(|service| (Name::clone(&request.namespace), Name::from(service)));
     let allocation = key.and_then(|key| allocation(&key));
-    Some(allocation.map_or_else(Vec::new, |allocation| allocation.patch(&slice)))
+    Ok(allocation.map_or_else(Vec::new, |allocation| allocation.patch(&slice)))
+}
+
+fn read<'a, T: Deserialize<'a>>(object: &'a str) -> Result<T, Outcome> {
+    serde_json::from_str(object).map_err(|_| Outcome::Malformed)
+}
+
+/// How many endpoints a slice has.
+#[derive(Deserialize)]
+struct Size {
+    #[serde(default, deserialize_with = "lenient")]
+    endpoints: Count,
+}
+
+/// The length of a list.
+#[derive(Default)]
+struct Count(usize);
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(Counter)
+    }
+}
+
+struct Counter;
+
+impl<'de> Visitor<'de> for Counter {
+    type Value = Count;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Count, A::Error> {
+        let mut count = 0;
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            count += 1;
+        }
+        Ok(Count(count))
+    }
 }
 
 fn written(uid: Box<str>, steps: &[PatchStep]) -> Vec<u8> {
@@ -214,5 +270,20 @@ mod tests {
             let expected = (json!({ "uid": uid, "allowed": true }), Outcome::Malformed);
             assert_eq!(answered(document.as_bytes(), Others::OwnZone), expected, "{document:.40}");
         }
+    }
+
+    #[test]
+    fn a_slice_of_more_endpoints_than_there_can_be_is_allowed_as_it_is() {
+        let with = |count: usize| {
+            let mut review = review(BUILT_IN, "web");
+            let one = review["request"]["object"]["endpoints"][0].clone();
+            review["request"]["object"]["endpoints"] = vec![one; count].into();
+            answered(review.to_string().as_bytes(), Others::OwnZone)
+        };
+        let (response, outcome) = with(MOST_ENDPOINTS);
+        let patched = response["patch"].as_array().map(Vec::len);
+        assert_eq!((patched, outcome), (Some(MOST_ENDPOINTS), Outcome::Patched));
+        let expected = (json!({ "uid": "7", "allowed": true }), Outcome::Oversized);
+        assert_eq!(with(MOST_ENDPOINTS + 1), expected);
     }
 }

@@ -27,7 +27,7 @@ use zonewise_telemetry::tls::Tls;
 
 use super::Allocations;
 use super::certificate::Served;
-use super::review;
+use super::review::{self, Outcome};
 
 /// How long a write of the configuration waits for the certificate, which the leader makes within a second.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -68,6 +68,13 @@ impl Answerer for Reviews {
     fn answer(&self, document: &[u8]) -> Vec<u8> {
         let (answer, outcome) = review::answer(document, |key| self.allocations.stored(key));
         self.answered.with([outcome.name()]).inc();
+        if matches!(outcome, Outcome::Malformed | Outcome::Oversized) {
+            tracing::debug!(
+                result = outcome.name(),
+                bytes = document.len(),
+                "the webhook was sent something that no API server sends; the slice stays as it is"
+            );
+        }
         answer
     }
 }
